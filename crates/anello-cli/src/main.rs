@@ -1,0 +1,2 @@
+//! The `anello` command.
+fn main() {}
