@@ -1,0 +1,389 @@
+//! Who competes, and how one of them lives as a child process.
+//!
+//! A contender is a command that prints one ready line with `addr=IP:PORT` on its standard output and then serves
+//! until it is told to stop. A [`ServerProcess`] owns the child: whatever happens, dropping it ends the process and
+//! reaps it. Children get a process group of their own, so that Ctrl-C on the terminal reaches the lab alone and no
+//! contender seems to crash.
+
+use std::io::{BufRead, BufReader, Read};
+use std::net::SocketAddr;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde::{Deserialize, Serialize};
+
+use crate::machine::{Running, pin_process};
+
+/// How long a child may take to end after SIGTERM before SIGKILL follows.
+const TERMINATION_GRACE: Duration = Duration::from_millis(300);
+
+/// How much of a child's last words is kept.
+const LAST_WORDS_BYTES: usize = 4096;
+
+/// One competitor.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Contender {
+    /// Short name, unique in a run: "anello io_uring", "bare epoll".
+    pub name: String,
+    /// Program to start.
+    pub program: PathBuf,
+    /// Its arguments.
+    pub arguments: Vec<String>,
+    /// Set if this is the same server as the named one a second time, to learn what the machine can resolve.
+    pub twin_of: Option<String>,
+}
+
+impl Contender {
+    /// A contender of the given name and command.
+    #[must_use]
+    pub fn new(name: &str, program: &Path, arguments: &[&str]) -> Contender {
+        Contender {
+            name: name.to_owned(),
+            program: program.to_owned(),
+            arguments: arguments.iter().map(|&argument| argument.to_owned()).collect(),
+            twin_of: None,
+        }
+    }
+
+    /// The same command under the name "… again".
+    #[must_use]
+    pub fn twin(&self) -> Contender {
+        Contender { name: format!("{} again", self.name), twin_of: Some(self.name.clone()), ..self.clone() }
+    }
+
+    /// Anello on both drivers, the bare servers, and bare epoll a second time. `executable` is the `anello` command,
+    /// `core` the core that its one worker is to run on.
+    #[must_use]
+    pub fn all_of_anello(executable: &Path, core: usize) -> Vec<Contender> {
+        let core = core.to_string();
+        let addr = ["--addr", "127.0.0.1:0"];
+        let echo = |name: &str, driver: &str| {
+            let mut arguments = vec!["echo", "--driver", driver, "--cores", &core];
+            arguments.extend(addr);
+            Contender::new(name, executable, &arguments)
+        };
+        let bare =
+            |name: &str, model: &str| Contender::new(name, executable, &["bare", model, addr[0], addr[1]]);
+        let reference = bare("bare epoll", "epoll");
+        vec![
+            echo("anello io_uring", "uring"),
+            echo("anello epoll", "epoll"),
+            bare("bare io_uring", "uring"),
+            reference.clone(),
+            reference.twin(),
+            bare("bare threads", "threads"),
+            bare("bare poll", "poll"),
+            bare("bare select", "select"),
+        ]
+    }
+
+    /// The command as one would type it.
+    #[must_use]
+    pub fn command_line(&self) -> String {
+        let program = self
+            .program
+            .file_name()
+            .map_or_else(|| self.program.to_string_lossy(), |name| name.to_string_lossy());
+        let words = std::iter::once(program.as_ref()).chain(self.arguments.iter().map(String::as_str));
+        words.map(quoted).collect::<Vec<_>>().join(" ")
+    }
+}
+
+fn quoted(word: &str) -> String {
+    let plain = |character: char| character.is_ascii_alphanumeric() || "-_./:=,@%+".contains(character);
+    if !word.is_empty() && word.chars().all(plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''"))
+    }
+}
+
+/// A contender that runs as a child process. Dropping it ends the process (SIGTERM, then SIGKILL) and reaps it.
+#[derive(Debug)]
+pub struct ServerProcess {
+    child: Child,
+    /// The end of what it wrote to standard error.
+    errors: Arc<Mutex<Vec<u8>>>,
+    /// Disconnects when standard error has been read to its end.
+    errors_complete: Receiver<()>,
+}
+
+impl ServerProcess {
+    /// Starts the contender on `core` and waits for its ready line.
+    ///
+    /// # Errors
+    /// What the contender did instead, with its last words, if it ended, stayed silent for `timeout` or could not be
+    /// started or pinned.
+    pub fn start(
+        contender: &Contender,
+        core: usize,
+        timeout: Duration,
+    ) -> Result<(ServerProcess, Running), String> {
+        let mut child = Command::new(&contender.program)
+            .args(&contender.arguments)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .process_group(0)
+            .spawn()
+            .map_err(|error| format!("cannot start {}: {error}", contender.program.display()))?;
+        let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
+        let errors = Arc::new(Mutex::new(Vec::new()));
+        let (complete, errors_complete) = sync_channel(0);
+        // From here on the child is owned by something that ends it on drop.
+        let mut process = ServerProcess { child, errors: Arc::clone(&errors), errors_complete };
+        pin_process(process.id(), core).map_err(|error| format!("cannot pin it to core {core}: {error}"))?;
+        let ready = match (stdout, stderr) {
+            (Some(stdout), Some(stderr)) => {
+                let (sender, ready) = sync_channel(1);
+                thread::spawn(move || watch_output(stdout, &sender));
+                thread::spawn(move || {
+                    keep_last_words(stderr, &errors);
+                    drop::<SyncSender<()>>(complete);
+                });
+                ready
+            }
+            _ => return Err("its output could not be piped".to_owned()),
+        };
+        let (address, ready_line) = process.wait_until_ready(&ready, timeout)?;
+        // Threads that it started before the first call are caught here; later ones inherit.
+        pin_process(process.id(), core).map_err(|error| format!("cannot pin it to core {core}: {error}"))?;
+        let running = Running { pid: process.id(), address, ready_line };
+        Ok((process, running))
+    }
+
+    /// The process id.
+    #[must_use]
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// How the process ended, with its last words; none while it runs.
+    pub fn ended(&mut self) -> Option<String> {
+        match self.child.try_wait() {
+            Ok(None) => None,
+            Ok(Some(status)) => Some(self.describe_end(status)),
+            Err(error) => Some(format!("is lost: {error}")),
+        }
+    }
+
+    /// Asks the process to end (SIGTERM) without waiting. Dropping does the rest.
+    pub fn ask_to_end(&mut self) {
+        if matches!(self.child.try_wait(), Ok(None)) {
+            // It has not been reaped, so the id is still its own. It may end at this very moment: then there is
+            // nothing left to signal, and the error says just that.
+            if let Some(pid) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
+                kill_process(pid, Signal::TERM).ok();
+            }
+        }
+    }
+
+    fn wait_until_ready(
+        &mut self,
+        ready: &Receiver<String>,
+        timeout: Duration,
+    ) -> Result<(SocketAddr, String), String> {
+        match ready.recv_timeout(timeout) {
+            Ok(line) => {
+                let address =
+                    address_in(&line).ok_or_else(|| format!("its ready line is unusable: {line}"))?;
+                Ok((address, line))
+            }
+            Err(RecvTimeoutError::Timeout) => Err(format!(
+                "printed no ready line (addr=IP:PORT) within {:.1} s{}",
+                timeout.as_secs_f64(),
+                self.last_words()
+            )),
+            Err(RecvTimeoutError::Disconnected) => {
+                let deadline = Instant::now() + TERMINATION_GRACE;
+                match self.wait_until(deadline) {
+                    Some(status) => Err(self.describe_end(status)),
+                    None => Err(format!("closed its output before it was ready{}", self.last_words())),
+                }
+            }
+        }
+    }
+
+    fn wait_until(&mut self, deadline: Instant) -> Option<ExitStatus> {
+        loop {
+            match self.child.try_wait() {
+                Ok(Some(status)) => return Some(status),
+                Ok(None) if Instant::now() < deadline => thread::sleep(Duration::from_millis(2)),
+                Ok(None) | Err(_) => return None,
+            }
+        }
+    }
+
+    fn describe_end(&self, status: ExitStatus) -> String {
+        let how = match (status.code(), status.signal()) {
+            (Some(code), _) => format!("exited with status {code}"),
+            (None, Some(signal)) => format!("was killed by signal {signal}{}", signal_name(signal)),
+            (None, None) => "ended".to_owned(),
+        };
+        // The words may still be in the pipe. Wait for its end, but not for a grandchild that holds it open.
+        self.errors_complete.recv_timeout(TERMINATION_GRACE).ok();
+        how + &self.last_words()
+    }
+
+    /// The end of what it wrote to standard error, as a clause to append.
+    fn last_words(&self) -> String {
+        let kept = self.errors.lock().unwrap_or_else(PoisonError::into_inner);
+        let text = String::from_utf8_lossy(&kept);
+        let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+        let tail = lines[lines.len().saturating_sub(3)..].join(" / ");
+        let tail: String = tail.chars().filter(|character| !character.is_control()).take(400).collect();
+        if tail.is_empty() { String::new() } else { format!(": {tail}") }
+    }
+}
+
+impl Drop for ServerProcess {
+    fn drop(&mut self) {
+        self.ask_to_end();
+        if self.wait_until(Instant::now() + TERMINATION_GRACE).is_none() {
+            // Fails only if it has just ended; the wait below reaps it either way.
+            self.child.kill().ok();
+            self.child.wait().ok();
+        }
+    }
+}
+
+fn signal_name(signal: i32) -> &'static str {
+    match signal {
+        4 => " (SIGILL)",
+        6 => " (SIGABRT)",
+        7 => " (SIGBUS)",
+        9 => " (SIGKILL)",
+        11 => " (SIGSEGV)",
+        15 => " (SIGTERM)",
+        31 => " (SIGSYS)",
+        _ => "",
+    }
+}
+
+/// Finds `addr=IP:PORT` in a ready line.
+fn address_in(line: &str) -> Option<SocketAddr> {
+    line.split_whitespace().find_map(|word| word.strip_prefix("addr=")?.trim_end_matches(',').parse().ok())
+}
+
+/// Passes on the first line with an address and then reads to the end, so that the child never blocks on its output.
+fn watch_output(stdout: impl Read, ready: &SyncSender<String>) {
+    let mut waiting = true;
+    // Bounded: a child that writes without a newline must not fill our memory.
+    let mut reader = BufReader::new(stdout);
+    loop {
+        let mut line = Vec::new();
+        match (&mut reader).take(LAST_WORDS_BYTES as u64).read_until(b'\n', &mut line) {
+            Ok(0) | Err(_) => return,
+            Ok(_) if waiting => {
+                let line = String::from_utf8_lossy(&line).trim().to_owned();
+                if line.contains("addr=") {
+                    waiting = ready.try_send(line).is_err();
+                }
+            }
+            Ok(_) => {}
+        }
+    }
+}
+
+fn keep_last_words(mut stderr: impl Read, kept: &Mutex<Vec<u8>>) {
+    let mut buffer = [0u8; 1024];
+    while let Ok(count @ 1..) = stderr.read(&mut buffer) {
+        let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.extend_from_slice(&buffer[..count]);
+        let surplus = kept.len().saturating_sub(LAST_WORDS_BYTES);
+        kept.drain(..surplus);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(script: &str) -> Contender {
+        Contender::new("shell", Path::new("/bin/sh"), &["-c", script])
+    }
+
+    fn start(script: &str) -> Result<(ServerProcess, Running), String> {
+        let core = crate::machine::allowed_cores()[0];
+        ServerProcess::start(&shell(script), core, Duration::from_secs(20))
+    }
+
+    fn exists(pid: u32) -> bool {
+        Path::new(&format!("/proc/{pid}")).exists()
+    }
+
+    #[test]
+    fn a_ready_server_is_found_and_ends_with_its_owner() {
+        let (process, running) =
+            start("echo hello; echo 'ready addr=127.0.0.1:4711 driver=none'; exec sleep 60").unwrap();
+        assert_eq!(running.address, "127.0.0.1:4711".parse().unwrap());
+        assert_eq!(running.ready_line, "ready addr=127.0.0.1:4711 driver=none");
+        assert!(exists(running.pid));
+        drop(process);
+        assert!(!exists(running.pid), "the child is gone and reaped");
+    }
+
+    #[test]
+    fn a_server_that_ignores_the_request_to_end_is_killed() {
+        let (process, running) =
+            start("trap '' TERM; echo addr=127.0.0.1:1; while true; do sleep 0.05; done").unwrap();
+        drop(process);
+        assert!(!exists(running.pid));
+    }
+
+    #[test]
+    fn fault_45_a_server_that_cannot_start_leaves_its_last_words() {
+        let error = start("echo 'io_uring_setup: Operation not permitted' >&2; exit 1").unwrap_err();
+        assert_eq!(error, "exited with status 1: io_uring_setup: Operation not permitted");
+    }
+
+    #[test]
+    fn a_missing_program_is_named() {
+        let missing = Contender::new("missing", Path::new("/nonexistent/server"), &[]);
+        let error = ServerProcess::start(&missing, 0, Duration::from_secs(1)).unwrap_err();
+        assert!(error.contains("/nonexistent/server"), "{error}");
+    }
+
+    #[test]
+    fn silence_and_nonsense_are_told_apart() {
+        let core = crate::machine::allowed_cores()[0];
+        let silent =
+            ServerProcess::start(&shell("exec sleep 60"), core, Duration::from_millis(50)).unwrap_err();
+        assert!(silent.contains("no ready line"), "{silent}");
+        let nonsense = start("echo addr=somewhere; exec sleep 60").unwrap_err();
+        assert!(nonsense.contains("addr=somewhere"), "{nonsense}");
+    }
+
+    #[test]
+    fn fault_45_a_killed_server_says_by_what() {
+        let (mut process, _) = start("echo addr=127.0.0.1:1; kill -9 $$").unwrap();
+        let status = process.wait_until(Instant::now() + Duration::from_secs(20));
+        assert!(status.is_some());
+        assert_eq!(process.ended().as_deref(), Some("was killed by signal 9 (SIGKILL)"));
+    }
+
+    #[test]
+    fn commands_are_shown_as_one_would_type_them() {
+        assert_eq!(
+            Contender::new("a", Path::new("/usr/bin/x"), &["--a", "b c", "it's"]).command_line(),
+            r"x --a 'b c' 'it'\''s'"
+        );
+    }
+
+    #[test]
+    fn the_field_has_one_reference_and_one_twin_of_it() {
+        let all = Contender::all_of_anello(Path::new("anello"), 0);
+        assert_eq!(
+            all.iter().filter(|contender| contender.twin_of.as_deref() == Some("bare epoll")).count(),
+            1
+        );
+        assert_eq!(all[0].command_line(), "anello echo --driver uring --cores 0 --addr 127.0.0.1:0");
+        assert_eq!(all.len(), 8);
+    }
+}

@@ -1,0 +1,275 @@
+//! What a reader must know about the machine to judge the figures: kernel, CPU, limits, noise.
+//!
+//! Everything comes from files under `/proc` and `/sys`. Whatever cannot be read is left out, never guessed.
+
+use std::fs;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+/// The machine as it was at one moment.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Environment {
+    /// Kernel name and release.
+    pub kernel: String,
+    /// Processor architecture.
+    pub architecture: String,
+    /// Name of the CPU.
+    pub cpu_model: String,
+    /// Cores that are online.
+    pub cores_online: usize,
+    /// Cores that this process may use, as the kernel lists them.
+    pub cores_allowed: String,
+    /// Whether the CPU says that it is a virtual one.
+    pub virtual_machine: bool,
+    /// Memory of the machine, in kibibytes.
+    pub memory_kib: Option<u64>,
+    /// Load averages over 1, 5 and 15 minutes.
+    pub load_average: Option<[f64; 3]>,
+    /// Time stolen from all cores since boot, in ticks of the kernel (usually 10 ms).
+    pub stolen_ticks: Option<u64>,
+    /// Congestion control of new TCP connections.
+    pub congestion_control: Option<String>,
+    /// Bound of the accept queue.
+    pub somaxconn: Option<u64>,
+    /// The io_uring sysctl: 0 allowed, 1 for a group only, 2 forbidden.
+    pub io_uring_disabled: Option<u64>,
+    /// CPU frequency governor of the first core.
+    pub governor: Option<String>,
+    /// Mitigations of CPU faults that are at work, by fault.
+    pub mitigations: Vec<String>,
+    /// Signs of a container.
+    pub container: Option<String>,
+    /// Seccomp mode of this process: disabled, strict, filter.
+    pub seccomp: Option<String>,
+    /// Limit of open files: soft and hard.
+    pub open_files: Option<String>,
+    /// Limit of locked memory: soft and hard.
+    pub locked_memory: Option<String>,
+}
+
+impl Environment {
+    /// Reads everything from the file tree at `root` (`/` on a real machine).
+    #[must_use]
+    pub fn capture(root: &Path) -> Environment {
+        let tree = Tree { root };
+        let cpuinfo = tree.text("proc/cpuinfo").unwrap_or_default();
+        let status = tree.text("proc/self/status").unwrap_or_default();
+        let limits = tree.text("proc/self/limits").unwrap_or_default();
+        let stat = tree.text("proc/stat").unwrap_or_default();
+        let ostype = tree.line("proc/sys/kernel/ostype").unwrap_or_else(|| "Linux".to_owned());
+        let release = tree.line("proc/sys/kernel/osrelease").unwrap_or_else(|| "unknown".to_owned());
+        Environment {
+            kernel: format!("{ostype} {release}"),
+            architecture: std::env::consts::ARCH.to_owned(),
+            cpu_model: cpu_model(&cpuinfo),
+            cores_online: stat.lines().filter(|line| is_core_line(line)).count(),
+            cores_allowed: field(&status, "Cpus_allowed_list").unwrap_or_default(),
+            virtual_machine: field(&cpuinfo, "flags")
+                .is_some_and(|flags| flags.split(' ').any(|flag| flag == "hypervisor")),
+            memory_kib: tree.text("proc/meminfo").and_then(|text| first_number(&field(&text, "MemTotal")?)),
+            load_average: tree.line("proc/loadavg").and_then(|line| load_average(&line)),
+            stolen_ticks: stat.lines().next().and_then(|line| line.split_whitespace().nth(8)?.parse().ok()),
+            congestion_control: tree.line("proc/sys/net/ipv4/tcp_congestion_control"),
+            somaxconn: tree.line("proc/sys/net/core/somaxconn").and_then(|line| line.parse().ok()),
+            io_uring_disabled: tree
+                .line("proc/sys/kernel/io_uring_disabled")
+                .and_then(|line| line.parse().ok()),
+            governor: tree.line("sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
+            mitigations: tree.mitigations(),
+            container: tree.container(),
+            seccomp: field(&status, "Seccomp").map(|mode| seccomp_mode(&mode).to_owned()),
+            open_files: limit(&limits, "Max open files"),
+            locked_memory: limit(&limits, "Max locked memory"),
+        }
+    }
+
+    /// All facts as pairs of label and value, for people.
+    #[must_use]
+    pub fn facts(&self) -> Vec<(&'static str, String)> {
+        let mut facts = vec![
+            ("Kernel", format!("{} ({})", self.kernel, self.architecture)),
+            ("CPU", format!("{}{}", self.cpu_model, if self.virtual_machine { ", virtual" } else { "" })),
+            ("Cores", format!("{} online, allowed: {}", self.cores_online, self.cores_allowed)),
+        ];
+        let mut add = |label, value: Option<String>| facts.extend(value.map(|value| (label, value)));
+        add("Memory", self.memory_kib.map(|kib| format!("{:.1} GiB", kib as f64 / 1_048_576.0)));
+        add(
+            "Load average",
+            self.load_average.map(|[one, five, fifteen]| format!("{one:.2} {five:.2} {fifteen:.2}")),
+        );
+        add("Frequency governor", Some(self.governor.clone().unwrap_or_else(|| "not visible".to_owned())));
+        add("Congestion control", self.congestion_control.clone());
+        add("somaxconn", self.somaxconn.map(|value| value.to_string()));
+        add("io_uring sysctl", self.io_uring_disabled.map(|value| uring_sysctl(value).to_owned()));
+        add("Seccomp", self.seccomp.clone());
+        add("Container", Some(self.container.clone().unwrap_or_else(|| "no sign of one".to_owned())));
+        add("Open files (soft, hard)", self.open_files.clone());
+        add("Locked memory (soft, hard)", self.locked_memory.clone());
+        let mitigations =
+            if self.mitigations.is_empty() { "none".to_owned() } else { self.mitigations.join("; ") };
+        add("Mitigations at work", Some(mitigations));
+        facts
+    }
+}
+
+/// A file tree that may lack anything.
+struct Tree<'a> {
+    root: &'a Path,
+}
+
+impl Tree<'_> {
+    fn text(&self, path: &str) -> Option<String> {
+        fs::read_to_string(self.root.join(path)).ok()
+    }
+
+    fn line(&self, path: &str) -> Option<String> {
+        let text = self.text(path)?;
+        let line = text.lines().next()?.trim();
+        (!line.is_empty()).then(|| line.to_owned())
+    }
+
+    fn mitigations(&self) -> Vec<String> {
+        let directory = "sys/devices/system/cpu/vulnerabilities";
+        let Ok(entries) = fs::read_dir(self.root.join(directory)) else { return Vec::new() };
+        let mut active: Vec<String> = entries
+            .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
+            .filter_map(|name| {
+                let line = self.line(&format!("{directory}/{name}"))?;
+                let mitigation = line.strip_prefix("Mitigation: ")?;
+                Some(format!("{name}: {}", mitigation.split([';', ',']).next().unwrap_or(mitigation).trim()))
+            })
+            .collect();
+        active.sort();
+        active
+    }
+
+    fn container(&self) -> Option<String> {
+        if self.root.join(".dockerenv").exists() {
+            return Some("Docker (/.dockerenv)".to_owned());
+        }
+        if self.root.join("run/.containerenv").exists() {
+            return Some("Podman (/run/.containerenv)".to_owned());
+        }
+        let cgroup = self.text("proc/1/cgroup")?;
+        let sign = ["docker", "kubepods", "containerd", "lxc", "libpod"]
+            .iter()
+            .find(|&&sign| cgroup.contains(sign))?;
+        Some(format!("{sign} (cgroup of process 1)"))
+    }
+}
+
+fn is_core_line(line: &str) -> bool {
+    line.strip_prefix("cpu").is_some_and(|rest| rest.starts_with(|first: char| first.is_ascii_digit()))
+}
+
+/// The value of `name: value` or `name<tab>: value`, from its first occurrence.
+fn field(text: &str, name: &str) -> Option<String> {
+    text.lines().find_map(|line| {
+        let (key, value) = line.split_once(':')?;
+        (key.trim() == name).then(|| value.trim().to_owned())
+    })
+}
+
+fn first_number(text: &str) -> Option<u64> {
+    text.split_whitespace().next()?.parse().ok()
+}
+
+fn cpu_model(cpuinfo: &str) -> String {
+    let names = ["model name", "Model", "Processor", "cpu model", "CPU part"];
+    names.iter().find_map(|name| field(cpuinfo, name)).unwrap_or_else(|| "unknown".to_owned())
+}
+
+fn load_average(line: &str) -> Option<[f64; 3]> {
+    let mut words = line.split_whitespace().map(str::parse);
+    Some([words.next()?.ok()?, words.next()?.ok()?, words.next()?.ok()?])
+}
+
+fn limit(limits: &str, name: &str) -> Option<String> {
+    let rest = limits.lines().find_map(|line| line.strip_prefix(name))?;
+    let mut words = rest.split_whitespace();
+    Some(format!("{}, {}", words.next()?, words.next()?))
+}
+
+fn seccomp_mode(mode: &str) -> &'static str {
+    match mode {
+        "0" => "off",
+        "1" => "strict",
+        "2" => "filter",
+        _ => "unknown",
+    }
+}
+
+fn uring_sysctl(value: u64) -> &'static str {
+    match value {
+        0 => "0 (allowed)",
+        1 => "1 (only for a group)",
+        2 => "2 (forbidden)",
+        _ => "unknown value",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn write(root: &Path, path: &str, text: &str) {
+        let path = root.join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+
+    #[test]
+    fn a_machine_is_read_from_its_files() {
+        let root = tempfile::tempdir().unwrap();
+        let root = root.path();
+        write(
+            root,
+            "proc/cpuinfo",
+            "processor\t: 0\nmodel name\t: Fast CPU 9000\nflags\t\t: fpu hypervisor sse\n",
+        );
+        write(root, "proc/stat", "cpu  1 2 3 4 5 6 7 42 0 0\ncpu0 1 2\ncpu1 1 2\nctxt 9\n");
+        write(root, "proc/self/status", "Cpus_allowed_list:\t0-1\nSeccomp:\t2\n");
+        write(
+            root,
+            "proc/self/limits",
+            "Limit  Soft Limit  Hard Limit  Units\nMax open files  1024  524288  files\nMax locked memory  8388608  unlimited  bytes\n",
+        );
+        write(root, "proc/loadavg", "0.50 0.25 0.10 1/100 4242\n");
+        write(root, "proc/meminfo", "MemTotal:        2097152 kB\n");
+        write(root, "proc/sys/kernel/osrelease", "6.18.0\n");
+        write(root, "proc/sys/kernel/io_uring_disabled", "2\n");
+        write(root, "proc/sys/net/core/somaxconn", "4096\n");
+        write(root, "proc/sys/net/ipv4/tcp_congestion_control", "cubic\n");
+        write(root, "proc/1/cgroup", "0::/kubepods/burstable/x\n");
+        write(root, "sys/devices/system/cpu/vulnerabilities/meltdown", "Mitigation: PTI\n");
+        write(root, "sys/devices/system/cpu/vulnerabilities/l1tf", "Not affected\n");
+        let environment = Environment::capture(root);
+        assert_eq!(environment.kernel, "Linux 6.18.0");
+        assert_eq!(environment.cpu_model, "Fast CPU 9000");
+        assert!(environment.virtual_machine);
+        assert_eq!((environment.cores_online, environment.cores_allowed.as_str()), (2, "0-1"));
+        assert_eq!(environment.stolen_ticks, Some(42));
+        assert_eq!(environment.load_average, Some([0.5, 0.25, 0.1]));
+        assert_eq!(environment.memory_kib, Some(2_097_152));
+        assert_eq!(environment.open_files.as_deref(), Some("1024, 524288"));
+        assert_eq!(environment.locked_memory.as_deref(), Some("8388608, unlimited"));
+        assert_eq!(environment.mitigations, ["meltdown: PTI"]);
+        assert_eq!(environment.container.as_deref(), Some("kubepods (cgroup of process 1)"));
+        assert_eq!(environment.seccomp.as_deref(), Some("filter"));
+        assert_eq!(environment.io_uring_disabled, Some(2));
+        let facts = environment.facts();
+        assert!(facts.contains(&("io_uring sysctl", "2 (forbidden)".to_owned())));
+        assert!(facts.contains(&("Memory", "2.0 GiB".to_owned())));
+    }
+
+    #[test]
+    fn a_machine_that_shows_nothing_is_not_invented() {
+        let root = tempfile::tempdir().unwrap();
+        let environment = Environment::capture(root.path());
+        assert_eq!(environment.governor, None);
+        assert_eq!(environment.stolen_ticks, None);
+        assert_eq!(environment.kernel, "Linux unknown");
+        assert!(!environment.facts().is_empty());
+    }
+}

@@ -1,0 +1,104 @@
+//! Numbers and times as people read them.
+
+use crate::result::Verdict;
+use crate::statistics::{Estimate, Ratio};
+
+/// Three or four significant digits with k or M: 987, 12.3k, 1.24M.
+pub fn count(value: f64) -> String {
+    match value {
+        value if value >= 999_500.0 => format!("{:.2}M", value / 1e6),
+        value if value >= 99_950.0 => format!("{:.0}k", value / 1e3),
+        value if value >= 9_995.0 => format!("{:.1}k", value / 1e3),
+        value if value >= 999.5 => format!("{:.2}k", value / 1e3),
+        value => format!("{value:.0}"),
+    }
+}
+
+/// Nanoseconds as microseconds with three significant digits: 4.21, 12.3, 1234.
+pub fn micros(ns: f64) -> String {
+    let micros = ns / 1e3;
+    match micros {
+        micros if micros >= 99.95 => format!("{micros:.0}"),
+        micros if micros >= 9.995 => format!("{micros:.1}"),
+        micros => format!("{micros:.2}"),
+    }
+}
+
+/// The spread of an estimate: ±1.2%, ±12%.
+pub fn spread(estimate: &Estimate) -> String {
+    let percent = estimate.spread() * 100.0;
+    if percent < 9.95 { format!("±{percent:.1}%") } else { format!("±{percent:.0}%") }
+}
+
+/// A ratio's value: 0.94, 12.3.
+pub fn times(value: f64) -> String {
+    if value < 9.995 { format!("{value:.2}") } else { format!("{value:.1}") }
+}
+
+/// The interval of a ratio: 0.92–0.96.
+pub fn interval(ratio: &Ratio) -> String {
+    format!("{}–{}", times(ratio.low), times(ratio.high))
+}
+
+/// A sign for a verdict that does without colour.
+pub fn sign(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::More => "▲",
+        Verdict::Less => "▼",
+        Verdict::NoDifference => "=",
+        Verdict::TooNoisy => "?",
+        Verdict::Reference | Verdict::NotComparable => " ",
+    }
+}
+
+/// A fraction as a percentage: 1.2 %.
+pub fn percent(fraction: f64) -> String {
+    format!("{:.1} %", fraction * 100.0)
+}
+
+/// Seconds since 1970 as 20261121T210703Z, for file names.
+pub fn compact_time(unix_s: u64) -> String {
+    let (year, month, day, second) = calendar(unix_s);
+    format!("{year:04}{month:02}{day:02}T{:02}{:02}{:02}Z", second / 3600, second / 60 % 60, second % 60)
+}
+
+/// Seconds since 1970 as 2026-11-21 21:07 UTC.
+pub fn readable_time(unix_s: u64) -> String {
+    let (year, month, day, second) = calendar(unix_s);
+    format!("{year:04}-{month:02}-{day:02} {:02}:{:02} UTC", second / 3600, second / 60 % 60)
+}
+
+/// Year, month, day and second of the day, in UTC. Counts in eras of 400 years that begin in March, so that the leap
+/// day comes last.
+fn calendar(unix_s: u64) -> (u64, u64, u64, u64) {
+    let days = unix_s / 86_400 + 719_468;
+    let (era, day_of_era) = (days / 146_097, days % 146_097);
+    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let shifted_month = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
+    let month = if shifted_month < 10 { shifted_month + 3 } else { shifted_month - 9 };
+    (era * 400 + year_of_era + u64::from(month <= 2), month, day, unix_s % 86_400)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_keep_their_width() {
+        let shown = [0.0, 999.4, 1_000.0, 12_345.0, 123_456.0, 999_600.0, 1_234_567.0].map(count);
+        assert_eq!(shown, ["0", "999", "1.00k", "12.3k", "123k", "1.00M", "1.23M"]);
+        assert_eq!([4_213.0, 12_345.0, 1_234_567.0].map(micros), ["4.21", "12.3", "1235"]);
+        assert_eq!([0.9449, 12.34].map(times), ["0.94", "12.3"]);
+    }
+
+    #[test]
+    fn times_are_those_of_the_calendar() {
+        assert_eq!(compact_time(0), "19700101T000000Z");
+        assert_eq!(compact_time(951_782_400), "20000229T000000Z");
+        assert_eq!(readable_time(1_795_295_223), "2026-11-21 21:07 UTC");
+        assert_eq!(readable_time(4_107_542_399), "2100-02-28 23:59 UTC");
+        assert_eq!(readable_time(4_107_542_400), "2100-03-01 00:00 UTC");
+    }
+}

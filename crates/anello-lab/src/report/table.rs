@@ -1,0 +1,174 @@
+//! The terminal table: one block for each cell, at most [`WIDTH`] columns, plain text.
+
+use std::fmt::Write as _;
+
+use crate::report::format::{count, interval, micros, percent, readable_time, sign, spread, times};
+use crate::result::{CellResult, Figures, LabResult, Outcome, Row, Verdict};
+use crate::statistics::{Estimate, Ratio};
+
+/// No line is wider.
+const WIDTH: usize = 108;
+
+/// Names of contenders are cut to this.
+const NAME_WIDTH: usize = 16;
+
+/// Renders the result for a terminal.
+#[must_use]
+pub fn render_table(result: &LabResult) -> String {
+    let mut text = String::new();
+    for finding in &result.findings {
+        wrap(&mut text, "• ", &finding.text);
+    }
+    for note in &result.notes {
+        wrap(&mut text, "! ", note);
+    }
+    for cell in &result.cells {
+        render_cell(&mut text, result, cell);
+    }
+    text.push('\n');
+    wrap(
+        &mut text,
+        "",
+        "▲ more, ▼ less than the reference, = no detectable difference, ? too noisy. ± is half the distance between \
+         the quartiles; intervals hold with 99 %. † was started again.",
+    );
+    render_failures(&mut text, result);
+    let facts = &result.environment;
+    let line = format!(
+        "{}; {}; {}; cores {} (servers) and {} (load); seed {}",
+        readable_time(result.started_unix_s),
+        facts.kernel,
+        facts.cpu_model,
+        result.plan.server_core,
+        result.plan.load_core,
+        result.plan.seed
+    );
+    wrap(&mut text, "", &line);
+    text
+}
+
+fn render_cell(text: &mut String, result: &LabResult, cell: &CellResult) {
+    let resolution = match (cell.rate_resolution, cell.cpu_resolution) {
+        (Some(rate), Some(cpu)) => {
+            format!("resolves {} of the rate, {} of the CPU", percent(rate), percent(cpu))
+        }
+        _ => "resolution unknown".to_owned(),
+    };
+    let title = cell.cell.to_string();
+    let gap = WIDTH.saturating_sub(title.chars().count() + resolution.chars().count());
+    put(text, &format!("\n{title}{}{resolution}", " ".repeat(gap)));
+    put(text, &"─".repeat(WIDTH));
+    let reference = format!("× {}", result.plan.reference);
+    put(
+        text,
+        &format!(
+            "{:NAME_WIDTH$} {:>12} {:>11} {:>11} {:>11} {:>5}  {:<17} {:<17}",
+            "server", "requests/s", "p50 µs", "p99 µs", "CPU µs/req", "low", "rate", "CPU"
+        ),
+    );
+    put(text, &format!("{:NAME_WIDTH$} {:>54}  {reference:<17} {reference:<17}", "", "decile"));
+    for row in &cell.rows {
+        put(text, &render_row(row));
+    }
+}
+
+fn render_row(row: &Row) -> String {
+    let mark = if row.restarts > 0 { "†" } else { "" };
+    let name: String = row.contender.chars().take(NAME_WIDTH - mark.chars().count()).collect();
+    let name = format!("{name}{mark}");
+    match (&row.outcome, &row.figures) {
+        (Outcome::Measured, Some(figures)) => {
+            format!(
+                "{name:NAME_WIDTH$} {} {} {}",
+                render_figures(figures),
+                render_ratio(row.rate_ratio, row.rate_verdict),
+                render_ratio(row.cpu_ratio, row.cpu_verdict)
+            )
+        }
+        (outcome, _) => {
+            let why = match outcome {
+                Outcome::Skipped(why) => format!("skipped: {why}"),
+                Outcome::Failed(why) => format!("failed: {why}"),
+                Outcome::Measured | Outcome::NotMeasured => match row.stolen_slices {
+                    0 => "not measured".to_owned(),
+                    stolen => format!("not measured: all {stolen} slices had stolen time"),
+                },
+            };
+            cut(&format!("{name:NAME_WIDTH$} {why}"), WIDTH)
+        }
+    }
+}
+
+fn render_figures(figures: &Figures) -> String {
+    let with_spread = |value: String, estimate: &Estimate| format!("{value:>5} {:<5}", spread(estimate));
+    format!(
+        "{:>12} {:>11} {:>11} {:>11} {:>5} ",
+        with_spread(count(figures.requests_per_second.median), &figures.requests_per_second),
+        with_spread(micros(figures.p50_ns.median), &figures.p50_ns),
+        with_spread(micros(figures.p99_ns.median), &figures.p99_ns),
+        with_spread(micros(figures.cpu_ns.median), &figures.cpu_ns),
+        micros(figures.cpu_low_decile_ns),
+    )
+}
+
+fn render_ratio(ratio: Option<Ratio>, verdict: Verdict) -> String {
+    let shown = match (ratio, verdict) {
+        (_, Verdict::Reference) => "1".to_owned(),
+        (Some(ratio), verdict) => format!("{} {} {}", sign(verdict), times(ratio.estimate), interval(&ratio)),
+        (None, _) => String::new(),
+    };
+    format!("{shown:<17}")
+}
+
+fn render_failures(text: &mut String, result: &LabResult) {
+    if !result.failures.is_empty() {
+        put(text, "\nfailures");
+    }
+    for failure in &result.failures {
+        let place = failure.cell.map_or(String::new(), |cell| format!(", {cell}"));
+        let line = format!(
+            "{}, pass {}{place}: {}; {}",
+            failure.contender,
+            failure.pass + 1,
+            failure.what,
+            failure.consequence
+        );
+        wrap(text, "- ", &line);
+    }
+    text.push('\n');
+}
+
+/// Writes a line without the blanks at its end.
+fn put(text: &mut String, line: &str) {
+    // Writing to a string cannot fail.
+    writeln!(text, "{}", line.trim_end()).ok();
+}
+
+fn cut(line: &str, width: usize) -> String {
+    if line.chars().count() <= width {
+        return line.to_owned();
+    }
+    line.chars().take(width - 1).chain(['…']).collect()
+}
+
+/// Writes a paragraph broken at blanks, its first line led by `lead` and the others indented as far.
+fn wrap(text: &mut String, lead: &str, paragraph: &str) {
+    let indent = lead.chars().count();
+    let mut line = lead.to_owned();
+    let mut filled = indent;
+    for word in paragraph.split_whitespace() {
+        let length = word.chars().count();
+        if filled > indent && filled + 1 + length > WIDTH {
+            put(text, &line);
+            line = " ".repeat(indent);
+            filled = indent;
+        }
+        if filled > indent {
+            line.push(' ');
+            filled += 1;
+        }
+        line.push_str(word);
+        filled += length;
+    }
+    put(text, &line);
+}

@@ -1,0 +1,356 @@
+//! A simulated machine with simulated servers: the lab without sockets, processes or clocks.
+//!
+//! Servers have a known cost per request; the machine adds noise, slow drift, luck that lasts as long as a process,
+//! and stolen time. So it is known beforehand what the lab should find. The lab's own tests run on it, and so can
+//! anything that wants a report to look at without waiting a minute.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::rc::Rc;
+use std::time::Duration;
+
+use crate::contender::Contender;
+use crate::environment::Environment;
+use crate::load::{Load, LoadSession, SliceLoad};
+use crate::machine::{Machine, Running};
+use crate::scenario::LabConfig;
+use crate::schedule::Random;
+
+/// The load spends this much per request, so that a fast server is not busy all the time.
+const LOAD_NS_PER_REQUEST: f64 = 3_000.0;
+
+/// Time on the wire and for two wake-ups at one connection.
+const WAKE_NS: f64 = 9_000.0;
+
+/// Ports of simulated servers begin here, so that the address tells the process.
+const FIRST_PORT: u16 = 10_000;
+
+/// How a simulated server behaves.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SimulatedServer {
+    /// CPU per request with few connections and small messages.
+    pub cpu_ns: f64,
+    /// Added for each open connection, as in servers that walk through all of them.
+    pub cpu_ns_per_connection: f64,
+    /// What goes wrong with it.
+    pub fault: Fault,
+}
+
+/// What goes wrong with a simulated server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Fault {
+    /// Nothing.
+    None,
+    /// It cannot start, and says this.
+    CannotStart(String),
+    /// It dies in its n-th slice, once.
+    DiesOnce(usize),
+    /// It dies in every slice with at least so many connections.
+    DiesAbove(usize),
+    /// It answers with wrong bytes from so many bytes per message.
+    LiesFrom(usize),
+}
+
+impl SimulatedServer {
+    /// A faultless server with this cost per request.
+    #[must_use]
+    pub fn costing(cpu_ns: f64) -> SimulatedServer {
+        SimulatedServer { cpu_ns, cpu_ns_per_connection: 0.0, fault: Fault::None }
+    }
+
+    /// The same server with a fault.
+    #[must_use]
+    pub fn with_fault(self, fault: Fault) -> SimulatedServer {
+        SimulatedServer { fault, ..self }
+    }
+
+    /// The same server, dearer with every connection.
+    #[must_use]
+    pub fn with_cost_per_connection(self, cpu_ns_per_connection: f64) -> SimulatedServer {
+        SimulatedServer { cpu_ns_per_connection, ..self }
+    }
+}
+
+/// How noisy the simulated machine is. All as fractions.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Noise {
+    /// From slice to slice.
+    pub slice: f64,
+    /// From process to process.
+    pub process: f64,
+    /// Slow drift over the run, shared by all.
+    pub drift: f64,
+    /// Probability that the hypervisor takes 10 ms from a slice.
+    pub stolen: f64,
+}
+
+impl Noise {
+    /// A machine without any.
+    pub const NONE: Noise = Noise { slice: 0.0, process: 0.0, drift: 0.0, stolen: 0.0 };
+
+    /// A decent virtual machine.
+    pub const USUAL: Noise = Noise { slice: 0.015, process: 0.004, drift: 0.05, stolen: 0.05 };
+}
+
+/// A simulated machine; gives out the two doors that the lab uses.
+#[derive(Debug, Clone)]
+pub struct Simulation {
+    world: Rc<RefCell<World>>,
+}
+
+#[derive(Debug)]
+struct World {
+    servers: HashMap<String, SimulatedServer>,
+    noise: Noise,
+    random: Random,
+    clock_ns: u64,
+    stolen_ns: u64,
+    processes: Vec<Process>,
+    open_sessions: usize,
+}
+
+#[derive(Debug)]
+struct Process {
+    server: String,
+    luck: f64,
+    cpu_ns: u64,
+    alive: bool,
+    stopped: bool,
+}
+
+impl Simulation {
+    /// A machine where the named servers exist and behave as told.
+    #[must_use]
+    pub fn new(seed: u64, noise: Noise, servers: &[(&str, SimulatedServer)]) -> Simulation {
+        let servers = servers.iter().map(|(name, server)| ((*name).to_owned(), server.clone())).collect();
+        let world = World {
+            servers,
+            noise,
+            random: Random::stream(seed, 77),
+            clock_ns: 0,
+            stolen_ns: 0,
+            processes: Vec::new(),
+            open_sessions: 0,
+        };
+        Simulation { world: Rc::new(RefCell::new(world)) }
+    }
+
+    /// The machine, for the lab.
+    #[must_use]
+    pub fn machine(&self) -> impl Machine + use<> {
+        SimulatedMachine { world: Rc::clone(&self.world) }
+    }
+
+    /// The load generator, for the lab.
+    #[must_use]
+    pub fn load(&self) -> impl Load + use<> {
+        SimulatedLoad { world: Rc::clone(&self.world) }
+    }
+
+    /// Processes that have been started and not stopped.
+    #[must_use]
+    pub fn processes_left(&self) -> usize {
+        self.world.borrow().processes.iter().filter(|process| !process.stopped).count()
+    }
+
+    /// Sets of connections that are open.
+    #[must_use]
+    pub fn sessions_left(&self) -> usize {
+        self.world.borrow().open_sessions
+    }
+}
+
+impl World {
+    /// A draw of mean 0 and standard deviation 1, roughly normal.
+    fn normal(&mut self) -> f64 {
+        (0..12).map(|_| self.random.unit()).sum::<f64>() - 6.0
+    }
+
+    fn slice(
+        &mut self,
+        pid: usize,
+        connections: usize,
+        message_bytes: usize,
+        duration: Duration,
+    ) -> Result<SliceLoad, String> {
+        let name = self.processes[pid].server.clone();
+        let mut server = self.servers[&name].clone();
+        if !self.processes[pid].alive {
+            return Err("connection refused".to_owned());
+        }
+        let dies = match &mut server.fault {
+            Fault::DiesOnce(slices) => {
+                *slices = slices.saturating_sub(1);
+                *slices == 0
+            }
+            Fault::DiesAbove(limit) => connections >= *limit,
+            _ => false,
+        };
+        let lies = matches!(server.fault, Fault::LiesFrom(bytes) if message_bytes >= bytes);
+        if dies {
+            if server.fault == Fault::DiesOnce(0) {
+                server.fault = Fault::None;
+            }
+            self.processes[pid].alive = false;
+        }
+        self.servers.insert(name, server.clone());
+        if dies {
+            return Err("connection reset".to_owned());
+        }
+        let mut load = SliceLoad::empty();
+        if lies {
+            load.wrong_replies = 7;
+            return Ok(load);
+        }
+        self.fill(&mut load, pid, &server, connections, message_bytes, duration);
+        Ok(load)
+    }
+
+    fn fill(
+        &mut self,
+        load: &mut SliceLoad,
+        pid: usize,
+        server: &SimulatedServer,
+        connections: usize,
+        message_bytes: usize,
+        duration: Duration,
+    ) {
+        let phase = self.clock_ns as f64 / 20e9 * std::f64::consts::TAU;
+        let weather = (1.0 + self.noise.drift * phase.sin()) * (1.0 + self.noise.slice * self.normal());
+        let batching = if connections == 1 { 1.0 } else { 0.75 };
+        let per_connection = server.cpu_ns_per_connection * connections as f64;
+        let cost = server.cpu_ns * batching + per_connection + message_bytes as f64 * 0.4;
+        let cpu_ns = (cost * weather * self.processes[pid].luck).max(1.0);
+        let wake_ns = if connections == 1 { WAKE_NS * weather + LOAD_NS_PER_REQUEST } else { 0.0 };
+        let request_ns =
+            if connections == 1 { cpu_ns + wake_ns } else { cpu_ns.max(LOAD_NS_PER_REQUEST * weather) };
+        let duration_ns = duration.as_nanos() as u64;
+        load.requests = (duration_ns as f64 / request_ns).round() as u64;
+        load.elapsed_ns = duration_ns;
+        let latency_ns = (request_ns * connections as f64) as u64;
+        for percent in 1..=100u64 {
+            load.latency
+                .saturating_record(latency_ns * (90 + percent / 4 + u64::from(percent > 98) * 40) / 100);
+        }
+        self.clock_ns += duration_ns;
+        self.processes[pid].cpu_ns += (cpu_ns * load.requests as f64) as u64;
+        if self.random.unit() < self.noise.stolen {
+            self.stolen_ns += 10_000_000;
+        }
+    }
+}
+
+struct SimulatedMachine {
+    world: Rc<RefCell<World>>,
+}
+
+impl Machine for SimulatedMachine {
+    fn prepare(&mut self, _config: &LabConfig) -> Vec<String> {
+        Vec::new()
+    }
+
+    fn now_ns(&mut self) -> u64 {
+        self.world.borrow().clock_ns
+    }
+
+    fn unix_time_s(&mut self) -> u64 {
+        1_795_000_000
+    }
+
+    fn stolen_ns(&mut self, _cores: &[usize]) -> Result<u64, String> {
+        Ok(self.world.borrow().stolen_ns)
+    }
+
+    fn cpu_ns(&mut self, pid: u32) -> Result<u64, String> {
+        Ok(self.world.borrow().processes[pid as usize].cpu_ns)
+    }
+
+    fn start(&mut self, contender: &Contender, _config: &LabConfig) -> Result<Running, String> {
+        let mut world = self.world.borrow_mut();
+        let name = &contender.name;
+        let server =
+            world.servers.get(name).ok_or_else(|| format!("cannot start {name}: no such program"))?;
+        if let Fault::CannotStart(why) = &server.fault {
+            return Err(format!("exited with status 1: {why}"));
+        }
+        world.clock_ns += 5_000_000;
+        let luck = 1.0 + world.noise.process * world.normal();
+        world.processes.push(Process { server: name.clone(), luck, cpu_ns: 0, alive: true, stopped: false });
+        let pid = world.processes.len() - 1;
+        let port = FIRST_PORT + u16::try_from(pid).map_err(|_| "too many simulated processes".to_owned())?;
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        let ready_line = format!("ready addr={address} driver=simulated features=none");
+        Ok(Running { pid: pid as u32, address, ready_line })
+    }
+
+    fn ended(&mut self, pid: u32) -> Option<String> {
+        let alive = self.world.borrow().processes[pid as usize].alive;
+        (!alive).then(|| "was killed by signal 9 (SIGKILL)".to_owned())
+    }
+
+    fn stop(&mut self, pids: &[u32]) {
+        for &pid in pids {
+            let process = &mut self.world.borrow_mut().processes[pid as usize];
+            process.alive = false;
+            process.stopped = true;
+        }
+    }
+
+    fn environment(&mut self) -> Environment {
+        Environment {
+            kernel: "Linux 0.0-simulated".to_owned(),
+            architecture: std::env::consts::ARCH.to_owned(),
+            cpu_model: "Simulated CPU".to_owned(),
+            cores_online: 2,
+            cores_allowed: "0-1".to_owned(),
+            stolen_ticks: Some(self.world.borrow().stolen_ns / 10_000_000),
+            load_average: Some([0.4, 0.3, 0.2]),
+            congestion_control: Some("cubic".to_owned()),
+            somaxconn: Some(4096),
+            io_uring_disabled: Some(0),
+            open_files: Some("1024, 524288".to_owned()),
+            ..Environment::default()
+        }
+    }
+}
+
+struct SimulatedLoad {
+    world: Rc<RefCell<World>>,
+}
+
+impl Load for SimulatedLoad {
+    fn connect(
+        &mut self,
+        target: SocketAddr,
+        connections: usize,
+        message_bytes: usize,
+    ) -> Result<Box<dyn LoadSession>, String> {
+        let pid = usize::from(target.port() - FIRST_PORT);
+        let mut world = self.world.borrow_mut();
+        if !world.processes[pid].alive {
+            return Err("connection refused".to_owned());
+        }
+        world.open_sessions += 1;
+        Ok(Box::new(SimulatedSession { world: Rc::clone(&self.world), pid, connections, message_bytes }))
+    }
+}
+
+struct SimulatedSession {
+    world: Rc<RefCell<World>>,
+    pid: usize,
+    connections: usize,
+    message_bytes: usize,
+}
+
+impl LoadSession for SimulatedSession {
+    fn run_slice(&mut self, duration: Duration) -> Result<SliceLoad, String> {
+        self.world.borrow_mut().slice(self.pid, self.connections, self.message_bytes, duration)
+    }
+}
+
+impl Drop for SimulatedSession {
+    fn drop(&mut self) {
+        self.world.borrow_mut().open_sessions -= 1;
+    }
+}
