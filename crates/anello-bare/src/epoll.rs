@@ -1,0 +1,156 @@
+//! `epoll`: edge-triggered and speculative.
+//!
+//! A socket is registered once, for everything. A readable one is received from into the hot buffer and echoed
+//! from there; less than a full buffer means that it is drained, which saves the call that would say so. So a
+//! request costs a receive, a send, and a share of one wait.
+//!
+//! Invariants:
+//! - A descriptor is registered once and closed only while its own event is handled, so an event never meets a
+//!   connection that took the place of the one it was meant for.
+//! - An edge is only left behind when the socket is drained, blocked, or in `again`.
+//! - The end of stream may arrive together with the last data, in one edge: then `RDHUP` is set, and the socket
+//!   is read until it says so.
+
+use std::io;
+use std::net::TcpListener;
+use std::os::fd::OwnedFd;
+
+use rustix::buffer::spare_capacity;
+use rustix::event::Timespec;
+use rustix::event::epoll::{self, Event, EventData, EventFlags};
+use rustix::io::Errno;
+
+use crate::accept::{ACCEPT_PAUSE, AcceptFailure, accept};
+use crate::stream::{HOT_BYTES, Step, Stream};
+
+/// Event data of the listener; connections use their index.
+const LISTENER: u64 = u64::MAX;
+/// Events taken by one wait.
+const EVENTS: usize = 1024;
+/// Full buffers echoed for one connection before the others have their turn.
+const STEPS_PER_TURN: usize = 16;
+
+pub(crate) fn run(listener: TcpListener) -> io::Result<()> {
+    listener.set_nonblocking(true)?;
+    let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+    epoll::add(&epoll, &listener, EventData::new_u64(LISTENER), EventFlags::IN | EventFlags::ET)?;
+    let mut server = Server {
+        epoll,
+        listener,
+        accept_paused: false,
+        streams: Vec::new(),
+        free: Vec::new(),
+        again: Vec::new(),
+    };
+    server.serve()
+}
+
+struct Server {
+    epoll: OwnedFd,
+    listener: TcpListener,
+    /// Descriptors ran out: ask again with every turn, at the latest after the pause.
+    accept_paused: bool,
+    streams: Vec<Option<Stream>>,
+    /// Indices of `streams` that are `None`.
+    free: Vec<usize>,
+    /// Connections that spent their turn without being drained.
+    again: Vec<usize>,
+}
+
+impl Server {
+    fn serve(&mut self) -> io::Result<()> {
+        let mut hot = vec![0; HOT_BYTES];
+        let mut events: Vec<Event> = Vec::with_capacity(EVENTS);
+        loop {
+            events.clear();
+            match epoll::wait(&self.epoll, spare_capacity(&mut events), self.timeout().as_ref()) {
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+            if self.accept_paused || !self.again.is_empty() {
+                self.resume(&mut hot)?;
+            }
+            for event in &events {
+                let data = event.data.u64();
+                if data == LISTENER {
+                    self.accept_all()?;
+                } else {
+                    let ending = event.flags;
+                    self.echo(
+                        data as usize,
+                        ending.intersects(EventFlags::RDHUP | EventFlags::HUP),
+                        &mut hot,
+                    );
+                }
+            }
+        }
+    }
+
+    fn timeout(&self) -> Option<Timespec> {
+        if !self.again.is_empty() {
+            Some(Timespec { tv_sec: 0, tv_nsec: 0 })
+        } else if self.accept_paused {
+            Some(Timespec { tv_sec: 0, tv_nsec: ACCEPT_PAUSE.subsec_nanos().into() })
+        } else {
+            None
+        }
+    }
+
+    /// What was put off in an earlier turn.
+    #[cold]
+    fn resume(&mut self, hot: &mut [u8]) -> io::Result<()> {
+        for index in std::mem::take(&mut self.again) {
+            self.echo(index, true, hot);
+        }
+        if self.accept_paused { self.accept_all() } else { Ok(()) }
+    }
+
+    #[inline]
+    fn echo(&mut self, index: usize, until_empty: bool, hot: &mut [u8]) {
+        let Some(Some(stream)) = self.streams.get_mut(index) else { return };
+        for _ in 0..STEPS_PER_TURN {
+            match stream.step(hot) {
+                Step::Full => {}
+                Step::Short if until_empty => {}
+                Step::Short | Step::Empty | Step::Blocked => return,
+                Step::Closed => return self.close(index),
+            }
+        }
+        self.again.push(index);
+    }
+
+    #[cold]
+    fn close(&mut self, index: usize) {
+        self.streams[index] = None;
+        self.free.push(index);
+    }
+
+    #[cold]
+    fn accept_all(&mut self) -> io::Result<()> {
+        self.accept_paused = false;
+        loop {
+            match accept(&self.listener) {
+                Ok(socket) => self.add(socket),
+                Err(AcceptFailure::Empty | AcceptFailure::Gone) => return Ok(()),
+                Err(AcceptFailure::Exhausted) => {
+                    self.accept_paused = true;
+                    return Ok(());
+                }
+                Err(AcceptFailure::Broken(errno)) => return Err(errno.into()),
+            }
+        }
+    }
+
+    /// Registers a connection; one that the kernel will not watch is closed.
+    fn add(&mut self, socket: OwnedFd) {
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.streams.push(None);
+            self.streams.len() - 1
+        });
+        let everything = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
+        match epoll::add(&self.epoll, &socket, EventData::new_u64(index as u64), everything) {
+            Ok(()) => self.streams[index] = Some(Stream::new(socket)),
+            Err(_) => self.free.push(index),
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! `select`: as `poll`, with sets of 1024 bits, so that a descriptor of 1024 or above cannot be waited for. Such
+//! a connection is closed at once and counted.
+
+use std::io;
+use std::net::TcpListener;
+use std::os::fd::{AsFd, AsRawFd};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use nix::errno::Errno;
+use nix::sys::select::{FD_SETSIZE, FdSet, select};
+use nix::sys::time::{TimeVal, TimeValLike};
+
+use crate::Options;
+use crate::accept::{ACCEPT_PAUSE, AcceptFailure, accept};
+use crate::stream::{HOT_BYTES, Step, Stream};
+
+/// Connections accepted before the others have their turn.
+const ACCEPTS_PER_TURN: usize = 64;
+
+pub(crate) fn run(listener: TcpListener, options: &Options) -> io::Result<()> {
+    if !fits(&listener) {
+        return Err(io::Error::other(
+            "the listener's descriptor is 1024 or above, which select cannot wait for: use poll or epoll",
+        ));
+    }
+    listener.set_nonblocking(true)?;
+    let mut hot = vec![0; HOT_BYTES];
+    let mut streams: Vec<Stream> = Vec::new();
+    let mut ready = Vec::new();
+    let mut accept_paused = false;
+    loop {
+        let acceptable = wait(&listener, &streams, accept_paused, &mut ready)?;
+        // From the last to the first, so that the one that takes a closed one's place has had its turn.
+        for index in ready.drain(..).rev() {
+            if streams[index].step(&mut hot) == Step::Closed {
+                drop(streams.swap_remove(index));
+            }
+        }
+        accept_paused = acceptable && accept_some(&listener, &mut streams, &options.refused)?;
+    }
+}
+
+/// Waits for the next turn: puts the indices of the streams that can go on into `ready`, and says whether
+/// connections wait to be accepted. While accepting is paused the listener is not asked.
+fn wait(
+    listener: &TcpListener,
+    streams: &[Stream],
+    accept_paused: bool,
+    ready: &mut Vec<usize>,
+) -> io::Result<bool> {
+    let (mut readable, mut writable) = (FdSet::new(), FdSet::new());
+    let mut highest = listener.as_raw_fd();
+    for stream in streams {
+        let set = if stream.is_blocked() { &mut writable } else { &mut readable };
+        set.insert(stream.as_fd());
+        highest = highest.max(stream.as_fd().as_raw_fd());
+    }
+    let mut pause = None;
+    if accept_paused {
+        pause = Some(TimeVal::milliseconds(ACCEPT_PAUSE.subsec_millis().into()));
+    } else {
+        readable.insert(listener.as_fd());
+    }
+    match select(highest + 1, &mut readable, &mut writable, None, pause.as_mut()) {
+        Ok(_) => {}
+        Err(Errno::EINTR) => return Ok(false),
+        Err(errno) => return Err(errno.into()),
+    }
+    let is_ready = |stream: &Stream| readable.contains(stream.as_fd()) || writable.contains(stream.as_fd());
+    ready.extend((0..streams.len()).filter(|&index| is_ready(&streams[index])));
+    Ok(readable.contains(listener.as_fd()))
+}
+
+/// Whether to pause, because descriptors ran out.
+fn accept_some(listener: &TcpListener, streams: &mut Vec<Stream>, refused: &AtomicU64) -> io::Result<bool> {
+    for _ in 0..ACCEPTS_PER_TURN {
+        match accept(listener) {
+            Ok(socket) if fits(&socket) => streams.push(Stream::new(socket)),
+            Ok(socket) => {
+                drop(socket);
+                refused.fetch_add(1, Ordering::Relaxed);
+            }
+            Err(AcceptFailure::Empty | AcceptFailure::Gone) => break,
+            Err(AcceptFailure::Exhausted) => return Ok(true),
+            Err(AcceptFailure::Broken(errno)) => return Err(errno.into()),
+        }
+    }
+    Ok(false)
+}
+
+fn fits(socket: &impl AsRawFd) -> bool {
+    usize::try_from(socket.as_raw_fd()).is_ok_and(|descriptor| descriptor < FD_SETSIZE)
+}

@@ -1,0 +1,53 @@
+//! `threads`: a thread per connection that blocks in its calls. The kernel's scheduler is the event loop, and a
+//! peer that does not read blocks its own thread only.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::atomic::Ordering;
+use std::thread;
+
+use rustix::io::Errno;
+
+use crate::Options;
+use crate::accept::{ACCEPT_PAUSE, AcceptFailure};
+use crate::stream::HOT_BYTES;
+
+/// Stack of one connection's thread, bytes; its buffer is on the heap.
+const STACK_BYTES: usize = 64 * 1024;
+
+pub(crate) fn run(listener: TcpListener, options: &Options) -> io::Result<()> {
+    listener.set_nonblocking(false)?;
+    loop {
+        match listener.accept() {
+            Ok((stream, _)) => {
+                let name = thread::Builder::new().stack_size(STACK_BYTES);
+                // The stream went into the closure, so a thread that cannot be started closes it.
+                if name.spawn(move || echo(stream)).is_err() {
+                    options.refused.fetch_add(1, Ordering::Relaxed);
+                }
+            }
+            Err(error) => match Errno::from_io_error(&error).map(AcceptFailure::from) {
+                Some(AcceptFailure::Empty | AcceptFailure::Gone) => {}
+                Some(AcceptFailure::Exhausted) => thread::sleep(ACCEPT_PAUSE),
+                Some(AcceptFailure::Broken(_)) | None => return Err(error),
+            },
+        }
+    }
+}
+
+/// Until the end of stream or an error; either way the connection is closed on return.
+fn echo(mut stream: TcpStream) {
+    let mut buffer = vec![0; HOT_BYTES];
+    loop {
+        match stream.read(&mut buffer) {
+            Ok(0) => return,
+            Ok(received) => {
+                if stream.write_all(&buffer[..received]).is_err() {
+                    return;
+                }
+            }
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(_) => return,
+        }
+    }
+}

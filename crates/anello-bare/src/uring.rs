@@ -1,0 +1,708 @@
+//! `uring`: one `io_uring_enter(2)` per turn carries every submission and waits for the next completions.
+//!
+//! One multishot accept makes connections, one multishot receive per connection fills buffers that the kernel
+//! takes from a shared ring. What was received is sent straight from those buffers by sends that complete at
+//! submission: MSG_DONTWAIT lets the kernel take only what there is room for, and IOSQE_CQE_SKIP_SUCCESS leaves
+//! out the completion if that was everything. So when the enter returns, a send without a completion is done
+//! and its buffers are free. A send that was cut short or refused says so in a completion: the rest is copied
+//! out, the connection stops receiving, and an ordinary send that waits for room takes it from there.
+//!
+//! ```text
+//!            receive                 enter                   no completion
+//!   idle ──────────────▶ chunks ──────────────▶ in flight ──────────────────▶ idle
+//!                                                   │ cut short
+//!                                                   ▼       all sent, receive again
+//!                                                stalled ───────────────────▶ idle
+//! ```
+//!
+//! Invariants:
+//! - Sends of one connection never overlap: chunks in flight, or one ordinary send, or neither.
+//! - The kernel touches only the pool, `messages`, and the `owed` bytes of a stalled connection whose send is in
+//!   flight. None of them moves or is freed while it may: pool and messages never are, and a connection stays
+//!   until its last completion.
+//! - The lists of things to do hold indices and are hints: the state of the connection decides.
+
+mod pool;
+mod setup;
+
+use std::io;
+use std::mem::{ManuallyDrop, swap, take};
+use std::net::TcpListener;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::time::Duration;
+
+use io_uring::types::{Fd, Timespec};
+use io_uring::{CompletionQueue, EnterFlags, SubmissionQueue, Submitter, cqueue, opcode, squeue};
+use rustix::io::Errno;
+
+use self::pool::Pool;
+use crate::Options;
+use crate::accept::{ACCEPT_PAUSE, AcceptFailure};
+
+/// Whether this process may use io_uring here.
+pub(crate) fn check() -> io::Result<()> {
+    setup::ring().map(drop)
+}
+
+pub(crate) fn run(listener: TcpListener, options: &Options) -> io::Result<()> {
+    let mut ring = setup::ring()?;
+    let (mut submitter, submissions, completions) = ring.split();
+    // Linux 5.18: saves the lookup of the descriptor. Without it everything works, a little slower.
+    let _registered = submitter.register_ring_fd().is_ok();
+    let pool = Pool::new(&submitter, options.uring_buffers, options.uring_buffer_bytes)?;
+    // Never dropped: when serving fails, requests are still in flight on this memory and these descriptors.
+    let mut server = ManuallyDrop::new(Server {
+        submitter,
+        submissions,
+        completions,
+        listener,
+        accept: Accept::Wanted,
+        pool,
+        messages: (0..MESSAGES).map(|_| Message::empty()).collect(),
+        messages_used: 0,
+        connections: Vec::new(),
+        free: Vec::new(),
+        to_send: Vec::new(),
+        to_arm: Vec::new(),
+        to_cancel: Vec::new(),
+        in_flight: Vec::new(),
+        batch: Vec::new(),
+        follow_up: false,
+    });
+    server.serve()
+}
+
+/// Sends of several chunks in one turn; a connection that finds none left sends its chunks one by one.
+const MESSAGES: usize = 64;
+/// Chunks in one send.
+const PARTS: usize = 16;
+/// Chunks of one connection at which it stops receiving until they are sent.
+const MOST_CHUNKS: u16 = 64;
+/// A send that completes at submission: takes what there is room for and says so if that was not all.
+const SEND_NOW: i32 = libc::MSG_DONTWAIT | libc::MSG_WAITALL | libc::MSG_NOSIGNAL;
+/// A send that waits until all is taken.
+const SEND_ALL: i32 = libc::MSG_WAITALL | libc::MSG_NOSIGNAL;
+/// How long to leave a kernel alone that can neither take submissions nor give completions.
+const BUSY_PAUSE: Duration = Duration::from_millis(1);
+
+static ACCEPT_PAUSE_TIMESPEC: Timespec = Timespec::new().nsec(ACCEPT_PAUSE.subsec_nanos());
+
+struct Server<'ring> {
+    submitter: Submitter<'ring>,
+    submissions: SubmissionQueue<'ring>,
+    completions: CompletionQueue<'ring>,
+    listener: TcpListener,
+    accept: Accept,
+    pool: Pool,
+    messages: Box<[Message]>,
+    messages_used: usize,
+    connections: Vec<Connection>,
+    /// Indices of `connections` without a socket.
+    free: Vec<u32>,
+    /// Connections with something to send.
+    to_send: Vec<u32>,
+    /// Connections that should receive and do not.
+    to_arm: Vec<u32>,
+    /// Connections that receive or send and should not.
+    to_cancel: Vec<u32>,
+    /// Connections whose chunks were given to the kernel since the submission queue was last empty.
+    in_flight: Vec<u32>,
+    /// Completions of this turn, but for those of sends.
+    batch: Vec<cqueue::Entry>,
+    /// A send of this turn has something to follow it (more chunks, the close, a receive): do not wait, as its
+    /// success is told by the return of the enter and not by a completion.
+    follow_up: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Accept {
+    /// The multishot accept is in flight.
+    Armed,
+    /// It is to be submitted.
+    Wanted,
+    /// Descriptors ran out: a timeout is to be submitted.
+    PauseWanted,
+    /// The timeout is in flight.
+    Paused,
+}
+
+struct Connection {
+    /// `None`: the place is free.
+    socket: Option<OwnedFd>,
+    /// Of this place: counts the connections it held.
+    generation: u32,
+    /// The list of received chunks, in order.
+    first: u16,
+    last: u16,
+    chunks: u16,
+    /// How many chunks at its head are in a send.
+    chunks_in_flight: u16,
+    /// The multishot receive is in flight.
+    armed: bool,
+    /// The peer has sent all it will.
+    ended: bool,
+    /// Reset or worse: nothing more can be sent.
+    broken: bool,
+    stall: Option<Box<Stall>>,
+}
+
+/// What a connection's peer is owed and did not take.
+#[derive(Default)]
+struct Stall {
+    /// The kernel may read this while `sending`.
+    owed: Vec<u8>,
+    sent: usize,
+    sending: bool,
+    /// Arrived since, before receiving could be stopped.
+    more: Vec<u8>,
+}
+
+/// The header of a send of several chunks. Read by the kernel until the submission returns.
+struct Message {
+    header: libc::msghdr,
+    parts: [libc::iovec; PARTS],
+}
+
+impl Message {
+    fn empty() -> Message {
+        // SAFETY: both are C structures of integers and pointers, for which zero is a value.
+        unsafe { std::mem::zeroed() }
+    }
+}
+
+/// What a completion belongs to, as it travels in `user_data`:
+///
+/// ```text
+///    63      56 55           32 31            0
+///   |   kind   |  generation   |     index     |
+/// ```
+#[derive(Clone, Copy)]
+struct Token(u64);
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+enum Kind {
+    Accept,
+    AcceptPause,
+    Receive,
+    SendNow,
+    SendAll,
+    Cancel,
+}
+
+impl Token {
+    const GENERATIONS: u32 = 1 << 24;
+
+    #[inline]
+    fn new(kind: Kind, generation: u32, index: u32) -> Token {
+        Token((kind as u64) << 56 | u64::from(generation) << 32 | u64::from(index))
+    }
+
+    #[inline]
+    fn kind(self) -> Kind {
+        const KINDS: [Kind; 6] =
+            [Kind::Accept, Kind::AcceptPause, Kind::Receive, Kind::SendNow, Kind::SendAll, Kind::Cancel];
+        KINDS.get((self.0 >> 56) as usize).copied().unwrap_or(Kind::Cancel)
+    }
+
+    #[inline]
+    fn generation(self) -> u32 {
+        (self.0 >> 32) as u32 % Token::GENERATIONS
+    }
+
+    #[inline]
+    fn index(self) -> u32 {
+        self.0 as u32
+    }
+}
+
+/// The errno of a completion that failed.
+fn errno(result: i32) -> Errno {
+    Errno::from_raw_os_error(result.wrapping_neg())
+}
+
+impl Server<'_> {
+    fn serve(&mut self) -> io::Result<()> {
+        loop {
+            self.build();
+            self.pool.publish();
+            let busy = self.enter()?;
+            let reaped = self.reap()?;
+            self.settle();
+            let mut batch = take(&mut self.batch);
+            for completion in batch.drain(..) {
+                self.complete(&completion)?;
+            }
+            self.batch = batch;
+            if busy && !reaped {
+                std::thread::sleep(BUSY_PAUSE);
+            }
+        }
+    }
+
+    // Submitting.
+
+    /// Queues all there is to do, as far as the submission queue has room.
+    #[inline]
+    fn build(&mut self) {
+        // Not settled yet: the kernel left submissions behind.
+        self.follow_up = !self.in_flight.is_empty();
+        let mut list = take(&mut self.to_send);
+        let done = list.iter().take_while(|index| self.send(**index)).count();
+        list.drain(..done);
+        self.to_send = list;
+        if !self.to_arm.is_empty() || !self.to_cancel.is_empty() || self.accept != Accept::Armed {
+            self.build_rare();
+        }
+    }
+
+    #[cold]
+    fn build_rare(&mut self) {
+        let mut list = take(&mut self.to_cancel);
+        let done = list.iter().take_while(|index| self.cancel(**index)).count();
+        list.drain(..done);
+        self.to_cancel = list;
+        let mut list = take(&mut self.to_arm);
+        let done = list.iter().take_while(|index| self.arm(**index)).count();
+        list.drain(..done);
+        self.to_arm = list;
+        match self.accept {
+            Accept::Wanted => {
+                let accept =
+                    opcode::AcceptMulti::new(Fd(self.listener.as_raw_fd())).flags(libc::SOCK_CLOEXEC);
+                if self.push(accept.build(), Token::new(Kind::Accept, 0, 0)) {
+                    self.accept = Accept::Armed;
+                }
+            }
+            Accept::PauseWanted => {
+                let pause = opcode::Timeout::new(&ACCEPT_PAUSE_TIMESPEC).build();
+                if self.push(pause, Token::new(Kind::AcceptPause, 0, 0)) {
+                    self.accept = Accept::Paused;
+                }
+            }
+            Accept::Armed | Accept::Paused => {}
+        }
+    }
+
+    /// `false`: no room.
+    #[inline]
+    fn push(&mut self, entry: squeue::Entry, token: Token) -> bool {
+        let entry = entry.user_data(token.0);
+        // SAFETY: what an entry points to is the pool, a message, a stalled connection's `owed` bytes or a static;
+        // each stays where it is until the kernel is done with it (module invariants). Descriptors are open.
+        unsafe { self.submissions.push(&entry) }.is_ok()
+    }
+
+    /// Sends what the connection's peer is owed. `false`: no room.
+    #[inline]
+    fn send(&mut self, index: u32) -> bool {
+        let connection = &mut self.connections[index as usize];
+        let Some(socket) = &connection.socket else { return true };
+        let fd = Fd(socket.as_raw_fd());
+        if connection.broken || connection.chunks_in_flight > 0 {
+            return true;
+        }
+        if connection.stall.is_some() {
+            return self.send_stalled(index, fd);
+        }
+        let count = connection.chunks;
+        let token = Token::new(Kind::SendNow, connection.generation, index);
+        let (entry, chunks) = match count {
+            0 => return true,
+            1 => {
+                let (start, bytes) = self.pool.part(connection.first);
+                (opcode::Send::new(fd, start, bytes).flags(SEND_NOW).build(), 1)
+            }
+            _ => self.gather(index, fd),
+        };
+        if !self.push(entry.flags(squeue::Flags::SKIP_SUCCESS), token) {
+            return false;
+        }
+        let connection = &mut self.connections[index as usize];
+        connection.chunks_in_flight = chunks;
+        self.follow_up |= chunks < count || !connection.armed;
+        self.in_flight.push(index);
+        true
+    }
+
+    /// One send of several chunks, and how many; of one if no message is free.
+    fn gather(&mut self, index: u32, fd: Fd) -> (squeue::Entry, u16) {
+        let connection = &self.connections[index as usize];
+        let mut number = connection.first;
+        let Some(message) = self.messages.get_mut(self.messages_used) else {
+            let (start, bytes) = self.pool.part(number);
+            return (opcode::Send::new(fd, start, bytes).flags(SEND_NOW).build(), 1);
+        };
+        self.messages_used += 1;
+        let chunks = connection.chunks.min(PARTS as u16);
+        for part in &mut message.parts[..usize::from(chunks)] {
+            let (start, bytes) = self.pool.part(number);
+            *part = libc::iovec { iov_base: start.cast_mut().cast(), iov_len: bytes as usize };
+            number = self.pool.chunk(number).next;
+        }
+        message.header.msg_iov = message.parts.as_mut_ptr();
+        message.header.msg_iovlen = chunks.into();
+        (opcode::SendMsg::new(fd, &message.header).flags(SEND_NOW as u32).build(), chunks)
+    }
+
+    #[cold]
+    fn send_stalled(&mut self, index: u32, fd: Fd) -> bool {
+        let connection = &mut self.connections[index as usize];
+        let Some(stall) = connection.stall.as_mut().filter(|stall| !stall.sending) else { return true };
+        let owed = &stall.owed[stall.sent..];
+        // Nobody sends 4 GiB at once; a shorter send is followed by another.
+        let bytes = u32::try_from(owed.len()).unwrap_or(u32::MAX);
+        let entry = opcode::Send::new(fd, owed.as_ptr(), bytes).flags(SEND_ALL).build();
+        let token = Token::new(Kind::SendAll, connection.generation, index);
+        stall.sending = true;
+        let pushed = self.push(entry, token);
+        if !pushed && let Some(stall) = &mut self.connections[index as usize].stall {
+            stall.sending = false;
+        }
+        pushed
+    }
+
+    fn arm(&mut self, index: u32) -> bool {
+        let connection = &self.connections[index as usize];
+        let Some(socket) = connection.socket.as_ref().filter(|_| connection.wants_data()) else {
+            return true;
+        };
+        let entry = opcode::RecvMulti::new(Fd(socket.as_raw_fd()), pool::GROUP).build();
+        let pushed = self.push(entry, Token::new(Kind::Receive, connection.generation, index));
+        self.connections[index as usize].armed = pushed;
+        pushed
+    }
+
+    fn cancel(&mut self, index: u32) -> bool {
+        let connection = &self.connections[index as usize];
+        let generation = connection.generation;
+        let (armed, sending) = (connection.armed, connection.broken && connection.is_sending());
+        let targets = [(armed, Kind::Receive), (sending, Kind::SendAll)];
+        targets.into_iter().filter(|(wanted, _)| *wanted).all(|(_, kind)| {
+            let target = Token::new(kind, generation, index);
+            let entry = opcode::AsyncCancel::new(target.0).build().flags(squeue::Flags::SKIP_SUCCESS);
+            self.push(entry, Token::new(Kind::Cancel, generation, index))
+        })
+    }
+
+    /// Submits what is queued and waits for a completion, unless there is more to submit. `true`: the kernel
+    /// is short of memory or of room for completions.
+    #[inline]
+    fn enter(&mut self) -> io::Result<bool> {
+        let more = self.follow_up
+            || !self.to_send.is_empty()
+            || !self.to_arm.is_empty()
+            || !self.to_cancel.is_empty()
+            || matches!(self.accept, Accept::Wanted | Accept::PauseWanted);
+        self.submissions.sync();
+        let entries = self.submissions.len() as u32;
+        let flags = EnterFlags::GETEVENTS.bits();
+        // SAFETY: no argument is passed, so the flags need none.
+        let result = unsafe { self.submitter.enter::<()>(entries, (!more).into(), flags, None) };
+        // What was taken is told by the head of the queue, not by the result.
+        self.submissions.sync();
+        match result {
+            Ok(_) => Ok(false),
+            Err(error) => match Errno::from_io_error(&error) {
+                Some(Errno::INTR | Errno::TIME) => Ok(false),
+                Some(Errno::AGAIN | Errno::BUSY) => Ok(true),
+                _ => Err(error),
+            },
+        }
+    }
+
+    // Completing.
+
+    /// Copies all completions out, those that the kernel had no room for included, and lets sends that were cut
+    /// short say so. Whether there were any.
+    #[inline]
+    fn reap(&mut self) -> io::Result<bool> {
+        let mut any = false;
+        loop {
+            self.completions.sync();
+            while let Some(completion) = self.completions.next() {
+                any = true;
+                let token = Token(completion.user_data());
+                if token.kind() == Kind::SendNow {
+                    self.cut_short(token, completion.result());
+                } else {
+                    self.batch.push(completion);
+                }
+            }
+            self.completions.sync();
+            if !self.submissions.cq_overflow() {
+                return Ok(any);
+            }
+            self.flush_overflow()?;
+        }
+    }
+
+    #[cold]
+    fn flush_overflow(&mut self) -> io::Result<()> {
+        // SAFETY: no argument is passed, so the flags need none.
+        match unsafe { self.submitter.enter::<()>(0, 0, EnterFlags::GETEVENTS.bits(), None) } {
+            Err(error) if Errno::from_io_error(&error) != Some(Errno::INTR) => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// Every send that was submitted and has no completion took everything: gives its buffers back.
+    #[inline]
+    fn settle(&mut self) {
+        if !self.submissions.is_empty() {
+            return;
+        }
+        self.messages_used = 0;
+        let mut list = take(&mut self.in_flight);
+        for index in list.drain(..) {
+            let connection = &mut self.connections[index as usize];
+            for _ in 0..take(&mut connection.chunks_in_flight) {
+                let number = connection.pop_chunk(&mut self.pool);
+                self.pool.recycle(number);
+            }
+            if connection.chunks > 0 {
+                self.to_send.push(index);
+            }
+            if !connection.armed {
+                self.advance(index);
+            }
+        }
+        self.in_flight = list;
+    }
+
+    /// A send took only part of what it had, or nothing, or failed.
+    #[cold]
+    fn cut_short(&mut self, token: Token, result: i32) {
+        let index = token.index();
+        let Some(connection) = find(&mut self.connections, token) else { return };
+        connection.chunks_in_flight = 0;
+        let mut stall = Box::<Stall>::default();
+        let mut skip = usize::try_from(result).unwrap_or(0);
+        while connection.chunks > 0 {
+            let number = connection.pop_chunk(&mut self.pool);
+            let bytes = self.pool.bytes(number);
+            stall.owed.extend_from_slice(&bytes[skip.min(bytes.len())..]);
+            skip = skip.saturating_sub(bytes.len());
+            self.pool.recycle(number);
+        }
+        if result >= 0 || errno(result) == Errno::AGAIN {
+            connection.stall = Some(stall);
+            self.to_send.push(index);
+        } else {
+            connection.broken = true;
+        }
+        self.to_cancel.push(index);
+        self.advance(index);
+    }
+
+    #[inline]
+    fn complete(&mut self, completion: &cqueue::Entry) -> io::Result<()> {
+        let token = Token(completion.user_data());
+        match token.kind() {
+            Kind::Receive => self.received(token, completion.result(), completion.flags()),
+            Kind::SendAll => {
+                self.sent(token, completion.result());
+                Ok(())
+            }
+            Kind::Accept => self.accepted(completion.result(), cqueue::more(completion.flags())),
+            Kind::AcceptPause => {
+                self.accept = Accept::Wanted;
+                Ok(())
+            }
+            // Whether a cancellation found its target is told by the target's own completion.
+            Kind::Cancel | Kind::SendNow => Ok(()),
+        }
+    }
+
+    #[inline]
+    fn received(&mut self, token: Token, result: i32, flags: u32) -> io::Result<()> {
+        let index = token.index();
+        let buffer = cqueue::buffer_select(flags);
+        let Some(connection) = find(&mut self.connections, token) else {
+            buffer.into_iter().for_each(|number| self.pool.recycle(number));
+            return Ok(());
+        };
+        connection.armed = cqueue::more(flags);
+        if let Some(number) = buffer {
+            self.pool.take(number, result.try_into().unwrap_or(0));
+            if result <= 0 || connection.broken {
+                self.pool.recycle(number);
+                self.to_cancel.push(index);
+            } else if let Some(stall) = &mut connection.stall {
+                stall.more.extend_from_slice(self.pool.bytes(number));
+                self.pool.recycle(number);
+                self.to_cancel.push(index);
+            } else {
+                connection.push_chunk(&mut self.pool, number);
+                match connection.chunks {
+                    1 => self.to_send.push(index),
+                    MOST_CHUNKS.. => self.to_cancel.push(index),
+                    _ => {}
+                }
+            }
+        }
+        if result > 0 && connection.armed { Ok(()) } else { self.receive_ended(index, result) }
+    }
+
+    /// The multishot receive ended, or met the end of the stream.
+    #[cold]
+    fn receive_ended(&mut self, index: u32, result: i32) -> io::Result<()> {
+        let connection = &mut self.connections[index as usize];
+        if result == 0 {
+            connection.ended = true;
+        } else if result < 0 {
+            match errno(result) {
+                Errno::NOBUFS => self.pool.grow(),
+                Errno::CANCELED | Errno::INTR | Errno::AGAIN => {}
+                Errno::INVAL => {
+                    let reason = "multishot receive is refused: it needs Linux 6.0 or later, or use epoll";
+                    return Err(io::Error::new(io::ErrorKind::Unsupported, reason));
+                }
+                _ => {
+                    connection.broken = true;
+                    self.to_cancel.push(index);
+                }
+            }
+        }
+        self.advance(index);
+        Ok(())
+    }
+
+    /// An ordinary send completed.
+    #[cold]
+    fn sent(&mut self, token: Token, result: i32) {
+        let index = token.index();
+        let Some(connection) = find(&mut self.connections, token) else { return };
+        let Some(stall) = &mut connection.stall else { return };
+        stall.sending = false;
+        match usize::try_from(result) {
+            Ok(bytes) => stall.sent += bytes,
+            Err(_) if matches!(errno(result), Errno::AGAIN | Errno::INTR) => {}
+            Err(_) => {
+                connection.broken = true;
+                self.to_cancel.push(index);
+            }
+        }
+        if stall.sent >= stall.owed.len() {
+            swap(&mut stall.owed, &mut stall.more);
+            stall.more = Vec::new();
+            stall.sent = 0;
+        }
+        if stall.owed.is_empty() {
+            connection.stall = None;
+        } else {
+            self.to_send.push(index);
+        }
+        self.advance(index);
+    }
+
+    fn accepted(&mut self, result: i32, armed: bool) -> io::Result<()> {
+        if !armed {
+            self.accept = Accept::Wanted;
+        }
+        if result >= 0 {
+            // SAFETY: the kernel opened this descriptor for this completion, and nobody else has it.
+            self.add(unsafe { OwnedFd::from_raw_fd(result) });
+            return Ok(());
+        }
+        match AcceptFailure::from(errno(result)) {
+            AcceptFailure::Empty | AcceptFailure::Gone => {}
+            AcceptFailure::Exhausted if armed => {}
+            AcceptFailure::Exhausted => self.accept = Accept::PauseWanted,
+            AcceptFailure::Broken(errno) => return Err(errno.into()),
+        }
+        Ok(())
+    }
+
+    // Connections.
+
+    fn add(&mut self, socket: OwnedFd) {
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.connections.push(Connection::vacant(0));
+            (self.connections.len() - 1) as u32
+        });
+        self.connections[index as usize].socket = Some(socket);
+        self.to_arm.push(index);
+    }
+
+    /// Does what the state asks for: receive again, or close once nothing is owed or in flight.
+    #[cold]
+    fn advance(&mut self, index: u32) {
+        let connection = &mut self.connections[index as usize];
+        if connection.wants_data() {
+            self.to_arm.push(index);
+        } else if connection.is_over() {
+            while connection.chunks > 0 {
+                let number = connection.pop_chunk(&mut self.pool);
+                self.pool.recycle(number);
+            }
+            *connection = Connection::vacant((connection.generation + 1) % Token::GENERATIONS);
+            self.free.push(index);
+        }
+    }
+}
+
+/// The connection that a completion is for, unless it is gone.
+#[inline]
+fn find(connections: &mut [Connection], token: Token) -> Option<&mut Connection> {
+    let connection = connections.get_mut(token.index() as usize)?;
+    (connection.generation == token.generation() && connection.socket.is_some()).then_some(connection)
+}
+
+impl Connection {
+    fn vacant(generation: u32) -> Connection {
+        Connection {
+            socket: None,
+            generation,
+            first: 0,
+            last: 0,
+            chunks: 0,
+            chunks_in_flight: 0,
+            armed: false,
+            ended: false,
+            broken: false,
+            stall: None,
+        }
+    }
+
+    #[inline]
+    fn push_chunk(&mut self, pool: &mut Pool, number: u16) {
+        if self.chunks == 0 {
+            self.first = number;
+        } else {
+            pool.chunk(self.last).next = number;
+        }
+        self.last = number;
+        self.chunks += 1;
+    }
+
+    /// The oldest chunk; there must be one.
+    #[inline]
+    fn pop_chunk(&mut self, pool: &mut Pool) -> u16 {
+        let number = self.first;
+        self.first = pool.chunk(number).next;
+        self.chunks -= 1;
+        number
+    }
+
+    fn is_sending(&self) -> bool {
+        self.stall.as_ref().is_some_and(|stall| stall.sending)
+    }
+
+    /// Should receive and does not.
+    fn wants_data(&self) -> bool {
+        self.socket.is_some()
+            && !self.armed
+            && !self.ended
+            && !self.broken
+            && self.stall.is_none()
+            && self.chunks < MOST_CHUNKS
+    }
+
+    /// Has nothing left to do, and the kernel nothing of it.
+    fn is_over(&self) -> bool {
+        let quiet = !self.armed && self.chunks_in_flight == 0 && !self.is_sending();
+        let echoed = self.chunks == 0 && self.stall.is_none();
+        self.socket.is_some() && quiet && (self.broken || self.ended && echoed)
+    }
+}

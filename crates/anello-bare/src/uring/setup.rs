@@ -1,0 +1,65 @@
+//! Making the ring: the best set of flags that this kernel takes.
+
+use std::io;
+
+use io_uring::{Builder, IoUring, cqueue, squeue};
+use rustix::io::Errno;
+
+/// Submission entries. Few, so that they stay in the cache; a turn that needs more takes more enters.
+const SUBMISSIONS: u32 = 512;
+/// Completion entries; what does not fit is kept by the kernel and fetched.
+const COMPLETIONS: u32 = 4096;
+
+/// From the newest kernel to the oldest: each rung does without one more flag.
+const RUNGS: [fn(&mut Builder<squeue::Entry, cqueue::Entry>); 4] = [
+    // Linux 6.6
+    |builder| {
+        builder.setup_coop_taskrun().setup_taskrun_flag().setup_single_issuer().setup_defer_taskrun();
+        builder.setup_no_sqarray();
+    },
+    // Linux 6.1
+    |builder| {
+        builder.setup_coop_taskrun().setup_taskrun_flag().setup_single_issuer().setup_defer_taskrun();
+    },
+    // Linux 6.0
+    |builder| {
+        builder.setup_coop_taskrun().setup_taskrun_flag().setup_single_issuer();
+    },
+    // Linux 5.19
+    |builder| {
+        builder.setup_coop_taskrun().setup_taskrun_flag();
+    },
+];
+
+/// Sets up a ring, stepping down the ladder while the kernel knows a flag not.
+pub(super) fn ring() -> io::Result<IoUring> {
+    let mut refusal = io::Error::from(Errno::INVAL);
+    for rung in RUNGS {
+        let mut builder = IoUring::builder();
+        builder.setup_submit_all().setup_cqsize(COMPLETIONS).setup_clamp();
+        rung(&mut builder);
+        match builder.build(SUBMISSIONS) {
+            Ok(ring) => return Ok(ring),
+            Err(error) => refusal = error,
+        }
+        if Errno::from_io_error(&refusal) != Some(Errno::INVAL) {
+            break;
+        }
+    }
+    Err(explain(refusal))
+}
+
+/// Says what to do about a kernel that will not make a ring.
+fn explain(refusal: io::Error) -> io::Error {
+    let remedy = match Errno::from_io_error(&refusal) {
+        Some(Errno::PERM | Errno::ACCESS) => {
+            "allow it: sysctl kernel.io_uring_disabled=0, and a seccomp profile with io_uring_setup, \
+             io_uring_enter and io_uring_register"
+        }
+        Some(Errno::NOSYS | Errno::INVAL) => "it needs Linux 6.0 or later, built with CONFIG_IO_URING",
+        Some(Errno::NOMEM) => "raise the locked-memory limit (ulimit -l)",
+        Some(Errno::MFILE | Errno::NFILE) => "raise the open-files limit (ulimit -n)",
+        _ => return refusal,
+    };
+    io::Error::new(refusal.kind(), format!("no io_uring here ({refusal}): {remedy}, or use epoll"))
+}
