@@ -12,6 +12,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
+use rustix::io::Errno;
 use rustix::process::{Pid, Resource, Rlimit, getrlimit, setrlimit};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
@@ -185,12 +186,15 @@ pub fn allowed_cores() -> Vec<usize> {
 /// Pins every thread of a process to one core; threads it starts later inherit that.
 ///
 /// # Errors
-/// What `sched_setaffinity(2)` says, except about threads that have ended meanwhile.
+/// What `sched_setaffinity(2)` says, except about threads that have ended meanwhile or belong to the kernel.
 pub(crate) fn pin_process(pid: u32, core: usize) -> io::Result<()> {
     for task in fs::read_dir(format!("/proc/{pid}/task"))? {
-        let thread = task?.file_name().to_str().and_then(|name| name.parse().ok()).and_then(Pid::from_raw);
+        let name = task?.file_name();
+        let thread = name.to_str().and_then(|name| name.parse().ok()).and_then(Pid::from_raw);
         match sched_setaffinity(thread, &only(core)) {
-            Err(rustix::io::Errno::SRCH) | Ok(()) => {}
+            Err(Errno::SRCH) | Ok(()) => {}
+            // Some kernels do not let go of io_uring's own threads; they say so with EINVAL.
+            Err(Errno::INVAL) if name.to_str() != Some(pid.to_string().as_str()) => {}
             Err(error) => return Err(error.into()),
         }
     }

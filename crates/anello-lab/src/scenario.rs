@@ -156,6 +156,9 @@ impl LabConfig {
         if self.passes == 0 || self.rounds == 0 || self.slice.is_zero() {
             return Err("passes, rounds and the slice must all be greater than 0".to_owned());
         }
+        if !(0.0..=1e9).contains(&self.stolen_fraction_limit) {
+            return Err("the limit of stolen time must be a fraction, 0 or more".to_owned());
+        }
         if self.connections.is_empty() || self.connections.contains(&0) {
             return Err("give at least one number of connections, each at least 1".to_owned());
         }
@@ -194,6 +197,7 @@ mod tests {
             config.check().unwrap_err()
         };
         assert!(fault(&|config| config.reference = "nginx".into()).contains("bare epoll"));
+        assert!(fault(&|config| config.stolen_fraction_limit = f64::NAN).contains("stolen"));
         assert!(fault(&|config| config.rounds = 0).contains("rounds"));
         assert!(fault(&|config| config.connections = vec![50, 0]).contains("at least 1"));
         assert!(fault(&|config| config.message_bytes.clear()).contains("message size"));

@@ -160,10 +160,10 @@ fn findings(result: &LabResult) -> Vec<Finding> {
                 .collect();
             if !sentences.is_empty() {
                 let text = format!(
-                    "{} against {}: {}.",
+                    "{} against {}. {}.",
                     contender.name,
                     result.plan.reference,
-                    sentences.join("; ")
+                    sentences.join(". ")
                 );
                 add(FindingKind::Contender, text);
             }
@@ -253,20 +253,21 @@ fn difference(least: f64, most: f64, more: bool) -> String {
         if percent < 10.0 { format!("{percent:.1}") } else { format!("{percent:.0}") }
     };
     let (least, most) = (percent(least), percent(most));
-    if least == most { format!("{most} % {word}") } else { format!("{least} to {most} % {word}") }
+    if least == most { format!("{most}\u{a0}% {word}") } else { format!("{least} to {most}\u{a0}% {word}") }
 }
 
-/// "server CPU per request 4 to 9 % less in 3 of 6 cells, no detectable difference in 3".
+/// "Server CPU per request: 4 to 9 % less in 3 of 6 cells, no detectable difference in 3".
 fn sentence(result: &LabResult, name: &str, figure: Figure) -> Option<String> {
     let rows: Vec<_> = rows_of(result, name).filter(|(_, row)| figure.ratio(row).is_some()).collect();
     if rows.is_empty() {
         return None;
     }
     let total = rows.len();
+    let measured = if total < result.cells.len() { " measured" } else { "" };
     let mut clauses = Vec::new();
     let mut add = |words: String, cells: Vec<&CellResult>| {
         if cells.len() == total {
-            clauses.push(if total == 1 { words } else { format!("{words} in all {total} cells") });
+            clauses.push(if total == 1 { words } else { format!("{words} in all {total} cells{measured}") });
         } else if let [cell] = cells[..] {
             clauses.push(format!("{words} at {}", cell.cell));
         } else if !cells.is_empty() {
@@ -284,7 +285,8 @@ fn sentence(result: &LabResult, name: &str, figure: Figure) -> Option<String> {
     }
     add("no detectable difference".to_owned(), cells(&|verdict| verdict == Verdict::NoDifference));
     add("too noisy to tell".to_owned(), cells(&|verdict| verdict == Verdict::TooNoisy));
-    Some(format!("{}: {}", figure.name(), clauses.join(", ")))
+    let (first, rest) = figure.name().split_at(1);
+    Some(format!("{}{rest}: {}", first.to_uppercase(), clauses.join(", ")))
 }
 
 fn resolution_sentence(result: &LabResult) -> Option<String> {
@@ -293,7 +295,11 @@ fn resolution_sentence(result: &LabResult) -> Option<String> {
         let most = all.iter().copied().fold(0.0, f64::max);
         quantile(&all, 0.5).map(|middle| {
             let (middle, most) = (format!("{:.1}", middle * 100.0), format!("{:.1}", most * 100.0));
-            if middle == most { format!("{middle} %") } else { format!("{middle} % (at worst {most} %)") }
+            if middle == most {
+                format!("{middle}\u{a0}%")
+            } else {
+                format!("{middle}\u{a0}% (at worst {most}\u{a0}%)")
+            }
         })
     };
     Some(format!(
@@ -312,8 +318,9 @@ fn noisy_sentences(result: &LabResult) -> Vec<String> {
             .iter()
             .filter(|cell| cell.rows.iter().any(|row| figure.verdict(row) == Verdict::TooNoisy))
             .map(|cell| {
-                let by =
-                    figure.resolution(cell).map_or(String::new(), |by| format!(" (±{:.0} %)", by * 100.0));
+                let by = figure
+                    .resolution(cell)
+                    .map_or(String::new(), |by| format!(" (±{:.0}\u{a0}%)", by * 100.0));
                 format!("{}{by}", cell.cell)
             })
             .collect();
@@ -378,4 +385,59 @@ fn failure_sentences(result: &LabResult) -> Vec<String> {
         }
     }
     sentences
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ratio(estimate: f64, half_width: f64) -> Ratio {
+        Ratio { estimate, low: estimate - half_width, high: estimate + half_width }
+    }
+
+    #[test]
+    fn a_difference_must_leave_out_equality_and_exceed_the_resolution() {
+        assert_eq!(verdict_on(ratio(1.05, 0.02), Some(0.03), 15), Verdict::More);
+        assert_eq!(verdict_on(ratio(0.95, 0.02), Some(0.03), 15), Verdict::Less);
+        assert_eq!(
+            verdict_on(ratio(1.05, 0.06), Some(0.03), 15),
+            Verdict::NoDifference,
+            "the interval includes 1"
+        );
+        assert_eq!(
+            verdict_on(ratio(1.05, 0.02), Some(0.06), 15),
+            Verdict::NoDifference,
+            "equal servers differ as much"
+        );
+        assert_eq!(verdict_on(ratio(1.0, 0.0), Some(0.0), 15), Verdict::NoDifference);
+    }
+
+    #[test]
+    fn noise_and_few_slices_forbid_a_verdict_but_not_on_the_obvious() {
+        assert_eq!(verdict_on(ratio(1.05, 0.02), Some(0.3), 15), Verdict::TooNoisy);
+        assert_eq!(verdict_on(ratio(3.0, 0.5), Some(0.3), 15), Verdict::More);
+        assert_eq!(verdict_on(ratio(3.0, 0.5), Some(0.01), LEAST_SLICES - 1), Verdict::TooNoisy);
+    }
+
+    #[test]
+    fn without_a_twin_the_interval_alone_decides() {
+        assert_eq!(verdict_on(ratio(1.05, 0.02), None, 15), Verdict::More);
+        assert_eq!(verdict_on(ratio(1.01, 0.02), None, 15), Verdict::NoDifference);
+    }
+
+    #[test]
+    fn differences_are_put_in_words() {
+        let plain = |text: String| text.replace('\u{a0}', " ");
+        assert_eq!(plain(difference(0.96, 0.9, false)), "4.0 to 10 % less");
+        assert_eq!(plain(difference(1.04, 1.04, true)), "4.0 % more");
+        assert_eq!(plain(difference(1.2, 2.5, true)), "1.2 to 2.5 times as much");
+        assert_eq!(plain(difference(3.0, 3.0, true)), "3.0 times as much");
+    }
+
+    #[test]
+    fn better_means_more_requests_and_less_cpu() {
+        assert_eq!(Figure::Rate.is_better(Verdict::More), Some(true));
+        assert_eq!(Figure::Cpu.is_better(Verdict::More), Some(false));
+        assert_eq!(Figure::Cpu.is_better(Verdict::NoDifference), None);
+    }
 }

@@ -97,7 +97,9 @@ impl Page {
             .filter(|_| finding.kind == FindingKind::Contender);
         let swatch = about
             .map_or(String::new(), |index| format!(" style=\"--swatch:var({})\"", colour_variable(index)));
-        self.add(&format!("<li class=\"{class}\"{swatch}>{}</li>", escape(&finding.text)));
+        let name = about.map_or("", |index| result.contenders[index].name.as_str());
+        let rest = &finding.text[name.len()..];
+        self.add(&format!("<li class=\"{class}\"{swatch}><b>{}</b>{}</li>", escape(name), escape(rest)));
     }
 
     fn glance(&mut self, result: &LabResult) {
@@ -138,9 +140,9 @@ impl Page {
         let head: String = result
             .cells
             .iter()
-            .map(|cell| format!("<th scope=\"col\">{} conn.</th>", cell.cell.connections))
+            .map(|cell| format!("<th scope=\"col\">{}</th>", cell.cell.connections))
             .collect();
-        self.add(&format!("<tr><th></th>{head}</tr>"));
+        self.add(&format!("<tr><th scope=\"row\">connections</th>{head}</tr>"));
     }
 
     fn plots(&mut self, result: &LabResult) {

@@ -22,19 +22,21 @@ const MUTED: RGBColor = RGBColor(2, 0, 1);
 const GRID: RGBColor = RGBColor(2, 0, 2);
 const BAND: RGBColor = RGBColor(2, 0, 3);
 
-const PLOT_WIDTH: u32 = 520;
+const PLOT_WIDTH: u32 = 500;
 const LINE_PLOT_HEIGHT: u32 = 320;
 const FONT: &str = "sans-serif";
-const FONT_SIZE: u32 = 13;
+
+/// plotters writes the size of the em box; the letters come out a fifth smaller.
+const FONT_SIZE: u32 = 16;
 
 /// Height of a row in a ratio plot.
-const ROW_HEIGHT: i32 = 21;
+const ROW_HEIGHT: i32 = 22;
 
 /// Height of the heading of a group of rows, and of the axis below.
-const HEADING_HEIGHT: i32 = 26;
+const HEADING_HEIGHT: i32 = 30;
 
 /// Left edge of the scale in a ratio plot; names stand left of it.
-const SCALE_LEFT: i32 = 132;
+const SCALE_LEFT: i32 = 146;
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 type Drawn = Result<(), Box<dyn Error>>;
@@ -123,7 +125,7 @@ fn draw_lines(area: &Area<'_>, result: &LabResult, message_bytes: usize, figure:
     let mut chart = ChartBuilder::on(area)
         .margin_top(10)
         .margin_right(12)
-        .y_label_area_size(52)
+        .y_label_area_size(58)
         .margin_bottom(46)
         .build_cartesian_2d(-0.35..last + 0.35, 0.0..most * 1.06)?;
     let label = |value: &f64| match figure {
@@ -134,7 +136,7 @@ fn draw_lines(area: &Area<'_>, result: &LabResult, message_bytes: usize, figure:
         .configure_mesh()
         .disable_x_mesh()
         .disable_x_axis()
-        .y_labels(6)
+        .y_labels(5)
         .y_max_light_lines(0)
         .y_label_formatter(&label)
         .label_style(text_style(MUTED, HPos::Right))
@@ -185,8 +187,8 @@ struct Scale {
 impl Scale {
     /// A scale that shows all ratios that are not far out, and 1 with room around it.
     fn of(ratios: &[Ratio]) -> Scale {
-        let low = ratios.iter().map(|ratio| ratio.low).fold(0.92, f64::min).max(0.4);
-        let high = ratios.iter().map(|ratio| ratio.high).fold(1.08, f64::max).min(1.8);
+        let low = ratios.iter().map(|ratio| ratio.low).fold(0.92, f64::min).max(0.72);
+        let high = ratios.iter().map(|ratio| ratio.high).fold(1.08, f64::max).min(1.36);
         let room = (high - low) * 0.04;
         Scale { low: low - room, high: high + room }
     }
@@ -245,11 +247,17 @@ fn draw_ratio(area: &Area<'_>, scale: &Scale, middle: i32, index: usize, row: &R
     let colour = series_colour(index);
     area.draw(&Text::new(row.contender.clone(), (SCALE_LEFT - 10, middle), text_style(MUTED, HPos::Right)))?;
     let Some(ratio) = figure.ratio(row) else {
-        area.draw(&Text::new("not measured", (SCALE_LEFT + 6, middle), text_style(MUTED, HPos::Left)))?;
+        area.draw(&Text::new(
+            "not measured",
+            (PLOT_WIDTH as i32 - 14, middle),
+            text_style(MUTED, HPos::Right),
+        ))?;
         return Ok(());
     };
     let ends = vec![(scale.place(ratio.low), middle), (scale.place(ratio.high), middle)];
-    area.draw(&PathElement::new(ends, colour.stroke_width(3)))?;
+    if (scale.low..=scale.high).contains(&ratio.estimate) {
+        area.draw(&PathElement::new(ends, colour.stroke_width(3)))?;
+    }
     if ratio.estimate > scale.high {
         let label = format!("{} →", times(ratio.estimate));
         let place = (scale.place(scale.high) - 4, middle);

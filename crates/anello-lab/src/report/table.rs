@@ -156,7 +156,8 @@ fn wrap(text: &mut String, lead: &str, paragraph: &str) {
     let indent = lead.chars().count();
     let mut line = lead.to_owned();
     let mut filled = indent;
-    for word in paragraph.split_whitespace() {
+    // Only at ordinary blanks: the others hold a number and its unit together.
+    for word in paragraph.split(' ').filter(|word| !word.is_empty()) {
         let length = word.chars().count();
         if filled > indent && filled + 1 + length > WIDTH {
             put(text, &line);

@@ -1,0 +1,164 @@
+//! The lab on the real machine: real child processes, real sockets. What is asserted is what happened, never how long
+//! it took.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anello_lab::load::latency_histogram;
+use anello_lab::result::{Consequence, LabResult, Outcome, Quality};
+use anello_lab::{Contender, LabConfig, Load, LoadSession, LocalMachine, SliceLoad, render_html, run};
+
+/// Not a test: the server that the tests start as a child. It stays silent without its variable, so that running all
+/// ignored tests does no harm. `dies` ends the process after so many requests, `lies` changes a byte.
+#[test]
+#[ignore = "the child process of the other tests"]
+fn echo_server_child() {
+    let Ok(behaviour) = std::env::var("ANELLO_LAB_TEST_SERVER") else { return };
+    if behaviour == "refuses" {
+        eprintln!("io_uring_setup: Operation not permitted");
+        std::process::exit(1);
+    }
+    static REQUESTS: AtomicUsize = AtomicUsize::new(0);
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    println!("\nready addr={} driver=blocking features={behaviour}", listener.local_addr().unwrap());
+    for stream in listener.incoming() {
+        let (mut stream, behaviour) = (stream.unwrap(), behaviour.clone());
+        thread::spawn(move || {
+            let mut buffer = [0u8; 4096];
+            while let Ok(count @ 1..) = stream.read(&mut buffer) {
+                if behaviour == "dies" && REQUESTS.fetch_add(1, Ordering::Relaxed) == 20 {
+                    std::process::exit(3);
+                }
+                if behaviour == "lies" {
+                    buffer[0] ^= 1;
+                }
+                if stream.write_all(&buffer[..count]).is_err() {
+                    return;
+                }
+            }
+        });
+    }
+}
+
+/// One request after the other over all connections: not fast, but honest.
+struct PlainLoad;
+
+struct PlainSession {
+    streams: Vec<TcpStream>,
+    message: Vec<u8>,
+}
+
+impl Load for PlainLoad {
+    fn connect(
+        &mut self,
+        target: SocketAddr,
+        connections: usize,
+        bytes: usize,
+    ) -> Result<Box<dyn LoadSession>, String> {
+        let connect = || {
+            let stream = TcpStream::connect(target)?;
+            stream.set_nodelay(true)?;
+            stream.set_read_timeout(Some(Duration::from_secs(20)))?;
+            Ok(stream)
+        };
+        let streams: std::io::Result<Vec<TcpStream>> = (0..connections).map(|_| connect()).collect();
+        let streams = streams.map_err(|error| error.to_string())?;
+        Ok(Box::new(PlainSession { streams, message: (0..bytes).map(|index| index as u8).collect() }))
+    }
+}
+
+impl LoadSession for PlainSession {
+    fn run_slice(&mut self, duration: Duration) -> Result<SliceLoad, String> {
+        let mut load = SliceLoad { latency: latency_histogram(), ..SliceLoad::empty() };
+        let started = Instant::now();
+        let mut reply = vec![0; self.message.len()];
+        while started.elapsed() < duration || load.requests == 0 {
+            for stream in &mut self.streams {
+                let sent = Instant::now();
+                let exchanged = stream.write_all(&self.message).and_then(|()| stream.read_exact(&mut reply));
+                exchanged.map_err(|error| error.to_string())?;
+                if reply != self.message {
+                    load.wrong_replies += 1;
+                    return Ok(load);
+                }
+                load.requests += 1;
+                load.latency.saturating_record(sent.elapsed().as_nanos() as u64);
+            }
+        }
+        load.elapsed_ns = started.elapsed().as_nanos() as u64;
+        Ok(load)
+    }
+}
+
+/// The child server under this name with this behaviour.
+fn contender(name: &str, behaviour: &str) -> Contender {
+    let executable = std::env::current_exe().unwrap();
+    let variable = format!("ANELLO_LAB_TEST_SERVER={behaviour}");
+    let child = ["--ignored", "--exact", "echo_server_child", "--nocapture"];
+    let mut arguments = vec![variable.as_str(), executable.to_str().unwrap()];
+    arguments.extend(child);
+    Contender::new(name, &PathBuf::from("/usr/bin/env"), &arguments)
+}
+
+fn compare(others: Vec<Contender>) -> LabResult {
+    let reference = contender("plain", "echo");
+    let mut contenders = vec![reference.clone(), reference.twin()];
+    contenders.extend(others);
+    let config = LabConfig {
+        contenders,
+        reference: "plain".to_owned(),
+        connections: vec![1, 4],
+        message_bytes: vec![64],
+        slice: Duration::from_millis(5),
+        warm_up: Duration::from_millis(1),
+        passes: 1,
+        rounds: 3,
+        stolen_fraction_limit: 1e9,
+        start_timeout: Duration::from_secs(60),
+        ..LabConfig::smoke(PathBuf::from("unused"))
+    };
+    let stop = AtomicBool::new(false);
+    run(&config, &mut PlainLoad, &mut LocalMachine::new(), &mut |_| {}, &stop).unwrap()
+}
+
+fn outcomes<'a>(result: &'a LabResult, name: &str) -> Vec<&'a Outcome> {
+    let rows = result.cells.iter().flat_map(|cell| &cell.rows);
+    rows.filter(|row| row.contender == name).map(|row| &row.outcome).collect()
+}
+
+#[test]
+fn real_servers_are_measured_and_cost_real_cpu_time() {
+    let result = compare(Vec::new());
+    assert_eq!(result.failures, []);
+    assert_eq!(outcomes(&result, "plain"), [&Outcome::Measured; 2]);
+    assert_eq!(result.slices.len(), 2 * 2 * 3);
+    for slice in &result.slices {
+        assert_eq!(slice.quality, Quality::Clean);
+        assert!(slice.requests > 0 && slice.cpu_ns > 0 && slice.p50_ns > 0 && slice.p50_ns <= slice.p99_ns);
+    }
+    let ready = result.contenders[0].ready_line.as_deref().unwrap();
+    assert!(ready.contains("driver=blocking"), "{ready}");
+    assert!(result.environment.kernel.starts_with("Linux "));
+    assert!(render_html(&result).contains("driver=blocking"));
+}
+
+#[test]
+fn fault_45_real_servers_that_fail_cost_only_their_own_cells() {
+    let others = vec![contender("dies", "dies"), contender("lies", "lies"), contender("refuses", "refuses")];
+    let result = compare(others);
+    assert_eq!(outcomes(&result, "plain"), [&Outcome::Measured; 2]);
+    for outcome in outcomes(&result, "lies") {
+        assert!(matches!(outcome, Outcome::Failed(why) if why.contains("wrong bytes")), "{outcome:?}");
+    }
+    for outcome in outcomes(&result, "refuses") {
+        let expected = "exited with status 1: io_uring_setup: Operation not permitted";
+        assert!(matches!(outcome, Outcome::Skipped(why) if why == expected), "{outcome:?}");
+    }
+    let deaths: Vec<_> = result.failures.iter().filter(|failure| failure.contender == "dies").collect();
+    assert!(deaths.iter().all(|death| death.what.starts_with("exited with status 3")), "{deaths:?}");
+    assert_eq!(deaths[0].consequence, Consequence::Restarted);
+}

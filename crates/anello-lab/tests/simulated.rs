@@ -1,0 +1,379 @@
+//! The whole lab on a simulated machine: known servers in, known verdicts out.
+
+use std::cell::Cell as StdCell;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anello_lab::result::{Consequence, FindingKind, LabResult, Outcome, Quality, Row, Verdict};
+use anello_lab::simulation::{Fault, Noise, SimulatedServer, Simulation};
+use anello_lab::{
+    Cell, Contender, LabConfig, LabError, Progress, render_html, render_json, render_table, run,
+};
+
+const REFERENCE: &str = "bare epoll";
+const TWIN: &str = "bare epoll again";
+
+/// A small matrix with the reference, its twin and these others.
+fn config(others: &[&str], seed: u64) -> LabConfig {
+    let contender = |name: &str| Contender::new(name, Path::new("server"), &["--name", name]);
+    let mut contenders = vec![contender(REFERENCE), contender(REFERENCE).twin()];
+    contenders.extend(others.iter().map(|name| contender(name)));
+    LabConfig {
+        contenders,
+        connections: vec![1, 50],
+        message_bytes: vec![128],
+        slice: Duration::from_millis(50),
+        seed,
+        server_core: 0,
+        load_core: 1,
+        ..LabConfig::quick(PathBuf::from("server"))
+    }
+}
+
+fn reference_servers() -> Vec<(&'static str, SimulatedServer)> {
+    vec![(REFERENCE, SimulatedServer::costing(6_000.0)), (TWIN, SimulatedServer::costing(6_000.0))]
+}
+
+fn simulate(
+    config: &LabConfig,
+    noise: Noise,
+    others: &[(&'static str, SimulatedServer)],
+) -> (Simulation, Result<LabResult, LabError>) {
+    let mut servers = reference_servers();
+    servers.extend_from_slice(others);
+    let simulation = Simulation::new(config.seed, noise, &servers);
+    let stop = AtomicBool::new(false);
+    let result = run(config, &mut simulation.load(), &mut simulation.machine(), &mut |_| {}, &stop);
+    (simulation, result)
+}
+
+fn row<'a>(result: &'a LabResult, name: &str, connections: usize) -> &'a Row {
+    let cell =
+        result.cells.iter().find(|cell| cell.cell.connections == connections).expect("the cell exists");
+    cell.rows.iter().find(|row| row.contender == name).expect("the row exists")
+}
+
+fn claims(result: &LabResult, name: &str) -> usize {
+    let rows = result.cells.iter().flat_map(|cell| &cell.rows).filter(|row| row.contender == name);
+    rows.flat_map(|row| [row.rate_verdict, row.cpu_verdict])
+        .filter(|verdict| matches!(verdict, Verdict::More | Verdict::Less))
+        .count()
+}
+
+#[test]
+fn equal_servers_are_called_equal_in_at_least_95_of_100_runs() {
+    let others = ["one", "two"];
+    let servers = others.map(|name| (name, SimulatedServer::costing(6_000.0)));
+    let mut quiet_runs = 0;
+    for seed in 0..100 {
+        let (_, result) = simulate(&config(&others, seed), Noise::USUAL, &servers);
+        let result = result.unwrap();
+        // Not one claim about any of three equal servers, in any cell, about either figure.
+        let wrong: usize = [TWIN, "one", "two"].iter().map(|name| claims(&result, name)).sum();
+        quiet_runs += usize::from(wrong == 0);
+    }
+    assert!(quiet_runs >= 95, "only {quiet_runs} of 100 runs claimed nothing");
+}
+
+#[test]
+fn a_server_that_costs_ten_percent_more_or_less_is_found_in_at_least_19_of_20_runs() {
+    let servers = [("dear", SimulatedServer::costing(6_600.0)), ("cheap", SimulatedServer::costing(5_400.0))];
+    let mut found = 0;
+    for seed in 0..20 {
+        let (_, result) = simulate(&config(&["dear", "cheap"], seed), Noise::USUAL, &servers);
+        let result = result.unwrap();
+        let right = [1, 50].iter().all(|&connections| {
+            row(&result, "dear", connections).cpu_verdict == Verdict::More
+                && row(&result, "cheap", connections).cpu_verdict == Verdict::Less
+        });
+        found += usize::from(right);
+    }
+    assert!(found >= 19, "only {found} of 20 runs found both differences in both cells");
+}
+
+#[test]
+fn without_noise_the_figures_are_the_true_ones() {
+    let servers = [("dear", SimulatedServer::costing(12_000.0))];
+    let (simulation, result) = simulate(&config(&["dear"], 1), Noise::NONE, &servers);
+    let result = result.unwrap();
+    let dear = row(&result, "dear", 1);
+    let figures = dear.figures.as_ref().unwrap();
+    // 12 µs and 0.4 ns for each of 128 bytes.
+    assert!((figures.cpu_ns.median - 12_051.2).abs() < 1.0, "{figures:?}");
+    assert!((figures.cpu_low_decile_ns - 12_051.2).abs() < 1.0);
+    let ratio = dear.cpu_ratio.unwrap();
+    assert!(
+        (ratio.estimate - 12_051.2 / 6_051.2).abs() < 0.001 && ratio.high - ratio.low < 0.001,
+        "{ratio:?}"
+    );
+    assert_eq!((dear.clean_slices, dear.stolen_slices, dear.spoilt_slices), (15, 0, 0));
+    assert_eq!(row(&result, REFERENCE, 1).cpu_verdict, Verdict::Reference);
+    assert_eq!(row(&result, TWIN, 1).cpu_verdict, Verdict::NoDifference);
+    assert_eq!((simulation.processes_left(), simulation.sessions_left()), (0, 0));
+    assert!(result.failures.is_empty());
+}
+
+#[test]
+fn a_noisy_machine_is_called_noisy_and_still_shows_what_dwarfs_the_noise() {
+    let servers = [("near", SimulatedServer::costing(6_300.0)), ("far", SimulatedServer::costing(40_000.0))];
+    let noise = Noise { slice: 0.15, process: 0.12, drift: 0.1, stolen: 0.0 };
+    let (_, result) = simulate(&config(&["near", "far"], 3), noise, &servers);
+    let result = result.unwrap();
+    assert_eq!(row(&result, "near", 50).cpu_verdict, Verdict::TooNoisy);
+    assert_eq!(row(&result, "far", 50).cpu_verdict, Verdict::More);
+    let said = result.findings.iter().any(|finding| {
+        finding.kind == FindingKind::Resolution && finding.text.starts_with("Too noisy to tell servers apart")
+    });
+    assert!(said, "{:?}", result.findings);
+}
+
+#[test]
+fn the_same_seed_gives_the_same_result_and_every_round_has_its_own_order() {
+    let servers = [("one", SimulatedServer::costing(6_000.0))];
+    let once = simulate(&config(&["one"], 9), Noise::USUAL, &servers).1.unwrap();
+    let again = simulate(&config(&["one"], 9), Noise::USUAL, &servers).1.unwrap();
+    assert_eq!(once, again);
+    let firsts: Vec<usize> = once.slices.chunks(3).map(|round| round[0].contender).collect();
+    assert!((0..3).all(|contender| firsts.contains(&contender)), "{firsts:?}");
+}
+
+#[test]
+fn slices_with_stolen_time_are_tried_again_and_never_count() {
+    let noise = Noise { stolen: 0.4, ..Noise::USUAL };
+    let (_, result) = simulate(&config(&[], 4), noise, &[]);
+    let result = result.unwrap();
+    let stolen = result.slices.iter().filter(|slice| slice.quality == Quality::Stolen).count();
+    let rows: usize = result.cells.iter().flat_map(|cell| &cell.rows).map(|row| row.stolen_slices).sum();
+    assert!(stolen > 10 && stolen == rows);
+    assert!(result.slices.iter().all(|slice| (slice.stolen_ns == 0) == (slice.quality == Quality::Clean)));
+    assert!(result.slices.len() > config(&[], 4).slice_count(), "some were tried again");
+    assert!(render_table(&result).contains("were dropped because the hypervisor"));
+}
+
+#[test]
+fn a_machine_that_always_loses_time_measures_nothing_and_says_so() {
+    let (_, result) = simulate(&config(&[], 5), Noise { stolen: 1.0, ..Noise::NONE }, &[]);
+    let result = result.unwrap();
+    assert_eq!(row(&result, REFERENCE, 1).outcome, Outcome::NotMeasured);
+    assert!(render_table(&result).contains("slices had stolen time"));
+    assert!(render_html(&result).contains("was not measured, so the others cannot be compared"));
+}
+
+#[test]
+fn fault_45_a_contender_that_cannot_start_is_skipped_and_the_matrix_goes_on() {
+    let why = "io_uring_setup: Operation not permitted".to_owned();
+    let servers = [("uring", SimulatedServer::costing(5_000.0).with_fault(Fault::CannotStart(why)))];
+    let (_, result) = simulate(&config(&["uring"], 1), Noise::USUAL, &servers);
+    let result = result.unwrap();
+    let uring = row(&result, "uring", 50);
+    assert!(matches!(&uring.outcome, Outcome::Skipped(what) if what.contains("not permitted")), "{uring:?}");
+    assert_eq!(uring.cpu_verdict, Verdict::NotComparable);
+    assert_eq!(row(&result, TWIN, 50).outcome, Outcome::Measured);
+    assert!(result.failures.iter().all(|failure| failure.consequence == Consequence::SkippedPass));
+    assert!(render_table(&result).contains("skipped: exited with status 1: io_uring_setup"));
+    assert!(render_html(&result).contains("uring took no part: exited with status 1"));
+}
+
+#[test]
+fn fault_45_a_contender_killed_in_a_cell_is_started_again_once_and_measured() {
+    // The 9th slice: after the warm-up of some cell, with rounds still to come.
+    let servers = [("fragile", SimulatedServer::costing(6_000.0).with_fault(Fault::DiesOnce(9)))];
+    let (simulation, result) = simulate(&config(&["fragile"], 2), Noise::USUAL, &servers);
+    let result = result.unwrap();
+    let restarts: usize =
+        [1, 50].iter().map(|&connections| row(&result, "fragile", connections).restarts).sum();
+    assert_eq!(restarts, 1);
+    assert_eq!(result.failures.len(), 1, "{:?}", result.failures);
+    let failure = &result.failures[0];
+    assert!(failure.what.starts_with("was killed by signal 9"), "{failure:?}");
+    assert_eq!((failure.consequence, failure.cell.is_some()), (Consequence::Restarted, true));
+    for connections in [1, 50] {
+        let fragile = row(&result, "fragile", connections);
+        assert_eq!(fragile.outcome, Outcome::Measured);
+        assert!(fragile.clean_slices >= 10, "{fragile:?}");
+    }
+    assert!(render_table(&result).contains("fragile†"));
+    assert_eq!(simulation.processes_left(), 0);
+}
+
+#[test]
+fn fault_45_a_contender_that_keeps_dying_in_a_cell_fails_there_and_only_there() {
+    let servers = [("small", SimulatedServer::costing(6_000.0).with_fault(Fault::DiesAbove(50)))];
+    let (simulation, result) = simulate(&config(&["small"], 2), Noise::USUAL, &servers);
+    let result = result.unwrap();
+    assert_eq!(row(&result, "small", 1).outcome, Outcome::Measured);
+    assert_eq!(row(&result, "small", 1).clean_slices + row(&result, "small", 1).stolen_slices, {
+        let all = result.slices.iter();
+        all.filter(|slice| slice.contender == 2 && slice.cell.connections == 1).count()
+    });
+    let failed = row(&result, "small", 50);
+    assert!(matches!(&failed.outcome, Outcome::Failed(what) if what.contains("signal 9")), "{failed:?}");
+    assert_eq!(failed.figures, None);
+    assert_eq!((simulation.processes_left(), simulation.sessions_left()), (0, 0));
+}
+
+#[test]
+fn wrong_bytes_disqualify_without_a_restart() {
+    let servers = [("liar", SimulatedServer::costing(3_000.0).with_fault(Fault::LiesFrom(1)))];
+    let (_, result) = simulate(&config(&["liar"], 2), Noise::USUAL, &servers);
+    let result = result.unwrap();
+    for connections in [1, 50] {
+        let liar = row(&result, "liar", connections);
+        assert!(matches!(&liar.outcome, Outcome::Failed(what) if what.contains("wrong bytes")), "{liar:?}");
+        assert_eq!((liar.restarts, liar.figures.is_none(), liar.cpu_ratio), (0, true, None));
+    }
+    assert_eq!(result.failures.len(), 2, "once in each cell: {:?}", result.failures);
+}
+
+#[test]
+fn a_reference_that_cannot_start_leaves_figures_without_ratios() {
+    let mut servers = reference_servers();
+    servers[0].1.fault = Fault::CannotStart("no".to_owned());
+    let simulation = Simulation::new(1, Noise::USUAL, &servers);
+    let stop = AtomicBool::new(false);
+    let result =
+        run(&config(&[], 1), &mut simulation.load(), &mut simulation.machine(), &mut |_| {}, &stop).unwrap();
+    let twin = row(&result, TWIN, 1);
+    assert!(twin.figures.is_some() && twin.cpu_ratio.is_none());
+    assert_eq!(twin.cpu_verdict, Verdict::NotComparable);
+    assert!(render_table(&result).contains("cannot be compared"));
+    assert!(render_html(&result).contains("cannot be compared"));
+}
+
+#[test]
+fn nothing_started_is_an_error_that_names_every_cause() {
+    let simulation = Simulation::new(1, Noise::NONE, &[]);
+    let stop = AtomicBool::new(false);
+    let error = run(&config(&[], 1), &mut simulation.load(), &mut simulation.machine(), &mut |_| {}, &stop);
+    let text = error.unwrap_err().to_string();
+    assert!(text.contains("bare epoll: cannot start bare epoll: no such program"), "{text}");
+}
+
+#[test]
+fn a_bad_configuration_is_refused_before_anything_starts() {
+    let bad = LabConfig { reference: "nobody".to_owned(), ..config(&[], 1) };
+    let (simulation, result) = simulate(&bad, Noise::NONE, &[]);
+    assert!(matches!(result, Err(LabError::Config(why)) if why.contains("nobody")));
+    assert_eq!(simulation.processes_left(), 0);
+}
+
+#[test]
+fn a_stop_ends_the_run_with_what_there_is() {
+    let simulation = Simulation::new(1, Noise::USUAL, &reference_servers());
+    let stop = AtomicBool::new(false);
+    let after = 13;
+    let mut progress = |progress: Progress| {
+        if let Progress::Slices { done } = progress {
+            stop.store(done >= after, Ordering::Relaxed);
+        }
+    };
+    let result =
+        run(&config(&[], 1), &mut simulation.load(), &mut simulation.machine(), &mut progress, &stop)
+            .unwrap();
+    assert!(result.interrupted);
+    let first_tries =
+        result.slices.iter().map(|slice| (slice.pass, slice.cell, slice.round, slice.contender));
+    assert_eq!(first_tries.collect::<std::collections::HashSet<_>>().len(), after);
+    assert_eq!((simulation.processes_left(), simulation.sessions_left()), (0, 0));
+    assert!(render_table(&result).contains("stopped before its end"));
+}
+
+#[test]
+fn a_stop_before_the_start_is_no_error() {
+    let simulation = Simulation::new(1, Noise::USUAL, &reference_servers());
+    let stop = AtomicBool::new(true);
+    let result =
+        run(&config(&[], 1), &mut simulation.load(), &mut simulation.machine(), &mut |_| {}, &stop).unwrap();
+    assert!(result.slices.is_empty() && result.interrupted);
+    assert!(render_html(&result).contains("stopped before its end"));
+    assert!(render_table(&result).contains("stopped before its end"));
+}
+
+#[test]
+fn progress_ends_at_the_number_it_announced_even_if_some_fail() {
+    let simulation = Simulation::new(1, Noise::USUAL, &reference_servers()[1..]);
+    let stop = AtomicBool::new(false);
+    let (announced, reached) = (StdCell::new(0), StdCell::new(0));
+    let mut progress = |progress: Progress| match progress {
+        Progress::Begin { slices } => announced.set(slices),
+        Progress::Slices { done } => {
+            assert!(done >= reached.get(), "never back");
+            reached.set(done);
+        }
+        _ => {}
+    };
+    run(&config(&[], 1), &mut simulation.load(), &mut simulation.machine(), &mut progress, &stop).unwrap();
+    assert_eq!(announced, reached);
+}
+
+#[test]
+fn one_core_is_said_to_be_shared() {
+    let shared = LabConfig { load_core: 0, ..config(&[], 1) };
+    let result = simulate(&shared, Noise::USUAL, &[]).1.unwrap();
+    assert!(render_table(&result).contains("share core 0"));
+    assert!(render_html(&result).contains("share core 0"));
+}
+
+#[test]
+fn the_json_is_versioned_and_read_back_whole() {
+    let result = simulate(&config(&[], 1), Noise::USUAL, &[]).1.unwrap();
+    let json = render_json(&result).unwrap();
+    let value: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!((value["schema"].as_str(), value["schema_version"].as_u64()), (Some("anello-lab"), Some(1)));
+    let back: LabResult = serde_json::from_str(&json).unwrap();
+    assert_eq!(back.slices, result.slices);
+    assert_eq!(back.findings, result.findings);
+    assert_eq!(render_table(&back), render_table(&result));
+}
+
+#[test]
+fn no_line_of_the_table_is_wider_than_110_columns() {
+    let why = "a very long explanation of what went wrong, ".repeat(12);
+    let servers = [
+        ("a contender with a name that goes on and on", SimulatedServer::costing(1_234_567.0)),
+        ("broken", SimulatedServer::costing(1.0).with_fault(Fault::CannotStart(why))),
+    ];
+    let names = servers.each_ref().map(|(name, _)| *name);
+    let result = simulate(&config(&names, 1), Noise::USUAL, &servers).1.unwrap();
+    let table = render_table(&result);
+    for line in table.lines() {
+        assert!(line.chars().count() <= 110, "{} columns: {line}", line.chars().count());
+        assert_eq!(line, line.trim_end());
+    }
+}
+
+#[test]
+fn the_page_needs_no_network_and_lets_nothing_out_of_its_quotes() {
+    let hostile = "</script><img src=x onerror=alert(1)> & 'quoted'".to_owned();
+    let servers = [("bad", SimulatedServer::costing(1.0).with_fault(Fault::CannotStart(hostile)))];
+    let result = simulate(&config(&["bad"], 1), Noise::USUAL, &servers).1.unwrap();
+    let page = render_html(&result);
+    assert!(!page.contains("<img"), "escaped");
+    assert_eq!(page.matches("</script>").count(), 2, "raw data and the button's");
+    assert!(!page.contains("src=\"http") && !page.contains("@import") && !page.contains("href=\"http"));
+    assert!(page.contains("prefers-color-scheme: dark") && page.contains("width=device-width"));
+    assert_eq!(page.matches("<svg").count(), 4);
+    assert!(!page.contains("#0100") && !page.contains("#0200"), "every drawn colour became a variable");
+    let raw = page.split("id=\"raw\">").nth(1).unwrap().split("</script>").next().unwrap();
+    let back: LabResult = serde_json::from_str(raw).unwrap();
+    assert_eq!(back.failures, result.failures);
+}
+
+#[test]
+fn reports_are_written_and_a_bad_directory_is_named() {
+    let directory = tempfile::tempdir().unwrap();
+    let result = simulate(&config(&[], 1), Noise::USUAL, &[]).1.unwrap();
+    let paths = anello_lab::write_reports(&result, &directory.path().join("new")).unwrap();
+    for path in [&paths.json, &paths.html, &paths.table] {
+        assert!(std::fs::metadata(path).unwrap().len() > 1000, "{}", path.display());
+    }
+    let error = anello_lab::write_reports(&result, &paths.json).unwrap_err().to_string();
+    assert!(error.contains("cannot write") && error.contains("choose another directory"), "{error}");
+}
+
+#[test]
+fn cells_are_named_in_words() {
+    assert_eq!(Cell { message_bytes: 128, connections: 1 }.to_string(), "1 connection, 128 bytes");
+    assert_eq!(Cell { message_bytes: 1024, connections: 50 }.to_string(), "50 connections, 1024 bytes");
+}
