@@ -250,7 +250,7 @@ fn difference(least: f64, most: f64, more: bool) -> String {
     }
     let percent = |ratio: f64| {
         let percent = (ratio - 1.0).abs() * 100.0;
-        if percent < 10.0 { format!("{percent:.1}") } else { format!("{percent:.0}") }
+        if percent < 9.95 { format!("{percent:.1}") } else { format!("{percent:.0}") }
     };
     let (least, most) = (percent(least), percent(most));
     if least == most { format!("{most}\u{a0}% {word}") } else { format!("{least} to {most}\u{a0}% {word}") }
