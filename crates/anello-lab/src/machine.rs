@@ -47,6 +47,11 @@ pub trait Machine {
     /// The cause in words, if it cannot be read, as when the process has ended.
     fn cpu_ns(&mut self, pid: u32) -> Result<u64, String>;
 
+    /// CPU time that programs other than the lab and the contenders it has reaped have spent, on these cores since
+    /// boot, in nanoseconds; none if it cannot be told. Only differences mean something, and only between moments at
+    /// which no contender runs.
+    fn foreign_ns(&mut self, cores: &[usize]) -> Option<u64>;
+
     /// Starts a contender on `core` and waits until it is ready.
     ///
     /// # Errors
@@ -136,6 +141,14 @@ impl Machine for LocalMachine {
             }
         }
         Ok(total_ns)
+    }
+
+    fn foreign_ns(&mut self, cores: &[usize]) -> Option<u64> {
+        let stat = fs::read_to_string("/proc/stat").ok()?;
+        let own = fs::read_to_string("/proc/self/stat").ok()?;
+        let busy: u64 = cores.iter().map(|&core| busy_ticks(&stat, core)).sum::<Option<u64>>()?;
+        let ticks = busy.saturating_sub(family_ticks(&own)?);
+        Some(ticks * 1_000_000_000 / rustix::param::clock_ticks_per_second().max(1))
     }
 
     fn start(&mut self, contender: &Contender, config: &LabConfig) -> Result<Running, String> {
@@ -229,9 +242,26 @@ fn raise_descriptor_limit(needed: u64) -> Option<String> {
 
 /// The steal column of one core in `/proc/stat`.
 fn stolen_ticks(stat: &str, core: usize) -> Option<u64> {
+    core_columns(stat, core)?.get(7).copied()
+}
+
+/// Time that programs spent on one core. Interrupts are left out: they are charged to nobody.
+fn busy_ticks(stat: &str, core: usize) -> Option<u64> {
+    Some(core_columns(stat, core)?.get(..3)?.iter().sum())
+}
+
+/// The columns of one core in `/proc/stat`: user, nice, system, idle, iowait, irq, softirq, steal.
+fn core_columns(stat: &str, core: usize) -> Option<Vec<u64>> {
     let name = format!("cpu{core}");
     let line = stat.lines().find(|line| line.split_whitespace().next() == Some(&name))?;
-    line.split_whitespace().nth(8)?.parse().ok()
+    line.split_whitespace().skip(1).map(|column| column.parse().ok()).collect()
+}
+
+/// CPU time of a process and its reaped children, from `/proc/PID/stat`.
+fn family_ticks(stat: &str) -> Option<u64> {
+    // The name in parentheses may contain anything, so the columns are counted from its end.
+    let columns = stat.rsplit_once(')')?.1.split_whitespace().skip(11).take(4);
+    columns.map(|column| column.parse::<u64>().ok()).sum()
 }
 
 /// The first column of a schedstat file: time spent on a CPU, in nanoseconds.
@@ -250,6 +280,8 @@ mod tests {
         assert_eq!(stolen_ticks(stat, 0), Some(30));
         assert_eq!(stolen_ticks(stat, 10), Some(58));
         assert_eq!(stolen_ticks(stat, 1), None);
+        assert_eq!(busy_ticks(stat, 0), Some(6));
+        assert_eq!(family_ticks("42 (a) b) S 1 2 3 4 5 6 7 8 9 10 100 20 3 4 0"), Some(127));
         assert_eq!(schedstat_run_ns("1234 5 6\n"), Some(1234));
         assert_eq!(schedstat_run_ns(""), None);
     }
@@ -263,6 +295,7 @@ mod tests {
             sink = std::hint::black_box(sink + 1);
         }
         assert!(machine.stolen_ns(&allowed_cores()).is_ok());
+        assert!(machine.foreign_ns(&allowed_cores()).is_some());
         assert!(machine.cpu_ns(u32::MAX).unwrap_err().contains("cannot read"));
         assert!(machine.ended(u32::MAX).is_some());
         machine.stop(&[u32::MAX]);

@@ -42,6 +42,8 @@ pub struct LabResult {
     pub failures: Vec<Failure>,
     /// What else the reader should know about the run.
     pub notes: Vec<String>,
+    /// Part of the cores' time that other programs took during the run; none if the kernel does not tell.
+    pub foreign_fraction: Option<f64>,
     /// The machine before the run.
     pub environment: Environment,
     /// The machine after it.

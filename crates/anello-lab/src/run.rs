@@ -101,8 +101,10 @@ pub fn run(
 ) -> Result<LabResult, LabError> {
     config.check().map_err(LabError::Config)?;
     let mut result = empty_result(config, machine);
-    let began_ns = machine.now_ns();
     result.notes.extend(machine.prepare(config));
+    let cores = cores_of(config);
+    let began_ns = machine.now_ns();
+    let foreign_before_ns = machine.foreign_ns(&cores);
     progress(Progress::Begin { slices: config.slice_count() });
     let mut runner = Runner::new(config, load, machine, progress, stop, &mut result);
     for pass in 0..config.passes {
@@ -111,6 +113,10 @@ pub fn run(
     let ever_started = runner.ever_started;
     drop(runner);
     result.elapsed_ns = machine.now_ns().saturating_sub(began_ns);
+    if let (Some(before_ns), Some(after_ns)) = (foreign_before_ns, machine.foreign_ns(&cores)) {
+        let core_ns = result.elapsed_ns.max(1) as f64 * cores.len() as f64;
+        result.foreign_fraction = Some(after_ns.saturating_sub(before_ns) as f64 / core_ns);
+    }
     result.environment_after = machine.environment();
     result.interrupted = stop.load(Ordering::Relaxed);
     if !ever_started && !result.interrupted {
@@ -161,10 +167,18 @@ fn empty_result(config: &LabConfig, machine: &mut dyn Machine) -> LabResult {
         cells: Vec::new(),
         failures: Vec::new(),
         notes,
+        foreign_fraction: None,
         environment: machine.environment(),
         environment_after: crate::Environment::default(),
         slices: Vec::new(),
     }
+}
+
+/// The cores that a run uses.
+fn cores_of(config: &LabConfig) -> Vec<usize> {
+    let mut cores = vec![config.server_core, config.load_core];
+    cores.dedup();
+    cores
 }
 
 /// A contender's place in a cell: its open connections, and whether it has had its second chance.
@@ -202,8 +216,6 @@ impl<'a> Runner<'a> {
         stop: &'a AtomicBool,
         result: &'a mut LabResult,
     ) -> Runner<'a> {
-        let mut cores = vec![config.server_core, config.load_core];
-        cores.dedup();
         Runner {
             config,
             load,
@@ -212,7 +224,7 @@ impl<'a> Runner<'a> {
             stop,
             result,
             random: Random::stream(config.seed, 1),
-            cores,
+            cores: cores_of(config),
             running: vec![None; config.contenders.len()],
             disqualified: HashSet::new(),
             cells_done: 0,

@@ -77,7 +77,7 @@ impl LabConfig {
             contenders: Contender::all_of_anello(&executable, server_core),
             connections: vec![1, 50, 300],
             message_bytes: vec![128, 1024],
-            slice: Duration::from_millis(55),
+            slice: Duration::from_millis(64),
             warm_up: Duration::from_millis(20),
             passes: 5,
             rounds: 3,

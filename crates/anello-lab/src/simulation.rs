@@ -83,14 +83,17 @@ pub struct Noise {
     pub drift: f64,
     /// Probability that the hypervisor takes 10 ms from a slice.
     pub stolen: f64,
+    /// Part of the cores that other programs use.
+    pub foreign: f64,
 }
 
 impl Noise {
     /// A machine without any.
-    pub const NONE: Noise = Noise { slice: 0.0, process: 0.0, drift: 0.0, stolen: 0.0 };
+    pub const NONE: Noise = Noise { slice: 0.0, process: 0.0, drift: 0.0, stolen: 0.0, foreign: 0.0 };
 
     /// A decent virtual machine.
-    pub const USUAL: Noise = Noise { slice: 0.015, process: 0.004, drift: 0.05, stolen: 0.05 };
+    pub const USUAL: Noise =
+        Noise { slice: 0.015, process: 0.004, drift: 0.05, stolen: 0.05, foreign: 0.004 };
 }
 
 /// A simulated machine; gives out the two doors that the lab uses.
@@ -264,6 +267,11 @@ impl Machine for SimulatedMachine {
 
     fn cpu_ns(&mut self, pid: u32) -> Result<u64, String> {
         Ok(self.world.borrow().processes[pid as usize].cpu_ns)
+    }
+
+    fn foreign_ns(&mut self, cores: &[usize]) -> Option<u64> {
+        let world = self.world.borrow();
+        Some((world.clock_ns as f64 * world.noise.foreign * cores.len() as f64) as u64)
     }
 
     fn start(&mut self, contender: &Contender, _config: &LabConfig) -> Result<Running, String> {

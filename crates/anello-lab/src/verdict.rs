@@ -20,6 +20,9 @@ pub const LEAST_SLICES: usize = 5;
 /// Below this part of its core the server was waiting for the load.
 const SERVER_BUSY: f64 = 0.9;
 
+/// Other programs that take more than this part of the cores are worth a word.
+const FOREIGN: f64 = 0.02;
+
 /// Which of the two compared figures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Figure {
@@ -173,6 +176,7 @@ fn findings(result: &LabResult) -> Vec<Finding> {
         add(FindingKind::Resolution, text);
     }
     noisy_sentences(result).into_iter().for_each(|text| add(FindingKind::Resolution, text));
+    foreign_sentence(result).into_iter().for_each(|text| add(FindingKind::Caution, text));
     stolen_sentence(result).into_iter().for_each(|text| add(FindingKind::Caution, text));
     load_bound_sentence(result).into_iter().for_each(|text| add(FindingKind::Caution, text));
     failure_sentences(result).into_iter().for_each(|text| add(FindingKind::Failure, text));
@@ -211,7 +215,19 @@ fn headline(result: &LabResult) -> String {
                 result.cells.len()
             )
         }
-        _ => format!("No server here takes detectably less CPU per request than {reference}."),
+        _ => {
+            let noisy = |cell: &&CellResult| cell.rows.iter().any(|row| row.cpu_verdict == Verdict::TooNoisy);
+            match (result.cells.iter().filter(noisy).count(), result.cells.len()) {
+                (0, _) => format!("No server here takes detectably less CPU per request than {reference}."),
+                (noisy, all) if noisy == all => {
+                    format!("Too noisy: this run cannot tell whether any server beats {reference}.")
+                }
+                (noisy, all) => format!(
+                    "No server here takes detectably less CPU per request than {reference}, but {noisy} of {all} cells \
+                     were too noisy to tell."
+                ),
+            }
+        }
     }
 }
 
@@ -335,6 +351,14 @@ fn noisy_sentences(result: &LabResult) -> Vec<String> {
     [Figure::Cpu, Figure::Rate].into_iter().filter_map(noisy).collect()
 }
 
+fn foreign_sentence(result: &LabResult) -> Option<String> {
+    let fraction = result.foreign_fraction.filter(|&fraction| fraction > FOREIGN)?;
+    Some(format!(
+        "Other programs took {:.0}\u{a0}% of the cores' time during the run: stop them and repeat it for finer differences.",
+        fraction * 100.0
+    ))
+}
+
 fn stolen_sentence(result: &LabResult) -> Option<String> {
     let stolen: usize = result.cells.iter().flat_map(|cell| &cell.rows).map(|row| row.stolen_slices).sum();
     (stolen > 0).then(|| {
@@ -373,11 +397,16 @@ fn failure_sentences(result: &LabResult) -> Vec<String> {
             rows.iter().filter(|(_, row)| matches!(row.outcome, Outcome::Failed(_))).collect();
         let restarts: usize = rows.iter().map(|(_, row)| row.restarts).sum();
         if let Some((_, Row { outcome: Outcome::Skipped(why), .. })) = rows.first() {
-            sentences.push(format!("{} took no part: {why}.", contender.name));
+            sentences.push(format!("{} took no part: {}.", contender.name, why.trim_end_matches('.')));
         } else if let Some((cell, Row { outcome: Outcome::Failed(why), .. })) = failed.first() {
             let where_else =
                 if failed.len() > 1 { format!(", and {} more", failed.len() - 1) } else { String::new() };
-            sentences.push(format!("{} failed at {}{where_else}: {why}.", contender.name, cell.cell));
+            sentences.push(format!(
+                "{} failed at {}{where_else}: {}.",
+                contender.name,
+                cell.cell,
+                why.trim_end_matches('.')
+            ));
         } else if restarts > 0 {
             let times = if restarts == 1 { "once".to_owned() } else { format!("{restarts} times") };
             sentences

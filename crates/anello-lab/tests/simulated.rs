@@ -117,7 +117,7 @@ fn without_noise_the_figures_are_the_true_ones() {
 #[test]
 fn a_noisy_machine_is_called_noisy_and_still_shows_what_dwarfs_the_noise() {
     let servers = [("near", SimulatedServer::costing(6_300.0)), ("far", SimulatedServer::costing(40_000.0))];
-    let noise = Noise { slice: 0.15, process: 0.12, drift: 0.1, stolen: 0.0 };
+    let noise = Noise { slice: 0.15, process: 0.12, drift: 0.1, stolen: 0.0, foreign: 0.3 };
     let (_, result) = simulate(&config(&["near", "far"], 3), noise, &servers);
     let result = result.unwrap();
     assert_eq!(row(&result, "near", 50).cpu_verdict, Verdict::TooNoisy);
@@ -126,6 +126,7 @@ fn a_noisy_machine_is_called_noisy_and_still_shows_what_dwarfs_the_noise() {
         finding.kind == FindingKind::Resolution && finding.text.starts_with("Too noisy to tell servers apart")
     });
     assert!(said, "{:?}", result.findings);
+    assert!(render_table(&result).contains("Other programs took 30\u{a0}% of the cores' time"));
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Numbers and times as people read them.
 
-use crate::result::Verdict;
+use crate::result::{Failure, Verdict};
 use crate::statistics::{Estimate, Ratio};
 
 /// Three or four significant digits with k or M: 987, 12.3k, 1.24M.
@@ -56,6 +56,25 @@ pub fn percent(fraction: f64) -> String {
     format!("{:.1} %", fraction * 100.0)
 }
 
+/// Equal failures told once, with the passes in which they happened, counted from 1: "1, 2, 5".
+pub fn grouped(failures: &[Failure]) -> Vec<(&Failure, String)> {
+    let mut groups: Vec<(&Failure, String)> = Vec::new();
+    for failure in failures {
+        let same = |(earlier, _): &&mut (&Failure, String)| {
+            Failure { pass: earlier.pass, ..failure.clone() } == **earlier
+        };
+        let pass = (failure.pass + 1).to_string();
+        match groups.iter_mut().find(same) {
+            Some((_, passes)) => {
+                passes.push_str(", ");
+                passes.push_str(&pass);
+            }
+            None => groups.push((failure, pass)),
+        }
+    }
+    groups
+}
+
 /// Seconds since 1970 as 20261121T210703Z, for file names.
 pub fn compact_time(unix_s: u64) -> String {
     let (year, month, day, second) = calendar(unix_s);
@@ -91,6 +110,20 @@ mod tests {
         assert_eq!(shown, ["0", "999", "1.00k", "12.3k", "123k", "1.00M", "1.23M"]);
         assert_eq!([4_213.0, 12_345.0, 1_234_567.0].map(micros), ["4.21", "12.3", "1235"]);
         assert_eq!([0.9449, 12.34].map(times), ["0.94", "12.3"]);
+    }
+
+    #[test]
+    fn equal_failures_are_told_once() {
+        let failure = |pass: usize, what: &str| Failure {
+            contender: "one".to_owned(),
+            cell: None,
+            pass,
+            what: what.to_owned(),
+            consequence: crate::result::Consequence::SkippedPass,
+        };
+        let failures = [failure(0, "no"), failure(1, "never"), failure(2, "no")];
+        let passes: Vec<String> = grouped(&failures).into_iter().map(|(_, passes)| passes).collect();
+        assert_eq!(passes, ["1, 3", "2"]);
     }
 
     #[test]

@@ -5,7 +5,7 @@
 
 use std::fmt::Write as _;
 
-use crate::report::format::{count, interval, micros, percent, readable_time, sign, spread, times};
+use crate::report::format::{count, grouped, interval, micros, percent, readable_time, sign, spread, times};
 use crate::report::plot::{colour_variable, line_plot, ratio_plot};
 use crate::result::{CellResult, Figures, Finding, FindingKind, LabResult, Outcome, Row, Verdict};
 use crate::statistics::Estimate;
@@ -232,12 +232,11 @@ impl Page {
             "<div class=\"scroll\"><table>\n<thead><tr><th>server</th><th scope=\"col\">pass</th><th scope=\"col\">cell\
              </th><th scope=\"col\">what it did</th><th scope=\"col\">what followed</th></tr></thead>\n<tbody>",
         );
-        for failure in &result.failures {
+        for (failure, passes) in grouped(&result.failures) {
             let cell = failure.cell.map_or_else(|| "at the start".to_owned(), |cell| cell.to_string());
             self.add(&format!(
-                "<tr><th scope=\"row\">{}</th><td>{}</td><td>{cell}</td><td class=\"why\">{}</td><td>{}</td></tr>",
+                "<tr><th scope=\"row\">{}</th><td>{passes}</td><td>{cell}</td><td class=\"why\">{}</td><td>{}</td></tr>",
                 escape(&failure.contender),
-                failure.pass + 1,
                 escape(&failure.what),
                 failure.consequence
             ));
@@ -270,6 +269,9 @@ impl Page {
         facts.push(("Pinned", pinned));
         if let Some([one, five, fifteen]) = result.environment_after.load_average {
             facts.push(("Load average after", format!("{one:.2} {five:.2} {fifteen:.2}")));
+        }
+        if let Some(fraction) = result.foreign_fraction {
+            facts.push(("Taken by other programs", format!("{} of the cores' time", percent(fraction))));
         }
         if let (Some(before), Some(after)) =
             (result.environment.stolen_ticks, result.environment_after.stolen_ticks)

@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 
-use crate::report::format::{count, interval, micros, percent, readable_time, sign, spread, times};
-use crate::result::{CellResult, Figures, LabResult, Outcome, Row, Verdict};
+use crate::report::format::{count, grouped, interval, micros, percent, readable_time, sign, spread, times};
+use crate::result::{CellResult, Failure, Figures, LabResult, Outcome, Row, Verdict};
 use crate::statistics::{Estimate, Ratio};
 
 /// No line is wider.
@@ -124,16 +124,10 @@ fn render_failures(text: &mut String, result: &LabResult) {
     if !result.failures.is_empty() {
         put(text, "\nfailures");
     }
-    for failure in &result.failures {
+    for (failure, passes) in grouped(&result.failures) {
         let place = failure.cell.map_or(String::new(), |cell| format!(", {cell}"));
-        let line = format!(
-            "{}, pass {}{place}: {}; {}",
-            failure.contender,
-            failure.pass + 1,
-            failure.what,
-            failure.consequence
-        );
-        wrap(text, "- ", &line);
+        let Failure { contender, what, consequence, .. } = failure;
+        wrap(text, "- ", &format!("{contender}, pass {passes}{place}: {what}; {consequence}"));
     }
     text.push('\n');
 }
