@@ -56,6 +56,14 @@ pub fn percent(fraction: f64) -> String {
     format!("{:.1} %", fraction * 100.0)
 }
 
+/// The text if it fits into `width` characters, else its beginning and an ellipsis.
+pub fn cut(text: &str, width: usize) -> String {
+    if text.chars().count() <= width {
+        return text.to_owned();
+    }
+    text.chars().take(width.saturating_sub(1)).chain(['…']).collect()
+}
+
 /// Equal failures told once, with the passes in which they happened, counted from 1: "1, 2, 5".
 pub fn grouped(failures: &[Failure]) -> Vec<(&Failure, String)> {
     let mut groups: Vec<(&Failure, String)> = Vec::new();

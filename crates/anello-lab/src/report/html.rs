@@ -5,7 +5,9 @@
 
 use std::fmt::Write as _;
 
-use crate::report::format::{count, grouped, interval, micros, percent, readable_time, sign, spread, times};
+use crate::report::format::{
+    count, cut, grouped, interval, micros, percent, readable_time, sign, spread, times,
+};
 use crate::report::plot::{colour_variable, line_plot, ratio_plot};
 use crate::result::{CellResult, Figures, Finding, FindingKind, LabResult, Outcome, Row, Verdict};
 use crate::statistics::Estimate;
@@ -18,6 +20,9 @@ const SCRIPT: &str = "document.getElementById('save').addEventListener('click',(
 const a=document.createElement('a');\
 a.href=URL.createObjectURL(new Blob([document.getElementById('raw').textContent],{type:'application/json'}));\
 a.download='anello-lab.json';a.click();URL.revokeObjectURL(a.href)})";
+
+/// Reasons in the tables are cut to so many characters.
+const WHY_LENGTH: usize = 110;
 
 /// Renders the result as one self-contained page.
 #[must_use]
@@ -388,10 +393,11 @@ fn figure_columns(figures: &Figures, row: &Row) -> String {
     .concat()
 }
 
+/// Why a row has no figures, in short; the whole story stands among the failures.
 fn why_not(cell: &CellResult, row: &Row) -> String {
     match &row.outcome {
-        Outcome::Skipped(why) => format!("Skipped: {why}"),
-        Outcome::Failed(why) => format!("Failed: {why}"),
+        Outcome::Skipped(why) => format!("Skipped: {}", cut(why, WHY_LENGTH)),
+        Outcome::Failed(why) => format!("Failed: {}", cut(why, WHY_LENGTH)),
         Outcome::Measured | Outcome::NotMeasured if row.stolen_slices > 0 => {
             format!("All {} slices at {} had stolen time", row.stolen_slices, cell.cell)
         }

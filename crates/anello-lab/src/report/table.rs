@@ -2,7 +2,9 @@
 
 use std::fmt::Write as _;
 
-use crate::report::format::{count, grouped, interval, micros, percent, readable_time, sign, spread, times};
+use crate::report::format::{
+    count, cut, grouped, interval, micros, percent, readable_time, sign, spread, times,
+};
 use crate::result::{CellResult, Failure, Figures, LabResult, Outcome, Row, Verdict};
 use crate::statistics::{Estimate, Ratio};
 
@@ -136,13 +138,6 @@ fn render_failures(text: &mut String, result: &LabResult) {
 fn put(text: &mut String, line: &str) {
     // Writing to a string cannot fail.
     writeln!(text, "{}", line.trim_end()).ok();
-}
-
-fn cut(line: &str, width: usize) -> String {
-    if line.chars().count() <= width {
-        return line.to_owned();
-    }
-    line.chars().take(width - 1).chain(['…']).collect()
 }
 
 /// Writes a paragraph broken at blanks, its first line led by `lead` and the others indented as far.
