@@ -1,2 +1,55 @@
-//! The `anello` command.
-fn main() {}
+//! The `anello` command: servers, load generator, lab and doctor on one runtime.
+//!
+//! Exit codes: 0 done, 1 failed at run time, 2 the command line was wrong.
+
+#![forbid(unsafe_code)]
+
+mod bare;
+mod cores;
+mod driver_flags;
+mod duration;
+mod echo;
+mod limits;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// A thread-per-core network runtime for Linux: io_uring or epoll, chosen at run time.
+///
+/// Serve (echo), measure (load, lab), and see what this machine allows (doctor).
+#[derive(Parser)]
+#[command(version, propagate_version = true, max_term_width = 100)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Echo(echo::Arguments),
+    Bare(bare::Arguments),
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    start_log();
+    let result = match arguments.command {
+        Command::Echo(arguments) => echo::run(arguments),
+        Command::Bare(arguments) => bare::run(arguments),
+    };
+    match result {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("anello: {error}");
+            ExitCode::from(1)
+        }
+    }
+}
+
+/// Log lines go to standard error; `ANELLO_LOG` chooses which (`warn` by default, as in `info` or `anello=debug`).
+fn start_log() {
+    let filter = tracing_subscriber::EnvFilter::try_from_env("ANELLO_LOG")
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn"));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false).init();
+}

@@ -1,1 +1,43 @@
-//! anello
+//! anello: a thread-per-core network runtime for Linux, with two drivers chosen at run time.
+//!
+//! The same program runs on io_uring where the kernel and the container allow it, and on epoll where they do not; it
+//! has no type parameter, feature or `unsafe` of its own for that. A whole echo server:
+//!
+//! ```no_run
+//! use anello::net::TcpListener;
+//!
+//! fn main() -> std::io::Result<()> {
+//!     anello::Runtime::new()?.block_on(async {
+//!         let listener = TcpListener::bind("127.0.0.1:7000")?;
+//!         loop {
+//!             let mut stream = listener.accept().await?;
+//!             anello::spawn(async move {
+//!                 while let Some(chunk) = stream.recv().await? {
+//!                     stream.send(chunk).await?;
+//!                 }
+//!                 Ok::<_, std::io::Error>(())
+//!             })
+//!             .detach();
+//!         }
+//!     })
+//! }
+//! ```
+//!
+//! [`Runtime`] polls tasks on one thread; [`Workers`] runs one per core. [`net`] has listeners and streams, [`time`]
+//! sleeping and deadlines, [`signal`] the signals of the process. What is where, and the life of a request, is told in
+//! `ARCHITECTURE.md`.
+
+mod driver;
+mod executor;
+pub mod net;
+pub mod signal;
+pub mod time;
+
+pub use driver::{
+    DriverDescription, DriverKind, DriverOptions, Metrics, Sends, SimModel, SimOptions, SubmissionPolling, TaskWork,
+    Without, ZeroCopy, probe_uring,
+};
+pub use executor::{
+    Builder, Handle, JoinError, JoinHandle, Runtime, Worker, Workers, WorkersBuilder, allowed_cores, current_driver,
+    current_metrics, spawn, yield_now,
+};

@@ -1,0 +1,149 @@
+//! Flags that choose and tune the driver, shared by the commands that run one.
+
+use std::time::Duration;
+
+use anello::{Builder, DriverKind, DriverOptions, Runtime, Sends, SubmissionPolling, TaskWork, ZeroCopy};
+use clap::{Args, ValueEnum};
+
+use crate::duration;
+
+/// The driver and, for io_uring, the ways that the lab compares.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Driver")]
+pub struct DriverFlags {
+    /// Which driver to run on; `ANELLO_DRIVER` overrides it.
+    ///
+    /// auto takes io_uring where its set-up works, else epoll. uring fails where it cannot be had, and says why.
+    #[arg(long, value_enum, default_value_t = Choice::Auto)]
+    driver: Choice,
+
+    /// Look for work so long before sleeping, as in 50us: lower latency for more processor time.
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_value = "0s")]
+    spin: Duration,
+
+    /// When the kernel runs completion work (io_uring).
+    #[arg(long, value_enum, value_name = "WHEN", default_value_t = Work::Deferred)]
+    task_work: Work,
+
+    /// Let a kernel thread take submissions, which sleeps after so many milliseconds without any (io_uring).
+    #[arg(long, value_name = "IDLE_MS")]
+    sqpoll: Option<u32>,
+
+    /// Pin the kernel thread of --sqpoll to this core.
+    #[arg(long, value_name = "CORE", requires = "sqpoll")]
+    sqpoll_core: Option<u32>,
+
+    /// Receive one message per operation (io_uring).
+    #[arg(long)]
+    one_shot_receive: bool,
+
+    /// Use registered files (io_uring).
+    #[arg(long)]
+    registered_files: bool,
+
+    /// Complete each send with a completion of its own instead of at submission (io_uring).
+    #[arg(long)]
+    ordinary_sends: bool,
+
+    /// Send messages of at least so many bytes without a copy, to peers on other machines (io_uring); 0 never does.
+    #[arg(long, value_name = "BYTES")]
+    zero_copy_bytes: Option<usize>,
+
+    /// Bytes of one receive buffer (io_uring); larger messages are received on readiness.
+    #[arg(long, value_name = "BYTES")]
+    receive_buffer_bytes: Option<usize>,
+
+    /// Receive buffers at the start (io_uring); they double on demand.
+    #[arg(long, value_name = "COUNT")]
+    receive_buffers: Option<u32>,
+
+    /// Most receive buffers (io_uring).
+    #[arg(long, value_name = "COUNT")]
+    receive_buffers_limit: Option<u32>,
+
+    /// Do without a kernel feature, as if the kernel were older (io_uring); may be given several times.
+    #[arg(long, value_enum, value_name = "FEATURE")]
+    without: Vec<Feature>,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Choice {
+    Auto,
+    Uring,
+    Epoll,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Work {
+    /// When the worker asks for completions.
+    Deferred,
+    /// At the next system call.
+    Cooperative,
+    /// At once.
+    Interrupting,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Feature {
+    NoSqarray,
+    DeferTaskrun,
+    SingleIssuer,
+    CoopTaskrun,
+    MultishotRecv,
+    MultishotAccept,
+    BufferRing,
+    MsgRing,
+    RegisteredRing,
+    CqeSkip,
+    SendZc,
+}
+
+impl DriverFlags {
+    /// The builder of a runtime with these choices.
+    pub fn builder(&self) -> Builder {
+        let kind = match self.driver {
+            Choice::Auto => DriverKind::Auto,
+            Choice::Uring => DriverKind::Uring,
+            Choice::Epoll => DriverKind::Epoll,
+        };
+        Runtime::builder().driver(kind).options(self.options())
+    }
+
+    fn options(&self) -> DriverOptions {
+        let mut options = DriverOptions::default();
+        options.spin = self.spin;
+        options.task_work = match self.task_work {
+            Work::Deferred => TaskWork::Deferred,
+            Work::Cooperative => TaskWork::Cooperative,
+            Work::Interrupting => TaskWork::Interrupting,
+        };
+        options.submission_polling =
+            self.sqpoll.map(|idle_ms| SubmissionPolling { idle_ms, core: self.sqpoll_core });
+        options.one_shot_receive = self.one_shot_receive;
+        options.registered_files = self.registered_files;
+        if self.ordinary_sends {
+            options.sends = Sends::Ordinary;
+        }
+        options.zero_copy = match self.zero_copy_bytes {
+            None => options.zero_copy,
+            Some(0) => ZeroCopy::Never,
+            Some(threshold_bytes) => ZeroCopy::Remote { threshold_bytes },
+        };
+        options.receive_buffer_bytes = self.receive_buffer_bytes.unwrap_or(options.receive_buffer_bytes);
+        options.receive_buffers = self.receive_buffers.unwrap_or(options.receive_buffers);
+        options.receive_buffers_limit = self.receive_buffers_limit.unwrap_or(options.receive_buffers_limit);
+        let without = |feature| self.without.contains(&feature);
+        options.without.no_submission_array = without(Feature::NoSqarray);
+        options.without.deferred_task_work = without(Feature::DeferTaskrun);
+        options.without.single_issuer = without(Feature::SingleIssuer);
+        options.without.cooperative_task_work = without(Feature::CoopTaskrun);
+        options.without.multishot_receive = without(Feature::MultishotRecv);
+        options.without.multishot_accept = without(Feature::MultishotAccept);
+        options.without.buffer_ring = without(Feature::BufferRing);
+        options.without.message_ring = without(Feature::MsgRing);
+        options.without.registered_ring = without(Feature::RegisteredRing);
+        options.without.completion_skip = without(Feature::CqeSkip);
+        options.without.zero_copy = without(Feature::SendZc);
+        options
+    }
+}

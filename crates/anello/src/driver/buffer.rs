@@ -1,0 +1,419 @@
+//! Receive memory: the ring that the kernel fills, the hot pool for direct reads, and the leased [`Chunk`].
+//!
+//! ```text
+//!  BufferRing                                   HotPool
+//!  entries: [bid 3][bid 0][bid 7]...  <- tail     4 KiB: [..][..]      last in, first out:
+//!  memory:  |bid 0|bid 1|...|bid 63| (grows) |   16 KiB: [..]          the next read lands in
+//!                                                64 KiB: [..]          memory the cache still holds
+//! ```
+//!
+//! Invariants: a buffer of the ring is either *provided* (its id stands between the kernel's head and our tail) or
+//! *leased* (one `Chunk` owns it), never both; memory is freed when the last `Chunk` and the driver are gone, and the
+//! driver goes only after every operation has ended.
+
+use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::cell::{Cell, RefCell};
+use std::fmt;
+use std::ops::Deref;
+use std::ptr::NonNull;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicU16, Ordering};
+
+/// Sizes of the hot pool's buffers in bytes; a stream moves between them as its reads fill them or do not.
+pub(crate) const CLASS_BYTES: [usize; 3] = [4 * 1024, 16 * 1024, 64 * 1024];
+
+/// How many free buffers of each class are kept for reuse; more are given back to the allocator.
+const CLASS_KEEP: [usize; 3] = [256, 64, 16];
+
+/// Marks the id of a chunk that came from the hot pool; the low bits are its class.
+const HOT: u32 = 1 << 31;
+
+const PAGE_BYTES: usize = 4096;
+const CACHE_LINE_BYTES: usize = 64;
+
+/// Bytes received, in memory leased from the runtime, given back when dropped.
+///
+/// A chunk is what [`TcpStream::recv`](crate::net::TcpStream::recv) returns: it dereferences to the bytes where the
+/// kernel put them, and can be handed to [`TcpStream::send`](crate::net::TcpStream::send) without a copy. It belongs
+/// to the thread of its runtime. Holding chunks holds receive memory: copy out what is to be kept for long.
+pub struct Chunk {
+    base: NonNull<u8>,
+    start: u32,
+    end: u32,
+    id: u32,
+    pools: Rc<Pools>,
+}
+
+impl Chunk {
+    /// Drops the first `count` bytes.
+    ///
+    /// # Panics
+    /// When `count` is larger than the length.
+    pub fn advance(&mut self, count: usize) {
+        assert!(count <= self.len(), "cannot advance a chunk of {} bytes by {count}", self.len());
+        self.start += count as u32;
+    }
+
+    /// Keeps the first `length` bytes; does nothing when there are fewer.
+    pub fn truncate(&mut self, length: usize) {
+        if length < self.len() {
+            self.end = self.start + length as u32;
+        }
+    }
+
+    /// Bytes of memory that this lease keeps from others: at least the length.
+    pub fn capacity(&self) -> usize {
+        if self.id & HOT != 0 { CLASS_BYTES[(self.id & !HOT) as usize] } else { self.pools.ring_buffer_bytes() }
+    }
+
+    /// Whether this is a lease of the hot pool, whose spare room nobody else uses.
+    pub(crate) fn is_hot(&self) -> bool {
+        self.id & HOT != 0
+    }
+
+    /// What is left of the buffer, for a read to fill.
+    pub(crate) fn spare(&mut self) -> &mut [u8] {
+        let (from, to) = (self.end as usize, self.capacity());
+        // SAFETY: `base` points to `capacity()` initialised bytes (zeroed when allocated) that this lease alone owns;
+        // `end` never exceeds the capacity.
+        unsafe { std::slice::from_raw_parts_mut(self.base.as_ptr().add(from), to - from) }
+    }
+
+    /// Says that `count` more bytes of [`spare`](Self::spare) hold data.
+    pub(crate) fn filled(&mut self, count: usize) {
+        debug_assert!(self.end as usize + count <= self.capacity());
+        self.end += count as u32;
+    }
+}
+
+impl Deref for Chunk {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        let length = (self.end - self.start) as usize;
+        // SAFETY: `start..end` lies within the buffer that this lease alone owns, and its bytes are initialised.
+        unsafe { std::slice::from_raw_parts(self.base.as_ptr().add(self.start as usize), length) }
+    }
+}
+
+impl AsRef<[u8]> for Chunk {
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
+}
+
+impl fmt::Debug for Chunk {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Chunk").field("len", &self.len()).finish_non_exhaustive()
+    }
+}
+
+impl Drop for Chunk {
+    #[inline]
+    fn drop(&mut self) {
+        if self.id & HOT != 0 {
+            self.pools.hot.give_back((self.id & !HOT) as usize, self.base);
+        } else if let Some(ring) = &self.pools.ring {
+            ring.provide(self.id as u16);
+        }
+    }
+}
+
+/// All receive memory of one driver.
+#[derive(Debug)]
+pub(crate) struct Pools {
+    ring: Option<BufferRing>,
+    hot: HotPool,
+}
+
+impl Pools {
+    pub fn new(ring: Option<BufferRing>) -> Rc<Self> {
+        Rc::new(Self { ring, hot: HotPool::new() })
+    }
+
+    pub fn ring(&self) -> Option<&BufferRing> {
+        self.ring.as_ref()
+    }
+
+    fn ring_buffer_bytes(&self) -> usize {
+        self.ring.as_ref().map_or(0, |ring| ring.buffer_bytes)
+    }
+
+    /// The lease of a buffer that the kernel has taken off the ring and filled with `length` bytes.
+    ///
+    /// `None` when there is no such buffer: the kernel (or a simulated one) named an id that was never provided.
+    #[inline]
+    pub fn filled(self: &Rc<Self>, id: u16, length: usize) -> Option<Chunk> {
+        let ring = self.ring.as_ref()?;
+        if u32::from(id) >= ring.provided.get() || length > ring.buffer_bytes {
+            return None;
+        }
+        Some(Chunk {
+            base: ring.address(id),
+            start: 0,
+            end: length as u32,
+            id: u32::from(id),
+            pools: Rc::clone(self),
+        })
+    }
+
+    /// An empty chunk with room for the bytes of a class.
+    #[inline]
+    pub fn lease(self: &Rc<Self>, class: usize) -> Chunk {
+        let base = self.hot.take(class);
+        Chunk { base, start: 0, end: 0, id: HOT | class as u32, pools: Rc::clone(self) }
+    }
+
+    /// The smallest class with room for `length` bytes, or the largest.
+    pub fn class_for(length: usize) -> usize {
+        CLASS_BYTES.iter().position(|bytes| *bytes >= length).unwrap_or(CLASS_BYTES.len() - 1)
+    }
+}
+
+/// A ring of buffers that the kernel takes from the front and we add to at the back
+/// (`IORING_REGISTER_PBUF_RING`, Linux 5.19). The simulated kernel reads the same memory.
+pub(crate) struct BufferRing {
+    entries: NonNull<Entry>,
+    mask: u16,
+    tail: Cell<u16>,
+    /// As allocated, and from the first cache line in it.
+    allocation: (NonNull<u8>, Layout),
+    memory: NonNull<u8>,
+    /// Bytes of one buffer.
+    pub buffer_bytes: usize,
+    /// From one buffer to the next: a little more than a buffer, so that the first lines of the buffers, the only
+    /// ones that small messages touch, do not all fall into the same sets of the cache.
+    stride_bytes: usize,
+    /// Buffers handed out so far; the named limit is the number of entries.
+    provided: Cell<u32>,
+}
+
+/// `struct io_uring_buf`: the tail of the ring lies in the last field of the first entry.
+#[repr(C)]
+struct Entry {
+    address: u64,
+    length: u32,
+    id: u16,
+    tail: AtomicU16,
+}
+
+impl BufferRing {
+    /// A ring that grows from `initial` to at most `limit` buffers (both rounded up to a power of two, at most 32,768).
+    pub fn new(initial: u32, limit: u32, buffer_bytes: usize) -> Self {
+        let limit = limit.clamp(1, 1 << 15).next_power_of_two();
+        let initial = initial.clamp(1, limit).next_power_of_two();
+        let stride_bytes = buffer_bytes + 128;
+        // Aligned by hand: only the allocator's own alignment gives memory that is zero without being touched.
+        let memory_layout = Layout::from_size_align(stride_bytes * limit as usize + CACHE_LINE_BYTES, 16)
+            .expect("buffer sizes are far below isize::MAX");
+        let allocation = (allocate(memory_layout), memory_layout);
+        let padding_bytes = allocation.0.align_offset(CACHE_LINE_BYTES).min(CACHE_LINE_BYTES);
+        let ring = Self {
+            entries: allocate(layout(size_of::<Entry>() * limit as usize)).cast(),
+            allocation,
+            // SAFETY: the allocation is a cache line longer than the buffers.
+            memory: unsafe { allocation.0.add(padding_bytes) },
+            mask: (limit - 1) as u16,
+            tail: Cell::new(0),
+            buffer_bytes,
+            stride_bytes,
+            provided: Cell::new(0),
+        };
+        ring.provide_up_to(initial);
+        ring
+    }
+
+    /// Address of the ring for the kernel.
+    pub fn entries_address(&self) -> u64 {
+        self.entries.as_ptr() as u64
+    }
+
+    /// Most buffers that the ring can hold.
+    pub fn limit(&self) -> u32 {
+        u32::from(self.mask) + 1
+    }
+
+    /// Doubles the number of buffers; `false` when the limit is reached.
+    pub fn grow(&self) -> bool {
+        let before = self.provided.get();
+        self.provide_up_to((before * 2).min(self.limit()));
+        self.provided.get() > before
+    }
+
+    fn provide_up_to(&self, count: u32) {
+        while self.provided.get() < count {
+            let id = self.provided.get() as u16;
+            self.provided.set(self.provided.get() + 1);
+            self.provide(id);
+        }
+    }
+
+    fn address(&self, id: u16) -> NonNull<u8> {
+        // SAFETY: ids handed out are below the limit, and the memory has room for `limit` strides.
+        unsafe { self.memory.add(usize::from(id) * self.stride_bytes) }
+    }
+
+    /// Gives a buffer (back) to the kernel.
+    #[inline]
+    fn provide(&self, id: u16) {
+        let tail = self.tail.get();
+        // SAFETY: the masked index lies within the entries; there are never more buffers than entries, so the entry
+        // at the tail is one that the kernel has consumed. Address, length and id are written field by field because
+        // the tail shares the first entry.
+        unsafe {
+            let entry = self.entries.add(usize::from(tail & self.mask)).as_ptr();
+            (&raw mut (*entry).address).write(self.address(id).as_ptr() as u64);
+            (&raw mut (*entry).length).write(self.buffer_bytes as u32);
+            (&raw mut (*entry).id).write(id);
+        }
+        let tail = tail.wrapping_add(1);
+        self.tail.set(tail);
+        self.shared_tail().store(tail, Ordering::Release);
+    }
+
+    fn shared_tail(&self) -> &AtomicU16 {
+        // SAFETY: the first entry exists; its last field is only ever accessed atomically.
+        unsafe { &*(&raw const (*self.entries.as_ptr()).tail) }
+    }
+
+    /// What the kernel does: takes the buffer at `head` if there is one, fills it from `data`, and returns its id and
+    /// the count of bytes that fitted. For the simulated kernel.
+    pub fn consume(&self, head: &mut u16, data: &[u8]) -> Option<(u16, usize)> {
+        if *head == self.shared_tail().load(Ordering::Acquire) {
+            return None;
+        }
+        // SAFETY: as in `provide`; between head and tail the entries are initialised, and the buffer they name is
+        // leased to nobody.
+        unsafe {
+            let entry = self.entries.add(usize::from(*head & self.mask)).as_ptr();
+            let id = (&raw const (*entry).id).read();
+            let count = data.len().min(self.buffer_bytes);
+            std::ptr::copy_nonoverlapping(data.as_ptr(), self.address(id).as_ptr(), count);
+            *head = head.wrapping_add(1);
+            Some((id, count))
+        }
+    }
+}
+
+impl fmt::Debug for BufferRing {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut fields = formatter.debug_struct("BufferRing");
+        fields.field("provided", &self.provided.get()).field("buffer_bytes", &self.buffer_bytes).finish()
+    }
+}
+
+impl Drop for BufferRing {
+    fn drop(&mut self) {
+        // SAFETY: allocated in `new` with these layouts; the kernel's ring is closed and no chunk is left, because
+        // both own the `Pools` that own this.
+        unsafe {
+            dealloc(self.allocation.0.as_ptr(), self.allocation.1);
+            dealloc(self.entries.as_ptr().cast(), layout(size_of::<Entry>() * self.limit() as usize));
+        }
+    }
+}
+
+/// Free buffers by class, last in first out.
+#[derive(Debug)]
+struct HotPool {
+    free: [RefCell<Vec<NonNull<u8>>>; 3],
+}
+
+impl HotPool {
+    fn new() -> Self {
+        Self { free: Default::default() }
+    }
+
+    #[inline]
+    fn take(&self, class: usize) -> NonNull<u8> {
+        let free = self.free[class].borrow_mut().pop();
+        free.unwrap_or_else(|| allocate(layout(CLASS_BYTES[class])))
+    }
+
+    #[inline]
+    fn give_back(&self, class: usize, base: NonNull<u8>) {
+        let mut free = self.free[class].borrow_mut();
+        if free.len() < CLASS_KEEP[class] {
+            free.push(base);
+        } else {
+            // SAFETY: every buffer of a class was allocated with this layout, and its only lease has ended.
+            unsafe { dealloc(base.as_ptr(), layout(CLASS_BYTES[class])) }
+        }
+    }
+}
+
+impl Drop for HotPool {
+    fn drop(&mut self) {
+        for (class, free) in self.free.iter().enumerate() {
+            for base in free.borrow_mut().drain(..) {
+                // SAFETY: as in `give_back`.
+                unsafe { dealloc(base.as_ptr(), layout(CLASS_BYTES[class])) }
+            }
+        }
+    }
+}
+
+fn layout(bytes: usize) -> Layout {
+    Layout::from_size_align(bytes.max(1), PAGE_BYTES).expect("buffer sizes are far below isize::MAX")
+}
+
+/// Zeroed memory: untouched pages of a large allocation cost nothing.
+fn allocate(layout: Layout) -> NonNull<u8> {
+    // SAFETY: the layout has a size above zero.
+    let memory = unsafe { alloc_zeroed(layout) };
+    NonNull::new(memory).unwrap_or_else(|| handle_alloc_error(layout))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lease_returns_to_the_ring_when_dropped() {
+        let pools = Pools::new(Some(BufferRing::new(2, 4, 64)));
+        let (ring, mut head) = (pools.ring().unwrap(), 0);
+        let (first, count) = ring.consume(&mut head, b"hello").unwrap();
+        let chunk = pools.filled(first, count).unwrap();
+        assert_eq!(&chunk[..], b"hello");
+        let (second, _) = ring.consume(&mut head, b"x").unwrap();
+        assert_ne!(first, second);
+        assert_eq!(ring.consume(&mut head, b"y"), None, "both are leased");
+        drop(chunk);
+        assert_eq!(ring.consume(&mut head, b"z"), Some((first, 1)));
+    }
+
+    #[test]
+    fn a_ring_grows_to_its_limit_and_no_further() {
+        let pools = Pools::new(Some(BufferRing::new(1, 4, 64)));
+        let ring = pools.ring().unwrap();
+        assert!(ring.grow() && ring.grow());
+        assert!(!ring.grow());
+        assert_eq!(ring.provided.get(), 4);
+        assert!(pools.filled(4, 1).is_none(), "an id that was never provided");
+        assert!(pools.filled(0, 65).is_none(), "longer than a buffer");
+    }
+
+    #[test]
+    fn the_hot_pool_hands_out_the_last_buffer_first() {
+        let pools = Pools::new(None);
+        let (first, second) = (pools.lease(0), pools.lease(0));
+        let base = second.base;
+        drop(first);
+        drop(second);
+        let mut again = pools.lease(0);
+        assert_eq!(again.base, base);
+        assert_eq!(again.spare().len(), CLASS_BYTES[0]);
+        again.spare()[..3].copy_from_slice(b"abc");
+        again.filled(3);
+        again.advance(1);
+        assert_eq!(&again[..], b"bc");
+        again.truncate(1);
+        assert_eq!((&again[..], again.capacity()), (&b"b"[..], CLASS_BYTES[0]));
+    }
+
+    #[test]
+    fn classes_fit_what_they_are_asked_to_hold() {
+        assert_eq!([1, 4096, 4097, 65536, 1 << 20].map(Pools::class_for), [0, 0, 1, 2, 2]);
+    }
+}

@@ -1,0 +1,135 @@
+//! Receiving by a system call when the kernel has said that there is something: into memory that is still in the
+//! cache, of a size that follows what arrives.
+
+use std::io;
+use std::rc::Rc;
+
+use super::buffer::{CLASS_BYTES, Chunk, Pools};
+use super::sockets::Sockets;
+
+/// What is known of the receiving side of a socket.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Direct {
+    /// A receive may find something.
+    pub readable: bool,
+    /// The end has been announced: no further edge will come, so reading goes on until it is found.
+    pub hung_up: bool,
+    /// The end was found.
+    pub ended: bool,
+    /// Size class of the next receive.
+    class: u8,
+    /// Receives in a row for which the class below would have been ample.
+    ample: u8,
+}
+
+/// What a receive found.
+#[derive(Debug)]
+pub(crate) enum Outcome {
+    Chunk(Chunk),
+    End,
+    /// Nothing yet.
+    Wait,
+    Failed(io::Error),
+}
+
+/// Receives in a row that are ample before the size goes down.
+const AMPLE_RECEIVES: u8 = 16;
+
+impl Direct {
+    /// Nothing is known: the first receive tries, and mostly finds the first request there already.
+    pub fn speculative() -> Self {
+        Self { readable: true, hung_up: false, ended: false, class: 0, ample: 0 }
+    }
+
+    /// Receives once. A short read means that the socket was drained, so that no second call has to say so.
+    #[inline]
+    pub fn receive<S: Sockets>(&mut self, sockets: &mut S, socket: &S::Socket, pools: &Rc<Pools>) -> Outcome {
+        let mut chunk = pools.lease(usize::from(self.class));
+        match sockets.receive(socket, chunk.spare()) {
+            Ok(0) => {
+                self.ended = true;
+                Outcome::End
+            }
+            Ok(count) => {
+                chunk.filled(count);
+                self.readable = self.hung_up || !self.adapt(count);
+                Outcome::Chunk(chunk)
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                self.readable = false;
+                Outcome::Wait
+            }
+            Err(error) => Outcome::Failed(error),
+        }
+    }
+
+    /// Receives into the caller's memory. `None` when there is nothing yet.
+    pub fn receive_into<S: Sockets>(
+        &mut self,
+        sockets: &mut S,
+        socket: &S::Socket,
+        buffer: &mut [u8],
+    ) -> io::Result<Option<usize>> {
+        match sockets.receive(socket, buffer) {
+            Ok(0) => {
+                self.ended = true;
+                Ok(Some(0))
+            }
+            Ok(count) => {
+                self.readable = self.hung_up || count == buffer.len();
+                Ok(Some(count))
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                self.readable = false;
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Follows the sizes that arrive; whether the socket was drained.
+    #[inline]
+    fn adapt(&mut self, count: usize) -> bool {
+        let class = usize::from(self.class);
+        if count == CLASS_BYTES[class] {
+            self.class = (self.class + 1).min(CLASS_BYTES.len() as u8 - 1);
+            self.ample = 0;
+            return false;
+        }
+        if class > 0 {
+            self.ample = if count < CLASS_BYTES[class - 1] { self.ample + 1 } else { 0 };
+            if self.ample >= AMPLE_RECEIVES {
+                self.class -= 1;
+                self.ample = 0;
+            }
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_size_follows_what_arrives() {
+        let mut direct = Direct::speculative();
+        assert!(!direct.adapt(CLASS_BYTES[0]), "a full read may have left something");
+        assert!(!direct.adapt(CLASS_BYTES[1]));
+        assert!(!direct.adapt(CLASS_BYTES[2]), "there is no larger class");
+        assert_eq!(direct.class, 2);
+        for _ in 0..2 * AMPLE_RECEIVES {
+            assert!(direct.adapt(100), "a short read drains");
+        }
+        assert_eq!(direct.class, 0);
+    }
+
+    #[test]
+    fn a_message_as_long_as_a_class_stays_in_the_one_above() {
+        let mut direct = Direct::speculative();
+        for _ in 0..1000 {
+            direct.adapt(CLASS_BYTES[0]);
+        }
+        assert_eq!(direct.class, 1, "no swinging between two sizes");
+    }
+}

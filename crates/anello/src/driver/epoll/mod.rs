@@ -1,0 +1,104 @@
+//! The epoll kernel: `epoll_wait(2)` on Linux sockets, edge-triggered.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
+use rustix::event::{EventfdFlags, Timespec, eventfd};
+use rustix::io::Errno;
+
+use super::op::Wait;
+use super::reactor::{Edge, ReadinessKernel};
+use super::sockets::OsSockets;
+use super::token::{Kind, Token};
+
+/// Most edges that one wait brings. What is left is there at the next.
+const EDGES_PER_WAIT: usize = 512;
+
+#[derive(Debug)]
+pub(crate) struct Epoll {
+    epoll: OwnedFd,
+    sockets: OsSockets,
+    /// Written to by other threads; never read: each write is an edge.
+    wake: Arc<OwnedFd>,
+    events: Box<[MaybeUninit<Event>]>,
+    count: usize,
+    next: usize,
+}
+
+impl Epoll {
+    /// # Errors
+    /// When the process has no descriptors left.
+    pub fn new() -> io::Result<Self> {
+        let epoll = epoll::create(CreateFlags::CLOEXEC)?;
+        let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
+        let data = EventData::new_u64(Token::internal(Kind::Wake).0);
+        epoll::add(&epoll, &*wake, data, EventFlags::IN | EventFlags::ET)?;
+        let events = vec![MaybeUninit::uninit(); EDGES_PER_WAIT].into_boxed_slice();
+        Ok(Self { epoll, sockets: OsSockets::new(true), wake, events, count: 0, next: 0 })
+    }
+
+    pub fn wake_descriptor(&self) -> Arc<OwnedFd> {
+        Arc::clone(&self.wake)
+    }
+}
+
+impl ReadinessKernel for Epoll {
+    type Sockets = OsSockets;
+
+    #[inline]
+    fn sockets(&self) -> &OsSockets {
+        &self.sockets
+    }
+
+    #[inline]
+    fn sockets_mut(&mut self) -> &mut OsSockets {
+        &mut self.sockets
+    }
+
+    fn watch(&mut self, socket: &OwnedFd, token: Token) -> io::Result<()> {
+        let interest = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
+        Ok(epoll::add(&self.epoll, socket, EventData::new_u64(token.0), interest)?)
+    }
+
+    fn unwatch(&mut self, socket: &OwnedFd) -> io::Result<()> {
+        Ok(epoll::delete(&self.epoll, socket)?)
+    }
+
+    fn wait(&mut self, wait: Wait) -> io::Result<()> {
+        let timeout = match wait {
+            Wait::No => Some(Timespec { tv_sec: 0, tv_nsec: 0 }),
+            Wait::For(nanoseconds) => Some(Timespec {
+                tv_sec: (nanoseconds / 1_000_000_000).try_into().unwrap_or(i64::MAX),
+                tv_nsec: (nanoseconds % 1_000_000_000) as _,
+            }),
+            Wait::Forever => None,
+        };
+        self.next = 0;
+        self.count = match epoll::wait(&self.epoll, &mut *self.events, timeout.as_ref()) {
+            Ok((events, _)) => events.len(),
+            Err(Errno::INTR) => 0,
+            Err(error) => return Err(error.into()),
+        };
+        Ok(())
+    }
+
+    #[inline]
+    fn edge(&mut self) -> Option<Edge> {
+        if self.next == self.count {
+            return None;
+        }
+        // SAFETY: the last wait initialised the first `count` events.
+        let event = unsafe { self.events[self.next].assume_init() };
+        self.next += 1;
+        let flags = event.flags;
+        Some(Edge {
+            token: Token(event.data.u64()),
+            readable: flags.intersects(EventFlags::IN),
+            writable: flags.intersects(EventFlags::OUT),
+            hung_up: flags.intersects(EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR),
+        })
+    }
+}

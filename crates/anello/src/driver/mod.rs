@@ -1,0 +1,406 @@
+//! Drivers: sockets in, bytes out. The only place that talks to the kernel.
+//!
+//! # The contract
+//!
+//! A driver owns every socket and every buffer that the kernel may touch, and hands out [`Key`]s. Whoever holds a key
+//! *polls* (`poll_receive`, `poll_send`, `poll_accept`, …) and is woken through the [`Waker`] it left; nobody outside
+//! ever lends memory to the kernel.
+//!
+//! - A poll never blocks and never fails because a queue is full. It may perform a system call that does not wait
+//!   (epoll; large messages on io_uring) or note an operation for the next [`Driver::turn`] (io_uring).
+//! - One waker per direction: a later poll replaces an earlier one's.
+//! - Dropping a future changes nothing in the driver: bytes received stay queued, bytes accepted by `poll_send` are
+//!   sent. So every operation is cancel-safe.
+//! - [`Driver::release`] gives a key up. What was accepted is still sent; then everything in flight is cancelled, its
+//!   terminal completions are awaited, and only then is the socket closed and the slot reused, under a new generation.
+//!   [`Driver::abort`] does the same without sending the rest.
+//! - [`Driver::turn`] hands everything noted to the kernel and, when told to, waits: one system call does both. It
+//!   puts the wakers of what happened into a list; they are called when the driver is no longer borrowed, because a
+//!   waker may run any code.
+//!
+//! Two state machines meet the contract: [`proactor`] over kernels that complete operations (io_uring, simulated) and
+//! [`reactor`] over kernels that report readiness (epoll, simulated). A shared suite runs on all.
+
+pub(crate) mod buffer;
+mod counters;
+mod direct;
+mod epoll;
+mod op;
+mod options;
+mod proactor;
+mod reactor;
+mod sim;
+mod sockets;
+mod spin;
+pub(crate) mod table;
+mod token;
+mod transmit;
+mod uring;
+
+
+use std::fmt;
+use std::io;
+use std::net::{Shutdown, SocketAddr};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::task::{Poll, Waker};
+use std::time::Duration;
+
+use buffer::Chunk;
+pub use counters::Metrics;
+use epoll::Epoll;
+pub(crate) use op::Wait;
+pub use options::{DriverOptions, Sends, SubmissionPolling, TaskWork, Without, ZeroCopy};
+use proactor::{CompletionKernel, Proactor};
+use reactor::Reactor;
+use sim::{SimCompletion, SimReadiness};
+pub use sim::{SimModel, SimOptions};
+pub(crate) use sockets::{ListenOptions, StreamOption};
+use spin::Spin;
+pub(crate) use token::Key;
+pub use transmit::Outgoing;
+use uring::Uring;
+
+/// Which driver to run on.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub enum DriverKind {
+    /// io_uring where the set-up works, else epoll; the reason is logged.
+    #[default]
+    Auto,
+    /// io_uring, or an error that names the cause and the remedy.
+    Uring,
+    /// epoll.
+    Epoll,
+    /// The simulated kernel: in-memory sockets, a virtual clock, seeded faults.
+    Sim(SimOptions),
+}
+
+impl std::str::FromStr for DriverKind {
+    type Err = io::Error;
+
+    fn from_str(name: &str) -> io::Result<Self> {
+        match name {
+            "auto" => Ok(Self::Auto),
+            "uring" | "io_uring" => Ok(Self::Uring),
+            "epoll" => Ok(Self::Epoll),
+            other => Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                format!("no driver is called {other:?}: use auto, uring or epoll"),
+            )),
+        }
+    }
+}
+
+impl fmt::Display for DriverKind {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Self::Auto => "auto",
+            Self::Uring => "uring",
+            Self::Epoll => "epoll",
+            Self::Sim(_) => "sim",
+        })
+    }
+}
+
+/// Longest wait while the rest is sent: nothing else wakes a driver whose runtime is going.
+const SHUT_DOWN_STEP_NS: u64 = 10_000_000;
+
+/// The driver that a runtime runs on.
+#[derive(Debug)]
+pub(crate) struct Driver {
+    kernel: Kernel,
+    spin: Spin,
+    description: DriverDescription,
+}
+
+/// Which driver runs, with what, and why not the other.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct DriverDescription {
+    /// `uring`, `epoll` or `sim`.
+    pub name: &'static str,
+    /// The kernel features in use, with commas.
+    pub features: String,
+    /// Why `auto` did not take io_uring, when it did not.
+    pub reason: Option<String>,
+}
+
+#[derive(Debug)]
+enum Kernel {
+    Uring(Box<Proactor<Uring>>),
+    Epoll(Box<Reactor<Epoll>>),
+    SimCompletion(Box<Proactor<SimCompletion>>),
+    SimReadiness(Box<Reactor<SimReadiness>>),
+}
+
+/// The same call on whichever state machine it is: four arms that differ in nothing but a name.
+macro_rules! on_each {
+    ($driver:expr, $machine:ident => $call:expr) => {
+        match $driver {
+            Kernel::Uring($machine) => $call,
+            Kernel::Epoll($machine) => $call,
+            Kernel::SimCompletion($machine) => $call,
+            Kernel::SimReadiness($machine) => $call,
+        }
+    };
+}
+
+impl Driver {
+    /// Opens the driver of that kind on the calling thread.
+    ///
+    /// # Errors
+    /// When the driver asked for by name is not to be had, or the process has no descriptors left.
+    pub fn new(kind: &DriverKind, options: &DriverOptions) -> io::Result<Self> {
+        let mut reason = None;
+        let kernel = match kind {
+            DriverKind::Uring => Self::uring(options)?,
+            DriverKind::Epoll => Self::epoll(options)?,
+            DriverKind::Auto => match Self::uring(options) {
+                Ok(kernel) => kernel,
+                Err(error) => {
+                    reason = Some(error.to_string());
+                    Self::epoll(options)?
+                }
+            },
+            DriverKind::Sim(sim) => match sim.model {
+                SimModel::Completion => {
+                    Kernel::SimCompletion(Box::new(Proactor::new(SimCompletion::new(sim, options), options)))
+                }
+                SimModel::Readiness => {
+                    Kernel::SimReadiness(Box::new(Reactor::new(SimReadiness::new(sim), options)))
+                }
+            },
+        };
+        let (name, features) = match &kernel {
+            Kernel::Uring(uring) => ("uring", uring.kernel.features().to_string()),
+            Kernel::Epoll(_) => ("epoll", "edge-triggered,speculative".to_owned()),
+            Kernel::SimCompletion(_) => ("sim", "completion".to_owned()),
+            Kernel::SimReadiness(_) => ("sim", "readiness".to_owned()),
+        };
+        let description = DriverDescription { name, features, reason };
+        Ok(Self { kernel, spin: Spin::new(options.spin), description })
+    }
+
+    fn uring(options: &DriverOptions) -> io::Result<Kernel> {
+        Ok(Kernel::Uring(Box::new(Proactor::new(Uring::new(options)?, options))))
+    }
+
+    fn epoll(options: &DriverOptions) -> io::Result<Kernel> {
+        Ok(Kernel::Epoll(Box::new(Reactor::new(Epoll::new()?, options))))
+    }
+
+    pub fn description(&self) -> &DriverDescription {
+        &self.description
+    }
+
+    /// How other threads wake this driver out of its wait.
+    pub fn notifier(&self) -> io::Result<Notifier> {
+        Ok(match &self.kernel {
+            Kernel::Uring(uring) => {
+                let message_ring = uring.kernel.features().message_ring;
+                Notifier {
+                    eventfd: Some(uring.kernel.wake_descriptor()),
+                    ring: if message_ring { Some(Arc::new(uring.kernel.duplicate()?)) } else { None },
+                }
+            }
+            Kernel::Epoll(epoll) => Notifier { eventfd: Some(epoll.kernel.wake_descriptor()), ring: None },
+            Kernel::SimCompletion(_) | Kernel::SimReadiness(_) => Notifier { eventfd: None, ring: None },
+        })
+    }
+
+    /// Wakes the owner of another ring from this one, if both are rings.
+    pub fn send_wake(&mut self, target: &Notifier) -> bool {
+        use std::os::fd::AsRawFd;
+        match (&mut self.kernel, &target.ring) {
+            (Kernel::Uring(uring), Some(ring)) if uring.kernel.features().message_ring => {
+                uring.kernel.send_wake(ring.as_raw_fd());
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// See the [contract](self).
+    pub fn turn(&mut self, wait: Wait, woken: &mut Vec<Waker>) -> io::Result<()> {
+        if wait != Wait::No && self.spin.is_on() && self.look_before_waiting(woken)? {
+            return Ok(());
+        }
+        on_each!(&mut self.kernel, machine => machine.turn(wait, woken))
+    }
+
+    /// The short spin. Whether there was something to do.
+    fn look_before_waiting(&mut self, woken: &mut Vec<Waker>) -> io::Result<bool> {
+        // What was noted goes to the kernel first: it may be what the other side waits for.
+        on_each!(&mut self.kernel, machine => machine.turn(Wait::No, woken))?;
+        if !woken.is_empty() {
+            return Ok(true);
+        }
+        let mut failed = None;
+        let found = match &mut self.kernel {
+            Kernel::Uring(uring) => self.spin.look(|| uring.kernel.needs_enter()),
+            Kernel::Epoll(epoll) => self.spin.look(|| {
+                failed = epoll.turn(Wait::No, woken).err();
+                failed.is_some() || !woken.is_empty()
+            }),
+            Kernel::SimCompletion(_) | Kernel::SimReadiness(_) => false,
+        };
+        if let Some(error) = failed {
+            return Err(error);
+        }
+        if found && let Kernel::Uring(uring) = &mut self.kernel {
+            uring.turn(Wait::No, woken)?;
+        }
+        Ok(found)
+    }
+
+    pub fn listen(&mut self, address: SocketAddr, options: &ListenOptions) -> io::Result<Key> {
+        on_each!(&mut self.kernel, machine => machine.listen(address, options))
+    }
+
+    pub fn poll_accept(&mut self, key: Key, waker: &Waker) -> Poll<io::Result<Key>> {
+        on_each!(&mut self.kernel, machine => machine.poll_accept(key, waker))
+    }
+
+    pub fn refuse(&mut self, key: Key) -> usize {
+        on_each!(&mut self.kernel, machine => machine.refuse(key))
+    }
+
+    pub fn release_listener(&mut self, key: Key) {
+        on_each!(&mut self.kernel, machine => machine.release_listener(key));
+    }
+
+    pub fn listener_address(&self, key: Key) -> io::Result<SocketAddr> {
+        on_each!(&self.kernel, machine => machine.listener_address(key))
+    }
+
+    pub fn import_listener(&mut self, descriptor: OwnedFd) -> io::Result<Key> {
+        on_each!(&mut self.kernel, machine => {
+            let socket = machine.import(descriptor)?;
+            machine.attach_listener(socket)
+        })
+    }
+
+    pub fn import_stream(&mut self, descriptor: OwnedFd) -> io::Result<Key> {
+        on_each!(&mut self.kernel, machine => {
+            let socket = machine.import(descriptor)?;
+            machine.attach(socket)
+        })
+    }
+
+    pub fn poll_detach(&mut self, key: Key, waker: &Waker) -> Poll<io::Result<(OwnedFd, Vec<Chunk>)>> {
+        on_each!(&mut self.kernel, machine => machine.poll_detach(key, waker))
+    }
+
+    pub fn connect(&mut self, peer: SocketAddr) -> io::Result<Key> {
+        on_each!(&mut self.kernel, machine => machine.connect(peer))
+    }
+
+    pub fn poll_connect(&mut self, key: Key, waker: &Waker) -> Poll<io::Result<()>> {
+        on_each!(&mut self.kernel, machine => machine.poll_connect(key, waker))
+    }
+
+    #[inline]
+    pub fn poll_receive(&mut self, key: Key, waker: &Waker) -> Poll<io::Result<Option<Chunk>>> {
+        on_each!(&mut self.kernel, machine => machine.poll_receive(key, waker))
+    }
+
+    pub fn poll_read(&mut self, key: Key, buffer: &mut [u8], waker: &Waker) -> Poll<io::Result<usize>> {
+        on_each!(&mut self.kernel, machine => machine.poll_read(key, buffer, waker))
+    }
+
+    #[inline]
+    pub fn poll_send(
+        &mut self,
+        key: Key,
+        outgoing: &mut Option<Outgoing>,
+        waker: &Waker,
+    ) -> Poll<io::Result<()>> {
+        on_each!(&mut self.kernel, machine => machine.poll_send(key, outgoing, waker))
+    }
+
+    pub fn poll_write(&mut self, key: Key, data: &[u8], waker: &Waker) -> Poll<io::Result<usize>> {
+        on_each!(&mut self.kernel, machine => machine.poll_write(key, data, waker))
+    }
+
+    pub fn poll_flush(&mut self, key: Key, waker: &Waker) -> Poll<io::Result<()>> {
+        on_each!(&mut self.kernel, machine => machine.poll_flush(key, waker))
+    }
+
+    pub fn shutdown(&mut self, key: Key, how: Shutdown) -> io::Result<()> {
+        on_each!(&mut self.kernel, machine => machine.shutdown(key, how))
+    }
+
+    pub fn set_option(&mut self, key: Key, option: StreamOption) -> io::Result<()> {
+        on_each!(&mut self.kernel, machine => machine.set_option(key, option))
+    }
+
+    pub fn local_address(&self, key: Key) -> io::Result<SocketAddr> {
+        on_each!(&self.kernel, machine => machine.local_address(key))
+    }
+
+    pub fn peer_address(&self, key: Key) -> io::Result<SocketAddr> {
+        on_each!(&self.kernel, machine => machine.peer_address(key))
+    }
+
+    /// Gives a stream up. Whether bytes are left to send, which goes on without its owner.
+    pub fn release(&mut self, key: Key) -> bool {
+        on_each!(&mut self.kernel, machine => machine.release(key))
+    }
+
+    pub fn abort(&mut self, key: Key) {
+        on_each!(&mut self.kernel, machine => machine.abort(key));
+    }
+
+    pub fn now_ns(&self) -> u64 {
+        on_each!(&self.kernel, machine => machine.now_ns())
+    }
+
+    pub fn metrics(&self) -> Metrics {
+        on_each!(&self.kernel, machine => machine.metrics())
+    }
+
+    /// Gives every socket up, sends for at most `drain` what was accepted, cancels the rest and waits until the kernel
+    /// holds nothing any more.
+    pub fn shut_down(&mut self, drain: Duration) -> io::Result<()> {
+        let mut woken = Vec::new();
+        on_each!(&mut self.kernel, machine => machine.release_all());
+        let deadline_ns = self.now_ns().saturating_add(u64::try_from(drain.as_nanos()).unwrap_or(u64::MAX));
+        loop {
+            on_each!(&mut self.kernel, machine => machine.turn(Wait::No, &mut woken))?;
+            let now_ns = self.now_ns();
+            if self.metrics().sockets == 0 || now_ns >= deadline_ns {
+                break;
+            }
+            let wait = Wait::For((deadline_ns - now_ns).min(SHUT_DOWN_STEP_NS));
+            on_each!(&mut self.kernel, machine => machine.turn(wait, &mut woken))?;
+        }
+        on_each!(&mut self.kernel, machine => machine.shut_down())
+    }
+}
+
+/// Ends another thread's wait. Cheap to clone, usable from any thread.
+#[derive(Clone, Debug)]
+pub(crate) struct Notifier {
+    eventfd: Option<Arc<OwnedFd>>,
+    /// A descriptor of the ring, kept open so that its number cannot come to mean another file.
+    ring: Option<Arc<OwnedFd>>,
+}
+
+impl Notifier {
+    /// Through the eventfd. The simulated driver never waits, so there is nothing to end.
+    pub fn notify(&self) {
+        if let Some(eventfd) = &self.eventfd
+            && let Err(error) = rustix::io::write(eventfd, &1u64.to_ne_bytes())
+        {
+            tracing::error!(%error, "a worker could not be woken");
+        }
+    }
+}
+
+/// Sets an io_uring ring up, tries its features and closes it: each feature with whether it would be used.
+///
+/// # Errors
+/// When there is no io_uring here: the error names the cause and the remedy.
+pub fn probe_uring(options: &DriverOptions) -> io::Result<Vec<(&'static str, bool)>> {
+    Ok(Uring::new(options)?.features().named().to_vec())
+}

@@ -1,0 +1,143 @@
+//! What can be chosen about a driver: limits with names, and the ways of io_uring that a laboratory wants to compare.
+
+use std::time::Duration;
+
+/// Limits and ways of the drivers. The defaults are what measured best; every field says what it costs or buys.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct DriverOptions {
+    /// Entries of the submission queue. More operations than that wait in a backlog, none is dropped.
+    pub submission_entries: u32,
+    /// Entries of the completion queue; the kernel keeps what does not fit.
+    pub completion_entries: u32,
+    /// Buffers in the receive ring at the start. They double when the kernel runs out.
+    pub receive_buffers: u32,
+    /// Most buffers in the receive ring (at most 32,768). Beyond, bytes are received into other memory.
+    pub receive_buffers_limit: u32,
+    /// Bytes of one receive buffer. Streams with larger messages are received without the ring.
+    pub receive_buffer_bytes: usize,
+    /// Chunks received and not yet taken by the program at which a stream stops receiving.
+    pub receive_queue_chunks: usize,
+    /// Bytes accepted for sending and not yet taken by the kernel at which a stream accepts no more.
+    pub send_queue_bytes: usize,
+    /// Connections accepted by the kernel and not yet taken by the program at which a listener stops accepting.
+    pub accept_queue: usize,
+    /// Messages of at least so many bytes are sent by a system call at once, while they are in the cache
+    /// (io_uring only; epoll always does).
+    pub direct_send_bytes: usize,
+    /// When to send without a copy (`SEND_ZC`, Linux 6.0).
+    pub zero_copy: ZeroCopy,
+    /// How sends complete on io_uring.
+    pub sends: Sends,
+    /// When the kernel runs the work that completes operations.
+    pub task_work: TaskWork,
+    /// Let a kernel thread take submissions (`SQPOLL`); excludes [`TaskWork::Deferred`] and completion at submission.
+    pub submission_polling: Option<SubmissionPolling>,
+    /// Receive one message per operation instead of many (`RECV` without multishot).
+    pub one_shot_receive: bool,
+    /// Give the ring indexes of registered files instead of descriptors.
+    pub registered_files: bool,
+    /// Longest time to look for work without sleeping before a wait; zero never spins. The spin adapts: it is given up
+    /// while it finds nothing.
+    pub spin: Duration,
+    /// Kernel features to do without, as if the kernel were older. For tests and comparisons.
+    pub without: Without,
+}
+
+impl Default for DriverOptions {
+    fn default() -> Self {
+        Self {
+            submission_entries: 512,
+            completion_entries: 4096,
+            receive_buffers: 64,
+            receive_buffers_limit: 4096,
+            receive_buffer_bytes: 4096,
+            receive_queue_chunks: 16,
+            send_queue_bytes: 64 * 1024,
+            accept_queue: 256,
+            direct_send_bytes: 4097,
+            zero_copy: ZeroCopy::Remote { threshold_bytes: 64 * 1024 },
+            sends: Sends::AtSubmission,
+            task_work: TaskWork::Deferred,
+            submission_polling: None,
+            one_shot_receive: false,
+            registered_files: false,
+            spin: Duration::ZERO,
+            without: Without::default(),
+        }
+    }
+}
+
+/// When to send without a copy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ZeroCopy {
+    /// Never.
+    Never,
+    /// Messages of at least `threshold_bytes`, to peers on other machines: on loopback the kernel copies all the same.
+    Remote {
+        /// The smallest message sent so, in bytes.
+        threshold_bytes: usize,
+    },
+    /// Messages of at least `threshold_bytes`, to any peer.
+    Always {
+        /// The smallest message sent so, in bytes.
+        threshold_bytes: usize,
+    },
+}
+
+/// How sends complete on io_uring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sends {
+    /// With the system call that submits them; only a short send posts a completion (Linux 5.17).
+    AtSubmission,
+    /// Each with a completion of its own.
+    Ordinary,
+}
+
+/// When the kernel runs the work that completes operations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TaskWork {
+    /// When the worker asks for completions (`DEFER_TASKRUN`, Linux 6.1).
+    Deferred,
+    /// At the next system call (`COOP_TASKRUN`, Linux 5.19).
+    Cooperative,
+    /// At once, interrupting the worker.
+    Interrupting,
+}
+
+/// A kernel thread that takes submissions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SubmissionPolling {
+    /// How long the thread looks before it sleeps, in milliseconds.
+    pub idle_ms: u32,
+    /// The core to pin it to.
+    pub core: Option<u32>,
+}
+
+/// Kernel features to do without. Each step of the set-up ladder can be forced.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Without {
+    /// No `NO_SQARRAY` (as before Linux 6.6).
+    pub no_submission_array: bool,
+    /// No `DEFER_TASKRUN` (as before 6.1).
+    pub deferred_task_work: bool,
+    /// No `SINGLE_ISSUER` (as before 6.0).
+    pub single_issuer: bool,
+    /// No `COOP_TASKRUN` and `TASKRUN_FLAG` (as before 5.19).
+    pub cooperative_task_work: bool,
+    /// No multishot receive (as before 6.0).
+    pub multishot_receive: bool,
+    /// No multishot accept (as before 5.19).
+    pub multishot_accept: bool,
+    /// No buffer rings (as before 5.19): everything is received on readiness.
+    pub buffer_ring: bool,
+    /// No `MSG_RING` (as before 5.18): threads wake each other through an eventfd.
+    pub message_ring: bool,
+    /// No registered ring descriptor (as before 5.18).
+    pub registered_ring: bool,
+    /// No `CQE_SKIP_SUCCESS` (as before 5.17): sends complete each for itself.
+    pub completion_skip: bool,
+    /// No `SEND_ZC` (as before 6.0).
+    pub zero_copy: bool,
+}

@@ -1,0 +1,467 @@
+//! The state machine over kernels that report readiness: epoll, and the simulated kernel.
+//!
+//! Edge-triggered and speculative: each socket is registered once, for both directions; a receive or send is first
+//! tried, and waits for the next edge only when the kernel refused it. A short read means that the socket was drained.
+//! What cannot be sent at once is queued, and sent on by the turn that sees the socket become writable.
+//!
+//! Invariants: `readable` is false only when the kernel has said (by a short or refused read) that nothing was left,
+//! and since then no edge came; likewise `writable`. The queue is empty unless `writable` is false or a connect is
+//! under way.
+
+use std::io;
+use std::net::{Shutdown, SocketAddr};
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+use std::task::{Poll, Waker};
+
+use super::buffer::{Chunk, Pools};
+use super::counters::Metrics;
+use super::direct::{Direct, Outcome};
+use super::op::Wait;
+use super::options::DriverOptions;
+use super::proactor::{gone, set_waker};
+use super::sockets::{ListenOptions, Sockets, StreamOption};
+use super::table::Table;
+use super::token::{Key, Kind, Token};
+use super::transmit::{Outgoing, Transmit};
+
+/// A kernel that reports readiness.
+pub(crate) trait ReadinessKernel: Sized {
+    type Sockets: Sockets;
+
+    fn sockets(&self) -> &Self::Sockets;
+    fn sockets_mut(&mut self) -> &mut Self::Sockets;
+    /// Reports edges of this socket, in both directions, until it is closed.
+    fn watch(&mut self, socket: &Socket<Self>, token: Token) -> io::Result<()>;
+    fn unwatch(&mut self, socket: &Socket<Self>) -> io::Result<()>;
+    /// Waits as told for edges. An interrupted or timed-out wait is not an error.
+    fn wait(&mut self, wait: Wait) -> io::Result<()>;
+    /// The next edge that the last wait brought.
+    fn edge(&mut self) -> Option<Edge>;
+}
+
+/// A socket has become ready.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Edge {
+    pub token: Token,
+    pub readable: bool,
+    pub writable: bool,
+    /// The peer has ended its side, or the connection is broken.
+    pub hung_up: bool,
+}
+
+type Socket<K> = <<K as ReadinessKernel>::Sockets as Sockets>::Socket;
+
+#[derive(Debug)]
+pub(crate) struct Reactor<K: ReadinessKernel> {
+    pub(crate) kernel: K,
+    streams: Table<Stream<Socket<K>>>,
+    listeners: Table<Listener<Socket<K>>>,
+    pools: Rc<Pools>,
+    send_queue_bytes: usize,
+    metrics: Metrics,
+}
+
+#[derive(Debug)]
+struct Stream<S> {
+    socket: S,
+    reads: Direct,
+    writable: bool,
+    connecting: bool,
+    released: bool,
+    connect_error: Option<io::Error>,
+    send_error: Option<i32>,
+    transmit: Transmit,
+    receive_waker: Option<Waker>,
+    send_waker: Option<Waker>,
+}
+
+#[derive(Debug)]
+struct Listener<S> {
+    socket: S,
+    waker: Option<Waker>,
+}
+
+impl<K: ReadinessKernel> Reactor<K> {
+    pub fn new(kernel: K, options: &DriverOptions) -> Self {
+        Self {
+            kernel,
+            streams: Table::new(),
+            listeners: Table::new(),
+            pools: Pools::new(None),
+            send_queue_bytes: options.send_queue_bytes,
+            metrics: Metrics::default(),
+        }
+    }
+
+    // ---- Streams come and go -------------------------------------------------------------------------------------
+
+    pub fn attach(&mut self, socket: Socket<K>) -> io::Result<Key> {
+        self.insert(socket, false)
+    }
+
+    fn insert(&mut self, socket: Socket<K>, connecting: bool) -> io::Result<Key> {
+        let key = self.streams.insert(Stream {
+            socket,
+            reads: Direct::speculative(),
+            writable: !connecting,
+            connecting,
+            released: false,
+            connect_error: None,
+            send_error: None,
+            transmit: Transmit::default(),
+            receive_waker: None,
+            send_waker: None,
+        });
+        if let Some(stream) = self.streams.get(key)
+            && let Err(error) = self.kernel.watch(&stream.socket, Token::new(Kind::Readable, key))
+        {
+            self.streams.remove(key);
+            return Err(error);
+        }
+        Ok(key)
+    }
+
+    pub fn connect(&mut self, peer: SocketAddr) -> io::Result<Key> {
+        let socket = self.kernel.sockets_mut().open_stream(peer)?;
+        match self.kernel.sockets_mut().connect(&socket, peer) {
+            Ok(()) => self.insert(socket, false),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.insert(socket, true),
+            Err(error) => Err(error),
+        }
+    }
+
+    pub fn poll_connect(&mut self, key: Key, waker: &Waker) -> Poll<io::Result<()>> {
+        let Some(stream) = self.streams.get_mut(key) else { return Poll::Ready(Err(gone())) };
+        if let Some(error) = stream.connect_error.take() {
+            return Poll::Ready(Err(error));
+        }
+        if stream.connecting {
+            set_waker(&mut stream.send_waker, waker);
+            return Poll::Pending;
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Gives the key up; what was accepted for sending is still sent. Whether there is such.
+    pub fn release(&mut self, key: Key) -> bool {
+        let Some(stream) = self.streams.get_mut(key) else { return false };
+        stream.released = true;
+        stream.receive_waker = None;
+        stream.send_waker = None;
+        let linger = !stream.transmit.is_empty() && !stream.connecting;
+        if !linger {
+            self.streams.remove(key);
+        }
+        linger
+    }
+
+    /// Gives the key up and drops what was not yet sent.
+    pub fn abort(&mut self, key: Key) {
+        self.streams.remove(key);
+    }
+
+    /// Waits until everything accepted was sent, then takes the socket out.
+    pub fn poll_detach(&mut self, key: Key, waker: &Waker) -> Poll<io::Result<(OwnedFd, Vec<Chunk>)>> {
+        let Some(stream) = self.streams.get_mut(key) else { return Poll::Ready(Err(gone())) };
+        if !stream.transmit.is_empty() {
+            set_waker(&mut stream.send_waker, waker);
+            return Poll::Pending;
+        }
+        let Some(stream) = self.streams.remove(key) else { return Poll::Ready(Err(gone())) };
+        let socket = self.kernel.unwatch(&stream.socket).and_then(|()| self.kernel.sockets_mut().export(stream.socket));
+        Poll::Ready(socket.map(|descriptor| (descriptor, Vec::new())))
+    }
+
+    // ---- Receiving -----------------------------------------------------------------------------------------------
+
+    /// The next bytes of a stream; `None` at its end.
+    #[inline]
+    pub fn poll_receive(&mut self, key: Key, waker: &Waker) -> Poll<io::Result<Option<Chunk>>> {
+        let Some(stream) = self.streams.get_mut(key) else { return Poll::Ready(Err(gone())) };
+        if stream.reads.ended {
+            return Poll::Ready(Ok(None));
+        }
+        if stream.reads.readable {
+            match stream.reads.receive(self.kernel.sockets_mut(), &stream.socket, &self.pools) {
+                Outcome::Chunk(chunk) => {
+                    self.metrics.receives += 1;
+                    return Poll::Ready(Ok(Some(chunk)));
+                }
+                Outcome::End => return Poll::Ready(Ok(None)),
+                Outcome::Failed(error) => return Poll::Ready(Err(error)),
+                Outcome::Wait => {}
+            }
+        }
+        set_waker(&mut stream.receive_waker, waker);
+        Poll::Pending
+    }
+
+    /// Receives into the caller's memory; 0 at the end of the stream.
+    pub fn poll_read(&mut self, key: Key, buffer: &mut [u8], waker: &Waker) -> Poll<io::Result<usize>> {
+        let Some(stream) = self.streams.get_mut(key) else { return Poll::Ready(Err(gone())) };
+        if stream.reads.ended || buffer.is_empty() {
+            return Poll::Ready(Ok(0));
+        }
+        if stream.reads.readable
+            && let Some(count) = stream.reads.receive_into(self.kernel.sockets_mut(), &stream.socket, buffer)?
+        {
+            self.metrics.receives += 1;
+            return Poll::Ready(Ok(count));
+        }
+        set_waker(&mut stream.receive_waker, waker);
+        Poll::Pending
+    }
+
+    // ---- Sending -------------------------------------------------------------------------------------------------
+
+    /// Accepts bytes for sending when there is room. `outgoing` is taken then.
+    #[inline]
+    pub fn poll_send(
+        &mut self,
+        key: Key,
+        outgoing: &mut Option<Outgoing>,
+        waker: &Waker,
+    ) -> Poll<io::Result<()>> {
+        let Some(stream) = self.streams.get_mut(key) else { return Poll::Ready(Err(gone())) };
+        if let Some(errno) = stream.send_error {
+            return Poll::Ready(Err(io::Error::from_raw_os_error(errno)));
+        }
+        if stream.transmit.queued_bytes() >= self.send_queue_bytes {
+            set_waker(&mut stream.send_waker, waker);
+            return Poll::Pending;
+        }
+        if let Some(outgoing) = outgoing.take() {
+            stream.transmit.push(outgoing);
+            if stream.writable {
+                return Poll::Ready(stream.send_on(self.kernel.sockets_mut(), &mut self.metrics));
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Accepts as much of `data` as the kernel takes at once or there is room for.
+    pub fn poll_write(&mut self, key: Key, data: &[u8], waker: &Waker) -> Poll<io::Result<usize>> {
+        let Some(stream) = self.streams.get_mut(key) else { return Poll::Ready(Err(gone())) };
+        if let Some(errno) = stream.send_error {
+            return Poll::Ready(Err(io::Error::from_raw_os_error(errno)));
+        }
+        let mut written = 0;
+        if stream.writable && stream.transmit.is_empty() {
+            match self.kernel.sockets_mut().send(&stream.socket, data) {
+                Ok(count) if count == data.len() => {
+                    self.metrics.sends += 1;
+                    return Poll::Ready(Ok(count));
+                }
+                Ok(count) => written = count,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Poll::Ready(Err(stream.fail(error))),
+            }
+            self.metrics.short_sends += 1;
+            stream.writable = false;
+        }
+        let room = self.send_queue_bytes.saturating_sub(stream.transmit.queued_bytes());
+        let accepted = (data.len() - written).min(room);
+        if written + accepted == 0 && !data.is_empty() {
+            set_waker(&mut stream.send_waker, waker);
+            return Poll::Pending;
+        }
+        stream.transmit.append_copy(&data[written..written + accepted], &self.pools);
+        Poll::Ready(Ok(written + accepted))
+    }
+
+    /// Ready when the kernel has taken everything that was accepted.
+    pub fn poll_flush(&mut self, key: Key, waker: &Waker) -> Poll<io::Result<()>> {
+        let Some(stream) = self.streams.get_mut(key) else { return Poll::Ready(Err(gone())) };
+        if let Some(errno) = stream.send_error {
+            return Poll::Ready(Err(io::Error::from_raw_os_error(errno)));
+        }
+        if stream.transmit.is_empty() {
+            return Poll::Ready(Ok(()));
+        }
+        set_waker(&mut stream.send_waker, waker);
+        Poll::Pending
+    }
+
+    // ---- Accepting -----------------------------------------------------------------------------------------------
+
+    pub fn listen(&mut self, address: SocketAddr, options: &ListenOptions) -> io::Result<Key> {
+        let socket = self.kernel.sockets_mut().listen(address, options)?;
+        self.attach_listener(socket)
+    }
+
+    pub fn attach_listener(&mut self, socket: Socket<K>) -> io::Result<Key> {
+        let key = self.listeners.insert(Listener { socket, waker: None });
+        if let Some(listener) = self.listeners.get(key)
+            && let Err(error) = self.kernel.watch(&listener.socket, Token::new(Kind::Accept, key))
+        {
+            self.listeners.remove(key);
+            return Err(error);
+        }
+        Ok(key)
+    }
+
+    pub fn poll_accept(&mut self, key: Key, waker: &Waker) -> Poll<io::Result<Key>> {
+        let Some(listener) = self.listeners.get_mut(key) else { return Poll::Ready(Err(gone())) };
+        loop {
+            match self.kernel.sockets_mut().accept(&listener.socket) {
+                Ok(socket) => {
+                    self.metrics.accepted += 1;
+                    return Poll::Ready(self.insert(socket, false));
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) => match error.raw_os_error() {
+                    // Of one client, or of nobody: accept goes on.
+                    Some(libc::EINTR | libc::ECONNABORTED | libc::EPROTO) => {}
+                    _ => return Poll::Ready(Err(error)),
+                },
+            }
+        }
+        set_waker(&mut listener.waker, waker);
+        Poll::Pending
+    }
+
+    /// Refuses what waits at a listener for which there are no descriptors.
+    pub fn refuse(&mut self, key: Key) -> usize {
+        let Some(listener) = self.listeners.get(key) else { return 0 };
+        let refused = self.kernel.sockets_mut().refuse(&listener.socket);
+        self.metrics.refused += refused as u64;
+        refused
+    }
+
+    pub fn release_listener(&mut self, key: Key) {
+        self.listeners.remove(key);
+    }
+
+    // ---- The turn ------------------------------------------------------------------------------------------------
+
+    pub fn turn(&mut self, wait: Wait, woken: &mut Vec<Waker>) -> io::Result<()> {
+        self.metrics.turns += 1;
+        self.kernel.wait(wait)?;
+        while let Some(edge) = self.kernel.edge() {
+            let key = edge.token.key();
+            match edge.token.kind() {
+                Some(Kind::Readable) => self.on_edge(key, edge, woken),
+                Some(Kind::Accept) => {
+                    let waker = self.listeners.get_mut(key).and_then(|listener| listener.waker.take());
+                    woken.extend(waker);
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn on_edge(&mut self, key: Key, edge: Edge, woken: &mut Vec<Waker>) {
+        let Some(stream) = self.streams.get_mut(key) else {
+            self.metrics.late_completions += 1;
+            return;
+        };
+        if edge.readable || edge.hung_up {
+            stream.reads.readable = true;
+            stream.reads.hung_up |= edge.hung_up;
+            woken.extend(stream.receive_waker.take());
+        }
+        if (edge.writable || edge.hung_up) && !stream.writable {
+            if stream.connecting {
+                stream.connecting = false;
+                stream.connect_error = self.kernel.sockets_mut().connect_result(&stream.socket).err();
+            }
+            stream.writable = true;
+            let sent = stream.send_on(self.kernel.sockets_mut(), &mut self.metrics);
+            if sent.is_err() || stream.transmit.queued_bytes() < self.send_queue_bytes.div_ceil(2) {
+                woken.extend(stream.send_waker.take());
+            }
+            if stream.released && stream.transmit.is_empty() {
+                self.streams.remove(key);
+            }
+        }
+    }
+
+    /// Gives every key up.
+    pub fn release_all(&mut self) {
+        self.listeners = Table::new();
+        for key in self.streams.keys() {
+            self.release(key);
+        }
+    }
+
+    /// Everything is in user space or done: nothing has to be waited for.
+    pub fn shut_down(&mut self) -> io::Result<()> {
+        self.listeners = Table::new();
+        self.streams = Table::new();
+        Ok(())
+    }
+
+    // ---- Small things --------------------------------------------------------------------------------------------
+
+    pub fn shutdown(&mut self, key: Key, how: Shutdown) -> io::Result<()> {
+        let stream = self.streams.get(key).ok_or_else(gone)?;
+        self.kernel.sockets_mut().shutdown(&stream.socket, how)
+    }
+
+    pub fn set_option(&mut self, key: Key, option: StreamOption) -> io::Result<()> {
+        let stream = self.streams.get(key).ok_or_else(gone)?;
+        self.kernel.sockets_mut().set_option(&stream.socket, option)
+    }
+
+    pub fn local_address(&self, key: Key) -> io::Result<SocketAddr> {
+        self.kernel.sockets().local_address(&self.streams.get(key).ok_or_else(gone)?.socket)
+    }
+
+    pub fn peer_address(&self, key: Key) -> io::Result<SocketAddr> {
+        self.kernel.sockets().peer_address(&self.streams.get(key).ok_or_else(gone)?.socket)
+    }
+
+    pub fn listener_address(&self, key: Key) -> io::Result<SocketAddr> {
+        self.kernel.sockets().local_address(&self.listeners.get(key).ok_or_else(gone)?.socket)
+    }
+
+    pub fn import(&mut self, descriptor: OwnedFd) -> io::Result<Socket<K>> {
+        self.kernel.sockets_mut().import(descriptor)
+    }
+
+    pub fn now_ns(&self) -> u64 {
+        self.kernel.sockets().now_ns()
+    }
+
+    pub fn metrics(&self) -> Metrics {
+        let mut metrics = self.metrics;
+        metrics.sockets = (self.streams.len() + self.listeners.len()) as u64;
+        metrics
+    }
+}
+
+impl<S> Stream<S> {
+    /// Sends from the queue until it is empty or the kernel refuses.
+    #[inline]
+    fn send_on<K: Sockets<Socket = S>>(&mut self, kernel: &mut K, metrics: &mut Metrics) -> io::Result<()> {
+        while let Some(pending) = self.transmit.pending() {
+            let length = pending.len();
+            match kernel.send(&self.socket, pending) {
+                Ok(count) => {
+                    self.transmit.taken(count);
+                    if count == length {
+                        metrics.sends += 1;
+                        continue;
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Err(self.fail(error)),
+            }
+            // A short send means that the kernel's buffer is full.
+            metrics.short_sends += 1;
+            self.writable = false;
+            self.transmit.shrink_front();
+            break;
+        }
+        Ok(())
+    }
+
+    fn fail(&mut self, error: io::Error) -> io::Error {
+        self.send_error = Some(error.raw_os_error().unwrap_or(libc::EIO));
+        self.transmit.clear();
+        error
+    }
+}

@@ -1,0 +1,233 @@
+//! Sockets and the system calls on them that never wait: what the io_uring and epoll drivers have in common.
+//!
+//! [`Sockets`] is the seam below which the simulated network lies; [`OsSockets`] is Linux.
+
+use std::io;
+use std::net::{Shutdown, SocketAddr};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags, SocketFlags};
+use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, Type};
+
+/// How a listener is set up.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ListenOptions {
+    pub backlog: u32,
+    pub reuse_port: bool,
+    pub no_delay: bool,
+}
+
+/// A setting of a stream.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum StreamOption {
+    NoDelay(bool),
+    KeepAlive(Option<Duration>),
+    Linger(Option<Duration>),
+    ReceiveBufferBytes(usize),
+    SendBufferBytes(usize),
+}
+
+/// Sockets of one kernel, real or simulated. Every call returns at once; `WouldBlock` says that it could not proceed.
+pub(crate) trait Sockets {
+    /// An owned socket, closed when dropped.
+    type Socket: std::fmt::Debug;
+
+    fn listen(&mut self, address: SocketAddr, options: &ListenOptions) -> io::Result<Self::Socket>;
+    fn open_stream(&mut self, peer: SocketAddr) -> io::Result<Self::Socket>;
+    fn accept(&mut self, listener: &Self::Socket) -> io::Result<Self::Socket>;
+    /// Accepts and closes connections that wait, with the descriptor kept in reserve, when the process has no other
+    /// left. Returns how many were refused.
+    fn refuse(&mut self, listener: &Self::Socket) -> usize;
+    fn connect(&mut self, socket: &Self::Socket, peer: SocketAddr) -> io::Result<()>;
+    /// How a connect that had to wait ended, asked when the socket has become writable.
+    fn connect_result(&mut self, socket: &Self::Socket) -> io::Result<()>;
+    fn receive(&mut self, socket: &Self::Socket, buffer: &mut [u8]) -> io::Result<usize>;
+    fn send(&mut self, socket: &Self::Socket, data: &[u8]) -> io::Result<usize>;
+    fn shutdown(&mut self, socket: &Self::Socket, how: Shutdown) -> io::Result<()>;
+    fn set_option(&mut self, socket: &Self::Socket, option: StreamOption) -> io::Result<()>;
+    fn local_address(&self, socket: &Self::Socket) -> io::Result<SocketAddr>;
+    fn peer_address(&self, socket: &Self::Socket) -> io::Result<SocketAddr>;
+    /// Takes over a descriptor of the operating system; an error where there is none.
+    fn import(&mut self, descriptor: OwnedFd) -> io::Result<Self::Socket>;
+    /// Gives a descriptor up to the operating system, in blocking mode.
+    fn export(&mut self, socket: Self::Socket) -> io::Result<OwnedFd>;
+    /// Nanoseconds of the clock that the timers run on.
+    fn now_ns(&self) -> u64;
+}
+
+/// Sockets of Linux.
+#[derive(Debug)]
+pub(crate) struct OsSockets {
+    /// Whether sockets carry `O_NONBLOCK`. io_uring wants them without: with it, an operation that cannot proceed is
+    /// refused instead of waiting. Direct calls pass `MSG_DONTWAIT` either way.
+    nonblocking: bool,
+    /// A descriptor to give up when there is no other, so that waiting clients can be refused instead of left.
+    reserve: Option<OwnedFd>,
+    started: Instant,
+}
+
+/// Most connections refused in one go.
+const REFUSE_AT_MOST: usize = 256;
+
+impl OsSockets {
+    pub fn new(nonblocking: bool) -> Self {
+        Self { nonblocking, reserve: reserve_descriptor(), started: Instant::now() }
+    }
+
+    fn flags(&self) -> SocketFlags {
+        if self.nonblocking { SocketFlags::CLOEXEC | SocketFlags::NONBLOCK } else { SocketFlags::CLOEXEC }
+    }
+}
+
+impl Sockets for OsSockets {
+    type Socket = OwnedFd;
+
+    fn listen(&mut self, address: SocketAddr, options: &ListenOptions) -> io::Result<OwnedFd> {
+        let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+        socket.set_reuse_address(true)?;
+        socket.set_reuse_port(options.reuse_port)?;
+        // Accepted sockets inherit the setting: no system call per connection.
+        socket.set_tcp_nodelay(options.no_delay)?;
+        socket.bind(&SockAddr::from(address))?;
+        socket.listen(i32::try_from(options.backlog).unwrap_or(i32::MAX))?;
+        socket.set_nonblocking(self.nonblocking)?;
+        Ok(socket.into())
+    }
+
+    fn open_stream(&mut self, peer: SocketAddr) -> io::Result<OwnedFd> {
+        let socket = Socket::new(Domain::for_address(peer), Type::STREAM, Some(Protocol::TCP))?;
+        socket.set_tcp_nodelay(true)?;
+        socket.set_nonblocking(self.nonblocking)?;
+        Ok(socket.into())
+    }
+
+    fn accept(&mut self, listener: &OwnedFd) -> io::Result<OwnedFd> {
+        Ok(rustix::net::accept_with(listener, self.flags())?)
+    }
+
+    fn refuse(&mut self, listener: &OwnedFd) -> usize {
+        let listener = SockRef::from(listener);
+        if self.reserve.take().is_none() || listener.set_nonblocking(true).is_err() {
+            self.reserve = reserve_descriptor();
+            return 0;
+        }
+        let mut refused = 0;
+        while refused < REFUSE_AT_MOST && rustix::net::accept_with(&*listener, SocketFlags::CLOEXEC).is_ok() {
+            refused += 1;
+        }
+        if let Err(error) = listener.set_nonblocking(self.nonblocking) {
+            tracing::warn!(%error, "the listener could not be set back to its mode");
+        }
+        self.reserve = reserve_descriptor();
+        refused
+    }
+
+    fn connect(&mut self, socket: &OwnedFd, peer: SocketAddr) -> io::Result<()> {
+        match rustix::net::connect(socket, &peer) {
+            Err(Errno::INPROGRESS) => Err(io::ErrorKind::WouldBlock.into()),
+            other => Ok(other?),
+        }
+    }
+
+    fn connect_result(&mut self, socket: &OwnedFd) -> io::Result<()> {
+        SockRef::from(socket).take_error()?.map_or(Ok(()), Err)
+    }
+
+    #[inline]
+    fn receive(&mut self, socket: &OwnedFd, buffer: &mut [u8]) -> io::Result<usize> {
+        loop {
+            match rustix::net::recv(socket, &mut *buffer, RecvFlags::DONTWAIT) {
+                Ok((count, _)) => return Ok(count),
+                Err(Errno::INTR) => continue,
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    #[inline]
+    fn send(&mut self, socket: &OwnedFd, data: &[u8]) -> io::Result<usize> {
+        loop {
+            match rustix::net::send(socket, data, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+                Ok(count) => return Ok(count),
+                Err(Errno::INTR) => continue,
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    fn shutdown(&mut self, socket: &OwnedFd, how: Shutdown) -> io::Result<()> {
+        SockRef::from(socket).shutdown(how)
+    }
+
+    fn set_option(&mut self, socket: &OwnedFd, option: StreamOption) -> io::Result<()> {
+        let socket = SockRef::from(socket);
+        match option {
+            StreamOption::NoDelay(on) => socket.set_tcp_nodelay(on),
+            StreamOption::KeepAlive(None) => socket.set_keepalive(false),
+            StreamOption::KeepAlive(Some(idle)) => {
+                socket.set_tcp_keepalive(&socket2::TcpKeepalive::new().with_time(idle))
+            }
+            StreamOption::Linger(linger) => socket.set_linger(linger),
+            StreamOption::ReceiveBufferBytes(bytes) => socket.set_recv_buffer_size(bytes),
+            StreamOption::SendBufferBytes(bytes) => socket.set_send_buffer_size(bytes),
+        }
+    }
+
+    fn local_address(&self, socket: &OwnedFd) -> io::Result<SocketAddr> {
+        internet_address(SockRef::from(socket).local_addr()?)
+    }
+
+    fn peer_address(&self, socket: &OwnedFd) -> io::Result<SocketAddr> {
+        internet_address(SockRef::from(socket).peer_addr()?)
+    }
+
+    fn import(&mut self, descriptor: OwnedFd) -> io::Result<OwnedFd> {
+        SockRef::from(&descriptor).set_nonblocking(self.nonblocking)?;
+        Ok(descriptor)
+    }
+
+    fn export(&mut self, socket: OwnedFd) -> io::Result<OwnedFd> {
+        SockRef::from(&socket).set_nonblocking(false)?;
+        Ok(socket)
+    }
+
+    fn now_ns(&self) -> u64 {
+        u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+}
+
+/// Whether an address of this socket can only be reached on this machine: there, zero-copy sends copy after all.
+pub(crate) fn is_loopback(socket: BorrowedFd<'_>) -> bool {
+    match SockRef::from(&socket).peer_addr().ok().and_then(|address| address.as_socket()) {
+        Some(address) => address.ip().to_canonical().is_loopback(),
+        None => true,
+    }
+}
+
+/// Whether the socket is of a family for which multishot receive is trusted: some kernels miss the end of stream on
+/// AF_UNIX (CVE-2026-23473).
+pub(crate) fn is_internet(socket: &impl AsFd) -> bool {
+    SockRef::from(socket).domain().is_ok_and(|domain| domain == Domain::IPV4 || domain == Domain::IPV6)
+}
+
+fn internet_address(address: SockAddr) -> io::Result<SocketAddr> {
+    address.as_socket().ok_or_else(|| io::Error::new(io::ErrorKind::Unsupported, "not an internet socket"))
+}
+
+/// Any descriptor will do; this one costs nothing else.
+fn reserve_descriptor() -> Option<OwnedFd> {
+    rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).ok()
+}
+
+/// Makes an error of a negative result of the kernel.
+pub(crate) fn kernel_error(result: i32) -> io::Error {
+    io::Error::from_raw_os_error(result.wrapping_neg())
+}
+
+/// The number of a descriptor, for an entry of the submission queue.
+#[inline]
+pub(crate) fn raw(socket: &OwnedFd) -> i32 {
+    socket.as_raw_fd()
+}

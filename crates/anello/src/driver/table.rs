@@ -1,0 +1,113 @@
+//! A slab whose keys carry a generation, so that a stale key finds nothing instead of a stranger.
+
+use super::token::{GENERATION_MASK, Key};
+
+/// Slots for sockets, reused after removal under a new generation.
+#[derive(Debug)]
+pub(crate) struct Table<T> {
+    slots: Vec<Slot<T>>,
+    /// Head of the list of vacant slots, `NONE` when there is none.
+    vacant: u32,
+    occupied: usize,
+}
+
+#[derive(Debug)]
+struct Slot<T> {
+    generation: u32,
+    /// The next vacant slot while this one is vacant.
+    next_vacant: u32,
+    value: Option<T>,
+}
+
+const NONE: u32 = u32::MAX;
+
+impl<T> Table<T> {
+    pub fn new() -> Self {
+        Self { slots: Vec::new(), vacant: NONE, occupied: 0 }
+    }
+
+    pub fn insert(&mut self, value: T) -> Key {
+        self.occupied += 1;
+        if self.vacant == NONE {
+            let index = self.slots.len() as u32;
+            self.slots.push(Slot { generation: 0, next_vacant: NONE, value: Some(value) });
+            return Key { index, generation: 0 };
+        }
+        let index = self.vacant;
+        let slot = &mut self.slots[index as usize];
+        self.vacant = slot.next_vacant;
+        slot.value = Some(value);
+        Key { index, generation: slot.generation }
+    }
+
+    #[inline]
+    pub fn get_mut(&mut self, key: Key) -> Option<&mut T> {
+        let slot = self.slots.get_mut(key.index as usize)?;
+        if slot.generation != key.generation {
+            return None;
+        }
+        slot.value.as_mut()
+    }
+
+    pub fn get(&self, key: Key) -> Option<&T> {
+        let slot = self.slots.get(key.index as usize)?;
+        if slot.generation != key.generation {
+            return None;
+        }
+        slot.value.as_ref()
+    }
+
+    pub fn remove(&mut self, key: Key) -> Option<T> {
+        let slot = self.slots.get_mut(key.index as usize)?;
+        if slot.generation != key.generation {
+            return None;
+        }
+        let value = slot.value.take()?;
+        slot.generation = (slot.generation + 1) & GENERATION_MASK;
+        slot.next_vacant = self.vacant;
+        self.vacant = key.index;
+        self.occupied -= 1;
+        Some(value)
+    }
+
+    pub fn len(&self) -> usize {
+        self.occupied
+    }
+
+    /// The keys of all occupants, in slot order.
+    pub fn keys(&self) -> Vec<Key> {
+        let occupied = self.slots.iter().enumerate().filter(|(_, slot)| slot.value.is_some());
+        occupied.map(|(index, slot)| Key { index: index as u32, generation: slot.generation }).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stale_key_finds_nothing() {
+        let mut table = Table::new();
+        let first = table.insert("first");
+        assert_eq!(table.remove(first), Some("first"));
+        let second = table.insert("second");
+        assert_eq!(first.index, second.index, "the slot is reused");
+        assert_eq!(table.get(first), None);
+        assert_eq!(table.remove(first), None);
+        assert_eq!(table.get_mut(second), Some(&mut "second"));
+        assert_eq!((table.len(), table.keys()), (1, vec![second]));
+    }
+
+    #[test]
+    fn vacant_slots_are_reused_before_the_table_grows() {
+        let mut table = Table::new();
+        let keys: Vec<_> = (0..10).map(|n| table.insert(n)).collect();
+        for key in &keys {
+            table.remove(*key);
+        }
+        for n in 0..10 {
+            assert!(table.insert(n).index < 10);
+        }
+        assert_eq!(table.insert(10).index, 10);
+    }
+}

@@ -1,0 +1,218 @@
+//! What a stream has accepted and the kernel has not yet taken: an ordered, bounded queue of owned memory.
+
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use bytes::Bytes;
+
+use super::buffer::{Chunk, Pools};
+
+/// Memory that a stream owns until the kernel has taken it. Its bytes do not move while it is moved.
+#[derive(Debug)]
+pub enum Outgoing {
+    /// A lease of receive memory, sent back where it lies.
+    Chunk(Chunk),
+    /// Shared immutable bytes.
+    Bytes(Bytes),
+    /// A vector.
+    Vec(Vec<u8>),
+}
+
+impl Outgoing {
+    #[inline]
+    pub(crate) fn as_slice(&self) -> &[u8] {
+        match self {
+            Self::Chunk(chunk) => chunk,
+            Self::Bytes(bytes) => bytes,
+            Self::Vec(vector) => vector,
+        }
+    }
+}
+
+impl From<Chunk> for Outgoing {
+    fn from(chunk: Chunk) -> Self {
+        Self::Chunk(chunk)
+    }
+}
+
+impl From<Bytes> for Outgoing {
+    fn from(bytes: Bytes) -> Self {
+        Self::Bytes(bytes)
+    }
+}
+
+impl From<Vec<u8>> for Outgoing {
+    fn from(vector: Vec<u8>) -> Self {
+        Self::Vec(vector)
+    }
+}
+
+impl From<&'static [u8]> for Outgoing {
+    fn from(bytes: &'static [u8]) -> Self {
+        Self::Bytes(Bytes::from_static(bytes))
+    }
+}
+
+impl From<&'static str> for Outgoing {
+    fn from(text: &'static str) -> Self {
+        Self::Bytes(Bytes::from_static(text.as_bytes()))
+    }
+}
+
+/// The queue. The front is what is being sent: it stays in place until it has been taken whole.
+#[derive(Debug, Default)]
+pub(crate) struct Transmit {
+    front: Option<Outgoing>,
+    /// Bytes of the front that the kernel has taken.
+    taken_bytes: usize,
+    /// Behind the front; empty and without memory for a stream that sends one thing at a time.
+    rest: VecDeque<Outgoing>,
+    /// Bytes of all, less those taken.
+    queued_bytes: usize,
+}
+
+impl Transmit {
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.front.is_none()
+    }
+
+    #[inline]
+    pub fn queued_bytes(&self) -> usize {
+        self.queued_bytes
+    }
+
+    /// Whether something waits behind the front.
+    #[inline]
+    pub fn has_rest(&self) -> bool {
+        !self.rest.is_empty()
+    }
+
+    #[inline]
+    pub fn push(&mut self, outgoing: Outgoing) {
+        let length = outgoing.as_slice().len();
+        if length == 0 {
+            return;
+        }
+        self.queued_bytes += length;
+        if self.front.is_none() {
+            self.front = Some(outgoing);
+        } else {
+            self.rest.push_back(outgoing);
+        }
+    }
+
+    /// The bytes to send next.
+    #[inline]
+    pub fn pending(&self) -> Option<&[u8]> {
+        self.front.as_ref().map(|front| &front.as_slice()[self.taken_bytes..])
+    }
+
+    /// The kernel has taken `count` bytes of [`pending`](Self::pending).
+    #[inline]
+    pub fn taken(&mut self, count: usize) {
+        self.queued_bytes = self.queued_bytes.saturating_sub(count);
+        self.taken_bytes += count;
+        let length = self.front.as_ref().map_or(0, |front| front.as_slice().len());
+        if self.taken_bytes >= length {
+            self.taken_bytes = 0;
+            self.front = self.rest.pop_front();
+        }
+    }
+
+    /// All of [`pending`](Self::pending) was taken.
+    #[inline]
+    pub fn taken_whole(&mut self) {
+        let count = self.pending().map_or(0, <[u8]>::len);
+        self.taken(count);
+    }
+
+    pub fn clear(&mut self) {
+        *self = Self::default();
+    }
+
+    /// Copies `data` to the end: into what is left of the last chunk if that is not being sent, else into a new one.
+    pub fn append_copy(&mut self, mut data: &[u8], pools: &Rc<Pools>) {
+        if let Some(Outgoing::Chunk(last)) = self.rest.back_mut()
+            && last.is_hot()
+        {
+            let spare = last.spare();
+            let count = spare.len().min(data.len());
+            spare[..count].copy_from_slice(&data[..count]);
+            last.filled(count);
+            self.queued_bytes += count;
+            data = &data[count..];
+        }
+        while !data.is_empty() {
+            let mut chunk = pools.lease(Pools::class_for(data.len()));
+            let spare = chunk.spare();
+            let count = spare.len().min(data.len());
+            spare[..count].copy_from_slice(&data[..count]);
+            chunk.filled(count);
+            self.push(Outgoing::Chunk(chunk));
+            data = &data[count..];
+        }
+    }
+
+    /// The front's lease is replaced by a tight copy when most of its memory is empty or already taken: what waits
+    /// for a slow peer must not hold a large receive buffer. Only while no operation reads the memory.
+    pub fn shrink_front(&mut self) {
+        let Some(Outgoing::Chunk(chunk)) = &self.front else { return };
+        let pending_bytes = chunk.len() - self.taken_bytes;
+        if pending_bytes * 2 < chunk.capacity() {
+            let copy = chunk[self.taken_bytes..].to_vec();
+            self.taken_bytes = 0;
+            self.front = Some(Outgoing::Vec(copy));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn drain(transmit: &mut Transmit, step: usize) -> Vec<u8> {
+        let mut out = Vec::new();
+        while let Some(pending) = transmit.pending() {
+            let count = pending.len().min(step);
+            out.extend_from_slice(&pending[..count]);
+            transmit.taken(count);
+        }
+        out
+    }
+
+    #[test]
+    fn bytes_leave_in_the_order_they_came() {
+        for step in [1, 3, 100_000] {
+            let pools = Pools::new(None);
+            let mut transmit = Transmit::default();
+            let mut expected = Vec::new();
+            for n in 0..50u8 {
+                let piece = vec![n; usize::from(n) * 37];
+                expected.extend_from_slice(&piece);
+                match n % 3 {
+                    0 => transmit.push(Outgoing::Vec(piece)),
+                    1 => transmit.push(Outgoing::Bytes(Bytes::from(piece))),
+                    _ => transmit.append_copy(&piece, &pools),
+                }
+            }
+            assert_eq!(transmit.queued_bytes(), expected.len());
+            assert_eq!(drain(&mut transmit, step), expected);
+            assert_eq!((transmit.queued_bytes(), transmit.is_empty()), (0, true));
+        }
+    }
+
+    #[test]
+    fn a_mostly_empty_front_is_replaced_by_a_tight_copy() {
+        let pools = Pools::new(None);
+        let mut chunk = pools.lease(2);
+        chunk.spare()[..100].fill(7);
+        chunk.filled(100);
+        let mut transmit = Transmit::default();
+        transmit.push(Outgoing::Chunk(chunk));
+        transmit.taken(40);
+        transmit.shrink_front();
+        assert!(matches!(&transmit.front, Some(Outgoing::Vec(copy)) if copy.len() == 60));
+        assert_eq!(drain(&mut transmit, 7), vec![7; 60]);
+    }
+}

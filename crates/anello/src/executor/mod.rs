@@ -1,0 +1,344 @@
+//! The executor: one thread, its tasks, its timers and its driver, in one loop.
+//!
+//! ```text
+//!   ┌─> run ready tasks (at most TASKS_PER_TURN) ─> fire timers ─> turn the driver ─┐
+//!   └────────────────────── wakers of what happened, the inbox <────────────────────┘
+//! ```
+//!
+//! The driver's turn submits what the tasks asked for and, when no task is ready, sleeps until something completes,
+//! another thread rings or the next timer is due: one system call does all of it. Fairness: a turn is taken after a
+//! bounded number of polls however busy the tasks are, and a task that always finds data has to yield when its budget
+//! is spent.
+
+mod context;
+mod mailbox;
+mod task;
+mod workers;
+
+use std::future::Future;
+use std::io;
+use std::pin::pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
+
+use crate::driver::{Driver, DriverDescription, DriverKind, DriverOptions, Metrics, Wait};
+use context::{Entered, Inbox};
+
+pub(crate) use context::{Shared, current, with_current};
+pub use context::yield_now;
+pub use task::{JoinError, JoinHandle};
+pub use workers::{Worker, Workers, WorkersBuilder, allowed_cores};
+
+/// Polls between two turns of the driver while tasks are always ready.
+const TASKS_PER_TURN: usize = 256;
+
+/// The name of the environment variable that overrides the choice of driver.
+const DRIVER_VARIABLE: &str = "ANELLO_DRIVER";
+
+/// A runtime of one thread: it polls tasks, fires timers and drives sockets.
+///
+/// It stays on the thread that built it. Dropping it drops every task, sends what was accepted (for at most
+/// [`Builder::drain`]), cancels everything in flight and waits for the kernel to let go of it before memory is freed.
+///
+/// ```
+/// let runtime = anello::Runtime::builder().build()?;
+/// let sum = runtime.block_on(async {
+///     let task = anello::spawn(async { 40 });
+///     task.await.map(|forty| forty + 2)
+/// });
+/// assert_eq!(sum.ok(), Some(42));
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct Runtime {
+    shared: Rc<Shared>,
+    drain: Duration,
+}
+
+impl Runtime {
+    /// A builder with the default options.
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+
+    /// A runtime with the default options: the driver is io_uring where it works, else epoll.
+    ///
+    /// # Errors
+    /// As [`Builder::build`].
+    pub fn new() -> io::Result<Self> {
+        Self::builder().build()
+    }
+
+    /// Which driver runs, with which kernel features, and why not the other.
+    pub fn driver(&self) -> DriverDescription {
+        self.shared.driver.borrow().description().clone()
+    }
+
+    /// What the driver has counted so far.
+    pub fn metrics(&self) -> Metrics {
+        self.shared.driver.borrow().metrics()
+    }
+
+    /// A handle for other threads.
+    pub fn handle(&self) -> Handle {
+        Handle { inbox: Arc::clone(&self.shared.inbox) }
+    }
+
+    /// Runs a future to its end, and every spawned task beside it.
+    ///
+    /// # Panics
+    /// When a runtime runs on this thread already; when the future panics; when the kernel refuses to wait, which
+    /// means that the driver's descriptor was closed by somebody else.
+    pub fn block_on<F: Future>(&self, future: F) -> F::Output {
+        assert!(
+            !context::is_entered(),
+            "a runtime runs on this thread already: await the future instead of calling block_on"
+        );
+        let _entered = Entered::new(&self.shared);
+        let main = Arc::new(MainTask { woken: AtomicBool::new(true), inbox: Arc::clone(&self.shared.inbox) });
+        let waker = Waker::from(Arc::clone(&main));
+        let mut context = Context::from_waker(&waker);
+        let mut future = pin!(future);
+        let mut turn = Turn::default();
+        loop {
+            if main.woken.load(Ordering::Relaxed) && main.woken.swap(false, Ordering::Acquire) {
+                self.shared.renew_budget();
+                if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
+                    return output;
+                }
+            }
+            run_ready(&self.shared);
+            let busy = main.woken.load(Ordering::Relaxed) || !self.shared.ready.borrow().is_empty();
+            if let Err(error) = turn.take(&self.shared, busy) {
+                panic!("the {} driver cannot go on: {error}", self.driver().name);
+            }
+        }
+    }
+}
+
+/// Polls tasks until none is ready or it is the driver's turn.
+#[inline]
+fn run_ready(shared: &Shared) {
+    for _ in 0..TASKS_PER_TURN {
+        let Some(runnable) = shared.ready.borrow_mut().pop_front() else { return };
+        shared.renew_budget();
+        runnable.run();
+    }
+}
+
+/// One turn of the driver and the timers, with the memory it reuses.
+#[derive(Default)]
+struct Turn {
+    woken: Vec<Waker>,
+}
+
+impl Turn {
+    #[inline]
+    fn take(&mut self, shared: &Shared, busy: bool) -> io::Result<()> {
+        let mailbox = shared.inbox.mailbox();
+        let mut wait = Wait::No;
+        if !busy && !mailbox.is_rung() {
+            wait = time_to_wait(shared);
+        }
+        if wait != Wait::No && !mailbox.prepare_to_sleep() {
+            wait = Wait::No;
+        }
+        let turned = shared.driver.borrow_mut().turn(wait, &mut self.woken);
+        if wait != Wait::No {
+            mailbox.woke();
+        }
+        turned?;
+        if !shared.timers.borrow().is_empty() {
+            let now_ns = shared.now_ns();
+            shared.timers.borrow_mut().expire(now_ns, &mut self.woken);
+        }
+        // Called when nothing is borrowed any more: a waker may do anything.
+        self.woken.drain(..).for_each(Waker::wake);
+        if mailbox.is_rung() {
+            shared.ready.borrow_mut().extend(mailbox.take());
+        }
+        Ok(())
+    }
+}
+
+/// Until the next timer.
+#[inline]
+fn time_to_wait(shared: &Shared) -> Wait {
+    let Some(deadline_ns) = shared.timers.borrow().next_deadline_ns() else { return Wait::Forever };
+    match deadline_ns.saturating_sub(shared.now_ns()) {
+        0 => Wait::No,
+        left_ns => Wait::For(left_ns),
+    }
+}
+
+impl Drop for Runtime {
+    fn drop(&mut self) {
+        let entered = Entered::new(&self.shared);
+        // Tasks go first: what they own is released into the driver.
+        loop {
+            let woke = self.shared.wake_all();
+            let arrived = self.shared.inbox.mailbox().take();
+            let ready = std::mem::take(&mut *self.shared.ready.borrow_mut());
+            if !woke && arrived.is_empty() && ready.is_empty() {
+                break;
+            }
+            for runnable in ready.into_iter().chain(arrived) {
+                let dropped = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(runnable)));
+                if dropped.is_err() {
+                    tracing::error!("a task panicked while it was dropped with its runtime");
+                }
+            }
+        }
+        drop(self.shared.inbox.mailbox().close());
+        drop(entered);
+        let shut_down = self.shared.driver.borrow_mut().shut_down(self.drain);
+        if let Err(error) = shut_down {
+            tracing::error!(%error, "the kernel did not let go of everything: its memory is leaked, not freed");
+            // Freeing memory that the kernel may still write to would be worse than keeping it.
+            std::mem::forget(Rc::clone(&self.shared));
+        }
+    }
+}
+
+/// The future of `block_on`, woken from anywhere.
+struct MainTask {
+    woken: AtomicBool,
+    inbox: Arc<Inbox>,
+}
+
+impl Wake for MainTask {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        if self.woken.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let own = with_current(|shared| Arc::ptr_eq(&shared.inbox, &self.inbox));
+        if own != Some(true) {
+            self.inbox.ring();
+        }
+    }
+}
+
+/// Reaches a runtime from other threads.
+#[derive(Clone, Debug)]
+pub struct Handle {
+    inbox: Arc<Inbox>,
+}
+
+impl Handle {
+    /// Spawns a future on the runtime's thread (`MSG_RING` between io_uring workers, an eventfd otherwise).
+    ///
+    /// When the runtime is gone the task is dropped, and its handle says that it was cancelled.
+    pub fn spawn<F>(&self, future: F) -> JoinHandle<F::Output>
+    where
+        F: Future + Send + 'static,
+        F::Output: Send + 'static,
+    {
+        self.inbox.spawn(future)
+    }
+}
+
+/// Spawns a future on the runtime of this thread.
+///
+/// # Panics
+/// When no runtime runs on this thread.
+pub fn spawn<F>(future: F) -> JoinHandle<F::Output>
+where
+    F: Future + 'static,
+    F::Output: 'static,
+{
+    with_current(|shared| shared.spawn(future)).unwrap_or_else(|| {
+        panic!("no runtime runs on this thread: call spawn inside Runtime::block_on or a spawned task")
+    })
+}
+
+/// The driver of the runtime that runs on this thread, if one does.
+pub fn current_driver() -> Option<DriverDescription> {
+    with_current(|shared| shared.driver.borrow().description().clone())
+}
+
+/// What the driver of this thread's runtime has counted, if one runs.
+pub fn current_metrics() -> Option<Metrics> {
+    with_current(|shared| shared.driver.borrow().metrics())
+}
+
+/// Builds a [`Runtime`].
+#[derive(Clone, Debug)]
+pub struct Builder {
+    kind: DriverKind,
+    options: DriverOptions,
+    drain: Duration,
+    environment: bool,
+}
+
+impl Default for Builder {
+    fn default() -> Self {
+        Self {
+            kind: DriverKind::Auto,
+            options: DriverOptions::default(),
+            drain: Duration::from_secs(1),
+            environment: true,
+        }
+    }
+}
+
+impl Builder {
+    /// Which driver to run on. The environment variable `ANELLO_DRIVER` (`auto`, `uring`, `epoll`) overrides it, except
+    /// for the simulated one.
+    pub fn driver(mut self, kind: DriverKind) -> Self {
+        self.kind = kind;
+        self
+    }
+
+    /// Limits and ways of the driver.
+    pub fn options(mut self, options: DriverOptions) -> Self {
+        self.options = options;
+        self
+    }
+
+    /// How long dropping the runtime may take to send what was accepted; 1 second by default.
+    pub fn drain(mut self, drain: Duration) -> Self {
+        self.drain = drain;
+        self
+    }
+
+    /// Whether `ANELLO_DRIVER` is looked at; it is by default. A program that compares drivers says no.
+    pub fn driver_from_environment(mut self, look: bool) -> Self {
+        self.environment = look;
+        self
+    }
+
+    /// Builds the runtime on the calling thread.
+    ///
+    /// # Errors
+    /// When the driver asked for by name is not to be had here (the error names the cause and the remedy), when the
+    /// process has no descriptors left, or when `ANELLO_DRIVER` names no driver.
+    pub fn build(&self) -> io::Result<Runtime> {
+        let kind = self.effective_kind()?;
+        let driver = Driver::new(&kind, &self.options)?;
+        let description = driver.description();
+        match &description.reason {
+            Some(reason) => tracing::info!(driver = description.name, reason, "io_uring was not taken"),
+            None => tracing::info!(driver = description.name, features = description.features, "driver ready"),
+        }
+        Ok(Runtime { shared: Shared::new(driver)?, drain: self.drain })
+    }
+
+    fn effective_kind(&self) -> io::Result<DriverKind> {
+        if matches!(self.kind, DriverKind::Sim(_)) || !self.environment {
+            return Ok(self.kind.clone());
+        }
+        match std::env::var(DRIVER_VARIABLE) {
+            Ok(name) => name.parse().map_err(|error| {
+                io::Error::new(io::ErrorKind::InvalidInput, format!("{DRIVER_VARIABLE}: {error}"))
+            }),
+            Err(_) => Ok(self.kind.clone()),
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! Listening for TCP connections.
+
+use std::future::poll_fn;
+use std::io;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+use std::task::Poll;
+use std::time::Duration;
+
+use super::TcpStream;
+use crate::driver::{Key, ListenOptions};
+use crate::executor::{Shared, current};
+use crate::time::sleep;
+
+/// How long a listener pauses when the process has no descriptors left: long enough not to spin, short enough not to
+/// be noticed when they come free.
+const EXHAUSTED_PAUSE: Duration = Duration::from_millis(100);
+
+/// A listening TCP socket of this thread's runtime.
+///
+/// ```
+/// # let runtime = anello::Runtime::new()?;
+/// # runtime.block_on(async {
+/// use anello::net::{TcpListener, TcpStream};
+///
+/// let listener = TcpListener::bind("127.0.0.1:0")?;
+/// let mut client = TcpStream::connect(listener.local_addr()?).await?;
+/// let mut server = listener.accept().await?;
+/// client.write_all(b"ciao").await?;
+/// assert_eq!(server.recv().await?.as_deref(), Some(&b"ciao"[..]));
+/// # Ok::<(), std::io::Error>(())
+/// # })?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct TcpListener {
+    shared: Rc<Shared>,
+    key: Key,
+}
+
+/// How to listen; see [`TcpListener::builder`].
+#[derive(Clone, Debug)]
+pub struct TcpListenerBuilder {
+    backlog: u32,
+    reuse_port: bool,
+    no_delay: bool,
+}
+
+impl Default for TcpListenerBuilder {
+    fn default() -> Self {
+        Self { backlog: 4096, reuse_port: false, no_delay: true }
+    }
+}
+
+impl TcpListenerBuilder {
+    /// Connections that the kernel keeps until they are accepted; 4096 by default, capped by `net.core.somaxconn`.
+    pub fn backlog(mut self, backlog: u32) -> Self {
+        self.backlog = backlog;
+        self
+    }
+
+    /// Whether several listeners share the address, and the kernel spreads the connections (`SO_REUSEPORT`).
+    pub fn reuse_port(mut self, reuse_port: bool) -> Self {
+        self.reuse_port = reuse_port;
+        self
+    }
+
+    /// Whether accepted connections send small messages at once (`TCP_NODELAY`); they do by default.
+    pub fn no_delay(mut self, no_delay: bool) -> Self {
+        self.no_delay = no_delay;
+        self
+    }
+
+    /// Binds and listens (`socket(2)`, `bind(2)`, `listen(2)`) with `SO_REUSEADDR`, on the first address that works.
+    ///
+    /// # Errors
+    /// When no address can be resolved or bound (in use, not permitted, not of this machine).
+    ///
+    /// # Panics
+    /// When no runtime runs on this thread.
+    pub fn bind(&self, address: impl ToSocketAddrs) -> io::Result<TcpListener> {
+        let shared = current();
+        let options =
+            ListenOptions { backlog: self.backlog, reuse_port: self.reuse_port, no_delay: self.no_delay };
+        let mut failed = None;
+        for address in address.to_socket_addrs()? {
+            let listening = shared.driver.borrow_mut().listen(address, &options);
+            match listening {
+                Ok(key) => return Ok(TcpListener { shared, key }),
+                Err(error) => failed = Some(io::Error::new(error.kind(), format!("{address}: {error}"))),
+            }
+        }
+        Err(failed.unwrap_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "the address names no host")))
+    }
+}
+
+impl TcpListener {
+    /// Binds with the default options; see [`TcpListenerBuilder::bind`].
+    ///
+    /// # Errors
+    /// As [`TcpListenerBuilder::bind`].
+    pub fn bind(address: impl ToSocketAddrs) -> io::Result<Self> {
+        Self::builder().bind(address)
+    }
+
+    /// Options for listening.
+    pub fn builder() -> TcpListenerBuilder {
+        TcpListenerBuilder::default()
+    }
+
+    /// The next connection (multishot accept on io_uring, Linux 5.19; `accept4(2)` otherwise).
+    ///
+    /// When the process has no descriptors left, waiting clients are refused with the one kept in reserve, and
+    /// listening pauses for a moment: this never returns `EMFILE` or `ENFILE`. Cancel-safe: a connection accepted for
+    /// a dropped future goes to the next call.
+    ///
+    /// # Errors
+    /// When the kernel refuses for a reason that is not one client's own.
+    pub async fn accept(&self) -> io::Result<TcpStream> {
+        loop {
+            let accepted = poll_fn(|context| {
+                if !self.shared.may_proceed(context) {
+                    return Poll::Pending;
+                }
+                self.shared.driver.borrow_mut().poll_accept(self.key, context.waker())
+            })
+            .await;
+            self.shared.spend(0);
+            match accepted {
+                Ok(key) => return Ok(TcpStream::new(Rc::clone(&self.shared), key)),
+                Err(error) if is_exhausted(&error) => {
+                    let refused = self.shared.driver.borrow_mut().refuse(self.key);
+                    tracing::warn!(%error, refused, "no descriptors left: raise the limit of open files (ulimit -n)");
+                    sleep(EXHAUSTED_PAUSE).await;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// The address it listens on: with the port that was assigned for port 0.
+    ///
+    /// # Errors
+    /// When the kernel does not say.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.shared.driver.borrow().listener_address(self.key)
+    }
+
+    /// Takes over a listener of the standard library, for example one that was handed over by a service manager.
+    ///
+    /// # Errors
+    /// When its mode cannot be set, or on the simulated driver.
+    ///
+    /// # Panics
+    /// When no runtime runs on this thread.
+    pub fn from_std(listener: std::net::TcpListener) -> io::Result<Self> {
+        let shared = current();
+        let key = shared.driver.borrow_mut().import_listener(OwnedFd::from(listener))?;
+        Ok(Self { shared, key })
+    }
+}
+
+impl Drop for TcpListener {
+    fn drop(&mut self) {
+        self.shared.driver.borrow_mut().release_listener(self.key);
+    }
+}
+
+fn is_exhausted(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM | libc::ENOBUFS))
+}

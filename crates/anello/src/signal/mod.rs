@@ -1,0 +1,67 @@
+//! Signals as futures.
+//!
+//! A signal handler may do almost nothing; this one writes a byte into a pair of sockets (the `signal-hook` crate),
+//! whose other end is a stream of the runtime, so that a signal ends the driver's wait like any message.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+
+use signal_hook::SigId;
+
+use crate::net::TcpStream;
+
+/// Signals of the process that this runtime waits for.
+///
+/// Several may exist, in several threads; each sees every signal. Signals that arrive while nobody waits are not lost,
+/// but may be counted together.
+#[derive(Debug)]
+pub struct Signals {
+    stream: TcpStream,
+    registered: Vec<SigId>,
+}
+
+/// The signal that asks a process to end, as `kill` sends it.
+pub const TERMINATE: i32 = signal_hook::consts::SIGTERM;
+/// The signal of Ctrl-C.
+pub const INTERRUPT: i32 = signal_hook::consts::SIGINT;
+/// The signal by which services are asked to read their configuration again.
+pub const HANG_UP: i32 = signal_hook::consts::SIGHUP;
+
+impl Signals {
+    /// Catches these signals (`sigaction(2)`) as long as this lives, instead of their default action.
+    ///
+    /// # Errors
+    /// For a signal that cannot be caught, when there are no descriptors left, or on the simulated driver.
+    ///
+    /// # Panics
+    /// When no runtime runs on this thread.
+    pub fn new(signals: &[i32]) -> io::Result<Self> {
+        let (near, far) = UnixStream::pair()?;
+        let stream = TcpStream::from_descriptor(OwnedFd::from(near))?;
+        let mut this = Self { stream, registered: Vec::new() };
+        for signal in signals {
+            this.registered.push(signal_hook::low_level::pipe::register(*signal, far.try_clone()?)?);
+        }
+        Ok(this)
+    }
+
+    /// Waits for the next of the signals. Cancel-safe.
+    ///
+    /// # Errors
+    /// When the pair of sockets was closed by somebody else.
+    pub async fn wait(&mut self) -> io::Result<()> {
+        match self.stream.recv().await? {
+            Some(_) => Ok(()),
+            None => Err(io::Error::other("the signals' socket was closed")),
+        }
+    }
+}
+
+impl Drop for Signals {
+    fn drop(&mut self) {
+        for id in self.registered.drain(..) {
+            signal_hook::low_level::unregister(id);
+        }
+    }
+}
