@@ -189,7 +189,7 @@ impl Page {
         self.add(
             "<p class=\"lead\">Medians over the clean slices; ± is half the distance between the quartiles, as a part of \
              the median. Low decile: a tenth of the slices cost less. Busy: part of the time that the server was on its \
-             core. Ratios with their 99 % intervals.</p>",
+             core. Ratios with their 99 % intervals. † was started again in this cell.</p>",
         );
         for cell in &result.cells {
             let resolution = match (cell.cpu_resolution, cell.rate_resolution) {
@@ -234,7 +234,7 @@ impl Page {
             return;
         }
         self.add(
-            "<div class=\"scroll\"><table>\n<thead><tr><th>server</th><th scope=\"col\">pass</th><th scope=\"col\">cell\
+            "<div class=\"scroll\"><table class=\"story\">\n<thead><tr><th>server</th><th scope=\"col\">pass</th><th scope=\"col\">cell\
              </th><th scope=\"col\">what it did</th><th scope=\"col\">what followed</th></tr></thead>\n<tbody>",
         );
         for (failure, passes) in grouped(&result.failures) {
