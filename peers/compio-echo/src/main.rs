@@ -1,0 +1,56 @@
+//! TCP echo on compio's io_uring driver, with the calls its documentation shows.
+
+#![forbid(unsafe_code)]
+
+use std::io;
+
+use compio::BufResult;
+use compio::driver::DriverType;
+use compio::io::{AsyncRead, AsyncWriteExt};
+use compio::net::{TcpListener, TcpStream};
+use compio::runtime::Runtime;
+use peer_flags::{ACCEPT_RETRY, Flags, announce_ready};
+
+fn main() -> io::Result<()> {
+    let flags = Flags::from_arguments(4096);
+    let runtime = Runtime::new()?;
+    if runtime.driver_type() != DriverType::IoUring {
+        return Err(io::Error::other("compio did not choose io_uring; is it allowed on this kernel?"));
+    }
+    runtime.block_on(serve(flags))
+}
+
+async fn serve(flags: Flags) -> io::Result<()> {
+    let listener = TcpListener::bind(flags.addr).await?;
+    announce_ready(listener.local_addr()?)?;
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) => compio::runtime::spawn(async move {
+                if let Err(error) = echo(stream, flags.buffer_bytes).await {
+                    eprintln!("connection: {error}");
+                }
+            })
+            .detach(),
+            Err(error) => {
+                eprintln!("accept: {error}");
+                // Every accept passes through the ring, so others run in between.
+                std::thread::sleep(ACCEPT_RETRY);
+            }
+        }
+    }
+}
+
+async fn echo(mut stream: TcpStream, buffer_bytes: usize) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    let mut buffer: Vec<u8> = Vec::with_capacity(buffer_bytes);
+    loop {
+        let BufResult(received, filled) = stream.read(buffer).await;
+        if received? == 0 {
+            return Ok(());
+        }
+        let BufResult(written, emptied) = stream.write_all(filled).await;
+        written?;
+        buffer = emptied;
+        buffer.clear();
+    }
+}

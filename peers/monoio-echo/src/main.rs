@@ -1,0 +1,50 @@
+//! TCP echo on monoio's io_uring driver, after the echo example in monoio's README.
+
+#![forbid(unsafe_code)]
+
+use std::io;
+
+use monoio::io::{AsyncReadRent, AsyncWriteRentExt};
+use monoio::net::{TcpListener, TcpStream};
+use peer_flags::{ACCEPT_RETRY, Flags, announce_ready};
+
+fn main() -> io::Result<()> {
+    let flags = Flags::from_arguments(4096);
+    monoio::RuntimeBuilder::<monoio::IoUringDriver>::new().build()?.block_on(serve(flags))
+}
+
+async fn serve(flags: Flags) -> io::Result<()> {
+    let listener = TcpListener::bind(flags.addr)?;
+    announce_ready(listener.local_addr()?)?;
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                monoio::spawn(async move {
+                    if let Err(error) = echo(stream, flags.buffer_bytes).await {
+                        eprintln!("connection: {error}");
+                    }
+                });
+            }
+            Err(error) => {
+                eprintln!("accept: {error}");
+                // The timer driver is off, as in the example; every accept passes through the ring, so others run.
+                std::thread::sleep(ACCEPT_RETRY);
+            }
+        }
+    }
+}
+
+async fn echo(mut stream: TcpStream, buffer_bytes: usize) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    let mut buffer: Vec<u8> = Vec::with_capacity(buffer_bytes);
+    let mut result;
+    loop {
+        (result, buffer) = stream.read(buffer).await;
+        if result? == 0 {
+            return Ok(());
+        }
+        (result, buffer) = stream.write_all(buffer).await;
+        result?;
+        buffer.clear();
+    }
+}
