@@ -82,7 +82,7 @@ impl Flags {
 /// Tells whoever started the server that connections are accepted from now on: one line on standard output.
 pub fn announce_ready(addr: SocketAddr) -> io::Result<()> {
     let mut stdout = io::stdout().lock();
-    writeln!(stdout, "ready {addr}")?;
+    writeln!(stdout, "ready addr={addr}")?;
     stdout.flush()
 }
 
