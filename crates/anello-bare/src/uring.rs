@@ -66,7 +66,6 @@ pub(crate) fn run(listener: TcpListener, options: &Options) -> io::Result<()> {
         to_arm: Vec::new(),
         to_cancel: Vec::new(),
         in_flight: Vec::new(),
-        batch: Vec::new(),
         follow_up: false,
     });
     server.serve()
@@ -105,12 +104,10 @@ struct Server<'ring> {
     to_arm: Vec<u32>,
     /// Connections that receive or send and should not.
     to_cancel: Vec<u32>,
-    /// Connections whose chunks were given to the kernel since the submission queue was last empty.
+    /// Connections of `to_send` that were submitted since the submission queue was last empty.
     in_flight: Vec<u32>,
-    /// Completions of this turn, but for those of sends.
-    batch: Vec<cqueue::Entry>,
-    /// A send of this turn has something to follow it (more chunks, the close, a receive): do not wait, as its
-    /// success is told by the return of the enter and not by a completion.
+    /// Do not wait: something did not fit into the submission queue, or a send of this turn has something to follow
+    /// it (more chunks, the close, a receive), and its success is told by the return of the enter alone.
     follow_up: bool,
 }
 
@@ -229,11 +226,6 @@ impl Server<'_> {
             let busy = self.enter()?;
             let reaped = self.reap()?;
             self.settle();
-            let mut batch = take(&mut self.batch);
-            for completion in batch.drain(..) {
-                self.complete(&completion)?;
-            }
-            self.batch = batch;
             if busy && !reaped {
                 std::thread::sleep(BUSY_PAUSE);
             }
@@ -247,10 +239,18 @@ impl Server<'_> {
     fn build(&mut self) {
         // Not settled yet: the kernel left submissions behind.
         self.follow_up = !self.in_flight.is_empty();
-        let mut list = take(&mut self.to_send);
-        let done = list.iter().take_while(|index| self.send(**index)).count();
-        list.drain(..done);
-        self.to_send = list;
+        let mut done = 0;
+        while let Some(&index) = self.to_send.get(done)
+            && self.send(index)
+        {
+            done += 1;
+        }
+        if done == self.to_send.len() && self.in_flight.is_empty() {
+            swap(&mut self.in_flight, &mut self.to_send);
+        } else {
+            self.in_flight.extend(self.to_send.drain(..done));
+            self.follow_up = true;
+        }
         if !self.to_arm.is_empty() || !self.to_cancel.is_empty() || self.accept != Accept::Armed {
             self.build_rare();
         }
@@ -282,6 +282,9 @@ impl Server<'_> {
             }
             Accept::Armed | Accept::Paused => {}
         }
+        self.follow_up |= !self.to_arm.is_empty()
+            || !self.to_cancel.is_empty()
+            || matches!(self.accept, Accept::Wanted | Accept::PauseWanted);
     }
 
     /// `false`: no room.
@@ -321,7 +324,6 @@ impl Server<'_> {
         let connection = &mut self.connections[index as usize];
         connection.chunks_in_flight = chunks;
         self.follow_up |= chunks < count || !connection.armed;
-        self.in_flight.push(index);
         true
     }
 
@@ -389,16 +391,11 @@ impl Server<'_> {
     /// is short of memory or of room for completions.
     #[inline]
     fn enter(&mut self) -> io::Result<bool> {
-        let more = self.follow_up
-            || !self.to_send.is_empty()
-            || !self.to_arm.is_empty()
-            || !self.to_cancel.is_empty()
-            || matches!(self.accept, Accept::Wanted | Accept::PauseWanted);
         self.submissions.sync();
         let entries = self.submissions.len() as u32;
         let flags = EnterFlags::GETEVENTS.bits();
         // SAFETY: no argument is passed, so the flags need none.
-        let result = unsafe { self.submitter.enter::<()>(entries, (!more).into(), flags, None) };
+        let result = unsafe { self.submitter.enter::<()>(entries, (!self.follow_up).into(), flags, None) };
         // What was taken is told by the head of the queue, not by the result.
         self.submissions.sync();
         match result {
@@ -413,8 +410,7 @@ impl Server<'_> {
 
     // Completing.
 
-    /// Copies all completions out, those that the kernel had no room for included, and lets sends that were cut
-    /// short say so. Whether there were any.
+    /// Handles all completions, those that the kernel had no room for included. Whether there were any.
     #[inline]
     fn reap(&mut self) -> io::Result<bool> {
         let mut any = false;
@@ -422,12 +418,7 @@ impl Server<'_> {
             self.completions.sync();
             while let Some(completion) = self.completions.next() {
                 any = true;
-                let token = Token(completion.user_data());
-                if token.kind() == Kind::SendNow {
-                    self.cut_short(token, completion.result());
-                } else {
-                    self.batch.push(completion);
-                }
+                self.complete(&completion)?;
             }
             self.completions.sync();
             if !self.submissions.cq_overflow() {
@@ -446,15 +437,16 @@ impl Server<'_> {
         }
     }
 
-    /// Every send that was submitted and has no completion took everything: gives its buffers back.
+    /// Every send that was submitted and has no completion took everything: gives its buffers back. What was
+    /// received meanwhile stands behind them in the list.
     #[inline]
     fn settle(&mut self) {
         if !self.submissions.is_empty() {
             return;
         }
         self.messages_used = 0;
-        let mut list = take(&mut self.in_flight);
-        for index in list.drain(..) {
+        for position in 0..self.in_flight.len() {
+            let index = self.in_flight[position];
             let connection = &mut self.connections[index as usize];
             for _ in 0..take(&mut connection.chunks_in_flight) {
                 let number = connection.pop_chunk(&mut self.pool);
@@ -467,7 +459,7 @@ impl Server<'_> {
                 self.advance(index);
             }
         }
-        self.in_flight = list;
+        self.in_flight.clear();
     }
 
     /// A send took only part of what it had, or nothing, or failed.
@@ -509,8 +501,12 @@ impl Server<'_> {
                 self.accept = Accept::Wanted;
                 Ok(())
             }
+            Kind::SendNow => {
+                self.cut_short(token, completion.result());
+                Ok(())
+            }
             // Whether a cancellation found its target is told by the target's own completion.
-            Kind::Cancel | Kind::SendNow => Ok(()),
+            Kind::Cancel => Ok(()),
         }
     }
 

@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use anello_bare::{Model, check};
+use anello_bare::{Model, Options, check, listen, run};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use socket2::{Domain, SockRef, Socket, Type};
 
@@ -311,6 +311,34 @@ fn a_thousand_connections() {
         drop(connections);
         server.await_open_files(idle);
         server.assert_alive();
+    });
+}
+
+/// Two buffers of 64 bytes for 30 busy connections: running out of buffers only delays.
+#[test]
+fn uring_serves_with_hardly_any_buffers() {
+    if let Err(error) = check(Model::Uring) {
+        return println!("skipped: {error}");
+    }
+    let listener = listen("127.0.0.1:0".parse().expect("an address")).expect("listens");
+    let address = listener.local_addr().expect("an address");
+    // Serves until this process ends.
+    std::thread::spawn(move || {
+        let options = Options { uring_buffers: 2, uring_buffer_bytes: 64, ..Options::default() };
+        run(Model::Uring, listener, &options)
+    });
+    std::thread::scope(|scope| {
+        for seed in 0..30 {
+            scope.spawn(move || {
+                let mut stream = TcpStream::connect(address).expect("connects");
+                prepare(&stream);
+                let mut noise = Noise(seed);
+                for _ in 0..20 {
+                    let size = 1 + noise.below(3000);
+                    exchange(&mut stream, &noise.bytes(size)).expect("echoes");
+                }
+            });
+        }
     });
 }
 
