@@ -6,6 +6,7 @@
 
 mod bare;
 mod cores;
+mod doctor;
 mod driver_flags;
 mod duration;
 mod echo;
@@ -29,6 +30,7 @@ struct Arguments {
 enum Command {
     Echo(echo::Arguments),
     Bare(bare::Arguments),
+    Doctor(doctor::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -37,6 +39,7 @@ fn main() -> ExitCode {
     let result = match arguments.command {
         Command::Echo(arguments) => echo::run(arguments),
         Command::Bare(arguments) => bare::run(arguments),
+        Command::Doctor(arguments) => doctor::run(arguments),
     };
     match result {
         Ok(code) => code,

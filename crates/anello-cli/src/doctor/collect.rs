@@ -1,0 +1,259 @@
+//! Asks the machine: files under `/proc` and `/sys`, limits of the process, and the drivers themselves.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use anello::{Builder, DriverKind, DriverOptions, Runtime};
+use rustix::process::{Resource, getrlimit};
+
+use super::facts::{
+    Cause, Choice, Chosen, Epoll, Facts, Feature, Limit, Limits, Network, Processor, Refusal, Restrictions,
+    Uring,
+};
+
+/// The variable that overrides the choice of driver.
+const DRIVER_VARIABLE: &str = "ANELLO_DRIVER";
+
+/// All facts of this machine and process.
+pub fn facts() -> Facts {
+    let tree = Tree { root: PathBuf::from("/") };
+    Facts {
+        kernel_release: tree.line("proc/sys/kernel/osrelease").unwrap_or_else(|| "unknown".to_owned()),
+        architecture: std::env::consts::ARCH.to_owned(),
+        restrictions: restrictions(&tree),
+        limits: Limits { open_files: limit(Resource::Nofile), locked_memory_bytes: limit(Resource::Memlock) },
+        network: network(&tree),
+        processor: Processor {
+            allowed_cores: anello::allowed_cores().unwrap_or_default(),
+            ..processor(&tree)
+        },
+        uring: try_uring(),
+        epoll: Epoll { error: start(DriverKind::Epoll, false).err().map(|error| error.to_string()) },
+        choice: choice(),
+    }
+}
+
+fn limit(resource: Resource) -> Limit {
+    let limit = getrlimit(resource);
+    Limit { soft: limit.current, hard: limit.maximum }
+}
+
+fn restrictions(tree: &Tree) -> Restrictions {
+    let status = tree.text("proc/self/status").unwrap_or_default();
+    Restrictions {
+        io_uring_disabled: tree.number("proc/sys/kernel/io_uring_disabled"),
+        io_uring_group: tree.number("proc/sys/kernel/io_uring_group"),
+        seccomp_mode: field(&status, "Seccomp").and_then(|mode| mode.parse().ok()),
+        container: container(tree),
+    }
+}
+
+/// The first sign of a container.
+fn container(tree: &Tree) -> Option<String> {
+    if tree.exists(".dockerenv") {
+        return Some("docker (/.dockerenv)".to_owned());
+    }
+    if tree.exists("run/.containerenv") {
+        return Some("podman (/run/.containerenv)".to_owned());
+    }
+    if let Some(manager) = tree.line("run/systemd/container") {
+        return Some(format!("{manager} (/run/systemd/container)"));
+    }
+    let groups = tree.text("proc/self/cgroup")?;
+    let known = ["kubepods", "docker", "containerd", "libpod", "lxc"];
+    known.iter().find(|name| groups.contains(**name)).map(|name| format!("{name} (/proc/self/cgroup)"))
+}
+
+fn network(tree: &Tree) -> Network {
+    Network {
+        somaxconn: tree.number("proc/sys/net/core/somaxconn"),
+        congestion_control: tree.line("proc/sys/net/ipv4/tcp_congestion_control"),
+        receive_memory_bytes: tree.three("proc/sys/net/ipv4/tcp_rmem"),
+        send_memory_bytes: tree.three("proc/sys/net/ipv4/tcp_wmem"),
+    }
+}
+
+fn processor(tree: &Tree) -> Processor {
+    Processor {
+        allowed_cores: Vec::new(),
+        smt_active: tree.number::<u32>("sys/devices/system/cpu/smt/active").map(|active| active != 0),
+        governor: tree.line("sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
+        cgroup_cpus: cgroup_cpus(tree),
+    }
+}
+
+/// The smallest limit of the control groups that this process is in, in cores.
+fn cgroup_cpus(tree: &Tree) -> Option<f64> {
+    let groups = tree.text("proc/self/cgroup")?;
+    let mut smallest: Option<f64> = None;
+    for line in groups.lines() {
+        let mut fields = line.splitn(3, ':').skip(1);
+        let (Some(controllers), Some(path)) = (fields.next(), fields.next()) else { continue };
+        let hierarchy = match controllers {
+            "" if tree.exists("sys/fs/cgroup/unified") => "sys/fs/cgroup/unified",
+            "" => "sys/fs/cgroup",
+            names if names.split(',').any(|name| name == "cpu") => "sys/fs/cgroup/cpu",
+            _ => continue,
+        };
+        // A limit of any group above holds as well. Inside a container the path may name what is not visible: the
+        // groups that are visible then begin at the root.
+        for group in Path::new(path.trim_start_matches('/')).ancestors() {
+            if let Some(cpus) = group_cpus(tree, &Path::new(hierarchy).join(group)) {
+                smallest = Some(smallest.map_or(cpus, |before| before.min(cpus)));
+            }
+        }
+    }
+    smallest
+}
+
+fn group_cpus(tree: &Tree, group: &Path) -> Option<f64> {
+    let (quota, period) = match tree.line(group.join("cpu.max")) {
+        Some(line) => {
+            let (quota, period) = line.split_once(' ')?;
+            (quota.parse::<f64>().ok()?, period.parse::<f64>().ok()?)
+        }
+        None => (tree.number(group.join("cpu.cfs_quota_us"))?, tree.number(group.join("cpu.cfs_period_us"))?),
+    };
+    (quota > 0.0 && period > 0.0).then(|| quota / period)
+}
+
+fn try_uring() -> Uring {
+    match anello::probe_uring(&DriverOptions::default()) {
+        Ok(features) => {
+            let named = |(name, used): (&str, bool)| Feature { name: name.to_owned(), used };
+            Uring { features: features.into_iter().map(named).collect(), refusal: None }
+        }
+        Err(error) => {
+            let cause = match error.kind() {
+                io::ErrorKind::PermissionDenied => Cause::Forbidden,
+                io::ErrorKind::Unsupported | io::ErrorKind::InvalidInput => Cause::Missing,
+                io::ErrorKind::OutOfMemory => Cause::Memory,
+                _ => Cause::Other,
+            };
+            Uring { features: Vec::new(), refusal: Some(Refusal { cause, error: error.to_string() }) }
+        }
+    }
+}
+
+fn choice() -> Choice {
+    let environment = std::env::var_os(DRIVER_VARIABLE).map(|value| value.to_string_lossy().into_owned());
+    let overridden =
+        environment.as_ref().map(|_| start(DriverKind::Auto, true).map_err(|error| error.to_string()));
+    Choice { auto: start(DriverKind::Auto, false).ok(), environment, overridden }
+}
+
+/// Builds a runtime as a program would, and drops it.
+fn start(kind: DriverKind, from_environment: bool) -> io::Result<Chosen> {
+    let builder: Builder = Runtime::builder().driver(kind).driver_from_environment(from_environment);
+    let driver = builder.build()?.driver();
+    Ok(Chosen { driver: driver.name.to_owned(), features: driver.features, reason: driver.reason })
+}
+
+/// A file tree that may lack anything.
+struct Tree {
+    root: PathBuf,
+}
+
+impl Tree {
+    fn exists(&self, path: impl AsRef<Path>) -> bool {
+        self.root.join(path).exists()
+    }
+
+    fn text(&self, path: impl AsRef<Path>) -> Option<String> {
+        fs::read_to_string(self.root.join(path)).ok()
+    }
+
+    fn line(&self, path: impl AsRef<Path>) -> Option<String> {
+        let text = self.text(path)?;
+        let line = text.lines().next()?.trim();
+        (!line.is_empty()).then(|| line.to_owned())
+    }
+
+    fn number<T: std::str::FromStr>(&self, path: impl AsRef<Path>) -> Option<T> {
+        self.line(path)?.parse().ok()
+    }
+
+    fn three(&self, path: impl AsRef<Path>) -> Option<[u64; 3]> {
+        let numbers: Vec<u64> =
+            self.line(path)?.split_whitespace().map(str::parse).collect::<Result<_, _>>().ok()?;
+        numbers.try_into().ok()
+    }
+}
+
+/// The value behind `name:` in a file such as `/proc/self/status`.
+fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+    text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A tree with these files.
+    fn tree(files: &[(&str, &str)]) -> (tempfile::TempDir, Tree) {
+        let directory = tempfile::tempdir().unwrap();
+        for (path, text) in files {
+            let path = directory.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        let root = directory.path().to_owned();
+        (directory, Tree { root })
+    }
+
+    #[test]
+    fn an_empty_tree_says_nothing() {
+        let (_directory, tree) = tree(&[]);
+        assert_eq!(restrictions(&tree).seccomp_mode, None);
+        assert_eq!(container(&tree), None);
+        assert_eq!(network(&tree).receive_memory_bytes, None);
+        assert_eq!(processor(&tree).cgroup_cpus, None);
+    }
+
+    #[test]
+    fn restrictions_are_read() {
+        let (_directory, tree) = tree(&[
+            ("proc/sys/kernel/io_uring_disabled", "1\n"),
+            ("proc/sys/kernel/io_uring_group", "-1\n"),
+            ("proc/self/status", "Name:\tanello\nSeccomp:\t2\nSeccomp_filters:\t3\n"),
+            ("proc/self/cgroup", "0::/kubepods/pod1/abc\n"),
+        ]);
+        let found = restrictions(&tree);
+        assert_eq!((found.io_uring_disabled, found.io_uring_group), (Some(1), Some(-1)));
+        assert_eq!(found.seccomp_mode, Some(2));
+        assert_eq!(found.container.as_deref(), Some("kubepods (/proc/self/cgroup)"));
+    }
+
+    #[test]
+    fn the_smallest_cpu_limit_of_all_groups_above_counts() {
+        let (_directory, tree) = tree(&[
+            ("proc/self/cgroup", "0::/service/worker\n"),
+            ("sys/fs/cgroup/service/worker/cpu.max", "max 100000\n"),
+            ("sys/fs/cgroup/service/cpu.max", "150000 100000\n"),
+            ("sys/fs/cgroup/cpu.max", "400000 100000\n"),
+        ]);
+        assert_eq!(cgroup_cpus(&tree), Some(1.5));
+    }
+
+    #[test]
+    fn the_first_version_of_control_groups_is_understood() {
+        let (_directory, tree) = tree(&[
+            ("proc/self/cgroup", "4:cpu,cpuacct:/docker/abc\n0::/\n"),
+            ("sys/fs/cgroup/cpu/cpu.cfs_quota_us", "50000\n"),
+            ("sys/fs/cgroup/cpu/cpu.cfs_period_us", "100000\n"),
+            ("sys/fs/cgroup/unified/cgroup.procs", "\n"),
+        ]);
+        assert_eq!(cgroup_cpus(&tree), Some(0.5));
+    }
+
+    #[test]
+    fn three_numbers_or_none() {
+        let (_directory, tree) = tree(&[
+            ("proc/sys/net/ipv4/tcp_rmem", "4096\t131072\t6291456\n"),
+            ("proc/sys/net/ipv4/tcp_wmem", "4096\n"),
+        ]);
+        assert_eq!(network(&tree).receive_memory_bytes, Some([4096, 131_072, 6_291_456]));
+        assert_eq!(network(&tree).send_memory_bytes, None);
+    }
+}

@@ -1,0 +1,198 @@
+//! Machines that are not at hand, as facts.
+
+use super::*;
+use crate::doctor::facts::{Chosen, Epoll, Limit, Uring};
+
+/// A machine on which everything is well.
+fn healthy() -> Facts {
+    let features =
+        KNOWN.iter().map(|known| Feature { name: known.name.to_owned(), used: !known.option }).collect();
+    let plenty = Limit { soft: Some(1 << 20), hard: Some(1 << 20) };
+    Facts {
+        kernel_release: "6.12.30-cloud-amd64".to_owned(),
+        architecture: "x86_64".to_owned(),
+        restrictions: Restrictions {
+            io_uring_disabled: Some(0),
+            seccomp_mode: Some(0),
+            ..Default::default()
+        },
+        limits: Limits { open_files: plenty, locked_memory_bytes: Limit { soft: Some(8 << 20), hard: None } },
+        network: Network {
+            somaxconn: Some(4096),
+            congestion_control: Some("cubic".to_owned()),
+            receive_memory_bytes: Some([4096, 131_072, 6 << 20]),
+            send_memory_bytes: Some([4096, 16_384, 4 << 20]),
+        },
+        processor: Processor {
+            allowed_cores: vec![0, 1, 2, 3],
+            smt_active: Some(false),
+            governor: Some("performance".to_owned()),
+            cgroup_cpus: None,
+        },
+        uring: Uring { features, refusal: None },
+        epoll: Epoll::default(),
+        choice: Choice { auto: Some(chosen("uring", None)), ..Default::default() },
+    }
+}
+
+/// The same, where io_uring is refused.
+fn refused(cause: Cause, error: &str) -> Facts {
+    Facts {
+        uring: Uring { features: Vec::new(), refusal: Some(Refusal { cause, error: error.to_owned() }) },
+        choice: Choice { auto: Some(chosen("epoll", Some(error))), ..Default::default() },
+        ..healthy()
+    }
+}
+
+fn chosen(driver: &str, reason: Option<&str>) -> Chosen {
+    Chosen { driver: driver.to_owned(), features: String::new(), reason: reason.map(str::to_owned) }
+}
+
+/// All advice, commands included.
+fn advice(diagnosis: &Diagnosis) -> String {
+    let lines =
+        diagnosis.advice.iter().flat_map(|advice| std::iter::once(&advice.text).chain(&advice.commands));
+    lines.map(|line| format!("{line}\n")).collect()
+}
+
+fn mark(diagnosis: &Diagnosis, topic: &str) -> Mark {
+    let mut checks = diagnosis.sections.iter().flat_map(|section| &section.checks);
+    checks.find(|check| check.topic == topic).unwrap_or_else(|| panic!("no check of {topic}")).mark
+}
+
+#[test]
+fn a_healthy_machine_needs_nothing() {
+    let diagnosis = examine(&healthy());
+    assert!(diagnosis.works);
+    assert_eq!(advice(&diagnosis), "");
+    let marks = diagnosis.sections.iter().flat_map(|section| &section.checks).map(|check| check.mark);
+    assert!(marks.into_iter().all(|mark| mark != Mark::Attention));
+    assert!(diagnosis.verdict[0].starts_with("auto takes io_uring"), "{:?}", diagnosis.verdict);
+}
+
+#[test]
+fn fault_07_a_filter_in_a_container_leads_to_its_profile() {
+    let mut facts = refused(Cause::Forbidden, "forbidden");
+    facts.restrictions.seccomp_mode = Some(2);
+    facts.restrictions.container = Some("docker (/.dockerenv)".to_owned());
+    let diagnosis = examine(&facts);
+    assert!(diagnosis.works, "epoll does");
+    assert!(advice(&diagnosis).contains("--security-opt seccomp="), "{}", advice(&diagnosis));
+    assert!(diagnosis.verdict[0].starts_with("auto takes epoll"), "{:?}", diagnosis.verdict);
+    assert_eq!(mark(&diagnosis, "set-up"), Mark::Attention);
+}
+
+#[test]
+fn fault_07_the_sysctl_leads_to_the_sysctl() {
+    let mut facts = refused(Cause::Forbidden, "forbidden");
+    facts.restrictions.io_uring_disabled = Some(2);
+    // A filter beside it changes nothing: the sysctl alone is enough to forbid.
+    facts.restrictions.seccomp_mode = Some(2);
+    assert!(advice(&examine(&facts)).contains("sysctl -w kernel.io_uring_disabled=0"));
+    facts.restrictions.io_uring_disabled = Some(1);
+    assert!(advice(&examine(&facts)).contains("kernel.io_uring_group"));
+}
+
+#[test]
+fn fault_07_a_refusal_without_a_visible_cause_leads_to_security_modules() {
+    assert!(advice(&examine(&refused(Cause::Forbidden, "forbidden"))).contains("security module"));
+}
+
+#[test]
+fn fault_07_a_missing_call_is_explained_by_age_filter_or_build() {
+    let mut facts = refused(Cause::Missing, "no such call");
+    assert!(advice(&examine(&facts)).contains("CONFIG_IO_URING"));
+    facts.restrictions.seccomp_mode = Some(2);
+    assert!(advice(&examine(&facts)).contains("seccomp filter"));
+    facts.kernel_release = "5.10.0-21-amd64".to_owned();
+    let diagnosis = examine(&facts);
+    assert!(advice(&diagnosis).contains("Linux 5.13"));
+    assert_eq!(mark(&diagnosis, "release"), Mark::Attention);
+}
+
+#[test]
+fn fault_06_no_memory_leads_to_the_limits() {
+    let mut facts = refused(Cause::Memory, "no memory");
+    facts.kernel_release = "5.10.0".to_owned();
+    facts.limits.locked_memory_bytes = Limit { soft: Some(64 << 10), hard: Some(64 << 10) };
+    let diagnosis = examine(&facts);
+    assert!(advice(&diagnosis).contains("ulimit -l"));
+    assert_eq!(mark(&diagnosis, "locked memory"), Mark::Attention);
+}
+
+#[test]
+fn an_older_kernel_is_told_which_one_has_more() {
+    let mut facts = healthy();
+    facts.kernel_release = "5.15.0-119-generic".to_owned();
+    for feature in &mut facts.uring.features {
+        let known = KNOWN.iter().find(|known| known.name == feature.name).unwrap();
+        feature.used &= known.since <= (5, 15);
+    }
+    let diagnosis = examine(&facts);
+    assert!(advice(&diagnosis).contains("Linux 6.6 or later"), "{}", advice(&diagnosis));
+    assert_eq!(mark(&diagnosis, "defer-taskrun"), Mark::Attention);
+    assert_eq!(mark(&diagnosis, "sqpoll"), Mark::Note, "an option that is off is no fault");
+}
+
+#[test]
+fn a_feature_that_the_kernel_should_have_is_suspicious() {
+    let mut facts = healthy();
+    facts.uring.features.iter_mut().find(|feature| feature.name == "buffer-ring").unwrap().used = false;
+    let advice = advice(&examine(&facts));
+    assert!(advice.contains("should have buffer-ring") && !advice.contains("newer kernel"), "{advice}");
+}
+
+#[test]
+fn small_limits_come_with_commands() {
+    let mut facts = healthy();
+    facts.limits.open_files = Limit { soft: Some(1024), hard: Some(524_288) };
+    facts.network.somaxconn = Some(128);
+    facts.network.receive_memory_bytes = Some([4096, 87_380, 212_992]);
+    facts.processor.cgroup_cpus = Some(1.5);
+    let diagnosis = examine(&facts);
+    let advice = advice(&diagnosis);
+    for command in
+        ["ulimit -n 524288", "net.core.somaxconn=4096", "net.ipv4.tcp_rmem='4096 87380", "--cores 0\n"]
+    {
+        assert!(advice.contains(command), "{command} is not in:\n{advice}");
+    }
+    for topic in ["open files", "somaxconn", "receive buffer", "cgroup limit"] {
+        assert_eq!(mark(&diagnosis, topic), Mark::Attention, "{topic}");
+    }
+    facts.limits.open_files = Limit { soft: Some(1024), hard: Some(1024) };
+    assert!(self::advice(&examine(&facts)).contains("about 1024 connections"));
+}
+
+#[test]
+fn the_variable_that_overrides_is_told() {
+    let mut facts = healthy();
+    facts.choice.environment = Some("epoll".to_owned());
+    facts.choice.overridden = Some(Ok(chosen("epoll", None)));
+    assert!(examine(&facts).verdict[1].contains("ANELLO_DRIVER=epoll overrides"));
+    facts.choice.overridden = Some(Err("no driver is called that".to_owned()));
+    let diagnosis = examine(&facts);
+    assert!(diagnosis.works && advice(&diagnosis).contains("unset ANELLO_DRIVER"));
+}
+
+#[test]
+fn nothing_works_only_when_both_drivers_fail() {
+    let mut facts = refused(Cause::Other, "no descriptors left");
+    facts.epoll.error = Some("no descriptors left".to_owned());
+    facts.choice.auto = None;
+    let diagnosis = examine(&facts);
+    assert!(!diagnosis.works);
+    assert_eq!(diagnosis.verdict[0], "No driver works here.");
+}
+
+#[test]
+fn versions_and_sizes_are_read_and_written() {
+    assert_eq!(version("6.1.0-13-amd64"), Some((6, 1)));
+    assert_eq!(version("5.15-rc3"), Some((5, 15)));
+    assert_eq!(version("unknown"), None);
+    assert_eq!(size(None), "unlimited");
+    assert_eq!(
+        (size(Some(512)), size(Some(8 << 20)), size(Some(212_992))),
+        ("512 B".into(), "8 MiB".into(), "208 KiB".into())
+    );
+    assert_eq!(size(Some(6_815_744)), "6.5 MiB");
+}
