@@ -10,7 +10,10 @@ mod doctor;
 mod driver_flags;
 mod duration;
 mod echo;
+mod lab;
 mod limits;
+mod load;
+mod stop;
 
 use std::process::ExitCode;
 
@@ -31,6 +34,8 @@ enum Command {
     Echo(echo::Arguments),
     Bare(bare::Arguments),
     Doctor(doctor::Arguments),
+    Load(load::Arguments),
+    Lab(lab::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -40,6 +45,8 @@ fn main() -> ExitCode {
         Command::Echo(arguments) => echo::run(arguments),
         Command::Bare(arguments) => bare::run(arguments),
         Command::Doctor(arguments) => doctor::run(arguments),
+        Command::Load(arguments) => load::run(arguments),
+        Command::Lab(arguments) => lab::run(arguments),
     };
     match result {
         Ok(code) => code,

@@ -1,0 +1,162 @@
+//! What can go wrong with a connection or a reply, by kind, and how often each did.
+
+use std::fmt;
+use std::io;
+
+use serde::{Deserialize, Serialize};
+
+/// A kind of trouble. All but [`WrongBytes`](Self::WrongBytes) cost the connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ErrorKind {
+    /// Nobody listens at the address.
+    Refused,
+    /// The connection was not made in time.
+    ConnectTimeout,
+    /// The network has no way to the address.
+    Unreachable,
+    /// The server broke the connection (RST), or it was broken when the request was sent.
+    Reset,
+    /// The reply was not complete in time.
+    Timeout,
+    /// The server closed the connection instead of replying.
+    ClosedEarly,
+    /// The server closed the connection within a reply.
+    ShortReply,
+    /// The reply has other bytes than the request.
+    WrongBytes,
+    /// The reply has more bytes than the request.
+    LongReply,
+    /// Anything else that the kernel reported.
+    Other,
+}
+
+impl ErrorKind {
+    /// The kind of an error while connecting.
+    #[must_use]
+    pub fn of_connecting(error: &io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::ConnectionRefused => Self::Refused,
+            io::ErrorKind::TimedOut => Self::ConnectTimeout,
+            io::ErrorKind::HostUnreachable
+            | io::ErrorKind::NetworkUnreachable
+            | io::ErrorKind::NetworkDown => Self::Unreachable,
+            _ => Self::of_exchange(error),
+        }
+    }
+
+    /// The kind of an error while sending or receiving.
+    #[must_use]
+    pub fn of_exchange(error: &io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::ConnectionReset
+            | io::ErrorKind::ConnectionAborted
+            | io::ErrorKind::BrokenPipe
+            | io::ErrorKind::NotConnected => Self::Reset,
+            io::ErrorKind::TimedOut => Self::Timeout,
+            _ => Self::Other,
+        }
+    }
+}
+
+impl fmt::Display for ErrorKind {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Self::Refused => "connection refused",
+            Self::ConnectTimeout => "no connection in time",
+            Self::Unreachable => "unreachable",
+            Self::Reset => "connection reset",
+            Self::Timeout => "no reply in time",
+            Self::ClosedEarly => "closed before the reply",
+            Self::ShortReply => "closed within the reply",
+            Self::WrongBytes => "wrong bytes",
+            Self::LongReply => "more bytes than asked for",
+            Self::Other => "other error",
+        })
+    }
+}
+
+/// How often one kind happened.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ErrorCount {
+    /// The kind.
+    pub kind: ErrorKind,
+    /// How often.
+    pub count: u64,
+    /// What the first of them was in words.
+    pub example: String,
+}
+
+/// Troubles, counted by kind.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Errors {
+    counts: Vec<ErrorCount>,
+}
+
+impl Errors {
+    /// Counts one; `example` is asked for words only for the first of its kind.
+    pub(crate) fn add(&mut self, kind: ErrorKind, example: impl FnOnce() -> String) {
+        self.add_many(kind, 1, example);
+    }
+
+    pub(crate) fn add_many(&mut self, kind: ErrorKind, count: u64, example: impl FnOnce() -> String) {
+        match self.counts.binary_search_by_key(&kind, |entry| entry.kind) {
+            Ok(index) => self.counts[index].count += count,
+            Err(index) => self.counts.insert(index, ErrorCount { kind, count, example: example() }),
+        }
+    }
+
+    /// Adds what others have counted.
+    pub(crate) fn merge(&mut self, others: Self) {
+        for entry in others.counts {
+            self.add_many(entry.kind, entry.count, || entry.example);
+        }
+    }
+
+    /// Whether there was none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.counts.is_empty()
+    }
+
+    /// How many there were of all kinds.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        self.counts.iter().map(|entry| entry.count).sum()
+    }
+
+    /// How many there were of this kind.
+    #[must_use]
+    pub fn count(&self, kind: ErrorKind) -> u64 {
+        self.counts.iter().find(|entry| entry.kind == kind).map_or(0, |entry| entry.count)
+    }
+
+    /// All kinds that happened.
+    pub fn iter(&self) -> impl Iterator<Item = &ErrorCount> {
+        self.counts.iter()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_are_counted_by_kind_with_the_first_as_example() {
+        let mut errors = Errors::default();
+        assert!(errors.is_empty());
+        errors.add(ErrorKind::Reset, || "first".to_owned());
+        errors.add(ErrorKind::Refused, || "nobody".to_owned());
+        errors.add(ErrorKind::Reset, || unreachable!("one example is enough"));
+        let mut more = Errors::default();
+        more.add(ErrorKind::Reset, || "later".to_owned());
+        errors.merge(more);
+        assert_eq!(
+            (errors.total(), errors.count(ErrorKind::Reset), errors.count(ErrorKind::Other)),
+            (4, 3, 0)
+        );
+        let kinds: Vec<_> = errors.iter().map(|entry| (entry.kind, entry.example.as_str())).collect();
+        assert_eq!(kinds, [(ErrorKind::Refused, "nobody"), (ErrorKind::Reset, "first")]);
+    }
+}

@@ -1,0 +1,457 @@
+//! The load against servers of known behaviour, good and bad, on every driver. What is asserted is what was counted,
+//! never how long it took; that every test ends is part of what it tests.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use anello::{DriverKind, Runtime};
+use anello_load::{ErrorKind, Phase, Report, Session, TcpLoad, run};
+use socket2::SockRef;
+
+const MESSAGE_BYTES: usize = 1000;
+
+/// The drivers to be had here; epoll always is.
+fn runtimes() -> Vec<Runtime> {
+    let build = |kind| Runtime::builder().driver(kind).driver_from_environment(false).build();
+    let mut runtimes = vec![build(DriverKind::Epoll).unwrap()];
+    match build(DriverKind::Uring) {
+        Ok(runtime) => runtimes.push(runtime),
+        Err(error) => println!("skipped on io_uring: {error}"),
+    }
+    runtimes
+}
+
+/// Serves every connection with `serve`, in a thread each, for as long as the process lives.
+fn server(serve: impl Fn(TcpStream) -> std::io::Result<()> + Send + Sync + 'static) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let serve = Arc::new(serve);
+    thread::spawn(move || {
+        for stream in listener.incoming().map_while(Result::ok) {
+            let serve = Arc::clone(&serve);
+            thread::spawn(move || serve(stream).ok());
+        }
+    });
+    address
+}
+
+/// Echoes; `change` may alter each message first, and says whether to go on.
+fn echo(
+    mut stream: TcpStream,
+    mut change: impl FnMut(&mut TcpStream, &mut Vec<u8>) -> bool,
+) -> std::io::Result<()> {
+    stream.set_nodelay(true)?;
+    loop {
+        let mut message = vec![0; MESSAGE_BYTES];
+        stream.read_exact(&mut message)?;
+        if !change(&mut stream, &mut message) {
+            return Ok(());
+        }
+        stream.write_all(&message)?;
+    }
+}
+
+fn echo_server() -> SocketAddr {
+    server(|stream| echo(stream, |_, _| true))
+}
+
+/// A short load with checks.
+fn load(target: SocketAddr) -> TcpLoad {
+    TcpLoad {
+        connections: 7,
+        message_bytes: MESSAGE_BYTES,
+        duration: Duration::from_millis(30),
+        verify: true,
+        stall_timeout: Duration::from_secs(30),
+        ..TcpLoad::new(target)
+    }
+}
+
+/// Runs the same load on every driver.
+fn reports(load: &TcpLoad) -> Vec<Report> {
+    let run = |runtime: Runtime| runtime.block_on(run(load, |_| ControlFlow::Continue(()))).unwrap();
+    runtimes().into_iter().map(run).collect()
+}
+
+/// Closes with an RST.
+fn reset(stream: &TcpStream) {
+    SockRef::from(stream).set_linger(Some(Duration::ZERO)).unwrap();
+}
+
+#[test]
+fn an_honest_server_has_a_good_report() {
+    for verify in [true, false] {
+        let load = TcpLoad {
+            verify,
+            warm_up: Duration::from_millis(5),
+            server_pid: Some(std::process::id()),
+            ..load(echo_server())
+        };
+        for report in reports(&load) {
+            assert!(report.is_good(), "{report:?}");
+            assert!(report.requests >= 7 && report.elapsed_ns > 0 && report.requests_per_second > 0.0);
+            assert_eq!((report.connections_opened, report.connections_left), (7, 7));
+            let latency = report.latency.unwrap();
+            assert!(
+                latency.min_ns > 0 && latency.p50_ns <= latency.p99_ns && latency.p99_ns <= latency.max_ns
+            );
+            assert_eq!(report.server_cpu.unwrap().pid, std::process::id());
+            assert!(report.load_cpu_ns_per_request.unwrap() > 0.0);
+            assert!(!report.interrupted && report.verified == verify);
+        }
+    }
+}
+
+#[test]
+fn the_report_survives_json() {
+    let report = reports(&load(echo_server())).remove(0);
+    let text = serde_json::to_string(&report).unwrap();
+    assert!(text.starts_with(r#"{"schema":"anello-load","schema_version":1,"#), "{text}");
+    assert_eq!(serde_json::from_str::<Report>(&text).unwrap(), report);
+}
+
+#[test]
+fn messages_larger_than_all_buffers_come_back_whole() {
+    let address = server(|mut stream| {
+        let mut buffer = vec![0; 1 << 16];
+        loop {
+            let count = stream.read(&mut buffer)?;
+            if count == 0 {
+                return Ok(());
+            }
+            stream.write_all(&buffer[..count])?;
+        }
+    });
+    let load = TcpLoad { connections: 2, message_bytes: 8 << 20, ..load(address) };
+    for report in reports(&load) {
+        assert!(report.is_good() && report.requests >= 2, "{report:?}");
+    }
+}
+
+#[test]
+fn slices_run_over_the_same_connections_and_leave_nothing_in_flight() {
+    let accepted = Arc::new(AtomicU64::new(0));
+    let served = Arc::new(AtomicU64::new(0));
+    let counters = (Arc::clone(&accepted), Arc::clone(&served));
+    let address = server(move |stream| {
+        counters.0.fetch_add(1, Ordering::SeqCst);
+        echo(stream, |_, _| {
+            counters.1.fetch_add(1, Ordering::SeqCst);
+            true
+        })
+    });
+    for (round, runtime) in runtimes().into_iter().enumerate() {
+        runtime.block_on(async {
+            let mut session = Session::connect(&load(address)).await.unwrap();
+            assert!(session.connect_errors().is_empty());
+            let mut requests = 0;
+            let before = served.load(Ordering::SeqCst);
+            for _ in 0..5 {
+                let slice = session.run_slice(Duration::from_millis(3)).await;
+                assert!(slice.errors.is_empty(), "{:?}", slice.errors);
+                assert_eq!(slice.latency.len(), slice.requests);
+                requests += slice.requests;
+                assert_eq!(session.open_connections(), 7);
+                assert_eq!(
+                    served.load(Ordering::SeqCst) - before,
+                    requests,
+                    "all requests were answered and counted"
+                );
+            }
+            session.close().await;
+        });
+        assert_eq!(accepted.load(Ordering::SeqCst), 7 * (round as u64 + 1));
+    }
+}
+
+#[test]
+fn a_slice_of_no_length_is_one_request_for_each_connection() {
+    for runtime in runtimes() {
+        let slice = runtime.block_on(async {
+            let mut session = Session::connect(&load(echo_server())).await.unwrap();
+            session.run_slice(Duration::ZERO).await
+        });
+        assert_eq!(slice.requests, 7);
+    }
+}
+
+#[test]
+fn latency_includes_all_of_the_servers_delay() {
+    const DELAY: Duration = Duration::from_millis(10);
+    let address = server(|stream| {
+        echo(stream, |_, _| {
+            thread::sleep(DELAY);
+            true
+        })
+    });
+    for report in reports(&load(address)) {
+        assert!(report.is_good(), "{report:?}");
+        // The histogram rounds down by up to a thousandth.
+        let least_ns = DELAY.as_nanos() as u64 * 998 / 1000;
+        let latency = report.latency.unwrap();
+        assert!(latency.min_ns >= least_ns && latency.p50_ns >= least_ns, "{latency:?}");
+    }
+}
+
+#[test]
+fn fault_44_wrong_bytes_are_found_and_do_not_count_as_requests() {
+    let requests = AtomicU64::new(0);
+    let address = server(move |stream| {
+        echo(stream, |_, message| {
+            // The last byte of every third reply.
+            if requests.fetch_add(1, Ordering::SeqCst).is_multiple_of(3) {
+                message[MESSAGE_BYTES - 1] ^= 1;
+            }
+            true
+        })
+    });
+    for report in reports(&load(address)) {
+        assert!(report.errors.count(ErrorKind::WrongBytes) > 0 && !report.is_good(), "{report:?}");
+        assert_eq!(report.errors.total(), report.errors.count(ErrorKind::WrongBytes));
+        assert_eq!(report.connections_left, 7, "they go on");
+    }
+    let unverified = TcpLoad { verify: false, ..load(address) };
+    assert!(reports(&unverified).iter().all(Report::is_good), "only counted");
+}
+
+#[test]
+fn fault_44_replies_to_other_requests_are_found() {
+    let address = server(|stream| {
+        let (mut last, mut left) = (None, 4);
+        echo(stream, move |_, message| {
+            // Each reply is that of the request before; after some it closes.
+            if let Some(mut stale) = last.replace(message.clone()) {
+                std::mem::swap(message, &mut stale);
+            }
+            left -= 1;
+            left >= 0
+        })
+    });
+    let load = TcpLoad { connections: 1, duration: Duration::from_secs(600), ..load(address) };
+    for report in reports(&load) {
+        assert_eq!((report.requests, report.errors.count(ErrorKind::WrongBytes)), (1, 3), "{report:?}");
+    }
+}
+
+#[test]
+fn fault_44_a_server_that_never_answers_ends_in_timeouts() {
+    let address = server(|mut stream| {
+        std::io::copy(&mut stream, &mut std::io::sink())?;
+        Ok(())
+    });
+    let load = TcpLoad { stall_timeout: Duration::from_millis(50), ..load(address) };
+    for report in reports(&load) {
+        assert_eq!((report.requests, report.errors.count(ErrorKind::Timeout)), (0, 7), "{report:?}");
+        assert_eq!((report.errors.total(), report.connections_left, report.latency), (7, 0, None));
+    }
+}
+
+#[test]
+fn fault_44_a_server_that_does_not_even_read_ends_in_timeouts() {
+    let address = server(|stream| {
+        thread::sleep(Duration::from_secs(600));
+        drop(stream);
+        Ok(())
+    });
+    let load = TcpLoad { message_bytes: 16 << 20, stall_timeout: Duration::from_millis(50), ..load(address) };
+    for report in reports(&load) {
+        assert_eq!((report.requests, report.errors.count(ErrorKind::Timeout)), (0, 7), "{report:?}");
+    }
+}
+
+#[test]
+fn fault_44_a_server_that_trickles_ends_in_timeouts() {
+    let address = server(|mut stream| {
+        stream.set_nodelay(true)?;
+        loop {
+            stream.write_all(b"x")?;
+            thread::sleep(Duration::from_millis(1));
+        }
+    });
+    let load = TcpLoad {
+        message_bytes: 1 << 20,
+        verify: false,
+        stall_timeout: Duration::from_millis(60),
+        ..load(address)
+    };
+    for report in reports(&load) {
+        assert_eq!(report.errors.count(ErrorKind::Timeout), 7, "{report:?}");
+    }
+}
+
+#[test]
+fn fault_44_a_server_that_stalls_midway_ends_in_timeouts_and_what_came_before_counts() {
+    let address = server(|stream| {
+        let mut left = 5;
+        echo(stream, |_, _| {
+            if left == 0 {
+                thread::sleep(Duration::from_secs(600));
+            }
+            left -= 1;
+            true
+        })
+    });
+    let load = TcpLoad {
+        duration: Duration::from_secs(600),
+        stall_timeout: Duration::from_millis(300),
+        ..load(address)
+    };
+    for report in reports(&load) {
+        assert_eq!(report.errors.count(ErrorKind::Timeout), 7, "{report:?}");
+        // On a machine so busy that an honest reply comes too late, fewer.
+        assert!(report.requests <= 35 && report.latency.is_some() == (report.requests > 0), "{report:?}");
+    }
+}
+
+#[test]
+fn fault_44_resets_are_counted() {
+    let address = server(|stream| {
+        let mut left = 5;
+        echo(stream, |stream, _| {
+            left -= 1;
+            if left < 0 {
+                reset(stream);
+            }
+            left >= 0
+        })
+    });
+    let load = TcpLoad { duration: Duration::from_secs(600), ..load(address) };
+    for report in reports(&load) {
+        assert_eq!((report.requests, report.errors.count(ErrorKind::Reset)), (35, 7), "{report:?}");
+        assert_eq!((report.errors.total(), report.connections_left), (7, 0));
+    }
+}
+
+#[test]
+fn fault_44_a_close_instead_of_a_reply_is_counted() {
+    let address = server(|stream| {
+        let mut left = 5;
+        echo(stream, |_, _| {
+            left -= 1;
+            left >= 0
+        })
+    });
+    let load = TcpLoad { duration: Duration::from_secs(600), ..load(address) };
+    for report in reports(&load) {
+        assert_eq!((report.requests, report.errors.count(ErrorKind::ClosedEarly)), (35, 7), "{report:?}");
+    }
+}
+
+#[test]
+fn fault_44_a_close_within_a_reply_is_counted() {
+    let address = server(|stream| {
+        echo(stream, |stream, message| {
+            stream.write_all(&message[..MESSAGE_BYTES - 1]).unwrap();
+            false
+        })
+    });
+    for report in reports(&load(address)) {
+        assert_eq!((report.requests, report.errors.count(ErrorKind::ShortReply)), (0, 7), "{report:?}");
+    }
+}
+
+#[test]
+fn fault_44_more_bytes_than_asked_for_are_counted() {
+    let address = server(|stream| {
+        echo(stream, |_, message| {
+            message.push(0);
+            true
+        })
+    });
+    // The extra byte may come in front of the next reply instead, but then they add up.
+    let load = TcpLoad { verify: false, duration: Duration::from_secs(600), ..load(address) };
+    for report in reports(&load) {
+        assert_eq!((report.errors.count(ErrorKind::LongReply), report.errors.total()), (7, 7), "{report:?}");
+    }
+}
+
+#[test]
+fn fault_44_one_bad_connection_does_not_spoil_the_others() {
+    let first = AtomicU64::new(0);
+    let address = server(move |stream| {
+        let bad = first.fetch_add(1, Ordering::SeqCst).is_multiple_of(7);
+        echo(stream, |_, _| !bad)
+    });
+    for report in reports(&load(address)) {
+        assert_eq!((report.errors.total(), report.connections_left), (1, 6), "{report:?}");
+        assert!(report.requests >= 6);
+    }
+}
+
+#[test]
+fn fault_44_a_refusal_is_counted_for_every_connection() {
+    let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    for report in reports(&load(address)) {
+        assert_eq!((report.errors.count(ErrorKind::Refused), report.errors.total()), (7, 7), "{report:?}");
+        assert_eq!((report.connections_opened, report.requests), (0, 0));
+    }
+}
+
+#[test]
+fn fault_44_a_server_that_does_not_accept_ends_in_connect_timeouts() {
+    // The kernel completes handshakes until the queue of this listener is full, and ignores the rest.
+    let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+    socket.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
+    socket.listen(1).unwrap();
+    let address = socket.local_addr().unwrap().as_socket().unwrap();
+    let load = TcpLoad {
+        connections: 20,
+        connects_at_once: 4,
+        connect_timeout: Duration::from_millis(200),
+        stall_timeout: Duration::from_millis(50),
+        ..load(address)
+    };
+    for report in reports(&load) {
+        let [late, stalled] =
+            [ErrorKind::ConnectTimeout, ErrorKind::Timeout].map(|kind| report.errors.count(kind));
+        assert!(late > 0 && late + stalled == 20, "{report:?}");
+        assert_eq!((report.requests, report.connections_opened as u64), (0, stalled));
+    }
+}
+
+#[test]
+fn a_break_ends_the_load_early_with_a_report() {
+    let load = TcpLoad { duration: Duration::from_secs(3600), ..load(echo_server()) };
+    for runtime in runtimes() {
+        let report = runtime.block_on(run(&load, |progress| {
+            assert!(progress.connections <= 7);
+            match progress.phase {
+                Phase::Measuring if progress.requests > 0 => ControlFlow::Break(()),
+                _ => ControlFlow::Continue(()),
+            }
+        }));
+        let report = report.unwrap();
+        assert!(report.interrupted && report.is_good(), "{report:?}");
+    }
+}
+
+#[test]
+fn a_break_does_not_wait_for_a_server_that_stalls() {
+    let address = server(|mut stream| {
+        std::io::copy(&mut stream, &mut std::io::sink())?;
+        Ok(())
+    });
+    let load = TcpLoad {
+        duration: Duration::from_secs(3600),
+        stall_timeout: Duration::from_secs(3600),
+        ..load(address)
+    };
+    for runtime in runtimes() {
+        let report = runtime.block_on(run(&load, |_| ControlFlow::Break(()))).unwrap();
+        assert!(report.interrupted && report.errors.is_empty() && !report.is_good(), "{report:?}");
+    }
+}
+
+#[test]
+fn a_process_that_does_not_exist_is_an_error_before_any_load() {
+    let load = TcpLoad { server_pid: Some(u32::MAX), ..load(echo_server()) };
+    for runtime in runtimes() {
+        let error = runtime.block_on(run(&load, |_| ControlFlow::Continue(()))).unwrap_err();
+        assert!(error.to_string().contains("process 4294967295"), "{error}");
+    }
+}
