@@ -1,0 +1,116 @@
+//! Tests in a process of their own: where limits, descriptors, memory and processor time of the process are what is
+//! tested, and where `strace` is to make system calls fail.
+
+use std::io;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+/// Names the test that this process was started for.
+const CHILD: &str = "ANELLO_TEST_CHILD";
+
+/// How a child is run.
+#[derive(Default)]
+pub struct Child {
+    wrapper: Vec<String>,
+    environment: Vec<(&'static str, String)>,
+}
+
+impl Child {
+    /// Makes system calls of the child fail: arguments of `strace -e inject=`.
+    pub fn injecting(injections: &[&str]) -> Self {
+        let mut wrapper: Vec<_> = ["strace", "-f", "-qqq", "-e", "signal=none", "-o", "/dev/null"].map(str::to_owned).into();
+        for injection in injections {
+            let calls = injection.split(':').next().unwrap_or_default();
+            wrapper.extend(["-e".to_owned(), format!("trace={calls}")]);
+            wrapper.extend(["-e".to_owned(), format!("inject={injection}")]);
+        }
+        Self { wrapper, environment: Vec::new() }
+    }
+
+    pub fn variable(mut self, name: &'static str, value: impl Into<String>) -> Self {
+        self.environment.push((name, value.into()));
+        self
+    }
+
+    /// Runs this test of this program again, alone in a process; there, `body` runs. What the child prints is shown,
+    /// and its failure is this one's.
+    pub fn run(self, test: &str, body: impl FnOnce()) {
+        if std::env::var(CHILD).is_ok_and(|name| name == test) {
+            body();
+            return;
+        }
+        let program = std::env::current_exe().unwrap();
+        let mut words = self.wrapper.into_iter().chain([program.to_string_lossy().into_owned()]);
+        let mut command = Command::new(words.next().unwrap());
+        command.args(words).args([test, "--exact", "--nocapture", "--test-threads=1"]);
+        command.env(CHILD, test).envs(self.environment).stdin(Stdio::null());
+        let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+        let (told, failed) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        eprintln!("{failed}");
+        assert!(
+            output.status.success() && told.contains("1 passed"),
+            "the child process of {test}: {}\n{told}\n{failed}",
+            output.status
+        );
+    }
+}
+
+/// Whether this is the child of that test.
+pub fn is_child(test: &str) -> bool {
+    std::env::var(CHILD).is_ok_and(|name| name == test)
+}
+
+/// Whether system calls can be made to fail here; says why not.
+pub fn can_inject() -> bool {
+    let tried = Command::new("strace")
+        .args(["-f", "-qqq", "-o", "/dev/null", "-e", "trace=getppid", "-e", "inject=getppid:error=EPERM", "true"])
+        .stdin(Stdio::null())
+        .output();
+    match tried {
+        Ok(output) if output.status.success() => true,
+        Ok(output) => {
+            eprintln!("skipped: strace may not trace here: {}", String::from_utf8_lossy(&output.stderr).trim());
+            false
+        }
+        Err(error) => {
+            eprintln!("skipped: strace is not here: {error}");
+            false
+        }
+    }
+}
+
+/// Descriptors that this process has open.
+pub fn open_descriptors() -> usize {
+    // One is of the listing itself.
+    std::fs::read_dir("/proc/self/fd").unwrap().count() - 1
+}
+
+/// Memory of this process that is in use, in bytes.
+pub fn resident_bytes() -> usize {
+    let text = std::fs::read_to_string("/proc/self/statm").unwrap();
+    text.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap() * 4096
+}
+
+/// Processor time that this process has used.
+pub fn processor_time() -> Duration {
+    let text = std::fs::read_to_string("/proc/self/stat").unwrap();
+    // The name in parentheses may hold spaces; the times, in hundredths of a second, are fields 14 and 15.
+    let fields: Vec<_> = text.rsplit_once(')').unwrap().1.split_whitespace().collect();
+    let ticks: u64 = fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap();
+    Duration::from_millis(ticks * 10)
+}
+
+/// Limits the open files of this process.
+pub fn limit_open_files(count: u64) -> io::Result<()> {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let maximum = getrlimit(Resource::Nofile).maximum;
+    Ok(setrlimit(Resource::Nofile, Rlimit { current: Some(count), maximum })?)
+}
+
+/// Raises the limit of open files to what this process may have, and returns it.
+pub fn raise_open_files() -> usize {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum }).unwrap();
+    limit.maximum.map_or(usize::MAX, |count| usize::try_from(count).unwrap_or(usize::MAX))
+}

@@ -1,0 +1,337 @@
+//! What the tests of the runtime share: the drivers to run on, a watchdog, and bytes that show where they came from.
+//!
+//! A test is written once, against the public interface, and runs on every driver that can be had here, in every way
+//! that the driver can be set up. What cannot be had is named on standard error and skipped. Nothing is decided by
+//! time: the watchdog only ends a test that hangs.
+
+#![allow(dead_code, reason = "each test program uses its own part of this")]
+
+pub mod child;
+
+use std::future::Future;
+use std::io;
+use std::pin::{Pin, pin};
+use std::sync::{Arc, mpsc};
+use std::task::{Context, Poll};
+use std::thread;
+use std::time::Duration;
+
+use anello::net::{TcpListener, TcpStream};
+use anello::{
+    Builder, DriverKind, DriverOptions, Runtime, Sends, SimModel, SimOptions, SubmissionPolling, TaskWork, Without,
+    ZeroCopy,
+};
+use sha2::{Digest, Sha256};
+
+/// After how long a test is said to hang. A hundred times what any takes.
+pub const HANGS_AFTER: Duration = Duration::from_secs(60);
+
+/// Where the sockets of a test listen.
+pub const ANY_PORT: &str = "127.0.0.1:0";
+
+/// One way to run.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    pub name: &'static str,
+    pub kind: DriverKind,
+    pub options: DriverOptions,
+}
+
+impl Setup {
+    fn new(name: &'static str, kind: DriverKind, change: impl FnOnce(&mut DriverOptions)) -> Self {
+        let mut options = DriverOptions::default();
+        change(&mut options);
+        Self { name, kind, options }
+    }
+
+    pub fn builder(&self) -> Builder {
+        let builder = Runtime::builder().driver(self.kind.clone()).options(self.options.clone());
+        builder.driver_from_environment(false)
+    }
+
+    pub fn runtime(&self) -> Runtime {
+        self.builder().build().unwrap_or_else(|error| panic!("{}: {error}", self.name))
+    }
+
+    /// Runs a future on a runtime of its own.
+    pub fn run<F: Future>(&self, future: F) -> F::Output {
+        self.runtime().block_on(future)
+    }
+
+    pub fn is_uring(&self) -> bool {
+        self.kind == DriverKind::Uring
+    }
+
+    /// The same with other options.
+    pub fn with(&self, change: impl FnOnce(&mut DriverOptions)) -> Self {
+        let mut setup = self.clone();
+        change(&mut setup.options);
+        setup
+    }
+
+    /// Whether it can be had here; says why not.
+    fn is_available(&self) -> bool {
+        match self.builder().build() {
+            Ok(_) => true,
+            Err(error) if self.is_uring() && refuses_uring(&error) => {
+                eprintln!("skipped on {}: {error}", self.name);
+                false
+            }
+            Err(error) => panic!("{}: {error}", self.name),
+        }
+    }
+}
+
+/// Whether the error says that there is no io_uring here, as opposed to a fault of ours.
+pub fn refuses_uring(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::PermissionDenied | io::ErrorKind::Unsupported | io::ErrorKind::OutOfMemory
+    )
+}
+
+/// The two drivers of Linux as they are by default.
+pub fn both_drivers() -> Vec<Setup> {
+    vec![Setup::new("uring", DriverKind::Uring, |_| {}), Setup::new("epoll", DriverKind::Epoll, |_| {})]
+}
+
+/// Each step of the set-up ladder of io_uring forced: its name, the feature that must be missing, and how.
+pub fn ladder() -> Vec<(&'static str, &'static str, Setup)> {
+    let rung = |name, feature, leave_out: fn(&mut Without)| {
+        (name, feature, Setup::new(name, DriverKind::Uring, |options| leave_out(&mut options.without)))
+    };
+    vec![
+        rung("uring without NO_SQARRAY", "no-sqarray", |without| without.no_submission_array = true),
+        rung("uring without DEFER_TASKRUN", "defer-taskrun", |without| without.deferred_task_work = true),
+        rung("uring without SINGLE_ISSUER", "single-issuer", |without| without.single_issuer = true),
+        rung("uring without COOP_TASKRUN", "coop-taskrun", |without| without.cooperative_task_work = true),
+        rung("uring without multishot receive", "multishot-recv", |without| without.multishot_receive = true),
+        rung("uring without multishot accept", "multishot-accept", |without| without.multishot_accept = true),
+        rung("uring without buffer ring", "buffer-ring", |without| without.buffer_ring = true),
+        rung("uring without MSG_RING", "msg-ring", |without| without.message_ring = true),
+        rung("uring without registered ring", "registered-ring", |without| without.registered_ring = true),
+        rung("uring without CQE_SKIP_SUCCESS", "cqe-skip", |without| without.completion_skip = true),
+        rung("uring without SEND_ZC", "send-zc", |without| without.zero_copy = true),
+    ]
+}
+
+fn oldest(without: &mut Without) {
+    without.no_submission_array = true;
+    without.deferred_task_work = true;
+    without.single_issuer = true;
+    without.cooperative_task_work = true;
+    without.multishot_receive = true;
+    without.multishot_accept = true;
+    without.buffer_ring = true;
+    without.message_ring = true;
+    without.registered_ring = true;
+    without.completion_skip = true;
+    without.zero_copy = true;
+}
+
+/// Every queue and buffer as small as it can be.
+pub fn smallest(options: &mut DriverOptions) {
+    options.submission_entries = 2;
+    options.completion_entries = 4;
+    options.receive_buffers = 1;
+    options.receive_buffers_limit = 2;
+    options.receive_buffer_bytes = 64;
+    options.receive_queue_chunks = 1;
+    options.send_queue_bytes = 100;
+    options.accept_queue = 1;
+}
+
+/// All ways to run on Linux.
+pub fn all_drivers() -> Vec<Setup> {
+    let uring = |name, change: fn(&mut DriverOptions)| Setup::new(name, DriverKind::Uring, change);
+    let epoll = |name, change: fn(&mut DriverOptions)| Setup::new(name, DriverKind::Epoll, change);
+    let mut setups = both_drivers();
+    setups.extend(ladder().into_iter().map(|(_, _, setup)| setup));
+    setups.extend([
+        uring("uring as of Linux 5.13", |options| oldest(&mut options.without)),
+        uring("uring with interrupting task work", |options| options.task_work = TaskWork::Interrupting),
+        uring("uring with cooperative task work", |options| options.task_work = TaskWork::Cooperative),
+        uring("uring receiving once", |options| options.one_shot_receive = true),
+        uring("uring with registered files", |options| options.registered_files = true),
+        uring("uring with ordinary sends", |options| options.sends = Sends::Ordinary),
+        uring("uring without direct sends", |options| options.direct_send_bytes = usize::MAX),
+        uring("uring with direct sends only", |options| options.direct_send_bytes = 0),
+        uring("uring with zero-copy sends", |options| {
+            options.zero_copy = ZeroCopy::Always { threshold_bytes: 1000 };
+        }),
+        uring("uring with submission polling", |options| {
+            options.submission_polling = Some(SubmissionPolling { idle_ms: 1, core: None });
+        }),
+        uring("uring, everything small", smallest),
+        uring("uring, small and ordinary", |options| {
+            smallest(options);
+            options.sends = Sends::Ordinary;
+            options.one_shot_receive = true;
+        }),
+        uring("uring, spinning", |options| options.spin = Duration::from_micros(20)),
+        epoll("epoll, everything small", smallest),
+        epoll("epoll, spinning", |options| options.spin = Duration::from_micros(20)),
+    ]);
+    setups
+}
+
+/// The simulated kernels, for tests that use nothing but sockets of the runtime.
+pub fn simulated_drivers() -> Vec<Setup> {
+    let seed = 0xa11e_1105;
+    let sim = |name, model, change: fn(&mut DriverOptions)| {
+        Setup::new(name, DriverKind::Sim(SimOptions::new(seed).model(model)), change)
+    };
+    vec![
+        sim("sim of completions", SimModel::Completion, |_| {}),
+        sim("sim of readiness", SimModel::Readiness, |_| {}),
+        sim("sim of completions, everything small", SimModel::Completion, smallest),
+        sim("sim of readiness, everything small", SimModel::Readiness, smallest),
+    ]
+}
+
+/// Runs the test on the two drivers of Linux as they are by default.
+pub fn on_both_drivers(test: impl Fn(&Setup) + Send + Sync + 'static) {
+    on_each(both_drivers(), test);
+}
+
+/// Runs the test in all ways on Linux.
+pub fn on_every_driver(test: impl Fn(&Setup) + Send + Sync + 'static) {
+    on_each(all_drivers(), test);
+}
+
+/// Runs the test in all ways, on the simulated kernels too: it may use nothing but sockets of the runtime.
+pub fn on_every_driver_and_sim(test: impl Fn(&Setup) + Send + Sync + 'static) {
+    on_each(all_drivers().into_iter().chain(simulated_drivers()).collect(), test);
+}
+
+/// Runs the test on each of these, under the watchdog.
+pub fn on_each(setups: Vec<Setup>, test: impl Fn(&Setup) + Send + Sync + 'static) {
+    let test = Arc::new(test);
+    for setup in setups {
+        let (name, test) = (setup.name, Arc::clone(&test));
+        within(HANGS_AFTER, name, move || {
+            if setup.is_available() {
+                test(&setup);
+            }
+        });
+    }
+}
+
+/// Runs this on a thread of its own, and fails when it does not end.
+pub fn within<T: Send + 'static>(limit: Duration, name: &str, run: impl FnOnce() -> T + Send + 'static) -> T {
+    let (report, reports) = mpsc::channel();
+    let thread = thread::Builder::new().name(name.to_owned()).spawn(move || {
+        // Nobody listens any more once the test has failed.
+        report.send(run()).ok();
+    });
+    let thread = thread.unwrap();
+    match reports.recv_timeout(limit) {
+        Ok(value) => {
+            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            value
+        }
+        Err(mpsc::RecvTimeoutError::Timeout) => panic!("{name}: hangs, nothing for {limit:?}"),
+        Err(mpsc::RecvTimeoutError::Disconnected) => match thread.join() {
+            Err(panic) => {
+                eprintln!("failed on {name}");
+                std::panic::resume_unwind(panic)
+            }
+            Ok(()) => unreachable!("a thread that ends without a panic has reported"),
+        },
+    }
+}
+
+/// A connection within one runtime: the client's end and the server's.
+pub async fn pair() -> io::Result<(TcpStream, TcpStream)> {
+    let listener = TcpListener::bind(ANY_PORT)?;
+    let client = TcpStream::connect(listener.local_addr()?).await?;
+    Ok((client, listener.accept().await?))
+}
+
+/// Bytes that differ from place to place, so that a lost, doubled or moved one is seen.
+pub fn pattern(seed: u64, length: usize) -> Vec<u8> {
+    let mut random = Random::new(seed);
+    let mut bytes = Vec::with_capacity(length + 8);
+    while bytes.len() < length {
+        bytes.extend_from_slice(&random.next().to_ne_bytes());
+    }
+    bytes.truncate(length);
+    bytes
+}
+
+/// Fails with the first place at which they differ instead of with megabytes of text.
+#[track_caller]
+pub fn assert_same_bytes(found: &[u8], expected: &[u8]) {
+    if let Some(place) = found.iter().zip(expected).position(|(one, other)| one != other) {
+        panic!("byte {place} of {} differs", expected.len());
+    }
+    assert_eq!(found.len(), expected.len(), "the count of bytes differs");
+}
+
+pub fn sha256(bytes: &[u8]) -> [u8; 32] {
+    Sha256::digest(bytes).into()
+}
+
+/// SplitMix64: what is random in a test comes from a seed that is printed or constant.
+pub struct Random(u64);
+
+impl Random {
+    pub fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    pub fn below(&mut self, limit: usize) -> usize {
+        (self.next() % limit as u64) as usize
+    }
+}
+
+/// Both futures at once, in one task.
+pub async fn join<A: Future, B: Future>(one: A, other: B) -> (A::Output, B::Output) {
+    let (mut one, mut other) = (pin!(one), pin!(other));
+    let (mut first, mut second) = (None, None);
+    std::future::poll_fn(move |context| {
+        poll_into(&mut first, one.as_mut(), context);
+        poll_into(&mut second, other.as_mut(), context);
+        match (first.take(), second.take()) {
+            (Some(first), Some(second)) => Poll::Ready((first, second)),
+            (left, right) => {
+                (first, second) = (left, right);
+                Poll::Pending
+            }
+        }
+    })
+    .await
+}
+
+fn poll_into<F: Future>(output: &mut Option<F::Output>, future: Pin<&mut F>, context: &mut Context<'_>) {
+    if output.is_none()
+        && let Poll::Ready(ready) = future.poll(context)
+    {
+        *output = Some(ready);
+    }
+}
+
+/// Polls a future at most so often, then drops it: its output, if it came to that.
+pub async fn poll_at_most<F: Future>(polls: usize, future: F) -> Option<F::Output> {
+    let mut future = pin!(future);
+    let mut left = polls;
+    std::future::poll_fn(move |context| {
+        if left == 0 {
+            return Poll::Ready(None);
+        }
+        left -= 1;
+        match future.as_mut().poll(context) {
+            Poll::Pending if left == 0 => Poll::Ready(None),
+            polled => polled.map(Some),
+        }
+    })
+    .await
+}

@@ -1,0 +1,203 @@
+//! The set-up of io_uring: each step down works, says what it does without, and a refusal names cause and remedy.
+
+mod common;
+
+use std::io;
+
+use anello::net::echo;
+use anello::{DriverKind, DriverOptions, Runtime, SubmissionPolling, TaskWork, probe_uring, spawn};
+use common::child::{Child, can_inject, is_child};
+use common::{all_drivers, ladder, on_both_drivers, on_each, pair, refuses_uring, within};
+
+#[test]
+fn each_step_of_the_ladder_does_without_what_it_says() {
+    let steps = ladder();
+    let setups = steps.iter().map(|(_, _, setup)| setup.clone()).collect();
+    on_each(setups, move |setup| {
+        let (_, feature, _) = steps.iter().find(|(name, _, _)| *name == setup.name).unwrap();
+        let description = setup.runtime().driver();
+        assert_eq!((description.name, description.reason), ("uring", None));
+        let used: Vec<_> = description.features.split(',').collect();
+        assert!(!used.contains(feature), "{}: {used:?}", setup.name);
+        match *feature {
+            "single-issuer" => assert!(!used.contains(&"defer-taskrun"), "which needs a single issuer: {used:?}"),
+            "buffer-ring" => assert!(!used.contains(&"multishot-recv"), "which needs buffers: {used:?}"),
+            "cqe-skip" => assert!(!used.contains(&"send-at-submission"), "which needs it: {used:?}"),
+            _ => {}
+        }
+    });
+}
+
+#[test]
+fn ways_that_exclude_each_other_are_sorted_out() {
+    on_each(all_drivers().into_iter().filter(common::Setup::is_uring).collect(), |setup| {
+        let features = setup.runtime().driver().features;
+        let used: Vec<_> = features.split(',').collect();
+        let has = |feature: &str| used.contains(&feature);
+        if setup.options.submission_polling.is_some() {
+            assert!(has("sqpoll") && !has("defer-taskrun") && !has("send-at-submission"), "{used:?}");
+        }
+        if setup.options.task_work != TaskWork::Deferred {
+            assert!(!has("defer-taskrun"), "{used:?}");
+        }
+        if setup.options.one_shot_receive {
+            assert!(!has("multishot-recv"), "{used:?}");
+        }
+        assert_eq!(setup.options.registered_files, has("registered-files"), "{used:?}");
+        let probed = probe_uring(&setup.options).unwrap();
+        let named: Vec<_> = probed.into_iter().filter(|(_, used)| *used).map(|(name, _)| name).collect();
+        assert_eq!(named.join(","), features);
+    });
+}
+
+#[test]
+fn options_out_of_range_are_brought_into_it() {
+    on_both_drivers(|setup| {
+        let setup = setup.with(|options| {
+            options.submission_entries = 0;
+            options.completion_entries = u32::MAX;
+            options.receive_buffers = 0;
+            options.receive_buffers_limit = 0;
+            options.accept_queue = 0;
+            options.receive_queue_chunks = 0;
+        });
+        setup.run(async {
+            let (mut client, mut server) = pair().await.unwrap();
+            let echoing = spawn(async move { echo(&mut server).await });
+            client.write_all(b"small").await.unwrap();
+            let mut answer = [0; 5];
+            client.read_exact(&mut answer).await.unwrap();
+            drop(client);
+            assert_eq!(echoing.await.unwrap().unwrap(), 5);
+        });
+    });
+}
+
+#[test]
+fn a_core_that_is_not_there_is_an_error() {
+    let mut options = DriverOptions::default();
+    options.submission_polling = Some(SubmissionPolling { idle_ms: 1, core: Some(1_000_000) });
+    let error = build(DriverKind::Uring, &options).unwrap_err();
+    assert!(refuses_uring(&error) || error.to_string().contains("core 1000000"), "{error}");
+}
+
+#[test]
+fn drivers_are_chosen_by_name() {
+    assert_eq!("auto".parse::<DriverKind>().unwrap(), DriverKind::Auto);
+    assert_eq!("io_uring".parse::<DriverKind>().unwrap(), DriverKind::Uring);
+    assert_eq!(DriverKind::Epoll.to_string().parse::<DriverKind>().unwrap(), DriverKind::Epoll);
+    let error = "kqueue".parse::<DriverKind>().unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
+    assert!(error.to_string().contains("kqueue") && error.to_string().contains("epoll"), "{error}");
+}
+
+#[test]
+fn the_environment_overrides_the_driver() {
+    let name = "the_environment_overrides_the_driver";
+    Child::default().variable("ANELLO_DRIVER", "epoll").run(name, || {
+        let kind = DriverKind::Auto;
+        assert_eq!(Runtime::builder().driver(kind.clone()).build().unwrap().driver().name, "epoll");
+        let chosen = Runtime::builder().driver(kind).driver_from_environment(false).build().unwrap().driver();
+        assert_eq!(chosen.name == "epoll", chosen.reason.is_some());
+    });
+}
+
+#[test]
+fn an_unknown_driver_in_the_environment_is_named() {
+    let name = "an_unknown_driver_in_the_environment_is_named";
+    Child::default().variable("ANELLO_DRIVER", "iocp").run(name, || {
+        let error = Runtime::new().unwrap_err();
+        assert!(error.to_string().contains("ANELLO_DRIVER") && error.to_string().contains("iocp"), "{error}");
+    });
+}
+
+fn build(kind: DriverKind, options: &DriverOptions) -> io::Result<Runtime> {
+    Runtime::builder().driver(kind).options(options.clone()).driver_from_environment(false).build()
+}
+
+/// By name: an error that says what was refused and what to do. By `auto`: epoll, which says why, and serves.
+fn refused_with(part_of_message: &'static str) {
+    within(common::HANGS_AFTER, part_of_message, move || {
+        let options = DriverOptions::default();
+        let error = build(DriverKind::Uring, &options).unwrap_err();
+        assert!(refuses_uring(&error), "{error:?}");
+        let text = error.to_string();
+        assert!(text.contains(part_of_message) && text.contains("epoll"), "{text}");
+        assert!(probe_uring(&options).is_err());
+        let runtime = build(DriverKind::Auto, &options).unwrap();
+        let description = runtime.driver();
+        assert_eq!((description.name, description.reason), ("epoll", Some(text)));
+        runtime.block_on(async {
+            let (mut client, mut server) = pair().await.unwrap();
+            client.write_all(b"served").await.unwrap();
+            let mut answer = [0; 6];
+            server.read_exact(&mut answer).await.unwrap();
+        });
+    });
+}
+
+#[test]
+fn fault_07_uring_forbidden() {
+    let name = "fault_07_uring_forbidden";
+    if is_child(name) || can_inject() {
+        Child::injecting(&["io_uring_setup:error=EPERM"]).run(name, || refused_with("kernel.io_uring_disabled"));
+    }
+}
+
+#[test]
+fn fault_07_uring_unknown() {
+    let name = "fault_07_uring_unknown";
+    if is_child(name) || can_inject() {
+        Child::injecting(&["io_uring_setup:error=ENOSYS"]).run(name, || refused_with("the kernel has no io_uring"));
+    }
+}
+
+#[test]
+fn fault_06_no_memory_at_set_up() {
+    let name = "fault_06_no_memory_at_set_up";
+    if is_child(name) || can_inject() {
+        Child::injecting(&["io_uring_setup:error=ENOMEM"]).run(name, || refused_with("locked memory"));
+    }
+}
+
+#[test]
+fn fault_07_flags_unknown_to_the_kernel() {
+    let name = "fault_07_flags_unknown_to_the_kernel";
+    if is_child(name) || can_inject() {
+        // Every flag is refused down to the last step, then set-up as such.
+        Child::injecting(&["io_uring_setup:error=EINVAL"]).run(name, || refused_with("too old"));
+    }
+}
+
+#[test]
+fn fault_07_registering_forbidden() {
+    let name = "fault_07_registering_forbidden";
+    if is_child(name) || can_inject() {
+        Child::injecting(&["io_uring_register:error=EINVAL"]).run(name, || {
+            if let Err(error) = build(DriverKind::Uring, &DriverOptions::default()) {
+                assert!(refuses_uring(&error));
+                return eprintln!("skipped: {error}");
+            }
+            // No buffers, no probing, no registered ring: what is left still serves.
+            each_setup_serves();
+        });
+    }
+}
+
+fn each_setup_serves() {
+    on_both_drivers(|setup| {
+        setup.run(async {
+            let (mut client, mut server) = pair().await.unwrap();
+            let echoing = spawn(async move { echo(&mut server).await });
+            let message = common::pattern(1, 100_000);
+            let mut answer = vec![0; 100_000];
+            let (mut reader, mut writer) = client.split();
+            let (written, read) = common::join(writer.write_all(&message), reader.read_exact(&mut answer)).await;
+            written.unwrap();
+            read.unwrap();
+            common::assert_same_bytes(&answer, &message);
+            drop(client);
+            echoing.await.unwrap().unwrap();
+        });
+    });
+}

@@ -1,0 +1,365 @@
+//! What only sockets of Linux have: options, addresses, the standard library as peer, descriptors given and taken.
+
+mod common;
+
+use std::io::{self, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::thread;
+use std::time::Duration;
+
+use anello::net::{TcpListener, TcpStream, echo};
+use anello::spawn;
+use common::{ANY_PORT, assert_same_bytes, both_drivers, on_both_drivers, on_each, on_every_driver, pair, pattern};
+use socket2::SockRef;
+
+/// A connection between the runtime and the standard library, which fails instead of waiting for ever.
+async fn with_std() -> (TcpStream, std::net::TcpStream) {
+    let listener = TcpListener::bind(ANY_PORT).unwrap();
+    let peer = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    peer.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    peer.set_write_timeout(Some(Duration::from_secs(20))).unwrap();
+    (listener.accept().await.unwrap(), peer)
+}
+
+#[test]
+fn what_was_accepted_is_sent_when_block_on_returns() {
+    on_every_driver(|setup| {
+        let runtime = setup.runtime();
+        let (mut stream, mut peer) = runtime.block_on(with_std());
+        for size in [1, 90, 3000, 50_000] {
+            let message = pattern(1, size);
+            runtime.block_on(stream.write_all(&message)).unwrap();
+            // The runtime does not run here: whatever fits the kernel must be with it. In a queue of 100 bytes the
+            // last few may wait for the next turn.
+            let mut found = vec![0; size.saturating_sub(setup.options.send_queue_bytes).max(1)];
+            peer.read_exact(&mut found).unwrap();
+            assert_same_bytes(&found, &message[..found.len()]);
+            runtime.block_on(stream.flush()).unwrap();
+            let mut rest = vec![0; size - found.len()];
+            peer.read_exact(&mut rest).unwrap();
+            assert_same_bytes(&rest, &message[found.len()..]);
+        }
+    });
+}
+
+#[test]
+fn dropping_the_runtime_delivers_what_was_accepted() {
+    on_every_driver(|setup| {
+        let runtime = setup.builder().drain(Duration::from_secs(30)).build().unwrap();
+        let message = pattern(2, 8 << 20);
+        let (held, peer) = runtime.block_on(async {
+            let (mut held, peer) = with_std().await;
+            held.send(message.clone()).await.unwrap();
+            (held, peer)
+        });
+        let reading = thread::spawn(move || {
+            let (mut peer, mut found) = (peer, Vec::new());
+            peer.read_to_end(&mut found).map(|_| found)
+        });
+        drop(runtime);
+        assert_same_bytes(&reading.join().unwrap().unwrap(), &message);
+        drop(held);
+    });
+}
+
+#[test]
+fn dropping_the_runtime_waits_for_no_peer_that_does_not_read() {
+    on_every_driver(|setup| {
+        let runtime = setup.builder().drain(Duration::from_millis(50)).build().unwrap();
+        let (stream, peer) = runtime.block_on(async {
+            let (mut stream, peer) = with_std().await;
+            stream.send(vec![0; 32 << 20]).await.unwrap();
+            (stream, peer)
+        });
+        // A task and a timer on the way out, too.
+        runtime.block_on(async {
+            spawn(async {
+                anello::time::sleep(Duration::from_secs(1000)).await;
+            })
+            .detach();
+            anello::yield_now().await;
+        });
+        drop(runtime);
+        drop((stream, peer));
+    });
+}
+
+#[test]
+fn streams_are_given_to_the_standard_library_and_taken_back() {
+    on_every_driver(|setup| {
+        setup.run(async {
+            let (mut stream, mut peer) = with_std().await;
+            peer.write_all(b"taken, left over").unwrap();
+            let mut first = [0; 6];
+            stream.read_exact(&mut first).await.unwrap();
+            // What was accepted is sent first, however much it is.
+            let message = pattern(3, 500_000);
+            stream.send(message.clone()).await.unwrap();
+            let reading = thread::spawn(move || {
+                let mut found = vec![0; 500_000];
+                peer.read_exact(&mut found).map(|()| (peer, found))
+            });
+            let (mut stream, left) = stream.into_std().await.unwrap();
+            let (mut peer, found) = reading.join().unwrap().unwrap();
+            assert_same_bytes(&found, &message);
+            // Blocking mode: the rest is read with as many calls as it takes.
+            let mut rest = vec![0; 10 - left.len()];
+            stream.read_exact(&mut rest).unwrap();
+            assert_eq!([left, rest].concat(), b" left over");
+            stream.write_all(b"blocking").unwrap();
+            let mut answer = [0; 8];
+            peer.read_exact(&mut answer).unwrap();
+            assert_eq!(&answer, b"blocking");
+            let mut again = TcpStream::from_std(stream).unwrap();
+            peer.write_all(b"back").unwrap();
+            let mut found = [0; 4];
+            again.read_exact(&mut found).await.unwrap();
+            assert_eq!(&found, b"back");
+            again.write_all(b"here").await.unwrap();
+            again.flush().await.unwrap();
+            peer.read_exact(&mut found).unwrap();
+            assert_eq!(&found, b"here");
+        });
+    });
+}
+
+#[test]
+fn a_duplicated_descriptor_does_not_disturb() {
+    on_every_driver(|setup| {
+        setup.run(async {
+            let listener = TcpListener::bind(ANY_PORT).unwrap();
+            let mut peer = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            let stream = listener.accept().await.unwrap();
+            let (stream, _) = stream.into_std().await.unwrap();
+            let duplicate = stream.try_clone().unwrap();
+            let mut first = TcpStream::from_std(stream).unwrap();
+            peer.write_all(b"1").unwrap();
+            assert_eq!(first.recv().await.unwrap().as_deref(), Some(&b"1"[..]));
+            drop(first);
+            while anello::current_metrics().unwrap().sockets > 1 {
+                anello::yield_now().await;
+            }
+            // The connection lives on in the duplicate, and its slot may be another's by now.
+            let mut second = TcpStream::from_std(duplicate).unwrap();
+            peer.write_all(b"2").unwrap();
+            assert_eq!(second.recv().await.unwrap().as_deref(), Some(&b"2"[..]));
+            second.write_all(b"3").await.unwrap();
+            second.shutdown().await.unwrap();
+            let mut rest = Vec::new();
+            peer.read_to_end(&mut rest).unwrap();
+            assert_eq!(rest, b"3");
+        });
+    });
+}
+
+#[test]
+fn a_listener_of_the_standard_library_is_taken_over() {
+    on_every_driver(|setup| {
+        setup.run(async {
+            let listener = std::net::TcpListener::bind(ANY_PORT).unwrap();
+            let address = listener.local_addr().unwrap();
+            let mut early = std::net::TcpStream::connect(address).unwrap();
+            let listener = TcpListener::from_std(listener).unwrap();
+            assert_eq!(listener.local_addr().unwrap(), address);
+            let mut stream = listener.accept().await.unwrap();
+            early.write_all(b"early").unwrap();
+            let mut found = [0; 5];
+            stream.read_exact(&mut found).await.unwrap();
+            assert_eq!(&found, b"early");
+        });
+    });
+}
+
+#[test]
+fn addresses_and_options() {
+    on_every_driver(|setup| {
+        setup.run(async {
+            let listener = TcpListener::bind(ANY_PORT).unwrap();
+            let address = listener.local_addr().unwrap();
+            assert_ne!(address.port(), 0, "a port was assigned");
+            let client = TcpStream::connect(address).await.unwrap();
+            let server = listener.accept().await.unwrap();
+            assert_eq!(client.peer_addr().unwrap(), address);
+            assert_eq!(server.local_addr().unwrap(), address);
+            assert_eq!(server.peer_addr().unwrap(), client.local_addr().unwrap());
+            client.set_no_delay(false).unwrap();
+            client.set_keep_alive(Some(Duration::from_secs(100))).unwrap();
+            client.set_linger(Some(Duration::from_secs(3))).unwrap();
+            client.set_receive_buffer_bytes(20_000).unwrap();
+            client.set_send_buffer_bytes(20_000).unwrap();
+            server.set_keep_alive(None).unwrap();
+            let (client, server) = (client.into_std().await.unwrap().0, server.into_std().await.unwrap().0);
+            let socket = SockRef::from(&client);
+            assert!(!socket.tcp_nodelay().unwrap());
+            assert!(socket.keepalive().unwrap());
+            assert_eq!(socket.tcp_keepalive_time().unwrap(), Duration::from_secs(100));
+            assert_eq!(socket.linger().unwrap(), Some(Duration::from_secs(3)));
+            assert_eq!((socket.recv_buffer_size().unwrap(), socket.send_buffer_size().unwrap()), (40_000, 40_000));
+            let socket = SockRef::from(&server);
+            assert!(socket.tcp_nodelay().unwrap(), "inherited from the listener");
+            assert!(!socket.keepalive().unwrap());
+            let listener = TcpListener::builder().no_delay(false).backlog(1).bind(ANY_PORT).unwrap();
+            let _client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+            let server = listener.accept().await.unwrap().into_std().await.unwrap().0;
+            assert!(!SockRef::from(&server).tcp_nodelay().unwrap());
+        });
+    });
+}
+
+#[test]
+fn an_address_in_use_is_named() {
+    on_both_drivers(|setup| {
+        setup.run(async {
+            let listener = TcpListener::bind(ANY_PORT).unwrap();
+            let address = listener.local_addr().unwrap();
+            let error = TcpListener::bind(address).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
+            assert!(error.to_string().contains(&address.to_string()), "{error}");
+            assert!(TcpListener::bind("198.51.100.1:80").is_err(), "not an address of this machine");
+            assert!(TcpListener::bind(&[][..] as &[SocketAddr]).is_err());
+            drop(listener);
+            // The kernel lets go of it with the next turn at the latest.
+            while TcpListener::bind(address).is_err() {
+                anello::yield_now().await;
+            }
+        });
+    });
+}
+
+#[test]
+fn listeners_share_a_port() {
+    on_every_driver(|setup| {
+        setup.run(async {
+            let shared = TcpListener::builder().reuse_port(true);
+            let one = shared.bind(ANY_PORT).unwrap();
+            let address = one.local_addr().unwrap();
+            let other = shared.bind(address).unwrap();
+            let mut accepting = Vec::new();
+            for listener in [one, other] {
+                accepting.push(spawn(async move {
+                    loop {
+                        let mut stream = listener.accept().await.unwrap();
+                        spawn(async move { echo(&mut stream).await }).detach();
+                    }
+                }));
+            }
+            for number in 0..40u8 {
+                let mut client = TcpStream::connect(address).await.unwrap();
+                client.write_all(&[number]).await.unwrap();
+                assert_eq!(client.recv().await.unwrap().as_deref(), Some(&[number][..]));
+            }
+            accepting.into_iter().for_each(anello::JoinHandle::<()>::abort);
+        });
+    });
+}
+
+#[test]
+fn connects_that_fail_say_to_whom() {
+    on_every_driver(|setup| {
+        setup.run(async {
+            let base = anello::current_metrics().unwrap().sockets;
+            let free = std::net::TcpListener::bind(ANY_PORT).unwrap().local_addr().unwrap();
+            let error = TcpStream::connect(free).await.unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
+            assert!(error.to_string().contains(&free.to_string()), "{error}");
+            assert!(TcpStream::connect(&[][..] as &[SocketAddr]).await.is_err());
+            // The first address fails, the second answers.
+            let listener = TcpListener::bind(ANY_PORT).unwrap();
+            let both = [free, listener.local_addr().unwrap()];
+            let client = TcpStream::connect(&both[..]).await.unwrap();
+            assert_eq!(client.peer_addr().unwrap(), both[1]);
+            drop((client, listener));
+            while anello::current_metrics().unwrap().sockets > base {
+                anello::yield_now().await;
+            }
+        });
+    });
+}
+
+#[test]
+fn internet_protocol_six() {
+    on_both_drivers(|setup| {
+        setup.run(async {
+            let listener = match TcpListener::bind("[::1]:0") {
+                Ok(listener) => listener,
+                Err(error) => return eprintln!("skipped: no IPv6 here: {error}"),
+            };
+            let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+            let mut server = listener.accept().await.unwrap();
+            client.write_all(b"six").await.unwrap();
+            assert_eq!(server.recv().await.unwrap().as_deref(), Some(&b"six"[..]));
+        });
+    });
+}
+
+/// A read stops before an urgent byte, so that a short one does not mean that nothing is left. Multishot receive, in the
+/// kernel, takes it to mean that: the ring is left out.
+#[test]
+fn bytes_behind_an_urgent_one_arrive() {
+    let mut setups = both_drivers();
+    for setup in &mut setups {
+        setup.options.without.buffer_ring = true;
+    }
+    on_each(setups, |setup| {
+        setup.run(async {
+            let (mut stream, mut peer) = with_std().await;
+            for early in [true, false] {
+                if early {
+                    peer.write_all(b"before").unwrap();
+                    SockRef::from(&peer).send_out_of_band(b"!").unwrap();
+                    peer.write_all(b"behind").unwrap();
+                }
+                let mut found = [0; 12];
+                let reading = spawn(async move {
+                    stream.read_exact(&mut found).await.unwrap();
+                    (stream, found)
+                });
+                anello::yield_now().await;
+                if !early {
+                    peer.write_all(b"before").unwrap();
+                    SockRef::from(&peer).send_out_of_band(b"!").unwrap();
+                    peer.write_all(b"behind").unwrap();
+                }
+                (stream, found) = reading.await.unwrap();
+                assert_eq!(&found, b"beforebehind");
+            }
+        });
+    });
+}
+
+#[test]
+fn a_peer_that_speaks_first_and_leaves_is_heard() {
+    on_every_driver(|setup| {
+        setup.run(async {
+            let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+            let message = pattern(6, 30_000);
+            let mut peer = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            peer.write_all(&message).unwrap();
+            drop(peer);
+            let mut stream = listener.accept().await.unwrap();
+            let mut found = Vec::new();
+            while let Some(chunk) = stream.recv().await.unwrap() {
+                found.extend_from_slice(&chunk);
+            }
+            assert_same_bytes(&found, &message);
+        });
+    });
+}
+
+#[test]
+fn a_reset_is_an_error_not_an_end() {
+    on_every_driver(|setup| {
+        setup.run(async {
+            let (client, mut server) = pair().await.unwrap();
+            client.set_linger(Some(Duration::ZERO)).unwrap();
+            drop(client);
+            let error = server.recv().await.unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
+            let sent = match server.write(b"x").await {
+                Ok(_) => server.flush().await,
+                Err(error) => Err(error),
+            };
+            assert!(sent.is_err());
+        });
+    });
+}
