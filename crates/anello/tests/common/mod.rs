@@ -11,8 +11,9 @@ pub mod child;
 use std::future::Future;
 use std::io;
 use std::pin::{Pin, pin};
-use std::sync::{Arc, mpsc};
-use std::task::{Context, Poll};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
+use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::Duration;
 
@@ -290,6 +291,27 @@ impl Random {
 
     pub fn below(&mut self, limit: usize) -> usize {
         (self.next() % limit as u64) as usize
+    }
+}
+
+/// Raised once, from any thread; ends the waits of one task.
+#[derive(Clone, Default)]
+pub struct Flag(Arc<(AtomicBool, Mutex<Option<Waker>>)>);
+
+impl Flag {
+    pub fn raise(&self) {
+        self.0.0.store(true, Ordering::SeqCst);
+        if let Some(waker) = self.0.1.lock().unwrap().take() {
+            waker.wake();
+        }
+    }
+
+    pub async fn wait(&self) {
+        std::future::poll_fn(|context| {
+            *self.0.1.lock().unwrap() = Some(context.waker().clone());
+            if self.0.0.load(Ordering::SeqCst) { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
     }
 }
 

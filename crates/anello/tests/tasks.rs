@@ -1,0 +1,451 @@
+//! Tasks: results, panics, cancellation, wakes from other threads and between runtimes, workers, signals, fairness.
+
+mod common;
+
+use std::cell::Cell;
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
+use std::task::{Poll, Waker};
+use std::thread;
+use std::time::Duration;
+
+use anello::net::{TcpListener, TcpStream, echo};
+use anello::signal::{HANG_UP, Signals};
+use anello::time::sleep;
+use anello::{Handle, Workers, allowed_cores, spawn, yield_now};
+use common::child::Child;
+use common::{ANY_PORT, Flag, Setup, both_drivers, on_both_drivers, on_each, on_every_driver, on_every_driver_and_sim, pair};
+
+/// Counts when it is dropped.
+struct CountDrop(Rc<Cell<usize>>);
+
+impl Drop for CountDrop {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() + 1);
+    }
+}
+
+#[test]
+fn results_come_through_handles() {
+    on_every_driver_and_sim(|setup| {
+        setup.run(async {
+            let handles: Vec<_> = (0..100)
+                .map(|number| {
+                    spawn(async move {
+                        for _ in 0..number % 7 {
+                            yield_now().await;
+                        }
+                        number
+                    })
+                })
+                .collect();
+            let mut sum = 0;
+            for handle in handles {
+                sum += handle.await.unwrap();
+            }
+            assert_eq!(sum, 4950);
+            let done = spawn(async { "kept until asked for" });
+            while !done.is_finished() {
+                yield_now().await;
+            }
+            assert_eq!(done.await.unwrap(), "kept until asked for");
+        });
+    });
+}
+
+#[test]
+fn fault_17_a_panic_is_its_own_tasks() {
+    on_every_driver_and_sim(|setup| {
+        setup.run(async {
+            let (mut client, mut server) = pair().await.unwrap();
+            let echoing = spawn(async move { echo(&mut server).await });
+            let (mut doomed_client, doomed) = pair().await.unwrap();
+            let error = spawn(async move {
+                let _held = doomed;
+                yield_now().await;
+                std::panic::panic_any("on purpose, 17".to_owned());
+            })
+            .await
+            .map(|(): ()| ())
+            .unwrap_err();
+            assert!(error.is_panic());
+            assert_eq!(error.to_string(), "the task panicked: on purpose, 17");
+            let payload = error.into_panic().unwrap();
+            assert_eq!(payload.downcast_ref::<String>().map(String::as_str), Some("on purpose, 17"));
+            assert!(doomed_client.recv().await.unwrap().is_none(), "its stream was closed");
+            spawn(async { panic!("told to nobody") }).detach();
+            client.write_all(b"alive").await.unwrap();
+            let mut answer = [0; 5];
+            client.read_exact(&mut answer).await.unwrap();
+            assert_eq!(&answer, b"alive");
+            drop(client);
+            echoing.await.unwrap().unwrap();
+        });
+    });
+}
+
+#[test]
+fn a_panic_of_the_main_future_leaves_the_runtime_usable() {
+    on_every_driver(|setup| {
+        let runtime = setup.runtime();
+        let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            runtime.block_on(async {
+                yield_now().await;
+                panic!("on purpose");
+            });
+        }));
+        assert!(panicked.is_err());
+        runtime.block_on(async {
+            let (mut client, mut server) = pair().await.unwrap();
+            client.write_all(b"!").await.unwrap();
+            assert_eq!(server.recv().await.unwrap().as_deref(), Some(&b"!"[..]));
+        });
+    });
+}
+
+#[test]
+fn aborted_and_abandoned_tasks_are_dropped_once() {
+    on_every_driver_and_sim(|setup| {
+        let runtime = setup.runtime();
+        let dropped = Rc::new(Cell::new(0));
+        let handle = runtime.block_on(async {
+            let waiting = |counter: &Rc<Cell<usize>>| {
+                let guard = CountDrop(Rc::clone(counter));
+                async move {
+                    let _guard = guard;
+                    std::future::pending::<()>().await;
+                }
+            };
+            let polled = spawn(waiting(&dropped));
+            yield_now().await;
+            polled.abort();
+            spawn(waiting(&dropped)).abort();
+            yield_now().await;
+            yield_now().await;
+            assert_eq!(dropped.get(), 2, "aborted after and before the first poll");
+            spawn(waiting(&dropped)).detach();
+            let kept = spawn(waiting(&dropped));
+            yield_now().await;
+            spawn(waiting(&dropped)).detach();
+            kept
+        });
+        drop(runtime);
+        assert_eq!(dropped.get(), 5, "dropped with the runtime, polled or not");
+        assert!(handle.is_finished());
+        let error = setup.run(handle).unwrap_err();
+        assert!(!error.is_panic());
+        assert!(error.to_string().contains("cancelled"), "{error}");
+        assert!(error.into_panic().is_none());
+    });
+}
+
+#[test]
+fn a_task_that_spawns_and_panics_while_dropped_does_no_harm() {
+    struct Nasty;
+    impl Drop for Nasty {
+        fn drop(&mut self) {
+            spawn(std::future::pending::<()>()).detach();
+            panic!("on purpose, while dropped");
+        }
+    }
+    on_every_driver_and_sim(|setup| {
+        let runtime = setup.runtime();
+        runtime.block_on(async {
+            let nasty = Nasty;
+            spawn(async move {
+                let _nasty = nasty;
+                std::future::pending::<()>().await;
+            })
+            .detach();
+            yield_now().await;
+        });
+        drop(runtime);
+    });
+}
+
+#[test]
+fn a_runtime_within_a_runtime_is_refused() {
+    on_both_drivers(|setup| {
+        let inner = setup.runtime();
+        let refused = setup.run(async {
+            std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| inner.block_on(async {}))).is_err()
+        });
+        assert!(refused);
+        inner.block_on(async {});
+        assert!(std::panic::catch_unwind(|| spawn(async {})).is_err(), "no runtime runs here");
+    });
+}
+
+#[test]
+fn other_threads_spawn_and_wait() {
+    on_every_driver(|setup| {
+        let runtime = setup.runtime();
+        let handle = runtime.handle();
+        let (mut client, mut server) = runtime.block_on(pair()).unwrap();
+        let threads: Vec<_> = (0..4)
+            .map(|thread_number| {
+                let handle = handle.clone();
+                thread::spawn(move || {
+                    // A runtime of its own waits for tasks of the other.
+                    let waiter = common::both_drivers().pop().unwrap().runtime();
+                    waiter.block_on(async {
+                        let mut sum = 0;
+                        for number in 0..200 {
+                            sum += handle.spawn(async move { number * thread_number }).await.unwrap();
+                        }
+                        sum
+                    })
+                })
+            })
+            .collect();
+        let sums = runtime.block_on(async move {
+            // Its own work goes on meanwhile.
+            let echoing = spawn(async move { echo(&mut server).await });
+            while threads.iter().any(|thread| !thread.is_finished()) {
+                client.write_all(b"x").await.unwrap();
+                assert_eq!(client.recv().await.unwrap().as_deref(), Some(&b"x"[..]));
+            }
+            drop(client);
+            echoing.await.unwrap().unwrap();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect::<Vec<_>>()
+        });
+        assert_eq!(sums, [0, 19_900, 39_800, 59_700]);
+    });
+}
+
+#[test]
+fn a_sleeping_runtime_is_woken_by_other_threads() {
+    on_every_driver(|setup| {
+        // A runtime with nothing to do sleeps until it is rung: no timer ends its wait.
+        let shared = Arc::new((AtomicUsize::new(0), Mutex::new(None::<Waker>)));
+        let waking = Arc::clone(&shared);
+        let thread = thread::spawn(move || {
+            for round in 1..=300 {
+                if round % 3 == 0 {
+                    thread::sleep(Duration::from_micros(200));
+                }
+                waking.0.store(round, Ordering::SeqCst);
+                if let Some(waker) = waking.1.lock().unwrap().take() {
+                    waker.wake();
+                }
+            }
+        });
+        setup.run(poll_fn(|context| {
+            *shared.1.lock().unwrap() = Some(context.waker().clone());
+            if shared.0.load(Ordering::SeqCst) == 300 { Poll::Ready(()) } else { Poll::Pending }
+        }));
+        thread.join().unwrap();
+    });
+}
+
+#[test]
+fn runtimes_wake_each_other() {
+    // Between rings by MSG_RING, between the others by eventfd: every pair.
+    let mut setups = both_drivers();
+    setups.push(setups[0].with(|options| options.without.message_ring = true));
+    setups.push(setups[0].with(|options| options.without.deferred_task_work = true));
+    on_each(setups.clone(), move |one| {
+        for other in &setups {
+            if other.builder().build().is_ok() {
+                ping_pong(one, other);
+            }
+        }
+    });
+}
+
+fn ping_pong(one: &Setup, other: &Setup) {
+    const ROUNDS: usize = 200;
+    let (handles, other_handles) = mpsc::channel::<Handle>();
+    let end = Flag::default();
+    let (other, ended) = (other.clone(), end.clone());
+    let thread = thread::spawn(move || {
+        let runtime = other.runtime();
+        handles.send(runtime.handle()).unwrap();
+        runtime.block_on(ended.wait());
+    });
+    let handle = other_handles.recv().unwrap();
+    let runtime = one.runtime();
+    runtime.block_on(async {
+        let mine = runtime.handle();
+        for round in 0..ROUNDS {
+            // There, back, and there again.
+            let mine = mine.clone();
+            let answer = handle.spawn(async move { mine.spawn(async move { round * 2 }).await.unwrap() + 1 });
+            assert_eq!(answer.await.unwrap(), round * 2 + 1);
+        }
+    });
+    // The last message leaves though this runtime does not run any more.
+    let (report, reports) = mpsc::channel();
+    runtime.block_on(async {
+        handle.spawn(async move { report.send(()).unwrap() }).detach();
+    });
+    reports.recv_timeout(Duration::from_secs(30)).expect("the wake stayed in a queue");
+    // So does a wake of the other's main future.
+    runtime.block_on(async { end.raise() });
+    thread.join().unwrap();
+}
+
+#[test]
+fn a_runtime_that_is_gone_cancels_what_it_is_sent() {
+    on_every_driver(|setup| {
+        let runtime = setup.runtime();
+        let handle = runtime.handle();
+        let early = handle.spawn(async { 1 });
+        drop(runtime);
+        let late = handle.spawn(async { 2 });
+        setup.run(async {
+            assert!(!early.await.unwrap_err().is_panic());
+            assert!(!late.await.unwrap_err().is_panic());
+        });
+    });
+}
+
+#[test]
+fn a_handle_may_be_aborted_from_another_thread() {
+    on_every_driver(|setup| {
+        let runtime = setup.runtime();
+        let dropped = Arc::new(AtomicUsize::new(0));
+        struct Guard(Arc<AtomicUsize>);
+        impl Drop for Guard {
+            fn drop(&mut self) {
+                self.0.fetch_add(1, Ordering::SeqCst);
+            }
+        }
+        runtime.block_on(async {
+            let (mut client, server) = pair().await.unwrap();
+            let guard = Guard(Arc::clone(&dropped));
+            // The future is bound to this thread, its handle is not.
+            let handle = spawn(async move {
+                let _held = (guard, server);
+                std::future::pending::<()>().await;
+            });
+            yield_now().await;
+            let thread = thread::spawn(move || handle.abort());
+            assert!(client.recv().await.unwrap().is_none(), "its stream was closed, here");
+            thread.join().unwrap();
+            assert_eq!(dropped.load(Ordering::SeqCst), 1);
+        });
+    });
+}
+
+#[test]
+fn yielding_lets_everyone_run() {
+    on_every_driver_and_sim(|setup| {
+        setup.run(async {
+            let counts: Rc<[Cell<u64>; 3]> = Rc::default();
+            let tasks: Vec<_> = (0..3)
+                .map(|number| {
+                    let counts = Rc::clone(&counts);
+                    spawn(async move {
+                        loop {
+                            counts[number].set(counts[number].get() + 1);
+                            yield_now().await;
+                        }
+                    })
+                })
+                .collect();
+            for _ in 0..1000 {
+                yield_now().await;
+            }
+            // Timers and sockets have their turn beside tasks that are always ready.
+            sleep(Duration::from_millis(2)).await;
+            let (mut client, mut server) = pair().await.unwrap();
+            client.write_all(b"turn").await.unwrap();
+            let mut answer = [0; 4];
+            server.read_exact(&mut answer).await.unwrap();
+            let counted: Vec<_> = counts.iter().map(Cell::get).collect();
+            assert!(counted.iter().all(|count| count.abs_diff(counted[0]) <= 1 && *count >= 1000), "{counted:?}");
+            tasks.into_iter().for_each(anello::JoinHandle::<()>::abort);
+        });
+    });
+}
+
+#[test]
+fn workers_share_a_port() {
+    on_both_drivers(|setup| {
+        let cores = allowed_cores().unwrap();
+        let (report, reports) = mpsc::channel();
+        let report = Mutex::new(report);
+        let address = std::net::TcpListener::bind(ANY_PORT).unwrap().local_addr().unwrap();
+        let workers = Workers::builder().runtime(setup.builder()).cores(cores.clone());
+        let workers = workers
+            .start(move |worker| {
+                let report = report.lock().unwrap().clone();
+                async move {
+                    let listener = TcpListener::builder().reuse_port(true).bind(address).unwrap();
+                    report.send(worker.clone()).unwrap();
+                    let mut served = 0;
+                    loop {
+                        let mut stream = listener.accept().await.unwrap();
+                        served += 1;
+                        if stream.recv().await.unwrap().as_deref() == Some(&b"end"[..]) {
+                            return (worker.index, served);
+                        }
+                        stream.write_all(b"served").await.unwrap();
+                    }
+                }
+            })
+            .unwrap();
+        assert_eq!(workers.handles().len(), cores.len());
+        let mut started: Vec<_> = (0..cores.len()).map(|_| reports.recv().unwrap()).collect();
+        started.sort_by_key(|worker| worker.index);
+        for (index, worker) in started.iter().enumerate() {
+            assert_eq!((worker.index, worker.count, worker.core), (index, cores.len(), Some(cores[index])));
+        }
+        assert_eq!(thread_affinity(&workers.handles()[0]), vec![cores[0]]);
+        setup.run(async {
+            for _ in 0..50 {
+                let mut client = TcpStream::connect(address).await.unwrap();
+                client.write_all(b"more").await.unwrap();
+                let mut answer = [0; 6];
+                client.read_exact(&mut answer).await.unwrap();
+            }
+            // Each that ends leaves the group; some connections may have been on their way to it.
+            while let Ok(mut client) = TcpStream::connect(address).await {
+                client.write_all(b"end").await.ok();
+                client.recv().await.ok();
+            }
+        });
+        let ended = workers.join().unwrap();
+        assert_eq!(ended.iter().map(|(index, _)| *index).collect::<Vec<_>>(), Vec::from_iter(0..cores.len()));
+        assert!(ended.iter().map(|(_, served)| served).sum::<usize>() >= 50 + cores.len());
+    });
+}
+
+fn thread_affinity(handle: &Handle) -> Vec<usize> {
+    let asked = handle.spawn(async { allowed_cores().unwrap() });
+    both_drivers().pop().unwrap().run(asked).unwrap()
+}
+
+#[test]
+fn workers_that_cannot_start_say_why() {
+    let error = Workers::builder().cores(vec![9999]).start(|_| async {}).unwrap_err();
+    assert!(error.to_string().contains("core 9999"), "{error}");
+    let workers = Workers::builder().start(|worker| async move {
+        assert_ne!(worker.index, 0, "on purpose");
+    });
+    assert!(workers.unwrap().join().unwrap_err().to_string().contains("panicked"));
+}
+
+/// In a process of its own: a signal is for all of it.
+#[test]
+fn signals_end_the_wait() {
+    Child::default().run("signals_end_the_wait", || {
+        on_every_driver(|setup| {
+            setup.run(async {
+                let mut signals = Signals::new(&[HANG_UP]).unwrap();
+                assert!(common::poll_at_most(1, signals.wait()).await.is_none());
+                for _ in 0..20 {
+                    let thread = thread::spawn(|| {
+                        rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::HUP).unwrap();
+                    });
+                    signals.wait().await.unwrap();
+                    thread.join().unwrap();
+                }
+                assert!(Signals::new(&[9]).is_err(), "cannot be caught");
+            });
+        });
+    });
+}
