@@ -102,7 +102,7 @@ fn run_lab(arguments: &RunArguments) -> io::Result<ExitCode> {
     let config = configuration(arguments)?;
     config.check().map_err(|why| io::Error::new(io::ErrorKind::InvalidInput, why))?;
     let stop = stop::flag()?;
-    let (mut load, mut machine) = (EchoLoad::new(arguments.load_driver), LocalMachine::new());
+    let (mut load, mut machine) = (EchoLoad::new(arguments.load_driver)?, LocalMachine::new());
     let bar = progress_bar();
     let mut progress = |progress| show(&bar, &progress);
     let result = anello_lab::run(&config, &mut load, &mut machine, &mut progress, &stop);
@@ -110,7 +110,7 @@ fn run_lab(arguments: &RunArguments) -> io::Result<ExitCode> {
     // Before the reports are made, which needs no core of its own: the machine gives the thread its cores back.
     drop(machine);
     let mut result = result.map_err(io::Error::other)?;
-    result.notes.push(format!("The load ran on anello's {} driver.", load.driver_name()));
+    result.notes.push(format!("The load ran on anello's {} driver.", load.runtime.driver().name));
     report(&result, &config.output_directory)
 }
 
@@ -202,32 +202,17 @@ fn show(bar: &ProgressBar, progress: &Progress) {
 /// The driver is chosen once for all contenders, and `ANELLO_DRIVER` has no say: the load must not depend on what it
 /// is to measure.
 struct EchoLoad {
-    driver: DriverKind,
-    /// Built at first use, when the lab has pinned the thread.
-    runtime: Option<Rc<Runtime>>,
+    runtime: Rc<Runtime>,
 }
 
 impl EchoLoad {
-    fn new(driver: LoadDriver) -> Self {
+    fn new(driver: LoadDriver) -> io::Result<Self> {
         let driver = match driver {
             LoadDriver::Epoll => DriverKind::Epoll,
             LoadDriver::Uring => DriverKind::Uring,
         };
-        Self { driver, runtime: None }
-    }
-
-    fn driver_name(&self) -> String {
-        self.driver.to_string()
-    }
-
-    fn runtime(&mut self) -> Result<Rc<Runtime>, String> {
-        if let Some(runtime) = &self.runtime {
-            return Ok(Rc::clone(runtime));
-        }
-        let built = Runtime::builder().driver(self.driver.clone()).driver_from_environment(false).build();
-        let runtime = Rc::new(built.map_err(|error| format!("the load cannot run: {error}"))?);
-        self.runtime = Some(Rc::clone(&runtime));
-        Ok(runtime)
+        let runtime = Runtime::builder().driver(driver).driver_from_environment(false).build()?;
+        Ok(Self { runtime: Rc::new(runtime) })
     }
 }
 
@@ -238,7 +223,7 @@ impl Load for EchoLoad {
         connections: usize,
         message_bytes: usize,
     ) -> Result<Box<dyn LoadSession>, String> {
-        let runtime = self.runtime()?;
+        let runtime = Rc::clone(&self.runtime);
         let load = TcpLoad {
             connections,
             message_bytes,

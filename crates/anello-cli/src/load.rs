@@ -184,6 +184,11 @@ fn render(report: &Report) -> String {
             line("latency", &figures.join("   "));
         }
     }
+    if let Some(spread) = report.requests_per_connection.filter(|_| report.connections > 1) {
+        let figures = [("min", spread.min), ("median", spread.median), ("max", spread.max)];
+        let figures = figures.map(|(name, count)| format!("{name} {}", grouped(count as f64)));
+        line("a connection", &format!("{} requests", figures.join("   ")));
+    }
     let each = |cpu: Option<f64>| {
         cpu.map_or("no requests".to_owned(), |cpu| format!("{} per request", readable(cpu)))
     };

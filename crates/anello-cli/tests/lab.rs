@@ -1,7 +1,10 @@
 //! `anello lab run` as a command, with real servers.
 
 use std::fs;
-use std::process::{Command, Output};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::thread;
+use std::time::Duration;
 
 use anello_lab::LabResult;
 use anello_lab::result::Outcome;
@@ -23,19 +26,15 @@ fn the_smoke_run_compares_all_servers_and_writes_its_reports() {
     let (stdout, stderr) = (String::from_utf8(stdout).unwrap(), String::from_utf8(stderr).unwrap());
     assert!(status.success(), "{stdout}{stderr}");
     assert!(stdout.contains("bare epoll") && stdout.contains("20 connections, 128 bytes"), "{stdout}");
-    let mut extensions: Vec<String> = fs::read_dir(&out)
-        .unwrap()
-        .map(|entry| entry.unwrap().path())
-        .inspect(|path| {
-            assert!(stdout.contains(path.to_str().unwrap()) || path.extension().unwrap() == "txt")
-        })
-        .map(|path| path.extension().unwrap().to_str().unwrap().to_owned())
-        .collect();
-    extensions.sort();
+    let reports = reports_in(&out);
+    let extensions: Vec<&str> =
+        reports.iter().map(|path| path.extension().unwrap().to_str().unwrap()).collect();
     assert_eq!(extensions, ["html", "json", "txt"]);
-    let json = fs::read_dir(&out).unwrap().map(|entry| entry.unwrap().path());
-    let json = json.filter(|path| path.extension().unwrap() == "json").last().unwrap();
-    let result: LabResult = serde_json::from_str(&fs::read_to_string(json).unwrap()).unwrap();
+    assert!(
+        reports[..2].iter().all(|path| stdout.contains(path.to_str().unwrap())),
+        "says where they are: {stdout}"
+    );
+    let result = read(&reports[1]);
     assert_eq!((result.plan.seed, result.plan.rounds, result.interrupted), (7, 2, false));
     assert!(
         result.plan.repeat_command.starts_with("anello lab run --smoke --rounds 2 --seed 7 --with 'broken")
@@ -58,6 +57,32 @@ fn the_smoke_run_compares_all_servers_and_writes_its_reports() {
 }
 
 #[test]
+fn ctrl_c_ends_the_run_with_what_there_is_and_leaves_no_server_behind() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut command = lab(&["--time", "10m", "--out", directory.path().to_str().unwrap()]);
+    let child = command.stdout(Stdio::piped()).spawn().unwrap();
+    let children = PathBuf::from(format!("/proc/{0}/task/{0}/children", child.id()));
+    // Servers are started when signals are caught already.
+    let servers = loop {
+        let servers = fs::read_to_string(&children).unwrap();
+        if !servers.is_empty() {
+            break servers;
+        }
+        thread::sleep(Duration::from_millis(1));
+    };
+    rustix::process::kill_process(rustix::process::Pid::from_child(&child), rustix::process::Signal::INT)
+        .unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(0));
+    assert!(String::from_utf8_lossy(&output.stdout).contains("stopped before its end"));
+    let result = read(&reports_in(directory.path())[1]);
+    assert!(result.interrupted);
+    for server in servers.split_whitespace() {
+        assert!(!Path::new("/proc").join(server).exists(), "{server} has ended");
+    }
+}
+
+#[test]
 fn a_lab_that_makes_no_sense_is_refused() {
     let Output { status, stderr, .. } = lab(&["--smoke"]).env("ANELLO_DRIVER", "epoll").output().unwrap();
     assert_eq!(status.code(), Some(1));
@@ -67,4 +92,16 @@ fn a_lab_that_makes_no_sense_is_refused() {
     {
         assert_eq!(lab(&wrong).output().unwrap().status.code(), Some(2), "{wrong:?}");
     }
+}
+
+/// HTML, JSON and text, in this order.
+fn reports_in(directory: &Path) -> Vec<PathBuf> {
+    let mut paths: Vec<PathBuf> =
+        fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()).collect();
+    paths.sort();
+    paths
+}
+
+fn read(path: &Path) -> LabResult {
+    serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap()
 }

@@ -105,6 +105,8 @@ impl Watch {
 pub(crate) struct Connection {
     index: u64,
     next_request: u64,
+    /// Requests answered in this slice.
+    pub answered: u64,
     stream: TcpStream,
     pub watch: Rc<Watch>,
 }
@@ -124,12 +126,13 @@ struct Fault {
 impl Connection {
     pub fn new(index: u64, stream: TcpStream) -> Self {
         let watch = Watch { since_ns: Cell::new(IDLE), given_up: Cell::new(None), closer: stream.closer() };
-        Self { index, next_request: 0, stream, watch: Rc::new(watch) }
+        Self { index, next_request: 0, answered: 0, stream, watch: Rc::new(watch) }
     }
 
     /// Keeps a request in flight until the deadline. Gives the connection back if it is still good.
     pub async fn run(mut self, shared: Rc<Shared>) -> Option<Self> {
         let tally = &shared.tally;
+        self.answered = 0;
         let mut began_ns = shared.now_ns();
         loop {
             self.watch.since_ns.set(began_ns);
@@ -139,6 +142,7 @@ impl Connection {
             tally.last_ns.set(ended_ns);
             match reply {
                 Ok(Reply::Right) => {
+                    self.answered += 1;
                     tally.requests.set(tally.requests.get() + 1);
                     tally.latency.borrow_mut().saturating_record(ended_ns - began_ns);
                 }

@@ -44,6 +44,6 @@ mod session;
 pub use config::TcpLoad;
 pub use cpu::process_cpu_ns;
 pub use errors::{ErrorCount, ErrorKind, Errors};
-pub use report::{Latency, Report, SCHEMA, SCHEMA_VERSION, ServerCpu};
+pub use report::{Latency, Report, SCHEMA, SCHEMA_VERSION, ServerCpu, Spread};
 pub use run::{Phase, Progress, run};
 pub use session::{Session, Slice, latency_histogram};

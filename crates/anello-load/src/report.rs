@@ -2,7 +2,7 @@
 //!
 //! The JSON of `anello load --json` is a [`Report`] as it stands here. Times are in nanoseconds (`_ns`), sizes in bytes
 //! (`_bytes`). [`SCHEMA_VERSION`] goes up with every change that an old reader would misunderstand; fields that are
-//! only added do not count.
+//! only added do not count. `docs/load-report.md` lists them.
 
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
@@ -26,6 +26,8 @@ pub struct Report {
     pub target: String,
     /// The driver that the load ran on, `uring` or `epoll`.
     pub driver: String,
+    /// The kernel features that the driver used, with commas.
+    pub driver_features: String,
     /// Connections asked for.
     pub connections: usize,
     /// Connections that could be opened.
@@ -50,6 +52,8 @@ pub struct Report {
     pub requests_per_second: f64,
     /// Time from request to whole reply; none if nothing was answered.
     pub latency: Option<Latency>,
+    /// How evenly the requests were spread; none if no connection was left.
+    pub requests_per_connection: Option<Spread>,
     /// Everything that went wrong while connecting, warming up and measuring, by kind.
     pub errors: Errors,
     /// What the server spent; none if it was not asked for, or if the server is gone.
@@ -103,6 +107,28 @@ impl Latency {
     }
 }
 
+/// Requests answered on the connections that were in order at the end. A server that treats all alike has a least that
+/// is not far from the median.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Spread {
+    /// On the connection with the fewest.
+    pub min: u64,
+    /// On the one in the middle.
+    pub median: u64,
+    /// On the one with the most.
+    pub max: u64,
+}
+
+impl Spread {
+    /// Of these counts; none if there are none.
+    #[must_use]
+    pub fn of(counts: &[u64]) -> Option<Self> {
+        let mut sorted = counts.to_vec();
+        sorted.sort_unstable();
+        Some(Self { min: *sorted.first()?, median: sorted[sorted.len() / 2], max: *sorted.last()? })
+    }
+}
+
 /// CPU time of the server while measuring, in user space and kernel, over all threads that lived to the end.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ServerCpu {
@@ -129,5 +155,12 @@ mod tests {
         assert!(near(latency.p50_ns, 500_000) && near(latency.p90_ns, 900_000), "{latency:?}");
         assert!(near(latency.p99_ns, 990_000) && near(latency.p999_ns, 999_000), "{latency:?}");
         assert!(near(latency.min_ns, 1_000) && near(latency.max_ns, 1_000_000), "{latency:?}");
+    }
+
+    #[test]
+    fn the_spread_has_least_middle_and_most() {
+        assert_eq!(Spread::of(&[]), None);
+        assert_eq!(Spread::of(&[7]), Some(Spread { min: 7, median: 7, max: 7 }));
+        assert_eq!(Spread::of(&[9, 1, 5, 3, 7]), Some(Spread { min: 1, median: 5, max: 9 }));
     }
 }

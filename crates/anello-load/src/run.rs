@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::config::TcpLoad;
 use crate::cpu::{own_cpu_ns, process_cpu_ns};
-use crate::report::{Latency, Report, SCHEMA, SCHEMA_VERSION, ServerCpu};
+use crate::report::{Latency, Report, SCHEMA, SCHEMA_VERSION, ServerCpu, Spread};
 use crate::session::{Session, Slice, Standing, nanoseconds};
 
 /// What a load is doing.
@@ -70,12 +70,14 @@ pub async fn run(config: &TcpLoad, progress: impl FnMut(&Progress) -> ControlFlo
     session.close().await;
     errors.merge(std::mem::take(&mut slice.errors));
     let per_request = |cpu_ns: u64| (slice.requests > 0).then(|| cpu_ns as f64 / slice.requests as f64);
+    let driver = anello::current_driver();
     let load_cpu_ns = after.own_ns.saturating_sub(before.own_ns);
     Ok(Report {
         schema: SCHEMA.to_owned(),
         schema_version: SCHEMA_VERSION,
         target: config.target.to_string(),
-        driver: anello::current_driver().map_or_else(String::new, |driver| driver.name.to_owned()),
+        driver: driver.as_ref().map_or("", |driver| driver.name).to_owned(),
+        driver_features: driver.map_or_else(String::new, |driver| driver.features),
         connections: config.connections,
         connections_opened: opened,
         connections_left: left,
@@ -88,6 +90,7 @@ pub async fn run(config: &TcpLoad, progress: impl FnMut(&Progress) -> ControlFlo
         elapsed_ns: slice.elapsed_ns,
         requests_per_second: slice.requests as f64 * 1e9 / slice.elapsed_ns.max(1) as f64,
         latency: Latency::of(&slice.latency),
+        requests_per_connection: Spread::of(&slice.requests_by_connection),
         errors,
         server_cpu: after.server_since(&before).map(|(pid, cpu_ns)| ServerCpu {
             pid,

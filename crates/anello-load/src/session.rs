@@ -46,6 +46,8 @@ pub struct Slice {
     pub elapsed_ns: u64,
     /// Time from request to whole reply in nanoseconds, one value for each request, at three significant digits.
     pub latency: Histogram<u64>,
+    /// Requests answered on each of the connections that are left.
+    pub requests_by_connection: Vec<u64>,
     /// What went wrong. All but wrong bytes have cost a connection.
     pub errors: Errors,
 }
@@ -53,7 +55,13 @@ pub struct Slice {
 impl Slice {
     /// A slice in which nothing happened.
     pub(crate) fn empty() -> Self {
-        Self { requests: 0, elapsed_ns: 0, latency: latency_histogram(), errors: Errors::default() }
+        Self {
+            requests: 0,
+            elapsed_ns: 0,
+            latency: latency_histogram(),
+            requests_by_connection: Vec::new(),
+            errors: Errors::default(),
+        }
     }
 }
 
@@ -172,7 +180,10 @@ impl Session {
         };
         let period = TICK.min(self.stall_timeout / 4).max(Duration::from_millis(1));
         with_ticks(period, all, oversee).await;
-        shared.tally.take(began_ns)
+        let mut slice = shared.tally.take(began_ns);
+        slice.requests_by_connection =
+            self.connections.iter().map(|connection| connection.answered).collect();
+        slice
     }
 
     /// Closes all connections and lets the driver do it before it returns.
@@ -198,6 +209,7 @@ impl crate::connection::Tally {
             requests: self.requests.take(),
             elapsed_ns: self.last_ns.get().saturating_sub(began_ns),
             latency: self.latency.replace(latency_histogram()),
+            requests_by_connection: Vec::new(),
             errors: self.errors.take(),
         }
     }

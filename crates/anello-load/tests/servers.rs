@@ -155,6 +155,7 @@ fn slices_run_over_the_same_connections_and_leave_nothing_in_flight() {
                 let slice = session.run_slice(Duration::from_millis(3)).await;
                 assert!(slice.errors.is_empty(), "{:?}", slice.errors);
                 assert_eq!(slice.latency.len(), slice.requests);
+                assert_eq!(slice.requests_by_connection.iter().sum::<u64>(), slice.requests);
                 requests += slice.requests;
                 assert_eq!(session.open_connections(), 7);
                 assert_eq!(
