@@ -82,7 +82,7 @@ pub fn run(arguments: Arguments) -> io::Result<ExitCode> {
         builder.build()?.block_on(serve(service, only))?;
         return Ok(ExitCode::SUCCESS);
     };
-    let workers = Workers::<io::Result<()>>::builder()
+    let workers = Workers::builder()
         .cores(cores)
         .runtime(builder)
         .start(move |worker| serve(Arc::clone(&service), worker))?;

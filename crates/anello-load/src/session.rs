@@ -290,7 +290,7 @@ struct Tasks<T>(Vec<JoinHandle<T>>);
 
 impl<T> Drop for Tasks<T> {
     fn drop(&mut self) {
-        self.0.drain(..).for_each(JoinHandle::abort);
+        self.0.drain(..).for_each(|task| task.abort());
     }
 }
 

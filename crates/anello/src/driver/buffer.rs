@@ -62,8 +62,13 @@ impl Chunk {
     }
 
     /// Bytes of memory that this lease keeps from others: at least the length.
+    #[inline]
     pub fn capacity(&self) -> usize {
-        if self.id & HOT != 0 { CLASS_BYTES[(self.id & !HOT) as usize] } else { self.pools.ring_buffer_bytes() }
+        if self.id & HOT != 0 {
+            CLASS_BYTES[(self.id & !HOT) as usize]
+        } else {
+            self.pools.ring_buffer_bytes()
+        }
     }
 
     /// Whether this is a lease of the hot pool, whose spare room nobody else uses.
@@ -72,6 +77,7 @@ impl Chunk {
     }
 
     /// What is left of the buffer, for a read to fill.
+    #[inline]
     pub(crate) fn spare(&mut self) -> &mut [u8] {
         let (from, to) = (self.end as usize, self.capacity());
         // SAFETY: `base` points to `capacity()` initialised bytes (zeroed when allocated) that this lease alone owns;
@@ -80,6 +86,7 @@ impl Chunk {
     }
 
     /// Says that `count` more bytes of [`spare`](Self::spare) hold data.
+    #[inline]
     pub(crate) fn filled(&mut self, count: usize) {
         debug_assert!(self.end as usize + count <= self.capacity());
         self.end += count as u32;
@@ -317,22 +324,39 @@ impl Drop for BufferRing {
 /// Free buffers by class, last in first out.
 #[derive(Debug)]
 struct HotPool {
+    /// The last one given back: with one message in hand at a time, the only one ever used.
+    last: [Cell<Option<NonNull<u8>>>; 3],
     free: [RefCell<Vec<NonNull<u8>>>; 3],
 }
 
 impl HotPool {
     fn new() -> Self {
-        Self { free: Default::default() }
+        Self { last: Default::default(), free: Default::default() }
     }
 
     #[inline]
     fn take(&self, class: usize) -> NonNull<u8> {
+        match self.last[class].take() {
+            Some(base) => base,
+            None => self.take_more(class),
+        }
+    }
+
+    #[cold]
+    fn take_more(&self, class: usize) -> NonNull<u8> {
         let free = self.free[class].borrow_mut().pop();
         free.unwrap_or_else(|| allocate(layout(CLASS_BYTES[class])))
     }
 
     #[inline]
     fn give_back(&self, class: usize, base: NonNull<u8>) {
+        if let Some(before) = self.last[class].replace(Some(base)) {
+            self.give_back_more(class, before);
+        }
+    }
+
+    #[cold]
+    fn give_back_more(&self, class: usize, base: NonNull<u8>) {
         let mut free = self.free[class].borrow_mut();
         if free.len() < CLASS_KEEP[class] {
             free.push(base);
@@ -346,8 +370,8 @@ impl HotPool {
 impl Drop for HotPool {
     fn drop(&mut self) {
         for (class, free) in self.free.iter().enumerate() {
-            for base in free.borrow_mut().drain(..) {
-                // SAFETY: as in `give_back`.
+            for base in free.borrow_mut().drain(..).chain(self.last[class].take()) {
+                // SAFETY: as in `give_back_more`.
                 unsafe { dealloc(base.as_ptr(), layout(CLASS_BYTES[class])) }
             }
         }

@@ -12,7 +12,8 @@ use super::sockets::Sockets;
 pub(crate) struct Direct {
     /// A receive may find something.
     pub readable: bool,
-    /// The end has been announced: no further edge will come, so reading goes on until it is found.
+    /// The end has been announced, for which no further edge will come, or urgent data, before which a read stops: so
+    /// a short read does not mean that nothing is left.
     pub hung_up: bool,
     /// The end was found.
     pub ended: bool,

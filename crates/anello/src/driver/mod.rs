@@ -36,7 +36,7 @@ pub(crate) mod table;
 mod token;
 mod transmit;
 mod uring;
-
+mod wake;
 
 use std::fmt;
 use std::io;
@@ -60,6 +60,7 @@ use spin::Spin;
 pub(crate) use token::Key;
 pub use transmit::Outgoing;
 use uring::Uring;
+pub(crate) use wake::Woken;
 
 /// Which driver to run on.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -221,18 +222,27 @@ impl Driver {
     }
 
     /// See the [contract](self).
-    pub fn turn(&mut self, wait: Wait, woken: &mut Vec<Waker>) -> io::Result<()> {
+    pub fn turn(&mut self, wait: Wait, woken: &mut Woken) -> io::Result<()> {
         if wait != Wait::No && self.spin.is_on() && self.look_before_waiting(woken)? {
             return Ok(());
         }
         on_each!(&mut self.kernel, machine => machine.turn(wait, woken))
     }
 
+    /// Whether something waits to be handed to the kernel by a turn, or for a turn to be read.
+    pub fn needs_turn(&self) -> bool {
+        match &self.kernel {
+            Kernel::Uring(uring) => uring.kernel.needs_enter(),
+            // Calls are made at once, or nobody else runs meanwhile.
+            Kernel::Epoll(_) | Kernel::SimCompletion(_) | Kernel::SimReadiness(_) => false,
+        }
+    }
+
     /// The short spin. Whether there was something to do.
-    fn look_before_waiting(&mut self, woken: &mut Vec<Waker>) -> io::Result<bool> {
+    fn look_before_waiting(&mut self, woken: &mut Woken) -> io::Result<bool> {
         // What was noted goes to the kernel first: it may be what the other side waits for.
         on_each!(&mut self.kernel, machine => machine.turn(Wait::No, woken))?;
-        if !woken.is_empty() {
+        if woken.any() {
             return Ok(true);
         }
         let mut failed = None;
@@ -240,7 +250,7 @@ impl Driver {
             Kernel::Uring(uring) => self.spin.look(|| uring.kernel.needs_enter()),
             Kernel::Epoll(epoll) => self.spin.look(|| {
                 failed = epoll.turn(Wait::No, woken).err();
-                failed.is_some() || !woken.is_empty()
+                failed.is_some() || woken.any()
             }),
             Kernel::SimCompletion(_) | Kernel::SimReadiness(_) => false,
         };
@@ -362,7 +372,7 @@ impl Driver {
     /// Gives every socket up, sends for at most `drain` what was accepted, cancels the rest and waits until the kernel
     /// holds nothing any more.
     pub fn shut_down(&mut self, drain: Duration) -> io::Result<()> {
-        let mut woken = Vec::new();
+        let mut woken = Woken::default();
         on_each!(&mut self.kernel, machine => machine.release_all());
         let deadline_ns = self.now_ns().saturating_add(u64::try_from(drain.as_nanos()).unwrap_or(u64::MAX));
         loop {

@@ -45,6 +45,7 @@ use super::sockets::{ListenOptions, Sockets, StreamOption, kernel_error};
 use super::table::Table;
 use super::token::{Key, Kind, Token};
 use super::transmit::{Outgoing, Transmit};
+use super::wake::{Waiter, Woken};
 
 /// A kernel that completes operations.
 pub(crate) trait CompletionKernel: Sized {
@@ -63,6 +64,9 @@ pub(crate) trait CompletionKernel: Sized {
 
     /// The next completion. `None` when all that the kernel has posted was read, also what did not fit its queue.
     fn completion(&mut self) -> Option<Completion>;
+
+    /// Called with completions of connects and wakes, which the kernel layer keeps something for.
+    fn ended(&mut self, _completion: &Completion) {}
 
     /// Whether the kernel has consumed the submission at this place of the order.
     fn consumed(&self, place: u32) -> bool;
@@ -119,8 +123,14 @@ pub(crate) struct Proactor<K: CompletionKernel> {
     /// Something waits for one of them to be settled: the next turn must not sleep first, because a send that succeeds
     /// at submission wakes nobody.
     settle_soon: bool,
+    /// The receive ring has grown since the kernel was last entered.
+    grown: bool,
     limits: DriverOptions,
     zero_copy_bytes: usize,
+    /// Messages of at least so many bytes are sent by a system call at once, or without a copy.
+    direct_bytes: usize,
+    /// How all others are sent.
+    small_sends: SendHow,
     pools: Rc<Pools>,
     metrics: Metrics,
 }
@@ -141,8 +151,8 @@ struct Stream<S> {
     send_error: Option<i32>,
     received: Received,
     transmit: Transmit,
-    receive_waker: Option<Waker>,
-    send_waker: Option<Waker>,
+    receive_waker: Waiter,
+    send_waker: Waiter,
 }
 
 impl<S> Stream<S> {
@@ -201,7 +211,9 @@ impl Received {
     #[inline]
     fn pop(&mut self) -> Option<Chunk> {
         let chunk = self.front.take()?;
-        self.front = self.rest.pop_front();
+        if !self.rest.is_empty() {
+            self.front = self.rest.pop_front();
+        }
         Some(chunk)
     }
 
@@ -221,7 +233,7 @@ struct Listener<S> {
     released: bool,
     error: Option<i32>,
     queue: VecDeque<S>,
-    waker: Option<Waker>,
+    waker: Waiter,
 }
 
 impl<K: CompletionKernel> Proactor<K> {
@@ -231,14 +243,22 @@ impl<K: CompletionKernel> Proactor<K> {
             ZeroCopy::Never => usize::MAX,
             ZeroCopy::Remote { threshold_bytes } | ZeroCopy::Always { threshold_bytes } => threshold_bytes,
         };
+        let abilities = kernel.abilities();
         Self {
-            abilities: kernel.abilities(),
+            abilities,
             pools: Rc::clone(kernel.pools()),
             kernel,
+            direct_bytes: options.direct_send_bytes.min(zero_copy_bytes),
+            small_sends: if abilities.sends_at_submission {
+                SendHow::AtSubmission
+            } else {
+                SendHow::Ordinary
+            },
             streams: Table::new(),
             listeners: Table::new(),
             unsettled: VecDeque::new(),
             settle_soon: false,
+            grown: false,
             limits: options.clone(),
             zero_copy_bytes,
             metrics: Metrics::default(),
@@ -266,8 +286,8 @@ impl<K: CompletionKernel> Proactor<K> {
             send_error: None,
             received: Received::default(),
             transmit: Transmit::default(),
-            receive_waker: None,
-            send_waker: None,
+            receive_waker: Waiter::default(),
+            send_waker: Waiter::default(),
         });
         if let Some(stream) = self.streams.get(key) {
             self.kernel.attached(key, &stream.socket);
@@ -291,7 +311,7 @@ impl<K: CompletionKernel> Proactor<K> {
             Connect::Done => Poll::Ready(Ok(())),
             Connect::Failed(result) => Poll::Ready(Err(kernel_error(result))),
             Connect::InFlight => {
-                stream.send_waker = Some(waker.clone());
+                stream.send_waker.wait(waker);
                 Poll::Pending
             }
         }
@@ -301,8 +321,8 @@ impl<K: CompletionKernel> Proactor<K> {
     pub fn release(&mut self, key: Key) -> bool {
         let Some(stream) = self.streams.get_mut(key) else { return false };
         stream.released = true;
-        stream.receive_waker = None;
-        stream.send_waker = None;
+        stream.receive_waker = Waiter::default();
+        stream.send_waker = Waiter::default();
         stream.received = Received::default();
         self.settle_soon |= stream.awaits_settling();
         if stream.connect == Connect::InFlight {
@@ -335,8 +355,8 @@ impl<K: CompletionKernel> Proactor<K> {
         self.stop_receiving(key);
         let Some(stream) = self.streams.get_mut(key) else { return Poll::Ready(Err(gone())) };
         if stream.receiving != Receiving::Idle || stream.sending != Sending::Idle {
-            stream.receive_waker = Some(waker.clone());
-            stream.send_waker = Some(waker.clone());
+            stream.receive_waker.wait(waker);
+            stream.send_waker.wait(waker);
             self.settle_soon |= stream.awaits_settling();
             return Poll::Pending;
         }
@@ -369,7 +389,7 @@ impl<K: CompletionKernel> Proactor<K> {
             return Poll::Ready(Ok(Some(chunk)));
         }
         if stream.receiving == Receiving::Ring && !stream.reads.ended && stream.receive_error.is_none() {
-            set_waker(&mut stream.receive_waker, waker);
+            stream.receive_waker.wait(waker);
             return Poll::Pending;
         }
         self.poll_receive_slow(key, waker)
@@ -397,7 +417,7 @@ impl<K: CompletionKernel> Proactor<K> {
                 Outcome::Wait => {}
             }
         }
-        set_waker(&mut stream.receive_waker, waker);
+        stream.receive_waker.wait(waker);
         if stream.receiving == Receiving::Idle {
             self.start_receiving(key);
         }
@@ -456,7 +476,8 @@ impl<K: CompletionKernel> Proactor<K> {
         }
     }
 
-    fn on_receive(&mut self, key: Key, completion: &Completion, woken: &mut Vec<Waker>) {
+    #[inline]
+    fn on_receive(&mut self, key: Key, completion: &Completion, woken: &mut Woken) {
         let chunk = match completion.buffer {
             Some(id) => self.pools.filled(id, usize::try_from(completion.result).unwrap_or(0)),
             None => None,
@@ -465,17 +486,34 @@ impl<K: CompletionKernel> Proactor<K> {
             self.metrics.late_completions += 1;
             return;
         };
+        stream.receive_waker.wake(woken);
+        let to_direct = completion.more_to_receive
+            && usize::try_from(completion.result)
+                .is_ok_and(|count| count >= self.limits.receive_buffer_bytes);
+        match chunk {
+            Some(chunk) if completion.result > 0 && completion.more && !stream.released && !to_direct => {
+                self.metrics.receives += 1;
+                if stream.received.push(chunk) >= self.limits.receive_queue_chunks {
+                    self.stop_receiving(key);
+                }
+            }
+            chunk => self.on_last_receive(key, completion, chunk, to_direct),
+        }
+    }
+
+    /// A receive that is not just one of many: the last of its operation, the end, an error, or one after which the
+    /// stream is received otherwise.
+    fn on_last_receive(&mut self, key: Key, completion: &Completion, chunk: Option<Chunk>, to_direct: bool) {
+        let Some(stream) = self.streams.get_mut(key) else { return };
         if !completion.more {
             stream.receiving = Receiving::Idle;
         }
+        stream.direct |= to_direct;
         match (completion.result, chunk) {
             (1.., Some(chunk)) => {
                 self.metrics.receives += 1;
                 if !stream.released {
-                    let full = chunk.len() >= self.limits.receive_buffer_bytes;
                     let queued = stream.received.push(chunk);
-                    let to_direct = full && completion.more_to_receive;
-                    stream.direct |= to_direct;
                     if to_direct || queued >= self.limits.receive_queue_chunks {
                         self.stop_receiving(key);
                     }
@@ -486,11 +524,7 @@ impl<K: CompletionKernel> Proactor<K> {
             (0, _) => stream.reads.ended = true,
             (error, _) => self.on_receive_error(key, -error),
         }
-        let Some(stream) = self.streams.get_mut(key) else { return };
-        woken.extend(stream.receive_waker.take());
-        if stream.released {
-            self.finish(key);
-        }
+        self.finish(key);
     }
 
     fn on_receive_error(&mut self, key: Key, errno: i32) {
@@ -500,7 +534,10 @@ impl<K: CompletionKernel> Proactor<K> {
             libc::ECANCELED | libc::EINTR | libc::EAGAIN => {}
             libc::ENOBUFS => {
                 self.metrics.buffer_exhaustions += 1;
-                if !self.pools.ring().is_some_and(|ring| ring.grow()) {
+                // One turn brings many of these at once: one of them lets the ring grow, the others try again.
+                let grown = self.grown || self.pools.ring().is_some_and(|ring| ring.grow());
+                self.grown = grown;
+                if !grown {
                     // The ring is as large as it may be: this stream receives into other memory for a while.
                     stream.direct = true;
                     stream.reads.readable = true;
@@ -510,7 +547,7 @@ impl<K: CompletionKernel> Proactor<K> {
         }
     }
 
-    fn on_readable(&mut self, key: Key, completion: &Completion, woken: &mut Vec<Waker>) {
+    fn on_readable(&mut self, key: Key, completion: &Completion, woken: &mut Woken) {
         let Some(stream) = self.streams.get_mut(key) else {
             self.metrics.late_completions += 1;
             return;
@@ -521,11 +558,12 @@ impl<K: CompletionKernel> Proactor<K> {
         if completion.result >= 0 {
             let mask = completion.result as u32;
             stream.reads.readable = true;
-            stream.reads.hung_up |= mask & (libc::POLLHUP | libc::POLLRDHUP | libc::POLLERR) as u32 != 0;
+            let ends = libc::POLLHUP | libc::POLLRDHUP | libc::POLLERR | libc::POLLPRI;
+            stream.reads.hung_up |= mask & ends as u32 != 0;
         } else if completion.result != -libc::ECANCELED {
             stream.receive_error = Some(completion.result);
         }
-        woken.extend(stream.receive_waker.take());
+        stream.receive_waker.wake(woken);
         if stream.released {
             self.finish(key);
         }
@@ -546,18 +584,24 @@ impl<K: CompletionKernel> Proactor<K> {
             return Poll::Ready(Err(kernel_error(result)));
         }
         if stream.transmit.queued_bytes() >= self.limits.send_queue_bytes {
-            set_waker(&mut stream.send_waker, waker);
+            stream.send_waker.wait(waker);
             self.settle_soon |= stream.awaits_settling();
             return Poll::Pending;
         }
-        if let Some(outgoing) = outgoing.take() {
-            stream.transmit.push(outgoing);
-            if stream.sending == Sending::Idle {
-                return Poll::Ready(self.start_sending(key));
-            }
+        let Some(taken) = outgoing.take() else { return Poll::Ready(Ok(())) };
+        if stream.sending != Sending::Idle {
             self.settle_soon |= stream.awaits_settling();
+            stream.transmit.push(taken);
+            return Poll::Ready(Ok(()));
         }
-        Poll::Ready(Ok(()))
+        let small = taken.as_slice().len() < self.direct_bytes;
+        stream.transmit.push(taken);
+        if small {
+            // The way of nearly every message: noted for the next turn, and settled by it.
+            self.submit_send(key, self.small_sends);
+            return Poll::Ready(Ok(()));
+        }
+        Poll::Ready(self.start_sending(key))
     }
 
     /// Accepts a copy of as much of `data` as there is room for.
@@ -568,7 +612,7 @@ impl<K: CompletionKernel> Proactor<K> {
         }
         let room = self.limits.send_queue_bytes.saturating_sub(stream.transmit.queued_bytes());
         if room == 0 && !data.is_empty() {
-            set_waker(&mut stream.send_waker, waker);
+            stream.send_waker.wait(waker);
             self.settle_soon |= stream.awaits_settling();
             return Poll::Pending;
         }
@@ -592,7 +636,7 @@ impl<K: CompletionKernel> Proactor<K> {
         if stream.transmit.is_empty() {
             return Poll::Ready(Ok(()));
         }
-        set_waker(&mut stream.send_waker, waker);
+        stream.send_waker.wait(waker);
         self.settle_soon |= stream.awaits_settling();
         Poll::Pending
     }
@@ -607,12 +651,12 @@ impl<K: CompletionKernel> Proactor<K> {
             let zero_copy = length >= self.zero_copy_bytes
                 && self.abilities.zero_copy
                 && self.kernel.zero_copy_pays(&stream.socket);
-            let large = length >= self.limits.direct_send_bytes || (stream.direct && !self.abilities.sends_at_submission);
+            let large = length >= self.limits.direct_send_bytes;
             if zero_copy || refused || !large {
                 let how = match () {
                     () if zero_copy => SendHow::ZeroCopy,
-                    () if refused || !self.abilities.sends_at_submission => SendHow::Ordinary,
-                    () => SendHow::AtSubmission,
+                    () if refused => SendHow::Ordinary,
+                    () => self.small_sends,
                 };
                 self.submit_send(key, how);
                 return Ok(());
@@ -651,7 +695,8 @@ impl<K: CompletionKernel> Proactor<K> {
         stream.sending = match how {
             SendHow::AtSubmission => {
                 self.unsettled.push_back((key, place));
-                self.settle_soon |= stream.transmit.has_rest() || stream.send_waker.is_some() || stream.released;
+                self.settle_soon |=
+                    stream.transmit.has_rest() || stream.send_waker.is_waiting() || stream.released;
                 Sending::AtSubmission(place)
             }
             SendHow::Ordinary => Sending::Ordinary,
@@ -662,7 +707,7 @@ impl<K: CompletionKernel> Proactor<K> {
         };
     }
 
-    fn on_send(&mut self, key: Key, completion: &Completion, woken: &mut Vec<Waker>) {
+    fn on_send(&mut self, key: Key, completion: &Completion, woken: &mut Woken) {
         let Some(stream) = self.streams.get_mut(key) else {
             self.metrics.late_completions += 1;
             return;
@@ -680,7 +725,7 @@ impl<K: CompletionKernel> Proactor<K> {
     }
 
     /// A send has ended with a count or an error.
-    fn sent(&mut self, key: Key, result: i32, woken: &mut Vec<Waker>) {
+    fn sent(&mut self, key: Key, result: i32, woken: &mut Woken) {
         let Some(stream) = self.streams.get_mut(key) else { return };
         let before = std::mem::replace(&mut stream.sending, Sending::Idle);
         match result {
@@ -691,7 +736,9 @@ impl<K: CompletionKernel> Proactor<K> {
             }
             _ => match -result {
                 libc::EAGAIN | libc::EINTR | libc::ENOBUFS | libc::ENOMEM => self.metrics.short_sends += 1,
-                libc::EOPNOTSUPP if matches!(before, Sending::ZeroCopy(_)) => self.zero_copy_bytes = usize::MAX,
+                libc::EOPNOTSUPP if matches!(before, Sending::ZeroCopy(_)) => {
+                    self.zero_copy_bytes = usize::MAX
+                }
                 _ => stream.send_error = stream.send_error.or(Some(result)),
             },
         }
@@ -700,7 +747,7 @@ impl<K: CompletionKernel> Proactor<K> {
 
     /// Goes on with the queue, wakes whoever waits for room, closes a stream that was released.
     #[inline]
-    fn after_send(&mut self, key: Key, was_refused: bool, woken: &mut Vec<Waker>) {
+    fn after_send(&mut self, key: Key, was_refused: bool, woken: &mut Woken) {
         let Some(stream) = self.streams.get_mut(key) else { return };
         if stream.send_error.is_some() {
             stream.transmit.clear();
@@ -708,13 +755,12 @@ impl<K: CompletionKernel> Proactor<K> {
             if was_refused {
                 stream.transmit.shrink_front();
             }
-            // What was refused at submission waits for room; so does everything where sends have completions.
-            let wait = was_refused || !self.abilities.sends_at_submission;
-            self.submit_send(key, if wait { SendHow::Ordinary } else { SendHow::AtSubmission });
+            // What was refused at submission waits for room.
+            self.submit_send(key, if was_refused { SendHow::Ordinary } else { self.small_sends });
         }
         let Some(stream) = self.streams.get_mut(key) else { return };
         if stream.transmit.queued_bytes() < self.limits.send_queue_bytes.div_ceil(2) {
-            woken.extend(stream.send_waker.take());
+            stream.send_waker.wake(woken);
         }
         if stream.released {
             self.finish(key);
@@ -722,7 +768,7 @@ impl<K: CompletionKernel> Proactor<K> {
     }
 
     /// Settles the sends whose submission was consumed and that posted no completion: all their bytes were taken.
-    fn settle_sends(&mut self, woken: &mut Vec<Waker>) {
+    fn settle_sends(&mut self, woken: &mut Woken) {
         while let Some(&(key, place)) = self.unsettled.front() {
             if !self.kernel.consumed(place) {
                 return;
@@ -733,7 +779,7 @@ impl<K: CompletionKernel> Proactor<K> {
                 stream.sending = Sending::Idle;
                 stream.transmit.taken_whole();
                 self.metrics.sends += 1;
-                if !stream.transmit.is_empty() || stream.send_waker.is_some() || stream.released {
+                if !stream.transmit.is_empty() || stream.send_waker.is_waiting() || stream.released {
                     self.after_send(key, false, woken);
                 }
             }
@@ -742,7 +788,7 @@ impl<K: CompletionKernel> Proactor<K> {
 
     // ---- Connecting and accepting --------------------------------------------------------------------------------
 
-    fn on_connect(&mut self, key: Key, completion: &Completion, woken: &mut Vec<Waker>) {
+    fn on_connect(&mut self, key: Key, completion: &Completion, woken: &mut Woken) {
         let Some(stream) = self.streams.get_mut(key) else {
             self.metrics.late_completions += 1;
             return;
@@ -751,7 +797,7 @@ impl<K: CompletionKernel> Proactor<K> {
             0.. => Connect::Done,
             result => Connect::Failed(result),
         };
-        woken.extend(stream.send_waker.take());
+        stream.send_waker.wake(woken);
         if stream.released {
             self.finish(key);
         }
@@ -770,7 +816,7 @@ impl<K: CompletionKernel> Proactor<K> {
             released: false,
             error: None,
             queue: VecDeque::new(),
-            waker: None,
+            waker: Waiter::default(),
         }))
     }
 
@@ -782,7 +828,7 @@ impl<K: CompletionKernel> Proactor<K> {
         if let Some(result) = listener.error.take() {
             return Poll::Ready(Err(kernel_error(result)));
         }
-        set_waker(&mut listener.waker, waker);
+        listener.waker.wait(waker);
         if !listener.armed {
             listener.armed = true;
             let op = Op::Accept { listener: &listener.socket };
@@ -802,7 +848,7 @@ impl<K: CompletionKernel> Proactor<K> {
     pub fn release_listener(&mut self, key: Key) {
         let Some(listener) = self.listeners.get_mut(key) else { return };
         listener.released = true;
-        listener.waker = None;
+        listener.waker = Waiter::default();
         listener.queue.clear();
         if listener.armed {
             self.stop_accepting(key);
@@ -819,7 +865,7 @@ impl<K: CompletionKernel> Proactor<K> {
         }
     }
 
-    fn on_accept(&mut self, key: Key, completion: &Completion, woken: &mut Vec<Waker>) {
+    fn on_accept(&mut self, key: Key, completion: &Completion, woken: &mut Woken) {
         // A late success carries a socket: it is made whole first, so that it is closed wherever it ends.
         let socket = (completion.result >= 0).then(|| self.kernel.accepted(completion.result));
         let Some(listener) = self.listeners.get_mut(key) else {
@@ -840,7 +886,7 @@ impl<K: CompletionKernel> Proactor<K> {
                 _ => listener.error = Some(completion.result),
             }
         }
-        woken.extend(listener.waker.take());
+        listener.waker.wake(woken);
         let full = listener.queue.len() >= self.limits.accept_queue;
         if listener.released && !listener.armed {
             self.listeners.remove(key);
@@ -851,35 +897,42 @@ impl<K: CompletionKernel> Proactor<K> {
 
     // ---- The turn ------------------------------------------------------------------------------------------------
 
-    pub fn turn(&mut self, wait: Wait, woken: &mut Vec<Waker>) -> io::Result<()> {
+    pub fn turn(&mut self, wait: Wait, woken: &mut Woken) -> io::Result<()> {
         loop {
             let settle = std::mem::take(&mut self.settle_soon);
             let wait_now = if settle { Wait::No } else { wait };
             if settle || wait != Wait::No || self.kernel.needs_enter() {
                 self.metrics.turns += 1;
                 self.kernel.enter(wait_now)?;
+                self.grown = false;
             }
             while let Some(completion) = self.kernel.completion() {
                 self.dispatch(&completion, woken);
             }
             self.settle_sends(woken);
-            if wait_now == wait || !woken.is_empty() {
+            // The kernel may have stopped before the submission that somebody waits for.
+            self.settle_soon |= settle && !self.unsettled.is_empty();
+            if wait_now == wait || woken.any() {
                 return Ok(());
             }
         }
     }
 
     #[inline]
-    fn dispatch(&mut self, completion: &Completion, woken: &mut Vec<Waker>) {
+    fn dispatch(&mut self, completion: &Completion, woken: &mut Woken) {
         let key = completion.token.key();
         match completion.token.kind() {
             Some(Kind::Receive) => self.on_receive(key, completion, woken),
             Some(Kind::Send) => self.on_send(key, completion, woken),
             Some(Kind::Readable) => self.on_readable(key, completion, woken),
             Some(Kind::Accept) => self.on_accept(key, completion, woken),
-            Some(Kind::Connect) => self.on_connect(key, completion, woken),
+            Some(Kind::Connect) => {
+                self.kernel.ended(completion);
+                self.on_connect(key, completion, woken);
+            }
+            Some(Kind::Wake) => self.kernel.ended(completion),
             // A failed cancellation means that its target has ended or is about to: that completion counts.
-            Some(Kind::Cancel | Kind::Wake) => {}
+            Some(Kind::Cancel) => {}
             None => self.metrics.late_completions += 1,
         }
     }
@@ -902,7 +955,7 @@ impl<K: CompletionKernel> Proactor<K> {
         for key in self.streams.keys() {
             self.abort(key);
         }
-        let mut woken = Vec::new();
+        let mut woken = Woken::default();
         let deadline_ns = self.kernel.sockets().now_ns() + SHUT_DOWN_WITHIN_NS;
         while self.streams.len() + self.listeners.len() > 0 {
             self.turn(Wait::For(1_000_000), &mut woken)?;
@@ -950,15 +1003,6 @@ impl<K: CompletionKernel> Proactor<K> {
         metrics.sockets = (self.streams.len() + self.listeners.len()) as u64;
         self.kernel.count(&mut metrics);
         metrics
-    }
-}
-
-/// Leaves a waker, without work when the same task left the last one.
-#[inline]
-pub(super) fn set_waker(slot: &mut Option<Waker>, waker: &Waker) {
-    match slot {
-        Some(current) if current.will_wake(waker) => {}
-        _ => *slot = Some(waker.clone()),
     }
 }
 

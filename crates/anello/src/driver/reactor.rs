@@ -19,11 +19,12 @@ use super::counters::Metrics;
 use super::direct::{Direct, Outcome};
 use super::op::Wait;
 use super::options::DriverOptions;
-use super::proactor::{gone, set_waker};
+use super::proactor::gone;
 use super::sockets::{ListenOptions, Sockets, StreamOption};
 use super::table::Table;
 use super::token::{Key, Kind, Token};
 use super::transmit::{Outgoing, Transmit};
+use super::wake::{Waiter, Woken};
 
 /// A kernel that reports readiness.
 pub(crate) trait ReadinessKernel: Sized {
@@ -46,7 +47,8 @@ pub(crate) struct Edge {
     pub token: Token,
     pub readable: bool,
     pub writable: bool,
-    /// The peer has ended its side, or the connection is broken.
+    /// A short read does not mean that nothing is left: the peer has ended its side, the connection is broken, or there
+    /// is urgent data, before which a read stops.
     pub hung_up: bool,
 }
 
@@ -72,14 +74,14 @@ struct Stream<S> {
     connect_error: Option<io::Error>,
     send_error: Option<i32>,
     transmit: Transmit,
-    receive_waker: Option<Waker>,
-    send_waker: Option<Waker>,
+    receive_waker: Waiter,
+    send_waker: Waiter,
 }
 
 #[derive(Debug)]
 struct Listener<S> {
     socket: S,
-    waker: Option<Waker>,
+    waker: Waiter,
 }
 
 impl<K: ReadinessKernel> Reactor<K> {
@@ -110,8 +112,8 @@ impl<K: ReadinessKernel> Reactor<K> {
             connect_error: None,
             send_error: None,
             transmit: Transmit::default(),
-            receive_waker: None,
-            send_waker: None,
+            receive_waker: Waiter::default(),
+            send_waker: Waiter::default(),
         });
         if let Some(stream) = self.streams.get(key)
             && let Err(error) = self.kernel.watch(&stream.socket, Token::new(Kind::Readable, key))
@@ -137,7 +139,7 @@ impl<K: ReadinessKernel> Reactor<K> {
             return Poll::Ready(Err(error));
         }
         if stream.connecting {
-            set_waker(&mut stream.send_waker, waker);
+            stream.send_waker.wait(waker);
             return Poll::Pending;
         }
         Poll::Ready(Ok(()))
@@ -147,8 +149,8 @@ impl<K: ReadinessKernel> Reactor<K> {
     pub fn release(&mut self, key: Key) -> bool {
         let Some(stream) = self.streams.get_mut(key) else { return false };
         stream.released = true;
-        stream.receive_waker = None;
-        stream.send_waker = None;
+        stream.receive_waker = Waiter::default();
+        stream.send_waker = Waiter::default();
         let linger = !stream.transmit.is_empty() && !stream.connecting;
         if !linger {
             self.streams.remove(key);
@@ -165,11 +167,14 @@ impl<K: ReadinessKernel> Reactor<K> {
     pub fn poll_detach(&mut self, key: Key, waker: &Waker) -> Poll<io::Result<(OwnedFd, Vec<Chunk>)>> {
         let Some(stream) = self.streams.get_mut(key) else { return Poll::Ready(Err(gone())) };
         if !stream.transmit.is_empty() {
-            set_waker(&mut stream.send_waker, waker);
+            stream.send_waker.wait(waker);
             return Poll::Pending;
         }
         let Some(stream) = self.streams.remove(key) else { return Poll::Ready(Err(gone())) };
-        let socket = self.kernel.unwatch(&stream.socket).and_then(|()| self.kernel.sockets_mut().export(stream.socket));
+        let socket = self
+            .kernel
+            .unwatch(&stream.socket)
+            .and_then(|()| self.kernel.sockets_mut().export(stream.socket));
         Poll::Ready(socket.map(|descriptor| (descriptor, Vec::new())))
     }
 
@@ -193,7 +198,7 @@ impl<K: ReadinessKernel> Reactor<K> {
                 Outcome::Wait => {}
             }
         }
-        set_waker(&mut stream.receive_waker, waker);
+        stream.receive_waker.wait(waker);
         Poll::Pending
     }
 
@@ -204,12 +209,13 @@ impl<K: ReadinessKernel> Reactor<K> {
             return Poll::Ready(Ok(0));
         }
         if stream.reads.readable
-            && let Some(count) = stream.reads.receive_into(self.kernel.sockets_mut(), &stream.socket, buffer)?
+            && let Some(count) =
+                stream.reads.receive_into(self.kernel.sockets_mut(), &stream.socket, buffer)?
         {
             self.metrics.receives += 1;
             return Poll::Ready(Ok(count));
         }
-        set_waker(&mut stream.receive_waker, waker);
+        stream.receive_waker.wait(waker);
         Poll::Pending
     }
 
@@ -228,16 +234,31 @@ impl<K: ReadinessKernel> Reactor<K> {
             return Poll::Ready(Err(io::Error::from_raw_os_error(errno)));
         }
         if stream.transmit.queued_bytes() >= self.send_queue_bytes {
-            set_waker(&mut stream.send_waker, waker);
+            stream.send_waker.wait(waker);
             return Poll::Pending;
         }
-        if let Some(outgoing) = outgoing.take() {
-            stream.transmit.push(outgoing);
-            if stream.writable {
-                return Poll::Ready(stream.send_on(self.kernel.sockets_mut(), &mut self.metrics));
-            }
+        let Some(taken) = outgoing.take() else { return Poll::Ready(Ok(())) };
+        if !stream.writable || !stream.transmit.is_empty() {
+            stream.transmit.push(taken);
+            return Poll::Ready(Ok(()));
         }
-        Poll::Ready(Ok(()))
+        // The way of nearly every message: sent whole from where it lies, and never queued.
+        let data = taken.as_slice();
+        match self.kernel.sockets_mut().send(&stream.socket, data) {
+            Ok(count) if count == data.len() => {
+                self.metrics.sends += 1;
+                Poll::Ready(Ok(()))
+            }
+            Ok(count) => {
+                stream.queue_rest(taken, count, &mut self.metrics);
+                Poll::Ready(Ok(()))
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                stream.queue_rest(taken, 0, &mut self.metrics);
+                Poll::Ready(Ok(()))
+            }
+            Err(error) => Poll::Ready(Err(stream.fail(error))),
+        }
     }
 
     /// Accepts as much of `data` as the kernel takes at once or there is room for.
@@ -263,7 +284,7 @@ impl<K: ReadinessKernel> Reactor<K> {
         let room = self.send_queue_bytes.saturating_sub(stream.transmit.queued_bytes());
         let accepted = (data.len() - written).min(room);
         if written + accepted == 0 && !data.is_empty() {
-            set_waker(&mut stream.send_waker, waker);
+            stream.send_waker.wait(waker);
             return Poll::Pending;
         }
         stream.transmit.append_copy(&data[written..written + accepted], &self.pools);
@@ -279,7 +300,7 @@ impl<K: ReadinessKernel> Reactor<K> {
         if stream.transmit.is_empty() {
             return Poll::Ready(Ok(()));
         }
-        set_waker(&mut stream.send_waker, waker);
+        stream.send_waker.wait(waker);
         Poll::Pending
     }
 
@@ -291,7 +312,7 @@ impl<K: ReadinessKernel> Reactor<K> {
     }
 
     pub fn attach_listener(&mut self, socket: Socket<K>) -> io::Result<Key> {
-        let key = self.listeners.insert(Listener { socket, waker: None });
+        let key = self.listeners.insert(Listener { socket, waker: Waiter::default() });
         if let Some(listener) = self.listeners.get(key)
             && let Err(error) = self.kernel.watch(&listener.socket, Token::new(Kind::Accept, key))
         {
@@ -317,7 +338,7 @@ impl<K: ReadinessKernel> Reactor<K> {
                 },
             }
         }
-        set_waker(&mut listener.waker, waker);
+        listener.waker.wait(waker);
         Poll::Pending
     }
 
@@ -335,7 +356,7 @@ impl<K: ReadinessKernel> Reactor<K> {
 
     // ---- The turn ------------------------------------------------------------------------------------------------
 
-    pub fn turn(&mut self, wait: Wait, woken: &mut Vec<Waker>) -> io::Result<()> {
+    pub fn turn(&mut self, wait: Wait, woken: &mut Woken) -> io::Result<()> {
         self.metrics.turns += 1;
         self.kernel.wait(wait)?;
         while let Some(edge) = self.kernel.edge() {
@@ -343,8 +364,9 @@ impl<K: ReadinessKernel> Reactor<K> {
             match edge.token.kind() {
                 Some(Kind::Readable) => self.on_edge(key, edge, woken),
                 Some(Kind::Accept) => {
-                    let waker = self.listeners.get_mut(key).and_then(|listener| listener.waker.take());
-                    woken.extend(waker);
+                    if let Some(listener) = self.listeners.get_mut(key) {
+                        listener.waker.wake(woken);
+                    }
                 }
                 _ => {}
             }
@@ -353,7 +375,7 @@ impl<K: ReadinessKernel> Reactor<K> {
     }
 
     #[inline]
-    fn on_edge(&mut self, key: Key, edge: Edge, woken: &mut Vec<Waker>) {
+    fn on_edge(&mut self, key: Key, edge: Edge, woken: &mut Woken) {
         let Some(stream) = self.streams.get_mut(key) else {
             self.metrics.late_completions += 1;
             return;
@@ -361,7 +383,7 @@ impl<K: ReadinessKernel> Reactor<K> {
         if edge.readable || edge.hung_up {
             stream.reads.readable = true;
             stream.reads.hung_up |= edge.hung_up;
-            woken.extend(stream.receive_waker.take());
+            stream.receive_waker.wake(woken);
         }
         if (edge.writable || edge.hung_up) && !stream.writable {
             if stream.connecting {
@@ -371,7 +393,7 @@ impl<K: ReadinessKernel> Reactor<K> {
             stream.writable = true;
             let sent = stream.send_on(self.kernel.sockets_mut(), &mut self.metrics);
             if sent.is_err() || stream.transmit.queued_bytes() < self.send_queue_bytes.div_ceil(2) {
-                woken.extend(stream.send_waker.take());
+                stream.send_waker.wake(woken);
             }
             if stream.released && stream.transmit.is_empty() {
                 self.streams.remove(key);
@@ -457,6 +479,16 @@ impl<S> Stream<S> {
             break;
         }
         Ok(())
+    }
+
+    /// Keeps what a first send did not take: the kernel's buffer is full.
+    #[cold]
+    fn queue_rest(&mut self, outgoing: Outgoing, taken_bytes: usize, metrics: &mut Metrics) {
+        metrics.short_sends += 1;
+        self.writable = false;
+        self.transmit.push(outgoing);
+        self.transmit.taken(taken_bytes);
+        self.transmit.shrink_front();
     }
 
     fn fail(&mut self, error: io::Error) -> io::Error {

@@ -80,15 +80,9 @@ mod tests {
 
     #[test]
     fn a_token_gives_back_what_was_put_in() {
-        for kind in [
-            Kind::Accept,
-            Kind::Connect,
-            Kind::Receive,
-            Kind::Send,
-            Kind::Readable,
-            Kind::Cancel,
-            Kind::Wake,
-        ] {
+        for kind in
+            [Kind::Accept, Kind::Connect, Kind::Receive, Kind::Send, Kind::Readable, Kind::Cancel, Kind::Wake]
+        {
             for (index, generation) in [(0, 0), (1, 2), (u32::MAX, GENERATION_MASK)] {
                 let token = Token::new(kind, Key { index, generation });
                 assert_eq!(token.kind(), Some(kind));

@@ -111,20 +111,24 @@ impl Transmit {
     /// The kernel has taken `count` bytes of [`pending`](Self::pending).
     #[inline]
     pub fn taken(&mut self, count: usize) {
-        self.queued_bytes = self.queued_bytes.saturating_sub(count);
-        self.taken_bytes += count;
         let length = self.front.as_ref().map_or(0, |front| front.as_slice().len());
-        if self.taken_bytes >= length {
-            self.taken_bytes = 0;
-            self.front = self.rest.pop_front();
+        if self.taken_bytes + count >= length {
+            self.taken_whole();
+        } else {
+            self.queued_bytes -= count;
+            self.taken_bytes += count;
         }
     }
 
     /// All of [`pending`](Self::pending) was taken.
     #[inline]
     pub fn taken_whole(&mut self) {
-        let count = self.pending().map_or(0, <[u8]>::len);
-        self.taken(count);
+        let Some(front) = self.front.take() else { return };
+        self.queued_bytes -= front.as_slice().len() - self.taken_bytes;
+        self.taken_bytes = 0;
+        if !self.rest.is_empty() {
+            self.front = self.rest.pop_front();
+        }
     }
 
     pub fn clear(&mut self) {

@@ -8,12 +8,11 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use async_task::Runnable;
-
+use super::join::{Join, JoinHandle, Supervised};
 use super::mailbox::{Mailbox, Ring};
-use super::task::{JoinHandle, Supervised};
+use super::task::{Task, TaskPointer};
 use crate::driver::table::Table;
-use crate::driver::{Driver, Key, Notifier};
+use crate::driver::{Driver, Notifier};
 use crate::time::wheel::Wheel;
 
 /// What a task may do between two polls before it has to let others run: operations, each counted once and once more
@@ -26,19 +25,31 @@ pub(crate) struct Shared {
     pub driver: RefCell<Driver>,
     pub timers: RefCell<Wheel<Waker>>,
     /// Tasks ready to run.
-    pub(super) ready: RefCell<VecDeque<Runnable>>,
+    pub(super) ready: RefCell<VecDeque<TaskPointer>>,
     pub(super) inbox: Arc<Inbox>,
-    /// Wakers of the tasks that were polled and are not done: waking them all is how they are found for dropping.
-    tasks: RefCell<Table<Waker>>,
+    /// Every task that is not done.
+    tasks: RefCell<Table<Task>>,
     budget: Cell<u32>,
 }
 
 /// The part that other threads reach.
 #[derive(Debug)]
 pub(crate) struct Inbox {
-    mailbox: Mailbox<Runnable>,
+    mailbox: Mailbox<Mail>,
     notifier: Notifier,
 }
+
+/// What other threads send.
+#[derive(Debug)]
+pub(super) enum Mail {
+    /// A new task.
+    Spawned(Task),
+    /// A task of this worker that was woken elsewhere.
+    Woken(TaskPointer),
+}
+
+// SAFETY: a task in the mail was made from a `Send` future that was not yet polled (see `Inbox::spawn`).
+unsafe impl Send for Mail {}
 
 thread_local! {
     static CURRENT: Cell<Option<NonNull<Shared>>> = const { Cell::new(None) };
@@ -84,7 +95,10 @@ impl Entered {
 
 impl Drop for Entered {
     fn drop(&mut self) {
-        debug_assert_eq!(CURRENT.get().map(|shared| shared.as_ptr().cast_const()), Some(Rc::as_ptr(&self.shared)));
+        debug_assert_eq!(
+            CURRENT.get().map(|shared| shared.as_ptr().cast_const()),
+            Some(Rc::as_ptr(&self.shared))
+        );
         CURRENT.set(self.before);
     }
 }
@@ -92,29 +106,6 @@ impl Drop for Entered {
 /// Whether a runtime is running on this thread.
 pub(super) fn is_entered() -> bool {
     CURRENT.get().is_some()
-}
-
-/// A polled task's place in the list of its runtime.
-pub(super) struct Membership {
-    shared: Rc<Shared>,
-    key: Key,
-}
-
-/// Enters the task of that waker into the list of the current runtime.
-pub(super) fn join(waker: &Waker) -> Option<Membership> {
-    if !is_entered() {
-        return None;
-    }
-    let shared = current();
-    let key = shared.tasks.borrow_mut().insert(waker.clone());
-    Some(Membership { shared, key })
-}
-
-impl Drop for Membership {
-    fn drop(&mut self) {
-        let waker = self.shared.tasks.borrow_mut().remove(self.key);
-        drop(waker);
-    }
 }
 
 impl Shared {
@@ -163,53 +154,100 @@ impl Shared {
         F: Future + 'static,
         F::Output: 'static,
     {
-        let inbox = Arc::clone(&self.inbox);
-        // SAFETY: the future is neither `Send` nor need it be: runnables are only run and dropped by this thread. The
-        // schedule function puts them into `ready`, which never leaves the thread, or into the mailbox, which this
-        // thread empties; before the runtime goes, all tasks are woken and dropped here, after which no runnable of
-        // theirs can come to be. The future and the schedule function are 'static.
-        let (runnable, task) =
-            unsafe { async_task::spawn_unchecked(Supervised::new(future), move |runnable| inbox.schedule(runnable)) };
-        runnable.schedule();
-        JoinHandle::new(task.fallible())
+        let join = Join::new();
+        let task = Task::new(Supervised::new(future, Arc::clone(&join)), Arc::clone(&self.inbox));
+        let handle = JoinHandle::new(join, task.waker());
+        self.adopt(task);
+        handle
     }
 
-    /// All tasks that were polled and are not done become ready.
-    pub(super) fn wake_all(&self) -> bool {
-        let keys = self.tasks.borrow().keys();
-        let wakers: Vec<_> = keys.iter().filter_map(|key| self.tasks.borrow().get(*key).cloned()).collect();
-        let any = !wakers.is_empty();
-        wakers.into_iter().for_each(Waker::wake);
-        any
+    /// Enters a new task into the list and the ready queue.
+    fn adopt(&self, task: Task) {
+        let pointer = task.pointer();
+        let mut tasks = self.tasks.borrow_mut();
+        let key = tasks.insert(task);
+        if let Some(task) = tasks.get(key) {
+            task.set_key(key);
+        }
+        self.ready.borrow_mut().push_back(pointer);
+    }
+
+    /// Takes what other threads have sent.
+    pub(super) fn open_mail(&self) {
+        for mail in self.inbox.mailbox.take() {
+            match mail {
+                Mail::Spawned(task) => self.adopt(task),
+                Mail::Woken(pointer) => self.ready.borrow_mut().push_back(pointer),
+            }
+        }
+    }
+
+    /// Polls a task that was ready.
+    #[inline]
+    pub(super) fn run(&self, pointer: TaskPointer) {
+        self.budget.set(BUDGET_PER_POLL);
+        if let Some(key) = pointer.run() {
+            let task = self.tasks.borrow_mut().remove(key);
+            drop(task);
+        }
+    }
+
+    /// Drops every task, and whatever they spawn while they are dropped. No task runs after this.
+    pub(super) fn cancel_tasks(&self) {
+        let mut mail = self.inbox.mailbox.close();
+        loop {
+            let keys = self.tasks.borrow().keys();
+            if keys.is_empty() && mail.is_empty() {
+                break;
+            }
+            for key in keys {
+                let task = self.tasks.borrow_mut().remove(key);
+                task.into_iter().for_each(cancel);
+            }
+            for mail in mail.drain(..) {
+                if let Mail::Spawned(task) = mail {
+                    cancel(task);
+                }
+            }
+        }
+        self.ready.borrow_mut().clear();
+    }
+}
+
+/// Drops the future of a task, which may do anything.
+fn cancel(task: Task) {
+    if std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| task.cancel())).is_err() {
+        tracing::error!("a task panicked while it was dropped with its runtime");
     }
 }
 
 impl Inbox {
     /// Makes a task ready: directly on its own thread, through the mailbox from any other.
     #[inline]
-    pub fn schedule(self: &Arc<Self>, runnable: Runnable) {
-        let mut runnable = Some(runnable);
-        with_current(|shared| {
-            if Arc::ptr_eq(&shared.inbox, self)
-                && let Some(runnable) = runnable.take()
-            {
-                shared.ready.borrow_mut().push_back(runnable);
+    pub(super) fn schedule(&self, pointer: TaskPointer) {
+        let local = with_current(|shared| {
+            let own = std::ptr::eq(Arc::as_ptr(&shared.inbox), self);
+            if own {
+                shared.ready.borrow_mut().push_back(pointer);
             }
+            own
         });
-        if let Some(runnable) = runnable {
-            self.send(runnable);
+        if local != Some(true) {
+            self.send(Mail::Woken(pointer));
         }
     }
 
-    fn send(&self, runnable: Runnable) {
-        match self.mailbox.push(runnable) {
+    #[cold]
+    fn send(&self, mail: Mail) {
+        match self.mailbox.push(mail) {
             Ok(ring) => self.end_sleep(ring),
-            // The runtime is gone. Only a task that may be dropped anywhere can still be here (see `Shared::spawn`).
-            Err(runnable) => drop(runnable),
+            // The runtime is gone, and with it the tasks that were woken; one that was to be is cancelled here.
+            Err(Mail::Spawned(task)) => cancel(task),
+            Err(Mail::Woken(_)) => {}
         }
     }
 
-    /// Rings without a task.
+    /// Rings without mail.
     pub fn ring(&self) {
         self.end_sleep(self.mailbox.ring());
     }
@@ -233,18 +271,15 @@ impl Inbox {
         F: Future + Send + 'static,
         F::Output: Send + 'static,
     {
-        let inbox = Arc::clone(self);
-        // SAFETY: future and output are `Send` and 'static, the schedule function is `Send`, `Sync` and 'static;
-        // `Supervised` adds a membership, which is made, used and dropped by the worker: a task whose future was
-        // polled is dropped there before its runtime goes.
-        let (runnable, task) =
-            unsafe { async_task::spawn_unchecked(Supervised::new(future), move |runnable| inbox.schedule(runnable)) };
-        runnable.schedule();
-        JoinHandle::new(task.fallible())
+        let join = Join::new();
+        let task = Task::new(Supervised::new(future, Arc::clone(&join)), Arc::clone(self));
+        let handle = JoinHandle::new(join, task.waker());
+        self.send(Mail::Spawned(task));
+        handle
     }
 
     #[inline]
-    pub(super) fn mailbox(&self) -> &Mailbox<Runnable> {
+    pub(super) fn mailbox(&self) -> &Mailbox<Mail> {
         &self.mailbox
     }
 }

@@ -11,6 +11,7 @@
 //! is spent.
 
 mod context;
+mod join;
 mod mailbox;
 mod task;
 mod workers;
@@ -24,12 +25,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
-use crate::driver::{Driver, DriverDescription, DriverKind, DriverOptions, Metrics, Wait};
+use crate::driver::{Driver, DriverDescription, DriverKind, DriverOptions, Metrics, Wait, Woken};
 use context::{Entered, Inbox};
 
-pub(crate) use context::{Shared, current, with_current};
 pub use context::yield_now;
-pub use task::{JoinError, JoinHandle};
+pub(crate) use context::{Shared, current, with_current};
+pub use join::{JoinError, JoinHandle};
 pub use workers::{Worker, Workers, WorkersBuilder, allowed_cores};
 
 /// Polls between two turns of the driver while tasks are always ready.
@@ -102,11 +103,12 @@ impl Runtime {
         let waker = Waker::from(Arc::clone(&main));
         let mut context = Context::from_waker(&waker);
         let mut future = pin!(future);
-        let mut turn = Turn::default();
+        let mut turn = Turn { woken: Woken::new(&task::WAKER_VTABLE) };
         loop {
             if main.woken.load(Ordering::Relaxed) && main.woken.swap(false, Ordering::Acquire) {
                 self.shared.renew_budget();
                 if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
+                    self.hand_over(&mut turn);
                     return output;
                 }
             }
@@ -117,22 +119,35 @@ impl Runtime {
             }
         }
     }
+
+    /// Nobody knows when this runtime runs again: bytes that were accepted and wakes of other workers go out now.
+    fn hand_over(&self, turn: &mut Turn) {
+        for _ in 0..TURNS_TO_HAND_OVER {
+            if !self.shared.driver.borrow().needs_turn() {
+                return;
+            }
+            if let Err(error) = turn.take(&self.shared, true) {
+                return tracing::error!(%error, "what was accepted waits for the next turn");
+            }
+        }
+    }
 }
+
+/// Most turns at the end of `block_on`: a send that was queued behind another needs one of its own.
+const TURNS_TO_HAND_OVER: usize = 4;
 
 /// Polls tasks until none is ready or it is the driver's turn.
 #[inline]
 fn run_ready(shared: &Shared) {
     for _ in 0..TASKS_PER_TURN {
-        let Some(runnable) = shared.ready.borrow_mut().pop_front() else { return };
-        shared.renew_budget();
-        runnable.run();
+        let Some(pointer) = shared.ready.borrow_mut().pop_front() else { return };
+        shared.run(pointer);
     }
 }
 
 /// One turn of the driver and the timers, with the memory it reuses.
-#[derive(Default)]
 struct Turn {
-    woken: Vec<Waker>,
+    woken: Woken,
 }
 
 impl Turn {
@@ -153,12 +168,12 @@ impl Turn {
         turned?;
         if !shared.timers.borrow().is_empty() {
             let now_ns = shared.now_ns();
-            shared.timers.borrow_mut().expire(now_ns, &mut self.woken);
+            shared.timers.borrow_mut().expire(now_ns, self.woken.list());
         }
         // Called when nothing is borrowed any more: a waker may do anything.
-        self.woken.drain(..).for_each(Waker::wake);
+        self.woken.call();
         if mailbox.is_rung() {
-            shared.ready.borrow_mut().extend(mailbox.take());
+            shared.open_mail();
         }
         Ok(())
     }
@@ -178,21 +193,7 @@ impl Drop for Runtime {
     fn drop(&mut self) {
         let entered = Entered::new(&self.shared);
         // Tasks go first: what they own is released into the driver.
-        loop {
-            let woke = self.shared.wake_all();
-            let arrived = self.shared.inbox.mailbox().take();
-            let ready = std::mem::take(&mut *self.shared.ready.borrow_mut());
-            if !woke && arrived.is_empty() && ready.is_empty() {
-                break;
-            }
-            for runnable in ready.into_iter().chain(arrived) {
-                let dropped = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(runnable)));
-                if dropped.is_err() {
-                    tracing::error!("a task panicked while it was dropped with its runtime");
-                }
-            }
-        }
-        drop(self.shared.inbox.mailbox().close());
+        self.shared.cancel_tasks();
         drop(entered);
         let shut_down = self.shared.driver.borrow_mut().shut_down(self.drain);
         if let Err(error) = shut_down {
@@ -325,7 +326,9 @@ impl Builder {
         let description = driver.description();
         match &description.reason {
             Some(reason) => tracing::info!(driver = description.name, reason, "io_uring was not taken"),
-            None => tracing::info!(driver = description.name, features = description.features, "driver ready"),
+            None => {
+                tracing::info!(driver = description.name, features = description.features, "driver ready")
+            }
         }
         Ok(Runtime { shared: Shared::new(driver)?, drain: self.drain })
     }

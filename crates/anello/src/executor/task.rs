@@ -1,153 +1,212 @@
-//! A task: a future that the worker polls until it is done, and the handle that waits for its result.
+//! A task: a future in memory of its own, which wakers on any thread point to and only its worker polls and drops.
+//!
+//! ```text
+//!   Task (the worker's list) ─┐      ┌──────────── TaskCell<F> ────────────┐
+//!   Waker, on any thread ─────┼────> │ Header: references, scheduled, home │
+//!   ready queue, mailbox ─────┘      │ future: Some until done             │
+//!   (not counted)                    └─────────────────────────────────────┘
+//! ```
+//!
+//! Invariants:
+//! - The worker's list holds one reference from the task's spawning until it is done *and* in no queue. So a pointer
+//!   in the ready queue or the mailbox needs no reference of its own.
+//! - `scheduled` is true exactly while the pointer is in a queue, and for ever once the task is done: whoever turns it
+//!   from false to true puts the pointer into a queue.
+//! - The future is touched by the worker alone and is gone (`None`) before the worker gives its reference up: what the
+//!   last waker frees, wherever it is dropped, is memory without a future in it.
 
-use std::any::Any;
-use std::fmt;
+use std::cell::{Cell, UnsafeCell};
 use std::future::Future;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
+use std::task::{Context, RawWaker, RawWakerVTable, Waker};
 
-use async_task::FallibleTask;
+use super::context::Inbox;
+use crate::driver::Key;
 
-use super::context::{self, Membership};
-
-/// What a task leaves behind: its output, or what it panicked with.
-pub(super) type Outcome<T> = Result<T, Box<dyn Any + Send>>;
-
-/// Waits for the result of a spawned task.
-///
-/// Dropping the handle lets the task run on by itself; [`abort`](Self::abort) ends it. Awaiting is cancel-safe: a
-/// handle that was polled and not ready can be awaited again.
-#[must_use = "dropping the handle detaches the task: say so with `.detach()`"]
-pub struct JoinHandle<T> {
-    task: Option<FallibleTask<Outcome<T>>>,
+/// The part of a task that does not depend on its future.
+pub(super) struct Header {
+    references: AtomicUsize,
+    scheduled: AtomicBool,
+    /// The future has ended. Only the worker looks.
+    done: Cell<bool>,
+    /// Place in the worker's list. Only the worker looks.
+    key: Cell<Option<Key>>,
+    /// The worker that polls it.
+    home: Arc<Inbox>,
+    poll: unsafe fn(NonNull<Header>, &mut Context<'_>) -> bool,
+    drop_future: unsafe fn(NonNull<Header>),
+    free: unsafe fn(NonNull<Header>),
 }
 
-impl<T> JoinHandle<T> {
-    pub(super) fn new(task: FallibleTask<Outcome<T>>) -> Self {
-        Self { task: Some(task) }
-    }
-
-    /// Lets the task run on by itself. A panic in it is then reported to nobody.
-    pub fn detach(self) {}
-
-    /// Ends the task at its next await point: its future is dropped by its worker.
-    pub fn abort(mut self) {
-        drop(self.task.take());
-    }
-
-    /// Whether the task has ended.
-    pub fn is_finished(&self) -> bool {
-        self.task.as_ref().is_none_or(FallibleTask::is_finished)
-    }
+#[repr(C)]
+struct TaskCell<F> {
+    header: Header,
+    future: UnsafeCell<Option<F>>,
 }
 
-impl<T> Future for JoinHandle<T> {
-    type Output = Result<T, JoinError>;
+/// The worker's reference to a task.
+#[derive(Debug)]
+pub(super) struct Task(TaskPointer);
 
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let Some(task) = self.task.as_mut() else { return Poll::Ready(Err(JoinError(None))) };
-        Pin::new(task).poll(context).map(|outcome| match outcome {
-            Some(Ok(output)) => Ok(output),
-            Some(Err(panic)) => Err(JoinError(Some(panic))),
-            None => Err(JoinError(None)),
-        })
+/// A task in a queue: not counted (see the module's invariants).
+#[derive(Clone, Copy, Debug)]
+pub(super) struct TaskPointer(NonNull<Header>);
+
+// SAFETY: the pointer is only followed by the worker of the task, whose list keeps it alive.
+unsafe impl Send for TaskPointer {}
+
+/// One table for all tasks, so that a waker can be recognised as one of ours: waking it only ever touches queues.
+pub(crate) static WAKER_VTABLE: RawWakerVTable =
+    RawWakerVTable::new(clone_waker, wake_by_value, wake_by_reference, drop_waker);
+
+impl Task {
+    /// A task, scheduled by whoever makes it. The future must be dropped by its worker's thread unless it is `Send`:
+    /// the caller of [`run`](TaskPointer::run) and [`cancel`](Self::cancel) is that thread.
+    pub fn new<F: Future<Output = ()>>(future: F, home: Arc<Inbox>) -> Self {
+        let cell = Box::new(TaskCell {
+            header: Header {
+                references: AtomicUsize::new(1),
+                scheduled: AtomicBool::new(true),
+                done: Cell::new(false),
+                key: Cell::new(None),
+                home,
+                poll: poll::<F>,
+                drop_future: drop_future::<F>,
+                free: free::<F>,
+            },
+            future: UnsafeCell::new(Some(future)),
+        });
+        // The header is the first field of a `repr(C)` cell.
+        Self(TaskPointer(NonNull::from(Box::leak(cell)).cast()))
     }
-}
 
-impl<T> Drop for JoinHandle<T> {
-    fn drop(&mut self) {
-        if let Some(task) = self.task.take() {
-            task.detach();
-        }
-    }
-}
-
-impl<T> fmt::Debug for JoinHandle<T> {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("JoinHandle").field("is_finished", &self.is_finished()).finish()
-    }
-}
-
-/// Why a task has no result: it panicked, or its runtime was dropped before it was done.
-pub struct JoinError(Option<Box<dyn Any + Send>>);
-
-impl JoinError {
-    /// Whether the task panicked.
-    pub fn is_panic(&self) -> bool {
-        self.0.is_some()
-    }
-
-    /// What the task panicked with, to be resumed by `std::panic::resume_unwind`; `None` when it was cancelled.
-    pub fn into_panic(self) -> Option<Box<dyn Any + Send>> {
+    pub fn pointer(&self) -> TaskPointer {
         self.0
     }
 
-    fn message(&self) -> Option<&str> {
-        let panic = self.0.as_ref()?;
-        let text = panic.downcast_ref::<&str>().copied();
-        text.or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+    pub fn waker(&self) -> Waker {
+        let data = self.0.0.as_ptr().cast_const().cast();
+        // SAFETY: `clone_waker` counts the reference that the waker will give back; the table is made for headers.
+        unsafe { Waker::from_raw(clone_waker(data)) }
+    }
+
+    pub fn set_key(&self, key: Key) {
+        self.0.header().key.set(Some(key));
+    }
+
+    /// Ends a task that is not done: its future is dropped here, and it is never scheduled again.
+    pub fn cancel(self) {
+        let header = self.0.header();
+        header.done.set(true);
+        header.scheduled.store(true, Ordering::Release);
+        // SAFETY: by the worker, or for a future that is `Send` and was never polled (see `new`).
+        unsafe { (header.drop_future)(self.0.0) }
     }
 }
 
-impl fmt::Display for JoinError {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (&self.0, self.message()) {
-            (Some(_), Some(message)) => write!(formatter, "the task panicked: {message}"),
-            (Some(_), None) => formatter.write_str("the task panicked"),
-            (None, _) => formatter.write_str("the task was cancelled: its runtime was dropped or it was aborted"),
-        }
+impl Drop for Task {
+    fn drop(&mut self) {
+        // SAFETY: gives back the reference that `new` counted; the future is gone by now.
+        unsafe { drop_waker(self.0.0.as_ptr().cast_const().cast()) }
     }
 }
 
-impl fmt::Debug for JoinError {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "JoinError({self})")
-    }
-}
-
-impl std::error::Error for JoinError {}
-
-/// The future of a task as the executor polls it: a panic becomes its outcome, and the runtime knows of it, so that it
-/// can be dropped with the runtime.
-pub(super) struct Supervised<F> {
-    future: Option<F>,
-    membership: Option<Membership>,
-}
-
-impl<F> Supervised<F> {
-    pub fn new(future: F) -> Self {
-        Self { future: Some(future), membership: None }
-    }
-}
-
-impl<F: Future> Future for Supervised<F> {
-    type Output = Outcome<F::Output>;
-
+impl TaskPointer {
     #[inline]
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        // SAFETY: `future` is pinned with `self`: it is never moved out, only dropped in place by `set(None)`;
-        // `membership` is not pinned.
-        let this = unsafe { self.get_unchecked_mut() };
-        if this.membership.is_none() {
-            this.membership = context::join(context.waker());
+    fn header(&self) -> &Header {
+        // SAFETY: the worker's list (or the `Task` at hand) keeps the header alive (see the module's invariants).
+        unsafe { self.0.as_ref() }
+    }
+
+    /// Polls the task, taken out of a queue by its worker. Its place in the list when the worker should let go of it.
+    #[inline]
+    pub fn run(self) -> Option<Key> {
+        let header = self.header();
+        if header.done.get() {
+            // Woken while it ran to its end: this was its last place in a queue.
+            return header.key.get();
         }
-        // SAFETY: as above.
-        let mut future = unsafe { Pin::new_unchecked(&mut this.future) };
-        let polled = catch_unwind(AssertUnwindSafe(|| match future.as_mut().as_pin_mut() {
-            Some(future) => future.poll(context),
-            None => Poll::Pending,
-        }));
-        let mut outcome = match polled {
-            Ok(Poll::Pending) => return Poll::Pending,
-            Ok(Poll::Ready(output)) => Ok(output),
-            Err(panic) => Err(panic),
-        };
-        // What the future owns is dropped here, where a panic in it is still the task's own.
-        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| future.set(None))) {
-            outcome = Err(panic);
+        // Before the poll: a wake during it puts the task into the queue again.
+        // Whatever the waker did before is seen by the poll.
+        header.scheduled.swap(false, Ordering::AcqRel);
+        let data = self.0.as_ptr().cast_const().cast();
+        // SAFETY: a waker that borrows the worker's reference: it is never dropped.
+        let waker = std::mem::ManuallyDrop::new(unsafe { Waker::new(data, &WAKER_VTABLE) });
+        // SAFETY: called by the worker, and not while the task is being polled.
+        if !unsafe { (header.poll)(self.0, &mut Context::from_waker(&waker)) } {
+            return None;
         }
-        this.membership = None;
-        Poll::Ready(outcome)
+        header.done.set(true);
+        if header.scheduled.swap(true, Ordering::AcqRel) { None } else { header.key.get() }
+    }
+}
+
+/// Whether the future has ended; it is dropped then.
+///
+/// # Safety
+/// The header must be the head of a `TaskCell<F>`; only the worker may call this, and not from within itself.
+unsafe fn poll<F: Future<Output = ()>>(header: NonNull<Header>, context: &mut Context<'_>) -> bool {
+    // SAFETY: by the caller, the cell is of this type and nobody else touches the future.
+    let future = unsafe { &mut *header.cast::<TaskCell<F>>().as_ref().future.get() };
+    // SAFETY: the future stays in its cell until it is dropped there.
+    let polled =
+        future.as_mut().is_none_or(|future| unsafe { Pin::new_unchecked(future) }.poll(context).is_ready());
+    if polled {
+        *future = None;
+    }
+    polled
+}
+
+/// # Safety
+/// As [`poll`].
+unsafe fn drop_future<F>(header: NonNull<Header>) {
+    // SAFETY: by the caller.
+    unsafe { *header.cast::<TaskCell<F>>().as_ref().future.get() = None }
+}
+
+/// # Safety
+/// The header must be the head of a `TaskCell<F>` without references and with its future gone.
+unsafe fn free<F>(header: NonNull<Header>) {
+    // SAFETY: allocated by `Box` in `Task::new`; nobody refers to it any more.
+    drop(unsafe { Box::from_raw(header.cast::<TaskCell<F>>().as_ptr()) });
+}
+
+unsafe fn clone_waker(data: *const ()) -> RawWaker {
+    // SAFETY: a waker holds a reference, so the header is alive.
+    let before = unsafe { &*data.cast::<Header>() }.references.fetch_add(1, Ordering::Relaxed);
+    if before > isize::MAX as usize {
+        // As `Arc` does: a count that overflowed would free memory in use.
+        std::process::abort();
+    }
+    RawWaker::new(data, &WAKER_VTABLE)
+}
+
+unsafe fn wake_by_value(data: *const ()) {
+    // SAFETY: the waker's reference is still held, and given back after the wake.
+    unsafe {
+        wake_by_reference(data);
+        drop_waker(data);
+    }
+}
+
+unsafe fn wake_by_reference(data: *const ()) {
+    // SAFETY: a waker holds a reference, so the header is alive.
+    let header = unsafe { &*data.cast::<Header>() };
+    if !header.scheduled.swap(true, Ordering::AcqRel) {
+        header.home.schedule(TaskPointer(NonNull::from(header)));
+    }
+}
+
+unsafe fn drop_waker(data: *const ()) {
+    let header = data.cast::<Header>();
+    // SAFETY: the reference that is given back kept the header alive until here.
+    if unsafe { &*header }.references.fetch_sub(1, Ordering::Release) == 1 {
+        // Everything that was done under other references happens before the memory goes.
+        fence(Ordering::Acquire);
+        // SAFETY: that was the last reference; the pointer came from `NonNull`, and the future is gone.
+        unsafe { ((*header).free)(NonNull::new_unchecked(header.cast_mut())) }
     }
 }

@@ -51,10 +51,7 @@ impl WorkersBuilder {
     /// # Errors
     /// When a core may not be used, a thread cannot be started or a worker's runtime cannot be built; the workers
     /// that had been set up by then end without running theirs.
-    pub fn start<F, T>(
-        self,
-        make: impl Fn(Worker) -> F + Send + Sync + 'static,
-    ) -> io::Result<Workers<T>>
+    pub fn start<F, T>(self, make: impl Fn(Worker) -> F + Send + Sync + 'static) -> io::Result<Workers<T>>
     where
         F: Future<Output = T>,
         T: Send + 'static,
@@ -101,7 +98,8 @@ impl WorkersBuilder {
             threads.push(thread);
         }
         for _ in 0..count {
-            let reported = reports.recv().map_err(|_| io::Error::other("a worker ended before it had started"))?;
+            let reported =
+                reports.recv().map_err(|_| io::Error::other("a worker ended before it had started"))?;
             handles.push(reported?);
         }
         for start in starts {
@@ -122,12 +120,14 @@ fn pin_and_build(core: Option<usize>, builder: &Builder) -> io::Result<Runtime> 
     builder.build()
 }
 
-impl<T> Workers<T> {
+impl Workers<()> {
     /// A builder for one worker per core that the process may run on.
     pub fn builder() -> WorkersBuilder {
         WorkersBuilder::default()
     }
+}
 
+impl<T> Workers<T> {
     /// The handle of each worker's runtime, by number.
     pub fn handles(&self) -> &[Handle] {
         &self.handles
@@ -141,7 +141,9 @@ impl<T> Workers<T> {
         let ended: Vec<_> = self.threads.drain(..).map(thread::JoinHandle::join).collect();
         ended
             .into_iter()
-            .map(|result| result.unwrap_or_else(|_| Err(io::Error::other("a worker panicked: see its message above"))))
+            .map(|result| {
+                result.unwrap_or_else(|_| Err(io::Error::other("a worker panicked: see its message above")))
+            })
             .collect()
     }
 }

@@ -91,7 +91,8 @@ impl TcpListenerBuilder {
                 Err(error) => failed = Some(io::Error::new(error.kind(), format!("{address}: {error}"))),
             }
         }
-        Err(failed.unwrap_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "the address names no host")))
+        Err(failed
+            .unwrap_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "the address names no host")))
     }
 }
 

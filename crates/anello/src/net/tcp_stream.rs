@@ -56,9 +56,11 @@ impl TcpStream {
                 Ok(key) => {
                     let stream = Self::new(shared, key);
                     let inner = &stream.inner;
-                    poll_fn(|context| inner.shared.driver.borrow_mut().poll_connect(inner.key, context.waker()))
-                        .await
-                        .map(|()| stream)
+                    poll_fn(|context| {
+                        inner.shared.driver.borrow_mut().poll_connect(inner.key, context.waker())
+                    })
+                    .await
+                    .map(|()| stream)
                 }
                 Err(error) => Err(error),
             };
@@ -67,7 +69,8 @@ impl TcpStream {
                 Err(error) => failed = Some(io::Error::new(error.kind(), format!("{peer}: {error}"))),
             }
         }
-        Err(failed.unwrap_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "the address names no host")))
+        Err(failed
+            .unwrap_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "the address names no host")))
     }
 
     /// Waits for bytes and returns them where the kernel put them; `None` when the peer has ended its side.
@@ -255,8 +258,12 @@ impl TcpStream {
         self.flush_for_detach().await?;
         let inner = &self.inner;
         let (descriptor, chunks) =
-            poll_fn(|context| inner.shared.driver.borrow_mut().poll_detach(inner.key, context.waker())).await?;
-        Ok((std::net::TcpStream::from(descriptor), chunks.iter().flat_map(|chunk| chunk.iter().copied()).collect()))
+            poll_fn(|context| inner.shared.driver.borrow_mut().poll_detach(inner.key, context.waker()))
+                .await?;
+        Ok((
+            std::net::TcpStream::from(descriptor),
+            chunks.iter().flat_map(|chunk| chunk.iter().copied()).collect(),
+        ))
     }
 
     async fn flush_for_detach(&self) -> io::Result<()> {
@@ -424,7 +431,8 @@ impl Inner {
         while filled < buffer.len() {
             match self.read(&mut buffer[filled..]).await? {
                 0 => {
-                    let message = format!("the peer ended the stream after {filled} of {} bytes", buffer.len());
+                    let message =
+                        format!("the peer ended the stream after {filled} of {} bytes", buffer.len());
                     return Err(io::Error::new(io::ErrorKind::UnexpectedEof, message));
                 }
                 count => filled += count,

@@ -37,6 +37,10 @@ impl Signals {
     /// # Panics
     /// When no runtime runs on this thread.
     pub fn new(signals: &[i32]) -> io::Result<Self> {
+        if let Some(signal) = signals.iter().find(|signal| signal_hook::consts::FORBIDDEN.contains(signal)) {
+            let message = format!("signal {signal} cannot be caught");
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
+        }
         let (near, far) = UnixStream::pair()?;
         let stream = TcpStream::from_descriptor(OwnedFd::from(near))?;
         let mut this = Self { stream, registered: Vec::new() };

@@ -91,8 +91,8 @@ impl Future for Sleep {
             let mut timers = shared.timers.borrow_mut();
             if let Some(waker) = timers.get_mut(timer) {
                 // Still in the wheel, which never fires early: no need to look at the clock.
-                let replaced =
-                    (!waker.will_wake(context.waker())).then(|| std::mem::replace(waker, context.waker().clone()));
+                let replaced = (!waker.will_wake(context.waker()))
+                    .then(|| std::mem::replace(waker, context.waker().clone()));
                 drop(timers);
                 drop(replaced);
                 return Poll::Pending;

@@ -59,7 +59,8 @@ impl ReadinessKernel for Epoll {
     }
 
     fn watch(&mut self, socket: &OwnedFd, token: Token) -> io::Result<()> {
-        let interest = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
+        let interest =
+            EventFlags::IN | EventFlags::OUT | EventFlags::PRI | EventFlags::RDHUP | EventFlags::ET;
         Ok(epoll::add(&self.epoll, socket, EventData::new_u64(token.0), interest)?)
     }
 
@@ -98,7 +99,8 @@ impl ReadinessKernel for Epoll {
             token: Token(event.data.u64()),
             readable: flags.intersects(EventFlags::IN),
             writable: flags.intersects(EventFlags::OUT),
-            hung_up: flags.intersects(EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR),
+            hung_up: flags
+                .intersects(EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR | EventFlags::PRI),
         })
     }
 }

@@ -9,7 +9,8 @@
 //! ```
 //!
 //! [`network`] holds what TCP does: bounded buffers, half-close, resets, backlogs. [`sockets`] makes system calls of
-//! it, with faults. [`completion`] runs operations as io_uring does, [`readiness`] reports edges as epoll does.
+//! it, with faults. [`completion`] runs the operations of [`operation`] as io_uring does, [`readiness`] reports edges as
+//! epoll does.
 //!
 //! Rules that hold under every fault:
 //! - The bytes of a stream arrive once and in order, or the connection ends; the completions of one operation keep
@@ -23,15 +24,29 @@
 mod completion;
 mod faults;
 mod network;
+mod operation;
 mod random;
 mod readiness;
 mod sockets;
 #[cfg(test)]
 mod tests;
 
+use std::io;
+
 pub(super) use completion::SimCompletion;
 pub use faults::SimFaults;
 pub(super) use readiness::SimReadiness;
+
+/// What a system call costs, in nanoseconds: time passes even when nothing waits.
+const TURN_NS: u64 = 1_000;
+
+/// The error of a wait without a deadline in which nothing can happen any more.
+fn never_ends() -> io::Error {
+    io::Error::new(
+        io::ErrorKind::Deadlock,
+        "nothing is in flight that could ever end this wait: some task waits for a wake-up that was lost or never armed",
+    )
+}
 
 /// Which of the two kinds of kernel is simulated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -63,12 +78,7 @@ pub struct SimOptions {
 impl SimOptions {
     /// A kernel that completes operations, without faults.
     pub fn new(seed: u64) -> Self {
-        Self {
-            seed,
-            model: SimModel::default(),
-            faults: SimFaults::none(),
-            socket_buffer_bytes: 16 * 1024,
-        }
+        Self { seed, model: SimModel::default(), faults: SimFaults::none(), socket_buffer_bytes: 16 * 1024 }
     }
 
     /// Chooses the kind of kernel.

@@ -204,6 +204,8 @@ impl Uring {
         }
     }
 
+    /// Inlined into each caller, where the operation is known: most of it folds away.
+    #[inline(always)]
     fn entry(&mut self, token: Token, op: Op<'_, OwnedFd>) -> squeue::Entry {
         let index = token.key().index;
         let fixed = self.features.registered_files && index < REGISTERED_FILES;
@@ -219,7 +221,8 @@ impl Uring {
             }
             Op::Connect { socket, address } => {
                 let address = Box::new(SockAddr::from(address));
-                let entry = opcode::Connect::new(types::Fd(raw(socket)), address.as_ptr().cast(), address.len());
+                let entry =
+                    opcode::Connect::new(types::Fd(raw(socket)), address.as_ptr().cast(), address.len());
                 self.addresses.insert(token.0, address);
                 entry.build()
             }
@@ -246,7 +249,9 @@ impl Uring {
                     (SendHow::ZeroCopy, _) => {
                         opcode::SendZc::new(types::Fd(raw(socket)), data, length_bytes).flags(flags).build()
                     }
-                    (_, true) => opcode::Send::new(types::Fixed(index), data, length_bytes).flags(flags).build(),
+                    (_, true) => {
+                        opcode::Send::new(types::Fixed(index), data, length_bytes).flags(flags).build()
+                    }
                     (_, false) => {
                         opcode::Send::new(types::Fd(raw(socket)), data, length_bytes).flags(flags).build()
                     }
@@ -254,7 +259,7 @@ impl Uring {
                 if how == SendHow::AtSubmission { entry.flags(Flags::SKIP_SUCCESS) } else { entry }
             }
             Op::Readable { socket } => {
-                let mask = (libc::POLLIN | libc::POLLRDHUP) as u32;
+                let mask = (libc::POLLIN | libc::POLLPRI | libc::POLLRDHUP) as u32;
                 opcode::PollAdd::new(types::Fd(raw(socket)), mask).multi(true).build()
             }
             Op::Cancel { target } => self.quiet(opcode::AsyncCancel::new(target.0).build()),
@@ -290,7 +295,7 @@ impl CompletionKernel for Uring {
         &mut self.sockets
     }
 
-    #[inline]
+    #[inline(always)]
     fn push(&mut self, token: Token, op: Op<'_, OwnedFd>) -> u32 {
         let place = self.queued.wrapping_add(self.backlog.len() as u32);
         let entry = self.entry(token, op);
@@ -321,14 +326,17 @@ impl CompletionKernel for Uring {
         let entry = unsafe { self.batch[self.batch_next].assume_init_ref() };
         self.batch_next += 1;
         let flags = entry.flags();
-        let completion = Completion {
+        Some(Completion {
             token: Token(entry.user_data()),
             result: entry.result(),
             more: cqueue::more(flags),
             buffer: cqueue::buffer_select(flags),
             more_to_receive: cqueue::sock_nonempty(flags),
             notification: cqueue::notif(flags),
-        };
+        })
+    }
+
+    fn ended(&mut self, completion: &Completion) {
         match completion.token.kind() {
             Some(Kind::Connect) => {
                 self.addresses.remove(&completion.token.0);
@@ -338,7 +346,6 @@ impl CompletionKernel for Uring {
             Some(Kind::Wake) if !completion.more && completion.result != 0 => self.arm_wake(),
             _ => {}
         }
-        Some(completion)
     }
 
     #[inline]

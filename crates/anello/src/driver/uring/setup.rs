@@ -128,9 +128,13 @@ fn climb(options: &DriverOptions) -> io::Result<(IoUring, Features)> {
     let polling = options.submission_polling.is_some();
     let mut features = Features {
         no_submission_array: !without.no_submission_array,
-        deferred_task_work: options.task_work == TaskWork::Deferred && !without.deferred_task_work && !polling,
+        deferred_task_work: options.task_work == TaskWork::Deferred
+            && !without.deferred_task_work
+            && !polling,
         single_issuer: !without.single_issuer,
-        cooperative_task_work: options.task_work != TaskWork::Interrupting && !without.cooperative_task_work && !polling,
+        cooperative_task_work: options.task_work != TaskWork::Interrupting
+            && !without.cooperative_task_work
+            && !polling,
         submission_polling: polling,
         ..Features::default()
     };
@@ -153,11 +157,29 @@ fn climb(options: &DriverOptions) -> io::Result<(IoUring, Features)> {
                 } else if submit_all {
                     submit_all = false;
                 } else {
-                    return Err(explain(error, "this kernel's io_uring is too old: use the epoll driver"));
+                    return Err(unknown_flags(options, &error));
                 }
             }
             Err(error) => return Err(refused(error)),
         }
+    }
+}
+
+/// The kernel refuses even the oldest flags.
+fn unknown_flags(options: &DriverOptions, error: &io::Error) -> io::Error {
+    match options.submission_polling.and_then(|polling| polling.core) {
+        Some(core) => io::Error::new(
+            io::ErrorKind::InvalidInput,
+            format!(
+                "submission polling cannot run on core {core}: choose one of this machine (io_uring: {error})"
+            ),
+        ),
+        None => io::Error::new(
+            io::ErrorKind::Unsupported,
+            format!(
+                "this kernel's io_uring is too old: use a newer kernel, or the epoll driver (io_uring: {error})"
+            ),
+        ),
     }
 }
 
@@ -252,7 +274,10 @@ fn trial(ring: &IoUring, pools: &Rc<Pools>) -> io::Result<bool> {
     const CANCEL: u64 = 2;
     let (mut near, far) = UnixStream::pair()?;
     near.write_all(b"?")?;
-    submit(ring, &opcode::RecvMulti::new(types::Fd(far.as_raw_fd()), BUFFER_GROUP).build().user_data(RECEIVE))?;
+    submit(
+        ring,
+        &opcode::RecvMulti::new(types::Fd(far.as_raw_fd()), BUFFER_GROUP).build().user_data(RECEIVE),
+    )?;
     let mut works = false;
     loop {
         // SAFETY: no other view of the completion queue is alive.
@@ -291,8 +316,9 @@ fn register_ring(ring: &IoUring) -> Option<RawFd> {
     // SAFETY: the descriptor is open as long as `ring`.
     let descriptor = unsafe { BorrowedFd::borrow_raw(ring.as_raw_fd()) };
     // SAFETY: the argument is one update, which the kernel reads and writes during the call.
-    let registered =
-        unsafe { io_uring_register(descriptor, IoringRegisterOp::RegisterRingFds, (&raw mut update).cast(), 1) };
+    let registered = unsafe {
+        io_uring_register(descriptor, IoringRegisterOp::RegisterRingFds, (&raw mut update).cast(), 1)
+    };
     match registered {
         Ok(1) => RawFd::try_from(update.offset).ok(),
         _ => None,

@@ -1,0 +1,519 @@
+//! The completion kernel: submissions, operations in flight and completions, as io_uring has them.
+//!
+//! One [`enter`](CompletionKernel::enter) takes the submissions in their order, runs every operation that can go on
+//! (in another order, when that fault happens) and, when it shall wait and nothing has completed, moves the clock to
+//! what happens next.
+//!
+//! Faithful where a driver could notice: a send at submission that took all its bytes posts nothing and ends no wait;
+//! an operation holds its socket open; a cancellation is silent when it finds its target; an empty receive ring ends a
+//! receive as soon as it is armed; what does not fit the completion queue is kept until the next enter.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::rc::Rc;
+
+use super::super::buffer::{BufferRing, Pools};
+use super::super::counters::Metrics;
+use super::super::op::{Completion, Op, SendHow, Wait};
+use super::super::options::{DriverOptions, Sends, TaskWork, ZeroCopy};
+use super::super::proactor::{Abilities, CompletionKernel};
+use super::super::token::{Key, Kind, Token};
+use super::network::Network;
+use super::operation::{Memory, Operation, Request, Step, completion};
+use super::sockets::{SimNetwork, SimSocket};
+use super::{SimOptions, TURN_NS, never_ends};
+
+#[derive(Debug)]
+pub(in super::super) struct SimCompletion {
+    network: SimNetwork,
+    pools: Rc<Pools>,
+    /// The kernel's end of the receive ring.
+    head: u16,
+    abilities: Abilities,
+    ways: Ways,
+    submissions: VecDeque<Submission>,
+    /// Submissions noted and taken so far. Both wrap.
+    queued: u32,
+    consumed: u32,
+    /// In the order in which they were taken.
+    in_flight: BTreeMap<u64, Operation>,
+    /// By time, then in order.
+    later: BTreeMap<(u64, u64), Later>,
+    order: u64,
+    posted: VecDeque<Completion>,
+    /// What did not fit.
+    kept: VecDeque<Completion>,
+    overflows: u64,
+    /// What the driver did wrong, reported by the next enter.
+    violation: Option<String>,
+}
+
+/// What of the driver's options concerns this kernel.
+#[derive(Debug)]
+struct Ways {
+    multishot_accept: bool,
+    multishot_receive: bool,
+    quiet_cancellation: bool,
+    /// Operations go on at any system call, not only when the driver enters.
+    any_call: bool,
+    zero_copy_always: bool,
+    completion_entries: usize,
+}
+
+#[derive(Debug)]
+enum Submission {
+    Operation(Operation),
+    Cancel { token: Token, target: Token },
+}
+
+#[derive(Debug)]
+enum Later {
+    /// The memory of a zero-copy send is let go. It must still hold what was sent.
+    Notification { token: Token, _socket: SimSocket, memory: Memory, sent: Vec<u8> },
+    /// A completion of an operation that has long ended.
+    Stray(Token),
+}
+
+impl SimCompletion {
+    /// The network itself, to look at in tests.
+    #[cfg(test)]
+    pub(super) fn network(&self) -> std::cell::RefMut<'_, Network> {
+        self.network.lock()
+    }
+
+    pub fn new(sim: &SimOptions, options: &DriverOptions) -> Self {
+        let without = &options.without;
+        let ring = (!without.buffer_ring).then(|| {
+            let (initial, limit) = (options.receive_buffers, options.receive_buffers_limit);
+            BufferRing::new(initial, limit, options.receive_buffer_bytes)
+        });
+        Self {
+            network: SimNetwork::new(sim),
+            head: 0,
+            abilities: Abilities {
+                ring_receive: ring.is_some(),
+                sends_at_submission: options.sends == Sends::AtSubmission
+                    && !without.completion_skip
+                    && options.submission_polling.is_none(),
+                zero_copy: !without.zero_copy,
+            },
+            ways: Ways {
+                multishot_accept: ring.is_some() && !without.multishot_accept,
+                multishot_receive: ring.is_some() && !options.one_shot_receive && !without.multishot_receive,
+                quiet_cancellation: !without.completion_skip,
+                any_call: options.task_work != TaskWork::Deferred || without.deferred_task_work,
+                zero_copy_always: matches!(options.zero_copy, ZeroCopy::Always { .. }),
+                completion_entries: options.completion_entries.max(1) as usize,
+            },
+            pools: Pools::new(ring),
+            submissions: VecDeque::new(),
+            queued: 0,
+            consumed: 0,
+            in_flight: BTreeMap::new(),
+            later: BTreeMap::new(),
+            order: 0,
+            posted: VecDeque::new(),
+            kept: VecDeque::new(),
+            overflows: 0,
+            violation: None,
+        }
+    }
+
+    // ---- Submissions ---------------------------------------------------------------------------------------------
+
+    fn operation(&self, token: Token, op: Op<'_, SimSocket>) -> Submission {
+        let (socket, request) = match op {
+            Op::Accept { listener } => (listener, Request::Accept { multishot: self.ways.multishot_accept }),
+            Op::Connect { socket, address } => (socket, Request::Connect { address }),
+            Op::Receive { socket } => (socket, Request::Receive { multishot: self.ways.multishot_receive }),
+            Op::Readable { socket } => (socket, Request::Readable { seen: None, spurious_at_ns: None }),
+            Op::Send { socket, data, length_bytes, how } => {
+                let memory = Memory::new(data, length_bytes);
+                (socket, Request::Send { memory, how, done_bytes: 0 })
+            }
+            Op::Cancel { target } => return Submission::Cancel { token, target },
+        };
+        Submission::Operation(Operation::new(token, socket.clone(), request))
+    }
+
+    /// Takes the submissions, at least one; whether it took all.
+    fn submit(&mut self) -> bool {
+        while let Some(submission) = self.submissions.pop_front() {
+            self.consumed = self.consumed.wrapping_add(1);
+            match submission {
+                Submission::Operation(operation) => self.issue(operation),
+                Submission::Cancel { token, target } => self.cancel(token, target),
+            }
+            if !self.submissions.is_empty() && self.fault(|faults| faults.partial_submissions) {
+                return false;
+            }
+        }
+        true
+    }
+
+    fn issue(&mut self, mut operation: Operation) {
+        let result = match &operation.request {
+            Request::Send { how: SendHow::AtSubmission, memory, .. } => {
+                let length = memory.length as i32;
+                match operation.run(&mut self.network.lock(), None) {
+                    Step::Result { result, .. } if result == length => return,
+                    Step::Result { result, .. } => Some(result),
+                    Step::Wait => Some(-libc::EAGAIN),
+                }
+            }
+            Request::Receive { .. } if self.ring_is_empty() => Some(-libc::ENOBUFS),
+            Request::Connect { address } => {
+                let started = self.network.lock().connect(operation.socket.id(), *address);
+                started.err().map(|error| -error)
+            }
+            _ => None,
+        };
+        match result {
+            Some(result) => self.post(completion(operation.token, result, false)),
+            None => {
+                let order = self.next_order();
+                self.in_flight.insert(order, operation);
+            }
+        }
+    }
+
+    fn cancel(&mut self, token: Token, target: Token) {
+        let found = self.in_flight.iter().find(|(_, operation)| operation.token == target);
+        let Some((&order, operation)) = found else {
+            return self.post(completion(token, -libc::ENOENT, false));
+        };
+        let ready = operation.is_ready(&self.network.lock());
+        let running = operation.cancelled;
+        let races = self.fault(|faults| faults.cancel_races);
+        let mut network = self.network.lock();
+        let (now_ns, delay_ns) = (network.now_ns, network.some_delay_ns());
+        drop(network);
+        if let Some(operation) = self.in_flight.get_mut(&order)
+            && !running
+        {
+            operation.cancelled = true;
+            operation.last = races;
+            operation.not_before_ns = if races && !ready { now_ns + delay_ns } else { now_ns };
+        }
+        match (running, races, ready) {
+            (true, _, _) | (false, true, false) => self.post(completion(token, -libc::EALREADY, false)),
+            // Too late: it ends with what it has just found, before the cancellation says that it is gone.
+            (false, true, true) => {
+                self.run(order);
+                self.post(completion(token, -libc::ENOENT, false));
+            }
+            (false, false, _) => {
+                self.run(order);
+                if !self.ways.quiet_cancellation {
+                    self.post(completion(token, 0, false));
+                }
+            }
+        }
+    }
+
+    // ---- Running -------------------------------------------------------------------------------------------------
+
+    /// Runs what can go on until nothing can.
+    fn run_ready(&mut self) {
+        self.run_later();
+        loop {
+            let mut ready = self.due();
+            if ready.is_empty() {
+                return;
+            }
+            if self.fault(|faults| faults.reordering) {
+                self.network.lock().random.shuffle(&mut ready);
+            }
+            for order in ready {
+                self.run(order);
+            }
+        }
+    }
+
+    /// Runs some of what can go on, also what was put off, one result each.
+    fn run_some(&mut self) {
+        let mut network = self.network.lock();
+        let ready = self.in_flight.iter().filter(|(_, operation)| operation.is_ready(&network));
+        let mut some: Vec<u64> = ready.map(|(order, _)| *order).collect();
+        some.retain(|_| network.random.chance(500));
+        drop(network);
+        for order in some {
+            self.run(order);
+        }
+    }
+
+    /// The operations that would give a result now. Those that have just become ready may be put off.
+    fn due(&mut self) -> Vec<u64> {
+        let (mut network, mut due) = (self.network.lock(), Vec::new());
+        for (order, operation) in &mut self.in_flight {
+            if operation.not_before_ns > network.now_ns {
+                continue;
+            }
+            if !operation.cancelled && !operation.is_ready(&network) {
+                continue;
+            }
+            if !operation.cancelled && !operation.delay_decided {
+                operation.delay_decided = true;
+                operation.not_before_ns = network.now_ns + network.delay_ns();
+                if operation.not_before_ns > network.now_ns {
+                    continue;
+                }
+            }
+            due.push(*order);
+        }
+        due
+    }
+
+    fn run(&mut self, order: u64) {
+        let Some(mut operation) = self.in_flight.remove(&order) else { return };
+        let mut network = self.network.lock();
+        let ready = operation.is_ready(&network);
+        let step = match (operation.cancelled, operation.last && ready) {
+            (true, false) => Step::end(operation.cancelled_result()),
+            _ if !ready => Step::Wait,
+            _ => {
+                operation.delay_decided = false;
+                operation.run(&mut network, self.pools.ring().map(|ring| (ring, &mut self.head)))
+            }
+        };
+        drop(network);
+        match step {
+            // One that was cancelled ends here, whatever it may have become ready for.
+            Step::Wait if operation.cancelled => {
+                let result = operation.cancelled_result();
+                self.end(operation, result);
+            }
+            Step::Wait => {
+                self.in_flight.insert(order, operation);
+            }
+            Step::Result { result, more: false, buffer: None, .. } => self.end(operation, result),
+            Step::Result { result, more, buffer, more_to_receive } => {
+                let token = operation.token;
+                self.post(Completion { token, result, more, buffer, more_to_receive, notification: false });
+                if more {
+                    self.in_flight.insert(order, operation);
+                }
+            }
+        }
+    }
+
+    /// Posts the last result of an operation, and what a zero-copy send promises with it.
+    fn end(&mut self, operation: Operation, result: i32) {
+        let Operation { token, socket, request, .. } = operation;
+        let Request::Send { how: SendHow::ZeroCopy, memory, .. } = request else {
+            return self.post(completion(token, result, false));
+        };
+        // A failed send may promise a notification, too.
+        let mut network = self.network.lock();
+        let promised = result >= 0 || network.random.chance(500);
+        let at_ns = network.now_ns + network.some_delay_ns();
+        drop(network);
+        self.post(completion(token, result, promised));
+        if promised {
+            let order = self.next_order();
+            let sent = memory.read(0, memory.length);
+            let notification = Later::Notification { token, _socket: socket, memory, sent };
+            self.later.insert((at_ns, order), notification);
+        }
+    }
+
+    fn run_later(&mut self) {
+        let now_ns = self.network.lock().now_ns;
+        while let Some(entry) = self.later.first_entry()
+            && entry.key().0 <= now_ns
+        {
+            match entry.remove() {
+                Later::Notification { token, memory, sent, .. } => {
+                    if memory.read(0, memory.length) != sent {
+                        self.violation =
+                            Some(format!("the memory of a zero-copy send changed too early: {token:?}"));
+                    }
+                    self.post(Completion { notification: true, ..completion(token, 0, false) });
+                }
+                Later::Stray(token) => self.post_stray(token),
+            }
+        }
+    }
+
+    fn post_stray(&mut self, token: Token) {
+        let filled = match (token.kind(), self.pools.ring()) {
+            (Some(Kind::Receive), Some(ring)) => ring.consume(&mut self.head, b"stray"),
+            _ => None,
+        };
+        let stray = completion(token, filled.map_or(-libc::ECANCELED, |(_, count)| count as i32), false);
+        self.post(Completion { buffer: filled.map(|(id, _)| id), ..stray });
+    }
+
+    // ---- Small things --------------------------------------------------------------------------------------------
+
+    fn post(&mut self, completion: Completion) {
+        let full = !self.kept.is_empty() || self.posted.len() >= self.ways.completion_entries;
+        if full || self.fault(|faults| faults.completion_overflows) {
+            self.kept.push_back(completion);
+        } else {
+            self.posted.push_back(completion);
+        }
+    }
+
+    fn flush_kept(&mut self) {
+        while self.posted.len() < self.ways.completion_entries
+            && let Some(completion) = self.kept.pop_front()
+        {
+            self.posted.push_back(completion);
+        }
+    }
+
+    fn fault(&self, rate: impl Fn(&super::SimFaults) -> u16) -> bool {
+        let mut network = self.network.lock();
+        let rate = rate(&network.faults);
+        network.fault(rate)
+    }
+
+    fn next_order(&mut self) -> u64 {
+        self.order += 1;
+        self.order
+    }
+
+    fn ring_is_empty(&self) -> bool {
+        // On a copy of the head, which is then forgotten.
+        self.pools.ring().is_none_or(|ring| ring.consume(&mut self.head.clone(), &[]).is_none())
+    }
+
+    /// When something may happen next.
+    fn next_event_ns(&self) -> Option<u64> {
+        let network = self.network.lock();
+        let delayed = self.in_flight.values().map(|operation| operation.wakes_at_ns(&network));
+        let later = self.later.first_key_value().map(|((at_ns, _), _)| *at_ns);
+        delayed.flatten().chain(later).chain(network.next_timer_ns()).min()
+    }
+
+    fn has_completions(&self) -> bool {
+        !self.posted.is_empty() || !self.kept.is_empty()
+    }
+
+    fn advance_to(&mut self, to_ns: u64) {
+        self.network.lock().advance_to(to_ns);
+        self.run_ready();
+    }
+
+    fn wait(&mut self, wait: Wait) -> io::Result<()> {
+        if wait == Wait::No || self.has_completions() || self.fault(|faults| faults.interruptions) {
+            return Ok(());
+        }
+        let until_ns = match wait {
+            Wait::For(nanoseconds) => Some(self.network.lock().now_ns.saturating_add(nanoseconds)),
+            _ => None,
+        };
+        while !self.has_completions() {
+            let next = self.next_event_ns().into_iter().chain(until_ns).min();
+            self.advance_to(next.ok_or_else(never_ends)?);
+            if next == until_ns {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl CompletionKernel for SimCompletion {
+    type Sockets = SimNetwork;
+
+    fn sockets(&self) -> &SimNetwork {
+        &self.network
+    }
+
+    fn sockets_mut(&mut self) -> &mut SimNetwork {
+        if self.ways.any_call && self.fault(|faults| faults.reordering) {
+            self.run_some();
+        }
+        &mut self.network
+    }
+
+    fn push(&mut self, token: Token, op: Op<'_, SimSocket>) -> u32 {
+        let (place, submission) = (self.queued, self.operation(token, op));
+        self.submissions.push_back(submission);
+        self.queued = self.queued.wrapping_add(1);
+        place
+    }
+
+    fn enter(&mut self, wait: Wait) -> io::Result<()> {
+        self.flush_kept();
+        let now_ns = self.network.lock().now_ns + TURN_NS;
+        self.network.lock().advance_to(now_ns);
+        if self.fault(|faults| faults.reordering) {
+            self.run_ready();
+        }
+        let took_all = self.submit();
+        self.run_ready();
+        // A kernel that stops at a submission does not wait.
+        self.wait(if took_all { wait } else { Wait::No })?;
+        match self.violation.take() {
+            Some(violation) => Err(io::Error::other(violation)),
+            None => Ok(()),
+        }
+    }
+
+    fn completion(&mut self) -> Option<Completion> {
+        if self.posted.is_empty() && !self.kept.is_empty() {
+            self.overflows += 1;
+            // What was kept is posted by another system call, which may do anything else that one does.
+            if let Err(error) = self.enter(Wait::No) {
+                self.violation = Some(error.to_string());
+            }
+        }
+        self.posted.pop_front()
+    }
+
+    fn consumed(&self, place: u32) -> bool {
+        self.consumed.wrapping_sub(place).cast_signed() > 0
+    }
+
+    fn needs_enter(&self) -> bool {
+        let ready = |network: &Network| self.in_flight.values().any(|operation| operation.is_ready(network));
+        // What is delayed counts, too: the clock must go on for it to come.
+        !self.submissions.is_empty()
+            || self.has_completions()
+            || self.next_event_ns().is_some()
+            || ready(&self.network.lock())
+    }
+
+    fn pools(&self) -> &Rc<Pools> {
+        &self.pools
+    }
+
+    fn abilities(&self) -> Abilities {
+        self.abilities
+    }
+
+    fn accepted(&mut self, result: i32) -> SimSocket {
+        self.network.socket(result as u32)
+    }
+
+    fn attached(&mut self, _key: Key, _socket: &SimSocket) {}
+
+    fn detached(&mut self, key: Key) {
+        if self.fault(|faults| faults.late_completions) {
+            let mut network = self.network.lock();
+            let kinds = [Kind::Receive, Kind::Send, Kind::Readable, Kind::Connect];
+            let kind = kinds[network.random.below(kinds.len() as u64) as usize];
+            let at_ns = network.now_ns + network.some_delay_ns();
+            drop(network);
+            let order = self.next_order();
+            self.later.insert((at_ns, order), Later::Stray(Token::new(kind, key)));
+        }
+    }
+
+    fn zero_copy_pays(&self, socket: &SimSocket) -> bool {
+        let network = self.network.lock();
+        let remote = network.endpoint(socket.id()).and_then(|endpoint| endpoint.remote);
+        self.ways.zero_copy_always || remote.is_some_and(|remote| !remote.ip().to_canonical().is_loopback())
+    }
+
+    fn ring_receive_trusted(&self, _socket: &SimSocket) -> bool {
+        true
+    }
+
+    fn count(&self, metrics: &mut Metrics) {
+        metrics.completion_overflows = self.overflows;
+    }
+}

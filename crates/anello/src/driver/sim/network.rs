@@ -1,0 +1,584 @@
+//! TCP in memory: endpoints that hold each other's bytes, listeners with backlogs, timers on a virtual clock.
+//!
+//! A connection is two endpoints. What one sends lies in the *inbox* of the other, bounded by what both sides' buffers
+//! hold; nothing is in transit, so what was sent can be received at once (delays are faults of the kernels above).
+//!
+//! Follows Linux where a driver could notice: a close with unread bytes resets the peer; bytes that arrived before a
+//! reset can still be received, then the error comes once, then the end; the first send to a peer that has closed
+//! succeeds and breaks the connection; a writer that found no room is told when a third of the buffer is free.
+//!
+//! Invariants: errors are positive error numbers; identifiers, which stand for descriptors, are reused lowest first;
+//! the two `peer` links of a connection are set and cleared together; whatever may change what a poll of an endpoint
+//! would say raises its `events`.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr};
+
+use super::SimOptions;
+use super::faults::SimFaults;
+use super::random::Random;
+
+/// How long an unanswered connect waits for the first time, in nanoseconds; doubled each time.
+const CONNECT_RETRY_NS: u64 = 1_000_000_000;
+
+/// How often an unanswered connect is tried again.
+const CONNECT_RETRIES: u32 = 6;
+
+/// First of the ports given out; below are those that programs choose.
+const FIRST_EPHEMERAL_PORT: u16 = 32_768;
+
+/// The highest rate of a fault: what always fails would never end.
+const HIGHEST_RATE: u16 = 900;
+
+/// Number of an endpoint, as a descriptor is of a file.
+pub(super) type Id = u32;
+
+/// Everything that the sockets of one simulated kernel share.
+#[derive(Debug)]
+pub(super) struct Network {
+    pub random: Random,
+    pub faults: SimFaults,
+    pub now_ns: u64,
+    slots: Vec<Option<Endpoint>>,
+    free: BinaryHeap<Reverse<Id>>,
+    listeners: BTreeSet<Id>,
+    /// What happens later: by time, then in the order of arming.
+    timers: BTreeMap<(u64, u64), Timer>,
+    serial: u64,
+    next_port: u16,
+    buffer_bytes: usize,
+}
+
+/// Announces an endpoint again, or tries its connect, if it is still the same one.
+#[derive(Debug)]
+struct Timer {
+    id: Id,
+    serial: u64,
+}
+
+#[derive(Debug)]
+pub(super) struct Endpoint {
+    /// Never reused, unlike the identifier.
+    pub serial: u64,
+    pub local: SocketAddr,
+    pub remote: Option<SocketAddr>,
+    role: Role,
+    inbox: VecDeque<u8>,
+    /// Share of this side in the room for bytes that come in, and for those that go out.
+    pub receive_bytes: usize,
+    pub send_bytes: usize,
+    /// A close resets (`SO_LINGER` with zero).
+    pub linger_zero: bool,
+    peer: Option<Id>,
+    /// The peer has ended its side.
+    ended: bool,
+    /// A reset came: nothing goes in or out any more.
+    broken: bool,
+    read_shut: bool,
+    write_shut: bool,
+    error: Option<i32>,
+    wants_room: bool,
+    /// Raised by whatever wakes those who poll this endpoint.
+    pub events: u64,
+}
+
+#[derive(Debug)]
+enum Role {
+    Fresh,
+    Connecting { retries: u32 },
+    Failed,
+    Stream,
+    Listener { backlog: usize, reuse_port: bool, queue: VecDeque<Id> },
+}
+
+impl Network {
+    pub fn new(options: &SimOptions) -> Self {
+        Self {
+            random: Random::new(options.seed),
+            faults: options.faults.clone(),
+            now_ns: 0,
+            slots: Vec::new(),
+            free: BinaryHeap::new(),
+            listeners: BTreeSet::new(),
+            timers: BTreeMap::new(),
+            serial: 0,
+            next_port: FIRST_EPHEMERAL_PORT,
+            buffer_bytes: options.socket_buffer_bytes.max(1),
+        }
+    }
+
+    // ---- Chance --------------------------------------------------------------------------------------------------
+
+    /// Whether the fault with this rate happens now.
+    pub fn fault(&mut self, per_mille: u16) -> bool {
+        self.random.chance(per_mille.min(HIGHEST_RATE))
+    }
+
+    /// A random delay of at least a microsecond.
+    pub fn some_delay_ns(&mut self) -> u64 {
+        1_000 + self.random.below(self.faults.delay_up_to_ns)
+    }
+
+    /// A delay if one is due, else zero.
+    pub fn delay_ns(&mut self) -> u64 {
+        if self.fault(self.faults.delays) { self.some_delay_ns() } else { 0 }
+    }
+
+    /// At most `count`; less, often a single one, when the fault with this rate happens.
+    pub fn cut(&mut self, count: usize, per_mille: u16) -> usize {
+        if count > 1 && self.fault(per_mille) {
+            if self.random.chance(500) { 1 } else { 1 + self.random.below(count as u64 - 1) as usize }
+        } else {
+            count
+        }
+    }
+
+    // ---- Time ----------------------------------------------------------------------------------------------------
+
+    pub fn next_timer_ns(&self) -> Option<u64> {
+        self.timers.first_key_value().map(|((at_ns, _), _)| *at_ns)
+    }
+
+    /// Moves the clock forward and does what was due until then.
+    pub fn advance_to(&mut self, to_ns: u64) {
+        while let Some(entry) = self.timers.first_entry()
+            && entry.key().0 <= to_ns
+        {
+            let ((at_ns, _), timer) = entry.remove_entry();
+            self.now_ns = self.now_ns.max(at_ns);
+            self.fire(&timer);
+        }
+        self.now_ns = self.now_ns.max(to_ns);
+    }
+
+    fn fire(&mut self, timer: &Timer) {
+        let Some(endpoint) = self.endpoint_mut(timer.id) else { return };
+        if endpoint.serial != timer.serial {
+            return;
+        }
+        match endpoint.role {
+            Role::Connecting { retries } => self.try_connect(timer.id, retries),
+            _ => endpoint.events += 1,
+        }
+    }
+
+    fn arm(&mut self, id: Id, after_ns: u64) {
+        let Some(serial) = self.endpoint(id).map(|endpoint| endpoint.serial) else { return };
+        let order = self.new_serial();
+        self.timers.insert((self.now_ns + after_ns, order), Timer { id, serial });
+    }
+
+    /// Announces a little later what a fault has held back.
+    pub fn announce_later(&mut self, id: Id) {
+        let after_ns = self.some_delay_ns();
+        self.arm(id, after_ns);
+    }
+
+    fn new_serial(&mut self) -> u64 {
+        self.serial += 1;
+        self.serial
+    }
+
+    // ---- Endpoints -----------------------------------------------------------------------------------------------
+
+    pub fn endpoint(&self, id: Id) -> Option<&Endpoint> {
+        self.slots.get(id as usize)?.as_ref()
+    }
+
+    pub fn endpoint_mut(&mut self, id: Id) -> Option<&mut Endpoint> {
+        self.slots.get_mut(id as usize)?.as_mut()
+    }
+
+    fn insert(&mut self, local: SocketAddr, role: Role) -> Id {
+        let endpoint = Endpoint {
+            serial: self.new_serial(),
+            local,
+            remote: None,
+            role,
+            inbox: VecDeque::new(),
+            receive_bytes: self.buffer_bytes / 2,
+            send_bytes: self.buffer_bytes.div_ceil(2),
+            linger_zero: false,
+            peer: None,
+            ended: false,
+            broken: false,
+            read_shut: false,
+            write_shut: false,
+            error: None,
+            wants_room: false,
+            events: 0,
+        };
+        if let Some(Reverse(id)) = self.free.pop() {
+            self.slots[id as usize] = Some(endpoint);
+            return id;
+        }
+        self.slots.push(Some(endpoint));
+        (self.slots.len() - 1) as Id
+    }
+
+    /// How many endpoints exist, those waiting to be accepted included.
+    #[cfg(test)]
+    pub fn open(&self) -> usize {
+        self.slots.iter().flatten().count()
+    }
+
+    /// A socket that is neither connected nor listening.
+    pub fn open_stream(&mut self) -> Id {
+        self.insert(SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)), Role::Fresh)
+    }
+
+    pub fn listen(&mut self, mut address: SocketAddr, backlog: u32, reuse_port: bool) -> Result<Id, i32> {
+        if address.port() == 0 {
+            address.set_port(self.free_port());
+        }
+        for endpoint in self.listeners() {
+            if let Role::Listener { reuse_port: shared, .. } = endpoint.role
+                && overlap(endpoint.local, address)
+                && !(shared && reuse_port)
+            {
+                return Err(libc::EADDRINUSE);
+            }
+        }
+        // As Linux does, one more than asked for.
+        let backlog = backlog as usize + 1;
+        let id = self.insert(address, Role::Listener { backlog, reuse_port, queue: VecDeque::new() });
+        self.listeners.insert(id);
+        Ok(id)
+    }
+
+    fn listeners(&self) -> impl Iterator<Item = &Endpoint> {
+        self.listeners.iter().filter_map(|id| self.endpoint(*id))
+    }
+
+    fn free_port(&mut self) -> u16 {
+        loop {
+            let port = self.next_port;
+            self.next_port = self.next_port.checked_add(1).unwrap_or(FIRST_EPHEMERAL_PORT);
+            if self.listeners().all(|listener| listener.local.port() != port) {
+                return port;
+            }
+        }
+    }
+
+    /// Takes the oldest connection off the backlog.
+    pub fn accept(&mut self, listener: Id) -> Result<Id, i32> {
+        match self.endpoint_mut(listener).map(|endpoint| &mut endpoint.role) {
+            Some(Role::Listener { queue, .. }) => queue.pop_front().ok_or(libc::EAGAIN),
+            _ => Err(libc::EINVAL),
+        }
+    }
+
+    /// Closes an endpoint as the last descriptor of it goes.
+    pub fn close(&mut self, id: Id) {
+        let Some(endpoint) = self.slots.get_mut(id as usize).and_then(Option::take) else { return };
+        self.free.push(Reverse(id));
+        if let Role::Listener { queue, .. } = endpoint.role {
+            self.listeners.remove(&id);
+            for waiting in queue {
+                if let Some(waiting) = self.endpoint_mut(waiting) {
+                    waiting.linger_zero = true;
+                }
+                self.close(waiting);
+            }
+        }
+        if let Some(peer) = endpoint.peer {
+            let reset = endpoint.linger_zero || !endpoint.inbox.is_empty();
+            self.hang_up(peer, reset);
+        }
+    }
+
+    /// The other side of this endpoint is gone.
+    fn hang_up(&mut self, id: Id, reset: bool) {
+        let Some(endpoint) = self.endpoint_mut(id) else { return };
+        endpoint.peer = None;
+        endpoint.events += 1;
+        if reset {
+            endpoint.error = Some(if endpoint.ended { libc::EPIPE } else { libc::ECONNRESET });
+            endpoint.broken = true;
+        }
+        endpoint.ended |= !reset;
+    }
+
+    /// Breaks a connection for both sides.
+    pub fn reset(&mut self, id: Id) {
+        let Some(peer) = self.endpoint(id).filter(|one| one.is_stream()).and_then(|one| one.peer) else {
+            return;
+        };
+        self.hang_up(peer, true);
+        self.hang_up(id, true);
+    }
+
+    // ---- Connecting ----------------------------------------------------------------------------------------------
+
+    /// Starts a connect, which is tried at once or, for a fault, after a delay.
+    pub fn connect(&mut self, id: Id, peer: SocketAddr) -> Result<(), i32> {
+        let (refused, after_ns) = (self.fault(self.faults.refused_connects), self.delay_ns());
+        let port = self.free_port();
+        let Some(endpoint) = self.endpoint_mut(id) else { return Err(libc::EBADF) };
+        match endpoint.role {
+            Role::Fresh | Role::Failed => {}
+            Role::Connecting { .. } => return Err(libc::EALREADY),
+            Role::Stream | Role::Listener { .. } => return Err(libc::EISCONN),
+        }
+        endpoint.local = SocketAddr::new(peer.ip(), port);
+        endpoint.remote = Some(peer);
+        endpoint.role = Role::Connecting { retries: 0 };
+        match (refused, after_ns) {
+            (true, _) => self.fail_connect(id, libc::ECONNREFUSED),
+            (false, 0) => self.try_connect(id, 0),
+            (false, after_ns) => self.arm(id, after_ns),
+        }
+        Ok(())
+    }
+
+    fn fail_connect(&mut self, id: Id, error: i32) {
+        if let Some(endpoint) = self.endpoint_mut(id) {
+            endpoint.role = Role::Failed;
+            endpoint.error = Some(error);
+            endpoint.events += 1;
+        }
+    }
+
+    fn try_connect(&mut self, id: Id, retries: u32) {
+        let Some((local, Some(remote))) = self.endpoint(id).map(|one| (one.local, one.remote)) else {
+            return;
+        };
+        let Some(listener) = self.find_listener(remote) else {
+            return self.fail_connect(id, libc::ECONNREFUSED);
+        };
+        if self.backlog_is_full(listener) {
+            if retries == CONNECT_RETRIES {
+                return self.fail_connect(id, libc::ETIMEDOUT);
+            }
+            if let Some(endpoint) = self.endpoint_mut(id) {
+                endpoint.role = Role::Connecting { retries: retries + 1 };
+            }
+            return self.arm(id, CONNECT_RETRY_NS << retries);
+        }
+        let accepted = self.insert(remote, Role::Stream);
+        if let Some(server) = self.endpoint_mut(accepted) {
+            server.remote = Some(local);
+            server.peer = Some(id);
+        }
+        if let Some(client) = self.endpoint_mut(id) {
+            client.role = Role::Stream;
+            client.peer = Some(accepted);
+            client.events += 1;
+        }
+        if let Some(listener) = self.endpoint_mut(listener) {
+            listener.events += 1;
+            if let Role::Listener { queue, .. } = &mut listener.role {
+                queue.push_back(accepted);
+            }
+        }
+    }
+
+    /// Who gets a connection to this address: one of the exact matches, else of those that take any address.
+    fn find_listener(&mut self, address: SocketAddr) -> Option<Id> {
+        let matching = |matches: &dyn Fn(SocketAddr) -> bool| -> Vec<Id> {
+            let found = self.listeners.iter().copied();
+            found.filter(|id| self.endpoint(*id).is_some_and(|one| matches(one.local))).collect()
+        };
+        let mut found = matching(&|local| local == address);
+        if found.is_empty() {
+            found = matching(&|local| overlap(local, address));
+        }
+        match found.len() {
+            0 | 1 => found.first().copied(),
+            count => Some(found[self.random.below(count as u64) as usize]),
+        }
+    }
+
+    fn backlog_is_full(&self, listener: Id) -> bool {
+        match self.endpoint(listener).map(|endpoint| &endpoint.role) {
+            Some(Role::Listener { backlog, queue, .. }) => queue.len() >= *backlog,
+            _ => true,
+        }
+    }
+
+    // ---- Bytes ---------------------------------------------------------------------------------------------------
+
+    /// How many bytes can be received; 0 at the end of the stream.
+    pub fn available(&mut self, id: Id) -> Result<usize, i32> {
+        let Some(endpoint) = self.endpoint_mut(id) else { return Err(libc::EBADF) };
+        match endpoint.inbox.len() {
+            0 if endpoint.ended => Ok(0),
+            0 => match endpoint.error.take() {
+                Some(error) => Err(error),
+                None if endpoint.broken || endpoint.read_shut => Ok(0),
+                None if endpoint.is_stream() => Err(libc::EAGAIN),
+                None => Err(libc::ENOTCONN),
+            },
+            count => Ok(count),
+        }
+    }
+
+    /// The first `count` bytes that [`available`](Self::available) announced.
+    pub fn peek(&mut self, id: Id, count: usize) -> &[u8] {
+        self.endpoint_mut(id).map_or(&[], |endpoint| &endpoint.inbox.make_contiguous()[..count])
+    }
+
+    /// Drops bytes that were received, which makes room for the peer.
+    pub fn consume(&mut self, id: Id, count: usize) {
+        let Some(endpoint) = self.endpoint_mut(id) else { return };
+        endpoint.inbox.drain(..count);
+        if let Some(peer) = endpoint.peer
+            && self.is_writable(peer)
+            && let Some(peer) = self.endpoint_mut(peer)
+            && std::mem::take(&mut peer.wants_room)
+        {
+            peer.events += 1;
+        }
+    }
+
+    /// How many bytes can be sent. Without a peer there is room for anything: the bytes are lost, as on a real
+    /// network, and the connection breaks.
+    pub fn room(&mut self, id: Id) -> Result<usize, i32> {
+        let Some(endpoint) = self.endpoint_mut(id) else { return Err(libc::EBADF) };
+        if let Some(error) = endpoint.error.take() {
+            return Err(error);
+        }
+        match endpoint.role {
+            Role::Connecting { .. } => Err(libc::EAGAIN),
+            Role::Stream if !endpoint.broken && !endpoint.write_shut => match self.free_bytes(id) {
+                0 => {
+                    self.want_room(id);
+                    Err(libc::EAGAIN)
+                }
+                free => Ok(free),
+            },
+            _ => Err(libc::EPIPE),
+        }
+    }
+
+    /// Sends bytes, no more than there is [`room`](Self::room).
+    pub fn put(&mut self, id: Id, data: &[u8]) {
+        let Some(endpoint) = self.endpoint(id) else { return };
+        match endpoint.peer {
+            Some(peer) => {
+                if let Some(peer) = self.endpoint_mut(peer) {
+                    peer.inbox.extend(data);
+                    peer.events += 1;
+                }
+            }
+            None => self.hang_up(id, true),
+        }
+    }
+
+    /// Asks to be told when there is room again.
+    pub fn want_room(&mut self, id: Id) {
+        if let Some(endpoint) = self.endpoint_mut(id) {
+            endpoint.wants_room = true;
+        }
+    }
+
+    fn capacity(&self, id: Id) -> usize {
+        let Some(endpoint) = self.endpoint(id) else { return 0 };
+        let receiver = endpoint.peer.and_then(|peer| self.endpoint(peer));
+        (endpoint.send_bytes + receiver.map_or(0, |receiver| receiver.receive_bytes)).max(1)
+    }
+
+    fn free_bytes(&self, id: Id) -> usize {
+        match self.endpoint(id).and_then(|endpoint| endpoint.peer).and_then(|peer| self.endpoint(peer)) {
+            Some(receiver) => self.capacity(id).saturating_sub(receiver.inbox.len()),
+            None => usize::MAX,
+        }
+    }
+
+    /// Whether a third of the buffer is free: what a poll calls writable.
+    fn is_writable(&self, id: Id) -> bool {
+        let free = self.free_bytes(id);
+        free > 0 && free >= self.capacity(id) / 3
+    }
+
+    pub fn shutdown(&mut self, id: Id, how: Shutdown) -> Result<(), i32> {
+        let Some(endpoint) = self.endpoint_mut(id) else { return Err(libc::EBADF) };
+        if !endpoint.is_stream() || endpoint.broken {
+            return Err(libc::ENOTCONN);
+        }
+        endpoint.events += 1;
+        endpoint.read_shut |= how != Shutdown::Write;
+        if how != Shutdown::Read
+            && !std::mem::replace(&mut endpoint.write_shut, true)
+            && let Some(peer) = endpoint.peer
+            && let Some(peer) = self.endpoint_mut(peer)
+        {
+            peer.ended = true;
+            peer.events += 1;
+        }
+        Ok(())
+    }
+
+    // ---- Polling -------------------------------------------------------------------------------------------------
+
+    /// What `poll(2)` would say, as its bits.
+    pub fn mask(&self, id: Id) -> i32 {
+        let Some(endpoint) = self.endpoint(id) else { return i32::from(libc::POLLNVAL) };
+        let over = endpoint.broken;
+        let end = endpoint.ended || endpoint.read_shut || over;
+        let (readable, writable, hung_up) = match &endpoint.role {
+            Role::Fresh | Role::Connecting { .. } => (false, false, false),
+            Role::Failed => (true, true, true),
+            Role::Listener { queue, .. } => (!queue.is_empty(), false, false),
+            Role::Stream => (
+                !endpoint.inbox.is_empty() || end,
+                over || endpoint.write_shut || self.is_writable(id),
+                over || (end && endpoint.write_shut),
+            ),
+        };
+        let bits = [
+            (readable, libc::POLLIN),
+            (writable, libc::POLLOUT),
+            (end, libc::POLLRDHUP),
+            (hung_up, libc::POLLHUP),
+            (endpoint.error.is_some(), libc::POLLERR),
+        ];
+        bits.into_iter().filter(|(set, _)| *set).fold(0, |mask, (_, bit)| mask | i32::from(bit))
+    }
+
+    /// Whether a send would find anything but `EAGAIN`.
+    pub fn can_send(&self, id: Id) -> bool {
+        self.endpoint(id).is_none_or(|endpoint| match endpoint.role {
+            Role::Stream => {
+                endpoint.error.is_some() || endpoint.broken || endpoint.write_shut || self.free_bytes(id) > 0
+            }
+            Role::Connecting { .. } => false,
+            _ => true,
+        })
+    }
+
+    /// How a connect ended; `None` while it is under way.
+    pub fn connected(&mut self, id: Id) -> Option<Result<(), i32>> {
+        let Some(endpoint) = self.endpoint_mut(id) else { return Some(Err(libc::EBADF)) };
+        match endpoint.role {
+            Role::Connecting { .. } => None,
+            _ => Some(endpoint.error.take().map_or(Ok(()), Err)),
+        }
+    }
+
+    pub fn is_connecting(&self, id: Id) -> bool {
+        self.endpoint(id).is_some_and(|endpoint| matches!(endpoint.role, Role::Connecting { .. }))
+    }
+}
+
+impl Endpoint {
+    pub fn is_stream(&self) -> bool {
+        matches!(self.role, Role::Stream)
+    }
+
+    /// Connected, with nothing to report but bytes.
+    pub fn is_calm(&self) -> bool {
+        self.is_stream() && !self.ended && !self.broken && !self.read_shut && !self.write_shut
+    }
+
+    pub fn is_broken(&self) -> bool {
+        self.broken
+    }
+}
+
+/// Whether a listener at one address takes connections to the other, or stands in the way of a listener there.
+fn overlap(one: SocketAddr, other: SocketAddr) -> bool {
+    let any = one.ip().is_unspecified() || other.ip().is_unspecified();
+    one.port() == other.port() && (one.ip() == other.ip() || any)
+}

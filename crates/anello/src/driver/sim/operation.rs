@@ -1,0 +1,250 @@
+//! One operation in flight: what it waits for, and what it does to the network when it runs.
+
+use std::net::SocketAddr;
+
+use super::super::buffer::BufferRing;
+use super::super::op::{Completion, SendHow};
+use super::super::token::Token;
+use super::network::Network;
+use super::sockets::SimSocket;
+
+/// What a poll for receiving reports.
+const RECEIVE_MASK: i32 = (libc::POLLIN | libc::POLLRDHUP | libc::POLLHUP | libc::POLLERR) as i32;
+
+/// An operation that the kernel has taken and not yet ended.
+#[derive(Debug)]
+pub(super) struct Operation {
+    pub token: Token,
+    /// Held open until the operation has ended, as the kernel holds a file.
+    pub socket: SimSocket,
+    pub request: Request,
+    /// It runs no earlier, for a fault.
+    pub not_before_ns: u64,
+    /// Whether the delay of the next result has been decided.
+    pub delay_decided: bool,
+    /// It ends as cancelled, or, when it may race, with what it finds.
+    pub cancelled: bool,
+    /// Its next result is its last.
+    pub last: bool,
+}
+
+#[derive(Debug)]
+pub(super) enum Request {
+    Accept { multishot: bool },
+    Connect { address: SocketAddr },
+    Receive { multishot: bool },
+    Readable { seen: Option<u64>, spurious_at_ns: Option<u64> },
+    Send { memory: Memory, how: SendHow, done_bytes: usize },
+}
+
+/// What running an operation came to.
+#[derive(Debug)]
+pub(super) enum Step {
+    /// It goes on waiting.
+    Wait,
+    /// A result; with `more`, the operation goes on.
+    Result { result: i32, more: bool, buffer: Option<u16>, more_to_receive: bool },
+}
+
+impl Step {
+    pub fn end(result: i32) -> Self {
+        Self::Result { result, more: false, buffer: None, more_to_receive: false }
+    }
+
+    fn result(result: i32, more: bool) -> Self {
+        Self::Result { result, more, buffer: None, more_to_receive: false }
+    }
+}
+
+/// Memory of the driver that a send names.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Memory {
+    data: *const u8,
+    pub length: usize,
+}
+
+impl Memory {
+    pub fn new(data: *const u8, length_bytes: u32) -> Self {
+        Self { data, length: length_bytes as usize }
+    }
+
+    /// Reads it now, as the kernel and the network card do: some time after the submission.
+    pub fn read(&self, from: usize, count: usize) -> Vec<u8> {
+        assert!(from + count <= self.length, "a simulated send stays within its memory");
+        // SAFETY: the driver leaves the memory of a send where it is until the send is settled, by its terminal
+        // completion or, at submission, by having been consumed; a `Memory` lives in an operation or a notification
+        // that has not ended.
+        unsafe { std::slice::from_raw_parts(self.data.add(from), count) }.to_vec()
+    }
+}
+
+impl Operation {
+    pub fn new(token: Token, socket: SimSocket, request: Request) -> Self {
+        let (not_before_ns, delay_decided, cancelled, last) = (0, false, false, false);
+        Self { token, socket, request, not_before_ns, delay_decided, cancelled, last }
+    }
+
+    /// Whether running it would give a result.
+    pub fn is_ready(&self, network: &Network) -> bool {
+        let id = self.socket.id();
+        match &self.request {
+            Request::Accept { .. } => network.mask(id) != 0,
+            Request::Connect { .. } => !network.is_connecting(id),
+            Request::Receive { .. } => network.mask(id) & RECEIVE_MASK != 0,
+            Request::Readable { seen, spurious_at_ns } => {
+                let events = network.endpoint(id).map(|endpoint| endpoint.events);
+                let changed = *seen != events && network.mask(id) & RECEIVE_MASK != 0;
+                changed || spurious_at_ns.is_some_and(|at_ns| at_ns <= network.now_ns)
+            }
+            Request::Send { .. } => network.can_send(id),
+        }
+    }
+
+    /// When it can go on at the latest, if time alone decides that.
+    pub fn wakes_at_ns(&self, network: &Network) -> Option<u64> {
+        if self.cancelled || (self.delay_decided && self.is_ready(network)) {
+            return Some(self.not_before_ns);
+        }
+        match self.request {
+            Request::Readable { spurious_at_ns, .. } => spurious_at_ns,
+            _ => None,
+        }
+    }
+
+    /// Runs it as far as it goes. `ring` is where receives find memory, taken up to `head`.
+    pub fn run(&mut self, network: &mut Network, ring: Option<(&BufferRing, &mut u16)>) -> Step {
+        let id = self.socket.id();
+        match self.request {
+            Request::Accept { multishot } => self.accept(multishot, network),
+            Request::Connect { .. } => match network.connected(id) {
+                Some(result) => Step::end(result.map_or_else(|error| -error, |()| 0)),
+                None => Step::Wait,
+            },
+            Request::Receive { multishot } => match ring {
+                Some((ring, head)) => self.receive(multishot, network, ring, head),
+                None => Step::end(-libc::ENOBUFS),
+            },
+            Request::Readable { .. } => self.readable(network),
+            Request::Send { memory, how, done_bytes } => {
+                let (step, done_bytes) = self.send(memory, how, done_bytes, network);
+                self.request = Request::Send { memory, how, done_bytes };
+                step
+            }
+        }
+    }
+
+    /// What it ends with when it is cancelled: a send tells what it has sent.
+    pub fn cancelled_result(&self) -> i32 {
+        match self.request {
+            Request::Send { done_bytes: 1.., .. } => self.done_result(),
+            _ => -libc::ECANCELED,
+        }
+    }
+
+    fn done_result(&self) -> i32 {
+        match self.request {
+            Request::Send { done_bytes, .. } => i32::try_from(done_bytes).unwrap_or(i32::MAX),
+            _ => 0,
+        }
+    }
+
+    fn goes_on(&self, multishot: bool, network: &mut Network) -> bool {
+        multishot && !self.last && !network.fault(network.faults.multishot_ends)
+    }
+
+    fn accept(&mut self, multishot: bool, network: &mut Network) -> Step {
+        if network.fault(network.faults.interruptions) {
+            return Step::end(-libc::EINTR);
+        }
+        if network.fault(network.faults.descriptor_exhaustion) {
+            return Step::end(-libc::EMFILE);
+        }
+        match network.accept(self.socket.id()) {
+            Ok(accepted) => Step::result(accepted as i32, self.goes_on(multishot, network)),
+            Err(libc::EAGAIN) => Step::Wait,
+            Err(error) => Step::end(-error),
+        }
+    }
+
+    fn receive(&mut self, multishot: bool, network: &mut Network, ring: &BufferRing, head: &mut u16) -> Step {
+        let id = self.socket.id();
+        if network.fault(network.faults.resets) {
+            network.reset(id);
+        }
+        if network.fault(network.faults.interruptions) {
+            return Step::end(-libc::EINTR);
+        }
+        if network.fault(network.faults.buffer_exhaustion) {
+            return Step::end(-libc::ENOBUFS);
+        }
+        let available = match network.available(id) {
+            Ok(0) => return Step::end(0),
+            Ok(available) => available,
+            Err(libc::EAGAIN) => return Step::Wait,
+            Err(error) => return Step::end(-error),
+        };
+        let count = network.cut(available.min(ring.buffer_bytes), network.faults.short_receives);
+        let Some((buffer, count)) = ring.consume(head, network.peek(id, count)) else {
+            return Step::end(-libc::ENOBUFS);
+        };
+        network.consume(id, count);
+        Step::Result {
+            result: count as i32,
+            more: self.goes_on(multishot, network),
+            buffer: Some(buffer),
+            more_to_receive: count < available,
+        }
+    }
+
+    /// Reports what a poll says, and now and then that something can be received when nothing can.
+    fn readable(&mut self, network: &mut Network) -> Step {
+        let id = self.socket.id();
+        let spurious = network.fault(network.faults.spurious_readiness);
+        let spurious_at_ns = spurious.then(|| network.now_ns + network.some_delay_ns());
+        let seen = network.endpoint(id).map(|endpoint| endpoint.events);
+        self.request = Request::Readable { seen, spurious_at_ns };
+        let mask = network.mask(id) & RECEIVE_MASK;
+        Step::result(if mask == 0 { i32::from(libc::POLLIN) } else { mask }, self.goes_on(true, network))
+    }
+
+    /// Sends what there is room for; a send that may wait goes on until all is sent (`MSG_WAITALL`). With the bytes
+    /// done so far.
+    fn send(
+        &mut self,
+        memory: Memory,
+        how: SendHow,
+        mut done_bytes: usize,
+        network: &mut Network,
+    ) -> (Step, usize) {
+        let id = self.socket.id();
+        if network.fault(network.faults.resets) {
+            network.reset(id);
+        }
+        if done_bytes == 0 && network.fault(network.faults.refused_sends) {
+            let refusal = match how {
+                SendHow::AtSubmission => libc::EAGAIN,
+                SendHow::Ordinary => libc::EINTR,
+                SendHow::ZeroCopy => libc::EOPNOTSUPP,
+            };
+            return (Step::end(-refusal), 0);
+        }
+        let room = match network.room(id) {
+            Ok(room) => room,
+            Err(libc::EAGAIN) if how != SendHow::AtSubmission => return (Step::Wait, done_bytes),
+            Err(error) if done_bytes == 0 => return (Step::end(-error), 0),
+            Err(_) => return (Step::end(done_bytes as i32), done_bytes),
+        };
+        let possible = room.min(memory.length - done_bytes);
+        let count = network.cut(possible, network.faults.short_sends);
+        network.put(id, &memory.read(done_bytes, count));
+        done_bytes += count;
+        let ended =
+            done_bytes == memory.length || count < possible || how == SendHow::AtSubmission || self.last;
+        (if ended { Step::end(done_bytes as i32) } else { Step::Wait }, done_bytes)
+    }
+}
+
+/// The completion that a result makes.
+pub(super) fn completion(token: Token, result: i32, more: bool) -> Completion {
+    Completion { token, result, more, buffer: None, more_to_receive: false, notification: false }
+}

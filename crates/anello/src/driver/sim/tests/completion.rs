@@ -1,0 +1,193 @@
+//! The completion kernel by itself: what io_uring posts, and what it does not.
+
+use std::cell::Cell;
+use std::net::{Ipv4Addr, SocketAddr};
+
+use super::super::super::op::{Completion, Op, SendHow, Wait};
+use super::super::super::options::DriverOptions;
+use super::super::super::proactor::CompletionKernel;
+use super::super::super::sockets::{ListenOptions, Sockets};
+use super::super::super::token::{Key, Kind, Token};
+use super::super::completion::SimCompletion;
+use super::super::sockets::SimSocket;
+use super::super::{SimFaults, SimOptions};
+
+fn token(kind: Kind) -> Token {
+    Token::new(kind, Key { index: 1, generation: 2 })
+}
+
+/// A kernel with a connection through a buffer of eight bytes.
+fn connected(faults: SimFaults, options: &DriverOptions) -> (SimCompletion, SimSocket, SimSocket) {
+    let mut kernel = SimCompletion::new(&SimOptions::new(1).faults(faults).socket_buffer_bytes(8), options);
+    let options = ListenOptions { backlog: 1, reuse_port: false, no_delay: true };
+    let listener = kernel.sockets_mut().listen(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), &options).unwrap();
+    let address = kernel.sockets().local_address(&listener).unwrap();
+    let near = kernel.sockets_mut().open_stream(address).unwrap();
+    kernel.push(token(Kind::Connect), Op::Connect { socket: &near, address });
+    kernel.push(token(Kind::Accept), Op::Accept { listener: &listener });
+    kernel.push(token(Kind::Cancel), Op::Cancel { target: token(Kind::Accept) });
+    let mut far = None;
+    while far.is_none() {
+        kernel.enter(Wait::For(1_000_000)).unwrap();
+        for completion in completions(&mut kernel) {
+            if completion.token == token(Kind::Accept) && completion.result >= 0 {
+                far = Some(kernel.accepted(completion.result));
+            } else if completion.token == token(Kind::Accept) && !completion.more && far.is_none() {
+                kernel.push(token(Kind::Accept), Op::Accept { listener: &listener });
+            }
+        }
+    }
+    (kernel, near, far.unwrap())
+}
+
+fn completions(kernel: &mut SimCompletion) -> Vec<Completion> {
+    std::iter::from_fn(|| kernel.completion()).collect()
+}
+
+fn send(kernel: &mut SimCompletion, socket: &SimSocket, data: &[u8], how: SendHow) -> u32 {
+    let op = Op::Send { socket, data: data.as_ptr(), length_bytes: data.len() as u32, how };
+    kernel.push(token(Kind::Send), op)
+}
+
+/// The results after one enter.
+fn results(kernel: &mut SimCompletion, wait: Wait) -> Vec<(Token, i32, bool)> {
+    kernel.enter(wait).unwrap();
+    completions(kernel).iter().map(|one| (one.token, one.result, one.more)).collect()
+}
+
+#[test]
+fn a_send_at_submission_speaks_only_when_it_fell_short() {
+    let (mut kernel, near, _far) = connected(SimFaults::none(), &DriverOptions::default());
+    let place = send(&mut kernel, &near, b"01234", SendHow::AtSubmission);
+    assert!(!kernel.consumed(place));
+    assert_eq!(results(&mut kernel, Wait::No), []);
+    assert!(kernel.consumed(place));
+    send(&mut kernel, &near, b"56789", SendHow::AtSubmission);
+    assert_eq!(results(&mut kernel, Wait::No), [(token(Kind::Send), 3, false)]);
+    send(&mut kernel, &near, b"89", SendHow::AtSubmission);
+    assert_eq!(results(&mut kernel, Wait::No), [(token(Kind::Send), -libc::EAGAIN, false)]);
+}
+
+#[test]
+fn a_silent_send_ends_no_wait() {
+    let (mut kernel, near, _far) = connected(SimFaults::none(), &DriverOptions::default());
+    send(&mut kernel, &near, b"x", SendHow::AtSubmission);
+    assert_eq!(kernel.enter(Wait::Forever).unwrap_err().kind(), std::io::ErrorKind::Deadlock);
+}
+
+#[test]
+fn an_ordinary_send_waits_until_all_is_sent() {
+    let (mut kernel, near, far) = connected(SimFaults::none(), &DriverOptions::default());
+    let data = *b"0123456789ab";
+    send(&mut kernel, &near, &data, SendHow::Ordinary);
+    assert_eq!(results(&mut kernel, Wait::No), []);
+    let mut buffer = [0; 8];
+    assert_eq!(kernel.sockets_mut().receive(&far, &mut buffer).unwrap(), 8);
+    assert_eq!(results(&mut kernel, Wait::No), [(token(Kind::Send), 12, false)]);
+    assert_eq!(kernel.sockets_mut().receive(&far, &mut buffer).unwrap(), 4);
+}
+
+#[test]
+fn a_cancelled_send_tells_what_it_has_sent() {
+    let (mut kernel, near, _far) = connected(SimFaults::none(), &DriverOptions::default());
+    let data = *b"0123456789ab";
+    send(&mut kernel, &near, &data, SendHow::Ordinary);
+    assert_eq!(results(&mut kernel, Wait::No), []);
+    kernel.push(token(Kind::Cancel), Op::Cancel { target: token(Kind::Send) });
+    assert_eq!(results(&mut kernel, Wait::No), [(token(Kind::Send), 8, false)]);
+}
+
+#[test]
+fn a_zero_copy_send_lets_its_memory_go_later() {
+    let (mut kernel, near, _far) = connected(SimFaults::none(), &DriverOptions::default());
+    send(&mut kernel, &near, b"01234", SendHow::ZeroCopy);
+    assert_eq!(results(&mut kernel, Wait::No), [(token(Kind::Send), 5, true)]);
+    kernel.enter(Wait::Forever).unwrap();
+    let notification = completions(&mut kernel);
+    assert!(notification.len() == 1 && notification[0].notification && !notification[0].more);
+}
+
+#[test]
+fn memory_that_is_written_before_it_is_let_go_is_an_error() {
+    let (mut kernel, near, _far) = connected(SimFaults::none(), &DriverOptions::default());
+    let data = Cell::new(*b"01");
+    let op = Op::Send {
+        socket: &near,
+        data: data.as_ptr().cast_const().cast(),
+        length_bytes: 2,
+        how: SendHow::ZeroCopy,
+    };
+    kernel.push(token(Kind::Send), op);
+    assert_eq!(results(&mut kernel, Wait::No), [(token(Kind::Send), 2, true)]);
+    data.set(*b"0x");
+    assert!(kernel.enter(Wait::Forever).unwrap_err().to_string().contains("too early"));
+}
+
+#[test]
+fn a_receive_without_buffers_ends_as_soon_as_it_is_armed() {
+    let mut options = DriverOptions::default();
+    (options.receive_buffers, options.receive_buffers_limit, options.receive_buffer_bytes) = (1, 1, 64);
+    let (mut kernel, near, far) = connected(SimFaults::none(), &options);
+    kernel.push(token(Kind::Receive), Op::Receive { socket: &far });
+    assert_eq!(results(&mut kernel, Wait::No), []);
+    kernel.sockets_mut().send(&near, b"abc").unwrap();
+    kernel.enter(Wait::No).unwrap();
+    let filled = kernel.completion().unwrap();
+    assert_eq!((filled.result, filled.more), (3, true));
+    let chunk = kernel.pools().filled(filled.buffer.unwrap(), 3).unwrap();
+    assert_eq!(&chunk[..], b"abc");
+    kernel.push(token(Kind::Cancel), Op::Cancel { target: token(Kind::Receive) });
+    assert_eq!(results(&mut kernel, Wait::No), [(token(Kind::Receive), -libc::ECANCELED, false)]);
+    kernel.push(token(Kind::Receive), Op::Receive { socket: &far });
+    assert_eq!(results(&mut kernel, Wait::No), [(token(Kind::Receive), -libc::ENOBUFS, false)]);
+    drop(chunk);
+    kernel.push(token(Kind::Receive), Op::Receive { socket: &far });
+    assert_eq!(results(&mut kernel, Wait::No), []);
+}
+
+#[test]
+fn readiness_is_reported_when_something_comes() {
+    let (mut kernel, near, far) = connected(SimFaults::none(), &DriverOptions::default());
+    kernel.push(token(Kind::Readable), Op::Readable { socket: &far });
+    assert_eq!(results(&mut kernel, Wait::No), []);
+    let readable = i32::from(libc::POLLIN);
+    kernel.sockets_mut().send(&near, b"abc").unwrap();
+    assert_eq!(results(&mut kernel, Wait::No), [(token(Kind::Readable), readable, true)]);
+    assert_eq!(results(&mut kernel, Wait::No), [], "nothing new");
+    drop(near);
+    let ended = readable | i32::from(libc::POLLRDHUP);
+    assert_eq!(results(&mut kernel, Wait::No), [(token(Kind::Readable), ended, true)]);
+}
+
+#[test]
+fn a_cancellation_without_target_says_so() {
+    let (mut kernel, _near, far) = connected(SimFaults::none(), &DriverOptions::default());
+    kernel.push(token(Kind::Cancel), Op::Cancel { target: token(Kind::Receive) });
+    assert_eq!(results(&mut kernel, Wait::No), [(token(Kind::Cancel), -libc::ENOENT, false)]);
+    kernel.push(token(Kind::Receive), Op::Receive { socket: &far });
+    kernel.push(token(Kind::Cancel), Op::Cancel { target: token(Kind::Receive) });
+    assert_eq!(results(&mut kernel, Wait::No), [(token(Kind::Receive), -libc::ECANCELED, false)]);
+}
+
+#[test]
+fn an_operation_holds_its_socket_open() {
+    let (mut kernel, near, far) = connected(SimFaults::none(), &DriverOptions::default());
+    kernel.push(token(Kind::Receive), Op::Receive { socket: &near });
+    kernel.enter(Wait::No).unwrap();
+    drop(near);
+    kernel.sockets_mut().send(&far, b"abc").unwrap();
+    assert_eq!(results(&mut kernel, Wait::No), [(token(Kind::Receive), 3, true)]);
+}
+
+#[test]
+fn what_does_not_fit_the_queue_is_kept_and_comes() {
+    let options = DriverOptions { completion_entries: 2, ..DriverOptions::default() };
+    let (mut kernel, ..) = connected(SimFaults::none(), &options);
+    for _ in 0..5 {
+        kernel.push(token(Kind::Cancel), Op::Cancel { target: token(Kind::Receive) });
+    }
+    assert_eq!(results(&mut kernel, Wait::No).len(), 5);
+    let mut metrics = super::Metrics::default();
+    kernel.count(&mut metrics);
+    assert_eq!(metrics.completion_overflows, 2);
+}

@@ -1,0 +1,146 @@
+//! What the simulated network does as TCP does, seen through the system calls that never wait.
+
+use std::io;
+use std::net::{Ipv4Addr, Shutdown, SocketAddr};
+use std::time::Duration;
+
+use super::super::super::sockets::{ListenOptions, Sockets, StreamOption};
+use super::super::SimOptions;
+use super::super::sockets::{SimNetwork, SimSocket};
+
+const LISTEN: ListenOptions = ListenOptions { backlog: 0, reuse_port: false, no_delay: true };
+
+fn any_port() -> SocketAddr {
+    SocketAddr::from((Ipv4Addr::LOCALHOST, 0))
+}
+
+fn pair(bytes: usize) -> (SimNetwork, SimSocket, SimSocket) {
+    let mut network = SimNetwork::new(&SimOptions::new(1).socket_buffer_bytes(bytes));
+    let listener = network.listen(any_port(), &LISTEN).unwrap();
+    let address = network.local_address(&listener).unwrap();
+    let near = network.open_stream(address).unwrap();
+    network.connect(&near, address).unwrap();
+    let far = network.accept(&listener).unwrap();
+    (network, near, far)
+}
+
+fn errno<T>(result: io::Result<T>) -> Option<i32> {
+    result.err().and_then(|error| error.raw_os_error())
+}
+
+#[test]
+fn addresses_are_each_other_s() {
+    let (network, near, far) = pair(16);
+    assert_eq!(network.local_address(&near).unwrap(), network.peer_address(&far).unwrap());
+    assert_eq!(network.peer_address(&near).unwrap(), network.local_address(&far).unwrap());
+}
+
+#[test]
+fn a_full_buffer_refuses_and_goes_on_when_a_third_is_free() {
+    let (mut network, near, far) = pair(9);
+    assert_eq!(network.send(&near, b"0123456789").unwrap(), 9);
+    assert_eq!(errno(network.send(&near, b"x")), Some(libc::EAGAIN));
+    let events = |network: &SimNetwork| network.lock().endpoint(near.id()).unwrap().events;
+    let before = events(&network);
+    let mut buffer = [0; 2];
+    assert_eq!(network.receive(&far, &mut buffer).unwrap(), 2);
+    assert_eq!(events(&network), before, "too little to be worth a wake-up");
+    assert_eq!(network.receive(&far, &mut buffer).unwrap(), 2);
+    assert_eq!(events(&network), before + 1);
+    assert_eq!(network.send(&near, b"abcdef").unwrap(), 4);
+}
+
+#[test]
+fn a_half_close_is_the_end_in_one_direction() {
+    let (mut network, near, far) = pair(16);
+    network.send(&near, b"last").unwrap();
+    network.shutdown(&near, Shutdown::Write).unwrap();
+    assert_eq!(errno(network.send(&near, b"more")), Some(libc::EPIPE));
+    let mut buffer = [0; 16];
+    assert_eq!(network.receive(&far, &mut buffer).unwrap(), 4);
+    assert_eq!(network.receive(&far, &mut buffer).unwrap(), 0);
+    assert_eq!(network.send(&far, b"answer").unwrap(), 6);
+    assert_eq!(network.receive(&near, &mut buffer).unwrap(), 6);
+}
+
+#[test]
+fn a_close_with_unread_bytes_resets_after_what_had_arrived() {
+    let (mut network, near, far) = pair(16);
+    network.send(&near, b"unread").unwrap();
+    network.send(&far, b"arrived").unwrap();
+    drop(far);
+    let mut buffer = [0; 16];
+    assert_eq!(network.receive(&near, &mut buffer).unwrap(), 7);
+    assert_eq!(errno(network.receive(&near, &mut buffer)), Some(libc::ECONNRESET));
+    assert_eq!(network.receive(&near, &mut buffer).unwrap(), 0);
+    assert_eq!(errno(network.send(&near, b"x")), Some(libc::EPIPE));
+    assert_eq!(errno(network.peer_address(&near)), Some(libc::ENOTCONN));
+}
+
+#[test]
+fn lingering_for_no_time_resets() {
+    let (mut network, near, far) = pair(16);
+    network.set_option(&far, StreamOption::Linger(Some(Duration::ZERO))).unwrap();
+    drop(far);
+    assert_eq!(errno(network.receive(&near, &mut [0; 1])), Some(libc::ECONNRESET));
+}
+
+#[test]
+fn the_first_send_to_who_has_closed_is_lost_and_the_second_fails() {
+    let (mut network, near, far) = pair(16);
+    drop(far);
+    assert_eq!(network.receive(&near, &mut [0; 1]).unwrap(), 0);
+    assert_eq!(network.send(&near, b"lost").unwrap(), 4);
+    assert_eq!(errno(network.send(&near, b"x")), Some(libc::EPIPE));
+}
+
+#[test]
+fn a_connect_waits_for_room_in_the_backlog_and_gives_up_at_last() {
+    let mut network = SimNetwork::new(&SimOptions::new(1));
+    let listener = network.listen(any_port(), &LISTEN).unwrap();
+    let address = network.local_address(&listener).unwrap();
+    let sockets = [(); 3].map(|()| network.open_stream(address).unwrap());
+    network.connect(&sockets[0], address).unwrap();
+    assert_eq!(errno(network.connect(&sockets[1], address)), Some(libc::EAGAIN));
+    drop(network.accept(&listener).unwrap());
+    network.lock().advance_to(2_000_000_000);
+    network.connect_result(&sockets[1]).unwrap();
+    assert!(network.peer_address(&sockets[1]).is_ok());
+    assert_eq!(errno(network.connect(&sockets[2], address)), Some(libc::EAGAIN));
+    network.lock().advance_to(1_000_000_000_000);
+    assert_eq!(errno(network.connect_result(&sockets[2])), Some(libc::ETIMEDOUT));
+}
+
+#[test]
+fn a_closed_listener_resets_those_it_kept_waiting() {
+    let mut network = SimNetwork::new(&SimOptions::new(1));
+    let listener = network.listen(any_port(), &LISTEN).unwrap();
+    let address = network.local_address(&listener).unwrap();
+    let near = network.open_stream(address).unwrap();
+    network.connect(&near, address).unwrap();
+    assert_eq!(network.lock().open(), 3);
+    drop(listener);
+    assert_eq!(errno(network.receive(&near, &mut [0; 1])), Some(libc::ECONNRESET));
+    assert_eq!(network.lock().open(), 1);
+    let again = network.open_stream(address).unwrap();
+    assert_eq!(errno(network.connect(&again, address)), Some(libc::ECONNREFUSED));
+}
+
+#[test]
+fn an_address_is_shared_only_by_those_who_agree() {
+    let mut network = SimNetwork::new(&SimOptions::new(1));
+    let one = network.listen(any_port(), &LISTEN).unwrap();
+    let address = network.local_address(&one).unwrap();
+    assert_eq!(errno(network.listen(address, &LISTEN)), Some(libc::EADDRINUSE));
+    let everywhere = SocketAddr::from((Ipv4Addr::UNSPECIFIED, address.port()));
+    assert_eq!(errno(network.listen(everywhere, &LISTEN)), Some(libc::EADDRINUSE));
+    drop(one);
+    let shared = ListenOptions { reuse_port: true, backlog: 100, ..LISTEN };
+    let listeners = [(); 2].map(|()| network.listen(address, &shared).unwrap());
+    let sockets = [(); 20].map(|()| network.open_stream(address).unwrap());
+    for socket in &sockets {
+        network.connect(socket, address).unwrap();
+    }
+    let counts = listeners.each_ref().map(|listener| network.refuse(listener));
+    assert!(counts[0] > 0 && counts[1] > 0 && counts[0] + counts[1] == 20, "{counts:?}");
+}

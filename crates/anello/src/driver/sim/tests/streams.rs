@@ -1,0 +1,397 @@
+//! Streams of both drivers under seeded faults: bytes, order, wake-ups, descriptors.
+
+use std::cell::{Cell, RefCell};
+use std::future::{Future, poll_fn};
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::rc::Rc;
+use std::task::Poll;
+
+use super::super::super::op::Wait;
+use super::super::super::options::{DriverOptions, Sends, TaskWork, ZeroCopy};
+use super::super::random::Random;
+use super::super::{SimFaults, SimModel, SimOptions};
+use super::{Listener, MODELS, Stream, Task, World, both, scaled, seeds};
+
+/// Options that go through many of the ways a driver has, by seed.
+fn driver_options(random: &mut Random) -> DriverOptions {
+    let mut options = DriverOptions::default();
+    options.receive_buffers = 1 << random.below(4);
+    options.receive_buffers_limit = options.receive_buffers << random.below(4);
+    options.receive_buffer_bytes = 64 << random.below(7);
+    options.receive_queue_chunks = 1 + random.below(8) as usize;
+    options.send_queue_bytes = 1 << (8 + random.below(9));
+    options.direct_send_bytes = 1 << (6 + random.below(9));
+    options.completion_entries = 1 << random.below(8);
+    options.accept_queue = 1 + random.below(3) as usize;
+    options.sends = if random.chance(700) { Sends::AtSubmission } else { Sends::Ordinary };
+    options.one_shot_receive = random.chance(200);
+    options.without.multishot_accept = random.chance(200);
+    options.task_work = if random.chance(700) { TaskWork::Deferred } else { TaskWork::Cooperative };
+    options.without.buffer_ring = random.chance(100);
+    options.without.completion_skip = random.chance(100);
+    if random.chance(300) {
+        options.zero_copy = ZeroCopy::Always { threshold_bytes: 1 << (4 + random.below(10)) };
+    }
+    options
+}
+
+fn pattern(random: &mut Random, length: usize) -> Vec<u8> {
+    (0..length.div_ceil(8)).flat_map(|_| random.next().to_ne_bytes()).take(length).collect()
+}
+
+/// Sends back what comes until the end comes.
+async fn echo(stream: Stream) {
+    let mut chunks = 0;
+    let result: io::Result<()> = async {
+        while let Some(chunk) = stream.receive().await? {
+            stream.world.note(chunk.len() as u64);
+            chunks += 1;
+            if chunks % 3 == 0 { stream.write(&chunk).await? } else { stream.send(chunk).await? }
+        }
+        stream.finish().await
+    }
+    .await;
+    stream.world.note(u64::from(result.is_ok()));
+}
+
+/// Sends `data` in random pieces and ends its side.
+async fn send_all(stream: &Stream, data: &[u8], seed: u64) -> io::Result<()> {
+    let (mut random, mut rest) = (Random::new(seed), data);
+    while !rest.is_empty() {
+        let bound = if random.chance(300) { 20_000 } else { 300 };
+        let (piece, after) = rest.split_at(rest.len().min(1 + random.below(bound) as usize));
+        match random.below(3) {
+            0 => stream.write(piece).await?,
+            _ => stream.send(piece.to_vec()).await?,
+        }
+        if random.chance(100) {
+            stream.flush().await?;
+        }
+        rest = after;
+    }
+    stream.finish().await
+}
+
+/// Receives until the end, by both ways.
+async fn receive_all(stream: &Stream, received: &RefCell<Vec<u8>>, seed: u64) -> io::Result<()> {
+    let mut random = Random::new(seed);
+    loop {
+        let count = if random.chance(300) {
+            let mut buffer = vec![0; 1 + random.below(3000) as usize];
+            let count = stream.read(&mut buffer).await?;
+            received.borrow_mut().extend_from_slice(&buffer[..count]);
+            count
+        } else {
+            let chunk = stream.receive().await?;
+            received.borrow_mut().extend_from_slice(chunk.as_deref().unwrap_or_default());
+            chunk.map_or(0, |chunk| chunk.len())
+        };
+        stream.world.note(count as u64);
+        if count == 0 {
+            return Ok(());
+        }
+    }
+}
+
+/// How a client fared.
+#[derive(Default)]
+struct Client {
+    sent: Vec<u8>,
+    received: RefCell<Vec<u8>>,
+    /// Both directions came to their ends without an error.
+    whole: Cell<bool>,
+}
+
+async fn client(world: World, address: SocketAddr, client: Rc<Client>, seed: u64) {
+    let Ok(stream) = world.connect(address).await else { return };
+    let sending = send_all(&stream, &client.sent, seed);
+    let receiving = receive_all(&stream, &client.received, seed);
+    let (sent, received) = both(sending, receiving).await;
+    client.whole.set(sent.is_ok() && received.is_ok());
+}
+
+/// Gives up after so many turns, wherever it is then.
+async fn give_up_after(turns: u64, future: impl Future<Output = ()>) {
+    let (mut left, mut future) = (turns, Box::pin(future));
+    poll_fn(|context| {
+        if left == 0 {
+            return Poll::Ready(());
+        }
+        left -= 1;
+        // So as to be polled in the next turn, too.
+        context.waker().wake_by_ref();
+        future.as_mut().poll(context)
+    })
+    .await;
+}
+
+/// Serves echo to whoever comes.
+async fn serve(listener: Listener) {
+    loop {
+        let stream = listener.accept().await;
+        listener.world.spawn(echo(stream));
+    }
+}
+
+/// A few clients that send so many bytes together, and an echo server; what the clients got, and the world at its end.
+fn run_echo(options: &SimOptions, bytes: usize, abandon: bool) -> io::Result<(World, Vec<Rc<Client>>)> {
+    let mut random = Random::new(options.seed ^ 0xec40);
+    let world = World::new(options, &driver_options(&mut random));
+    world.aborts.set(if abandon { 300 } else { 0 });
+    let (listener, address) = world.listen();
+    world.spawn(serve(listener));
+    let (mut clients, mut tasks) = (Vec::new(), Vec::<Task>::new());
+    let count = 1 + random.below(4);
+    for _ in 0..count {
+        let sent = pattern(&mut random, bytes / count as usize);
+        let one = Rc::new(Client { sent, ..Client::default() });
+        clients.push(Rc::clone(&one));
+        let task = client(world.clone(), address, one, random.next());
+        tasks.push(if abandon { Box::pin(give_up_after(random.below(500), task)) } else { Box::pin(task) });
+    }
+    world.run(tasks)?;
+    Ok((world, clients))
+}
+
+fn options(seed: u64, model: SimModel, faults: SimFaults) -> SimOptions {
+    let bytes = 64 << Random::new(seed).below(9);
+    SimOptions::new(seed).model(model).faults(faults).socket_buffer_bytes(bytes as usize)
+}
+
+#[test]
+fn every_byte_comes_back_in_order_whatever_goes_wrong() {
+    for (seed, model) in seeds(200) {
+        let faults = SimFaults::lossless([0, 20, 100, 300, 600][seed as usize % 5]);
+        let bytes = scaled(100 * 1024) as usize;
+        let (world, clients) = run_echo(&options(seed, model, faults), bytes, false)
+            .unwrap_or_else(|error| panic!("seed {seed}, {model:?}: {error}"));
+        for client in clients {
+            assert!(client.whole.get(), "seed {seed}, {model:?}: a stream ended early");
+            assert!(
+                *client.received.borrow() == client.sent,
+                "seed {seed}, {model:?}: other bytes came back"
+            );
+        }
+        world.end().unwrap_or_else(|error| panic!("seed {seed}, {model:?}: {error}"));
+    }
+}
+
+#[test]
+fn what_a_broken_connection_brought_is_a_prefix() {
+    for (seed, model) in seeds(200) {
+        let faults = SimFaults::all(50 + seed as u16 % 500);
+        let (world, clients) = run_echo(&options(seed, model, faults), scaled(20 * 1024) as usize, false)
+            .unwrap_or_else(|error| panic!("seed {seed}, {model:?}: {error}"));
+        for client in clients {
+            let received = client.received.borrow();
+            assert!(client.sent.starts_with(&received), "seed {seed}, {model:?}: other bytes came back");
+        }
+        world.end().unwrap_or_else(|error| panic!("seed {seed}, {model:?}: {error}"));
+    }
+}
+
+#[test]
+fn fault_10_futures_dropped_anywhere_leave_nothing_in_flight() {
+    for (seed, model) in seeds(500) {
+        let mut faults = SimFaults::all(seed as u16 % 300);
+        faults.late_completions = 0;
+        let (world, clients) = run_echo(&options(seed, model, faults), scaled(20 * 1024) as usize, true)
+            .unwrap_or_else(|error| panic!("seed {seed}, {model:?}: {error}"));
+        for client in clients {
+            let received = client.received.borrow();
+            assert!(client.sent.starts_with(&received), "seed {seed}, {model:?}: other bytes came back");
+        }
+        let metrics = world.end().unwrap_or_else(|error| panic!("seed {seed}, {model:?}: {error}"));
+        assert_eq!(metrics.late_completions, 0, "seed {seed}, {model:?}: a slot was given up too early");
+    }
+}
+
+#[test]
+fn the_same_seed_gives_the_same_run() {
+    for (seed, model) in seeds(20) {
+        let run = || {
+            let options = options(seed, model, SimFaults::all(200));
+            let (world, clients) = run_echo(&options, scaled(20 * 1024) as usize, false)
+                .unwrap_or_else(|error| panic!("seed {seed}, {model:?}: {error}"));
+            let received: Vec<_> = clients.iter().map(|client| client.received.borrow().clone()).collect();
+            let metrics = world.end().unwrap_or_else(|error| panic!("seed {seed}, {model:?}: {error}"));
+            (world.trace.get(), received, metrics)
+        };
+        assert_eq!(run(), run(), "seed {seed}, {model:?}");
+    }
+}
+
+#[test]
+fn fault_11_a_cancelled_connect_or_accept_leaves_no_socket_open() {
+    for (seed, model) in seeds(200) {
+        let mut faults = SimFaults::lossless(300);
+        faults.late_completions = 0;
+        let options = options(seed, model, faults);
+        let world = World::new(&options, &driver_options(&mut Random::new(seed)));
+        let (listener, address) = world.listen();
+        let mut random = Random::new(seed);
+        let mut tasks = Vec::<Task>::new();
+        for _ in 0..8 {
+            let world = world.clone();
+            let connect = async move { drop(world.connect(address).await) };
+            tasks.push(Box::pin(give_up_after(random.below(100), connect)));
+        }
+        let accept = async move {
+            for _ in 0..4 {
+                drop(listener.accept().await);
+            }
+        };
+        tasks.push(Box::pin(give_up_after(random.below(100), accept)));
+        world.run(tasks).unwrap_or_else(|error| panic!("seed {seed}, {model:?}: {error}"));
+        let metrics = world.end().unwrap_or_else(|error| panic!("seed {seed}, {model:?}: {error}"));
+        assert_eq!(metrics.late_completions, 0, "seed {seed}, {model:?}: a slot was given up too early");
+    }
+}
+
+#[test]
+fn what_was_accepted_is_sent_after_its_owner_has_gone() {
+    for (seed, model) in seeds(200) {
+        let options = options(seed, model, SimFaults::lossless([0, 100, 400][seed as usize % 3]));
+        let mut random = Random::new(seed);
+        let world = World::new(&options, &driver_options(&mut random));
+        let (listener, address) = world.listen();
+        let data = pattern(&mut random, 3000);
+        let (sent, received) = (data.clone(), Rc::new(RefCell::new(Vec::new())));
+        let (sender, into) = (world.clone(), Rc::clone(&received));
+        let send = async move {
+            let stream = sender.connect(address).await.unwrap();
+            for piece in sent.chunks(700) {
+                stream.send(piece.to_vec()).await.unwrap();
+            }
+        };
+        let receive = async move {
+            let stream = listener.accept().await;
+            receive_all(&stream, &into, seed).await.unwrap();
+        };
+        world
+            .run(vec![Box::pin(send), Box::pin(receive)])
+            .unwrap_or_else(|error| panic!("seed {seed}, {model:?}: {error}"));
+        assert!(*received.borrow() == data, "seed {seed}, {model:?}: {} bytes came", received.borrow().len());
+        world.end().unwrap_or_else(|error| panic!("seed {seed}, {model:?}: {error}"));
+    }
+}
+
+#[test]
+fn a_connect_to_nobody_is_refused() {
+    for (seed, model) in seeds(50) {
+        let world = World::new(&options(seed, model, SimFaults::lossless(300)), &DriverOptions::default());
+        let connecting = world.clone();
+        let connect = async move {
+            let nobody = SocketAddr::from((Ipv4Addr::LOCALHOST, 9));
+            let refused = connecting.connect(nobody).await.err().map(|error| error.kind());
+            assert_eq!(refused, Some(io::ErrorKind::ConnectionRefused), "seed {seed}, {model:?}");
+        };
+        world.run(vec![Box::pin(connect)]).unwrap_or_else(|error| panic!("seed {seed}, {model:?}: {error}"));
+        world.end().unwrap();
+    }
+}
+
+#[test]
+fn fault_12_late_completion_after_reuse_is_dropped_and_counted() {
+    for model in MODELS {
+        let (mut late, mut runs) = (0, 0);
+        for seed in 0..scaled(50) {
+            let mut faults = SimFaults::none();
+            faults.late_completions = 900;
+            let options = options(seed, model, faults);
+            let world = World::new(&options, &DriverOptions::default());
+            let (listener, address) = world.listen();
+            world.spawn(serve(listener));
+            let dialogues = {
+                let world = world.clone();
+                async move {
+                    // Each connection takes the slot of the one before, while completions of that one come in.
+                    for number in 0..20u8 {
+                        let stream = world.connect(address).await.unwrap();
+                        stream.send(vec![number; 100]).await.unwrap();
+                        stream.finish().await.unwrap();
+                        let received = RefCell::default();
+                        receive_all(&stream, &received, 0).await.unwrap();
+                        assert_eq!(*received.borrow(), [number; 100], "seed {seed}, {model:?}");
+                    }
+                }
+            };
+            world
+                .run(vec![Box::pin(dialogues)])
+                .unwrap_or_else(|error| panic!("seed {seed}, {model:?}: {error}"));
+            late += world.end().unwrap().late_completions;
+            runs += 1;
+        }
+        assert!(late >= runs, "{model:?}: {late} late completions in {runs} runs");
+    }
+}
+
+#[test]
+fn fault_13_service_goes_on_when_multishots_end() {
+    for (seed, model) in seeds(50) {
+        let mut faults = SimFaults::none();
+        (faults.multishot_ends, faults.short_receives) = (900, 300);
+        let (world, clients) = run_echo(&options(seed, model, faults), scaled(20 * 1024) as usize, false)
+            .unwrap_or_else(|error| panic!("seed {seed}, {model:?}: {error}"));
+        assert!(clients.iter().all(|client| client.whole.get() && *client.received.borrow() == client.sent));
+        world.end().unwrap();
+    }
+}
+
+#[test]
+fn a_flush_ends_when_submissions_are_taken_bit_by_bit() {
+    for seed in 0..scaled(100) {
+        let mut faults = SimFaults::none();
+        faults.partial_submissions = 500;
+        let world = World::new(&SimOptions::new(seed).faults(faults), &DriverOptions::default());
+        let (listener, address) = world.listen();
+        let pair = Rc::new(RefCell::new(Vec::new()));
+        let connect = {
+            let (world, pair) = (world.clone(), Rc::clone(&pair));
+            async move {
+                let near = world.connect(address).await.unwrap();
+                pair.borrow_mut().extend([near, listener.accept().await]);
+            }
+        };
+        world.run(vec![Box::pin(connect)]).unwrap();
+        // Nothing but the other's sends is under way, and those end no wait.
+        let streams = Rc::new(pair.take());
+        let flushes = [0, 1].map(|index| -> Task {
+            let streams = Rc::clone(&streams);
+            Box::pin(async move {
+                let stream = &streams[index];
+                for number in 0..20u8 {
+                    stream.send(vec![number; 10]).await.unwrap();
+                    stream.flush().await.unwrap();
+                }
+            })
+        });
+        world.run(flushes.into()).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+        drop(streams);
+        world.end().unwrap();
+    }
+}
+
+#[test]
+fn a_wait_that_nothing_can_end_is_an_error() {
+    for model in MODELS {
+        let world = World::new(&SimOptions::new(1).model(model), &DriverOptions::default());
+        let (listener, _) = world.listen();
+        let error = world.run(vec![Box::pin(async move { drop(listener.accept().await) })]).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::Deadlock, "{model:?}");
+        world.end().unwrap();
+    }
+}
+
+#[test]
+fn a_wait_with_a_deadline_takes_just_that_long() {
+    for model in MODELS {
+        let world = World::new(&SimOptions::new(1).model(model), &DriverOptions::default());
+        let mut driver = world.driver.borrow_mut();
+        let before_ns = driver.now_ns();
+        driver.turn(Wait::For(3_600_000_000_000), &mut Vec::new()).unwrap();
+        let took_ns = driver.now_ns() - before_ns;
+        assert!((3_600_000_000_000..3_600_000_010_000).contains(&took_ns), "{model:?}: {took_ns} ns");
+    }
+}

@@ -1,0 +1,84 @@
+//! Who waits for a socket, and how they are woken.
+//!
+//! A waker may run any code, even code that uses the driver; so wakers are called when the driver is not borrowed, out
+//! of a list. But nearly all belong to tasks of the executor, and waking those only touches its queues: they are
+//! recognised by their table, woken in place, and kept for the next time, which saves a reference count each way.
+
+use std::task::{RawWakerVTable, Waker};
+
+/// One direction of a socket: the task that waits for it, if one does.
+#[derive(Debug, Default)]
+pub(crate) struct Waiter {
+    /// Kept after a wake: mostly the same task waits again.
+    waker: Option<Waker>,
+    waiting: bool,
+}
+
+/// What was woken in a turn.
+#[derive(Debug, Default)]
+pub(crate) struct Woken {
+    /// The table of wakers that may be called at any time.
+    harmless: Option<&'static RawWakerVTable>,
+    /// All others, for the executor to call.
+    list: Vec<Waker>,
+    any: bool,
+}
+
+impl Waiter {
+    /// Waits with this waker, without work when the same task waited last.
+    #[inline]
+    pub fn wait(&mut self, waker: &Waker) {
+        self.waiting = true;
+        match &self.waker {
+            Some(before) if before.will_wake(waker) => {}
+            _ => self.waker = Some(waker.clone()),
+        }
+    }
+
+    #[inline]
+    pub fn is_waiting(&self) -> bool {
+        self.waiting
+    }
+
+    /// Wakes whoever waits.
+    #[inline]
+    pub fn wake(&mut self, woken: &mut Woken) {
+        if !std::mem::take(&mut self.waiting) {
+            return;
+        }
+        woken.any = true;
+        match &self.waker {
+            Some(waker) if woken.harmless.is_some_and(|table| std::ptr::eq(table, waker.vtable())) => {
+                waker.wake_by_ref();
+            }
+            _ => woken.list.extend(self.waker.take()),
+        }
+    }
+}
+
+impl Woken {
+    /// Wakers with this table may be called while the driver is borrowed.
+    pub fn new(harmless: &'static RawWakerVTable) -> Self {
+        Self { harmless: Some(harmless), ..Self::default() }
+    }
+
+    /// Whether anybody was woken since the last [`call`](Self::call).
+    #[inline]
+    pub fn any(&self) -> bool {
+        self.any
+    }
+
+    /// Wakers of something else than sockets, to be called with the rest.
+    pub fn list(&mut self) -> &mut Vec<Waker> {
+        &mut self.list
+    }
+
+    /// Calls the wakers that had to be put off. The driver must not be borrowed.
+    #[inline]
+    pub fn call(&mut self) {
+        self.any = false;
+        if !self.list.is_empty() {
+            self.list.drain(..).for_each(Waker::wake);
+        }
+    }
+}

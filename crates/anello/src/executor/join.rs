@@ -1,0 +1,191 @@
+//! Waiting for a task: its result, its panic, its end.
+
+use std::any::Any;
+use std::fmt;
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+/// Waits for the result of a spawned task.
+///
+/// Dropping the handle lets the task run on by itself; [`abort`](Self::abort) ends it. Awaiting is cancel-safe: a
+/// handle that was polled and not ready can be awaited again.
+#[must_use = "dropping the handle detaches the task: say so with `.detach()`"]
+pub struct JoinHandle<T> {
+    shared: Arc<Join<T>>,
+    task: Waker,
+}
+
+/// What a task and its handle share.
+pub(super) struct Join<T> {
+    aborted: AtomicBool,
+    state: Mutex<State<T>>,
+}
+
+enum State<T> {
+    Running(Option<Waker>),
+    Ended(Result<T, JoinError>),
+    Taken,
+}
+
+impl<T> Join<T> {
+    pub fn new() -> Arc<Self> {
+        Arc::new(Self { aborted: AtomicBool::new(false), state: Mutex::new(State::Running(None)) })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State<T>> {
+        // No code of the program runs under the lock.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Leaves the result, once.
+    fn end(&self, result: Result<T, JoinError>) {
+        let mut state = self.lock();
+        if let State::Running(waker) = &mut *state {
+            let waker = waker.take();
+            *state = State::Ended(result);
+            drop(state);
+            if let Some(waker) = waker {
+                waker.wake();
+            }
+        }
+    }
+}
+
+impl<T> JoinHandle<T> {
+    pub(super) fn new(shared: Arc<Join<T>>, task: Waker) -> Self {
+        Self { shared, task }
+    }
+
+    /// Lets the task run on by itself. A panic in it is then reported to nobody.
+    pub fn detach(self) {}
+
+    /// Ends the task: its future is dropped by its worker instead of being polled again. Does nothing to a task that
+    /// has ended.
+    pub fn abort(&self) {
+        self.shared.aborted.store(true, Ordering::Release);
+        self.task.wake_by_ref();
+    }
+
+    /// Whether the task has ended.
+    pub fn is_finished(&self) -> bool {
+        !matches!(*self.shared.lock(), State::Running(_))
+    }
+}
+
+impl<T> Future for JoinHandle<T> {
+    type Output = Result<T, JoinError>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut state = self.shared.lock();
+        if let State::Running(waker) = &mut *state {
+            let before = waker.replace(context.waker().clone());
+            drop(state);
+            drop(before);
+            return Poll::Pending;
+        }
+        match std::mem::replace(&mut *state, State::Taken) {
+            State::Ended(result) => Poll::Ready(result),
+            State::Running(_) | State::Taken => Poll::Ready(Err(JoinError(None))),
+        }
+    }
+}
+
+impl<T> fmt::Debug for JoinHandle<T> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("JoinHandle").field("is_finished", &self.is_finished()).finish()
+    }
+}
+
+/// Why a task has no result: it panicked, or it was aborted, or its runtime was dropped before it was done.
+pub struct JoinError(Option<Box<dyn Any + Send>>);
+
+impl JoinError {
+    /// Whether the task panicked.
+    pub fn is_panic(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// What the task panicked with, to be resumed by `std::panic::resume_unwind`; `None` when it was cancelled.
+    pub fn into_panic(self) -> Option<Box<dyn Any + Send>> {
+        self.0
+    }
+
+    fn message(&self) -> Option<&str> {
+        let panic = self.0.as_ref()?;
+        let text = panic.downcast_ref::<&str>().copied();
+        text.or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+    }
+}
+
+impl fmt::Display for JoinError {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (&self.0, self.message()) {
+            (Some(_), Some(message)) => write!(formatter, "the task panicked: {message}"),
+            (Some(_), None) => formatter.write_str("the task panicked"),
+            (None, _) => {
+                formatter.write_str("the task was cancelled: its runtime was dropped or it was aborted")
+            }
+        }
+    }
+}
+
+impl fmt::Debug for JoinError {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "JoinError({self})")
+    }
+}
+
+impl std::error::Error for JoinError {}
+
+/// The future of a task as the executor polls it: a panic becomes its result, and so does being dropped.
+pub(super) struct Supervised<F: Future> {
+    /// `None` once it has ended.
+    future: Option<F>,
+    shared: Arc<Join<F::Output>>,
+}
+
+impl<F: Future> Supervised<F> {
+    pub fn new(future: F, shared: Arc<Join<F::Output>>) -> Self {
+        Self { future: Some(future), shared }
+    }
+}
+
+impl<F: Future> Future for Supervised<F> {
+    type Output = ();
+
+    #[inline]
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        // SAFETY: `future` is pinned with `self`: it is never moved out, only dropped in place by `set(None)`; `shared`
+        // is not pinned.
+        let (mut future, shared) = unsafe {
+            let this = self.get_unchecked_mut();
+            (Pin::new_unchecked(&mut this.future), &this.shared)
+        };
+        let polled = catch_unwind(AssertUnwindSafe(|| match future.as_mut().as_pin_mut() {
+            Some(future) if !shared.aborted.load(Ordering::Relaxed) => future.poll(context).map(Some),
+            _ => Poll::Ready(None),
+        }));
+        let mut result = match polled {
+            Ok(Poll::Pending) => return Poll::Pending,
+            Ok(Poll::Ready(Some(output))) => Ok(output),
+            Ok(Poll::Ready(None)) => Err(JoinError(None)),
+            Err(panic) => Err(JoinError(Some(panic))),
+        };
+        // What the future owns is dropped here, where a panic in it is still the task's own.
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| future.set(None))) {
+            result = Err(JoinError(Some(panic)));
+        }
+        shared.end(result);
+        Poll::Ready(())
+    }
+}
+
+impl<F: Future> Drop for Supervised<F> {
+    fn drop(&mut self) {
+        self.shared.end(Err(JoinError(None)));
+    }
+}
