@@ -6,6 +6,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::thread;
 
 use anello_load::{ErrorKind, Report};
+use socket2::{Domain, Socket, Type};
 
 /// `anello load tcp` with these arguments.
 fn load(arguments: &[&str]) -> Command {
@@ -119,7 +120,10 @@ fn fault_44_a_lying_server_is_reported_and_exits_1() {
 
 #[test]
 fn fault_44_a_dead_server_is_reported_and_exits_1() {
-    let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    // Bound but not listening, so that nobody else gets the port.
+    let held = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    held.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
+    let address = held.local_addr().unwrap().as_socket().unwrap().to_string();
     let (code, stdout, _) = output(&[&address, "-c", "2", "-d", "10m", "--json"]);
     assert_eq!(code, Some(1), "{stdout}");
     let report: Report = serde_json::from_str(&stdout).unwrap();
