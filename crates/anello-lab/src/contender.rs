@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
 
-use crate::machine::{Running, pin_process};
+use crate::machine::{Running, on_core, pin_process};
 
 /// How long a child may take to end after SIGTERM before SIGKILL follows.
 const TERMINATION_GRACE: Duration = Duration::from_millis(300);
@@ -125,13 +125,10 @@ impl ServerProcess {
         core: usize,
         timeout: Duration,
     ) -> Result<(ServerProcess, Running), String> {
-        let mut child = Command::new(&contender.program)
-            .args(&contender.arguments)
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .process_group(0)
-            .spawn()
+        let mut command = Command::new(&contender.program);
+        command.args(&contender.arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        // Born on its core: a child that looks at its cores before it was pinned would see those of the load.
+        let mut child = on_core(core, || command.process_group(0).spawn())
             .map_err(|error| format!("cannot start {}: {error}", contender.program.display()))?;
         let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
         let errors = Arc::new(Mutex::new(Vec::new()));

@@ -214,6 +214,18 @@ pub(crate) fn pin_process(pid: u32, core: usize) -> io::Result<()> {
     Ok(())
 }
 
+/// Does something with this thread on one core, which children started meanwhile inherit, then goes back.
+pub(crate) fn on_core<T>(core: usize, work: impl FnOnce() -> T) -> T {
+    let before = sched_getaffinity(None);
+    // A core that cannot be had is an error when the child is pinned, which names it.
+    sched_setaffinity(None, &only(core)).ok();
+    let done = work();
+    if let Ok(before) = before {
+        sched_setaffinity(None, &before).ok();
+    }
+    done
+}
+
 fn only(core: usize) -> CpuSet {
     let mut set = CpuSet::new();
     if core < CpuSet::MAX_CPU {

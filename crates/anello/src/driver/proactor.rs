@@ -119,7 +119,7 @@ pub(crate) struct Proactor<K: CompletionKernel> {
     streams: Table<Stream<Socket<K>>>,
     listeners: Table<Listener<Socket<K>>>,
     /// Sends that complete at submission, in the order of their places.
-    unsettled: VecDeque<(Key, u32)>,
+    unsettled: Vec<(Key, u32)>,
     /// Something waits for one of them to be settled: the next turn must not sleep first, because a send that succeeds
     /// at submission wakes nobody.
     settle_soon: bool,
@@ -256,7 +256,7 @@ impl<K: CompletionKernel> Proactor<K> {
             },
             streams: Table::new(),
             listeners: Table::new(),
-            unsettled: VecDeque::new(),
+            unsettled: Vec::new(),
             settle_soon: false,
             grown: false,
             limits: options.clone(),
@@ -395,6 +395,7 @@ impl<K: CompletionKernel> Proactor<K> {
         self.poll_receive_slow(key, waker)
     }
 
+    #[inline(never)]
     fn poll_receive_slow(&mut self, key: Key, waker: &Waker) -> Poll<io::Result<Option<Chunk>>> {
         let Some(stream) = self.streams.get_mut(key) else { return Poll::Ready(Err(gone())) };
         if stream.reads.ended {
@@ -503,6 +504,7 @@ impl<K: CompletionKernel> Proactor<K> {
 
     /// A receive that is not just one of many: the last of its operation, the end, an error, or one after which the
     /// stream is received otherwise.
+    #[inline(never)]
     fn on_last_receive(&mut self, key: Key, completion: &Completion, chunk: Option<Chunk>, to_direct: bool) {
         let Some(stream) = self.streams.get_mut(key) else { return };
         if !completion.more {
@@ -547,6 +549,7 @@ impl<K: CompletionKernel> Proactor<K> {
         }
     }
 
+    #[inline(never)]
     fn on_readable(&mut self, key: Key, completion: &Completion, woken: &mut Woken) {
         let Some(stream) = self.streams.get_mut(key) else {
             self.metrics.late_completions += 1;
@@ -594,14 +597,24 @@ impl<K: CompletionKernel> Proactor<K> {
             stream.transmit.push(taken);
             return Poll::Ready(Ok(()));
         }
-        let small = taken.as_slice().len() < self.direct_bytes;
-        stream.transmit.push(taken);
-        if small {
-            // The way of nearly every message: noted for the next turn, and settled by it.
-            self.submit_send(key, self.small_sends);
-            return Poll::Ready(Ok(()));
+        let data = taken.as_slice();
+        let (address, length) = (data.as_ptr(), data.len());
+        if length >= self.direct_bytes || length == 0 || self.small_sends != SendHow::AtSubmission {
+            stream.transmit.push(taken);
+            return Poll::Ready(self.start_sending(key));
         }
-        Poll::Ready(self.start_sending(key))
+        // The way of nearly every message: noted for the next turn, and settled by it.
+        stream.transmit.start(taken, length);
+        let op = Op::Send {
+            socket: &stream.socket,
+            data: address,
+            length_bytes: length as u32,
+            how: SendHow::AtSubmission,
+        };
+        let place = self.kernel.push(Token::new(Kind::Send, key), op);
+        stream.sending = Sending::AtSubmission(place);
+        self.unsettled.push((key, place));
+        Poll::Ready(Ok(()))
     }
 
     /// Accepts a copy of as much of `data` as there is room for.
@@ -643,6 +656,7 @@ impl<K: CompletionKernel> Proactor<K> {
 
     /// Sends the front of the queue: at once by a system call when it is large, so that it is read while the cache
     /// still holds it, else with the next turn.
+    #[inline(never)]
     fn start_sending(&mut self, key: Key) -> io::Result<()> {
         let Some(stream) = self.streams.get_mut(key) else { return Err(gone()) };
         let mut refused = false;
@@ -685,7 +699,7 @@ impl<K: CompletionKernel> Proactor<K> {
         Ok(())
     }
 
-    #[inline]
+    #[inline(never)]
     fn submit_send(&mut self, key: Key, how: SendHow) {
         let Some(stream) = self.streams.get_mut(key) else { return };
         let Some(pending) = stream.transmit.pending() else { return };
@@ -694,7 +708,7 @@ impl<K: CompletionKernel> Proactor<K> {
         let place = self.kernel.push(Token::new(Kind::Send, key), op);
         stream.sending = match how {
             SendHow::AtSubmission => {
-                self.unsettled.push_back((key, place));
+                self.unsettled.push((key, place));
                 self.settle_soon |=
                     stream.transmit.has_rest() || stream.send_waker.is_waiting() || stream.released;
                 Sending::AtSubmission(place)
@@ -707,6 +721,7 @@ impl<K: CompletionKernel> Proactor<K> {
         };
     }
 
+    #[inline(never)]
     fn on_send(&mut self, key: Key, completion: &Completion, woken: &mut Woken) {
         let Some(stream) = self.streams.get_mut(key) else {
             self.metrics.late_completions += 1;
@@ -746,7 +761,7 @@ impl<K: CompletionKernel> Proactor<K> {
     }
 
     /// Goes on with the queue, wakes whoever waits for room, closes a stream that was released.
-    #[inline]
+    #[inline(never)]
     fn after_send(&mut self, key: Key, was_refused: bool, woken: &mut Woken) {
         let Some(stream) = self.streams.get_mut(key) else { return };
         if stream.send_error.is_some() {
@@ -769,11 +784,12 @@ impl<K: CompletionKernel> Proactor<K> {
 
     /// Settles the sends whose submission was consumed and that posted no completion: all their bytes were taken.
     fn settle_sends(&mut self, woken: &mut Woken) {
-        while let Some(&(key, place)) = self.unsettled.front() {
+        let mut settled = 0;
+        while let Some(&(key, place)) = self.unsettled.get(settled) {
             if !self.kernel.consumed(place) {
-                return;
+                break;
             }
-            self.unsettled.pop_front();
+            settled += 1;
             let Some(stream) = self.streams.get_mut(key) else { continue };
             if stream.sending == Sending::AtSubmission(place) {
                 stream.sending = Sending::Idle;
@@ -784,10 +800,17 @@ impl<K: CompletionKernel> Proactor<K> {
                 }
             }
         }
+        // Nearly always all of them; what was sent on meanwhile stands behind.
+        if settled == self.unsettled.len() {
+            self.unsettled.clear();
+        } else {
+            self.unsettled.drain(..settled);
+        }
     }
 
     // ---- Connecting and accepting --------------------------------------------------------------------------------
 
+    #[inline(never)]
     fn on_connect(&mut self, key: Key, completion: &Completion, woken: &mut Woken) {
         let Some(stream) = self.streams.get_mut(key) else {
             self.metrics.late_completions += 1;
@@ -865,6 +888,7 @@ impl<K: CompletionKernel> Proactor<K> {
         }
     }
 
+    #[inline(never)]
     fn on_accept(&mut self, key: Key, completion: &Completion, woken: &mut Woken) {
         // A late success carries a socket: it is made whole first, so that it is closed wherever it ends.
         let socket = (completion.result >= 0).then(|| self.kernel.accepted(completion.result));

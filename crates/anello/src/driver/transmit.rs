@@ -102,6 +102,14 @@ impl Transmit {
         }
     }
 
+    /// Puts `length` bytes, more than none, into an empty queue.
+    #[inline]
+    pub fn start(&mut self, outgoing: Outgoing, length: usize) {
+        debug_assert!(self.is_empty() && length > 0);
+        self.queued_bytes = length;
+        self.front = Some(outgoing);
+    }
+
     /// The bytes to send next.
     #[inline]
     pub fn pending(&self) -> Option<&[u8]> {
@@ -123,12 +131,16 @@ impl Transmit {
     /// All of [`pending`](Self::pending) was taken.
     #[inline]
     pub fn taken_whole(&mut self) {
-        let Some(front) = self.front.take() else { return };
-        self.queued_bytes -= front.as_slice().len() - self.taken_bytes;
-        self.taken_bytes = 0;
-        if !self.rest.is_empty() {
-            self.front = self.rest.pop_front();
+        if self.rest.is_empty() {
+            self.queued_bytes = 0;
+            self.taken_bytes = 0;
+            self.front = None;
+            return;
         }
+        let length = self.front.as_ref().map_or(0, |front| front.as_slice().len());
+        self.queued_bytes -= length - self.taken_bytes;
+        self.taken_bytes = 0;
+        self.front = self.rest.pop_front();
     }
 
     pub fn clear(&mut self) {

@@ -1,7 +1,6 @@
 //! The runtime of the current thread, and what its tasks share.
 
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
 use std::future::Future;
 use std::ptr::NonNull;
 use std::rc::Rc;
@@ -24,8 +23,8 @@ const BUDGET_PER_POLL: u32 = 128;
 pub(crate) struct Shared {
     pub driver: RefCell<Driver>,
     pub timers: RefCell<Wheel<Waker>>,
-    /// Tasks ready to run.
-    pub(super) ready: RefCell<VecDeque<TaskPointer>>,
+    /// Tasks ready to run, in order, behind those that the executor has in hand.
+    pub(super) ready: RefCell<Vec<TaskPointer>>,
     pub(super) inbox: Arc<Inbox>,
     /// Every task that is not done.
     tasks: RefCell<Table<Task>>,
@@ -115,7 +114,7 @@ impl Shared {
         Ok(Rc::new(Self {
             driver: RefCell::new(driver),
             timers: RefCell::new(timers),
-            ready: RefCell::new(VecDeque::new()),
+            ready: RefCell::new(Vec::new()),
             inbox: Arc::new(Inbox { mailbox: Mailbox::new(), notifier }),
             tasks: RefCell::new(Table::new()),
             budget: Cell::new(BUDGET_PER_POLL),
@@ -169,7 +168,7 @@ impl Shared {
         if let Some(task) = tasks.get(key) {
             task.set_key(key);
         }
-        self.ready.borrow_mut().push_back(pointer);
+        self.ready.borrow_mut().push(pointer);
     }
 
     /// Takes what other threads have sent.
@@ -177,7 +176,7 @@ impl Shared {
         for mail in self.inbox.mailbox.take() {
             match mail {
                 Mail::Spawned(task) => self.adopt(task),
-                Mail::Woken(pointer) => self.ready.borrow_mut().push_back(pointer),
+                Mail::Woken(pointer) => self.ready.borrow_mut().push(pointer),
             }
         }
     }
@@ -228,7 +227,7 @@ impl Inbox {
         let local = with_current(|shared| {
             let own = std::ptr::eq(Arc::as_ptr(&shared.inbox), self);
             if own {
-                shared.ready.borrow_mut().push_back(pointer);
+                shared.ready.borrow_mut().push(pointer);
             }
             own
         });

@@ -1,7 +1,7 @@
 //! The executor: one thread, its tasks, its timers and its driver, in one loop.
 //!
 //! ```text
-//!   ┌─> run ready tasks (at most TASKS_PER_TURN) ─> fire timers ─> turn the driver ─┐
+//!   ┌─> run ready tasks (POLLS_PER_TURN or once each) ─> fire timers ─> turn the driver ─┐
 //!   └────────────────────── wakers of what happened, the inbox <────────────────────┘
 //! ```
 //!
@@ -27,14 +27,15 @@ use std::time::Duration;
 
 use crate::driver::{Driver, DriverDescription, DriverKind, DriverOptions, Metrics, Wait, Woken};
 use context::{Entered, Inbox};
+use task::TaskPointer;
 
 pub use context::yield_now;
 pub(crate) use context::{Shared, current, with_current};
 pub use join::{JoinError, JoinHandle};
 pub use workers::{Worker, Workers, WorkersBuilder, allowed_cores};
 
-/// Polls between two turns of the driver while tasks are always ready.
-const TASKS_PER_TURN: usize = 256;
+/// Polls after which the driver has a turn although tasks are still ready; all that are ready have one first.
+const POLLS_PER_TURN: usize = 256;
 
 /// The name of the environment variable that overrides the choice of driver.
 const DRIVER_VARIABLE: &str = "ANELLO_DRIVER";
@@ -103,6 +104,7 @@ impl Runtime {
         let waker = Waker::from(Arc::clone(&main));
         let mut context = Context::from_waker(&waker);
         let mut future = pin!(future);
+        let mut in_hand = Vec::new();
         let mut turn = Turn { woken: Woken::new(&task::WAKER_VTABLE) };
         loop {
             if main.woken.load(Ordering::Relaxed) && main.woken.swap(false, Ordering::Acquire) {
@@ -112,7 +114,7 @@ impl Runtime {
                     return output;
                 }
             }
-            run_ready(&self.shared);
+            run_ready(&self.shared, &mut in_hand);
             let busy = main.woken.load(Ordering::Relaxed) || !self.shared.ready.borrow().is_empty();
             if let Err(error) = turn.take(&self.shared, busy) {
                 panic!("the {} driver cannot go on: {error}", self.driver().name);
@@ -136,12 +138,19 @@ impl Runtime {
 /// Most turns at the end of `block_on`: a send that was queued behind another needs one of its own.
 const TURNS_TO_HAND_OVER: usize = 4;
 
-/// Polls tasks until none is ready or it is the driver's turn.
+/// Polls the tasks that are ready, and those that they wake, until none is left or it is the driver's turn.
 #[inline]
-fn run_ready(shared: &Shared) {
-    for _ in 0..TASKS_PER_TURN {
-        let Some(pointer) = shared.ready.borrow_mut().pop_front() else { return };
-        shared.run(pointer);
+fn run_ready(shared: &Shared, in_hand: &mut Vec<TaskPointer>) {
+    let mut polls = 0;
+    while polls < POLLS_PER_TURN {
+        std::mem::swap(in_hand, &mut *shared.ready.borrow_mut());
+        if in_hand.is_empty() {
+            return;
+        }
+        polls += in_hand.len();
+        for pointer in in_hand.drain(..) {
+            shared.run(pointer);
+        }
     }
 }
 

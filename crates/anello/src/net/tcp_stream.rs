@@ -27,7 +27,7 @@ pub struct TcpStream {
 }
 
 /// What the stream and its halves share.
-struct Inner {
+pub(super) struct Inner {
     shared: Rc<Shared>,
     key: Key,
 }
@@ -35,6 +35,10 @@ struct Inner {
 impl TcpStream {
     pub(super) fn new(shared: Rc<Shared>, key: Key) -> Self {
         Self { inner: Inner { shared, key } }
+    }
+
+    pub(super) fn inner(&self) -> &Inner {
+        &self.inner
     }
 
     /// Connects to the first address that answers (`IORING_OP_CONNECT`, Linux 5.5; `connect(2)` on epoll).
@@ -399,7 +403,7 @@ impl Inner {
     }
 
     #[inline]
-    fn poll_recv(&self, context: &Context<'_>) -> Poll<io::Result<Option<Chunk>>> {
+    pub(super) fn poll_recv(&self, context: &Context<'_>) -> Poll<io::Result<Option<Chunk>>> {
         if !self.shared.may_proceed(context) {
             return Poll::Pending;
         }
@@ -444,9 +448,16 @@ impl Inner {
     #[inline]
     fn send(&self, outgoing: Outgoing) -> impl Future<Output = io::Result<()>> + '_ {
         let mut outgoing = Some(outgoing);
-        poll_fn(move |context| {
-            self.shared.driver.borrow_mut().poll_send(self.key, &mut outgoing, context.waker())
-        })
+        poll_fn(move |context| self.poll_send(&mut outgoing, context))
+    }
+
+    #[inline]
+    pub(super) fn poll_send(
+        &self,
+        outgoing: &mut Option<Outgoing>,
+        context: &Context<'_>,
+    ) -> Poll<io::Result<()>> {
+        self.shared.driver.borrow_mut().poll_send(self.key, outgoing, context.waker())
     }
 
     fn write<'a>(&'a self, bytes: &'a [u8]) -> impl Future<Output = io::Result<usize>> + 'a {
@@ -471,7 +482,11 @@ impl Inner {
     }
 
     fn flush(&self) -> impl Future<Output = io::Result<()>> + '_ {
-        poll_fn(|context| self.shared.driver.borrow_mut().poll_flush(self.key, context.waker()))
+        poll_fn(|context| self.poll_flush(context))
+    }
+
+    pub(super) fn poll_flush(&self, context: &Context<'_>) -> Poll<io::Result<()>> {
+        self.shared.driver.borrow_mut().poll_flush(self.key, context.waker())
     }
 
     async fn shutdown(&self) -> io::Result<()> {

@@ -272,7 +272,7 @@ impl SimCompletion {
             (true, false) => Step::end(operation.cancelled_result()),
             _ if !ready => Step::Wait,
             _ => {
-                operation.delay_decided = false;
+                (operation.delay_decided, operation.not_before_ns) = (false, 0);
                 operation.run(&mut network, self.pools.ring().map(|ring| (ring, &mut self.head)))
             }
         };

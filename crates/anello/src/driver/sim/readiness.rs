@@ -93,7 +93,9 @@ impl SimReadiness {
         {
             let (token, needed) = entry.remove();
             let open = |id| self.watches.get(&id).is_some_and(|watch| watch.token == token);
-            if needed.is_none_or(open) {
+            // One wait reports a socket once.
+            let reported = found.iter().any(|edge: &Edge| edge.token == token);
+            if needed.is_none_or(open) && !reported {
                 found.push(Edge { token, readable: true, writable: false, hung_up: false });
             }
         }

@@ -133,14 +133,19 @@ impl Uring {
         if self.features.completion_skip { entry.flags(Flags::SKIP_SUCCESS) } else { entry }
     }
 
-    #[inline]
+    #[inline(always)]
     fn queue(&mut self, entry: squeue::Entry) {
         // SAFETY: the module's invariant: what the entry names outlives the operation.
-        if !self.backlog.is_empty() || unsafe { self.ring.submission().push(&entry) }.is_err() {
-            self.backlog.push_back(entry);
-        } else {
+        if self.backlog.is_empty() && unsafe { self.ring.submission().push(&entry) }.is_ok() {
             self.queued = self.queued.wrapping_add(1);
+        } else {
+            self.put_off(entry);
         }
+    }
+
+    #[cold]
+    fn put_off(&mut self, entry: squeue::Entry) {
+        self.backlog.push_back(entry);
     }
 
     /// Moves as much of the backlog as fits; whether some of it is left.

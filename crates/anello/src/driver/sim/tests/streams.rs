@@ -9,6 +9,7 @@ use std::task::Poll;
 
 use super::super::super::op::Wait;
 use super::super::super::options::{DriverOptions, Sends, TaskWork, ZeroCopy};
+use super::super::super::wake::Woken;
 use super::super::random::Random;
 use super::super::{SimFaults, SimModel, SimOptions};
 use super::{Listener, MODELS, Stream, Task, World, both, scaled, seeds};
@@ -115,13 +116,14 @@ async fn client(world: World, address: SocketAddr, client: Rc<Client>, seed: u64
 async fn give_up_after(turns: u64, future: impl Future<Output = ()>) {
     let (mut left, mut future) = (turns, Box::pin(future));
     poll_fn(|context| {
+        // So as to be polled in the next turn, too.
+        context.waker().wake_by_ref();
+        let polled = future.as_mut().poll(context);
         if left == 0 {
             return Poll::Ready(());
         }
         left -= 1;
-        // So as to be polled in the next turn, too.
-        context.waker().wake_by_ref();
-        future.as_mut().poll(context)
+        polled
     })
     .await;
 }
@@ -390,7 +392,7 @@ fn a_wait_with_a_deadline_takes_just_that_long() {
         let world = World::new(&SimOptions::new(1).model(model), &DriverOptions::default());
         let mut driver = world.driver.borrow_mut();
         let before_ns = driver.now_ns();
-        driver.turn(Wait::For(3_600_000_000_000), &mut Vec::new()).unwrap();
+        driver.turn(Wait::For(3_600_000_000_000), &mut Woken::default()).unwrap();
         let took_ns = driver.now_ns() - before_ns;
         assert!((3_600_000_000_000..3_600_000_010_000).contains(&took_ns), "{model:?}: {took_ns} ns");
     }
