@@ -20,7 +20,9 @@ fn each_step_of_the_ladder_does_without_what_it_says() {
         let used: Vec<_> = description.features.split(',').collect();
         assert!(!used.contains(feature), "{}: {used:?}", setup.name);
         match *feature {
-            "single-issuer" => assert!(!used.contains(&"defer-taskrun"), "which needs a single issuer: {used:?}"),
+            "single-issuer" => {
+                assert!(!used.contains(&"defer-taskrun"), "which needs a single issuer: {used:?}")
+            }
             "buffer-ring" => assert!(!used.contains(&"multishot-recv"), "which needs buffers: {used:?}"),
             "cqe-skip" => assert!(!used.contains(&"send-at-submission"), "which needs it: {used:?}"),
             _ => {}
@@ -140,7 +142,8 @@ fn refused_with(part_of_message: &'static str) {
 fn fault_07_uring_forbidden() {
     let name = "fault_07_uring_forbidden";
     if is_child(name) || can_inject() {
-        Child::injecting(&["io_uring_setup:error=EPERM"]).run(name, || refused_with("kernel.io_uring_disabled"));
+        Child::injecting(&["io_uring_setup:error=EPERM"])
+            .run(name, || refused_with("kernel.io_uring_disabled"));
     }
 }
 
@@ -148,7 +151,8 @@ fn fault_07_uring_forbidden() {
 fn fault_07_uring_unknown() {
     let name = "fault_07_uring_unknown";
     if is_child(name) || can_inject() {
-        Child::injecting(&["io_uring_setup:error=ENOSYS"]).run(name, || refused_with("the kernel has no io_uring"));
+        Child::injecting(&["io_uring_setup:error=ENOSYS"])
+            .run(name, || refused_with("the kernel has no io_uring"));
     }
 }
 
@@ -192,7 +196,8 @@ fn each_setup_serves() {
             let message = common::pattern(1, 100_000);
             let mut answer = vec![0; 100_000];
             let (mut reader, mut writer) = client.split();
-            let (written, read) = common::join(writer.write_all(&message), reader.read_exact(&mut answer)).await;
+            let (written, read) =
+                common::join(writer.write_all(&message), reader.read_exact(&mut answer)).await;
             written.unwrap();
             read.unwrap();
             common::assert_same_bytes(&answer, &message);

@@ -9,7 +9,9 @@ use std::time::Duration;
 
 use anello::net::{TcpListener, TcpStream, echo};
 use anello::spawn;
-use common::{ANY_PORT, assert_same_bytes, both_drivers, on_both_drivers, on_each, on_every_driver, pair, pattern};
+use common::{
+    ANY_PORT, assert_same_bytes, both_drivers, on_both_drivers, on_each, on_every_driver, pair, pattern,
+};
 use socket2::SockRef;
 
 /// A connection between the runtime and the standard library, which fails instead of waiting for ever.
@@ -194,7 +196,10 @@ fn addresses_and_options() {
             assert!(socket.keepalive().unwrap());
             assert_eq!(socket.tcp_keepalive_time().unwrap(), Duration::from_secs(100));
             assert_eq!(socket.linger().unwrap(), Some(Duration::from_secs(3)));
-            assert_eq!((socket.recv_buffer_size().unwrap(), socket.send_buffer_size().unwrap()), (40_000, 40_000));
+            assert_eq!(
+                (socket.recv_buffer_size().unwrap(), socket.send_buffer_size().unwrap()),
+                (40_000, 40_000)
+            );
             let socket = SockRef::from(&server);
             assert!(socket.tcp_nodelay().unwrap(), "inherited from the listener");
             assert!(!socket.keepalive().unwrap());
@@ -248,7 +253,7 @@ fn listeners_share_a_port() {
                 client.write_all(&[number]).await.unwrap();
                 assert_eq!(client.recv().await.unwrap().as_deref(), Some(&[number][..]));
             }
-            accepting.into_iter().for_each(anello::JoinHandle::<()>::abort);
+            accepting.iter().for_each(anello::JoinHandle::<()>::abort);
         });
     });
 }

@@ -10,8 +10,8 @@ use anello::net::{Outgoing, TcpListener, TcpStream, echo};
 use anello::{spawn, yield_now};
 use bytes::Bytes;
 use common::{
-    ANY_PORT, Random, Setup, assert_same_bytes, join, on_both_drivers, on_every_driver_and_sim, pair, pattern,
-    poll_at_most,
+    ANY_PORT, Random, Setup, assert_same_bytes, join, on_both_drivers, on_every_driver_and_sim, pair,
+    pattern, poll_at_most,
 };
 
 /// The sizes at which something changes: a byte, a receive buffer, the classes of memory, the send queue.

@@ -16,7 +16,10 @@ use anello::signal::{HANG_UP, Signals};
 use anello::time::sleep;
 use anello::{Handle, Workers, allowed_cores, spawn, yield_now};
 use common::child::Child;
-use common::{ANY_PORT, Flag, Setup, both_drivers, on_both_drivers, on_each, on_every_driver, on_every_driver_and_sim, pair};
+use common::{
+    ANY_PORT, Flag, Setup, both_drivers, on_both_drivers, on_each, on_every_driver, on_every_driver_and_sim,
+    pair,
+};
 
 /// Counts when it is dropped.
 struct CountDrop(Rc<Cell<usize>>);
@@ -356,8 +359,11 @@ fn yielding_lets_everyone_run() {
             let mut answer = [0; 4];
             server.read_exact(&mut answer).await.unwrap();
             let counted: Vec<_> = counts.iter().map(Cell::get).collect();
-            assert!(counted.iter().all(|count| count.abs_diff(counted[0]) <= 1 && *count >= 1000), "{counted:?}");
-            tasks.into_iter().for_each(anello::JoinHandle::<()>::abort);
+            assert!(
+                counted.iter().all(|count| count.abs_diff(counted[0]) <= 1 && *count >= 1000),
+                "{counted:?}"
+            );
+            tasks.iter().for_each(anello::JoinHandle::<()>::abort);
         });
     });
 }
@@ -439,7 +445,11 @@ fn signals_end_the_wait() {
                 assert!(common::poll_at_most(1, signals.wait()).await.is_none());
                 for _ in 0..20 {
                     let thread = thread::spawn(|| {
-                        rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::HUP).unwrap();
+                        rustix::process::kill_process(
+                            rustix::process::getpid(),
+                            rustix::process::Signal::HUP,
+                        )
+                        .unwrap();
                     });
                     signals.wait().await.unwrap();
                     thread.join().unwrap();

@@ -18,7 +18,8 @@ pub struct Child {
 impl Child {
     /// Makes system calls of the child fail: arguments of `strace -e inject=`.
     pub fn injecting(injections: &[&str]) -> Self {
-        let mut wrapper: Vec<_> = ["strace", "-f", "-qqq", "-e", "signal=none", "-o", "/dev/null"].map(str::to_owned).into();
+        let mut wrapper: Vec<_> =
+            ["strace", "-f", "-qqq", "-e", "signal=none", "-o", "/dev/null"].map(str::to_owned).into();
         for injection in injections {
             let calls = injection.split(':').next().unwrap_or_default();
             wrapper.extend(["-e".to_owned(), format!("trace={calls}")]);
@@ -45,7 +46,8 @@ impl Child {
         command.args(words).args([test, "--exact", "--nocapture", "--test-threads=1"]);
         command.env(CHILD, test).envs(self.environment).stdin(Stdio::null());
         let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
-        let (told, failed) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        let (told, failed) =
+            (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
         eprintln!("{failed}");
         assert!(
             output.status.success() && told.contains("1 passed"),
@@ -63,13 +65,26 @@ pub fn is_child(test: &str) -> bool {
 /// Whether system calls can be made to fail here; says why not.
 pub fn can_inject() -> bool {
     let tried = Command::new("strace")
-        .args(["-f", "-qqq", "-o", "/dev/null", "-e", "trace=getppid", "-e", "inject=getppid:error=EPERM", "true"])
+        .args([
+            "-f",
+            "-qqq",
+            "-o",
+            "/dev/null",
+            "-e",
+            "trace=getppid",
+            "-e",
+            "inject=getppid:error=EPERM",
+            "true",
+        ])
         .stdin(Stdio::null())
         .output();
     match tried {
         Ok(output) if output.status.success() => true,
         Ok(output) => {
-            eprintln!("skipped: strace may not trace here: {}", String::from_utf8_lossy(&output.stderr).trim());
+            eprintln!(
+                "skipped: strace may not trace here: {}",
+                String::from_utf8_lossy(&output.stderr).trim()
+            );
             false
         }
         Err(error) => {
@@ -79,25 +94,35 @@ pub fn can_inject() -> bool {
     }
 }
 
-/// Descriptors that this process has open.
-pub fn open_descriptors() -> usize {
-    // One is of the listing itself.
-    std::fs::read_dir("/proc/self/fd").unwrap().count() - 1
+/// What a process uses, by its number; seen from outside, it needs no descriptor of its own for that.
+#[derive(Clone, Copy, Debug)]
+pub struct Usage {
+    /// Processor time, in steps of a hundredth of a second.
+    pub processor: Duration,
+    pub descriptors: usize,
+    pub resident_bytes: usize,
 }
 
-/// Memory of this process that is in use, in bytes.
-pub fn resident_bytes() -> usize {
-    let text = std::fs::read_to_string("/proc/self/statm").unwrap();
-    text.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap() * 4096
-}
-
-/// Processor time that this process has used.
-pub fn processor_time() -> Duration {
-    let text = std::fs::read_to_string("/proc/self/stat").unwrap();
-    // The name in parentheses may hold spaces; the times, in hundredths of a second, are fields 14 and 15.
-    let fields: Vec<_> = text.rsplit_once(')').unwrap().1.split_whitespace().collect();
+/// What that process uses now.
+pub fn usage_of(process: u32) -> Usage {
+    let read = |name: &str| std::fs::read_to_string(format!("/proc/{process}/{name}")).unwrap();
+    let (stat, statm) = (read("stat"), read("statm"));
+    // The name in parentheses may hold spaces; the times are fields 14 and 15.
+    let fields: Vec<_> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
     let ticks: u64 = fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap();
-    Duration::from_millis(ticks * 10)
+    let pages: usize = statm.split_whitespace().nth(1).unwrap().parse().unwrap();
+    Usage {
+        processor: Duration::from_millis(ticks * 10),
+        descriptors: std::fs::read_dir(format!("/proc/{process}/fd")).unwrap().count(),
+        resident_bytes: pages * 4096,
+    }
+}
+
+/// What this process uses now.
+pub fn usage() -> Usage {
+    let usage = usage_of(std::process::id());
+    // One is of the listing.
+    Usage { descriptors: usage.descriptors - 1, ..usage }
 }
 
 /// Limits the open files of this process.

@@ -7,6 +7,7 @@
 #![allow(dead_code, reason = "each test program uses its own part of this")]
 
 pub mod child;
+pub mod server;
 
 use std::future::Future;
 use std::io;
@@ -19,8 +20,8 @@ use std::time::Duration;
 
 use anello::net::{TcpListener, TcpStream};
 use anello::{
-    Builder, DriverKind, DriverOptions, Runtime, Sends, SimModel, SimOptions, SubmissionPolling, TaskWork, Without,
-    ZeroCopy,
+    Builder, DriverKind, DriverOptions, Runtime, Sends, SimModel, SimOptions, SubmissionPolling, TaskWork,
+    Without, ZeroCopy,
 };
 use sha2::{Digest, Sha256};
 

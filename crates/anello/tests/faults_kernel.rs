@@ -1,0 +1,307 @@
+//! Faults of the kernel: interrupted waits, nothing left of this or that, queues that are full. Numbers are those of the
+//! list of faults in the project's design.
+
+mod common;
+
+use std::io::{Read, Write};
+use std::net::TcpStream as StdStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use anello::net::{TcpListener, TcpStream, echo};
+use anello::time::sleep;
+use anello::{DriverKind, DriverOptions, Runtime, spawn};
+use common::child::{Child, can_inject, is_child, raise_open_files};
+use common::server::{Server, serve_if_asked};
+use common::{
+    ANY_PORT, Setup, all_drivers, assert_same_bytes, join, on_both_drivers, on_each, on_every_driver, pair,
+    pattern, refuses_uring,
+};
+
+/// Not a test of its own: the child process of the others.
+#[test]
+fn server_child() {
+    serve_if_asked();
+}
+
+/// Bytes both ways, a timer, a connection more: what every fault must leave whole.
+async fn serve_as_ever(seed: u64) {
+    let (mut client, mut server) = pair().await.unwrap();
+    let echoing = spawn(async move { echo(&mut server).await });
+    for size in [1, 100, 5000, 100_000] {
+        let message = pattern(seed + size as u64, size);
+        let mut answer = vec![0; size];
+        let (mut reader, mut writer) = client.split();
+        let (written, read) = join(writer.write_all(&message), reader.read_exact(&mut answer)).await;
+        written.unwrap();
+        read.unwrap();
+        assert_same_bytes(&answer, &message);
+        let before = Instant::now();
+        sleep(Duration::from_millis(1)).await;
+        assert!(
+            before.elapsed() >= Duration::from_millis(1),
+            "an interrupted wait is not the end of a sleep"
+        );
+    }
+    client.shutdown().await.unwrap();
+    assert!(client.recv().await.unwrap().is_none());
+    assert_eq!(echoing.await.unwrap().unwrap(), 105_101);
+}
+
+#[test]
+fn fault_01_interrupted_waits() {
+    let name = "fault_01_interrupted_waits";
+    if is_child(name) || can_inject() {
+        // Calls that fail so did nothing: what they were to submit must be submitted by another.
+        Child::injecting(&["/^(io_uring_enter|epoll_p?wait2?)$:error=EINTR:when=1+3"]).run(name, || {
+            on_every_driver(|setup| {
+                let features = setup.runtime().driver().features;
+                let features_expected = !setup.is_uring()
+                    || setup.options.one_shot_receive
+                    || setup.options.without.multishot_receive
+                    || setup.options.without.buffer_ring
+                    || features.contains("multishot-recv");
+                assert!(features_expected, "{}: lost to an interruption: {features}", setup.name);
+                setup.run(serve_as_ever(1));
+            });
+        });
+    }
+}
+
+#[test]
+fn fault_01_signals_during_waits() {
+    // In a process of its own, because signals are for all of it.
+    Child::default().run("fault_01_signals_during_waits", || {
+        let caught = Arc::new(AtomicBool::new(false));
+        signal_hook::flag::register(signal_hook::consts::SIGHUP, Arc::clone(&caught)).unwrap();
+        on_every_driver(|setup| {
+            // The kernel prefers the thread of that number.
+            let target = rustix::thread::gettid();
+            let end = Arc::new(AtomicBool::new(false));
+            let ended = Arc::clone(&end);
+            let thread = std::thread::spawn(move || {
+                while !ended.load(Ordering::SeqCst) {
+                    rustix::process::kill_process(target, rustix::process::Signal::HUP).unwrap();
+                    std::thread::sleep(Duration::from_micros(100));
+                }
+            });
+            setup.run(serve_as_ever(2));
+            end.store(true, Ordering::SeqCst);
+            thread.join().unwrap();
+        });
+        assert!(caught.load(Ordering::SeqCst));
+    });
+}
+
+#[test]
+fn fault_03_spurious_refusals_of_reads() {
+    let name = "fault_03_spurious_refusals_of_reads";
+    if is_child(name) || can_inject() {
+        Child::injecting(&["recvfrom:error=EAGAIN:when=2+3"]).run(name, || {
+            on_both_drivers(|setup| setup.run(read_despite_refusals()));
+        });
+    }
+}
+
+/// The kernel never refuses a read for which it has bytes; when it seems to, the next bytes bring the reader back. So
+/// there must be room for them: all is less than a receive window.
+async fn read_despite_refusals() {
+    let (client, mut server) = pair().await.unwrap();
+    let message = pattern(3, 40_000);
+    let sent = message.clone();
+    let nudging = spawn(async move {
+        let mut client = client;
+        for piece in sent.chunks(5000) {
+            client.write_all(piece).await.unwrap();
+            sleep(Duration::from_micros(200)).await;
+        }
+        // Until the reader has everything and closes.
+        while client.write(b"nudge").await.is_ok() {
+            sleep(Duration::from_millis(1)).await;
+        }
+    });
+    let mut found = Vec::new();
+    while found.len() < message.len() {
+        found.extend_from_slice(&server.recv().await.unwrap().unwrap());
+    }
+    assert_same_bytes(&found[..message.len()], &message);
+    drop(server);
+    nudging.await.unwrap();
+}
+
+/// Processor time of a server that has nothing to do, over two seconds, in hundredths.
+fn idle_percentage(server: &mut Server) -> f64 {
+    let (before, start) = (server.report(), Instant::now());
+    std::thread::sleep(Duration::from_secs(2));
+    let used = server.report().usage.processor - before.usage.processor;
+    100.0 * used.as_secs_f64() / start.elapsed().as_secs_f64()
+}
+
+fn connect(server: &Server) -> StdStream {
+    let stream = StdStream::connect(server.address).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    stream
+}
+
+/// Whether the connection is served.
+fn is_served(stream: &mut StdStream) -> bool {
+    let mut answer = [0];
+    stream.write_all(b"?").is_ok() && matches!(stream.read(&mut answer), Ok(1))
+}
+
+#[test]
+fn fault_04_no_descriptors_left() {
+    on_both_drivers(|setup| {
+        let mut server = Server::start(setup, Some(64));
+        let clients: Vec<_> = (0..200).map(|_| connect(&server)).collect();
+        let (mut served, mut refused) = (Vec::new(), 0);
+        for mut client in clients {
+            if is_served(&mut client) { served.push(client) } else { refused += 1 }
+        }
+        assert!(served.len() >= 20 && refused >= 100, "{} served, {refused} refused", served.len());
+        assert!(server.report().refused >= 100);
+        // One waits in vain, and the server does not spin for it.
+        let percentage = idle_percentage(&mut server);
+        assert!(percentage < 5.0, "{percentage} % of a core at rest");
+        assert!(served.iter_mut().all(is_served), "those who were there first stay");
+        drop(served);
+        // As soon as descriptors are free, all is as before.
+        while !is_served(&mut connect(&server)) {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        server.end();
+    });
+}
+
+/// So many connections at once within one runtime, each with so many requests, all of which must be answered.
+async fn many_clients(count: usize, rounds: u64, size: usize) {
+    let listener = TcpListener::bind(ANY_PORT).unwrap();
+    let address = listener.local_addr().unwrap();
+    let accepting = spawn(async move {
+        for _ in 0..count {
+            let mut stream = listener.accept().await.unwrap();
+            spawn(async move { echo(&mut stream).await }).detach();
+        }
+    });
+    let mut clients = Vec::new();
+    for number in 0..count as u64 {
+        clients.push(spawn(async move {
+            let mut stream = TcpStream::connect(address).await.unwrap();
+            for round in 0..rounds {
+                let message = pattern(number << 8 | round, size);
+                let mut answer = vec![0; size];
+                let (mut reader, mut writer) = stream.split();
+                let (written, read) = join(writer.write_all(&message), reader.read_exact(&mut answer)).await;
+                written.unwrap();
+                read.unwrap();
+                assert_same_bytes(&answer, &message);
+            }
+            stream
+        }));
+    }
+    let mut streams = Vec::new();
+    for client in clients {
+        streams.push(client.await.unwrap());
+    }
+    accepting.await.unwrap();
+}
+
+#[test]
+fn fault_05_empty_buffer_ring() {
+    let mut setups = common::both_drivers();
+    setups.push(setups[0].with(|options| options.one_shot_receive = true));
+    setups.push(setups[0].with(|options| options.receive_queue_chunks = 1));
+    for setup in &mut setups {
+        (setup.options.receive_buffers, setup.options.receive_buffers_limit) = (4, 4);
+    }
+    on_each(setups, |setup| {
+        let runtime = setup.runtime();
+        runtime.block_on(many_clients(256, 6, 3000));
+        runtime.block_on(many_clients(256, 100, 10));
+        if setup.is_uring() {
+            assert!(runtime.metrics().buffer_exhaustions > 0, "{:?}", runtime.metrics());
+        }
+    });
+}
+
+#[test]
+fn fault_05_the_ring_grows_first() {
+    on_each(vec![common::both_drivers().remove(0)], |setup| {
+        let runtime = setup.with(|options| options.receive_buffers = 1).runtime();
+        runtime.block_on(many_clients(256, 20, 100));
+        let metrics = runtime.metrics();
+        // Doubled from one buffer: what was refused for lack of buffers was refused few times.
+        assert!((1..5000).contains(&metrics.buffer_exhaustions), "{metrics:?}");
+    });
+}
+
+#[test]
+fn fault_06_no_memory_to_map_the_ring() {
+    Child::default().run("fault_06_no_memory_to_map_the_ring", || {
+        use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+        let mut options = DriverOptions::default();
+        (options.submission_entries, options.completion_entries) = (32_768, 65_536);
+        let build = |kind| {
+            Runtime::builder().driver(kind).options(options.clone()).driver_from_environment(false).build()
+        };
+        if let Err(error) = build(DriverKind::Uring) {
+            assert!(refuses_uring(&error), "{error:?}");
+            return eprintln!("skipped: {error}");
+        }
+        let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
+        let in_use = pages.split(' ').next().unwrap().parse::<u64>().unwrap() * 4096;
+        // Room for epoll and messages, not for queues of three megabytes.
+        let maximum = getrlimit(Resource::As).maximum;
+        setrlimit(Resource::As, Rlimit { current: Some(in_use + (2 << 20)), maximum }).unwrap();
+        let error = build(DriverKind::Uring).unwrap_err();
+        let auto = build(DriverKind::Auto);
+        setrlimit(Resource::As, Rlimit { current: maximum, maximum }).unwrap();
+        assert_eq!(error.kind(), std::io::ErrorKind::OutOfMemory);
+        assert!(error.to_string().contains("ulimit"), "{error}");
+        let auto = auto.unwrap();
+        assert_eq!((auto.driver().name, auto.driver().reason), ("epoll", Some(error.to_string())));
+        auto.block_on(serve_as_ever(6));
+    });
+}
+
+/// The options of a fault on every way of io_uring, and epoll beside it.
+fn each_with(change: impl Fn(&mut DriverOptions)) -> Vec<Setup> {
+    let mut setups = all_drivers();
+    setups.retain(|setup| !setup.name.contains("small"));
+    setups.iter_mut().for_each(|setup| change(&mut setup.options));
+    setups
+}
+
+#[test]
+fn fault_08_submission_queue_full() {
+    assert!(raise_open_files() > 2100, "needs descriptors for 1000 connections");
+    let mut setups = common::both_drivers();
+    setups.push(setups[0].with(|options| options.sends = anello::Sends::Ordinary));
+    for setup in &mut setups {
+        setup.options.submission_entries = 2;
+    }
+    on_each(setups, |setup| setup.run(many_clients(1000, 3, 100)));
+    on_each(each_with(|options| options.submission_entries = 2), |setup| {
+        setup.run(many_clients(50, 5, 2000))
+    });
+}
+
+#[test]
+fn fault_09_completion_queue_overflows() {
+    let change =
+        |options: &mut DriverOptions| (options.submission_entries, options.completion_entries) = (4, 4);
+    on_each(each_with(change), |setup| {
+        let runtime = setup.runtime();
+        runtime.block_on(many_clients(100, 10, 300));
+        let metrics = runtime.metrics();
+        if setup.is_uring() && setup.options.submission_polling.is_none() {
+            assert!(metrics.completion_overflows > 0, "{}: {metrics:?}", setup.name);
+        }
+        runtime.block_on(async {
+            while anello::current_metrics().unwrap().sockets > 0 {
+                anello::yield_now().await;
+            }
+        });
+    });
+}

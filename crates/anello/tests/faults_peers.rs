@@ -1,0 +1,535 @@
+//! Faults of peers and of programs: readers that stall, resets, floods, futures dropped by the thousand. Numbers are
+//! those of the list of faults in the project's design.
+
+mod common;
+
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream as StdStream};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use anello::net::{TcpListener, TcpStream, echo};
+use anello::time::timeout;
+use anello::{current_metrics, spawn, yield_now};
+use common::child::{Child, raise_open_files, usage};
+use common::server::{Server, serve_if_asked};
+use common::{
+    ANY_PORT, Random, Setup, assert_same_bytes, both_drivers, on_both_drivers, on_each, on_every_driver,
+    pair, pattern, poll_at_most, sha256, within,
+};
+use sha2::{Digest, Sha256};
+use socket2::{Domain, SockRef, Socket, Type};
+
+const MEGABYTE: usize = 1 << 20;
+
+/// Not a test of its own: the child process of the others.
+#[test]
+fn server_child() {
+    serve_if_asked();
+}
+
+#[test]
+fn fault_02_short_sends_and_receives() {
+    on_every_driver(|setup| {
+        // A smaller amount for queues of a hundred bytes, each a system call.
+        let size = if setup.options.send_queue_bytes < 1000 { MEGABYTE / 4 } else { 10 * MEGABYTE };
+        setup.run(async move {
+            let (client, server) = pair().await.unwrap();
+            client.set_send_buffer_bytes(1).unwrap();
+            let message = pattern(2, size);
+            let expected = sha256(&message);
+            let writing = spawn(async move {
+                let mut client = client;
+                for piece in message.chunks(100_000) {
+                    client.write_all(piece).await.unwrap();
+                }
+                client.shutdown().await.unwrap();
+                client
+            });
+            let (mut server, mut hash) = (server, Sha256::new());
+            while let Some(chunk) = server.recv().await.unwrap() {
+                hash.update(&chunk);
+            }
+            assert_eq!(<[u8; 32]>::from(hash.finalize()), expected);
+            drop(writing.await.unwrap());
+        });
+    });
+}
+
+/// How many futures to drop.
+fn drops() -> u64 {
+    if cfg!(debug_assertions) { 20_000 } else { 100_000 }
+}
+
+#[test]
+fn fault_10_futures_dropped_in_flight() {
+    // In a process of its own, for its memory.
+    Child::default().run("fault_10_futures_dropped_in_flight", || {
+        on_both_drivers(|setup| {
+            let runtime = setup.runtime();
+            let warm_up = drops() / 4;
+            runtime.block_on(drop_futures(10, warm_up));
+            let before = usage();
+            runtime.block_on(drop_futures(11, drops()));
+            let after = usage();
+            eprintln!("{}: {:?}", setup.name, runtime.metrics());
+            assert_eq!(after.descriptors, before.descriptors);
+            let grown = after.resident_bytes.saturating_sub(before.resident_bytes);
+            assert!(grown < 4 * MEGABYTE, "{}: {grown} bytes more", setup.name);
+        });
+    });
+}
+
+/// Starts something, polls it a few times, drops it; in the end nothing is left.
+async fn drop_futures(seed: u64, count: u64) {
+    let listener = Rc::new(TcpListener::bind(ANY_PORT).unwrap());
+    let address = listener.local_addr().unwrap();
+    let base = current_metrics().unwrap().sockets;
+    let mut random = Random::new(seed);
+    let (mut client, mut server) = (None, None);
+    for number in 0..count {
+        // One more connection from time to time; streams are dropped with whatever is in flight.
+        if number % 50 == 0 || client.is_none() || server.is_none() {
+            client = Some(TcpStream::connect(address).await.unwrap());
+            server = Some(listener.accept().await.unwrap());
+        }
+        let (one, other) = (client.as_mut().unwrap(), server.as_mut().unwrap());
+        let stream = if random.below(2) == 0 { one } else { other };
+        let polls = random.below(2);
+        match random.below(9) {
+            0 => drop(poll_at_most(polls, stream.recv()).await),
+            1 => drop(poll_at_most(polls, stream.read(&mut [0; 10])).await),
+            2 => drop(poll_at_most(polls, stream.send(vec![1; 1 + random.below(9000)])).await),
+            3 => drop(poll_at_most(polls, stream.write_all(&[2; 70_000][..1 + random.below(70_000)])).await),
+            4 => drop(poll_at_most(polls, stream.flush()).await),
+            5 => drop(poll_at_most(polls, listener.accept()).await),
+            6 => drop(poll_at_most(polls, TcpStream::connect(address)).await),
+            7 => drop(timeout(Duration::ZERO, stream.recv()).await),
+            _ => yield_now().await,
+        }
+    }
+    drop((client, server));
+    // What was connected and never accepted.
+    while timeout(Duration::from_millis(50), listener.accept()).await.is_ok() {}
+    while current_metrics().unwrap().sockets > base {
+        anello::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+#[test]
+fn fault_11_accepts_and_connects_that_time_out() {
+    Child::default().run("fault_11_accepts_and_connects_that_time_out", || {
+        // Nobody accepts, and the backlog is full: to connect takes for ever.
+        let full = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        full.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into()).unwrap();
+        full.listen(0).unwrap();
+        let unreachable = full.local_addr().unwrap().as_socket().unwrap();
+        let _first = StdStream::connect(unreachable).unwrap();
+        on_both_drivers(move |setup| {
+            let runtime = setup.runtime();
+            let count = drops() / 4;
+            let rounds = |count| async move {
+                let listener = TcpListener::bind(ANY_PORT).unwrap();
+                for number in 0..count {
+                    let wait = Duration::from_nanos(number % 3 * 100);
+                    assert!(timeout(wait, listener.accept()).await.is_err());
+                    assert!(timeout(wait, TcpStream::connect(unreachable)).await.is_err());
+                }
+            };
+            let settled = || async {
+                while current_metrics().unwrap().sockets > 0 {
+                    yield_now().await;
+                }
+            };
+            runtime.block_on(rounds(100));
+            runtime.block_on(settled());
+            let before = usage();
+            runtime.block_on(rounds(count));
+            runtime.block_on(settled());
+            let after = usage();
+            assert_eq!(after.descriptors, before.descriptors, "{}", setup.name);
+            let grown = after.resident_bytes.saturating_sub(before.resident_bytes);
+            assert!(grown < 2 * MEGABYTE, "{}: {grown} bytes more", setup.name);
+        });
+    });
+}
+
+#[test]
+fn closed_connections_leave_nothing_behind() {
+    Child::default().run("closed_connections_leave_nothing_behind", || {
+        on_both_drivers(|setup| {
+            let runtime = setup.runtime();
+            let serve = |count| async move {
+                let listener = TcpListener::bind(ANY_PORT).unwrap();
+                for _ in 0..count {
+                    let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+                    let mut server = listener.accept().await.unwrap();
+                    // A response, and the end: what is on its way when the stream is dropped.
+                    server.write_all(b"response").await.unwrap();
+                    drop(server);
+                    let mut found = [0; 8];
+                    client.read_exact(&mut found).await.unwrap();
+                }
+            };
+            runtime.block_on(serve(500));
+            let before = usage();
+            runtime.block_on(serve(drops() / 4));
+            let grown = usage().resident_bytes.saturating_sub(before.resident_bytes);
+            // A hundred bytes for each would be 500,000.
+            assert!(grown < 300_000, "{}: {grown} bytes more", setup.name);
+        });
+    });
+}
+
+/// So many connections whose peers never read.
+async fn unread(count: usize) -> (Vec<TcpStream>, Vec<StdStream>) {
+    let listener = TcpListener::bind(ANY_PORT).unwrap();
+    let address = listener.local_addr().unwrap();
+    let (mut streams, mut peers) = (Vec::new(), Vec::new());
+    for _ in 0..count {
+        let peer = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        peer.set_recv_buffer_size(1).unwrap();
+        peer.connect(&address.into()).unwrap();
+        peers.push(StdStream::from(peer));
+        let stream = listener.accept().await.unwrap();
+        stream.set_send_buffer_bytes(1).unwrap();
+        streams.push(stream);
+    }
+    (streams, peers)
+}
+
+#[test]
+fn fault_20_readers_that_do_not_read() {
+    Child::default().run("fault_20_readers_that_do_not_read", || {
+        assert!(raise_open_files() > 1100, "needs descriptors for 500 connections");
+        on_both_drivers(|setup| {
+            let runtime = setup.runtime();
+            let message_bytes = 16 * 1024;
+            let (count, cap) = (500, setup.options.send_queue_bytes + message_bytes);
+            let before = usage().resident_bytes;
+            runtime.block_on(async {
+                let (streams, peers) = unread(count).await;
+                let accepted = Rc::new(std::cell::Cell::new(0u64));
+                let downloads: Vec<_> = streams
+                    .into_iter()
+                    .map(|mut stream| {
+                        let accepted = Rc::clone(&accepted);
+                        spawn(async move {
+                            while stream.send(vec![7; message_bytes]).await.is_ok() {
+                                accepted.set(accepted.get() + 1);
+                            }
+                        })
+                    })
+                    .collect();
+                // Until none of them gets any further.
+                let mut last = u64::MAX;
+                while std::mem::replace(&mut last, accepted.get()) != accepted.get() {
+                    anello::time::sleep(Duration::from_millis(300)).await;
+                }
+                let grown = usage().resident_bytes.saturating_sub(before);
+                let bound = count * (cap + 8 * 1024) + 8 * MEGABYTE;
+                eprintln!("{}: {} KiB for each connection", setup.name, grown / count / 1024);
+                assert!(grown < bound, "{}: {grown} bytes, more than {bound}", setup.name);
+                drop(peers);
+                for download in downloads {
+                    download.await.unwrap();
+                }
+            });
+        });
+    });
+}
+
+#[test]
+fn fault_20_small_messages_do_not_hold_large_buffers() {
+    Child::default().run("fault_20_small_messages_do_not_hold_large_buffers", || {
+        on_both_drivers(|setup| {
+            let runtime = setup.runtime();
+            runtime.block_on(async {
+                let (mut streams, mut peers) = unread(1).await;
+                let mut stream = streams.pop().unwrap();
+                // Fills the kernel's buffers, so that what is echoed stays in the queue.
+                let mut kernel_takes = true;
+                while kernel_takes {
+                    stream.write_all(&[0; 1000]).await.unwrap();
+                    kernel_takes = timeout(Duration::from_millis(300), stream.flush()).await.is_ok();
+                }
+                let (mut reader, mut writer) = stream.into_split();
+                let echoing = spawn(async move {
+                    let mut count = 0u64;
+                    while let Some(chunk) = reader.recv().await.unwrap() {
+                        count += chunk.len() as u64;
+                        if poll_at_most(1, writer.send(chunk)).await.is_none() {
+                            break;
+                        }
+                    }
+                    count
+                });
+                let peer = peers.last_mut().unwrap();
+                let before = usage().resident_bytes;
+                for _ in 0..20_000 {
+                    if echoing.is_finished() {
+                        break;
+                    }
+                    let received = current_metrics().unwrap().receives;
+                    peer.write_all(b"1").unwrap();
+                    while current_metrics().unwrap().receives == received && !echoing.is_finished() {
+                        yield_now().await;
+                    }
+                }
+                let grown = usage().resident_bytes.saturating_sub(before);
+                assert!(!echoing.is_finished(), "{}: the queue was full before it was tried", setup.name);
+                echoing.abort();
+                // The queue takes 64 KiB of messages of one byte; a buffer for each would be 256 MiB.
+                assert!(grown < 4 * MEGABYTE, "{}: {grown} bytes", setup.name);
+            });
+        });
+    });
+}
+
+#[test]
+fn fault_21_idle_flood() {
+    let limit = raise_open_files();
+    let count = 15_000.min(limit.saturating_sub(1000));
+    eprintln!("{count} idle connections, as the limit of open files allows");
+    on_both_drivers(move |setup| {
+        let mut server = Server::start(setup, None);
+        let connect = |number: usize| {
+            let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+            let source = Ipv4Addr::new(127, 0, 0, 2 + (number % 8) as u8);
+            socket.bind(&SocketAddr::from((source, 0)).into()).unwrap();
+            socket.connect(&server.address.into()).unwrap();
+            StdStream::from(socket)
+        };
+        let before = {
+            let mut first = connect(0);
+            first.write_all(b"?").unwrap();
+            first.read_exact(&mut [0]).unwrap();
+            first
+        };
+        let mut idle = vec![before];
+        idle.extend((1..100).map(connect));
+        let connect_rest = |idle: &mut Vec<StdStream>| idle.extend((100..count).map(connect));
+        let start = server_usage(&server);
+        connect_rest(&mut idle);
+        let report = server.wait_until(|report| report.sockets > count as u64);
+        let each = report.usage.resident_bytes.saturating_sub(start) / count;
+        eprintln!("{}: {each} bytes for each idle connection", setup.name);
+        assert!(each < 2048, "{}: {each} bytes for each idle connection", setup.name);
+        // They are connections all the same.
+        for stream in idle.iter_mut().step_by(500) {
+            stream.write_all(b"!").unwrap();
+            let mut answer = [0];
+            stream.read_exact(&mut answer).unwrap();
+            assert_eq!(&answer, b"!");
+        }
+        drop(idle);
+        server.wait_until(|report| report.sockets == 1);
+        server.end();
+    });
+}
+
+fn server_usage(server: &Server) -> usize {
+    common::child::usage_of(server.process()).resident_bytes
+}
+
+#[test]
+fn fault_22_resets_in_the_middle() {
+    on_both_drivers(|setup| {
+        let mut server = Server::start(setup, None);
+        let address = server.address;
+        let before = server.report();
+        let mut random = Random::new(22);
+        for _ in 0..1000 {
+            let mut client = StdStream::connect(address).unwrap();
+            SockRef::from(&client).set_linger(Some(Duration::ZERO)).unwrap();
+            client.write_all(&pattern(random.next(), 1 + random.below(60_000))).unwrap();
+            if random.below(2) == 0 {
+                client.read_exact(&mut [0; 1]).unwrap();
+            }
+            drop(client);
+        }
+        // A client whose connection was reset before it was accepted may never be.
+        let report = server.wait_until(|report| report.sockets == before.sockets && report.accepted > 900);
+        assert!(report.usage.descriptors <= before.usage.descriptors, "{report:?}");
+        assert_eq!(report.broken_pipes, 0, "SIGPIPE");
+        let mut client = StdStream::connect(address).unwrap();
+        client.write_all(b"alive").unwrap();
+        let mut answer = [0; 5];
+        client.read_exact(&mut answer).unwrap();
+        assert_eq!(&answer, b"alive");
+        server.end();
+    });
+}
+
+/// One connection, much data, a reader that stalls. The amount can be set: `ANELLO_STREAM_BYTES`.
+#[test]
+fn a_long_stream_to_a_reader_that_stalls() {
+    let wanted = std::env::var("ANELLO_STREAM_BYTES").ok().map(|text| text.parse().unwrap());
+    let total: u64 = wanted.unwrap_or(64 * MEGABYTE as u64);
+    for setup in both_drivers() {
+        within(Duration::from_secs(600), setup.name, move || {
+            if setup.builder().build().is_ok() { long_stream(&setup, total) } else { eprintln!("skipped") }
+        });
+    }
+}
+
+fn long_stream(setup: &Setup, total: u64) {
+    let mut server = Server::start(setup, None);
+    let stream = StdStream::connect(server.address).unwrap();
+    let sent = Arc::new(AtomicU64::new(0));
+    let (mut writer, counted) = (stream.try_clone().unwrap(), Arc::clone(&sent));
+    let writing = std::thread::spawn(move || {
+        let (block, mut hash) = (pattern(1 << 30, MEGABYTE + 1), Sha256::new());
+        let mut left = total;
+        while left > 0 {
+            let piece = &block[..block.len().min(usize::try_from(left).unwrap_or(usize::MAX))];
+            writer.write_all(piece).unwrap();
+            hash.update(piece);
+            left -= piece.len() as u64;
+            counted.fetch_add(piece.len() as u64, Ordering::SeqCst);
+        }
+        writer.shutdown(std::net::Shutdown::Write).unwrap();
+        hash.finalize()
+    });
+    // Nothing is read: everything fills up, and then nothing may happen any more.
+    let mut last = (u64::MAX, u64::MAX);
+    loop {
+        let now = (sent.load(Ordering::SeqCst), server.report().turns);
+        std::thread::sleep(Duration::from_millis(200));
+        // The question itself takes a turn or two.
+        if now.0 == last.0 && now.1 - last.1 < 10 {
+            break;
+        }
+        last = now;
+    }
+    let filled = server.report();
+    let (mut reader, mut hash, mut found) = (stream, Sha256::new(), 0u64);
+    let mut buffer = vec![0; 100_000];
+    let mut most = 0;
+    loop {
+        let count = reader.read(&mut buffer).unwrap();
+        if count == 0 {
+            break;
+        }
+        hash.update(&buffer[..count]);
+        if found / (16 << 20) != (found + count as u64) / (16 << 20) {
+            std::thread::sleep(Duration::from_millis(20));
+            most = most.max(server.report().usage.resident_bytes);
+        }
+        found += count as u64;
+    }
+    assert_eq!(found, total);
+    assert_eq!(hash.finalize(), writing.join().unwrap(), "the same bytes in the same order");
+    let bound = 32 * MEGABYTE;
+    assert!(filled.usage.resident_bytes.max(most) < bound, "{filled:?}, at most {most} later");
+    server.end();
+}
+
+#[test]
+fn a_busy_connection_starves_nobody() {
+    on_each(both_drivers(), |setup| {
+        let mut server = Server::start(setup, None);
+        let address = server.address;
+        let end = Arc::new(std::sync::atomic::AtomicBool::new(false));
+        // Two threads that keep one connection full in both directions.
+        let flood = StdStream::connect(address).unwrap();
+        let (mut reader, mut writer, ended) = (flood.try_clone().unwrap(), flood, Arc::clone(&end));
+        let reading = std::thread::spawn(move || {
+            let mut buffer = vec![0; MEGABYTE];
+            while reader.read(&mut buffer).is_ok_and(|count| count > 0) {}
+        });
+        let writing = std::thread::spawn(move || {
+            let block = vec![1; MEGABYTE];
+            while !ended.load(Ordering::SeqCst) {
+                writer.write_all(&block).unwrap();
+            }
+            writer.shutdown(std::net::Shutdown::Both).unwrap();
+        });
+        let mut quiet = StdStream::connect(address).unwrap();
+        quiet.set_nodelay(true).unwrap();
+        for number in 0..200u8 {
+            quiet.write_all(&[number]).unwrap();
+            let mut answer = [0];
+            quiet.read_exact(&mut answer).unwrap();
+            assert_eq!(answer, [number]);
+        }
+        end.store(true, Ordering::SeqCst);
+        writing.join().unwrap();
+        reading.join().unwrap();
+        server.report();
+        server.end();
+    });
+}
+
+/// A server that only sends, to a peer that reads as fast as it can, within a runtime that has other work.
+#[test]
+fn a_sender_starves_nobody() {
+    on_every_driver(|setup| {
+        setup.run(async {
+            let listener = TcpListener::bind(ANY_PORT).unwrap();
+            let mut peer = StdStream::connect(listener.local_addr().unwrap()).unwrap();
+            let reading = std::thread::spawn(move || {
+                let mut buffer = vec![0; MEGABYTE];
+                while peer.read(&mut buffer).is_ok_and(|count| count > 0) {}
+            });
+            let mut sender = listener.accept().await.unwrap();
+            let polls = Rc::new(std::cell::Cell::new(0u64));
+            let counted = Rc::clone(&polls);
+            let sending = spawn(async move {
+                // What it may do at once is bounded, whether or not the kernel takes everything.
+                loop {
+                    sender.send(&b"0123456789abcdef"[..]).await.unwrap();
+                    counted.set(counted.get() + 1);
+                }
+            });
+            for _ in 0..20 {
+                let before = polls.get();
+                yield_now().await;
+                let done = polls.get() - before;
+                assert!(done <= 256, "{}: {done} messages before others had their turn", setup.name);
+            }
+            sending.abort();
+            yield_now().await;
+            reading.join().unwrap();
+        });
+    });
+}
+
+#[test]
+fn a_stream_of_pieces_through_a_slow_link() {
+    on_every_driver(|setup| {
+        setup.run(async {
+            let (client, mut server) = pair().await.unwrap();
+            server.set_send_buffer_bytes(1).unwrap();
+            let message = pattern(20, 100_000);
+            let (mut reader, mut writer) = client.into_split();
+            let sent = message.clone();
+            let echoing = spawn(async move { echo(&mut server).await });
+            let writing = spawn(async move {
+                let mut random = Random::new(20);
+                let mut left = &sent[..];
+                while !left.is_empty() {
+                    let (piece, rest) = left.split_at((1 + random.below(30)).min(left.len()));
+                    writer.write_all(piece).await.unwrap();
+                    if random.below(10) == 0 {
+                        yield_now().await;
+                    }
+                    left = rest;
+                }
+                writer.shutdown().await.unwrap();
+            });
+            let mut found = Vec::new();
+            while let Some(chunk) = reader.recv().await.unwrap() {
+                found.extend_from_slice(&chunk);
+                if found.len() % 7 == 0 {
+                    yield_now().await;
+                }
+            }
+            assert_same_bytes(&found, &message);
+            writing.await.unwrap();
+            assert_eq!(echoing.await.unwrap().unwrap(), 100_000);
+        });
+    });
+}
