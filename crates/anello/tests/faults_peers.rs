@@ -32,30 +32,32 @@ fn server_child() {
 
 #[test]
 fn fault_02_short_sends_and_receives() {
-    on_every_driver(|setup| {
-        // A smaller amount for queues of a hundred bytes, each a system call.
-        let size = if setup.options.send_queue_bytes < 1000 { MEGABYTE / 4 } else { 10 * MEGABYTE };
-        setup.run(async move {
-            let (client, server) = pair().await.unwrap();
-            client.set_send_buffer_bytes(1).unwrap();
-            let message = pattern(2, size);
-            let expected = sha256(&message);
-            let writing = spawn(async move {
-                let mut client = client;
-                for piece in message.chunks(100_000) {
-                    client.write_all(piece).await.unwrap();
-                }
-                client.shutdown().await.unwrap();
-                client
-            });
-            let (mut server, mut hash) = (server, Sha256::new());
-            while let Some(chunk) = server.recv().await.unwrap() {
-                hash.update(&chunk);
-            }
-            assert_eq!(<[u8; 32]>::from(hash.finalize()), expected);
-            drop(writing.await.unwrap());
-        });
+    on_both_drivers(|setup| setup.run(through_small_buffers(10 * MEGABYTE)));
+}
+
+#[test]
+fn fault_02_short_sends_in_every_way() {
+    on_every_driver(|setup| setup.run(through_small_buffers(MEGABYTE / 4)));
+}
+
+async fn through_small_buffers(size: usize) {
+    let (mut client, mut server) = pair().await.unwrap();
+    client.set_send_buffer_bytes(1).unwrap();
+    let message = pattern(2, size);
+    let expected = sha256(&message);
+    let writing = spawn(async move {
+        for piece in message.chunks(100_000) {
+            client.write_all(piece).await.unwrap();
+        }
+        client.shutdown().await.unwrap();
+        client
     });
+    let mut hash = Sha256::new();
+    while let Some(chunk) = server.recv().await.unwrap() {
+        hash.update(&chunk);
+    }
+    assert_eq!(<[u8; 32]>::from(hash.finalize()), expected);
+    drop(writing.await.unwrap());
 }
 
 /// How many futures to drop.

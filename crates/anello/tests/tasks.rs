@@ -113,7 +113,7 @@ fn aborted_and_abandoned_tasks_are_dropped_once() {
     on_every_driver_and_sim(|setup| {
         let runtime = setup.runtime();
         let dropped = Rc::new(Cell::new(0));
-        let handle = runtime.block_on(async {
+        let [handle] = runtime.block_on(async {
             let waiting = |counter: &Rc<Cell<usize>>| {
                 let guard = CountDrop(Rc::clone(counter));
                 async move {
@@ -132,7 +132,7 @@ fn aborted_and_abandoned_tasks_are_dropped_once() {
             let kept = spawn(waiting(&dropped));
             yield_now().await;
             spawn(waiting(&dropped)).detach();
-            kept
+            [kept]
         });
         drop(runtime);
         assert_eq!(dropped.get(), 5, "dropped with the runtime, polled or not");

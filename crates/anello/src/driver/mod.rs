@@ -381,6 +381,11 @@ impl Driver {
         on_each!(&mut self.kernel, machine => machine.release(key))
     }
 
+    /// Whether a stream is still there, if only to send what is left.
+    pub fn holds(&self, key: Key) -> bool {
+        on_each!(&self.kernel, machine => machine.holds(key))
+    }
+
     pub fn abort(&mut self, key: Key) {
         on_each!(&mut self.kernel, machine => machine.abort(key));
     }

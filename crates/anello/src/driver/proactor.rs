@@ -333,6 +333,10 @@ impl<K: CompletionKernel> Proactor<K> {
         self.streams.get(key).is_some_and(|stream| !stream.transmit.is_empty())
     }
 
+    pub fn holds(&self, key: Key) -> bool {
+        self.streams.get(key).is_some()
+    }
+
     /// Gives the key up and drops what was not yet sent.
     pub fn abort(&mut self, key: Key) {
         if let Some(stream) = self.streams.get_mut(key) {
@@ -594,7 +598,7 @@ impl<K: CompletionKernel> Proactor<K> {
         let Some(taken) = outgoing.take() else { return Poll::Ready(Ok(())) };
         if stream.sending != Sending::Idle {
             self.settle_soon |= stream.awaits_settling();
-            stream.transmit.push(taken);
+            stream.transmit.queue(taken, &self.pools);
             return Poll::Ready(Ok(()));
         }
         let data = taken.as_slice();

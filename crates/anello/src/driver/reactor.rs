@@ -158,6 +158,10 @@ impl<K: ReadinessKernel> Reactor<K> {
         linger
     }
 
+    pub fn holds(&self, key: Key) -> bool {
+        self.streams.get(key).is_some()
+    }
+
     /// Gives the key up and drops what was not yet sent.
     pub fn abort(&mut self, key: Key) {
         self.streams.remove(key);
@@ -239,7 +243,7 @@ impl<K: ReadinessKernel> Reactor<K> {
         }
         let Some(taken) = outgoing.take() else { return Poll::Ready(Ok(())) };
         if !stream.writable || !stream.transmit.is_empty() {
-            stream.transmit.push(taken);
+            stream.transmit.queue(taken, &self.pools);
             return Poll::Ready(Ok(()));
         }
         // The way of nearly every message: sent whole from where it lies, and never queued.

@@ -59,6 +59,9 @@ impl From<&'static str> for Outgoing {
     }
 }
 
+/// The largest message that is copied behind others rather than queued as it is.
+const COPY_AT_MOST_BYTES: usize = 512;
+
 /// The queue. The front is what is being sent: it stays in place until it has been taken whole.
 #[derive(Debug, Default)]
 pub(crate) struct Transmit {
@@ -99,6 +102,21 @@ impl Transmit {
             self.front = Some(outgoing);
         } else {
             self.rest.push_back(outgoing);
+        }
+    }
+
+    /// Adds what cannot be sent at once. Small messages are copied together: what waits for a slow peer must not hold
+    /// a receive buffer for each byte, and is sent with fewer calls.
+    pub fn queue(&mut self, outgoing: Outgoing, pools: &Rc<Pools>) {
+        let length = outgoing.as_slice().len();
+        let copy = match &outgoing {
+            Outgoing::Chunk(chunk) => length * 2 < chunk.capacity(),
+            Outgoing::Bytes(_) | Outgoing::Vec(_) => length <= COPY_AT_MOST_BYTES,
+        };
+        if copy && !self.is_empty() {
+            self.append_copy(outgoing.as_slice(), pools);
+        } else {
+            self.push(outgoing);
         }
     }
 

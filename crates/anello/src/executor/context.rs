@@ -12,6 +12,7 @@ use super::mailbox::{Mailbox, Ring};
 use super::task::{Task, TaskPointer};
 use crate::driver::table::Table;
 use crate::driver::{Driver, Notifier};
+use crate::net::Lingering;
 use crate::time::wheel::Wheel;
 
 /// What a task may do between two polls before it has to let others run: operations, each counted once and once more
@@ -29,6 +30,10 @@ pub(crate) struct Shared {
     /// Every task that is not done.
     tasks: RefCell<Table<Task>>,
     budget: Cell<u32>,
+    /// A task has spent its budget: the driver and the timers come first, then it goes on.
+    pub(super) turn_due: Cell<bool>,
+    /// Streams that were dropped with bytes to send.
+    pub lingering: RefCell<Lingering>,
 }
 
 /// The part that other threads reach.
@@ -118,6 +123,8 @@ impl Shared {
             inbox: Arc::new(Inbox { mailbox: Mailbox::new(), notifier }),
             tasks: RefCell::new(Table::new()),
             budget: Cell::new(BUDGET_PER_POLL),
+            turn_due: Cell::new(false),
+            lingering: RefCell::default(),
         }))
     }
 
@@ -134,6 +141,7 @@ impl Shared {
     #[inline]
     pub fn may_proceed(&self, context: &Context<'_>) -> bool {
         if self.budget.get() == 0 {
+            self.turn_due.set(true);
             context.waker().wake_by_ref();
             return false;
         }

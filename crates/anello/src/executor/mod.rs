@@ -138,7 +138,8 @@ impl Runtime {
 /// Most turns at the end of `block_on`: a send that was queued behind another needs one of its own.
 const TURNS_TO_HAND_OVER: usize = 4;
 
-/// Polls the tasks that are ready, and those that they wake, until none is left or it is the driver's turn.
+/// Polls the tasks that are ready, and those that they wake, until none is left or it is the driver's turn: after so
+/// many polls, or when one has spent its budget.
 #[inline]
 fn run_ready(shared: &Shared, in_hand: &mut Vec<TaskPointer>) {
     let mut polls = 0;
@@ -150,6 +151,9 @@ fn run_ready(shared: &Shared, in_hand: &mut Vec<TaskPointer>) {
         polls += in_hand.len();
         for pointer in in_hand.drain(..) {
             shared.run(pointer);
+        }
+        if shared.turn_due.replace(false) {
+            return;
         }
     }
 }

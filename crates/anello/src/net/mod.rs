@@ -4,6 +4,7 @@
 //! received stay with the stream, bytes accepted are sent.
 
 mod echo;
+mod linger;
 mod tcp_listener;
 mod tcp_stream;
 
@@ -13,3 +14,4 @@ pub use tcp_stream::{Closer, ReadHalf, TcpStream, WriteHalf};
 
 pub use crate::driver::Outgoing;
 pub use crate::driver::buffer::Chunk;
+pub(crate) use linger::Lingering;

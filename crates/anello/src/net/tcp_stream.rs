@@ -9,13 +9,9 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use super::{Chunk, Outgoing};
+use super::{Chunk, Lingering, Outgoing};
 use crate::driver::{Key, StreamOption};
 use crate::executor::{Shared, current, with_current};
-use crate::time::sleep;
-
-/// How long a dropped stream goes on sending what was accepted.
-const LINGER: Duration = Duration::from_secs(30);
 
 /// A TCP connection of this thread's runtime. `TCP_NODELAY` is on by default.
 ///
@@ -457,7 +453,16 @@ impl Inner {
         outgoing: &mut Option<Outgoing>,
         context: &Context<'_>,
     ) -> Poll<io::Result<()>> {
-        self.shared.driver.borrow_mut().poll_send(self.key, outgoing, context.waker())
+        // Counted like receives: a peer that reads as fast as we send must not keep the others waiting.
+        if !self.shared.may_proceed(context) {
+            return Poll::Pending;
+        }
+        let bytes = outgoing.as_ref().map_or(0, |outgoing| outgoing.as_slice().len());
+        let sent = self.shared.driver.borrow_mut().poll_send(self.key, outgoing, context.waker());
+        if sent.is_ready() {
+            self.shared.spend(bytes);
+        }
+        sent
     }
 
     fn write<'a>(&'a self, bytes: &'a [u8]) -> impl Future<Output = io::Result<usize>> + 'a {
@@ -506,15 +511,11 @@ impl Drop for Inner {
             return;
         }
         // What was accepted is still sent, but a peer that never reads must not keep it for ever.
-        let (shared, key) = (Rc::clone(&self.shared), self.key);
         with_current(|current| {
-            if std::ptr::eq(current, Rc::as_ptr(&shared)) {
-                current
-                    .spawn(async move {
-                        sleep(LINGER).await;
-                        shared.driver.borrow_mut().abort(key);
-                    })
-                    .detach();
+            if std::ptr::eq(current, Rc::as_ptr(&self.shared))
+                && current.lingering.borrow_mut().add(current, self.key)
+            {
+                current.spawn(Lingering::end_in_time(Rc::clone(&self.shared))).detach();
             }
         });
     }
