@@ -138,6 +138,8 @@ fn fault_11_accepts_and_connects_that_time_out() {
                     let wait = Duration::from_nanos(number % 3 * 100);
                     assert!(timeout(wait, listener.accept()).await.is_err());
                     assert!(timeout(wait, TcpStream::connect(unreachable)).await.is_err());
+                    // A wait that is over before it began lets nobody run.
+                    yield_now().await;
                 }
             };
             let settled = || async {
@@ -145,7 +147,7 @@ fn fault_11_accepts_and_connects_that_time_out() {
                     yield_now().await;
                 }
             };
-            runtime.block_on(rounds(100));
+            runtime.block_on(rounds(count / 4));
             runtime.block_on(settled());
             let before = usage();
             runtime.block_on(rounds(count));
@@ -469,7 +471,7 @@ fn a_busy_connection_starves_nobody() {
 #[test]
 fn a_sender_starves_nobody() {
     on_every_driver(|setup| {
-        setup.run(async {
+        let reading = setup.run(async {
             let listener = TcpListener::bind(ANY_PORT).unwrap();
             let mut peer = StdStream::connect(listener.local_addr().unwrap()).unwrap();
             let reading = std::thread::spawn(move || {
@@ -494,8 +496,10 @@ fn a_sender_starves_nobody() {
             }
             sending.abort();
             yield_now().await;
-            reading.join().unwrap();
+            reading
         });
+        // The runtime is gone, and with it the connection.
+        reading.join().unwrap();
     });
 }
 

@@ -1,0 +1,148 @@
+//! The steady state allocates nothing: not for a request, nor for a deadline, nor for a task's wake. The allocator of
+//! this program counts what each thread asks of it.
+
+mod common;
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::time::Duration;
+
+use anello::net::{TcpStream, echo};
+use anello::time::timeout;
+use anello::{spawn, yield_now};
+use common::{all_drivers, both_drivers, on_each, pair};
+
+/// Counts the allocations of each thread.
+struct Counting;
+
+thread_local! {
+    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+}
+
+fn count() {
+    // A thread that is ending has no counter any more.
+    ALLOCATIONS.try_with(|count| count.set(count.get() + 1)).ok();
+}
+
+// SAFETY: every call is passed on unchanged to the system's allocator; counting does not allocate, because the counter
+// is initialised at compile time and has no destructor.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count();
+        // SAFETY: the caller's promise, passed on.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        count();
+        // SAFETY: the caller's promise, passed on.
+        unsafe { System.alloc_zeroed(layout) }
+    }
+
+    unsafe fn realloc(&self, memory: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
+        count();
+        // SAFETY: the caller's promise, passed on.
+        unsafe { System.realloc(memory, layout, new_size) }
+    }
+
+    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+        // SAFETY: the caller's promise, passed on.
+        unsafe { System.dealloc(memory, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+static MESSAGE: [u8; 64 * 1024] = [42; 64 * 1024];
+
+/// One request and its answer.
+async fn request(client: &mut TcpStream, size: usize) {
+    client.send(&MESSAGE[..size]).await.unwrap();
+    let mut count = 0;
+    while count < size {
+        count += client.recv().await.unwrap().unwrap().len();
+    }
+    assert_eq!(count, size);
+}
+
+/// Allocations of this thread during so many rounds, after as many to warm up.
+async fn allocations_of(rounds: usize, mut round: impl AsyncFnMut()) -> u64 {
+    for _ in 0..rounds {
+        round().await;
+    }
+    let before = ALLOCATIONS.get();
+    for _ in 0..rounds {
+        round().await;
+    }
+    ALLOCATIONS.get() - before
+}
+
+#[test]
+fn no_allocation_per_request() {
+    let mut setups = all_drivers();
+    // Where queues are as small as can be, everything takes the ways of overload.
+    setups.retain(|setup| !setup.name.contains("small"));
+    on_each(setups, |setup| {
+        setup.run(async {
+            for size in [1, 64, 4096, 5000, 16_384] {
+                let (mut client, mut server) = pair().await.unwrap();
+                let echoing = spawn(async move { echo(&mut server).await });
+                let found = allocations_of(500, async || request(&mut client, size).await).await;
+                assert_eq!(found, 0, "{}: 500 requests of {size} bytes", setup.name);
+                drop(client);
+                echoing.await.unwrap().unwrap();
+            }
+        });
+    });
+}
+
+#[test]
+fn no_allocation_per_copying_request() {
+    on_each(both_drivers(), |setup| {
+        setup.run(async {
+            for size in [64, 3000, 16_000] {
+                let (mut client, mut server) = pair().await.unwrap();
+                let echoing = spawn(async move {
+                    let mut buffer = [0; 4096];
+                    while let Ok(count @ 1..) = server.read(&mut buffer).await {
+                        server.write_all(&buffer[..count]).await.unwrap();
+                    }
+                });
+                let mut answer = [0; 16_000];
+                let found = allocations_of(500, async || {
+                    client.write_all(&MESSAGE[..size]).await.unwrap();
+                    client.flush().await.unwrap();
+                    client.read_exact(&mut answer[..size]).await.unwrap();
+                })
+                .await;
+                // A piece that waits behind another is queued in memory that may be taken anew.
+                assert!(found <= 500, "{}: {found} for 500 requests of {size} bytes", setup.name);
+                if size == 64 {
+                    assert_eq!(found, 0, "{}", setup.name);
+                }
+                drop(client);
+                echoing.await.unwrap();
+            }
+        });
+    });
+}
+
+#[test]
+fn no_allocation_per_deadline_or_wake() {
+    on_each(both_drivers(), |setup| {
+        setup.run(async {
+            let (mut client, mut server) = pair().await.unwrap();
+            let echoing = spawn(async move { echo(&mut server).await });
+            let found = allocations_of(300, async || {
+                timeout(Duration::from_secs(100), request(&mut client, 100)).await.unwrap();
+                timeout(Duration::from_micros(1), std::future::pending::<()>()).await.unwrap_err();
+                yield_now().await;
+            })
+            .await;
+            assert_eq!(found, 0, "{}", setup.name);
+            drop(client);
+            echoing.await.unwrap().unwrap();
+        });
+    });
+}
