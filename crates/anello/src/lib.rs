@@ -34,8 +34,8 @@ pub mod signal;
 pub mod time;
 
 pub use driver::{
-    DriverDescription, DriverKind, DriverOptions, Metrics, Sends, SimModel, SimOptions, SubmissionPolling,
-    TaskWork, Without, ZeroCopy, probe_uring,
+    DriverDescription, DriverKind, DriverOptions, Metrics, Sends, SimFaults, SimModel, SimOptions,
+    SubmissionPolling, TaskWork, Without, ZeroCopy, probe_uring,
 };
 pub use executor::{
     Builder, Handle, JoinError, JoinHandle, Runtime, Worker, Workers, WorkersBuilder, allowed_cores,

@@ -28,6 +28,14 @@ const CLASS_KEEP: [usize; 3] = [256, 64, 16];
 /// Marks the id of a chunk that came from the hot pool; the low bits are its class.
 const HOT: u32 = 1 << 31;
 
+/// Bounds of one buffer of the ring and of all of them, in bytes: what is asked for beyond is brought within.
+const SMALLEST_BUFFER_BYTES: usize = 64;
+const LARGEST_BUFFER_BYTES: usize = 1 << 20;
+const LARGEST_RING_BYTES: usize = 1 << 30;
+
+/// Between two buffers of the ring.
+const STAGGER_BYTES: usize = 128;
+
 const PAGE_BYTES: usize = 4096;
 const CACHE_LINE_BYTES: usize = 64;
 
@@ -208,9 +216,11 @@ struct Entry {
 impl BufferRing {
     /// A ring that grows from `initial` to at most `limit` buffers (both rounded up to a power of two, at most 32,768).
     pub fn new(initial: u32, limit: u32, buffer_bytes: usize) -> Self {
-        let limit = limit.clamp(1, 1 << 15).next_power_of_two();
+        let buffer_bytes = buffer_bytes.clamp(SMALLEST_BUFFER_BYTES, LARGEST_BUFFER_BYTES);
+        let most = (LARGEST_RING_BYTES / (buffer_bytes + STAGGER_BYTES)) as u32;
+        let limit = limit.clamp(1, most.min(1 << 15)).next_power_of_two().min(1 << 15);
         let initial = initial.clamp(1, limit).next_power_of_two();
-        let stride_bytes = buffer_bytes + 128;
+        let stride_bytes = buffer_bytes + STAGGER_BYTES;
         // Aligned by hand: only the allocator's own alignment gives memory that is zero without being touched.
         let memory_layout = Layout::from_size_align(stride_bytes * limit as usize + CACHE_LINE_BYTES, 16)
             .expect("buffer sizes are far below isize::MAX");
@@ -281,7 +291,7 @@ impl BufferRing {
 
     fn shared_tail(&self) -> &AtomicU16 {
         // SAFETY: the first entry exists; its last field is only ever accessed atomically.
-        unsafe { &*(&raw const (*self.entries.as_ptr()).tail) }
+        unsafe { &(*self.entries.as_ptr()).tail }
     }
 
     /// What the kernel does: takes the buffer at `head` if there is one, fills it from `data`, and returns its id and

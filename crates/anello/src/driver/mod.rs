@@ -41,7 +41,7 @@ mod wake;
 use std::fmt;
 use std::io;
 use std::net::{Shutdown, SocketAddr};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::task::{Poll, Waker};
 use std::time::Duration;
@@ -54,7 +54,7 @@ pub use options::{DriverOptions, Sends, SubmissionPolling, TaskWork, Without, Ze
 use proactor::{CompletionKernel, Proactor};
 use reactor::Reactor;
 use sim::{SimCompletion, SimReadiness};
-pub use sim::{SimModel, SimOptions};
+pub use sim::{SimFaults, SimModel, SimOptions};
 pub(crate) use sockets::{ListenOptions, StreamOption};
 use spin::Spin;
 pub(crate) use token::Key;
@@ -228,12 +228,8 @@ impl Driver {
 
     /// Wakes the owner of another ring from this one, if both are rings.
     pub fn send_wake(&mut self, target: &Notifier) -> bool {
-        use std::os::fd::AsRawFd;
-        match (&mut self.kernel, &target.ring) {
-            (Kernel::Uring(uring), Some(ring)) if uring.kernel.features().message_ring => {
-                uring.kernel.send_wake(ring.as_raw_fd());
-                true
-            }
+        match &mut self.kernel {
+            Kernel::Uring(uring) => uring.kernel.send_wake(target),
             _ => false,
         }
     }
@@ -264,7 +260,7 @@ impl Driver {
         }
         let mut failed = None;
         let found = match &mut self.kernel {
-            Kernel::Uring(uring) => self.spin.look(|| uring.kernel.needs_enter()),
+            Kernel::Uring(uring) => self.spin.look(|| uring.kernel.has_news()),
             Kernel::Epoll(epoll) => self.spin.look(|| {
                 failed = epoll.turn(Wait::No, woken).err();
                 failed.is_some() || woken.any()
@@ -426,6 +422,16 @@ pub(crate) struct Notifier {
 }
 
 impl Notifier {
+    /// The number of the ring's descriptor.
+    fn ring(&self) -> Option<RawFd> {
+        self.ring.as_ref().map(|ring| ring.as_raw_fd())
+    }
+
+    /// Whether nobody else can notify this worker any more.
+    fn is_last(&self) -> bool {
+        self.ring.as_ref().is_none_or(|ring| Arc::strong_count(ring) == 1)
+    }
+
     /// Through the eventfd. The simulated driver never waits, so there is nothing to end.
     pub fn notify(&self) {
         if let Some(eventfd) = &self.eventfd

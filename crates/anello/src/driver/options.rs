@@ -14,7 +14,8 @@ pub struct DriverOptions {
     pub receive_buffers: u32,
     /// Most buffers in the receive ring (at most 32,768). Beyond, bytes are received into other memory.
     pub receive_buffers_limit: u32,
-    /// Bytes of one receive buffer. Streams with larger messages are received without the ring.
+    /// Bytes of one receive buffer, from 64 to 1 MiB (and 1 GiB for all of them). Streams with larger messages are
+    /// received without the ring.
     pub receive_buffer_bytes: usize,
     /// Chunks received and not yet taken by the program at which a stream stops receiving.
     pub receive_queue_chunks: usize,

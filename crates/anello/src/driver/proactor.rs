@@ -107,6 +107,9 @@ pub(crate) struct Abilities {
 /// Reads in a row that would have fitted a ring buffer after which a direct stream goes back to the ring.
 const SMALL_READS_TO_RING: u8 = 64;
 
+/// Most bytes of one send.
+const MOST_PER_SEND_BYTES: usize = 1 << 30;
+
 /// How long a kernel may take to end what was cancelled; only a kernel at fault takes longer than a moment.
 const SHUT_DOWN_WITHIN_NS: u64 = 10_000_000_000;
 
@@ -248,7 +251,7 @@ impl<K: CompletionKernel> Proactor<K> {
             abilities,
             pools: Rc::clone(kernel.pools()),
             kernel,
-            direct_bytes: options.direct_send_bytes.min(zero_copy_bytes),
+            direct_bytes: options.direct_send_bytes.min(zero_copy_bytes).min(MOST_PER_SEND_BYTES),
             small_sends: if abilities.sends_at_submission {
                 SendHow::AtSubmission
             } else {
@@ -636,10 +639,10 @@ impl<K: CompletionKernel> Proactor<K> {
         let accepted = data.len().min(room);
         stream.transmit.append_copy(&data[..accepted], &self.pools);
         self.settle_soon |= stream.awaits_settling();
-        if stream.sending == Sending::Idle {
-            if let Err(error) = self.start_sending(key) {
-                return Poll::Ready(Err(error));
-            }
+        if stream.sending == Sending::Idle
+            && let Err(error) = self.start_sending(key)
+        {
+            return Poll::Ready(Err(error));
         }
         Poll::Ready(Ok(accepted))
     }
@@ -707,7 +710,10 @@ impl<K: CompletionKernel> Proactor<K> {
     fn submit_send(&mut self, key: Key, how: SendHow) {
         let Some(stream) = self.streams.get_mut(key) else { return };
         let Some(pending) = stream.transmit.pending() else { return };
-        let length_bytes = u32::try_from(pending.len()).unwrap_or(u32::MAX);
+        // The kernel cuts longer sends short: they are told how much of them was taken.
+        let cut = pending.len() > MOST_PER_SEND_BYTES;
+        let how = if cut && how == SendHow::AtSubmission { SendHow::Ordinary } else { how };
+        let length_bytes = pending.len().min(MOST_PER_SEND_BYTES) as u32;
         let op = Op::Send { socket: &stream.socket, data: pending.as_ptr(), length_bytes, how };
         let place = self.kernel.push(Token::new(Kind::Send, key), op);
         stream.sending = match how {
@@ -754,7 +760,11 @@ impl<K: CompletionKernel> Proactor<K> {
                 if whole { self.metrics.sends += 1 } else { self.metrics.short_sends += 1 }
             }
             _ => match -result {
-                libc::EAGAIN | libc::EINTR | libc::ENOBUFS | libc::ENOMEM => self.metrics.short_sends += 1,
+                libc::EAGAIN | libc::EINTR => self.metrics.short_sends += 1,
+                // Once more, as a send that may wait; if that has no memory either, it is an error.
+                libc::ENOBUFS | libc::ENOMEM if matches!(before, Sending::AtSubmission(_)) => {
+                    self.metrics.short_sends += 1;
+                }
                 libc::EOPNOTSUPP if matches!(before, Sending::ZeroCopy(_)) => {
                     self.zero_copy_bytes = usize::MAX
                 }
@@ -770,12 +780,14 @@ impl<K: CompletionKernel> Proactor<K> {
         let Some(stream) = self.streams.get_mut(key) else { return };
         if stream.send_error.is_some() {
             stream.transmit.clear();
-        } else if !stream.transmit.is_empty() {
-            if was_refused {
-                stream.transmit.shrink_front();
-            }
+        } else if was_refused && !stream.transmit.is_empty() {
             // What was refused at submission waits for room.
-            self.submit_send(key, if was_refused { SendHow::Ordinary } else { self.small_sends });
+            stream.transmit.shrink_front();
+            self.submit_send(key, SendHow::Ordinary);
+        } else if !stream.transmit.is_empty()
+            && let Err(error) = self.start_sending(key)
+        {
+            tracing::debug!(%error, "a queued send failed: the next use of the stream tells");
         }
         let Some(stream) = self.streams.get_mut(key) else { return };
         if stream.transmit.queued_bytes() < self.limits.send_queue_bytes.div_ceil(2) {
@@ -958,7 +970,7 @@ impl<K: CompletionKernel> Proactor<K> {
                 self.kernel.ended(completion);
                 self.on_connect(key, completion, woken);
             }
-            Some(Kind::Wake) => self.kernel.ended(completion),
+            Some(Kind::Wake | Kind::Message) => self.kernel.ended(completion),
             // A failed cancellation means that its target has ended or is about to: that completion counts.
             Some(Kind::Cancel) => {}
             None => self.metrics.late_completions += 1,

@@ -39,6 +39,8 @@ pub(crate) enum Kind {
     Cancel = 6,
     /// Something was put into the inbox by another thread.
     Wake = 7,
+    /// A message to another ring: its index is that of the target.
+    Message = 8,
 }
 
 /// Kind and key in the 64 bits that the kernel hands back.
@@ -65,6 +67,7 @@ impl Token {
             5 => Kind::Readable,
             6 => Kind::Cancel,
             7 => Kind::Wake,
+            8 => Kind::Message,
             _ => return None,
         })
     }

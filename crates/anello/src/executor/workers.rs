@@ -97,6 +97,8 @@ impl WorkersBuilder {
             })?;
             threads.push(thread);
         }
+        // Now only the workers hold senders: if one ends without a word, waiting for it ends, too.
+        drop(report);
         for _ in 0..count {
             let reported =
                 reports.recv().map_err(|_| io::Error::other("a worker ended before it had started"))?;

@@ -1,7 +1,8 @@
 //! Time: sleeping, deadlines and ticks, on the timer wheel of the runtime's thread.
 //!
 //! Timers cost no system call: the next deadline is the timeout of the driver's wait. They never fire early; they
-//! fire late by up to the wheel's tick (about 0.13 ms) and by what the worker is busy with. On the simulated driver
+//! fire late by up to the wheel's tick (about 0.13 ms; on epoll, whose wait counts milliseconds, up to 1 ms more) and by
+//! what the worker is busy with. On the simulated driver
 //! they run on the virtual clock.
 
 pub(crate) mod wheel;

@@ -7,22 +7,20 @@
 //! queue is full, so that the place of an entry tells whether it was consumed; memory named by an entry (a stream's
 //! outgoing bytes, the address of a connect, the buffer ring) is owned by the driver and outlives the operation.
 
+mod ring;
 mod setup;
+mod sqe;
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
-use std::mem::MaybeUninit;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use io_uring::squeue::Flags;
-use io_uring::{IoUring, cqueue, opcode, squeue, types};
-use rustix::event::Timespec;
-use rustix::io::Errno;
-use rustix::io_uring::{IoringEnterFlags, io_uring_enter, io_uring_enter_arg, io_uring_getevents_arg};
+use rustix::io_uring::{IoringCqeFlags, IoringRegisterOp, IoringSqFlags};
 use socket2::SockAddr;
 
+use super::Notifier;
 use super::buffer::Pools;
 use super::counters::Metrics;
 use super::op::{Completion, Op, SendHow, Wait};
@@ -31,38 +29,33 @@ use super::options::ZeroCopy;
 use super::proactor::{Abilities, CompletionKernel};
 use super::sockets::{OsSockets, is_internet, is_loopback, raw};
 use super::token::{Key, Kind, Token};
+use ring::Ring;
+use sqe::{File, Sqe};
 
 pub use setup::Features;
 
 /// Group id of the receive ring.
 const BUFFER_GROUP: u16 = 0;
 
-/// Completions copied out at a time.
-const BATCH: usize = 64;
-
 /// Entries in the table of registered files, when asked for.
 const REGISTERED_FILES: u32 = 16 * 1024;
 
 pub(crate) struct Uring {
-    ring: IoUring,
-    /// Index of the registered ring descriptor, which saves a look-up at each enter.
-    registered_ring: Option<RawFd>,
+    ring: Ring,
     features: Features,
     sockets: OsSockets,
     pools: Rc<Pools>,
     /// Entries for which the queue had no room, in order.
-    backlog: VecDeque<squeue::Entry>,
-    /// Entries put into the queue so far, and those that the kernel had consumed after the last enter. Both wrap.
-    queued: u32,
-    consumed: u32,
-    batch: Box<[MaybeUninit<cqueue::Entry>; BATCH]>,
-    batch_next: usize,
-    batch_length: usize,
+    backlog: VecDeque<Sqe>,
     /// Addresses that the kernel reads until a connect completes.
     addresses: HashMap<u64, Box<SockAddr>>,
     wake: Arc<OwnedFd>,
+    /// Workers that were sent messages, with the count of those not yet answered.
+    targets: Vec<(u32, Notifier)>,
     zero_copy: ZeroCopy,
     overflows: u64,
+    /// Completions that the kernel keeps could not be fetched.
+    unread: bool,
 }
 
 impl std::fmt::Debug for Uring {
@@ -77,24 +70,20 @@ impl Uring {
     /// # Errors
     /// Names the cause (forbidden, too old, no memory) and the remedy.
     pub fn new(options: &DriverOptions) -> io::Result<Self> {
-        let setup::Ring { ring, registered_ring, features, pools } = setup::ring(options)?;
+        let (ring, features, pools) = setup::ring(options)?;
         let wake = Arc::new(rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC)?);
         let mut uring = Self {
             ring,
-            registered_ring,
             features,
             sockets: OsSockets::new(false),
             pools,
             backlog: VecDeque::new(),
-            queued: 0,
-            consumed: 0,
-            batch: Box::new([const { MaybeUninit::uninit() }; BATCH]),
-            batch_next: 0,
-            batch_length: 0,
             addresses: HashMap::new(),
             wake,
+            targets: Vec::new(),
             zero_copy: options.zero_copy,
             overflows: 0,
+            unread: false,
         };
         uring.arm_wake();
         Ok(uring)
@@ -110,180 +99,122 @@ impl Uring {
 
     /// A second descriptor of the ring, for other rings to send messages to.
     pub fn duplicate(&self) -> io::Result<OwnedFd> {
-        // SAFETY: the ring's descriptor is open as long as `self.ring`.
-        let ring = unsafe { BorrowedFd::borrow_raw(self.ring.as_raw_fd()) };
-        ring.try_clone_to_owned()
+        self.ring.descriptor().try_clone_to_owned()
     }
 
-    /// Wakes the owner of another ring through `MSG_RING` (Linux 5.18), with the next enter.
-    pub fn send_wake(&mut self, target: RawFd) {
-        let wake = Token::internal(Kind::Wake).0;
-        let entry = opcode::MsgRingData::new(types::Fd(target), 0, wake, None).build();
-        self.queue(self.quiet(entry).user_data(Token::internal(Kind::Cancel).0));
+    /// Wakes the owner of another ring through `MSG_RING` (Linux 5.18), with the next enter. Whether that can be.
+    pub fn send_wake(&mut self, target: &Notifier) -> bool {
+        let Some(ring) = target.ring().filter(|_| self.features.message_ring) else { return false };
+        let known = self.targets.iter().position(|(_, known)| known.ring() == Some(ring));
+        let index = known.unwrap_or_else(|| {
+            // Workers come and go: a place is used again when nobody else knows its worker.
+            let free = self.targets.iter().position(|(in_flight, known)| *in_flight == 0 && known.is_last());
+            let index = free.unwrap_or(self.targets.len());
+            let entry = (0, target.clone());
+            if index < self.targets.len() {
+                self.targets[index] = entry
+            } else {
+                self.targets.push(entry)
+            }
+            index
+        });
+        // Answered always: a message that the target has no room for is followed by a write to its eventfd.
+        self.targets[index].0 += 1;
+        let answer = Token::new(Kind::Message, Key { index: index as u32, generation: 0 });
+        self.queue(Sqe::message(ring, Token::internal(Kind::Wake).0).with_user_data(answer.0));
+        true
+    }
+
+    fn message_ended(&mut self, completion: &Completion) {
+        if let Some((in_flight, target)) = self.targets.get_mut(completion.token.key().index as usize) {
+            *in_flight -= 1;
+            if completion.result < 0 {
+                target.notify();
+            }
+        }
     }
 
     /// Reports every write to the eventfd. It is never read: each write is an edge of its own.
     fn arm_wake(&mut self) {
-        let entry = opcode::PollAdd::new(types::Fd(raw(&self.wake)), libc::POLLIN as u32).multi(true).build();
-        self.queue(entry.user_data(Token::internal(Kind::Wake).0));
+        let poll = Sqe::poll(raw(&self.wake), libc::POLLIN as u32);
+        self.queue(poll.with_user_data(Token::internal(Kind::Wake).0));
     }
 
     /// Without a completion when it succeeds, where the kernel can do that.
-    fn quiet(&self, entry: squeue::Entry) -> squeue::Entry {
-        if self.features.completion_skip { entry.flags(Flags::SKIP_SUCCESS) } else { entry }
+    fn quiet(&self, entry: Sqe) -> Sqe {
+        if self.features.completion_skip { entry.quiet() } else { entry }
     }
 
+    /// What the entry names outlives the operation: the module's invariant.
     #[inline(always)]
-    fn queue(&mut self, entry: squeue::Entry) {
-        // SAFETY: the module's invariant: what the entry names outlives the operation.
-        if self.backlog.is_empty() && unsafe { self.ring.submission().push(&entry) }.is_ok() {
-            self.queued = self.queued.wrapping_add(1);
-        } else {
+    fn queue(&mut self, entry: Sqe) {
+        if !self.backlog.is_empty() || !self.ring.push(entry) {
             self.put_off(entry);
         }
     }
 
     #[cold]
-    fn put_off(&mut self, entry: squeue::Entry) {
+    fn put_off(&mut self, entry: Sqe) {
         self.backlog.push_back(entry);
     }
 
     /// Moves as much of the backlog as fits; whether some of it is left.
     fn refill(&mut self) -> bool {
         while let Some(entry) = self.backlog.front() {
-            // SAFETY: as in `queue`.
-            if unsafe { self.ring.submission().push(entry) }.is_err() {
+            if !self.ring.push(*entry) {
                 return true;
             }
-            self.queued = self.queued.wrapping_add(1);
             self.backlog.pop_front();
         }
         false
     }
 
-    /// One `io_uring_enter(2)`. Interruptions, timeouts and a full completion queue are ordinary: what was consumed is
-    /// read from the queue, not from the result.
-    #[inline]
-    fn enter_once(&mut self, wait: Wait) -> io::Result<()> {
-        let (to_submit, sleeping_thread) = {
-            let mut submission = self.ring.submission();
-            submission.sync();
-            let sleeping = self.features.submission_polling && submission.need_wakeup();
-            (submission.len() as u32, sleeping)
-        };
-        let mut flags = IoringEnterFlags::GETEVENTS;
-        if sleeping_thread {
-            flags |= IoringEnterFlags::SQ_WAKEUP;
-        }
-        let ring = match self.registered_ring {
-            Some(index) => {
-                flags |= IoringEnterFlags::REGISTERED_RING;
-                index
-            }
-            None => self.ring.as_raw_fd(),
-        };
-        // SAFETY: an open descriptor, or the index that the kernel gave for it at set-up; valid as long as `self.ring`.
-        let ring = unsafe { BorrowedFd::borrow_raw(ring) };
-        let entered = match wait {
-            // SAFETY: the entries are complete; no argument is passed.
-            Wait::No => unsafe { io_uring_enter(ring, to_submit, 0, flags) },
-            // SAFETY: as above.
-            Wait::Forever => unsafe { io_uring_enter(ring, to_submit, 1, flags) },
-            Wait::For(nanoseconds) => {
-                let timeout = Timespec {
-                    tv_sec: (nanoseconds / 1_000_000_000).try_into().unwrap_or(i64::MAX),
-                    tv_nsec: (nanoseconds % 1_000_000_000) as _,
-                };
-                let mut argument = io_uring_getevents_arg::default();
-                argument.ts = (&raw const timeout).cast_mut().cast::<std::ffi::c_void>().into();
-                flags |= IoringEnterFlags::EXT_ARG;
-                // SAFETY: the argument and the timeout it points to live until the call returns.
-                unsafe { io_uring_enter_arg(ring, to_submit, 1, flags, Some(&argument)) }
-            }
-        };
-        let left = self.ring.submission().len() as u32;
-        self.consumed = self.queued.wrapping_sub(left);
-        match entered {
-            Ok(_) | Err(Errno::INTR | Errno::TIME | Errno::BUSY | Errno::AGAIN) => Ok(()),
-            Err(error) => Err(error.into()),
-        }
-    }
-
     /// Inlined into each caller, where the operation is known: most of it folds away.
     #[inline(always)]
-    fn entry(&mut self, token: Token, op: Op<'_, OwnedFd>) -> squeue::Entry {
+    fn entry(&mut self, token: Token, op: Op<'_, OwnedFd>) -> Sqe {
         let index = token.key().index;
-        let fixed = self.features.registered_files && index < REGISTERED_FILES;
-        match op {
-            Op::Accept { listener } if self.features.multishot_accept => {
-                opcode::AcceptMulti::new(types::Fd(raw(listener))).flags(libc::SOCK_CLOEXEC).build()
-            }
-            Op::Accept { listener } => {
-                let null = std::ptr::null_mut();
-                opcode::Accept::new(types::Fd(raw(listener)), null, null.cast())
-                    .flags(libc::SOCK_CLOEXEC)
-                    .build()
-            }
+        let file = |socket: &OwnedFd| {
+            let registered = self.features.registered_files && index < REGISTERED_FILES;
+            if registered { File::Registered(index) } else { File::Descriptor(raw(socket)) }
+        };
+        let entry = match op {
+            Op::Accept { listener } => Sqe::accept(raw(listener), self.features.multishot_accept),
             Op::Connect { socket, address } => {
                 let address = Box::new(SockAddr::from(address));
-                let entry =
-                    opcode::Connect::new(types::Fd(raw(socket)), address.as_ptr().cast(), address.len());
+                let entry = Sqe::connect(raw(socket), address.as_ptr().cast(), address.len());
                 self.addresses.insert(token.0, address);
-                entry.build()
-            }
-            Op::Receive { socket } if self.features.multishot_receive => {
-                if fixed {
-                    opcode::RecvMulti::new(types::Fixed(index), BUFFER_GROUP).build()
-                } else {
-                    opcode::RecvMulti::new(types::Fd(raw(socket)), BUFFER_GROUP).build()
-                }
+                entry
             }
             Op::Receive { socket } => {
-                let (null, length) = (std::ptr::null_mut(), 0);
-                let entry = if fixed {
-                    opcode::Recv::new(types::Fixed(index), null, length).buf_group(BUFFER_GROUP).build()
-                } else {
-                    opcode::Recv::new(types::Fd(raw(socket)), null, length).buf_group(BUFFER_GROUP).build()
-                };
-                entry.flags(Flags::BUFFER_SELECT)
+                Sqe::receive(file(socket), BUFFER_GROUP, self.features.multishot_receive)
             }
             Op::Send { socket, data, length_bytes, how } => {
-                let all = libc::MSG_NOSIGNAL | libc::MSG_WAITALL;
-                let flags = if how == SendHow::AtSubmission { all | libc::MSG_DONTWAIT } else { all };
-                let entry = match (how, fixed) {
-                    (SendHow::ZeroCopy, _) => {
-                        opcode::SendZc::new(types::Fd(raw(socket)), data, length_bytes).flags(flags).build()
+                let flags = libc::MSG_NOSIGNAL | libc::MSG_WAITALL;
+                match how {
+                    SendHow::AtSubmission => {
+                        Sqe::send(file(socket), data, length_bytes, flags | libc::MSG_DONTWAIT).quiet()
                     }
-                    (_, true) => {
-                        opcode::Send::new(types::Fixed(index), data, length_bytes).flags(flags).build()
-                    }
-                    (_, false) => {
-                        opcode::Send::new(types::Fd(raw(socket)), data, length_bytes).flags(flags).build()
-                    }
-                };
-                if how == SendHow::AtSubmission { entry.flags(Flags::SKIP_SUCCESS) } else { entry }
+                    SendHow::Ordinary => Sqe::send(file(socket), data, length_bytes, flags),
+                    SendHow::ZeroCopy => Sqe::send_zero_copy(file(socket), data, length_bytes, flags),
+                }
             }
-            Op::Readable { socket } => {
-                let mask = (libc::POLLIN | libc::POLLPRI | libc::POLLRDHUP) as u32;
-                opcode::PollAdd::new(types::Fd(raw(socket)), mask).multi(true).build()
-            }
-            Op::Cancel { target } => self.quiet(opcode::AsyncCancel::new(target.0).build()),
-        }
-        .user_data(token.0)
+            Op::Readable { socket } => Sqe::poll(raw(socket), (libc::POLLIN | libc::POLLRDHUP) as u32),
+            Op::Cancel { target } => self.quiet(Sqe::cancel(target.0)),
+        };
+        entry.with_user_data(token.0)
     }
 
-    /// Copies a batch of completions out and publishes the head once; whether there were any.
-    fn read_batch(&mut self) -> bool {
-        self.batch_next = 0;
-        self.batch_length = self.ring.completion().fill(&mut self.batch[..]).len();
-        if self.batch_length == 0 && self.ring.submission().cq_overflow() {
-            self.overflows += 1;
-            // The kernel keeps what did not fit, and posts it at an enter that asks for completions.
-            if self.enter_once(Wait::No).is_ok() {
-                self.batch_length = self.ring.completion().fill(&mut self.batch[..]).len();
-            }
-        }
-        self.batch_length > 0
+    /// Whether the kernel has said, in shared memory, that there is something to read or to run.
+    pub fn has_news(&self) -> bool {
+        self.ring.flags().intersects(IoringSqFlags::TASKRUN | IoringSqFlags::CQ_OVERFLOW)
+            || self.ring.has_completion()
+    }
+
+    /// The kernel keeps completions for which the queue had no room, and posts them at an enter that asks.
+    #[cold]
+    fn fetch_overflow(&mut self) -> io::Result<()> {
+        self.overflows += 1;
+        self.ring.enter(Wait::No)
     }
 }
 
@@ -302,7 +233,7 @@ impl CompletionKernel for Uring {
 
     #[inline(always)]
     fn push(&mut self, token: Token, op: Op<'_, OwnedFd>) -> u32 {
-        let place = self.queued.wrapping_add(self.backlog.len() as u32);
+        let place = self.ring.place().wrapping_add(self.backlog.len() as u32);
         let entry = self.entry(token, op);
         self.queue(entry);
         place
@@ -312,32 +243,34 @@ impl CompletionKernel for Uring {
     fn enter(&mut self, wait: Wait) -> io::Result<()> {
         // With a backlog, the queue is handed over as often as it is full; only the last enter waits.
         while !self.backlog.is_empty() && self.refill() {
-            let before = self.consumed;
-            self.enter_once(Wait::No)?;
-            if self.consumed == before {
+            let before = self.ring.unsubmitted();
+            self.ring.enter(Wait::No)?;
+            if self.ring.unsubmitted() == before {
                 // The kernel takes no more until completions are read.
                 return Ok(());
             }
         }
-        self.enter_once(wait)
+        self.ring.enter(wait)
     }
 
     #[inline]
     fn completion(&mut self) -> Option<Completion> {
-        if self.batch_next == self.batch_length && !self.read_batch() {
-            return None;
-        }
-        // SAFETY: `read_batch` has initialised the first `batch_length` entries.
-        let entry = unsafe { self.batch[self.batch_next].assume_init_ref() };
-        self.batch_next += 1;
-        let flags = entry.flags();
+        let entry = match self.ring.completion() {
+            Some(entry) => entry,
+            None if self.ring.flags().contains(IoringSqFlags::CQ_OVERFLOW) => {
+                self.unread = self.fetch_overflow().is_err();
+                self.ring.completion()?
+            }
+            None => return None,
+        };
+        let flags = IoringCqeFlags::from_bits_retain(entry.flags as _);
         Some(Completion {
-            token: Token(entry.user_data()),
-            result: entry.result(),
-            more: cqueue::more(flags),
-            buffer: cqueue::buffer_select(flags),
-            more_to_receive: cqueue::sock_nonempty(flags),
-            notification: cqueue::notif(flags),
+            token: Token(entry.user_data),
+            result: entry.result,
+            more: flags.contains(IoringCqeFlags::MORE),
+            buffer: flags.contains(IoringCqeFlags::BUFFER).then_some((entry.flags >> 16) as u16),
+            more_to_receive: flags.contains(IoringCqeFlags::SOCK_NONEMPTY),
+            notification: flags.contains(IoringCqeFlags::NOTIF),
         })
     }
 
@@ -346,6 +279,7 @@ impl CompletionKernel for Uring {
             Some(Kind::Connect) => {
                 self.addresses.remove(&completion.token.0);
             }
+            Some(Kind::Message) => self.message_ended(completion),
             // Messages of other rings end here too, but have never been armed: arming again is for the eventfd, whose
             // poll reports a mask.
             Some(Kind::Wake) if !completion.more && completion.result != 0 => self.arm_wake(),
@@ -355,19 +289,12 @@ impl CompletionKernel for Uring {
 
     #[inline]
     fn consumed(&self, place: u32) -> bool {
-        self.consumed.wrapping_sub(place).cast_signed() > 0
+        // With completions unread, the lack of one says nothing.
+        self.ring.has_consumed(place) && !self.unread
     }
 
     fn needs_enter(&self) -> bool {
-        // SAFETY: this thread alone uses the ring, and no other view of its queues is alive.
-        let submission = unsafe { self.ring.submission_shared() };
-        let always = !self.features.task_work_flag;
-        // SAFETY: as above.
-        always
-            || !submission.is_empty()
-            || submission.taskrun()
-            || submission.cq_overflow()
-            || !unsafe { self.ring.completion_shared() }.is_empty()
+        !self.features.task_work_flag || self.ring.unsubmitted() > 0 || self.has_news()
     }
 
     fn pools(&self) -> &Rc<Pools> {
@@ -411,10 +338,14 @@ impl CompletionKernel for Uring {
 
 impl Uring {
     fn update_registered(&mut self, key: Key, descriptor: RawFd) {
-        if self.features.registered_files
-            && key.index < REGISTERED_FILES
-            && let Err(error) = self.ring.submitter().register_files_update(key.index, &[descriptor])
-        {
+        if !self.features.registered_files || key.index >= REGISTERED_FILES {
+            return;
+        }
+        let update = setup::FilesUpdate::new(key.index, &descriptor);
+        // SAFETY: one update of one descriptor, read during the call only.
+        let updated =
+            unsafe { self.ring.register(IoringRegisterOp::RegisterFilesUpdate, &raw const update, 1) };
+        if let Err(error) = updated {
             // Receives and sends of this slot would fail; the descriptors serve all the same.
             tracing::warn!(%error, "a file could not be registered: going on with descriptors");
             self.features.registered_files = false;

@@ -12,15 +12,20 @@
 
 use std::fmt;
 use std::io::{self, Write};
-use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::rc::Rc;
 
-use io_uring::{IoUring, Probe, cqueue, opcode, squeue, types};
-use rustix::io_uring::{IoringRegisterOp, io_uring_register, io_uring_rsrc_update};
+use rustix::io_uring::{
+    IoringCqeFlags, IoringFeatureFlags, IoringOp, IoringRegisterOp, IoringSetupFlags, io_uring_buf_reg,
+    io_uring_params,
+};
 
 use super::super::buffer::{BufferRing, Pools};
+use super::super::op::Wait;
 use super::super::options::{DriverOptions, Sends, TaskWork};
+use super::ring::Ring;
+use super::sqe::{File, Sqe};
 use super::{BUFFER_GROUP, REGISTERED_FILES};
 
 /// What this ring does, after set-up and trials.
@@ -74,18 +79,11 @@ impl fmt::Display for Features {
     }
 }
 
-pub(super) struct Ring {
-    pub ring: IoUring,
-    pub registered_ring: Option<RawFd>,
-    pub features: Features,
-    pub pools: Rc<Pools>,
-}
-
 /// Builds the ring on the calling thread, which will own it.
-pub(super) fn ring(options: &DriverOptions) -> io::Result<Ring> {
-    let (ring, mut features) = climb(options)?;
-    let parameters = ring.params();
-    if !parameters.is_feature_ext_arg() || !parameters.is_feature_resource_tagging() {
+pub(super) fn ring(options: &DriverOptions) -> io::Result<(Ring, Features, Rc<Pools>)> {
+    let (mut ring, mut features) = climb(options)?;
+    let kernel = ring.features();
+    if !kernel.contains(IoringFeatureFlags::EXT_ARG | IoringFeatureFlags::RSRC_TAGS) {
         return Err(io::Error::new(
             io::ErrorKind::Unsupported,
             "this kernel's io_uring is older than Linux 5.13: use a newer kernel, or the epoll driver",
@@ -94,12 +92,10 @@ pub(super) fn ring(options: &DriverOptions) -> io::Result<Ring> {
     let without = &options.without;
     limit_workers(&ring);
 
-    let mut probe = Probe::new();
-    if ring.submitter().register_probe(&mut probe).is_ok() {
-        features.zero_copy = probe.is_supported(opcode::SendZc::CODE) && !without.zero_copy;
-        features.message_ring = probe.is_supported(opcode::MsgRingData::CODE) && !without.message_ring;
-    }
-    features.completion_skip = parameters.is_feature_skip_cqe_on_success() && !without.completion_skip;
+    let opcodes = Opcodes::probe(&ring);
+    features.zero_copy = opcodes.has(IoringOp::SendZc) && !without.zero_copy;
+    features.message_ring = opcodes.has(IoringOp::MsgRing) && !without.message_ring;
+    features.completion_skip = kernel.contains(IoringFeatureFlags::CQE_SKIP) && !without.completion_skip;
     features.sends_at_submission = features.completion_skip
         && options.sends == Sends::AtSubmission
         && options.submission_polling.is_none();
@@ -110,20 +106,19 @@ pub(super) fn ring(options: &DriverOptions) -> io::Result<Ring> {
     features.multishot_receive = features.buffer_ring
         && !options.one_shot_receive
         && !without.multishot_receive
-        && receives_many(&ring, &pools);
+        && receives_many(&mut ring, &pools);
     if options.registered_files {
-        ring.submitter().register_files_sparse(REGISTERED_FILES).map_err(|error| {
+        register_files(&ring).map_err(|error| {
             explain(error, "registering files failed: raise the limit of open files (ulimit -n 20000)")
         })?;
         features.registered_files = true;
     }
-    let registered_ring = if without.registered_ring { None } else { register_ring(&ring) };
-    features.registered_ring = registered_ring.is_some();
-    Ok(Ring { ring, registered_ring, features, pools })
+    features.registered_ring = !without.registered_ring && ring.register_itself();
+    Ok((ring, features, pools))
 }
 
 /// Down the ladder until the kernel takes the flags.
-fn climb(options: &DriverOptions) -> io::Result<(IoUring, Features)> {
+fn climb(options: &DriverOptions) -> io::Result<(Ring, Features)> {
     let without = &options.without;
     let polling = options.submission_polling.is_some();
     let mut features = Features {
@@ -183,31 +178,25 @@ fn unknown_flags(options: &DriverOptions, error: &io::Error) -> io::Error {
     }
 }
 
-fn build(options: &DriverOptions, features: &Features, submit_all: bool) -> io::Result<IoUring> {
-    let mut builder = IoUring::builder();
-    builder.setup_clamp().setup_cqsize(options.completion_entries.max(options.submission_entries)).dontfork();
-    if submit_all {
-        builder.setup_submit_all();
-    }
-    if features.no_submission_array {
-        builder.setup_no_sqarray();
-    }
-    if features.single_issuer {
-        builder.setup_single_issuer();
-    }
-    if features.deferred_task_work {
-        builder.setup_defer_taskrun();
-    }
-    if features.cooperative_task_work {
-        builder.setup_coop_taskrun().setup_taskrun_flag();
-    }
+fn build(options: &DriverOptions, features: &Features, submit_all: bool) -> io::Result<Ring> {
+    let mut parameters = io_uring_params::default();
+    parameters.cq_entries = options.completion_entries.max(options.submission_entries).max(1);
+    parameters.flags = IoringSetupFlags::CLAMP | IoringSetupFlags::CQSIZE;
+    parameters.flags.set(IoringSetupFlags::SUBMIT_ALL, submit_all);
+    parameters.flags.set(IoringSetupFlags::NO_SQARRAY, features.no_submission_array);
+    parameters.flags.set(IoringSetupFlags::SINGLE_ISSUER, features.single_issuer);
+    parameters.flags.set(IoringSetupFlags::DEFER_TASKRUN, features.deferred_task_work);
+    let cooperative = IoringSetupFlags::COOP_TASKRUN | IoringSetupFlags::TASKRUN_FLAG;
+    parameters.flags.set(cooperative, features.cooperative_task_work);
     if let Some(polling) = options.submission_polling {
-        builder.setup_sqpoll(polling.idle_ms);
+        parameters.flags |= IoringSetupFlags::SQPOLL;
+        parameters.sq_thread_idle = polling.idle_ms;
         if let Some(core) = polling.core {
-            builder.setup_sqpoll_cpu(core);
+            parameters.flags |= IoringSetupFlags::SQ_AFF;
+            parameters.sq_thread_cpu = core;
         }
     }
-    builder.build(options.submission_entries.max(1))
+    Ring::new(options.submission_entries.max(1), parameters)
 }
 
 /// What a refusal of `io_uring_setup(2)` means and what to do about it.
@@ -237,23 +226,89 @@ fn explain(error: io::Error, advice: &str) -> io::Error {
 }
 
 /// Nothing here is meant for kernel worker threads; a few for what cannot do without.
-fn limit_workers(ring: &IoUring) {
-    if let Err(error) = ring.submitter().register_iowq_max_workers(&mut [4, 4]) {
+fn limit_workers(ring: &Ring) {
+    let mut most = [4u32, 4];
+    // SAFETY: two counts, which the kernel reads and writes during the call only.
+    let limited = unsafe { ring.register(IoringRegisterOp::RegisterIowqMaxWorkers, most.as_mut_ptr(), 2) };
+    if let Err(error) = limited {
         tracing::debug!(%error, "io_uring worker threads are not limited on this kernel");
     }
 }
 
+/// `struct io_uring_probe`: which operations the kernel has.
+#[repr(C)]
+struct Opcodes {
+    last: u8,
+    count: u8,
+    unused: [u16; 7],
+    operations: [Operation; 256],
+}
+
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Operation {
+    opcode: u8,
+    unused: u8,
+    flags: u16,
+    unused_too: u32,
+}
+
+impl Opcodes {
+    fn probe(ring: &Ring) -> Self {
+        let none = Operation { opcode: 0, unused: 0, flags: 0, unused_too: 0 };
+        let mut opcodes = Self { last: 0, count: 0, unused: [0; 7], operations: [none; 256] };
+        // SAFETY: room for 256 operations, written during the call only.
+        let probed = unsafe { ring.register(IoringRegisterOp::RegisterProbe, &raw mut opcodes, 256) };
+        if let Err(error) = probed {
+            tracing::debug!(%error, "this kernel does not tell its operations");
+        }
+        opcodes
+    }
+
+    fn has(&self, opcode: IoringOp) -> bool {
+        const SUPPORTED: u16 = 1;
+        self.operations[opcode as usize].flags & SUPPORTED != 0
+    }
+}
+
+/// `struct io_uring_rsrc_register`: an empty table of files (Linux 5.19).
+fn register_files(ring: &Ring) -> io::Result<()> {
+    const SPARSE: u32 = 1;
+    let table: [u32; 8] = [REGISTERED_FILES, SPARSE, 0, 0, 0, 0, 0, 0];
+    // SAFETY: one registration of the size that is named, read during the call only.
+    unsafe { ring.register(IoringRegisterOp::RegisterFiles2, table.as_ptr(), size_of_val(&table) as u32) }?;
+    Ok(())
+}
+
+/// `struct io_uring_files_update`: one place of that table.
+#[repr(C)]
+pub(super) struct FilesUpdate {
+    offset: u32,
+    unused: u32,
+    descriptors: u64,
+}
+
+impl FilesUpdate {
+    /// The descriptor is read when the update is registered.
+    pub fn new(offset: u32, descriptor: &i32) -> Self {
+        Self { offset, unused: 0, descriptors: std::ptr::from_ref(descriptor) as u64 }
+    }
+}
+
 /// Registers the receive ring; pools without one where the kernel has none.
-fn buffer_ring(ring: &IoUring, options: &DriverOptions) -> Rc<Pools> {
+fn buffer_ring(ring: &Ring, options: &DriverOptions) -> Rc<Pools> {
     if options.without.buffer_ring {
         return Pools::new(None);
     }
     let buffers =
         BufferRing::new(options.receive_buffers, options.receive_buffers_limit, options.receive_buffer_bytes);
-    let (address, entries) = (buffers.entries_address(), buffers.limit() as u16);
+    let mut registration = io_uring_buf_reg::default();
+    registration.ring_addr = (buffers.entries_address() as *mut std::ffi::c_void).into();
+    registration.ring_entries = buffers.limit();
+    registration.bgid = BUFFER_GROUP;
     // SAFETY: the entries stay where they are until the pools are dropped, which the driver does after the ring.
-    match unsafe { ring.submitter().register_buf_ring_with_flags(address, entries, BUFFER_GROUP, 0) } {
-        Ok(()) => Pools::new(Some(buffers)),
+    match unsafe { ring.register(IoringRegisterOp::RegisterPbufRing, &raw const registration, 1) } {
+        Ok(_) => Pools::new(Some(buffers)),
         Err(error) => {
             tracing::debug!(%error, "no buffer ring on this kernel: receiving on readiness");
             Pools::new(None)
@@ -262,68 +317,42 @@ fn buffer_ring(ring: &IoUring, options: &DriverOptions) -> Rc<Pools> {
 }
 
 /// Whether multishot receive works: opcode probing does not say, so it is tried on a pair of sockets.
-fn receives_many(ring: &IoUring, pools: &Rc<Pools>) -> bool {
+fn receives_many(ring: &mut Ring, pools: &Rc<Pools>) -> bool {
     trial(ring, pools).unwrap_or_else(|error| {
         tracing::debug!(%error, "multishot receive could not be tried: receiving one message at a time");
         false
     })
 }
 
-fn trial(ring: &IoUring, pools: &Rc<Pools>) -> io::Result<bool> {
+/// Receives one byte, then cancels; nothing else uses the ring yet.
+fn trial(ring: &mut Ring, pools: &Rc<Pools>) -> io::Result<bool> {
     const RECEIVE: u64 = 1;
     const CANCEL: u64 = 2;
     let (mut near, far) = UnixStream::pair()?;
     near.write_all(b"?")?;
-    submit(
-        ring,
-        &opcode::RecvMulti::new(types::Fd(far.as_raw_fd()), BUFFER_GROUP).build().user_data(RECEIVE),
-    )?;
+    let receive = Sqe::receive(File::Descriptor(far.as_raw_fd()), BUFFER_GROUP, true);
+    ring.push(receive.with_user_data(RECEIVE));
     let mut works = false;
     loop {
-        // SAFETY: no other view of the completion queue is alive.
-        let completion = unsafe { ring.completion_shared() }.next();
-        let Some(completion) = completion else {
-            match ring.submit_and_wait(1) {
-                Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(error),
-                // Interrupted or not, the queue tells what happened.
-                _ => continue,
-            }
+        let Some(completion) = ring.completion() else {
+            ring.enter(Wait::Forever)?;
+            continue;
         };
-        if completion.user_data() != RECEIVE {
+        if completion.user_data != RECEIVE {
             continue;
         }
-        let flags = completion.flags();
-        if let Some(id) = cqueue::buffer_select(flags) {
-            drop(pools.filled(id, usize::try_from(completion.result()).unwrap_or(0)));
+        let flags = IoringCqeFlags::from_bits_retain(completion.flags as _);
+        if flags.contains(IoringCqeFlags::BUFFER) {
+            drop(
+                pools
+                    .filled((completion.flags >> 16) as u16, usize::try_from(completion.result).unwrap_or(0)),
+            );
         }
-        if !cqueue::more(flags) {
+        if !flags.contains(IoringCqeFlags::MORE) {
             // A late completion of the cancellation finds no owner in the driver either.
             return Ok(works);
         }
-        works |= completion.result() == 1;
-        submit(ring, &opcode::AsyncCancel::new(RECEIVE).build().user_data(CANCEL))?;
-    }
-}
-
-/// Puts an entry into the queue of a ring that nothing else uses yet.
-fn submit(ring: &IoUring, entry: &squeue::Entry) -> io::Result<()> {
-    // SAFETY: no other view of the submission queue is alive; the entry names nothing that ends before the operation.
-    unsafe { ring.submission_shared().push(entry) }.map_err(|_| io::Error::other("the queue is full"))
-}
-
-/// Registers the ring's own descriptor (Linux 5.18); its index, if the kernel gave one.
-fn register_ring(ring: &IoUring) -> Option<RawFd> {
-    let mut update = io_uring_rsrc_update::default();
-    update.offset = u32::MAX;
-    update.data = (ring.as_raw_fd() as usize as *mut std::ffi::c_void).into();
-    // SAFETY: the descriptor is open as long as `ring`.
-    let descriptor = unsafe { BorrowedFd::borrow_raw(ring.as_raw_fd()) };
-    // SAFETY: the argument is one update, which the kernel reads and writes during the call.
-    let registered = unsafe {
-        io_uring_register(descriptor, IoringRegisterOp::RegisterRingFds, (&raw mut update).cast(), 1)
-    };
-    match registered {
-        Ok(1) => RawFd::try_from(update.offset).ok(),
-        _ => None,
+        works |= completion.result == 1;
+        ring.push(Sqe::cancel(RECEIVE).with_user_data(CANCEL));
     }
 }

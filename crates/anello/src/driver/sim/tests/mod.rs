@@ -87,6 +87,13 @@ impl World {
 
     /// Runs the tasks to their ends, then drops those spawned, wherever they are.
     fn run(&self, tasks: Vec<Task>) -> io::Result<()> {
+        let ran = self.run_awaited(tasks);
+        // Tasks own the world that owns them.
+        drop(self.spawned.take());
+        ran
+    }
+
+    fn run_awaited(&self, tasks: Vec<Task>) -> io::Result<()> {
         let mut awaited = tasks.len();
         let mut running: Vec<Running> = tasks.into_iter().map(|task| Running::new(task, true)).collect();
         let mut woken = Woken::default();

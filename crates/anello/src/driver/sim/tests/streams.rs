@@ -353,7 +353,8 @@ fn a_flush_ends_when_submissions_are_taken_bit_by_bit() {
             let (world, pair) = (world.clone(), Rc::clone(&pair));
             async move {
                 let near = world.connect(address).await.unwrap();
-                pair.borrow_mut().extend([near, listener.accept().await]);
+                let far = listener.accept().await;
+                pair.borrow_mut().extend([near, far]);
             }
         };
         world.run(vec![Box::pin(connect)]).unwrap();

@@ -1,0 +1,116 @@
+//! Submission queue entries: the kernel's 64 bytes, one constructor for each operation that is used.
+//!
+//! ```text
+//!  0      1      2       4       8          16        24      28         32          40     42   44    48 … 63
+//! ┌──────┬──────┬───────┬───────┬──────────┬─────────┬───────┬──────────┬───────────┬──────┬────┬─────┬────────┐
+//! │opcode│flags │ioprio │ fd    │ offset   │ address │ length│ op_flags │ user_data │group │ –  │ –   │ –      │
+//! └──────┴──────┴───────┴───────┴──────────┴─────────┴───────┴──────────┴───────────┴──────┴────┴─────┴────────┘
+//! ```
+
+use rustix::io_uring::{IoringOp, IoringSqeFlags};
+
+/// `struct io_uring_sqe`.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub(super) struct Sqe {
+    opcode: u8,
+    flags: u8,
+    ioprio: u16,
+    fd: i32,
+    offset: u64,
+    address: u64,
+    length: u32,
+    op_flags: u32,
+    pub user_data: u64,
+    buffer_group: u16,
+    personality: u16,
+    file_index: u32,
+    unused: [u64; 2],
+}
+
+const _: () = assert!(size_of::<Sqe>() == 64);
+
+/// A descriptor, or the index of a registered file.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum File {
+    Descriptor(i32),
+    Registered(u32),
+}
+
+const ACCEPT_MULTISHOT: u16 = 1;
+const RECEIVE_MULTISHOT: u16 = 2;
+const POLL_MULTISHOT: u32 = 1;
+
+impl Sqe {
+    #[inline(always)]
+    fn new(opcode: IoringOp, file: File) -> Self {
+        let (fd, flags) = match file {
+            File::Descriptor(descriptor) => (descriptor, 0),
+            File::Registered(index) => (index.cast_signed(), IoringSqeFlags::FIXED_FILE.bits()),
+        };
+        Self { opcode: opcode as u8, flags, fd, ..Self::default() }
+    }
+
+    /// `IORING_OP_ACCEPT` (5.5), multishot 5.19.
+    pub fn accept(listener: i32, multishot: bool) -> Self {
+        let ioprio = if multishot { ACCEPT_MULTISHOT } else { 0 };
+        let op_flags = libc::SOCK_CLOEXEC.cast_unsigned();
+        Self { ioprio, op_flags, ..Self::new(IoringOp::Accept, File::Descriptor(listener)) }
+    }
+
+    /// `IORING_OP_CONNECT` (5.5). The address is read until the completion.
+    pub fn connect(socket: i32, address: *const libc::sockaddr, length: u32) -> Self {
+        let offset = u64::from(length);
+        let connect = Self::new(IoringOp::Connect, File::Descriptor(socket));
+        Self { address: address as u64, offset, ..connect }
+    }
+
+    /// `IORING_OP_RECV` (5.6) into a buffer of that group; multishot 6.0.
+    pub fn receive(file: File, buffer_group: u16, multishot: bool) -> Self {
+        let mut receive = Self::new(IoringOp::Recv, file);
+        receive.flags |= IoringSqeFlags::BUFFER_SELECT.bits();
+        let ioprio = if multishot { RECEIVE_MULTISHOT } else { 0 };
+        Self { ioprio, buffer_group, ..receive }
+    }
+
+    /// `IORING_OP_SEND` (5.6). The data is read until the completion, or until the submission when it completes there.
+    #[inline(always)]
+    pub fn send(file: File, data: *const u8, length: u32, flags: i32) -> Self {
+        let op_flags = flags.cast_unsigned();
+        Self { address: data as u64, length, op_flags, ..Self::new(IoringOp::Send, file) }
+    }
+
+    /// `IORING_OP_SEND_ZC` (6.0). The data is read until the notification.
+    pub fn send_zero_copy(file: File, data: *const u8, length: u32, flags: i32) -> Self {
+        Self { opcode: IoringOp::SendZc as u8, ..Self::send(file, data, length, flags) }
+    }
+
+    /// `IORING_OP_POLL_ADD` (5.1), multishot 5.13: a completion for every edge.
+    pub fn poll(descriptor: i32, mask: u32) -> Self {
+        // The mask is little-endian halves on every machine that the kernel cares for; see `poll32_events`.
+        let op_flags = if cfg!(target_endian = "big") { mask.rotate_left(16) } else { mask };
+        let poll = Self::new(IoringOp::PollAdd, File::Descriptor(descriptor));
+        Self { length: POLL_MULTISHOT, op_flags, ..poll }
+    }
+
+    /// `IORING_OP_ASYNC_CANCEL` (5.5) of the operation with that `user_data`.
+    pub fn cancel(target: u64) -> Self {
+        Self { address: target, ..Self::new(IoringOp::AsyncCancel, File::Descriptor(-1)) }
+    }
+
+    /// `IORING_OP_MSG_RING` (5.18): a completion with that `user_data` on another ring.
+    pub fn message(ring: i32, user_data: u64) -> Self {
+        Self { offset: user_data, ..Self::new(IoringOp::MsgRing, File::Descriptor(ring)) }
+    }
+
+    pub fn with_user_data(self, user_data: u64) -> Self {
+        Self { user_data, ..self }
+    }
+
+    /// No completion when it succeeds (`IOSQE_CQE_SKIP_SUCCESS`, 5.17).
+    #[inline(always)]
+    pub fn quiet(mut self) -> Self {
+        self.flags |= IoringSqeFlags::CQE_SKIP_SUCCESS.bits();
+        self
+    }
+}
