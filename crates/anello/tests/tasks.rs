@@ -243,6 +243,52 @@ fn a_sleeping_runtime_is_woken_by_other_threads() {
     });
 }
 
+/// A turn that first settles sends, or looks for work before it sleeps, may be the one that sees the ring: it must not
+/// sleep after that.
+#[test]
+fn a_ring_is_not_lost_to_a_turn_that_does_other_things_first() {
+    on_every_driver(|setup| {
+        let shared = Arc::new((AtomicUsize::new(0), Mutex::new(None::<Waker>), AtomicUsize::new(0)));
+        let ringing = Arc::clone(&shared);
+        const ROUNDS: usize = 3000;
+        let thread = thread::spawn(move || {
+            for round in 1..=ROUNDS {
+                // Each at another moment of the worker's way to sleep.
+                for _ in 0..round % 100 * 20 {
+                    std::hint::spin_loop();
+                }
+                ringing.0.store(round, Ordering::SeqCst);
+                if let Some(waker) = ringing.1.lock().unwrap().take() {
+                    waker.wake();
+                }
+                while ringing.2.load(Ordering::SeqCst) < round {
+                    std::hint::spin_loop();
+                    thread::yield_now();
+                }
+            }
+        });
+        setup.run(async {
+            let (mut client, mut server) = pair().await.unwrap();
+            for round in 1..=ROUNDS {
+                poll_fn(|context| {
+                    *shared.1.lock().unwrap() = Some(context.waker().clone());
+                    if shared.0.load(Ordering::SeqCst) >= round { Poll::Ready(()) } else { Poll::Pending }
+                })
+                .await;
+                client.write_all(b"x").await.unwrap();
+                // Wants to know of the send, so that the next turn settles it; nobody waits for the answer.
+                drop(common::poll_at_most(1, client.flush()).await);
+                if round % 50 == 0 {
+                    let mut found = [0; 50];
+                    server.read_exact(&mut found).await.unwrap();
+                }
+                shared.2.store(round, Ordering::SeqCst);
+            }
+        });
+        thread.join().unwrap();
+    });
+}
+
 #[test]
 fn runtimes_wake_each_other() {
     // Between rings by MSG_RING, between the others by eventfd: every pair.

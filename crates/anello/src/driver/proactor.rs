@@ -970,7 +970,11 @@ impl<K: CompletionKernel> Proactor<K> {
                 self.kernel.ended(completion);
                 self.on_connect(key, completion, woken);
             }
-            Some(Kind::Wake | Kind::Message) => self.kernel.ended(completion),
+            Some(Kind::Wake) => {
+                self.kernel.ended(completion);
+                woken.rung();
+            }
+            Some(Kind::Message) => self.kernel.ended(completion),
             // A failed cancellation means that its target has ended or is about to: that completion counts.
             Some(Kind::Cancel) => {}
             None => self.metrics.late_completions += 1,

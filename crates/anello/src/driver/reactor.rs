@@ -372,6 +372,7 @@ impl<K: ReadinessKernel> Reactor<K> {
                         listener.waker.wake(woken);
                     }
                 }
+                Some(Kind::Wake) => woken.rung(),
                 _ => {}
             }
         }

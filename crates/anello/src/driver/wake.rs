@@ -62,10 +62,15 @@ impl Woken {
         Self { harmless: Some(harmless), ..Self::default() }
     }
 
-    /// Whether anybody was woken since the last [`call`](Self::call).
+    /// Whether anybody was woken, or the worker rung, since the last [`call`](Self::call).
     #[inline]
     pub fn any(&self) -> bool {
         self.any
+    }
+
+    /// Another thread has rung: the executor looks into its inbox, and nothing may sleep before.
+    pub fn rung(&mut self) {
+        self.any = true;
     }
 
     /// Wakers of something else than sockets, to be called with the rest.
