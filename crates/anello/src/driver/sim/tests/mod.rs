@@ -280,8 +280,8 @@ async fn both<A, B>(one: impl Future<Output = A>, other: impl Future<Output = B>
     (first.unwrap(), second.unwrap())
 }
 
-/// Seeds with both models: so many, or as many as `ANELLO_SIM_SEEDS` says.
+/// Seeds with both models: so many, or as many as `ANELLO_SEEDS` says.
 fn seeds(count: u64) -> impl Iterator<Item = (u64, SimModel)> {
-    let asked = std::env::var("ANELLO_SIM_SEEDS").ok().and_then(|count| count.parse().ok());
+    let asked = std::env::var("ANELLO_SEEDS").ok().and_then(|count| count.parse().ok());
     (0..asked.unwrap_or_else(|| scaled(count))).flat_map(|seed| MODELS.map(|model| (seed, model)))
 }
