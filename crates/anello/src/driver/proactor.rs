@@ -121,6 +121,7 @@ pub(crate) struct Proactor<K: CompletionKernel> {
     abilities: Abilities,
     streams: Table<Stream<Socket<K>>>,
     listeners: Table<Listener<Socket<K>>>,
+    held: Table<Held>,
     /// Sends that complete at submission, in the order of their places.
     unsettled: Vec<(Key, u32)>,
     /// Something waits for one of them to be settled: the next turn must not sleep first, because a send that succeeds
@@ -182,8 +183,9 @@ enum Sending {
     /// With its place in the order of submission.
     AtSubmission(u32),
     Ordinary,
-    /// Not yet completed, or completed with a count and waiting for the memory.
-    ZeroCopy(Option<i32>),
+    /// Without a copy, with the key of what it holds; completed short, and waiting for the memory, when there is a
+    /// result.
+    ZeroCopy(Key, Option<i32>),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -228,6 +230,14 @@ impl Received {
     }
 }
 
+/// A zero-copy send that has not ended. Its memory is here once the kernel has taken all of it: the stream goes on, and
+/// the notification, which comes when the peer has acknowledged, frees it.
+#[derive(Debug)]
+struct Held {
+    stream: Key,
+    memory: Option<Outgoing>,
+}
+
 #[derive(Debug)]
 struct Listener<S> {
     socket: S,
@@ -259,6 +269,7 @@ impl<K: CompletionKernel> Proactor<K> {
             },
             streams: Table::new(),
             listeners: Table::new(),
+            held: Table::new(),
             unsettled: Vec::new(),
             settle_soon: false,
             grown: false,
@@ -348,8 +359,12 @@ impl<K: CompletionKernel> Proactor<K> {
                 Sending::Idle => stream.transmit.clear(),
                 // Settled by the next turn; what a short send leaves is then dropped.
                 Sending::AtSubmission(_) => {}
-                Sending::Ordinary | Sending::ZeroCopy(_) => {
+                Sending::Ordinary => {
                     self.kernel.push(cancel_token(), Op::Cancel { target: Token::new(Kind::Send, key) });
+                }
+                Sending::ZeroCopy(held, _) => {
+                    let target = Token::new(Kind::SendZeroCopy, held);
+                    self.kernel.push(cancel_token(), Op::Cancel { target });
                 }
             }
         }
@@ -715,7 +730,13 @@ impl<K: CompletionKernel> Proactor<K> {
         let how = if cut && how == SendHow::AtSubmission { SendHow::Ordinary } else { how };
         let length_bytes = pending.len().min(MOST_PER_SEND_BYTES) as u32;
         let op = Op::Send { socket: &stream.socket, data: pending.as_ptr(), length_bytes, how };
-        let place = self.kernel.push(Token::new(Kind::Send, key), op);
+        let token = match how {
+            SendHow::ZeroCopy => {
+                Token::new(Kind::SendZeroCopy, self.held.insert(Held { stream: key, memory: None }))
+            }
+            SendHow::AtSubmission | SendHow::Ordinary => Token::new(Kind::Send, key),
+        };
+        let place = self.kernel.push(token, op);
         stream.sending = match how {
             SendHow::AtSubmission => {
                 self.unsettled.push((key, place));
@@ -726,27 +747,51 @@ impl<K: CompletionKernel> Proactor<K> {
             SendHow::Ordinary => Sending::Ordinary,
             SendHow::ZeroCopy => {
                 self.metrics.zero_copy_sends += 1;
-                Sending::ZeroCopy(None)
+                Sending::ZeroCopy(token.key(), None)
             }
         };
     }
 
     #[inline(never)]
     fn on_send(&mut self, key: Key, completion: &Completion, woken: &mut Woken) {
-        let Some(stream) = self.streams.get_mut(key) else {
+        if self.streams.get(key).is_none() {
+            self.metrics.late_completions += 1;
+            return;
+        }
+        self.sent(key, completion.result, woken);
+    }
+
+    #[inline(never)]
+    fn on_send_zero_copy(&mut self, held: Key, completion: &Completion, woken: &mut Woken) {
+        let Some(&Held { stream: key, ref memory }) = self.held.get(held) else {
             self.metrics.late_completions += 1;
             return;
         };
-        let mut result = completion.result;
-        if let Sending::ZeroCopy(before) = stream.sending {
-            if completion.notification {
-                result = before.unwrap_or(0);
-            } else if completion.more {
-                stream.sending = Sending::ZeroCopy(Some(result));
-                return;
-            }
+        if !completion.more {
+            // The last word: of a send that failed at once, or about the memory.
+            let stream_has_gone_on = memory.is_some();
+            self.held.remove(held);
+            let Some(stream) = self.streams.get(key).filter(|_| !stream_has_gone_on) else { return };
+            let result = match stream.sending {
+                Sending::ZeroCopy(_, Some(result)) if completion.notification => result,
+                _ => completion.result,
+            };
+            self.sent(key, result, woken);
+            return;
         }
-        self.sent(key, result, woken);
+        let Some(stream) = self.streams.get_mut(key) else { return };
+        let pending_bytes = stream.transmit.pending().map_or(0, <[u8]>::len);
+        if usize::try_from(completion.result) != Ok(pending_bytes) {
+            stream.sending = Sending::ZeroCopy(held, Some(completion.result));
+            return;
+        }
+        let memory = stream.transmit.take_front();
+        stream.sending = Sending::Idle;
+        self.metrics.sends += 1;
+        if let Some(held) = self.held.get_mut(held) {
+            held.memory = memory;
+        }
+        self.after_send(key, false, woken);
     }
 
     /// A send has ended with a count or an error.
@@ -765,7 +810,7 @@ impl<K: CompletionKernel> Proactor<K> {
                 libc::ENOBUFS | libc::ENOMEM if matches!(before, Sending::AtSubmission(_)) => {
                     self.metrics.short_sends += 1;
                 }
-                libc::EOPNOTSUPP if matches!(before, Sending::ZeroCopy(_)) => {
+                libc::EOPNOTSUPP if matches!(before, Sending::ZeroCopy(..)) => {
                     self.zero_copy_bytes = usize::MAX
                 }
                 _ => stream.send_error = stream.send_error.or(Some(result)),
@@ -964,6 +1009,7 @@ impl<K: CompletionKernel> Proactor<K> {
         match completion.token.kind() {
             Some(Kind::Receive) => self.on_receive(key, completion, woken),
             Some(Kind::Send) => self.on_send(key, completion, woken),
+            Some(Kind::SendZeroCopy) => self.on_send_zero_copy(key, completion, woken),
             Some(Kind::Readable) => self.on_readable(key, completion, woken),
             Some(Kind::Accept) => self.on_accept(key, completion, woken),
             Some(Kind::Connect) => {
@@ -1001,7 +1047,7 @@ impl<K: CompletionKernel> Proactor<K> {
         }
         let mut woken = Woken::default();
         let deadline_ns = self.kernel.sockets().now_ns() + SHUT_DOWN_WITHIN_NS;
-        while self.streams.len() + self.listeners.len() > 0 {
+        while self.streams.len() + self.listeners.len() + self.held.len() > 0 {
             self.turn(Wait::For(1_000_000), &mut woken)?;
             if self.kernel.sockets().now_ns() > deadline_ns {
                 return Err(io::ErrorKind::TimedOut.into());

@@ -41,6 +41,8 @@ pub(crate) enum Kind {
     Wake = 7,
     /// A message to another ring: its index is that of the target.
     Message = 8,
+    /// A zero-copy send: its key is that of the memory that it holds.
+    SendZeroCopy = 9,
 }
 
 /// Kind and key in the 64 bits that the kernel hands back.
@@ -68,6 +70,7 @@ impl Token {
             6 => Kind::Cancel,
             7 => Kind::Wake,
             8 => Kind::Message,
+            9 => Kind::SendZeroCopy,
             _ => return None,
         })
     }

@@ -161,6 +161,15 @@ impl Transmit {
         self.front = self.rest.pop_front();
     }
 
+    /// Takes the front out, of which the kernel has taken all and still reads the memory.
+    pub fn take_front(&mut self) -> Option<Outgoing> {
+        let front = self.front.take()?;
+        self.queued_bytes -= front.as_slice().len() - self.taken_bytes;
+        self.taken_bytes = 0;
+        self.front = self.rest.pop_front();
+        Some(front)
+    }
+
     pub fn clear(&mut self) {
         *self = Self::default();
     }
