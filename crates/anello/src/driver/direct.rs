@@ -53,7 +53,8 @@ impl Direct {
             }
             Ok(count) => {
                 chunk.filled(count);
-                self.readable = self.hung_up || !self.adapt(count);
+                let drained = self.adapt(count);
+                self.readable = self.hung_up || !drained;
                 Outcome::Chunk(chunk)
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {

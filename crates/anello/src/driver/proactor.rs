@@ -491,9 +491,11 @@ impl<K: CompletionKernel> Proactor<K> {
         let fits_ring = length <= self.limits.receive_buffer_bytes;
         let Some(stream) = self.streams.get_mut(key) else { return };
         stream.small_reads = if fits_ring { stream.small_reads.saturating_add(1) } else { 0 };
-        let trusted = self.abilities.ring_receive && self.kernel.ring_receive_trusted(&stream.socket);
-        if stream.small_reads >= SMALL_READS_TO_RING && trusted {
-            stream.small_reads = 0;
+        if stream.small_reads < SMALL_READS_TO_RING {
+            return;
+        }
+        stream.small_reads = 0;
+        if self.abilities.ring_receive && self.kernel.ring_receive_trusted(&stream.socket) {
             stream.direct = false;
             self.stop_receiving(key);
         }
@@ -583,7 +585,7 @@ impl<K: CompletionKernel> Proactor<K> {
         if completion.result >= 0 {
             let mask = completion.result as u32;
             stream.reads.readable = true;
-            let ends = libc::POLLHUP | libc::POLLRDHUP | libc::POLLERR | libc::POLLPRI;
+            let ends = libc::POLLHUP | libc::POLLRDHUP | libc::POLLERR;
             stream.reads.hung_up |= mask & ends as u32 != 0;
         } else if completion.result != -libc::ECANCELED {
             stream.receive_error = Some(completion.result);

@@ -198,9 +198,8 @@ impl Uring {
                     SendHow::ZeroCopy => Sqe::send_zero_copy(file(socket), data, length_bytes, flags),
                 }
             }
-            Op::Readable { socket } => {
-                Sqe::poll(raw(socket), (libc::POLLIN | libc::POLLPRI | libc::POLLRDHUP) as u32)
-            }
+            // Not urgent data: the wake-up of every message claims it, and only another call could tell.
+            Op::Readable { socket } => Sqe::poll(raw(socket), (libc::POLLIN | libc::POLLRDHUP) as u32),
             Op::Cancel { target } => self.quiet(Sqe::cancel(target.0)),
         };
         entry.with_user_data(token.0)
