@@ -174,6 +174,8 @@ unsafe fn free<F>(header: NonNull<Header>) {
     drop(unsafe { Box::from_raw(header.cast::<TaskCell<F>>().as_ptr()) });
 }
 
+/// # Safety
+/// `data` must be the pointer of a waker of a task, whose reference is still held.
 unsafe fn clone_waker(data: *const ()) -> RawWaker {
     // SAFETY: a waker holds a reference, so the header is alive.
     let before = unsafe { &*data.cast::<Header>() }.references.fetch_add(1, Ordering::Relaxed);
@@ -184,6 +186,8 @@ unsafe fn clone_waker(data: *const ()) -> RawWaker {
     RawWaker::new(data, &WAKER_VTABLE)
 }
 
+/// # Safety
+/// `data` must be the pointer of a waker of a task, whose reference is still held.
 unsafe fn wake_by_value(data: *const ()) {
     // SAFETY: the waker's reference is still held, and given back after the wake.
     unsafe {
@@ -192,6 +196,8 @@ unsafe fn wake_by_value(data: *const ()) {
     }
 }
 
+/// # Safety
+/// `data` must be the pointer of a waker of a task, whose reference is still held.
 unsafe fn wake_by_reference(data: *const ()) {
     // SAFETY: a waker holds a reference, so the header is alive.
     let header = unsafe { &*data.cast::<Header>() };
@@ -200,6 +206,8 @@ unsafe fn wake_by_reference(data: *const ()) {
     }
 }
 
+/// # Safety
+/// `data` must be the pointer of a waker of a task, whose reference is still held.
 unsafe fn drop_waker(data: *const ()) {
     let header = data.cast::<Header>();
     // SAFETY: the reference that is given back kept the header alive until here.
