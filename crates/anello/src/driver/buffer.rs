@@ -130,7 +130,7 @@ impl Drop for Chunk {
         if self.id & HOT != 0 {
             self.pools.hot.give_back((self.id & !HOT) as usize, self.base);
         } else if let Some(ring) = &self.pools.ring {
-            ring.provide(self.id as u16);
+            ring.provide(self.id as u16, self.base);
         }
     }
 }
@@ -262,7 +262,7 @@ impl BufferRing {
         while self.provided.get() < count {
             let id = self.provided.get() as u16;
             self.provided.set(self.provided.get() + 1);
-            self.provide(id);
+            self.provide(id, self.address(id));
         }
     }
 
@@ -271,16 +271,16 @@ impl BufferRing {
         unsafe { self.memory.add(usize::from(id) * self.stride_bytes) }
     }
 
-    /// Gives a buffer (back) to the kernel.
+    /// Gives a buffer (back) to the kernel, which lies where its id says.
     #[inline]
-    fn provide(&self, id: u16) {
+    fn provide(&self, id: u16, base: NonNull<u8>) {
         let tail = self.tail.get();
         // SAFETY: the masked index lies within the entries; there are never more buffers than entries, so the entry
         // at the tail is one that the kernel has consumed. Address, length and id are written field by field because
         // the tail shares the first entry.
         unsafe {
             let entry = self.entries.add(usize::from(tail & self.mask)).as_ptr();
-            (&raw mut (*entry).address).write(self.address(id).as_ptr() as u64);
+            (&raw mut (*entry).address).write(base.as_ptr() as u64);
             (&raw mut (*entry).length).write(self.buffer_bytes as u32);
             (&raw mut (*entry).id).write(id);
         }

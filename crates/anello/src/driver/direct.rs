@@ -10,7 +10,7 @@ use super::sockets::Sockets;
 /// What is known of the receiving side of a socket.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Direct {
-    /// A receive may find something.
+    /// A receive may find something; stays so at the end.
     pub readable: bool,
     /// The end has been announced, for which no further edge will come, or urgent data, before which a read stops: so
     /// a short read does not mean that nothing is left.

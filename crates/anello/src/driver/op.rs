@@ -43,14 +43,69 @@ pub(crate) struct Completion {
     pub token: Token,
     /// A count, a descriptor or a mask; negative: the error number.
     pub result: i32,
+    /// As io_uring gives them: taken apart only when somebody asks.
+    flags: u32,
+}
+
+impl Completion {
+    /// The bits of `io_uring_cqe.flags`; with `BUFFER`, the upper half is its id.
+    const BUFFER: u32 = 1;
+    const MORE: u32 = 2;
+    const MORE_TO_RECEIVE: u32 = 4;
+    const NOTIFICATION: u32 = 8;
+    const BUFFER_SHIFT: u32 = 16;
+
+    #[inline]
+    pub fn new(token: Token, result: i32, flags: u32) -> Self {
+        Self { token, result, flags }
+    }
+
     /// More completions of this operation follow; without it, the operation has ended.
-    pub more: bool,
+    #[inline]
+    pub fn more(&self) -> bool {
+        self.flags & Self::MORE != 0
+    }
+
     /// The buffer of the ring that was filled.
-    pub buffer: Option<u16>,
+    #[inline]
+    pub fn buffer(&self) -> Option<u16> {
+        (self.flags & Self::BUFFER != 0).then_some((self.flags >> Self::BUFFER_SHIFT) as u16)
+    }
+
+    /// The buffer, if this brings bytes, is not the last of its operation and has left nothing in the socket.
+    #[inline]
+    pub fn one_of_many(&self) -> Option<u16> {
+        let all = Self::BUFFER | Self::MORE | Self::MORE_TO_RECEIVE;
+        let plain = self.flags & all == Self::BUFFER | Self::MORE && self.result > 0;
+        plain.then_some((self.flags >> Self::BUFFER_SHIFT) as u16)
+    }
+
     /// The socket holds more bytes than were received.
-    pub more_to_receive: bool,
+    pub fn more_to_receive(&self) -> bool {
+        self.flags & Self::MORE_TO_RECEIVE != 0
+    }
+
     /// The memory of a zero-copy send is free again; the result means nothing.
-    pub notification: bool,
+    pub fn notification(&self) -> bool {
+        self.flags & Self::NOTIFICATION != 0
+    }
+
+    pub fn with_more(self, more: bool) -> Self {
+        Self { flags: self.flags | if more { Self::MORE } else { 0 }, ..self }
+    }
+
+    pub fn with_buffer(self, buffer: Option<u16>) -> Self {
+        let flags = buffer.map_or(0, |id| Self::BUFFER | u32::from(id) << Self::BUFFER_SHIFT);
+        Self { flags: self.flags | flags, ..self }
+    }
+
+    pub fn with_more_to_receive(self, more: bool) -> Self {
+        Self { flags: self.flags | if more { Self::MORE_TO_RECEIVE } else { 0 }, ..self }
+    }
+
+    pub fn as_notification(self) -> Self {
+        Self { flags: self.flags | Self::NOTIFICATION, ..self }
+    }
 }
 
 /// How long to wait for something to happen.

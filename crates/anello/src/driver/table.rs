@@ -11,7 +11,9 @@ pub(crate) struct Table<T> {
     occupied: usize,
 }
 
+/// The generation stands before what is used most of the value.
 #[derive(Debug)]
+#[repr(C)]
 struct Slot<T> {
     generation: u32,
     /// The next vacant slot while this one is vacant.
@@ -47,6 +49,13 @@ impl<T> Table<T> {
             return None;
         }
         slot.value.as_mut()
+    }
+
+    /// Whoever occupies a slot now.
+    #[inline]
+    pub fn at(&mut self, index: u32) -> Option<(Key, &mut T)> {
+        let slot = self.slots.get_mut(index as usize)?;
+        Some((Key { index, generation: slot.generation }, slot.value.as_mut()?))
     }
 
     pub fn get(&self, key: Key) -> Option<&T> {

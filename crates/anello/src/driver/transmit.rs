@@ -64,14 +64,15 @@ const COPY_AT_MOST_BYTES: usize = 512;
 
 /// The queue. The front is what is being sent: it stays in place until it has been taken whole.
 #[derive(Debug, Default)]
+#[repr(C)]
 pub(crate) struct Transmit {
     front: Option<Outgoing>,
+    /// Bytes of all, less those taken.
+    queued_bytes: usize,
     /// Bytes of the front that the kernel has taken.
     taken_bytes: usize,
     /// Behind the front; empty and without memory for a stream that sends one thing at a time.
     rest: VecDeque<Outgoing>,
-    /// Bytes of all, less those taken.
-    queued_bytes: usize,
 }
 
 impl Transmit {
@@ -120,12 +121,20 @@ impl Transmit {
         }
     }
 
-    /// Puts `length` bytes, more than none, into an empty queue.
+    /// Takes what is to be sent into an empty queue, if it is at most so many bytes and not nothing; where it lies.
     #[inline]
-    pub fn start(&mut self, outgoing: Outgoing, length: usize) {
-        debug_assert!(self.is_empty() && length > 0);
+    pub fn start(&mut self, outgoing: &mut Option<Outgoing>, most_bytes: usize) -> Option<(*const u8, u32)> {
+        debug_assert!(self.is_empty());
+        let data = outgoing.as_ref()?.as_slice();
+        let (address, length) = (data.as_ptr(), data.len());
+        // One comparison for both: nothing wraps to the largest length.
+        if length.wrapping_sub(1) >= most_bytes {
+            return None;
+        }
         self.queued_bytes = length;
-        self.front = Some(outgoing);
+        // There is nothing to drop, which the compiler cannot know.
+        std::mem::forget(std::mem::replace(&mut self.front, outgoing.take()));
+        Some((address, length as u32))
     }
 
     /// The bytes to send next.

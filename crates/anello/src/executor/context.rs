@@ -17,7 +17,7 @@ use crate::time::wheel::Wheel;
 
 /// What a task may do between two polls before it has to let others run: operations, each counted once and once more
 /// for every 4 KiB.
-const BUDGET_PER_POLL: u32 = 128;
+const BUDGET_PER_POLL: i64 = 128;
 
 /// The parts of a runtime that its sockets, timers and tasks use.
 #[derive(Debug)]
@@ -29,7 +29,8 @@ pub(crate) struct Shared {
     pub(super) inbox: Arc<Inbox>,
     /// Every task that is not done.
     tasks: RefCell<Table<Task>>,
-    budget: Cell<u32>,
+    /// What is left of it; below zero when the last operation was larger than what was left.
+    budget: Cell<i64>,
     /// A task has spent its budget: the driver and the timers come first, then it goes on.
     pub(super) turn_due: Cell<bool>,
     /// Streams that were dropped with bytes to send.
@@ -140,19 +141,25 @@ impl Shared {
     /// Whether the running task may do more before it lets others run; if not, it is woken again at once.
     #[inline]
     pub fn may_proceed(&self, context: &Context<'_>) -> bool {
-        if self.budget.get() == 0 {
-            self.turn_due.set(true);
-            context.waker().wake_by_ref();
+        if self.budget.get() <= 0 {
+            self.put_off(context);
             return false;
         }
         true
     }
 
+    #[cold]
+    #[inline(never)]
+    fn put_off(&self, context: &Context<'_>) {
+        self.turn_due.set(true);
+        context.waker().wake_by_ref();
+    }
+
     /// Counts an operation on `bytes` bytes against the running task.
     #[inline]
     pub fn spend(&self, bytes: usize) {
-        let cost = 1 + (bytes >> 12) as u32;
-        self.budget.set(self.budget.get().saturating_sub(cost));
+        let cost = 1 + (bytes >> 12) as i64;
+        self.budget.set(self.budget.get() - cost);
     }
 
     /// Spawns a future that stays on this thread.
@@ -177,6 +184,16 @@ impl Shared {
             task.set_key(key);
         }
         self.ready.borrow_mut().push(pointer);
+    }
+
+    /// Puts a task behind those that are ready.
+    #[inline]
+    fn make_ready(&self, pointer: TaskPointer) {
+        let mut ready = self.ready.borrow_mut();
+        if ready.len() == ready.capacity() {
+            grow(&mut ready);
+        }
+        ready.push(pointer);
     }
 
     /// Takes what other threads have sent.
@@ -221,6 +238,13 @@ impl Shared {
     }
 }
 
+/// Apart, so that the way without it needs no frame.
+#[cold]
+#[inline(never)]
+fn grow(ready: &mut Vec<TaskPointer>) {
+    ready.reserve(1);
+}
+
 /// Drops the future of a task, which may do anything.
 fn cancel(task: Task) {
     if std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| task.cancel())).is_err() {
@@ -235,7 +259,7 @@ impl Inbox {
         let local = with_current(|shared| {
             let own = std::ptr::eq(Arc::as_ptr(&shared.inbox), self);
             if own {
-                shared.ready.borrow_mut().push(pointer);
+                shared.make_ready(pointer);
             }
             own
         });

@@ -1,8 +1,9 @@
 //! The echo service (RFC 862).
 
-use std::future::{Future, poll_fn};
+use std::future::Future;
 use std::io;
-use std::task::ready;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
 
 use super::{Outgoing, TcpStream};
 
@@ -16,23 +17,42 @@ use super::{Outgoing, TcpStream};
 /// # Errors
 /// When the connection breaks.
 pub fn echo(stream: &mut TcpStream) -> impl Future<Output = io::Result<u64>> + '_ {
-    let stream = stream.inner();
-    let (mut owed, mut ended, mut echoed_bytes) = (None, false, 0);
-    poll_fn(move |context| {
+    Echo { stream, owed: None, ended: false, echoed_bytes: 0 }
+}
+
+struct Echo<'a> {
+    stream: &'a TcpStream,
+    /// Taken, and not yet accepted for sending.
+    owed: Option<Outgoing>,
+    ended: bool,
+    echoed_bytes: u64,
+}
+
+impl Future for Echo<'_> {
+    type Output = io::Result<u64>;
+
+    #[inline]
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.get_mut();
+        let stream = this.stream.inner();
         loop {
-            if owed.is_some() {
-                ready!(stream.poll_send(&mut owed, context))?;
+            if this.owed.is_some() {
+                ready!(stream.poll_send(&mut this.owed, context))?;
             }
-            if ended {
-                return stream.poll_flush(context).map_ok(|()| echoed_bytes);
+            if this.ended {
+                return stream.poll_flush(context).map_ok(|()| this.echoed_bytes);
             }
             match ready!(stream.poll_recv(context))? {
                 Some(chunk) => {
-                    echoed_bytes += chunk.len() as u64;
-                    owed = Some(Outgoing::Chunk(chunk));
+                    this.echoed_bytes += chunk.len() as u64;
+                    let mut owed = Some(Outgoing::Chunk(chunk));
+                    if stream.poll_send(&mut owed, context)?.is_pending() {
+                        this.owed = owed;
+                        return Poll::Pending;
+                    }
                 }
-                None => ended = true,
+                None => this.ended = true,
             }
         }
-    })
+    }
 }

@@ -398,7 +398,7 @@ impl Inner {
         poll_fn(move |context| self.poll_recv(context))
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn poll_recv(&self, context: &Context<'_>) -> Poll<io::Result<Option<Chunk>>> {
         if !self.shared.may_proceed(context) {
             return Poll::Pending;
@@ -447,7 +447,7 @@ impl Inner {
         poll_fn(move |context| self.poll_send(&mut outgoing, context))
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn poll_send(
         &self,
         outgoing: &mut Option<Outgoing>,

@@ -289,7 +289,8 @@ impl SimCompletion {
             Step::Result { result, more: false, buffer: None, .. } => self.end(operation, result),
             Step::Result { result, more, buffer, more_to_receive } => {
                 let token = operation.token;
-                self.post(Completion { token, result, more, buffer, more_to_receive, notification: false });
+                let reported = completion(token, result, more).with_buffer(buffer);
+                self.post(reported.with_more_to_receive(more_to_receive));
                 if more {
                     self.in_flight.insert(order, operation);
                 }
@@ -328,7 +329,7 @@ impl SimCompletion {
                         self.violation =
                             Some(format!("the memory of a zero-copy send changed too early: {token:?}"));
                     }
-                    self.post(Completion { notification: true, ..completion(token, 0, false) });
+                    self.post(completion(token, 0, false).as_notification());
                 }
                 Later::Stray(token) => self.post_stray(token),
             }
@@ -341,7 +342,7 @@ impl SimCompletion {
             _ => None,
         };
         let stray = completion(token, filled.map_or(-libc::ECANCELED, |(_, count)| count as i32), false);
-        self.post(Completion { buffer: filled.map(|(id, _)| id), ..stray });
+        self.post(stray.with_buffer(filled.map(|(id, _)| id)));
     }
 
     // ---- Small things --------------------------------------------------------------------------------------------

@@ -246,5 +246,5 @@ impl Operation {
 
 /// The completion that a result makes.
 pub(super) fn completion(token: Token, result: i32, more: bool) -> Completion {
-    Completion { token, result, more, buffer: None, more_to_receive: false, notification: false }
+    Completion::new(token, result, 0).with_more(more)
 }

@@ -17,7 +17,7 @@ use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use rustix::io_uring::{IoringCqeFlags, IoringRegisterOp, IoringSqFlags};
+use rustix::io_uring::{IoringRegisterOp, IoringSqFlags};
 use socket2::SockAddr;
 
 use super::Notifier;
@@ -53,6 +53,8 @@ pub(crate) struct Uring {
     /// Workers that were sent messages, with the count of those not yet answered.
     targets: Vec<(u32, Notifier)>,
     zero_copy: ZeroCopy,
+    /// Slots of streams below this are registered under their index: zero when files are not registered.
+    registered_files: u32,
     overflows: u64,
     /// Completions that the kernel keeps could not be fetched.
     unread: bool,
@@ -72,6 +74,7 @@ impl Uring {
     pub fn new(options: &DriverOptions) -> io::Result<Self> {
         let (ring, features, pools) = setup::ring(options)?;
         let wake = Arc::new(rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC)?);
+        let registered_files = if features.registered_files { REGISTERED_FILES } else { 0 };
         let mut uring = Self {
             ring,
             features,
@@ -82,6 +85,7 @@ impl Uring {
             wake,
             targets: Vec::new(),
             zero_copy: options.zero_copy,
+            registered_files,
             overflows: 0,
             unread: false,
         };
@@ -154,6 +158,12 @@ impl Uring {
     }
 
     #[cold]
+    #[inline(never)]
+    fn push_in_backlog(&mut self, token: Token, socket: &OwnedFd, data: *const u8, length_bytes: u32) -> u32 {
+        self.push(token, Op::Send { socket, data, length_bytes, how: SendHow::AtSubmission })
+    }
+
+    #[cold]
     fn put_off(&mut self, entry: Sqe) {
         self.backlog.push_back(entry);
     }
@@ -174,8 +184,11 @@ impl Uring {
     fn entry(&mut self, token: Token, op: Op<'_, OwnedFd>) -> Sqe {
         let index = token.key().index;
         let file = |socket: &OwnedFd| {
-            let registered = self.features.registered_files && index < REGISTERED_FILES;
-            if registered { File::Registered(index) } else { File::Descriptor(raw(socket)) }
+            if index < self.registered_files {
+                File::Registered(index)
+            } else {
+                File::Descriptor(raw(socket))
+            }
         };
         let entry = match op {
             Op::Accept { listener } => Sqe::accept(raw(listener), self.features.multishot_accept),
@@ -240,6 +253,25 @@ impl CompletionKernel for Uring {
         place
     }
 
+    #[inline(always)]
+    fn push_send_at_submission(
+        &mut self,
+        token: Token,
+        socket: &OwnedFd,
+        data: *const u8,
+        length_bytes: u32,
+    ) -> u32 {
+        if !self.backlog.is_empty() || self.ring.is_full() {
+            return self.push_in_backlog(token, socket, data, length_bytes);
+        }
+        // Written where the kernel reads it, without a copy on the way.
+        let place = self.ring.place();
+        let op = Op::Send { socket, data, length_bytes, how: SendHow::AtSubmission };
+        let entry = self.entry(token, op);
+        self.ring.put(entry);
+        place
+    }
+
     #[inline]
     fn enter(&mut self, wait: Wait) -> io::Result<()> {
         // With a backlog, the queue is handed over as often as it is full; only the last enter waits.
@@ -264,15 +296,7 @@ impl CompletionKernel for Uring {
             }
             None => return None,
         };
-        let flags = IoringCqeFlags::from_bits_retain(entry.flags as _);
-        Some(Completion {
-            token: Token(entry.user_data),
-            result: entry.result,
-            more: flags.contains(IoringCqeFlags::MORE),
-            buffer: flags.contains(IoringCqeFlags::BUFFER).then_some((entry.flags >> 16) as u16),
-            more_to_receive: flags.contains(IoringCqeFlags::SOCK_NONEMPTY),
-            notification: flags.contains(IoringCqeFlags::NOTIF),
-        })
+        Some(Completion::new(Token(entry.user_data), entry.result, entry.flags))
     }
 
     fn ended(&mut self, completion: &Completion) {
@@ -283,7 +307,7 @@ impl CompletionKernel for Uring {
             Some(Kind::Message) => self.message_ended(completion),
             // Messages of other rings end here too, but have never been armed: arming again is for the eventfd, whose
             // poll reports a mask.
-            Some(Kind::Wake) if !completion.more && completion.result != 0 => self.arm_wake(),
+            Some(Kind::Wake) if !completion.more() && completion.result != 0 => self.arm_wake(),
             _ => {}
         }
     }
@@ -316,11 +340,16 @@ impl CompletionKernel for Uring {
     }
 
     fn attached(&mut self, key: Key, socket: &OwnedFd) {
-        self.update_registered(key, raw(socket));
+        if key.index < self.registered_files {
+            self.update_registered(key, raw(socket));
+        }
     }
 
     fn detached(&mut self, key: Key) {
-        self.update_registered(key, -1);
+        // Also when no more are registered: a file in the table is an open socket.
+        if self.features.registered_files && key.index < REGISTERED_FILES {
+            self.update_registered(key, -1);
+        }
     }
 
     fn zero_copy_pays(&self, socket: &OwnedFd) -> bool {
@@ -339,9 +368,6 @@ impl CompletionKernel for Uring {
 
 impl Uring {
     fn update_registered(&mut self, key: Key, descriptor: RawFd) {
-        if !self.features.registered_files || key.index >= REGISTERED_FILES {
-            return;
-        }
         let update = setup::FilesUpdate::new(key.index, &descriptor);
         // SAFETY: one update of one descriptor, read during the call only.
         let updated =
@@ -349,7 +375,7 @@ impl Uring {
         if let Err(error) = updated {
             // Receives and sends of this slot would fail; the descriptors serve all the same.
             tracing::warn!(%error, "a file could not be registered: going on with descriptors");
-            self.features.registered_files = false;
+            self.registered_files = 0;
         }
     }
 }

@@ -41,6 +41,8 @@ pub(super) struct Ring {
     /// Our tail, and the head that the kernel had reached when last looked at. Both wrap.
     tail: u32,
     consumed: u32,
+    /// Our tail when there is no room left.
+    full_at: u32,
     /// Our place in the completions, and where the known ones end.
     completion_head: u32,
     completion_tail: u32,
@@ -79,6 +81,7 @@ impl Ring {
             entries,
             tail: 0,
             consumed: 0,
+            full_at: parameters.sq_entries,
             completion_head: 0,
             completion_tail: 0,
         };
@@ -129,14 +132,26 @@ impl Ring {
     /// Writes an entry; `false` when the queue is full. What it names must outlive the operation.
     #[inline(always)]
     pub fn push(&mut self, entry: Sqe) -> bool {
-        if self.unsubmitted() >= self.parameters.sq_entries {
+        if self.is_full() {
             return false;
         }
+        self.put(entry);
+        true
+    }
+
+    #[inline]
+    pub fn is_full(&self) -> bool {
+        self.tail == self.full_at
+    }
+
+    /// Writes an entry into a queue that is not full.
+    #[inline(always)]
+    pub fn put(&mut self, entry: Sqe) {
+        debug_assert!(!self.is_full());
         let index = self.tail & (self.parameters.sq_entries - 1);
         // SAFETY: the masked index lies within the entries, and the kernel has consumed what stood there.
         unsafe { self.entries.at::<Sqe>(0).add(index as usize).write(entry) }
         self.tail = self.tail.wrapping_add(1);
-        true
     }
 
     /// One `io_uring_enter(2)`: submits what was pushed, asks for completions and waits as told. Interruptions,
@@ -178,6 +193,7 @@ impl Ring {
             }
         };
         self.consumed = self.submission(self.parameters.sq_off.head).load(Ordering::Acquire);
+        self.full_at = self.consumed.wrapping_add(self.parameters.sq_entries);
         match entered {
             Ok(_) | Err(Errno::INTR | Errno::TIME | Errno::BUSY | Errno::AGAIN) => Ok(()),
             Err(error) => Err(error.into()),

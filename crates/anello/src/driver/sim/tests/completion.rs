@@ -32,7 +32,7 @@ fn connected(faults: SimFaults, options: &DriverOptions) -> (SimCompletion, SimS
         for completion in completions(&mut kernel) {
             if completion.token == token(Kind::Accept) && completion.result >= 0 {
                 far = Some(kernel.accepted(completion.result));
-            } else if completion.token == token(Kind::Accept) && !completion.more && far.is_none() {
+            } else if completion.token == token(Kind::Accept) && !completion.more() && far.is_none() {
                 kernel.push(token(Kind::Accept), Op::Accept { listener: &listener });
             }
         }
@@ -52,7 +52,7 @@ fn send(kernel: &mut SimCompletion, socket: &SimSocket, data: &[u8], how: SendHo
 /// The results after one enter.
 fn results(kernel: &mut SimCompletion, wait: Wait) -> Vec<(Token, i32, bool)> {
     kernel.enter(wait).unwrap();
-    completions(kernel).iter().map(|one| (one.token, one.result, one.more)).collect()
+    completions(kernel).iter().map(|one| (one.token, one.result, one.more())).collect()
 }
 
 #[test]
@@ -104,7 +104,7 @@ fn a_zero_copy_send_lets_its_memory_go_later() {
     assert_eq!(results(&mut kernel, Wait::No), [(token(Kind::Send), 5, true)]);
     kernel.enter(Wait::Forever).unwrap();
     let notification = completions(&mut kernel);
-    assert!(notification.len() == 1 && notification[0].notification && !notification[0].more);
+    assert!(notification.len() == 1 && notification[0].notification() && !notification[0].more());
 }
 
 #[test]
@@ -133,8 +133,8 @@ fn a_receive_without_buffers_ends_as_soon_as_it_is_armed() {
     kernel.sockets_mut().send(&near, b"abc").unwrap();
     kernel.enter(Wait::No).unwrap();
     let filled = kernel.completion().unwrap();
-    assert_eq!((filled.result, filled.more), (3, true));
-    let chunk = kernel.pools().filled(filled.buffer.unwrap(), 3).unwrap();
+    assert_eq!((filled.result, filled.more()), (3, true));
+    let chunk = kernel.pools().filled(filled.buffer().unwrap(), 3).unwrap();
     assert_eq!(&chunk[..], b"abc");
     kernel.push(token(Kind::Cancel), Op::Cancel { target: token(Kind::Receive) });
     assert_eq!(results(&mut kernel, Wait::No), [(token(Kind::Receive), -libc::ECANCELED, false)]);

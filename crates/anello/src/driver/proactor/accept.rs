@@ -1,0 +1,158 @@
+//! Connections come: from listeners, which accept until their queue is full, and by connecting.
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::SocketAddr;
+use std::task::{Poll, Waker};
+
+use super::kernel::{CompletionKernel, Socket};
+use super::stream::Connect;
+use super::{Proactor, cancel_token, gone};
+use crate::driver::op::{Completion, Op};
+use crate::driver::sockets::{ListenOptions, Sockets, kernel_error};
+use crate::driver::token::{Key, Kind, Token};
+use crate::driver::wake::{Waiter, Woken};
+
+#[derive(Debug)]
+pub(super) struct Listener<S> {
+    pub socket: S,
+    armed: bool,
+    stopping: bool,
+    released: bool,
+    error: Option<i32>,
+    queue: VecDeque<S>,
+    waker: Waiter,
+}
+
+impl<K: CompletionKernel> Proactor<K> {
+    pub fn connect(&mut self, peer: SocketAddr) -> io::Result<Key> {
+        let socket = self.kernel.sockets_mut().open_stream(peer)?;
+        let key = self.insert(socket, Connect::InFlight);
+        if let Some(stream) = self.streams.get(key) {
+            let op = Op::Connect { socket: &stream.socket, address: peer };
+            self.kernel.push(Token::new(Kind::Connect, key), op);
+        }
+        Ok(key)
+    }
+
+    pub fn poll_connect(&mut self, key: Key, waker: &Waker) -> Poll<io::Result<()>> {
+        let Some(stream) = self.streams.get_mut(key) else { return Poll::Ready(Err(gone())) };
+        match stream.connect {
+            Connect::Done => Poll::Ready(Ok(())),
+            Connect::Failed(result) => Poll::Ready(Err(kernel_error(result))),
+            Connect::InFlight => {
+                stream.send_waker.wait(waker);
+                Poll::Pending
+            }
+        }
+    }
+
+    #[inline(never)]
+    pub(super) fn on_connect(&mut self, key: Key, completion: &Completion, woken: &mut Woken) {
+        let Some(stream) = self.streams.get_mut(key) else {
+            self.metrics.late_completions += 1;
+            return;
+        };
+        stream.connect = match completion.result {
+            0.. => Connect::Done,
+            result => Connect::Failed(result),
+        };
+        stream.send_waker.wake(woken);
+        if stream.released {
+            self.finish(key);
+        }
+    }
+
+    pub fn listen(&mut self, address: SocketAddr, options: &ListenOptions) -> io::Result<Key> {
+        let socket = self.kernel.sockets_mut().listen(address, options)?;
+        self.attach_listener(socket)
+    }
+
+    pub fn attach_listener(&mut self, socket: Socket<K>) -> io::Result<Key> {
+        Ok(self.listeners.insert(Listener {
+            socket,
+            armed: false,
+            stopping: false,
+            released: false,
+            error: None,
+            queue: VecDeque::new(),
+            waker: Waiter::default(),
+        }))
+    }
+
+    pub fn poll_accept(&mut self, key: Key, waker: &Waker) -> Poll<io::Result<Key>> {
+        let Some(listener) = self.listeners.get_mut(key) else { return Poll::Ready(Err(gone())) };
+        if let Some(socket) = listener.queue.pop_front() {
+            return Poll::Ready(self.attach(socket));
+        }
+        if let Some(result) = listener.error.take() {
+            return Poll::Ready(Err(kernel_error(result)));
+        }
+        listener.waker.wait(waker);
+        if !listener.armed {
+            listener.armed = true;
+            let op = Op::Accept { listener: &listener.socket };
+            self.kernel.push(Token::new(Kind::Accept, key), op);
+        }
+        Poll::Pending
+    }
+
+    /// Refuses what waits at a listener for which there are no descriptors.
+    pub fn refuse(&mut self, key: Key) -> usize {
+        let Some(listener) = self.listeners.get(key) else { return 0 };
+        let refused = self.kernel.sockets_mut().refuse(&listener.socket);
+        self.metrics.refused += refused as u64;
+        refused
+    }
+
+    pub fn release_listener(&mut self, key: Key) {
+        let Some(listener) = self.listeners.get_mut(key) else { return };
+        listener.released = true;
+        listener.waker = Waiter::default();
+        listener.queue.clear();
+        if listener.armed {
+            self.stop_accepting(key);
+        } else {
+            self.listeners.remove(key);
+        }
+    }
+
+    fn stop_accepting(&mut self, key: Key) {
+        let Some(listener) = self.listeners.get_mut(key) else { return };
+        if listener.armed && !listener.stopping {
+            listener.stopping = true;
+            self.kernel.push(cancel_token(), Op::Cancel { target: Token::new(Kind::Accept, key) });
+        }
+    }
+
+    #[inline(never)]
+    pub(super) fn on_accept(&mut self, key: Key, completion: &Completion, woken: &mut Woken) {
+        // A late success carries a socket: it is made whole first, so that it is closed wherever it ends.
+        let socket = (completion.result >= 0).then(|| self.kernel.accepted(completion.result));
+        let Some(listener) = self.listeners.get_mut(key) else {
+            self.metrics.late_completions += 1;
+            return;
+        };
+        if !completion.more() {
+            listener.armed = false;
+            listener.stopping = false;
+        }
+        if let Some(socket) = socket.filter(|_| !listener.released) {
+            self.metrics.accepted += 1;
+            listener.queue.push_back(socket);
+        } else if completion.result < 0 {
+            match -completion.result {
+                // Of one client, or of our own making: accept goes on.
+                libc::ECANCELED | libc::EINTR | libc::EAGAIN | libc::ECONNABORTED | libc::EPROTO => {}
+                _ => listener.error = Some(completion.result),
+            }
+        }
+        listener.waker.wake(woken);
+        let full = listener.queue.len() >= self.limits.accept_queue;
+        if listener.released && !listener.armed {
+            self.listeners.remove(key);
+        } else if full {
+            self.stop_accepting(key);
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! What the state machine needs of a kernel that completes operations.
+
+use std::io;
+use std::rc::Rc;
+
+use crate::driver::buffer::Pools;
+use crate::driver::counters::Metrics;
+use crate::driver::op::{Completion, Op, SendHow, Wait};
+use crate::driver::sockets::Sockets;
+use crate::driver::token::{Key, Token};
+
+/// A kernel that completes operations.
+pub(crate) trait CompletionKernel: Sized {
+    type Sockets: Sockets;
+
+    fn sockets(&self) -> &Self::Sockets;
+    fn sockets_mut(&mut self) -> &mut Self::Sockets;
+
+    /// Notes an operation for the next [`enter`](Self::enter) and returns its place in the order of submission.
+    /// Never fails and drops nothing: what does not fit the queue waits in a backlog.
+    fn push(&mut self, token: Token, op: Op<'_, Socket<Self>>) -> u32;
+
+    /// The same for a send that completes at submission: a kernel may have a shorter way for it.
+    #[inline]
+    fn push_send_at_submission(
+        &mut self,
+        token: Token,
+        socket: &Socket<Self>,
+        data: *const u8,
+        length_bytes: u32,
+    ) -> u32 {
+        self.push(token, Op::Send { socket, data, length_bytes, how: SendHow::AtSubmission })
+    }
+
+    /// Hands everything noted to the kernel and waits as told until there is a completion. An interrupted or timed-out
+    /// wait is not an error.
+    fn enter(&mut self, wait: Wait) -> io::Result<()>;
+
+    /// The next completion. `None` when all that the kernel has posted was read, also what did not fit its queue.
+    fn completion(&mut self) -> Option<Completion>;
+
+    /// Called with completions of connects and wakes, which the kernel layer keeps something for.
+    fn ended(&mut self, _completion: &Completion) {}
+
+    /// Whether the kernel has consumed the submission at this place of the order.
+    fn consumed(&self, place: u32) -> bool;
+
+    /// Whether there is something to submit or to read, so that a turn that does not wait is worth a system call.
+    fn needs_enter(&self) -> bool;
+
+    /// The receive memory, its ring registered with the kernel.
+    fn pools(&self) -> &Rc<Pools>;
+
+    /// What the kernel can do.
+    fn abilities(&self) -> Abilities;
+
+    /// Makes the socket of a successful accept.
+    fn accepted(&mut self, result: i32) -> Socket<Self>;
+
+    /// Called once for each stream that enters the table, and when it leaves.
+    fn attached(&mut self, key: Key, socket: &Socket<Self>);
+    fn detached(&mut self, key: Key);
+
+    /// Whether zero-copy sends to the socket's peer would really not copy.
+    fn zero_copy_pays(&self, socket: &Socket<Self>) -> bool;
+
+    /// Whether the ring may receive for this socket.
+    fn ring_receive_trusted(&self, socket: &Socket<Self>) -> bool;
+
+    fn count(&self, metrics: &mut Metrics);
+}
+
+/// What a completion kernel can do.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Abilities {
+    pub ring_receive: bool,
+    pub sends_at_submission: bool,
+    pub zero_copy: bool,
+}
+
+pub(super) type Socket<K> = <<K as CompletionKernel>::Sockets as Sockets>::Socket;

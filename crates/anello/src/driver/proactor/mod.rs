@@ -1,0 +1,345 @@
+//! The state machine over kernels that complete operations: io_uring, and the simulated kernel.
+//!
+//! # Receiving
+//!
+//! ```text
+//!              poll                      small messages
+//!   Idle ───────────────> Ring ──────────────────────────────> chunks from the buffer ring
+//!    ^  \                  │  full buffer and more behind it, no buffer left, queue full: cancel
+//!    │   \                 v
+//!    │    \            Stopping ── terminal completion ──> Idle
+//!    │     \  direct
+//!    │      └───────────> Watch ── readable ──> recv(2) into hot memory, sent on while it is hot
+//!    └── small messages again: cancel ──┘
+//! ```
+//!
+//! A stream whose messages do not fit a ring buffer is *direct*: the ring only tells when it is readable. That is also
+//! the way out when the ring has run dry, where the kernel has no buffer ring, and for sockets that multishot receive
+//! is not trusted with.
+//!
+//! # Sending
+//!
+//! One send in flight per stream, the front of its queue. A send that completes at submission is settled when the
+//! kernel has consumed its entry and all completions have been read: none means that all bytes were taken.
+//!
+//! # Invariants
+//!
+//! - A stream leaves the table only when `receiving` is `Idle`, `sending` is `Idle` and no connect is in flight: the
+//!   kernel then holds neither its descriptor nor any of its memory.
+//! - The front of the send queue is neither replaced nor dropped while `sending` is not `Idle`.
+//! - A direct receive happens only while no ring receive is armed and the queue of chunks is empty: order is kept.
+
+mod accept;
+mod kernel;
+mod receive;
+mod send;
+mod stream;
+
+use std::io;
+use std::net::{Shutdown, SocketAddr};
+use std::num::NonZero;
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+use std::task::{Poll, Waker};
+
+use self::accept::Listener;
+use self::kernel::Socket;
+pub(crate) use self::kernel::{Abilities, CompletionKernel};
+use self::stream::{Connect, Received, Receiving, Sending, Stream};
+use super::buffer::{Chunk, Pools};
+use super::counters::Metrics;
+use super::op::{Completion, Op, SendHow, Wait};
+use super::options::DriverOptions;
+use super::sockets::{Sockets, StreamOption};
+use super::table::Table;
+use super::token::{Key, Kind, Token};
+use super::transmit::Outgoing;
+use super::wake::{Waiter, Woken};
+
+/// Most bytes of one send.
+const MOST_PER_SEND_BYTES: usize = 1 << 30;
+
+/// How long a kernel may take to end what was cancelled; only a kernel at fault takes longer than a moment.
+const SHUT_DOWN_WITHIN_NS: u64 = 10_000_000_000;
+
+#[derive(Debug)]
+pub(crate) struct Proactor<K: CompletionKernel> {
+    pub(crate) kernel: K,
+    abilities: Abilities,
+    streams: Table<Stream<Socket<K>>>,
+    listeners: Table<Listener<Socket<K>>>,
+    held: Table<Held>,
+    /// Sends that complete at submission, in the order of their places: the slot of the stream, and the place.
+    unsettled: Vec<(u32, u32)>,
+    /// Memory for that list while the one before is gone through.
+    settled: Vec<(u32, u32)>,
+    /// Something waits for one of them to be settled: the next turn must not sleep first, because a send that succeeds
+    /// at submission wakes nobody.
+    settle_soon: bool,
+    /// The receive ring has grown since the kernel was last entered.
+    grown: bool,
+    limits: DriverOptions,
+    zero_copy_bytes: usize,
+    /// How messages are sent that are neither sent by a system call at once nor without a copy.
+    small_sends: SendHow,
+    /// Messages of at most so many bytes are noted at once as sends that complete at submission; zero when none is.
+    at_submission_bytes: usize,
+    pools: Rc<Pools>,
+    metrics: Metrics,
+}
+
+/// A zero-copy send that has not ended. Its memory is here once the kernel has taken all of it: the stream goes on, and
+/// the notification, which comes when the peer has acknowledged, frees it.
+#[derive(Debug)]
+struct Held {
+    stream: Key,
+    /// The result of a send that was completed short: the stream goes on when the memory is free.
+    short: Option<i32>,
+    memory: Option<Outgoing>,
+}
+
+impl<K: CompletionKernel> Proactor<K> {
+    pub fn new(kernel: K, options: &DriverOptions) -> Self {
+        use super::options::ZeroCopy;
+        let zero_copy_bytes = match options.zero_copy {
+            ZeroCopy::Never => usize::MAX,
+            ZeroCopy::Remote { threshold_bytes } | ZeroCopy::Always { threshold_bytes } => threshold_bytes,
+        };
+        let abilities = kernel.abilities();
+        // Larger ones are sent by a system call at once, or without a copy.
+        let small_bytes =
+            options.direct_send_bytes.min(zero_copy_bytes).min(MOST_PER_SEND_BYTES).saturating_sub(1);
+        let at_submission = abilities.sends_at_submission;
+        Self {
+            abilities,
+            pools: Rc::clone(kernel.pools()),
+            kernel,
+            small_sends: if at_submission { SendHow::AtSubmission } else { SendHow::Ordinary },
+            at_submission_bytes: if at_submission { small_bytes } else { 0 },
+            streams: Table::new(),
+            listeners: Table::new(),
+            held: Table::new(),
+            unsettled: Vec::new(),
+            settled: Vec::new(),
+            settle_soon: false,
+            grown: false,
+            limits: options.clone(),
+            zero_copy_bytes,
+            metrics: Metrics::default(),
+        }
+    }
+
+    // ---- Streams come and go -------------------------------------------------------------------------------------
+
+    pub fn attach(&mut self, socket: Socket<K>) -> io::Result<Key> {
+        Ok(self.insert(socket, Connect::Done))
+    }
+
+    fn insert(&mut self, socket: Socket<K>, connect: Connect) -> Key {
+        let direct = !self.abilities.ring_receive || !self.kernel.ring_receive_trusted(&socket);
+        let key = self.streams.insert(Stream::new(socket, connect, direct));
+        if let Some(stream) = self.streams.get(key) {
+            self.kernel.attached(key, &stream.socket);
+        }
+        key
+    }
+
+    /// Gives the key up; what was accepted for sending is still sent. Whether there is such.
+    pub fn release(&mut self, key: Key) -> bool {
+        let Some(stream) = self.streams.get_mut(key) else { return false };
+        stream.released = true;
+        stream.receive_waker = Waiter::default();
+        stream.send_waker = Waiter::default();
+        stream.received = Received::default();
+        self.settle_soon |= stream.awaits_settling();
+        if stream.connect == Connect::InFlight {
+            self.kernel.push(cancel_token(), Op::Cancel { target: Token::new(Kind::Connect, key) });
+        }
+        self.stop_receiving(key);
+        self.finish(key);
+        self.streams.get(key).is_some_and(|stream| !stream.transmit.is_empty())
+    }
+
+    pub fn holds(&self, key: Key) -> bool {
+        self.streams.get(key).is_some()
+    }
+
+    /// Gives the key up and drops what was not yet sent.
+    pub fn abort(&mut self, key: Key) {
+        if let Some(stream) = self.streams.get_mut(key) {
+            stream.send_error = NonZero::new(-libc::ECONNABORTED);
+            match stream.sending {
+                Sending::Idle => stream.transmit.clear(),
+                // Settled by the next turn; what a short send leaves is then dropped.
+                Sending::AtSubmission(_) => {}
+                Sending::Ordinary => {
+                    self.kernel.push(cancel_token(), Op::Cancel { target: Token::new(Kind::Send, key) });
+                }
+                Sending::ZeroCopy(held) => {
+                    let target = Token::new(Kind::SendZeroCopy, held);
+                    self.kernel.push(cancel_token(), Op::Cancel { target });
+                }
+            }
+        }
+        self.release(key);
+    }
+
+    /// Waits until nothing is in flight for a stream and everything accepted was sent, then takes the socket out,
+    /// with the chunks that were received and not taken.
+    pub fn poll_detach(&mut self, key: Key, waker: &Waker) -> Poll<io::Result<(OwnedFd, Vec<Chunk>)>> {
+        self.stop_receiving(key);
+        let Some(stream) = self.streams.get_mut(key) else { return Poll::Ready(Err(gone())) };
+        if stream.receiving != Receiving::Idle || stream.sending != Sending::Idle {
+            stream.receive_waker.wait(waker);
+            stream.send_waker.wait(waker);
+            self.settle_soon |= stream.awaits_settling();
+            return Poll::Pending;
+        }
+        let Some(mut stream) = self.streams.remove(key) else { return Poll::Ready(Err(gone())) };
+        self.kernel.detached(key);
+        let chunks = std::iter::from_fn(|| stream.received.pop()).collect();
+        Poll::Ready(self.kernel.sockets_mut().export(stream.socket).map(|descriptor| (descriptor, chunks)))
+    }
+
+    /// Closes a released stream once the kernel holds nothing of it.
+    fn finish(&mut self, key: Key) {
+        let Some(stream) = self.streams.get_mut(key) else { return };
+        let quiescent = stream.receiving == Receiving::Idle
+            && stream.sending == Sending::Idle
+            && stream.connect != Connect::InFlight
+            && (stream.transmit.is_empty() || stream.send_error.is_some());
+        if stream.released && quiescent {
+            self.streams.remove(key);
+            self.kernel.detached(key);
+        }
+    }
+
+    // ---- The turn ------------------------------------------------------------------------------------------------
+
+    pub fn turn(&mut self, wait: Wait, woken: &mut Woken) -> io::Result<()> {
+        loop {
+            let settle = std::mem::take(&mut self.settle_soon);
+            let wait_now = if settle { Wait::No } else { wait };
+            if settle || wait != Wait::No || self.kernel.needs_enter() {
+                self.metrics.turns += 1;
+                self.kernel.enter(wait_now)?;
+                self.grown = false;
+            }
+            while let Some(completion) = self.kernel.completion() {
+                if completion.token.kind() == Some(Kind::Receive) {
+                    self.on_receive(completion, woken);
+                } else {
+                    self.dispatch(&completion, woken);
+                }
+            }
+            self.settle_sends(woken);
+            // The kernel may have stopped before the submission that somebody waits for.
+            self.settle_soon |= settle && !self.unsettled.is_empty();
+            if wait_now == wait || woken.any() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Everything else than receives.
+    #[inline(never)]
+    fn dispatch(&mut self, completion: &Completion, woken: &mut Woken) {
+        let key = completion.token.key();
+        match completion.token.kind() {
+            Some(Kind::Receive) => self.on_receive(*completion, woken),
+            Some(Kind::Send) => self.on_send(key, completion, woken),
+            Some(Kind::SendZeroCopy) => self.on_send_zero_copy(key, completion, woken),
+            Some(Kind::Readable) => self.on_readable(key, completion, woken),
+            Some(Kind::Accept) => self.on_accept(key, completion, woken),
+            Some(Kind::Connect) => {
+                self.kernel.ended(completion);
+                self.on_connect(key, completion, woken);
+            }
+            Some(Kind::Wake) => {
+                self.kernel.ended(completion);
+                woken.rung();
+            }
+            Some(Kind::Message) => self.kernel.ended(completion),
+            // A failed cancellation means that its target has ended or is about to: that completion counts.
+            Some(Kind::Cancel) => {}
+            None => self.metrics.late_completions += 1,
+        }
+    }
+
+    /// Gives every key up.
+    pub fn release_all(&mut self) {
+        for key in self.listeners.keys() {
+            self.release_listener(key);
+        }
+        for key in self.streams.keys() {
+            self.release(key);
+        }
+    }
+
+    /// Cancels everything and waits for every terminal completion.
+    pub fn shut_down(&mut self) -> io::Result<()> {
+        for key in self.listeners.keys() {
+            self.release_listener(key);
+        }
+        for key in self.streams.keys() {
+            self.abort(key);
+        }
+        let mut woken = Woken::default();
+        let deadline_ns = self.kernel.sockets().now_ns() + SHUT_DOWN_WITHIN_NS;
+        while self.streams.len() + self.listeners.len() + self.held.len() > 0 {
+            self.turn(Wait::For(1_000_000), &mut woken)?;
+            if self.kernel.sockets().now_ns() > deadline_ns {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+        }
+        Ok(())
+    }
+
+    // ---- Small things --------------------------------------------------------------------------------------------
+
+    pub fn shutdown(&mut self, key: Key, how: Shutdown) -> io::Result<()> {
+        let stream = self.streams.get(key).ok_or_else(gone)?;
+        self.kernel.sockets_mut().shutdown(&stream.socket, how)
+    }
+
+    pub fn set_option(&mut self, key: Key, option: StreamOption) -> io::Result<()> {
+        let stream = self.streams.get(key).ok_or_else(gone)?;
+        self.kernel.sockets_mut().set_option(&stream.socket, option)
+    }
+
+    pub fn local_address(&self, key: Key) -> io::Result<SocketAddr> {
+        self.kernel.sockets().local_address(&self.streams.get(key).ok_or_else(gone)?.socket)
+    }
+
+    pub fn peer_address(&self, key: Key) -> io::Result<SocketAddr> {
+        self.kernel.sockets().peer_address(&self.streams.get(key).ok_or_else(gone)?.socket)
+    }
+
+    pub fn listener_address(&self, key: Key) -> io::Result<SocketAddr> {
+        self.kernel.sockets().local_address(&self.listeners.get(key).ok_or_else(gone)?.socket)
+    }
+
+    pub fn import(&mut self, descriptor: OwnedFd) -> io::Result<Socket<K>> {
+        self.kernel.sockets_mut().import(descriptor)
+    }
+
+    pub fn now_ns(&self) -> u64 {
+        self.kernel.sockets().now_ns()
+    }
+
+    pub fn metrics(&self) -> Metrics {
+        let mut metrics = self.metrics;
+        metrics.sockets = (self.streams.len() + self.listeners.len()) as u64;
+        self.kernel.count(&mut metrics);
+        metrics
+    }
+}
+
+fn cancel_token() -> Token {
+    Token::internal(Kind::Cancel)
+}
+
+/// The key is stale: only possible after the runtime was shut down.
+pub(super) fn gone() -> io::Error {
+    io::Error::new(io::ErrorKind::NotConnected, "the socket was closed with its runtime")
+}

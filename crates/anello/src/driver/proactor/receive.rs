@@ -1,0 +1,226 @@
+//! Receiving: chunks from the buffer ring, or direct reads when the ring says that there is something.
+
+use std::io;
+use std::num::NonZero;
+use std::task::{Poll, Waker};
+
+use super::kernel::CompletionKernel;
+use super::stream::Receiving;
+use super::{Proactor, cancel_token, gone};
+use crate::driver::buffer::Chunk;
+use crate::driver::direct::Outcome;
+use crate::driver::op::{Completion, Op};
+use crate::driver::sockets::kernel_error;
+use crate::driver::token::{Key, Kind, Token};
+use crate::driver::wake::Woken;
+
+/// Reads in a row that would have fitted a ring buffer after which a direct stream goes back to the ring.
+const SMALL_READS_TO_RING: u8 = 64;
+
+impl<K: CompletionKernel> Proactor<K> {
+    /// The next bytes of a stream; `None` at its end.
+    #[inline(always)]
+    pub fn poll_receive(&mut self, key: Key, waker: &Waker) -> Poll<io::Result<Option<Chunk>>> {
+        if let Some(stream) = self.streams.get_mut(key) {
+            if let Some(chunk) = stream.received.pop() {
+                return Poll::Ready(Ok(Some(chunk)));
+            }
+            if stream.receiving == Receiving::Ring {
+                stream.receive_waker.wait(waker);
+                return Poll::Pending;
+            }
+        }
+        self.poll_receive_slow(key, waker)
+    }
+
+    #[inline(never)]
+    fn poll_receive_slow(&mut self, key: Key, waker: &Waker) -> Poll<io::Result<Option<Chunk>>> {
+        let Some(stream) = self.streams.get_mut(key) else { return Poll::Ready(Err(gone())) };
+        if stream.reads.ended {
+            return Poll::Ready(Ok(None));
+        }
+        if let Some(result) = stream.receive_error {
+            return Poll::Ready(Err(kernel_error(result.get())));
+        }
+        let ring_armed = stream.receiving == Receiving::Ring || stream.receiving == Receiving::Stopping;
+        if stream.direct && !ring_armed && stream.reads.readable {
+            let outcome = stream.reads.receive(self.kernel.sockets_mut(), &stream.socket, &self.pools);
+            match outcome {
+                Outcome::Chunk(chunk) => {
+                    self.metrics.receives += 1;
+                    self.after_direct_receive(key, chunk.len());
+                    return Poll::Ready(Ok(Some(chunk)));
+                }
+                Outcome::End => return Poll::Ready(Ok(None)),
+                Outcome::Failed(error) => return Poll::Ready(Err(error)),
+                Outcome::Wait => {}
+            }
+        }
+        stream.receive_waker.wait(waker);
+        if stream.receiving == Receiving::Idle {
+            self.start_receiving(key);
+        }
+        Poll::Pending
+    }
+
+    /// Copies bytes into the caller's memory; 0 at the end of the stream.
+    pub fn poll_read(&mut self, key: Key, buffer: &mut [u8], waker: &Waker) -> Poll<io::Result<usize>> {
+        let Poll::Ready(received) = self.poll_receive(key, waker) else { return Poll::Pending };
+        let Some(mut chunk) = received? else { return Poll::Ready(Ok(0)) };
+        let count = chunk.len().min(buffer.len());
+        buffer[..count].copy_from_slice(&chunk[..count]);
+        if count < chunk.len()
+            && let Some(stream) = self.streams.get_mut(key)
+        {
+            chunk.advance(count);
+            stream.received.unpop(chunk);
+        }
+        Poll::Ready(Ok(count))
+    }
+
+    fn start_receiving(&mut self, key: Key) {
+        let Some(stream) = self.streams.get_mut(key) else { return };
+        if stream.direct {
+            stream.receiving = Receiving::Watch;
+            let op = Op::Readable { socket: &stream.socket };
+            self.kernel.push(Token::new(Kind::Readable, key), op);
+        } else {
+            stream.receiving = Receiving::Ring;
+            let op = Op::Receive { socket: &stream.socket };
+            self.kernel.push(Token::new(Kind::Receive, key), op);
+        }
+    }
+
+    pub(super) fn stop_receiving(&mut self, key: Key) {
+        let Some(stream) = self.streams.get_mut(key) else { return };
+        let kind = match stream.receiving {
+            Receiving::Ring => Kind::Receive,
+            Receiving::Watch => Kind::Readable,
+            Receiving::Idle | Receiving::Stopping => return,
+        };
+        stream.receiving = Receiving::Stopping;
+        self.kernel.push(cancel_token(), Op::Cancel { target: Token::new(kind, key) });
+    }
+
+    /// Sends a direct stream back to the ring when its messages have become small.
+    fn after_direct_receive(&mut self, key: Key, length: usize) {
+        let fits_ring = length <= self.limits.receive_buffer_bytes;
+        let Some(stream) = self.streams.get_mut(key) else { return };
+        stream.small_reads = if fits_ring { stream.small_reads.saturating_add(1) } else { 0 };
+        if stream.small_reads < SMALL_READS_TO_RING {
+            return;
+        }
+        stream.small_reads = 0;
+        if self.abilities.ring_receive && self.kernel.ring_receive_trusted(&stream.socket) {
+            stream.direct = false;
+            self.stop_receiving(key);
+        }
+    }
+
+    #[inline(always)]
+    pub(super) fn on_receive(&mut self, completion: Completion, woken: &mut Woken) {
+        // The way of nearly every message.
+        if let Some(id) = completion.one_of_many()
+            && let Some(stream) = self.streams.get_mut(completion.token.key())
+            && !stream.released
+            && let Some(chunk) = self.pools.filled(id, completion.result as usize)
+        {
+            let queued = stream.received.push(chunk);
+            stream.receive_waker.wake(woken);
+            self.metrics.receives += 1;
+            if queued >= self.limits.receive_queue_chunks {
+                self.stop_receiving(completion.token.key());
+            }
+            return;
+        }
+        self.on_other_receive(completion, woken);
+    }
+
+    /// A receive that is not just one of many: the last of its operation, the end, an error, or one after which the
+    /// stream is received otherwise.
+    #[inline(never)]
+    fn on_other_receive(&mut self, completion: Completion, woken: &mut Woken) {
+        let key = completion.token.key();
+        let length = usize::try_from(completion.result).unwrap_or(0);
+        // Made whole first, so that the buffer is given back wherever this ends.
+        let chunk = completion.buffer().and_then(|id| self.pools.filled(id, length));
+        let Some(stream) = self.streams.get_mut(key) else {
+            self.metrics.late_completions += 1;
+            return;
+        };
+        stream.receive_waker.wake(woken);
+        if !completion.more() {
+            stream.receiving = Receiving::Idle;
+        }
+        let to_direct = completion.more_to_receive() && length >= self.limits.receive_buffer_bytes;
+        stream.direct |= to_direct;
+        match (completion.result, chunk) {
+            (1.., Some(chunk)) => {
+                self.metrics.receives += 1;
+                if !stream.released {
+                    let queued = stream.received.push(chunk);
+                    if to_direct || queued >= self.limits.receive_queue_chunks {
+                        self.stop_receiving(key);
+                    }
+                }
+            }
+            // Bytes without a buffer of ours cannot be: the stream's order is lost, so it ends with an error.
+            (1.., None) => {
+                stream.receive_error = NonZero::new(-libc::EIO);
+                self.stop_receiving(key);
+            }
+            (0, _) => {
+                stream.reads.ended = true;
+                self.stop_receiving(key);
+            }
+            (error, _) => {
+                self.on_receive_error(key, -error);
+                self.stop_receiving(key);
+            }
+        }
+        self.finish(key);
+    }
+
+    fn on_receive_error(&mut self, key: Key, errno: i32) {
+        let Some(stream) = self.streams.get_mut(key) else { return };
+        match errno {
+            // The woken task polls again, which arms again.
+            libc::ECANCELED | libc::EINTR | libc::EAGAIN => {}
+            libc::ENOBUFS => {
+                self.metrics.buffer_exhaustions += 1;
+                // One turn brings many of these at once: one of them lets the ring grow, the others try again.
+                let grown = self.grown || self.pools.ring().is_some_and(|ring| ring.grow());
+                self.grown = grown;
+                if !grown {
+                    // The ring is as large as it may be: this stream receives into other memory for a while.
+                    stream.direct = true;
+                    stream.reads.readable = true;
+                }
+            }
+            _ => stream.receive_error = NonZero::new(-errno),
+        }
+    }
+
+    #[inline(never)]
+    pub(super) fn on_readable(&mut self, key: Key, completion: &Completion, woken: &mut Woken) {
+        let Some(stream) = self.streams.get_mut(key) else {
+            self.metrics.late_completions += 1;
+            return;
+        };
+        if !completion.more() {
+            stream.receiving = Receiving::Idle;
+        }
+        if completion.result >= 0 {
+            let mask = completion.result as u32;
+            stream.reads.readable = true;
+            let ends = libc::POLLHUP | libc::POLLRDHUP | libc::POLLERR;
+            stream.reads.hung_up |= mask & ends as u32 != 0;
+        } else if completion.result != -libc::ECANCELED {
+            stream.receive_error = NonZero::new(completion.result);
+        }
+        stream.receive_waker.wake(woken);
+        if stream.released {
+            self.finish(key);
+        }
+    }
+}

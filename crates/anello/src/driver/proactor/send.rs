@@ -1,0 +1,297 @@
+//! Sending: one operation in flight per stream, the front of its queue.
+
+use std::io;
+use std::num::NonZero;
+use std::task::{Poll, Waker};
+
+use super::kernel::CompletionKernel;
+use super::stream::Sending;
+use super::{Held, MOST_PER_SEND_BYTES, Proactor, gone};
+use crate::driver::op::{Completion, Op, SendHow};
+use crate::driver::sockets::{Sockets, kernel_error};
+use crate::driver::token::{Key, Kind, Token};
+use crate::driver::transmit::Outgoing;
+use crate::driver::wake::Woken;
+
+impl<K: CompletionKernel> Proactor<K> {
+    /// Accepts bytes for sending when there is room. `outgoing` is taken then.
+    #[inline(always)]
+    pub fn poll_send(
+        &mut self,
+        key: Key,
+        outgoing: &mut Option<Outgoing>,
+        waker: &Waker,
+    ) -> Poll<io::Result<()>> {
+        // The way of nearly every message: noted for the next turn, and settled by it.
+        if let Some(stream) = self.streams.get_mut(key)
+            && stream.sending == Sending::Idle
+            && stream.send_error.is_none()
+            && let Some((data, length_bytes)) = stream.transmit.start(outgoing, self.at_submission_bytes)
+        {
+            let token = Token::new(Kind::Send, key);
+            let place = self.kernel.push_send_at_submission(token, &stream.socket, data, length_bytes);
+            stream.sending = Sending::AtSubmission(place);
+            self.unsettled.push((key.index, place));
+            return Poll::Ready(Ok(()));
+        }
+        self.poll_send_slow(key, outgoing, waker)
+    }
+
+    #[inline(never)]
+    fn poll_send_slow(
+        &mut self,
+        key: Key,
+        outgoing: &mut Option<Outgoing>,
+        waker: &Waker,
+    ) -> Poll<io::Result<()>> {
+        let Some(stream) = self.streams.get_mut(key) else { return Poll::Ready(Err(gone())) };
+        if let Some(result) = stream.send_error {
+            return Poll::Ready(Err(kernel_error(result.get())));
+        }
+        if stream.transmit.queued_bytes() >= self.limits.send_queue_bytes {
+            stream.send_waker.wait(waker);
+            self.settle_soon |= stream.awaits_settling();
+            return Poll::Pending;
+        }
+        let Some(taken) = outgoing.take() else { return Poll::Ready(Ok(())) };
+        if stream.sending != Sending::Idle {
+            self.settle_soon |= stream.awaits_settling();
+            stream.transmit.queue(taken, &self.pools);
+            return Poll::Ready(Ok(()));
+        }
+        stream.transmit.push(taken);
+        Poll::Ready(self.start_sending(key))
+    }
+
+    /// Accepts a copy of as much of `data` as there is room for.
+    pub fn poll_write(&mut self, key: Key, data: &[u8], waker: &Waker) -> Poll<io::Result<usize>> {
+        let Some(stream) = self.streams.get_mut(key) else { return Poll::Ready(Err(gone())) };
+        if let Some(result) = stream.send_error {
+            return Poll::Ready(Err(kernel_error(result.get())));
+        }
+        let room = self.limits.send_queue_bytes.saturating_sub(stream.transmit.queued_bytes());
+        if room == 0 && !data.is_empty() {
+            stream.send_waker.wait(waker);
+            self.settle_soon |= stream.awaits_settling();
+            return Poll::Pending;
+        }
+        let accepted = data.len().min(room);
+        stream.transmit.append_copy(&data[..accepted], &self.pools);
+        self.settle_soon |= stream.awaits_settling();
+        if stream.sending == Sending::Idle
+            && let Err(error) = self.start_sending(key)
+        {
+            return Poll::Ready(Err(error));
+        }
+        Poll::Ready(Ok(accepted))
+    }
+
+    /// Ready when the kernel has taken everything that was accepted.
+    pub fn poll_flush(&mut self, key: Key, waker: &Waker) -> Poll<io::Result<()>> {
+        let Some(stream) = self.streams.get_mut(key) else { return Poll::Ready(Err(gone())) };
+        if let Some(result) = stream.send_error {
+            return Poll::Ready(Err(kernel_error(result.get())));
+        }
+        if stream.transmit.is_empty() {
+            return Poll::Ready(Ok(()));
+        }
+        stream.send_waker.wait(waker);
+        self.settle_soon |= stream.awaits_settling();
+        Poll::Pending
+    }
+
+    /// Sends the front of the queue: at once by a system call when it is large, so that it is read while the cache
+    /// still holds it, else with the next turn.
+    #[inline(never)]
+    fn start_sending(&mut self, key: Key) -> io::Result<()> {
+        let Some(stream) = self.streams.get_mut(key) else { return Err(gone()) };
+        let mut refused = false;
+        while let Some(pending) = stream.transmit.pending() {
+            let length = pending.len();
+            let zero_copy = length >= self.zero_copy_bytes
+                && self.abilities.zero_copy
+                && self.kernel.zero_copy_pays(&stream.socket);
+            let large = length >= self.limits.direct_send_bytes;
+            if zero_copy || refused || !large {
+                let how = match () {
+                    () if zero_copy => SendHow::ZeroCopy,
+                    () if refused => SendHow::Ordinary,
+                    () => self.small_sends,
+                };
+                self.submit_send(key, how);
+                return Ok(());
+            }
+            match self.kernel.sockets_mut().send(&stream.socket, pending) {
+                Ok(count) => {
+                    refused = count < length;
+                    if refused {
+                        self.metrics.short_sends += 1;
+                    } else {
+                        self.metrics.sends += 1;
+                    }
+                    stream.transmit.taken(count);
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => refused = true,
+                Err(error) => {
+                    stream.send_error = NonZero::new(-error.raw_os_error().unwrap_or(libc::EIO));
+                    stream.transmit.clear();
+                    return Err(error);
+                }
+            }
+            if refused {
+                stream.transmit.shrink_front();
+            }
+        }
+        Ok(())
+    }
+
+    #[inline(never)]
+    fn submit_send(&mut self, key: Key, how: SendHow) {
+        let Some(stream) = self.streams.get_mut(key) else { return };
+        let Some(pending) = stream.transmit.pending() else { return };
+        // The kernel cuts longer sends short: they are told how much of them was taken.
+        let cut = pending.len() > MOST_PER_SEND_BYTES;
+        let how = if cut && how == SendHow::AtSubmission { SendHow::Ordinary } else { how };
+        let length_bytes = pending.len().min(MOST_PER_SEND_BYTES) as u32;
+        let op = Op::Send { socket: &stream.socket, data: pending.as_ptr(), length_bytes, how };
+        let token = match how {
+            SendHow::ZeroCopy => Token::new(
+                Kind::SendZeroCopy,
+                self.held.insert(Held { stream: key, short: None, memory: None }),
+            ),
+            SendHow::AtSubmission | SendHow::Ordinary => Token::new(Kind::Send, key),
+        };
+        let place = self.kernel.push(token, op);
+        stream.sending = match how {
+            SendHow::AtSubmission => {
+                self.unsettled.push((key.index, place));
+                self.settle_soon |=
+                    stream.transmit.has_rest() || stream.send_waker.is_waiting() || stream.released;
+                Sending::AtSubmission(place)
+            }
+            SendHow::Ordinary => Sending::Ordinary,
+            SendHow::ZeroCopy => {
+                self.metrics.zero_copy_sends += 1;
+                Sending::ZeroCopy(token.key())
+            }
+        };
+    }
+
+    #[inline(never)]
+    pub(super) fn on_send(&mut self, key: Key, completion: &Completion, woken: &mut Woken) {
+        if self.streams.get(key).is_none() {
+            self.metrics.late_completions += 1;
+            return;
+        }
+        self.sent(key, completion.result, woken);
+    }
+
+    #[inline(never)]
+    pub(super) fn on_send_zero_copy(&mut self, held: Key, completion: &Completion, woken: &mut Woken) {
+        let Some(&mut Held { stream: key, ref mut short, ref memory }) = self.held.get_mut(held) else {
+            self.metrics.late_completions += 1;
+            return;
+        };
+        if !completion.more() {
+            // The last word: of a send that failed at once, or about the memory.
+            let stream_has_gone_on = memory.is_some();
+            let result = short.filter(|_| completion.notification()).unwrap_or(completion.result);
+            self.held.remove(held);
+            if !stream_has_gone_on {
+                self.sent(key, result, woken);
+            }
+            return;
+        }
+        let Some(stream) = self.streams.get_mut(key) else { return };
+        let pending_bytes = stream.transmit.pending().map_or(0, <[u8]>::len);
+        if usize::try_from(completion.result) != Ok(pending_bytes) {
+            *short = Some(completion.result);
+            return;
+        }
+        let memory = stream.transmit.take_front();
+        stream.sending = Sending::Idle;
+        self.metrics.sends += 1;
+        if let Some(held) = self.held.get_mut(held) {
+            held.memory = memory;
+        }
+        self.after_send(key, false, woken);
+    }
+
+    /// A send has ended with a count or an error.
+    fn sent(&mut self, key: Key, result: i32, woken: &mut Woken) {
+        let Some(stream) = self.streams.get_mut(key) else { return };
+        let before = std::mem::replace(&mut stream.sending, Sending::Idle);
+        match result {
+            0.. => {
+                let whole = stream.transmit.pending().is_none_or(|pending| pending.len() <= result as usize);
+                stream.transmit.taken(result as usize);
+                if whole { self.metrics.sends += 1 } else { self.metrics.short_sends += 1 }
+            }
+            _ => match -result {
+                libc::EAGAIN | libc::EINTR => self.metrics.short_sends += 1,
+                // Once more, as a send that may wait; if that has no memory either, it is an error.
+                libc::ENOBUFS | libc::ENOMEM if matches!(before, Sending::AtSubmission(_)) => {
+                    self.metrics.short_sends += 1;
+                }
+                libc::EOPNOTSUPP if matches!(before, Sending::ZeroCopy(_)) => {
+                    self.zero_copy_bytes = usize::MAX
+                }
+                _ => stream.send_error = stream.send_error.or(NonZero::new(result)),
+            },
+        }
+        self.after_send(key, matches!(before, Sending::AtSubmission(_)), woken);
+    }
+
+    /// Goes on with the queue, wakes whoever waits for room, closes a stream that was released.
+    #[inline(never)]
+    fn after_send(&mut self, key: Key, was_refused: bool, woken: &mut Woken) {
+        let Some(stream) = self.streams.get_mut(key) else { return };
+        if stream.send_error.is_some() {
+            stream.transmit.clear();
+        } else if was_refused && !stream.transmit.is_empty() {
+            // What was refused at submission waits for room.
+            stream.transmit.shrink_front();
+            self.submit_send(key, SendHow::Ordinary);
+        } else if !stream.transmit.is_empty()
+            && let Err(error) = self.start_sending(key)
+        {
+            tracing::debug!(%error, "a queued send failed: the next use of the stream tells");
+        }
+        let Some(stream) = self.streams.get_mut(key) else { return };
+        if stream.transmit.queued_bytes() < self.limits.send_queue_bytes.div_ceil(2) {
+            stream.send_waker.wake(woken);
+        }
+        if stream.released {
+            self.finish(key);
+        }
+    }
+
+    /// Settles the sends whose submission was consumed and that posted no completion: all their bytes were taken.
+    #[inline]
+    pub(super) fn settle_sends(&mut self, woken: &mut Woken) {
+        let Some(&(_, last)) = self.unsettled.last() else { return };
+        // What is sent on meanwhile is noted in the other list.
+        let mut settling = std::mem::replace(&mut self.unsettled, std::mem::take(&mut self.settled));
+        // Nearly always all of them.
+        let mut consumed = settling.len();
+        if !self.kernel.consumed(last) {
+            consumed = settling.iter().take_while(|(_, place)| self.kernel.consumed(*place)).count();
+            self.unsettled.extend_from_slice(&settling[consumed..]);
+        }
+        for &(index, place) in &settling[..consumed] {
+            // The place says that it is the same send, and so the same occupant of the slot.
+            let Some((key, stream)) = self.streams.at(index) else { continue };
+            if stream.sending != Sending::AtSubmission(place) {
+                continue;
+            }
+            stream.sending = Sending::Idle;
+            stream.transmit.taken_whole();
+            self.metrics.sends += 1;
+            if !stream.transmit.is_empty() || stream.send_waker.is_waiting() || stream.released {
+                self.after_send(key, false, woken);
+            }
+        }
+        settling.clear();
+        self.settled = settling;
+    }
+}

@@ -1,0 +1,138 @@
+//! One connection: what the kernel has in flight for it, and what waits on either side.
+
+use std::collections::VecDeque;
+use std::num::NonZero;
+
+use crate::driver::buffer::Chunk;
+use crate::driver::direct::Direct;
+use crate::driver::token::Key;
+use crate::driver::transmit::Transmit;
+use crate::driver::wake::Waiter;
+
+/// In the order of use: a small message that comes and is answered touches the first half only.
+#[derive(Debug)]
+#[repr(C)]
+pub(super) struct Stream<S> {
+    pub socket: S,
+    pub receiving: Receiving,
+    /// Nobody holds the key any more.
+    pub released: bool,
+    pub sending: Sending,
+    pub receive_waker: Waiter,
+    pub received: Received,
+    pub transmit: Transmit,
+    pub send_waker: Waiter,
+    /// The kernel's results, once there is one that ends the direction.
+    pub send_error: Option<NonZero<i32>>,
+    pub receive_error: Option<NonZero<i32>>,
+    pub reads: Direct,
+    /// Whether this stream is received by `recv(2)` on readiness instead of by the ring.
+    pub direct: bool,
+    pub small_reads: u8,
+    pub connect: Connect,
+}
+
+impl<S> Stream<S> {
+    pub fn new(socket: S, connect: Connect, direct: bool) -> Self {
+        Self {
+            socket,
+            receiving: Receiving::Idle,
+            released: false,
+            sending: Sending::Idle,
+            receive_waker: Waiter::default(),
+            received: Received::default(),
+            transmit: Transmit::default(),
+            send_waker: Waiter::default(),
+            send_error: None,
+            receive_error: None,
+            reads: Direct::speculative(),
+            direct,
+            small_reads: 0,
+            connect,
+        }
+    }
+
+    #[inline]
+    pub fn awaits_settling(&self) -> bool {
+        matches!(self.sending, Sending::AtSubmission(_))
+    }
+}
+
+/// What the kernel has in flight for receiving.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Receiving {
+    Idle,
+    Ring,
+    Watch,
+    /// Either, with a cancellation under way.
+    Stopping,
+}
+
+/// What the kernel has in flight for sending: the front of the queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sending {
+    /// Nothing, and the queue is empty.
+    Idle,
+    /// With its place in the order of submission.
+    AtSubmission(u32),
+    Ordinary,
+    /// Without a copy, with the key of what it holds.
+    ZeroCopy(Key),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Connect {
+    Done,
+    InFlight,
+    Failed(i32),
+}
+
+/// Chunks not yet taken by the program: mostly none or one, which needs no memory beside the stream.
+///
+/// Nothing stands behind an empty front.
+#[derive(Debug, Default)]
+pub(super) struct Received {
+    front: Option<Chunk>,
+    rest: VecDeque<Chunk>,
+}
+
+impl Received {
+    /// Adds a chunk; how many there are now.
+    #[inline]
+    pub fn push(&mut self, chunk: Chunk) -> usize {
+        if self.front.is_none() {
+            self.front = Some(chunk);
+            return 1;
+        }
+        self.push_behind(chunk)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn push_behind(&mut self, chunk: Chunk) -> usize {
+        self.rest.push_back(chunk);
+        self.rest.len() + 1
+    }
+
+    #[inline]
+    pub fn pop(&mut self) -> Option<Chunk> {
+        let chunk = self.front.take()?;
+        if !self.rest.is_empty() {
+            self.bring_forward();
+        }
+        Some(chunk)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn bring_forward(&mut self) {
+        self.front = self.rest.pop_front();
+    }
+
+    /// Puts back what is left of the chunk popped last.
+    pub fn unpop(&mut self, chunk: Chunk) {
+        if let Some(front) = self.front.replace(chunk) {
+            self.rest.push_front(front);
+        }
+    }
+}
