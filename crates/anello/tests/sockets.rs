@@ -297,12 +297,12 @@ fn internet_protocol_six() {
     });
 }
 
-/// A read stops before an urgent byte, so that a short one does not mean that nothing is left. epoll tells; the
-/// completions of io_uring do not, and there such bytes come with whatever the peer does next.
+/// Urgent bytes are bytes like any other (RFC 6093). But a read stops before one, so that a short one does not mean that
+/// nothing is left. Left out is the kernel's own thread, which reads while they arrive: multishot receive misses them then.
 #[test]
-fn bytes_behind_an_urgent_one_arrive() {
-    let mut setups = both_drivers();
-    setups.retain(|setup| setup.name.contains("epoll"));
+fn an_urgent_byte_and_those_behind_it_arrive_in_order() {
+    let mut setups = all_drivers();
+    setups.retain(|setup| setup.name != "uring with submission polling");
     on_each(setups, |setup| {
         setup.run(async {
             let (mut stream, mut peer) = with_std().await;
@@ -312,7 +312,7 @@ fn bytes_behind_an_urgent_one_arrive() {
                     SockRef::from(&peer).send_out_of_band(b"!").unwrap();
                     peer.write_all(b"behind").unwrap();
                 }
-                let mut found = [0; 12];
+                let mut found = [0; 13];
                 let reading = spawn(async move {
                     stream.read_exact(&mut found).await.unwrap();
                     (stream, found)
@@ -324,7 +324,7 @@ fn bytes_behind_an_urgent_one_arrive() {
                     peer.write_all(b"behind").unwrap();
                 }
                 (stream, found) = reading.await.unwrap();
-                assert_eq!(&found, b"beforebehind");
+                assert_eq!(&found, b"before!behind");
             }
         });
     });

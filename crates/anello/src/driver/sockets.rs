@@ -44,6 +44,8 @@ pub(crate) trait Sockets {
     /// How a connect that had to wait ended, asked when the socket has become writable.
     fn connect_result(&mut self, socket: &Self::Socket) -> io::Result<()>;
     fn receive(&mut self, socket: &Self::Socket, buffer: &mut [u8]) -> io::Result<usize>;
+    /// Whether bytes wait to be received (`FIONREAD`).
+    fn has_bytes(&self, socket: &Self::Socket) -> bool;
     fn send(&mut self, socket: &Self::Socket, data: &[u8]) -> io::Result<usize>;
     fn shutdown(&mut self, socket: &Self::Socket, how: Shutdown) -> io::Result<()>;
     fn set_option(&mut self, socket: &Self::Socket, option: StreamOption) -> io::Result<()>;
@@ -88,8 +90,9 @@ impl Sockets for OsSockets {
         let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
         socket.set_reuse_address(true)?;
         socket.set_reuse_port(options.reuse_port)?;
-        // Accepted sockets inherit the setting: no system call per connection.
+        // Accepted sockets inherit the settings: no system call per connection.
         socket.set_tcp_nodelay(options.no_delay)?;
+        socket.set_out_of_band_inline(true)?;
         socket.bind(&SockAddr::from(address))?;
         socket.listen(i32::try_from(options.backlog).unwrap_or(i32::MAX))?;
         socket.set_nonblocking(self.nonblocking)?;
@@ -99,6 +102,7 @@ impl Sockets for OsSockets {
     fn open_stream(&mut self, peer: SocketAddr) -> io::Result<OwnedFd> {
         let socket = Socket::new(Domain::for_address(peer), Type::STREAM, Some(Protocol::TCP))?;
         socket.set_tcp_nodelay(true)?;
+        socket.set_out_of_band_inline(true)?;
         socket.set_nonblocking(self.nonblocking)?;
         Ok(socket.into())
     }
@@ -146,6 +150,10 @@ impl Sockets for OsSockets {
         }
     }
 
+    fn has_bytes(&self, socket: &OwnedFd) -> bool {
+        rustix::io::ioctl_fionread(socket).is_ok_and(|bytes| bytes > 0)
+    }
+
     #[inline]
     fn send(&mut self, socket: &OwnedFd, data: &[u8]) -> io::Result<usize> {
         loop {
@@ -184,7 +192,9 @@ impl Sockets for OsSockets {
     }
 
     fn import(&mut self, descriptor: OwnedFd) -> io::Result<OwnedFd> {
-        SockRef::from(&descriptor).set_nonblocking(self.nonblocking)?;
+        let socket = SockRef::from(&descriptor);
+        socket.set_out_of_band_inline(true)?;
+        socket.set_nonblocking(self.nonblocking)?;
         Ok(descriptor)
     }
 

@@ -10,7 +10,7 @@ use super::{Proactor, cancel_token, gone};
 use crate::driver::buffer::Chunk;
 use crate::driver::direct::Outcome;
 use crate::driver::op::{Completion, Op};
-use crate::driver::sockets::kernel_error;
+use crate::driver::sockets::{Sockets, kernel_error};
 use crate::driver::token::{Key, Kind, Token};
 use crate::driver::wake::Woken;
 
@@ -48,6 +48,10 @@ impl<K: CompletionKernel> Proactor<K> {
             match outcome {
                 Outcome::Chunk(chunk) => {
                     self.metrics.receives += 1;
+                    // A read stops before urgent data. Every wake-up of the ring claims such, so only a call can tell.
+                    if !stream.reads.readable {
+                        stream.reads.readable = self.kernel.sockets().has_bytes(&stream.socket);
+                    }
                     self.after_direct_receive(key, chunk.len());
                     return Poll::Ready(Ok(Some(chunk)));
                 }

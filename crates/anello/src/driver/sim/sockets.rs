@@ -150,6 +150,10 @@ impl Sockets for SimNetwork {
         Ok(count)
     }
 
+    fn has_bytes(&self, socket: &SimSocket) -> bool {
+        self.lock().available(socket.id()).is_ok_and(|bytes| bytes > 0)
+    }
+
     fn send(&mut self, socket: &SimSocket, data: &[u8]) -> io::Result<usize> {
         let (id, mut network) = (socket.id(), self.lock());
         let faults = network.faults.clone();

@@ -211,7 +211,7 @@ impl Uring {
                     SendHow::ZeroCopy => Sqe::send_zero_copy(file(socket), data, length_bytes, flags),
                 }
             }
-            // Not urgent data: the wake-up of every message claims it, and only another call could tell.
+            // Not urgent data: the wake-up of every message claims it.
             Op::Readable { socket } => Sqe::poll(raw(socket), (libc::POLLIN | libc::POLLRDHUP) as u32),
             Op::Cancel { target } => self.quiet(Sqe::cancel(target.0)),
         };
