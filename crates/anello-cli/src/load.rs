@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::ops::ControlFlow;
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
@@ -68,6 +68,14 @@ struct TcpArguments {
     #[arg(long, value_name = "DURATION", value_parser = parse_timeout, default_value = "5s")]
     timeout: Duration,
 
+    /// Addresses of this machine that the connections come from, in turn, with commas.
+    ///
+    /// From one address to one server there are about 28,000 ports (net.ipv4.ip_local_port_range), and the second half
+    /// of them is slow to open. By default, more than 4,000 connections to 127.0.0.0/8 come from 127.0.0.1, 127.0.0.2
+    /// and so on, 4,000 or fewer from each; all others come from the address that the kernel chooses.
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    sources: Vec<IpAddr>,
+
     /// The server's process on this machine: report its CPU time per request, too.
     #[arg(long, value_name = "PID")]
     server_pid: Option<u32>,
@@ -98,6 +106,7 @@ fn run_tcp(arguments: &TcpArguments) -> io::Result<ExitCode> {
         verify: arguments.verify,
         connect_timeout: arguments.connect_timeout,
         stall_timeout: arguments.timeout,
+        sources: arguments.sources.clone(),
         server_pid: arguments.server_pid,
         ..TcpLoad::new(target)
     };
@@ -164,6 +173,9 @@ fn render(report: &Report) -> String {
     }
     if report.connections_left < report.connections_opened {
         connections += &format!(", {} left at the end", grouped(report.connections_left as f64));
+    }
+    if report.sources.len() > 1 {
+        connections += &format!(", from {} addresses", report.sources.len());
     }
     line("connections", &format!("{connections}; {} bytes a message", grouped(report.message_bytes as f64)));
     let stopped = if report.interrupted { ", stopped early" } else { "" };

@@ -1,7 +1,7 @@
 //! `anello load` as a command: what it prints, where, and its exit codes.
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpListener};
+use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::process::{Child, Command, Output, Stdio};
 use std::thread;
 
@@ -111,6 +111,29 @@ fn json_is_versioned_and_has_the_servers_cpu_time() {
 }
 
 #[test]
+fn more_connections_than_one_address_may_have_come_from_several() {
+    let echo = Echo::start();
+    for driver in ["epoll", "auto"] {
+        let arguments = ["-c", "4001", "-d", "1ms", "--connect-timeout", "1m", "--timeout", "1m", "--verify"];
+        let address = echo.1.to_string();
+        let (code, stdout, stderr) =
+            output(&[&arguments[..], &["--json", "--driver", driver, &address]].concat());
+        if stdout.contains("Too many open files") {
+            println!("skipped: it needs 4,100 open files (ulimit -Hn)");
+            return;
+        }
+        assert_eq!(code, Some(0), "{stdout}{stderr}");
+        let report: Report = serde_json::from_str(&stdout).unwrap();
+        assert_eq!(
+            report.sources,
+            ["127.0.0.1", "127.0.0.2"].map(|address| address.parse::<IpAddr>().unwrap())
+        );
+        assert_eq!((report.connections_opened, report.connections_left), (4001, 4001));
+        assert!(report.requests >= 4001, "every connection is served: {stdout}");
+    }
+}
+
+#[test]
 fn fault_44_a_lying_server_is_reported_and_exits_1() {
     let address = server(|chunk| chunk[0] ^= 1);
     let (code, stdout, _) = output(&[&address, "-c", "2", "-d", "20ms", "--verify"]);
@@ -178,13 +201,14 @@ fn a_process_that_does_not_exist_fails_with_one_line() {
 
 #[test]
 fn bad_command_lines_exit_2_with_the_reason() {
-    let wrong: [(&[&str], &str); 8] = [
+    let wrong: [(&[&str], &str); 9] = [
         (&[], "ADDR"),
         (&["nowhere"], "HOST:PORT"),
         (&["127.0.0.1:1", "--connections", "0"], "from 1 to"),
         (&["127.0.0.1:1", "--message-bytes", "0"], "from 1 to"),
         (&["127.0.0.1:1", "--duration", "10"], "unit"),
         (&["127.0.0.1:1", "--timeout", "0s"], "greater than 0"),
+        (&["127.0.0.1:1", "--sources", "127.0.0.2,here"], "--sources"),
         (&["127.0.0.1:1", "--driver", "kqueue"], "epoll"),
         (&["127.0.0.1:1", "--rate", "5"], "--rate"),
     ];

@@ -1,7 +1,9 @@
 //! What to load, and how.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
+
+use crate::source::loopback_sources;
 
 /// Largest message, in bytes.
 const MESSAGE_BYTES_LIMIT: usize = 1 << 30;
@@ -29,6 +31,9 @@ pub struct TcpLoad {
     pub stall_timeout: Duration,
     /// Connections that are being opened at a time; 64 by default, for servers with short queues.
     pub connects_at_once: usize,
+    /// Addresses of this machine that the connections come from, in turn (`bind(2)` with `IP_BIND_ADDRESS_NO_PORT`,
+    /// Linux 4.2). None by default; then [`sources_in_use`](Self::sources_in_use) says which.
+    pub sources: Vec<IpAddr>,
     /// A process on this machine whose CPU time is measured: the server. None by default.
     pub server_pid: Option<u32>,
 }
@@ -47,7 +52,21 @@ impl TcpLoad {
             connect_timeout: Duration::from_secs(10),
             stall_timeout: Duration::from_secs(5),
             connects_at_once: 64,
+            sources: Vec::new(),
             server_pid: None,
+        }
+    }
+
+    /// The addresses that the connections come from: those named; else, when a target on 127.0.0.0/8 is to have more
+    /// than 4,000 connections, as many of 127.0.0.1, 127.0.0.2 and so on as leave no more than that to each. Empty where
+    /// the kernel chooses.
+    ///
+    /// From one address to one server there are about 28,000 ports, and opening the second half of them is slow.
+    #[must_use]
+    pub fn sources_in_use(&self) -> Vec<IpAddr> {
+        match self.sources.is_empty() {
+            true => loopback_sources(self.target, self.connections),
+            false => self.sources.clone(),
         }
     }
 
@@ -65,6 +84,12 @@ impl TcpLoad {
                 self.message_bytes
             ));
         }
+        if let Some(source) = self.sources.iter().find(|source| source.is_ipv4() != self.target.is_ipv4()) {
+            return Err(format!(
+                "nothing can connect from {source} to {}: name sources of the target's family",
+                self.target
+            ));
+        }
         if self.connect_timeout.is_zero() || self.stall_timeout.is_zero() {
             return Err(
                 "the timeouts must be greater than 0: without them a dead server would hold the load"
@@ -77,7 +102,17 @@ impl TcpLoad {
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv6Addr;
+
     use super::*;
+
+    #[test]
+    fn sources_that_are_named_are_those_in_use() {
+        let many = TcpLoad { connections: 10_000, ..TcpLoad::new(([127, 0, 0, 1], 7000).into()) };
+        assert_eq!(many.sources_in_use().len(), 3);
+        let named = TcpLoad { sources: vec![[127, 1, 2, 3].into()], ..many };
+        assert_eq!(named.sources_in_use(), named.sources);
+    }
 
     #[test]
     fn faults_are_named() {
@@ -91,6 +126,10 @@ mod tests {
         assert!(fault(&|load| load.connections = 0).contains("1 connection"));
         assert!(fault(&|load| load.message_bytes = 0).contains("1 to"));
         assert!(fault(&|load| load.message_bytes = MESSAGE_BYTES_LIMIT + 1).contains("1 to"));
+        assert!(
+            fault(&|load| load.sources = vec![[127, 0, 0, 1].into(), Ipv6Addr::LOCALHOST.into()])
+                .contains("family")
+        );
         assert!(fault(&|load| load.stall_timeout = Duration::ZERO).contains("timeouts"));
     }
 }

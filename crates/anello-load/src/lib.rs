@@ -40,6 +40,7 @@ mod message;
 mod report;
 mod run;
 mod session;
+mod source;
 
 pub use config::TcpLoad;
 pub use cpu::process_cpu_ns;

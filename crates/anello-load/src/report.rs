@@ -4,6 +4,8 @@
 //! (`_bytes`). [`SCHEMA_VERSION`] goes up with every change that an old reader would misunderstand; fields that are
 //! only added do not count. `docs/load-report.md` lists them.
 
+use std::net::IpAddr;
+
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
@@ -34,6 +36,9 @@ pub struct Report {
     pub connections_opened: usize,
     /// Connections that were in order at the end.
     pub connections_left: usize,
+    /// The addresses that the connections came from; none where the kernel chose.
+    #[serde(default)]
+    pub sources: Vec<IpAddr>,
     /// Bytes of a request, and of its reply.
     pub message_bytes: usize,
     /// Whether every byte was checked.

@@ -81,6 +81,7 @@ pub async fn run(config: &TcpLoad, progress: impl FnMut(&Progress) -> ControlFlo
         connections: config.connections,
         connections_opened: opened,
         connections_left: left,
+        sources: config.sources_in_use(),
         message_bytes: config.message_bytes,
         verified: config.verify,
         duration_ns: nanoseconds(config.duration),

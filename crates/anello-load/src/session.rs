@@ -3,6 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
 use std::io;
+use std::net::IpAddr;
 use std::ops::ControlFlow;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
@@ -10,7 +11,6 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use anello::JoinHandle;
-use anello::net::TcpStream;
 use anello::time::{sleep, timeout};
 use hdrhistogram::Histogram;
 
@@ -18,6 +18,7 @@ use crate::config::TcpLoad;
 use crate::connection::{Connection, Shared};
 use crate::errors::{ErrorKind, Errors};
 use crate::message::Messages;
+use crate::source;
 
 /// How often the overseer looks after the connections, and progress is told, at most.
 const TICK: Duration = Duration::from_millis(100);
@@ -228,6 +229,8 @@ pub fn latency_histogram() -> Histogram<u64> {
 /// Connections being opened.
 struct Opening {
     config: TcpLoad,
+    /// Taken in turn; the kernel chooses if there are none.
+    sources: Vec<IpAddr>,
     deadline: Instant,
     /// Index of the next connection to open.
     next: Cell<usize>,
@@ -239,6 +242,7 @@ impl Opening {
     fn new(config: &TcpLoad) -> Self {
         Self {
             config: config.clone(),
+            sources: config.sources_in_use(),
             deadline: Instant::now() + config.connect_timeout,
             next: Cell::new(0),
             connections: RefCell::new(Vec::with_capacity(config.connections)),
@@ -254,7 +258,8 @@ impl Opening {
                 return self.give_the_rest_up();
             }
             let index = self.next.replace(self.next.get() + 1);
-            match timeout(left, TcpStream::connect(self.config.target)).await {
+            let from = self.source(index);
+            match timeout(left, source::connect(self.config.target, from)).await {
                 Ok(Ok(stream)) => {
                     self.connections.borrow_mut().push(Connection::new(index as u64, stream));
                 }
@@ -265,6 +270,10 @@ impl Opening {
                 Err(_) => self.count_late(1),
             }
         }
+    }
+
+    fn source(&self, index: usize) -> Option<IpAddr> {
+        self.sources.get(index % self.sources.len().max(1)).copied()
     }
 
     fn give_the_rest_up(&self) {

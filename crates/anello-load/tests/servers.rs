@@ -2,10 +2,10 @@
 //! never how long it took; that every test ends is part of what it tests.
 
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::ops::ControlFlow;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
@@ -399,29 +399,67 @@ fn fault_44_one_bad_connection_does_not_spoil_the_others() {
 #[test]
 fn fault_44_a_refusal_is_counted_for_every_connection() {
     let (_held, address) = bound();
-    for report in reports(&load(address)) {
-        assert_eq!((report.errors.count(ErrorKind::Refused), report.errors.total()), (7, 7), "{report:?}");
-        assert_eq!((report.connections_opened, report.requests), (0, 0));
+    for sources in [Vec::new(), vec![IpAddr::from([127, 0, 0, 2])]] {
+        for report in reports(&TcpLoad { sources: sources.clone(), ..load(address) }) {
+            assert_eq!(
+                (report.errors.count(ErrorKind::Refused), report.errors.total()),
+                (7, 7),
+                "{report:?}"
+            );
+            assert_eq!((report.connections_opened, report.requests), (0, 0));
+        }
     }
 }
 
 #[test]
 fn fault_44_a_server_that_does_not_accept_ends_in_connect_timeouts() {
-    // The kernel completes handshakes until the queue of this listener is full, and ignores the rest.
-    let (socket, address) = bound();
-    socket.listen(1).unwrap();
-    let load = TcpLoad {
-        connections: 20,
-        connects_at_once: 4,
-        connect_timeout: Duration::from_millis(200),
-        stall_timeout: Duration::from_millis(50),
-        ..load(address)
-    };
+    for sources in [Vec::new(), vec![IpAddr::from([127, 0, 0, 2])]] {
+        // The kernel completes handshakes until the queue of this listener is full, and ignores the rest.
+        let (socket, address) = bound();
+        socket.listen(1).unwrap();
+        let load = TcpLoad {
+            connections: 20,
+            connects_at_once: 4,
+            connect_timeout: Duration::from_millis(200),
+            stall_timeout: Duration::from_millis(50),
+            sources,
+            ..load(address)
+        };
+        for report in reports(&load) {
+            let [late, stalled] =
+                [ErrorKind::ConnectTimeout, ErrorKind::Timeout].map(|kind| report.errors.count(kind));
+            assert!(late > 0 && late + stalled == 20, "{report:?}");
+            assert_eq!((report.requests, report.connections_opened as u64), (0, stalled));
+        }
+    }
+}
+
+#[test]
+fn connections_come_from_the_named_sources_in_turn() {
+    let (sender, clients) = mpsc::channel();
+    let address = server(move |stream| {
+        sender.send(stream.peer_addr()?.ip()).expect("the test still counts");
+        echo(stream, |_, _| true)
+    });
+    let sources: Vec<IpAddr> = [2, 3, 4].map(|last| IpAddr::from([127, 0, 0, last])).to_vec();
+    let load = TcpLoad { connections: 100, sources: sources.clone(), ..load(address) };
     for report in reports(&load) {
-        let [late, stalled] =
-            [ErrorKind::ConnectTimeout, ErrorKind::Timeout].map(|kind| report.errors.count(kind));
-        assert!(late > 0 && late + stalled == 20, "{report:?}");
-        assert_eq!((report.requests, report.connections_opened as u64), (0, stalled));
+        assert!(report.is_good() && report.connections_left == 100, "{report:?}");
+        assert_eq!(report.sources, sources);
+        let clients: Vec<_> = clients.iter().take(100).collect();
+        let counts = sources.iter().map(|source| clients.iter().filter(|client| *client == source).count());
+        assert_eq!(counts.collect::<Vec<_>>(), [34, 33, 33]);
+    }
+}
+
+#[test]
+fn a_source_that_is_not_this_machines_is_named() {
+    // An address for documentation: no machine has it.
+    let load = TcpLoad { sources: vec![[192, 0, 2, 1].into()], ..load(echo_server()) };
+    for report in reports(&load) {
+        assert_eq!((report.errors.count(ErrorKind::Other), report.errors.total()), (7, 7), "{report:?}");
+        let example = &report.errors.iter().next().unwrap().example;
+        assert!(example.contains("192.0.2.1") && example.contains("ip address"), "{example}");
     }
 }
 

@@ -1,0 +1,134 @@
+//! Where connections come from.
+//!
+//! A connection is told from others by four numbers: two addresses and two ports. From one address to one server there
+//! can be no more than the kernel has ephemeral ports (28,232 by default), those of connections that ended within the
+//! last minute included. Long before that, opening them becomes slow: `connect(2)` tries one half of the ports, and once
+//! that is full it looks through all of it, every time, before it comes to the other half. A load of many connections
+//! therefore comes from several addresses. On loopback there are plenty: all of 127.0.0.0/8 is this machine.
+//!
+//! The address is bound without a port (`IP_BIND_ADDRESS_NO_PORT`, Linux 4.2): only with the server's address at hand can
+//! the kernel use the same port for several connections.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+use anello::net::TcpStream;
+use anello::time::sleep;
+use nix::sys::socket::{setsockopt, sockopt::IpBindAddressNoPort};
+use socket2::{Domain, Protocol, Socket, Type};
+
+/// Most connections to a loopback address from one other: a third of the ports that are quickly found, so that the ports
+/// of a load that has just ended are in nobody's way.
+pub(crate) const CONNECTIONS_PER_SOURCE: usize = 4000;
+
+/// How long to wait before looking again whether a connection was made: first, and at most.
+const PAUSE: Duration = Duration::from_millis(1);
+const PAUSE_LIMIT: Duration = Duration::from_millis(50);
+
+/// As many addresses of 127.0.0.0/8 as so many connections to `target` need; none where the kernel's choice will do, or
+/// where there is only one to choose.
+pub(crate) fn loopback_sources(target: SocketAddr, connections: usize) -> Vec<IpAddr> {
+    if !target.is_ipv4() || !target.ip().is_loopback() || connections <= CONNECTIONS_PER_SOURCE {
+        return Vec::new();
+    }
+    let first = u32::from(Ipv4Addr::LOCALHOST);
+    let count = u32::try_from(connections.div_ceil(CONNECTIONS_PER_SOURCE)).unwrap_or(u32::MAX);
+    // The last of the network is its broadcast address.
+    let addresses = first..first.saturating_add(count).min(first | 0x00ff_fffe);
+    addresses.map(|address| IpAddr::V4(address.into())).collect()
+}
+
+/// Connects to `target` from an address of this machine, or from the one that the kernel chooses (`connect(2)`).
+/// Cancel-safe: dropping the future abandons the connection.
+///
+/// # Errors
+/// As [`TcpStream::connect`], and when `source` is no address of this machine.
+pub(crate) async fn connect(target: SocketAddr, source: Option<IpAddr>) -> io::Result<TcpStream> {
+    let connected = match source {
+        None => TcpStream::connect(target).await,
+        Some(source) => connect_from(target, bound(source)?)
+            .await
+            .map_err(|error| io::Error::new(error.kind(), format!("{target} from {source}: {error}"))),
+    };
+    connected.map_err(explained)
+}
+
+/// A socket with an address, but without a port.
+fn bound(source: IpAddr) -> io::Result<Socket> {
+    let address = SocketAddr::new(source, 0);
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    setsockopt(&socket, IpBindAddressNoPort, &true)?;
+    socket.bind(&address.into()).map_err(|error| {
+        let advice = "name addresses of this machine as sources (ip address lists them)";
+        io::Error::new(error.kind(), format!("cannot connect from {source}: {error}; {advice}"))
+    })?;
+    Ok(socket)
+}
+
+async fn connect_from(target: SocketAddr, socket: Socket) -> io::Result<TcpStream> {
+    socket.set_tcp_nodelay(true)?;
+    socket.set_nonblocking(true)?;
+    match socket.connect(&target.into()) {
+        Err(error) if error.raw_os_error() == Some(nix::libc::EINPROGRESS) => {}
+        other => other?,
+    }
+    // The runtime waits only for connections that it began itself. These are nearly always made within the call; the
+    // turn in between keeps to the number of connections that are opened at a time.
+    anello::yield_now().await;
+    let mut pause = PAUSE;
+    while !is_connected(&socket)? {
+        sleep(pause).await;
+        pause = (pause * 2).min(PAUSE_LIMIT);
+    }
+    TcpStream::from_std(socket.into())
+}
+
+/// Whether the connection stands; its error if it never will.
+fn is_connected(socket: &Socket) -> io::Result<bool> {
+    if let Some(error) = socket.take_error()? {
+        return Err(error);
+    }
+    match socket.peer_addr() {
+        Ok(_) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::NotConnected => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Says what to do when there are no ports left.
+fn explained(error: io::Error) -> io::Error {
+    if error.kind() != io::ErrorKind::AddrNotAvailable {
+        return error;
+    }
+    let remedy = "all ports to the server are taken, some for a minute after their connection has ended: let the load \
+                  come from more addresses, or widen net.ipv4.ip_local_port_range";
+    io::Error::new(error.kind(), format!("{error}; {remedy}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn count(target: &str, connections: usize) -> usize {
+        loopback_sources(target.parse().unwrap(), connections).len()
+    }
+
+    #[test]
+    fn only_many_connections_to_loopback_are_spread() {
+        assert_eq!(count("127.0.0.1:7000", 1), 0);
+        assert_eq!(count("127.0.0.1:7000", CONNECTIONS_PER_SOURCE), 0);
+        assert_eq!(count("127.0.0.1:7000", CONNECTIONS_PER_SOURCE + 1), 2);
+        assert_eq!(count("127.8.8.8:7000", 10_000), 3);
+        assert_eq!(count("[::1]:7000", 10_000), 0, "the IPv6 loopback is one address");
+        assert_eq!(count("192.0.2.1:7000", 10_000), 0, "other machines know only real addresses");
+    }
+
+    #[test]
+    fn all_sources_are_different_and_on_loopback() {
+        let sources = loopback_sources(([127, 0, 0, 1], 7000).into(), 1_000_000);
+        assert_eq!((sources.len(), sources[0]), (250, IpAddr::V4(Ipv4Addr::LOCALHOST)));
+        assert!(sources.windows(2).all(|pair| pair[0] < pair[1]));
+        assert!(sources.iter().all(IpAddr::is_loopback));
+    }
+}
