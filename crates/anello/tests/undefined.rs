@@ -1,0 +1,404 @@
+//! What unsafe code must bear: memory that outlives its owner, futures and tasks that go at any moment, wakers that come
+//! too late. What is asserted is little; the rest is seen by Miri (on the simulated kernels), AddressSanitizer and
+//! valgrind, under which these tests are run: `.ci/run miri`, `.ci/nightly address`.
+//!
+//! | unsafe code | its assumption | what is done to it here |
+//! |---|---|---|
+//! | tasks (`executor/task.rs`) | a waker never outlives the memory it points to, and no future is dropped twice | wakers after the task, after the runtime, on another thread; tasks that end themselves and each other |
+//! | results (`executor/join.rs`) | the future and its result are touched by one at a time | results taken after the runtime, handles dropped within the task |
+//! | receive memory (`driver/buffer.rs`) | a buffer is leased to one, and the pools live as long as a lease | chunks after stream and runtime, sent by another runtime, dropped in any order |
+//! | operations (`driver/uring`, `driver/sim`) | what an operation names lives until it has ended | futures, streams and runtimes dropped at every poll, with sends and receives in flight |
+
+#![forbid(unsafe_code)]
+
+mod common;
+
+use std::cell::RefCell;
+use std::future::{Future, pending, poll_fn};
+use std::io;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::{Arc, Mutex};
+use std::task::{Poll, Waker};
+use std::thread;
+use std::time::Duration;
+
+use anello::net::{Chunk, TcpListener, TcpStream, echo};
+use anello::time::{sleep, timeout};
+use anello::{DriverOptions, JoinHandle, Runtime, ZeroCopy, spawn, yield_now};
+use common::{
+    ANY_PORT, Setup, all_drivers, assert_same_bytes, both_drivers, join, on_each, pair, pattern,
+    simulated_drivers,
+};
+
+/// Bytes of a message: several buffers, where these are small. Miri is a thousand times slower.
+const MESSAGE_BYTES: usize = if cfg!(miri) { 300 } else { 5000 };
+
+/// More polls than any exchange here takes.
+const POLLS_LIMIT: usize = 10_000;
+
+/// Runs the test in all of these ways and on the simulated kernels; on the latter alone under Miri, which has no others,
+/// and without the watchdog, whose clock runs ahead there.
+fn on_each_and_sim(real: fn() -> Vec<Setup>, test: impl Fn(&Setup) + Send + Sync + 'static) {
+    if cfg!(miri) {
+        simulated_drivers().iter().for_each(test);
+    } else {
+        on_each(real().into_iter().chain(simulated_drivers()).collect(), test);
+    }
+}
+
+/// A runtime that does not wait for peers when it is dropped.
+fn hasty(setup: &Setup) -> Runtime {
+    setup.builder().drain(Duration::ZERO).build().unwrap()
+}
+
+/// When the future is dropped that was given up half-way.
+#[derive(Clone, Copy, Debug)]
+enum Dropped {
+    /// While the runtime runs, which then goes on.
+    Within,
+    /// Between two runs of the runtime, which then goes.
+    Before,
+    /// When the runtime is gone.
+    After,
+}
+
+#[test]
+fn fault_15_futures_dropped_at_every_poll() {
+    on_each_and_sim(both_drivers, |setup| {
+        for when in [Dropped::Within, Dropped::Before, Dropped::After] {
+            let enough = (0..POLLS_LIMIT).step_by(if cfg!(miri) { 5 } else { 1 }).find(|polls| {
+                let alive = Rc::new(());
+                let ended = give_up_after(setup, *polls, when, &alive);
+                assert_eq!(Rc::strong_count(&alive), 1, "{when:?} after {polls} polls: something is left");
+                ended
+            });
+            assert!(enough.is_some(), "{when:?}: the exchange never ends");
+        }
+    });
+}
+
+/// Polls an exchange so often, then drops it with all that it has in flight. Whether it came to its end before.
+fn give_up_after(setup: &Setup, polls: usize, when: Dropped, alive: &Rc<()>) -> bool {
+    let runtime = hasty(setup);
+    let mut future: Pin<Box<dyn Future<Output = io::Result<()>>>> = Box::pin(exchange(Rc::clone(alive)));
+    let ended = runtime.block_on(async {
+        let ended = poll_times(&mut future, polls).await.map(Result::unwrap).is_some();
+        if let Dropped::Within = when {
+            drop(std::mem::replace(&mut future, Box::pin(async { Ok(()) })));
+            // Completions for what was dropped come while others use its places.
+            exchange(Rc::clone(alive)).await.unwrap();
+        }
+        ended
+    });
+    match when {
+        Dropped::Within | Dropped::Before => drop((future, runtime)),
+        Dropped::After => drop((runtime, future)),
+    }
+    ended
+}
+
+/// The result of the future if that needs no more polls than these.
+async fn poll_times<F: Future + Unpin>(future: &mut F, polls: usize) -> Option<F::Output> {
+    let mut left = polls;
+    poll_fn(|context| {
+        if left == 0 {
+            return Poll::Ready(None);
+        }
+        left -= 1;
+        match Pin::new(&mut *future).poll(context) {
+            Poll::Ready(output) => Poll::Ready(Some(output)),
+            Poll::Pending if left == 0 => Poll::Ready(None),
+            Poll::Pending => Poll::Pending,
+        }
+    })
+    .await
+}
+
+/// Something of everything: accept, connect, timers, sends of all kinds, receives by lease and by copy, half-close.
+async fn exchange(alive: Rc<()>) -> io::Result<()> {
+    let opening = spawn(open_with_echo(Rc::clone(&alive)));
+    let mut client = opening.await.expect("a task that does not panic")?;
+    let message = pattern(MESSAGE_BYTES as u64, MESSAGE_BYTES);
+    let mut received = Vec::new();
+    let (mut reader, mut writer) = client.split();
+    let writing = async {
+        writer.write_all(&message).await?;
+        writer.send(message.clone()).await?;
+        writer.flush().await
+    };
+    let reading = async {
+        let mut buffer = [0; 100];
+        while received.len() < 2 * message.len() {
+            if received.len() % 2 == 0 {
+                let Ok(chunk) = timeout(Duration::from_millis(1), reader.recv()).await else { continue };
+                received.extend_from_slice(&chunk?.ok_or(io::ErrorKind::UnexpectedEof)?);
+            } else {
+                let count = reader.read(&mut buffer).await?;
+                received.extend_from_slice(&buffer[..count]);
+            }
+        }
+        Ok::<_, io::Error>(())
+    };
+    let (written, read) = join(writing, reading).await;
+    written.and(read)?;
+    assert_same_bytes(&received, &[&message[..], &message[..]].concat());
+    client.shutdown().await?;
+    assert!(client.recv().await?.is_none());
+    drop(alive);
+    Ok(())
+}
+
+/// A connection to a task of its own that echoes.
+async fn open_with_echo(alive: Rc<()>) -> io::Result<TcpStream> {
+    let listener = TcpListener::bind(ANY_PORT)?;
+    let address = listener.local_addr()?;
+    let (client, accepted) = join(TcpStream::connect(address), listener.accept()).await;
+    let mut accepted = accepted?;
+    spawn(async move {
+        let _alive = alive;
+        echo(&mut accepted).await
+    })
+    .detach();
+    client
+}
+
+#[test]
+fn fault_15_wakers_outlive_their_tasks_and_the_runtime() {
+    on_each_and_sim(all_drivers, |setup| {
+        let runtime = setup.runtime();
+        let kept = Kept::default();
+        runtime.block_on(async {
+            kept.keep().await;
+            // Of tasks that are done, that wait for ever, that were aborted, and that were never polled again.
+            let done = kept.clone();
+            spawn(async move { done.keep().await }).await.unwrap();
+            let waiting = [kept.clone(), kept.clone()].map(|kept| {
+                spawn(async move {
+                    kept.keep().await;
+                    kept.keep().await;
+                    pending::<()>().await;
+                })
+            });
+            yield_now().await;
+            yield_now().await;
+            waiting[0].abort();
+            kept.wake_all();
+            yield_now().await;
+            kept.wake_all();
+        });
+        // All are in a queue now, of which nobody takes them.
+        thread::scope(|scope| {
+            scope.spawn(|| kept.wake_all());
+            kept.wake_all();
+        });
+        runtime.block_on(yield_now());
+        let others = kept.clone();
+        let other = thread::spawn(move || {
+            others.wake_all();
+            others
+        });
+        drop(runtime);
+        let others = other.join().unwrap();
+        others.wake_all();
+        let last: Vec<Waker> = others.0.lock().unwrap().drain(..).collect();
+        thread::spawn(move || last.into_iter().for_each(Waker::wake)).join().unwrap();
+    });
+}
+
+/// Wakers of whoever polled [`keep`](Self::keep).
+#[derive(Clone, Default)]
+struct Kept(Arc<Mutex<Vec<Waker>>>);
+
+impl Kept {
+    async fn keep(&self) {
+        poll_fn(|context| {
+            self.0.lock().unwrap().push(context.waker().clone());
+            Poll::Ready(())
+        })
+        .await;
+        yield_now().await;
+    }
+
+    fn wake_all(&self) {
+        let wakers = self.0.lock().unwrap().clone();
+        for waker in wakers {
+            waker.wake_by_ref();
+            drop(waker.clone());
+            waker.wake();
+        }
+    }
+}
+
+#[test]
+fn fault_15_chunks_outlive_streams_and_runtimes() {
+    on_each_and_sim(all_drivers, |setup| {
+        let expected = pattern(15, 4 * MESSAGE_BYTES);
+        let runtime = setup.runtime();
+        let chunks: Vec<Chunk> = runtime.block_on(receive_all(&expected));
+        drop(runtime);
+        let received: Vec<u8> = chunks.iter().flat_map(|chunk| chunk.iter().copied()).collect();
+        assert_same_bytes(&received, &expected);
+        // Given back in an order in which nobody received them, when the pools have no runtime any more.
+        let (first, mut second): (Vec<_>, Vec<_>) =
+            chunks.into_iter().enumerate().partition(|(index, _)| index % 2 == 0);
+        drop(first);
+        let half = second.split_off(second.len() / 2);
+        second.into_iter().rev().for_each(drop);
+        // Cut, and sent by a runtime that knows nothing of their pools; the last is in flight when that goes, too.
+        let cut = half.into_iter().map(|(_, mut chunk)| {
+            chunk.advance(chunk.len() / 3);
+            chunk.truncate(chunk.len().div_ceil(2));
+            chunk
+        });
+        let runtime = hasty(setup);
+        runtime.block_on(async {
+            let (mut client, mut server) = pair().await.unwrap();
+            for chunk in cut {
+                let sent = chunk.to_vec();
+                client.send(chunk).await.unwrap();
+                let mut received = vec![0; sent.len()];
+                server.read_exact(&mut received).await.unwrap();
+                assert_same_bytes(&received, &sent);
+            }
+            client.write_all(b"last").await.unwrap();
+            let last = server.recv().await.unwrap().unwrap();
+            client.send(last).await.unwrap();
+        });
+    });
+}
+
+/// Sends the bytes over a connection and keeps them where the kernel put them.
+async fn receive_all(bytes: &[u8]) -> Vec<Chunk> {
+    let (mut client, mut server) = pair().await.unwrap();
+    let sending = async {
+        client.write_all(bytes).await.unwrap();
+        client.shutdown().await.unwrap();
+    };
+    let receiving = async {
+        let mut chunks = Vec::new();
+        while let Some(chunk) = server.recv().await.unwrap() {
+            chunks.push(chunk);
+        }
+        chunks
+    };
+    join(sending, receiving).await.1
+}
+
+#[test]
+fn fault_15_sends_in_flight_when_stream_and_runtime_go() {
+    on_each_and_sim(with_zero_copy, |setup| {
+        let bytes = MESSAGE_BYTES * 100;
+        for dropped_first in [true, false] {
+            let runtime = hasty(setup);
+            let streams = runtime.block_on(async {
+                let (mut client, mut server) = pair().await.unwrap();
+                client.write_all(b"leased").await.unwrap();
+                let chunk = server.recv().await.unwrap().unwrap();
+                // Nobody reads: the kernel takes what it has room for. The chunk waits behind it, or is refused.
+                let sends = async {
+                    server.send(pattern(1, bytes)).await.unwrap();
+                    server.send(chunk).await.unwrap();
+                    server.send(pattern(2, bytes)).await.unwrap();
+                };
+                poll_times(&mut Box::pin(sends), 1).await;
+                yield_now().await;
+                (client, server)
+            });
+            match dropped_first {
+                true => drop((streams, runtime)),
+                false => drop((runtime, streams)),
+            }
+        }
+    });
+}
+
+fn with_zero_copy() -> Vec<Setup> {
+    let zero_copy = |options: &mut DriverOptions| {
+        options.zero_copy = ZeroCopy::Always { threshold_bytes: 1000 };
+    };
+    both_drivers().into_iter().flat_map(|setup| [setup.with(zero_copy), setup]).collect()
+}
+
+#[test]
+fn fault_15_results_outlive_their_runtime() {
+    on_each_and_sim(all_drivers, |setup| {
+        let runtime = setup.runtime();
+        let [taken, abandoned] = runtime.block_on(async {
+            let handles = [(), ()].map(|()| {
+                spawn(async {
+                    let (mut client, mut server) = pair().await.unwrap();
+                    client.write_all(b"result").await.unwrap();
+                    let chunk = server.recv().await.unwrap().unwrap();
+                    (client, server, chunk)
+                })
+            });
+            while !handles.iter().all(JoinHandle::is_finished) {
+                yield_now().await;
+            }
+            handles
+        });
+        drop(runtime);
+        drop(abandoned);
+        setup.run(async {
+            let (mut client, server, chunk) = taken.await.unwrap();
+            assert_eq!(b"result"[..chunk.len()], chunk[..]);
+            assert!(client.write_all(b"?").await.is_err(), "a stream of a runtime that is gone");
+            drop((chunk, server));
+        });
+    });
+}
+
+/// When dropped, wakes whom it knows, ends whom it holds, and begins something new.
+#[derive(Default)]
+struct Last {
+    wakers: Kept,
+    others: Rc<RefCell<Vec<JoinHandle<()>>>>,
+}
+
+impl Drop for Last {
+    fn drop(&mut self) {
+        self.wakers.wake_all();
+        let others = std::mem::take(&mut *self.others.borrow_mut());
+        others.iter().for_each(JoinHandle::abort);
+        // Refused or cancelled when the runtime is about to go.
+        spawn(sleep(Duration::from_secs(1))).detach();
+    }
+}
+
+#[test]
+fn fault_15_tasks_end_themselves_and_each_other() {
+    on_each_and_sim(all_drivers, |setup| {
+        for turns in 0..5 {
+            let alive = Rc::new(());
+            let runtime = setup.runtime();
+            runtime.block_on(async {
+                let others = Rc::default();
+                let wakers = Kept::default();
+                for number in 0..6 {
+                    let last = Last { wakers: wakers.clone(), others: Rc::clone(&others) };
+                    let alive = Rc::clone(&alive);
+                    // Each holds the handles of all, its own among them.
+                    others.borrow_mut().push(spawn(async move {
+                        let _alive = alive;
+                        last.wakers.keep().await;
+                        for _ in 0..number {
+                            yield_now().await;
+                        }
+                        if number == 2 {
+                            last.others.borrow().iter().for_each(JoinHandle::abort);
+                            last.wakers.wake_all();
+                            yield_now().await;
+                        }
+                        pending::<()>().await;
+                    }));
+                }
+                for _ in 0..turns {
+                    yield_now().await;
+                }
+            });
+            drop(runtime);
+            assert_eq!(Rc::strong_count(&alive), 1, "after {turns} turns: a future is left");
+        }
+    });
+}
