@@ -10,7 +10,7 @@ use std::time::Duration;
 use anello::net::{TcpListener, TcpStream, echo};
 use anello::spawn;
 use common::{
-    ANY_PORT, assert_same_bytes, both_drivers, on_both_drivers, on_each, on_every_driver, pair, pattern,
+    ANY_PORT, all_drivers, assert_same_bytes, on_both_drivers, on_each, on_every_driver, pair, pattern,
 };
 use socket2::SockRef;
 
