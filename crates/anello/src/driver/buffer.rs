@@ -113,6 +113,7 @@ impl Deref for Chunk {
 }
 
 impl AsRef<[u8]> for Chunk {
+    #[inline]
     fn as_ref(&self) -> &[u8] {
         self
     }
@@ -133,6 +134,14 @@ impl Drop for Chunk {
             ring.provide(self.id as u16, self.base);
         }
     }
+}
+
+/// Puts a chunk where whoever receives wants it, once, so that it is not moved through a chain of results.
+#[inline]
+pub(crate) fn place<T: From<Chunk>>(chunk: Chunk, into: &mut Option<T>) {
+    debug_assert!(into.is_none());
+    // There is nothing to drop, which the compiler cannot know.
+    std::mem::forget(into.replace(T::from(chunk)));
 }
 
 /// All receive memory of one driver.

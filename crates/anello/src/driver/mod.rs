@@ -150,8 +150,13 @@ macro_rules! on_each {
 impl Kernel {
     #[cold]
     #[inline(never)]
-    fn poll_receive(&mut self, key: Key, waker: &Waker) -> Poll<io::Result<Option<Chunk>>> {
-        on_each!(self, machine => machine.poll_receive(key, waker))
+    fn poll_receive<T: From<Chunk>>(
+        &mut self,
+        key: Key,
+        into: &mut Option<T>,
+        waker: &Waker,
+    ) -> Poll<io::Result<()>> {
+        on_each!(self, machine => machine.poll_receive(key, into, waker))
     }
 
     #[cold]
@@ -325,12 +330,18 @@ impl Driver {
         on_each!(&mut self.kernel, machine => machine.poll_connect(key, waker))
     }
 
+    /// The next bytes of a stream, put into what is `None`; it stays so at the end of the stream.
     #[inline(always)]
-    pub fn poll_receive(&mut self, key: Key, waker: &Waker) -> Poll<io::Result<Option<Chunk>>> {
+    pub fn poll_receive<T: From<Chunk>>(
+        &mut self,
+        key: Key,
+        into: &mut Option<T>,
+        waker: &Waker,
+    ) -> Poll<io::Result<()>> {
         match &mut self.kernel {
-            Kernel::Uring(uring) => uring.poll_receive(key, waker),
-            Kernel::Epoll(epoll) => epoll.poll_receive(key, waker),
-            simulated => simulated.poll_receive(key, waker),
+            Kernel::Uring(uring) => uring.poll_receive(key, into, waker),
+            Kernel::Epoll(epoll) => epoll.poll_receive(key, into, waker),
+            simulated => simulated.poll_receive(key, into, waker),
         }
     }
 

@@ -15,7 +15,7 @@ use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::task::{Poll, Waker};
 
-use super::buffer::{Chunk, Pools};
+use super::buffer::{Chunk, Pools, place};
 use super::counters::Metrics;
 use super::direct::{Direct, Outcome};
 use super::op::Wait;
@@ -187,30 +187,41 @@ impl<K: ReadinessKernel> Reactor<K> {
 
     // ---- Receiving -----------------------------------------------------------------------------------------------
 
-    /// The next bytes of a stream; `None` at its end.
+    /// The next bytes of a stream, put into what is `None`; it stays so at the end of the stream.
     #[inline(always)]
-    pub fn poll_receive(&mut self, key: Key, waker: &Waker) -> Poll<io::Result<Option<Chunk>>> {
+    pub fn poll_receive<T: From<Chunk>>(
+        &mut self,
+        key: Key,
+        into: &mut Option<T>,
+        waker: &Waker,
+    ) -> Poll<io::Result<()>> {
         if let Some(stream) = self.streams.get_mut(key)
             && !stream.reads.readable
         {
             stream.receive_waker.wait(waker);
             return Poll::Pending;
         }
-        self.receive_now(key, waker)
+        self.receive_now(key, into, waker)
     }
 
     #[inline(never)]
-    fn receive_now(&mut self, key: Key, waker: &Waker) -> Poll<io::Result<Option<Chunk>>> {
+    fn receive_now<T: From<Chunk>>(
+        &mut self,
+        key: Key,
+        into: &mut Option<T>,
+        waker: &Waker,
+    ) -> Poll<io::Result<()>> {
         let Some(stream) = self.streams.get_mut(key) else { return Poll::Ready(Err(gone())) };
         if stream.reads.ended {
-            return Poll::Ready(Ok(None));
+            return Poll::Ready(Ok(()));
         }
         match stream.reads.receive(self.kernel.sockets_mut(), &stream.socket, &self.pools) {
             Outcome::Chunk(chunk) => {
                 self.metrics.receives += 1;
-                Poll::Ready(Ok(Some(chunk)))
+                place(chunk, into);
+                Poll::Ready(Ok(()))
             }
-            Outcome::End => Poll::Ready(Ok(None)),
+            Outcome::End => Poll::Ready(Ok(())),
             Outcome::Failed(error) => Poll::Ready(Err(error)),
             Outcome::Wait => {
                 stream.receive_waker.wait(waker);

@@ -5,9 +5,10 @@ use std::fmt;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
+
+use super::task::{Abort, abort};
 
 /// Waits for the result of a spawned task.
 ///
@@ -21,7 +22,6 @@ pub struct JoinHandle<T> {
 
 /// What a task and its handle share.
 pub(super) struct Join<T> {
-    aborted: AtomicBool,
     state: Mutex<State<T>>,
 }
 
@@ -33,7 +33,7 @@ enum State<T> {
 
 impl<T> Join<T> {
     pub fn new() -> Arc<Self> {
-        Arc::new(Self { aborted: AtomicBool::new(false), state: Mutex::new(State::Running(None)) })
+        Arc::new(Self { state: Mutex::new(State::Running(None)) })
     }
 
     fn lock(&self) -> MutexGuard<'_, State<T>> {
@@ -66,8 +66,7 @@ impl<T> JoinHandle<T> {
     /// Ends the task: its future is dropped by its worker instead of being polled again. Does nothing to a task that
     /// has ended.
     pub fn abort(&self) {
-        self.shared.aborted.store(true, Ordering::Release);
-        self.task.wake_by_ref();
+        abort(&self.task);
     }
 
     /// Whether the task has ended.
@@ -152,6 +151,15 @@ impl<F: Future> Supervised<F> {
     pub fn new(future: F, shared: Arc<Join<F::Output>>) -> Self {
         Self { future: Some(future), shared }
     }
+
+    fn parts(self: Pin<&mut Self>) -> (Pin<&mut Option<F>>, &Join<F::Output>) {
+        // SAFETY: `future` is pinned with `self`: it is never moved out, only dropped in place by `set(None)`; `shared`
+        // is not pinned.
+        unsafe {
+            let this = self.get_unchecked_mut();
+            (Pin::new_unchecked(&mut this.future), &this.shared)
+        }
+    }
 }
 
 impl<F: Future> Future for Supervised<F> {
@@ -159,29 +167,39 @@ impl<F: Future> Future for Supervised<F> {
 
     #[inline]
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        // SAFETY: `future` is pinned with `self`: it is never moved out, only dropped in place by `set(None)`; `shared`
-        // is not pinned.
-        let (mut future, shared) = unsafe {
-            let this = self.get_unchecked_mut();
-            (Pin::new_unchecked(&mut this.future), &this.shared)
-        };
+        let (mut future, shared) = self.parts();
         let polled = catch_unwind(AssertUnwindSafe(|| match future.as_mut().as_pin_mut() {
-            Some(future) if !shared.aborted.load(Ordering::Relaxed) => future.poll(context).map(Some),
-            _ => Poll::Ready(None),
+            Some(future) => future.poll(context).map(Some),
+            None => Poll::Ready(None),
         }));
-        let mut result = match polled {
+        let result = match polled {
             Ok(Poll::Pending) => return Poll::Pending,
             Ok(Poll::Ready(Some(output))) => Ok(output),
             Ok(Poll::Ready(None)) => Err(JoinError(None)),
             Err(panic) => Err(JoinError(Some(panic))),
         };
-        // What the future owns is dropped here, where a panic in it is still the task's own.
-        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| future.set(None))) {
-            result = Err(JoinError(Some(panic)));
-        }
-        shared.end(result);
+        end(future, shared, result);
         Poll::Ready(())
     }
+}
+
+impl<F: Future> Abort for Supervised<F> {
+    fn abort(self: Pin<&mut Self>) {
+        let (future, shared) = self.parts();
+        end(future, shared, Err(JoinError(None)));
+    }
+}
+
+/// Drops what the future owns, where a panic in it is still the task's own, and leaves the result.
+fn end<F: Future>(
+    mut future: Pin<&mut Option<F>>,
+    shared: &Join<F::Output>,
+    mut result: Result<F::Output, JoinError>,
+) {
+    if let Err(panic) = catch_unwind(AssertUnwindSafe(|| future.set(None))) {
+        result = Err(JoinError(Some(panic)));
+    }
+    shared.end(result);
 }
 
 impl<F: Future> Drop for Supervised<F> {

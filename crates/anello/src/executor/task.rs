@@ -30,15 +30,28 @@ use crate::driver::Key;
 pub(super) struct Header {
     references: AtomicUsize,
     scheduled: AtomicBool,
+    /// The future is to be ended instead of polled. Here and not beside the result, which no poll has to touch.
+    aborted: AtomicBool,
     /// The future has ended. Only the worker looks.
     done: Cell<bool>,
     /// Place in the worker's list. Only the worker looks.
     key: Cell<Option<Key>>,
     /// The worker that polls it.
     home: Arc<Inbox>,
+    functions: &'static Functions,
+}
+
+/// What depends on the future.
+struct Functions {
     poll: unsafe fn(NonNull<Header>, &mut Context<'_>) -> bool,
+    abort: unsafe fn(NonNull<Header>),
     drop_future: unsafe fn(NonNull<Header>),
     free: unsafe fn(NonNull<Header>),
+}
+
+/// A future that can say that it was ended before it was done.
+pub(super) trait Abort: Future<Output = ()> {
+    fn abort(self: Pin<&mut Self>);
 }
 
 #[repr(C)]
@@ -65,17 +78,23 @@ pub(crate) static WAKER_VTABLE: RawWakerVTable =
 impl Task {
     /// A task, scheduled by whoever makes it. The future must be dropped by its worker's thread unless it is `Send`:
     /// the caller of [`run`](TaskPointer::run) and [`cancel`](Self::cancel) is that thread.
-    pub fn new<F: Future<Output = ()>>(future: F, home: Arc<Inbox>) -> Self {
+    pub fn new<F: Abort>(future: F, home: Arc<Inbox>) -> Self {
         let cell = Box::new(TaskCell {
             header: Header {
                 references: AtomicUsize::new(1),
                 scheduled: AtomicBool::new(true),
+                aborted: AtomicBool::new(false),
                 done: Cell::new(false),
                 key: Cell::new(None),
                 home,
-                poll: poll::<F>,
-                drop_future: drop_future::<F>,
-                free: free::<F>,
+                functions: const {
+                    &Functions {
+                        poll: poll::<F>,
+                        abort: abort_future::<F>,
+                        drop_future: drop_future::<F>,
+                        free: free::<F>,
+                    }
+                },
             },
             future: UnsafeCell::new(Some(future)),
         });
@@ -103,7 +122,7 @@ impl Task {
         header.done.set(true);
         header.scheduled.store(true, Ordering::Release);
         // SAFETY: by the worker, or for a future that is `Send` and was never polled (see `new`).
-        unsafe { (header.drop_future)(self.0.0) }
+        unsafe { (header.functions.drop_future)(self.0.0) }
     }
 }
 
@@ -135,13 +154,26 @@ impl TaskPointer {
         let data = self.0.as_ptr().cast_const().cast();
         // SAFETY: a waker that borrows the worker's reference: it is never dropped.
         let waker = std::mem::ManuallyDrop::new(unsafe { Waker::new(data, &WAKER_VTABLE) });
-        // SAFETY: called by the worker, and not while the task is being polled.
-        if !unsafe { (header.poll)(self.0, &mut Context::from_waker(&waker)) } {
+        if header.aborted.load(Ordering::Relaxed) {
+            // SAFETY: called by the worker, and not while the task is being polled.
+            unsafe { (header.functions.abort)(self.0) }
+        // SAFETY: as above.
+        } else if !unsafe { (header.functions.poll)(self.0, &mut Context::from_waker(&waker)) } {
             return None;
         }
         header.done.set(true);
         if header.scheduled.swap(true, Ordering::AcqRel) { None } else { header.key.get() }
     }
+}
+
+/// Has a task ended instead of polled: its worker does it, woken as by the waker, which must be one of
+/// [`Task::waker`]. Does nothing to a task that is done.
+pub(super) fn abort(waker: &Waker) {
+    assert!(std::ptr::eq(waker.vtable(), &WAKER_VTABLE), "the waker is not one of a task");
+    // SAFETY: wakers with this table hold a reference to a header.
+    let header = unsafe { &*waker.data().cast::<Header>() };
+    header.aborted.store(true, Ordering::Release);
+    waker.wake_by_ref();
 }
 
 /// Whether the future has ended; it is dropped then.
@@ -158,6 +190,18 @@ unsafe fn poll<F: Future<Output = ()>>(header: NonNull<Header>, context: &mut Co
         *future = None;
     }
     polled
+}
+
+/// # Safety
+/// As [`poll`].
+unsafe fn abort_future<F: Abort>(header: NonNull<Header>) {
+    // SAFETY: by the caller, the cell is of this type and nobody else touches the future.
+    let future = unsafe { &mut *header.cast::<TaskCell<F>>().as_ref().future.get() };
+    if let Some(future) = future {
+        // SAFETY: the future stays in its cell until it is dropped there.
+        unsafe { Pin::new_unchecked(future) }.abort();
+    }
+    *future = None;
 }
 
 /// # Safety
@@ -215,6 +259,6 @@ unsafe fn drop_waker(data: *const ()) {
         // Everything that was done under other references happens before the memory goes.
         fence(Ordering::Acquire);
         // SAFETY: that was the last reference; the pointer came from `NonNull`, and the future is gone.
-        unsafe { ((*header).free)(NonNull::new_unchecked(header.cast_mut())) }
+        unsafe { ((*header).functions.free)(NonNull::new_unchecked(header.cast_mut())) }
     }
 }

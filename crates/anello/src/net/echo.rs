@@ -5,7 +5,7 @@ use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use super::{Outgoing, TcpStream};
+use super::{Chunk, Outgoing, TcpStream};
 
 /// Sends back whatever arrives until the peer ends its side, then everything that is still owed; yields the bytes
 /// echoed. The connection stays open for the caller to close.
@@ -42,16 +42,17 @@ impl Future for Echo<'_> {
             if this.ended {
                 return stream.poll_flush(context).map_ok(|()| this.echoed_bytes);
             }
-            match ready!(stream.poll_recv(context))? {
-                Some(chunk) => {
-                    this.echoed_bytes += chunk.len() as u64;
-                    let mut owed = Some(Outgoing::Chunk(chunk));
-                    if stream.poll_send(&mut owed, context)?.is_pending() {
-                        this.owed = owed;
-                        return Poll::Pending;
-                    }
-                }
-                None => this.ended = true,
+            let mut received: Option<Chunk> = None;
+            ready!(stream.poll_recv(&mut received, context))?;
+            let Some(chunk) = received else {
+                this.ended = true;
+                continue;
+            };
+            this.echoed_bytes += chunk.len() as u64;
+            let mut owed = Some(Outgoing::Chunk(chunk));
+            if stream.poll_send(&mut owed, context)?.is_pending() {
+                this.owed = owed;
+                return Poll::Pending;
             }
         }
     }

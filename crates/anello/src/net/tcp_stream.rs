@@ -395,17 +395,25 @@ impl AsRef<Self> for TcpStream {
 impl Inner {
     #[inline]
     fn recv(&self) -> impl Future<Output = io::Result<Option<Chunk>>> + '_ {
-        poll_fn(move |context| self.poll_recv(context))
+        poll_fn(move |context| {
+            let mut chunk = None;
+            self.poll_recv(&mut chunk, context).map_ok(|()| chunk)
+        })
     }
 
+    /// Puts the next bytes into what is `None`; it stays so at the end of the stream.
     #[inline(always)]
-    pub(super) fn poll_recv(&self, context: &Context<'_>) -> Poll<io::Result<Option<Chunk>>> {
+    pub(super) fn poll_recv<T: From<Chunk> + AsRef<[u8]>>(
+        &self,
+        into: &mut Option<T>,
+        context: &Context<'_>,
+    ) -> Poll<io::Result<()>> {
         if !self.shared.may_proceed(context) {
             return Poll::Pending;
         }
-        let received = self.shared.driver.borrow_mut().poll_receive(self.key, context.waker());
-        if let Poll::Ready(Ok(Some(chunk))) = &received {
-            self.shared.spend(chunk.len());
+        let received = self.shared.driver.borrow_mut().poll_receive(self.key, into, context.waker());
+        if let Some(received) = into {
+            self.shared.spend(received.as_ref().len());
         }
         received
     }

@@ -7,7 +7,7 @@ use std::task::{Poll, Waker};
 use super::kernel::CompletionKernel;
 use super::stream::Receiving;
 use super::{Proactor, cancel_token, gone};
-use crate::driver::buffer::Chunk;
+use crate::driver::buffer::{Chunk, place};
 use crate::driver::direct::Outcome;
 use crate::driver::op::{Completion, Op};
 use crate::driver::sockets::{Sockets, kernel_error};
@@ -18,26 +18,37 @@ use crate::driver::wake::Woken;
 const SMALL_READS_TO_RING: u8 = 64;
 
 impl<K: CompletionKernel> Proactor<K> {
-    /// The next bytes of a stream; `None` at its end.
+    /// The next bytes of a stream, put into what is `None`; it stays so at the end of the stream.
     #[inline(always)]
-    pub fn poll_receive(&mut self, key: Key, waker: &Waker) -> Poll<io::Result<Option<Chunk>>> {
+    pub fn poll_receive<T: From<Chunk>>(
+        &mut self,
+        key: Key,
+        into: &mut Option<T>,
+        waker: &Waker,
+    ) -> Poll<io::Result<()>> {
         if let Some(stream) = self.streams.get_mut(key) {
             if let Some(chunk) = stream.received.pop() {
-                return Poll::Ready(Ok(Some(chunk)));
+                place(chunk, into);
+                return Poll::Ready(Ok(()));
             }
             if stream.receiving == Receiving::Ring {
                 stream.receive_waker.wait(waker);
                 return Poll::Pending;
             }
         }
-        self.poll_receive_slow(key, waker)
+        self.poll_receive_slow(key, into, waker)
     }
 
     #[inline(never)]
-    fn poll_receive_slow(&mut self, key: Key, waker: &Waker) -> Poll<io::Result<Option<Chunk>>> {
+    fn poll_receive_slow<T: From<Chunk>>(
+        &mut self,
+        key: Key,
+        into: &mut Option<T>,
+        waker: &Waker,
+    ) -> Poll<io::Result<()>> {
         let Some(stream) = self.streams.get_mut(key) else { return Poll::Ready(Err(gone())) };
         if stream.reads.ended {
-            return Poll::Ready(Ok(None));
+            return Poll::Ready(Ok(()));
         }
         if let Some(result) = stream.receive_error {
             return Poll::Ready(Err(kernel_error(result.get())));
@@ -53,9 +64,10 @@ impl<K: CompletionKernel> Proactor<K> {
                         stream.reads.readable = self.kernel.sockets().has_bytes(&stream.socket);
                     }
                     self.after_direct_receive(key, chunk.len());
-                    return Poll::Ready(Ok(Some(chunk)));
+                    place(chunk, into);
+                    return Poll::Ready(Ok(()));
                 }
-                Outcome::End => return Poll::Ready(Ok(None)),
+                Outcome::End => return Poll::Ready(Ok(())),
                 Outcome::Failed(error) => return Poll::Ready(Err(error)),
                 Outcome::Wait => {}
             }
@@ -69,8 +81,10 @@ impl<K: CompletionKernel> Proactor<K> {
 
     /// Copies bytes into the caller's memory; 0 at the end of the stream.
     pub fn poll_read(&mut self, key: Key, buffer: &mut [u8], waker: &Waker) -> Poll<io::Result<usize>> {
-        let Poll::Ready(received) = self.poll_receive(key, waker) else { return Poll::Pending };
-        let Some(mut chunk) = received? else { return Poll::Ready(Ok(0)) };
+        let mut received: Option<Chunk> = None;
+        let Poll::Ready(ready) = self.poll_receive(key, &mut received, waker) else { return Poll::Pending };
+        ready?;
+        let Some(mut chunk) = received else { return Poll::Ready(Ok(0)) };
         let count = chunk.len().min(buffer.len());
         buffer[..count].copy_from_slice(&chunk[..count]);
         if count < chunk.len()

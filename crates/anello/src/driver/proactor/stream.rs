@@ -116,17 +116,13 @@ impl Received {
 
     #[inline]
     pub fn pop(&mut self) -> Option<Chunk> {
-        let chunk = self.front.take()?;
-        if !self.rest.is_empty() {
-            self.bring_forward();
-        }
-        Some(chunk)
+        if self.rest.is_empty() { self.front.take() } else { self.pop_of_many() }
     }
 
     #[cold]
     #[inline(never)]
-    fn bring_forward(&mut self) {
-        self.front = self.rest.pop_front();
+    fn pop_of_many(&mut self) -> Option<Chunk> {
+        std::mem::replace(&mut self.front, self.rest.pop_front())
     }
 
     /// Puts back what is left of the chunk popped last.

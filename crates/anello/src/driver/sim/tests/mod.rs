@@ -212,7 +212,10 @@ struct Stream {
 
 impl Stream {
     async fn receive(&self) -> io::Result<Option<Chunk>> {
-        poll_fn(|context| self.world.driver.borrow_mut().poll_receive(self.key, context.waker())).await
+        let mut chunk = None;
+        poll_fn(|context| self.world.driver.borrow_mut().poll_receive(self.key, &mut chunk, context.waker()))
+            .await?;
+        Ok(chunk)
     }
 
     async fn read(&self, buffer: &mut [u8]) -> io::Result<usize> {
