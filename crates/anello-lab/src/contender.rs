@@ -5,7 +5,7 @@
 //! reaps it. Children get a process group of their own, so that Ctrl-C on the terminal reaches the lab alone and no
 //! contender seems to crash.
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::{self, BufRead, BufReader, Read};
 use std::net::SocketAddr;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
@@ -22,6 +22,10 @@ use crate::machine::{Running, on_core, pin_process};
 
 /// How long a child may take to end after SIGTERM before SIGKILL follows.
 const TERMINATION_GRACE: Duration = Duration::from_millis(300);
+
+/// How long the last words of a child that has ended may take to be read; much longer than that takes, but a
+/// grandchild may hold its output open for good.
+const LAST_WORDS_TIME: Duration = Duration::from_secs(5);
 
 /// How much of a child's last words is kept.
 const LAST_WORDS_BYTES: usize = 4096;
@@ -161,9 +165,9 @@ impl ServerProcess {
         self.child.id()
     }
 
-    /// How the process ended, with its last words; none while it runs.
-    pub fn ended(&mut self) -> Option<String> {
-        match self.child.try_wait() {
+    /// How the process ended, with its last words; none if it still runs after `patience`. Sleeps meanwhile.
+    pub fn ended(&mut self, patience: Duration) -> Option<String> {
+        match self.wait_until(Instant::now() + patience) {
             Ok(None) => None,
             Ok(Some(status)) => Some(self.describe_end(status)),
             Err(error) => Some(format!("is lost: {error}")),
@@ -186,6 +190,7 @@ impl ServerProcess {
         ready: &Receiver<String>,
         timeout: Duration,
     ) -> Result<(SocketAddr, String), String> {
+        let deadline = Instant::now() + timeout;
         match ready.recv_timeout(timeout) {
             Ok(line) => {
                 let address =
@@ -198,22 +203,21 @@ impl ServerProcess {
                 self.last_words()
             )),
             Err(RecvTimeoutError::Disconnected) => {
-                let deadline = Instant::now() + TERMINATION_GRACE;
-                match self.wait_until(deadline) {
-                    Some(status) => Err(self.describe_end(status)),
-                    None => Err(format!("closed its output before it was ready{}", self.last_words())),
-                }
+                let closed = "closed its output before it was ready";
+                let patience = deadline.saturating_duration_since(Instant::now());
+                Err(self.ended(patience).unwrap_or_else(|| format!("{closed}{}", self.last_words())))
             }
         }
     }
 
-    fn wait_until(&mut self, deadline: Instant) -> Option<ExitStatus> {
+    /// The child's status once it has ended; none if it still runs at the deadline. Asks at least once.
+    fn wait_until(&mut self, deadline: Instant) -> io::Result<Option<ExitStatus>> {
         loop {
-            match self.child.try_wait() {
-                Ok(Some(status)) => return Some(status),
-                Ok(None) if Instant::now() < deadline => thread::sleep(Duration::from_millis(2)),
-                Ok(None) | Err(_) => return None,
+            let ended = self.child.try_wait()?;
+            if ended.is_some() || Instant::now() >= deadline {
+                return Ok(ended);
             }
+            thread::sleep(Duration::from_millis(2));
         }
     }
 
@@ -224,7 +228,7 @@ impl ServerProcess {
             (None, None) => "ended".to_owned(),
         };
         // The words may still be in the pipe. Wait for its end, but not for a grandchild that holds it open.
-        self.errors_complete.recv_timeout(TERMINATION_GRACE).ok();
+        self.errors_complete.recv_timeout(LAST_WORDS_TIME).ok();
         how + &self.last_words()
     }
 
@@ -242,7 +246,7 @@ impl ServerProcess {
 impl Drop for ServerProcess {
     fn drop(&mut self) {
         self.ask_to_end();
-        if self.wait_until(Instant::now() + TERMINATION_GRACE).is_none() {
+        if !matches!(self.wait_until(Instant::now() + TERMINATION_GRACE), Ok(Some(_))) {
             // Fails only if it has just ended; the wait below reaps it either way.
             self.child.kill().ok();
             self.child.wait().ok();
@@ -360,9 +364,8 @@ mod tests {
     #[test]
     fn fault_45_a_killed_server_says_by_what() {
         let (mut process, _) = start("echo addr=127.0.0.1:1; kill -9 $$").unwrap();
-        let status = process.wait_until(Instant::now() + Duration::from_secs(20));
-        assert!(status.is_some());
-        assert_eq!(process.ended().as_deref(), Some("was killed by signal 9 (SIGKILL)"));
+        let end = process.ended(Duration::from_secs(20));
+        assert_eq!(end.as_deref(), Some("was killed by signal 9 (SIGKILL)"));
     }
 
     #[test]

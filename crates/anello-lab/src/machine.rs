@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use std::fs;
 use std::io;
 use std::net::SocketAddr;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rustix::io::Errno;
 use rustix::process::{Pid, Resource, Rlimit, getrlimit, setrlimit};
@@ -58,8 +58,9 @@ pub trait Machine {
     /// What the contender did instead.
     fn start(&mut self, contender: &Contender, config: &LabConfig) -> Result<Running, String>;
 
-    /// How the process ended; none while it runs.
-    fn ended(&mut self, pid: u32) -> Option<String>;
+    /// How the process ended; none if it still runs after `patience`. A process that is about to end is waited for no
+    /// longer than its end takes.
+    fn ended(&mut self, pid: u32, patience: Duration) -> Option<String>;
 
     /// Ends these processes and reaps them. Unknown ids are ignored.
     fn stop(&mut self, pids: &[u32]);
@@ -157,9 +158,9 @@ impl Machine for LocalMachine {
         Ok(running)
     }
 
-    fn ended(&mut self, pid: u32) -> Option<String> {
+    fn ended(&mut self, pid: u32, patience: Duration) -> Option<String> {
         match self.processes.get_mut(&pid) {
-            Some(process) => process.ended(),
+            Some(process) => process.ended(patience),
             None => Some("was never started".to_owned()),
         }
     }
@@ -309,7 +310,7 @@ mod tests {
         assert!(machine.stolen_ns(&allowed_cores()).is_ok());
         assert!(machine.foreign_ns(&allowed_cores()).is_some());
         assert!(machine.cpu_ns(u32::MAX).unwrap_err().contains("cannot read"));
-        assert!(machine.ended(u32::MAX).is_some());
+        assert!(machine.ended(u32::MAX, Duration::ZERO).is_some());
         machine.stop(&[u32::MAX]);
     }
 
@@ -323,7 +324,7 @@ mod tests {
         let status = fs::read_to_string(format!("/proc/{}/status", running.pid)).unwrap();
         let allowed = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).unwrap();
         assert_eq!(allowed.trim(), config.server_core.to_string());
-        assert_eq!(machine.ended(running.pid), None);
+        assert_eq!(machine.ended(running.pid, Duration::ZERO), None);
         drop(machine);
         assert!(!std::path::Path::new(&format!("/proc/{}", running.pid)).exists());
     }

@@ -419,13 +419,13 @@ impl<'a> Runner<'a> {
         }
     }
 
-    /// A dead server shows as a broken connection first; its own end is the better explanation.
+    /// A dead server shows as a broken connection first, before its end can be seen; its end is the better
+    /// explanation, so it is waited for.
     fn what_really_happened(&mut self, index: usize, what: String) -> String {
-        let ended =
-            self.running[index].as_ref().map(|running| running.pid).and_then(|pid| self.machine.ended(pid));
-        match ended {
+        let Some(running) = &self.running[index] else { return what };
+        match self.machine.ended(running.pid, self.config.dying_time) {
             Some(end) => format!("{end} (the load saw: {what})"),
-            None => what,
+            None => format!("{what} (it was still running {} s later)", self.config.dying_time.as_secs_f64()),
         }
     }
 

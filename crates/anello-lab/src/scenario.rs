@@ -9,6 +9,15 @@ use serde::{Deserialize, Serialize};
 use crate::contender::Contender;
 use crate::machine::allowed_cores;
 
+/// How long a server that shows signs of death is waited for until it counts as alive.
+///
+/// The kernel closes the descriptors of a dying process before it can be reaped: peers see the end of their streams
+/// while the last threads have still to run their own exits. What is missing then is a little work of the kernel for
+/// each thread, but each must get a turn on a core to do it: with 300 threads and a few milliseconds of others before
+/// each of them, that is about a second, and on a machine that is starved of time two have been seen. This is as
+/// patient as the load is with a reply. A server that hangs up and lives costs it once for each failure.
+pub const DYING_TIME: Duration = Duration::from_secs(5);
+
 /// One place in the matrix: so many connections with messages of such a size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Cell {
@@ -58,6 +67,8 @@ pub struct LabConfig {
     pub stolen_fraction_limit: f64,
     /// How long a contender may take to print its ready line.
     pub start_timeout: Duration,
+    /// How long a server whose connections broke is waited for until it counts as alive; see [`DYING_TIME`].
+    pub dying_time: Duration,
     /// The command line that repeats this run, for the report.
     pub repeat_command: String,
     /// Version of the program under test, for the report.
@@ -87,6 +98,7 @@ impl LabConfig {
             reference: "bare epoll".to_owned(),
             stolen_fraction_limit: 0.01,
             start_timeout: Duration::from_secs(10),
+            dying_time: DYING_TIME,
             repeat_command: "anello lab run --seed 1".to_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             output_directory: PathBuf::from("results"),

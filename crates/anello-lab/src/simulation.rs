@@ -48,6 +48,8 @@ pub enum Fault {
     DiesOnce(usize),
     /// It dies in every slice with at least so many connections.
     DiesAbove(usize),
+    /// It lives, and closes its connections in every slice.
+    HangsUp,
     /// It answers with wrong bytes from so many bytes per message.
     LiesFrom(usize),
 }
@@ -198,7 +200,7 @@ impl World {
             self.processes[pid].alive = false;
         }
         self.servers.insert(name, server.clone());
-        if dies {
+        if dies || server.fault == Fault::HangsUp {
             return Err("connection reset".to_owned());
         }
         let mut load = SliceLoad::empty();
@@ -292,7 +294,7 @@ impl Machine for SimulatedMachine {
         Ok(Running { pid: pid as u32, address, ready_line })
     }
 
-    fn ended(&mut self, pid: u32) -> Option<String> {
+    fn ended(&mut self, pid: u32, _patience: Duration) -> Option<String> {
         let alive = self.world.borrow().processes[pid as usize].alive;
         (!alive).then(|| "was killed by signal 9 (SIGKILL)".to_owned())
     }
