@@ -3,10 +3,12 @@
 //! The lab decides what runs when; this file gives it the load (anello-load, on a runtime of anello in this very
 //! process and thread), shows progress and writes the reports.
 
+use std::ffi::OsString;
 use std::io;
 use std::net::SocketAddr;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::process::{self, ExitCode};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -15,6 +17,7 @@ use anello_lab::{Contender, LabConfig, LabResult, Load, LoadSession, LocalMachin
 use anello_load::{ErrorKind, Session, TcpLoad};
 use clap::ValueEnum;
 use indicatif::{ProgressBar, ProgressStyle};
+use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 
 use crate::{duration, stop};
 
@@ -32,6 +35,18 @@ pub struct Arguments {
 #[derive(clap::Subcommand)]
 enum Command {
     Run(RunArguments),
+    #[command(hide = true)]
+    Launch(LaunchArguments),
+}
+
+/// Becomes a command that ends when the lab does: how `lab run` starts every server.
+#[derive(clap::Args)]
+struct LaunchArguments {
+    /// Process id of the lab, which must be the parent of this process.
+    lab: u32,
+    /// The command to become, and its arguments.
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    command: Vec<OsString>,
 }
 
 /// Compare anello on both drivers and the bare servers, by interleaved slices of load; about a minute.
@@ -91,6 +106,7 @@ enum LoadDriver {
 pub fn run(arguments: Arguments) -> io::Result<ExitCode> {
     match arguments.command {
         Command::Run(arguments) => run_lab(&arguments),
+        Command::Launch(arguments) => Err(launch(&arguments)),
     }
 }
 
@@ -114,6 +130,21 @@ fn run_lab(arguments: &RunArguments) -> io::Result<ExitCode> {
     report(&result, &config.output_directory)
 }
 
+/// Has the kernel kill this process when the lab's thread that started it ends, however that ends
+/// (`PR_SET_PDEATHSIG`, Linux 2.1.57), and becomes the server (`execve(2)`, which keeps that unless the program is
+/// set-user-ID or has capabilities). What the server starts in its turn is not covered. Returns only to say why not.
+fn launch(arguments: &LaunchArguments) -> io::Error {
+    if let Err(errno) = set_parent_process_death_signal(Some(Signal::KILL)) {
+        return errno.into();
+    }
+    // Who died before this was asked for is the parent no more.
+    if getppid().map(|parent| parent.as_raw_pid().cast_unsigned()) != Some(arguments.lab) {
+        return io::Error::other("the lab ended before its server was started");
+    }
+    let error = process::Command::new(&arguments.command[0]).args(&arguments.command[1..]).exec();
+    io::Error::new(error.kind(), format!("cannot start {}: {error}", arguments.command[0].display()))
+}
+
 fn report(result: &LabResult, directory: &Path) -> io::Result<ExitCode> {
     println!("{}", anello_lab::render_table(result).trim_end());
     let paths = anello_lab::write_reports(result, directory)?;
@@ -126,6 +157,7 @@ fn configuration(arguments: &RunArguments) -> io::Result<LabConfig> {
     let executable = std::env::current_exe()?;
     let mut config =
         if arguments.smoke { LabConfig::smoke(executable) } else { LabConfig::quick(executable) };
+    config.launcher = launcher()?;
     config.seed = arguments.seed;
     config.contenders.extend(arguments.with.iter().cloned());
     config.rounds = arguments.rounds.unwrap_or(config.rounds);
@@ -143,6 +175,14 @@ fn configuration(arguments: &RunArguments) -> io::Result<LabConfig> {
     config.repeat_command = repeat_command(std::env::args().skip(1));
     config.output_directory.clone_from(&arguments.out);
     Ok(config)
+}
+
+/// What starts servers so that they end with this process, even if it is killed.
+fn launcher() -> io::Result<Vec<String>> {
+    let executable = std::env::current_exe()?.into_os_string().into_string();
+    let executable =
+        executable.map_err(|path| io::Error::other(format!("{} is no UTF-8", path.display())))?;
+    Ok([&executable, "lab", "launch", &process::id().to_string()].map(str::to_owned).to_vec())
 }
 
 /// The command line that repeats this run, without where its report went.

@@ -3,8 +3,10 @@
 //! A contender is a command that prints one ready line with `addr=IP:PORT` on its standard output and then serves
 //! until it is told to stop. A [`ServerProcess`] owns the child: whatever happens, dropping it ends the process and
 //! reaps it. Children get a process group of their own, so that Ctrl-C on the terminal reaches the lab alone and no
-//! contender seems to crash.
+//! contender seems to crash. A lab that is killed cannot drop anything: for that, the `anello` command starts its
+//! contenders through a launcher.
 
+use std::ffi::OsStr;
 use std::io::{self, BufRead, BufReader, Read};
 use std::net::SocketAddr;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -119,18 +121,26 @@ pub struct ServerProcess {
 }
 
 impl ServerProcess {
-    /// Starts the contender on `core` and waits for its ready line.
+    /// Starts the contender on `core`, by way of `launcher` (see [`LabConfig`](crate::LabConfig)) unless that is
+    /// empty, and waits for its ready line.
     ///
     /// # Errors
     /// What the contender did instead, with its last words, if it ended, stayed silent for `timeout` or could not be
     /// started or pinned.
     pub fn start(
         contender: &Contender,
+        launcher: &[String],
         core: usize,
         timeout: Duration,
     ) -> Result<(ServerProcess, Running), String> {
-        let mut command = Command::new(&contender.program);
-        command.args(&contender.arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut words = launcher.iter().map(OsStr::new).chain([contender.program.as_os_str()]);
+        let mut command = Command::new(words.next().unwrap_or_default());
+        command
+            .args(words)
+            .args(&contender.arguments)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
         // Born on its core: a child that looks at its cores before it was pinned would see those of the load.
         let mut child = on_core(core, || command.process_group(0).spawn())
             .map_err(|error| format!("cannot start {}: {error}", contender.program.display()))?;
@@ -312,7 +322,7 @@ mod tests {
 
     fn start(script: &str) -> Result<(ServerProcess, Running), String> {
         let core = crate::machine::allowed_cores()[0];
-        ServerProcess::start(&shell(script), core, Duration::from_secs(20))
+        ServerProcess::start(&shell(script), &[], core, Duration::from_secs(20))
     }
 
     fn exists(pid: u32) -> bool {
@@ -347,7 +357,7 @@ mod tests {
     #[test]
     fn a_missing_program_is_named() {
         let missing = Contender::new("missing", Path::new("/nonexistent/server"), &[]);
-        let error = ServerProcess::start(&missing, 0, Duration::from_secs(1)).unwrap_err();
+        let error = ServerProcess::start(&missing, &[], 0, Duration::from_secs(1)).unwrap_err();
         assert!(error.contains("/nonexistent/server"), "{error}");
     }
 
@@ -355,7 +365,7 @@ mod tests {
     fn silence_and_nonsense_are_told_apart() {
         let core = crate::machine::allowed_cores()[0];
         let silent =
-            ServerProcess::start(&shell("exec sleep 60"), core, Duration::from_millis(50)).unwrap_err();
+            ServerProcess::start(&shell("exec sleep 60"), &[], core, Duration::from_millis(50)).unwrap_err();
         assert!(silent.contains("no ready line"), "{silent}");
         let nonsense = start("echo addr=somewhere; exec sleep 60").unwrap_err();
         assert!(nonsense.contains("addr=somewhere"), "{nonsense}");

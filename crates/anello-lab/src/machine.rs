@@ -153,7 +153,8 @@ impl Machine for LocalMachine {
     }
 
     fn start(&mut self, contender: &Contender, config: &LabConfig) -> Result<Running, String> {
-        let (process, running) = ServerProcess::start(contender, config.server_core, config.start_timeout)?;
+        let (process, running) =
+            ServerProcess::start(contender, &config.launcher, config.server_core, config.start_timeout)?;
         self.processes.insert(running.pid, process);
         Ok(running)
     }

@@ -65,6 +65,9 @@ pub struct LabConfig {
     pub reference: String,
     /// A slice is dropped if the hypervisor took more than this fraction of it.
     pub stolen_fraction_limit: f64,
+    /// Words put before every contender's command when it is started, but not when it is shown: a program that makes
+    /// the process ready and then becomes the contender (`execve(2)`). Empty: contenders are started directly.
+    pub launcher: Vec<String>,
     /// How long a contender may take to print its ready line.
     pub start_timeout: Duration,
     /// How long a server whose connections broke is waited for until it counts as alive; see [`DYING_TIME`].
@@ -97,6 +100,7 @@ impl LabConfig {
             load_core: cores.get(1).copied().unwrap_or(server_core),
             reference: "bare epoll".to_owned(),
             stolen_fraction_limit: 0.01,
+            launcher: Vec::new(),
             start_timeout: Duration::from_secs(10),
             dying_time: DYING_TIME,
             repeat_command: "anello lab run --seed 1".to_owned(),
