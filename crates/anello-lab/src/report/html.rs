@@ -3,8 +3,6 @@
 //! The page follows the reader's questions: what came out, how sure is that, how does it look, what are the figures,
 //! what went wrong, on what machine, how do I repeat it. Every text that comes from outside is escaped.
 
-use std::fmt::Write as _;
-
 use crate::report::format::{
     count, cut, grouped, interval, micros, percent, readable_time, sign, spread, times,
 };
@@ -23,6 +21,11 @@ a.download='anello-lab.json';a.click();URL.revokeObjectURL(a.href)})";
 
 /// Reasons in the tables are cut to so many characters.
 const WHY_LENGTH: usize = 110;
+
+/// Width of a server's name and of one figure in the tables at a glance, so that the page knows how many of them stand
+/// side by side.
+const GLANCE_NAME_REM: f64 = 8.5;
+const GLANCE_CELL_REM: f64 = 3.6;
 
 /// Renders the result as one self-contained page.
 #[must_use]
@@ -111,43 +114,39 @@ impl Page {
         self.add("<h2>At a glance</h2>");
         self.add(&format!(
             "<p class=\"lead\">Each server as a multiple of {}. Coloured where the difference is beyond doubt, = where \
-             there is none that this machine can tell, ? where it is too noisy.</p>\n<div class=\"pair\">",
+             there is none that this machine can tell, ? where it is too noisy.</p>",
             escape(&result.plan.reference)
         ));
+        // A table for each message size: side by side on a wide page, and narrow enough for a phone.
+        let least_rem = GLANCE_NAME_REM + GLANCE_CELL_REM * result.plan.connections.len() as f64;
         for (figure, title) in [
             (Figure::Cpu, "Server CPU per request (less is better)"),
             (Figure::Rate, "Requests/s (more is better)"),
         ] {
-            self.add(&format!(
-                "<div><h3>{title}</h3>\n<div class=\"scroll\"><table class=\"glance\">\n<thead>"
-            ));
-            self.glance_head(result);
-            self.add("</thead>\n<tbody>");
-            for (index, contender) in result.contenders.iter().enumerate() {
-                if contender.name != result.plan.reference {
-                    let cells: String =
-                        result.cells.iter().map(|cell| glance_cell(&cell.rows[index], figure)).collect();
-                    self.add(&format!("<tr><th scope=\"row\">{}</th>{cells}</tr>", named(result, index)));
-                }
+            self.add(&format!("<h3>{title}</h3>\n<div class=\"pair\" style=\"--least:{least_rem:.1}rem\">"));
+            for &bytes in &result.plan.message_bytes {
+                self.glance_table(result, figure, bytes);
             }
-            self.add("</tbody>\n</table></div></div>");
+            self.add("</div>");
         }
-        self.add("</div>");
     }
 
-    fn glance_head(&mut self, result: &LabResult) {
-        let mut sizes = String::new();
-        for &bytes in &result.plan.message_bytes {
-            let span = result.cells.iter().filter(|cell| cell.cell.message_bytes == bytes).count();
-            append(&mut sizes, &format!("<th colspan=\"{span}\" scope=\"colgroup\">{bytes} bytes</th>"));
+    fn glance_table(&mut self, result: &LabResult, figure: Figure, bytes: usize) {
+        let cells: Vec<&CellResult> =
+            result.cells.iter().filter(|cell| cell.cell.message_bytes == bytes).collect();
+        self.add("<div class=\"scroll\"><table class=\"glance\">\n<thead>");
+        let span = cells.len();
+        self.add(&format!("<tr><th></th><th colspan=\"{span}\" scope=\"colgroup\">{bytes} bytes</th></tr>"));
+        let head: String =
+            cells.iter().map(|cell| format!("<th scope=\"col\">{}</th>", cell.cell.connections)).collect();
+        self.add(&format!("<tr><th scope=\"row\">connections</th>{head}</tr>\n</thead>\n<tbody>"));
+        for (index, contender) in result.contenders.iter().enumerate() {
+            if contender.name != result.plan.reference {
+                let row: String = cells.iter().map(|cell| glance_cell(&cell.rows[index], figure)).collect();
+                self.add(&format!("<tr><th scope=\"row\">{}</th>{row}</tr>", named(result, index)));
+            }
         }
-        self.add(&format!("<tr><th></th>{sizes}</tr>"));
-        let head: String = result
-            .cells
-            .iter()
-            .map(|cell| format!("<th scope=\"col\">{}</th>", cell.cell.connections))
-            .collect();
-        self.add(&format!("<tr><th scope=\"row\">connections</th>{head}</tr>"));
+        self.add("</tbody>\n</table></div>");
     }
 
     fn plots(&mut self, result: &LabResult) {
@@ -326,11 +325,6 @@ impl Page {
             }
         }
     }
-}
-
-fn append(text: &mut String, part: &str) {
-    // Writing to a string cannot fail.
-    write!(text, "{part}").ok();
 }
 
 fn named(result: &LabResult, index: usize) -> String {
