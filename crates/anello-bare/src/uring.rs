@@ -22,6 +22,7 @@
 //!   until its last completion.
 //! - The lists of things to do hold indices and are hints: the state of the connection decides.
 
+mod connection;
 mod pool;
 mod setup;
 
@@ -35,6 +36,7 @@ use io_uring::types::{Fd, Timespec};
 use io_uring::{CompletionQueue, EnterFlags, SubmissionQueue, Submitter, cqueue, opcode, squeue};
 use rustix::io::Errno;
 
+use self::connection::{Connection, Kind, MOST_CHUNKS, Stall, Token, find};
 use self::pool::Pool;
 use crate::Options;
 use crate::accept::{ACCEPT_PAUSE, AcceptFailure};
@@ -75,8 +77,6 @@ pub(crate) fn run(listener: TcpListener, options: &Options) -> io::Result<()> {
 const MESSAGES: usize = 64;
 /// Chunks in one send.
 const PARTS: usize = 16;
-/// Chunks of one connection at which it stops receiving until they are sent.
-const MOST_CHUNKS: u16 = 64;
 /// A send that completes at submission: takes what there is room for and says so if that was not all.
 const SEND_NOW: i32 = libc::MSG_DONTWAIT | libc::MSG_WAITALL | libc::MSG_NOSIGNAL;
 /// A send that waits until all is taken.
@@ -123,37 +123,6 @@ enum Accept {
     Paused,
 }
 
-struct Connection {
-    /// `None`: the place is free.
-    socket: Option<OwnedFd>,
-    /// Of this place: counts the connections it held.
-    generation: u32,
-    /// The list of received chunks, in order.
-    first: u16,
-    last: u16,
-    chunks: u16,
-    /// How many chunks at its head are in a send.
-    chunks_in_flight: u16,
-    /// The multishot receive is in flight.
-    armed: bool,
-    /// The peer has sent all it will.
-    ended: bool,
-    /// Reset or worse: nothing more can be sent.
-    broken: bool,
-    stall: Option<Box<Stall>>,
-}
-
-/// What a connection's peer is owed and did not take.
-#[derive(Default)]
-struct Stall {
-    /// The kernel may read this while `sending`.
-    owed: Vec<u8>,
-    sent: usize,
-    sending: bool,
-    /// Arrived since, before receiving could be stopped.
-    more: Vec<u8>,
-}
-
 /// The header of a send of several chunks. Read by the kernel until the submission returns.
 struct Message {
     header: libc::msghdr,
@@ -164,52 +133,6 @@ impl Message {
     fn empty() -> Message {
         // SAFETY: both are C structures of integers and pointers, for which zero is a value.
         unsafe { std::mem::zeroed() }
-    }
-}
-
-/// What a completion belongs to, as it travels in `user_data`:
-///
-/// ```text
-///    63      56 55           32 31            0
-///   |   kind   |  generation   |     index     |
-/// ```
-#[derive(Clone, Copy)]
-struct Token(u64);
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-#[repr(u8)]
-enum Kind {
-    Accept,
-    AcceptPause,
-    Receive,
-    SendNow,
-    SendAll,
-    Cancel,
-}
-
-impl Token {
-    const GENERATIONS: u32 = 1 << 24;
-
-    #[inline]
-    fn new(kind: Kind, generation: u32, index: u32) -> Token {
-        Token((kind as u64) << 56 | u64::from(generation) << 32 | u64::from(index))
-    }
-
-    #[inline]
-    fn kind(self) -> Kind {
-        const KINDS: [Kind; 6] =
-            [Kind::Accept, Kind::AcceptPause, Kind::Receive, Kind::SendNow, Kind::SendAll, Kind::Cancel];
-        KINDS.get((self.0 >> 56) as usize).copied().unwrap_or(Kind::Cancel)
-    }
-
-    #[inline]
-    fn generation(self) -> u32 {
-        (self.0 >> 32) as u32 % Token::GENERATIONS
-    }
-
-    #[inline]
-    fn index(self) -> u32 {
-        self.0 as u32
     }
 }
 
@@ -635,70 +558,5 @@ impl Server<'_> {
             *connection = Connection::vacant((connection.generation + 1) % Token::GENERATIONS);
             self.free.push(index);
         }
-    }
-}
-
-/// The connection that a completion is for, unless it is gone.
-#[inline]
-fn find(connections: &mut [Connection], token: Token) -> Option<&mut Connection> {
-    let connection = connections.get_mut(token.index() as usize)?;
-    (connection.generation == token.generation() && connection.socket.is_some()).then_some(connection)
-}
-
-impl Connection {
-    fn vacant(generation: u32) -> Connection {
-        Connection {
-            socket: None,
-            generation,
-            first: 0,
-            last: 0,
-            chunks: 0,
-            chunks_in_flight: 0,
-            armed: false,
-            ended: false,
-            broken: false,
-            stall: None,
-        }
-    }
-
-    #[inline]
-    fn push_chunk(&mut self, pool: &mut Pool, number: u16) {
-        if self.chunks == 0 {
-            self.first = number;
-        } else {
-            pool.chunk(self.last).next = number;
-        }
-        self.last = number;
-        self.chunks += 1;
-    }
-
-    /// The oldest chunk; there must be one.
-    #[inline]
-    fn pop_chunk(&mut self, pool: &mut Pool) -> u16 {
-        let number = self.first;
-        self.first = pool.chunk(number).next;
-        self.chunks -= 1;
-        number
-    }
-
-    fn is_sending(&self) -> bool {
-        self.stall.as_ref().is_some_and(|stall| stall.sending)
-    }
-
-    /// Should receive and does not.
-    fn wants_data(&self) -> bool {
-        self.socket.is_some()
-            && !self.armed
-            && !self.ended
-            && !self.broken
-            && self.stall.is_none()
-            && self.chunks < MOST_CHUNKS
-    }
-
-    /// Has nothing left to do, and the kernel nothing of it.
-    fn is_over(&self) -> bool {
-        let quiet = !self.armed && self.chunks_in_flight == 0 && !self.is_sending();
-        let echoed = self.chunks == 0 && self.stall.is_none();
-        self.socket.is_some() && quiet && (self.broken || self.ended && echoed)
     }
 }
