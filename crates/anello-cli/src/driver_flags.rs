@@ -37,7 +37,7 @@ pub struct DriverFlags {
     #[arg(long)]
     one_shot_receive: bool,
 
-    /// Use registered files (io_uring).
+    /// Use registered files (io_uring, Linux 6.14).
     #[arg(long)]
     registered_files: bool,
 

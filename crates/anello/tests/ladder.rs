@@ -45,7 +45,8 @@ fn ways_that_exclude_each_other_are_sorted_out() {
         if setup.options.one_shot_receive {
             assert!(!has("multishot-recv"), "{used:?}");
         }
-        assert_eq!(setup.options.registered_files, has("registered-files"), "{used:?}");
+        // Only where the kernel closes them in time.
+        assert!(setup.options.registered_files || !has("registered-files"), "{used:?}");
         let probed = probe_uring(&setup.options).unwrap();
         let named: Vec<_> = probed.into_iter().filter(|(_, used)| *used).map(|(name, _)| name).collect();
         assert_eq!(named.join(","), features);

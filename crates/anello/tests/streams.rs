@@ -400,6 +400,23 @@ fn an_aborted_stream_ends_for_both() {
     });
 }
 
+/// Some kernels keep registered files open for as long as operations on others are in flight.
+#[test]
+fn a_dropped_stream_is_closed_whatever_else_waits() {
+    on_every_driver_and_sim(|setup| {
+        setup.run(async {
+            let (mut waiting, silent) = pair().await.unwrap();
+            let receiving = spawn(async move { waiting.recv().await.map(|chunk| chunk.is_none()) });
+            let (client, mut server) = pair().await.unwrap();
+            yield_now().await;
+            drop(client);
+            assert!(server.recv().await.unwrap().is_none(), "{}: the end of the stream", setup.name);
+            drop(silent);
+            assert!(receiving.await.unwrap().unwrap());
+        });
+    });
+}
+
 #[test]
 fn a_closer_ends_a_stream_that_waits() {
     on_every_driver_and_sim(|setup| {

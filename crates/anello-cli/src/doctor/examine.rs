@@ -98,7 +98,7 @@ const KNOWN: [Known; 14] = [
     known("registered-ring", (5, 18), "no look-up of the ring's descriptor at each call"),
     Known {
         option: true,
-        ..known("registered-files", (5, 19), "indexes for descriptors (--registered-files)")
+        ..known("registered-files", (6, 14), "indexes for descriptors (--registered-files)")
     },
 ];
 

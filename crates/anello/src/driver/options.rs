@@ -36,7 +36,8 @@ pub struct DriverOptions {
     pub submission_polling: Option<SubmissionPolling>,
     /// Receive one message per operation instead of many (`RECV` without multishot).
     pub one_shot_receive: bool,
-    /// Give the ring indexes of registered files instead of descriptors.
+    /// Give the ring indexes of registered files instead of descriptors (Linux 6.14: earlier ones close such files
+    /// too late, and descriptors are used).
     pub registered_files: bool,
     /// Longest time to look for work without sleeping before a wait; zero never spins. The spin adapts: it is given up
     /// while it finds nothing.

@@ -7,7 +7,8 @@
 //!  SINGLE_ISSUER                 6.0                  SEND_ZC, MSG_RING   6.0, 5.18  by probing the opcodes
 //!  COOP_TASKRUN, TASKRUN_FLAG    5.19                 registered ring     5.18  by registering
 //!  SUBMIT_ALL                    5.18                 CQE_SKIP_SUCCESS    5.17  by feature bit
-//!  CQSIZE, CLAMP                 5.6                  floor: EXT_ARG 5.11, multishot poll 5.13
+//!  CQSIZE, CLAMP                 5.6                  registered files    6.14  by feature bit, when asked for
+//!                                                     floor: EXT_ARG 5.11, multishot poll 5.13
 //! ```
 
 use std::fmt;
@@ -27,6 +28,11 @@ use super::super::options::{DriverOptions, Sends, TaskWork};
 use super::ring::Ring;
 use super::sqe::{File, Sqe};
 use super::{BUFFER_GROUP, REGISTERED_FILES};
+
+/// `IORING_FEAT_RW_ATTR` (6.14), for what came one version before it and no bit tells. Until then a file taken out of
+/// the table is closed only when every operation that was submitted before, on whichever registered file, has ended: a
+/// receive that waits keeps all sockets open that are closed after it.
+const CLOSES_REGISTERED_FILES: IoringFeatureFlags = IoringFeatureFlags::from_bits_retain(1 << 16);
 
 /// What this ring does, after set-up and trials.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -107,7 +113,9 @@ pub(super) fn ring(options: &DriverOptions) -> io::Result<(Ring, Features, Rc<Po
         && !options.one_shot_receive
         && !without.multishot_receive
         && receives_many(&mut ring, &pools);
-    if options.registered_files {
+    if options.registered_files && !kernel.contains(CLOSES_REGISTERED_FILES) {
+        tracing::warn!("before Linux 6.14 registered files are closed too late: going on with descriptors");
+    } else if options.registered_files {
         register_files(&ring).map_err(|error| {
             explain(error, "registering files failed: raise the limit of open files (ulimit -n 20000)")
         })?;
