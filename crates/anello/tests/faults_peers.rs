@@ -13,11 +13,11 @@ use std::time::Duration;
 use anello::net::{TcpListener, TcpStream, echo};
 use anello::time::timeout;
 use anello::{current_metrics, spawn, yield_now};
-use common::child::{Child, raise_open_files, usage};
+use common::child::{Child, assert_grown_less, raise_open_files, usage};
 use common::server::{Server, serve_if_asked};
 use common::{
     ANY_PORT, Random, Setup, assert_same_bytes, both_drivers, on_both_drivers, on_each, on_every_driver,
-    pair, pattern, poll_at_most, sha256, within,
+    pair, patience, pattern, poll_at_most, sha256, within,
 };
 use sha2::{Digest, Sha256};
 use socket2::{Domain, SockRef, Socket, Type};
@@ -60,9 +60,10 @@ async fn through_small_buffers(size: usize) {
     drop(writing.await.unwrap());
 }
 
-/// How many futures to drop.
+/// How many futures to drop: so many, or as many as `ANELLO_DROPS` says.
 fn drops() -> u64 {
-    if cfg!(debug_assertions) { 20_000 } else { 100_000 }
+    let asked = std::env::var("ANELLO_DROPS").ok().map(|text| text.parse().unwrap());
+    asked.unwrap_or(if cfg!(debug_assertions) { 20_000 } else { 100_000 })
 }
 
 #[test]
@@ -79,7 +80,7 @@ fn fault_10_futures_dropped_in_flight() {
             eprintln!("{}: {:?}", setup.name, runtime.metrics());
             assert_eq!(after.descriptors, before.descriptors);
             let grown = after.resident_bytes.saturating_sub(before.resident_bytes);
-            assert!(grown < 4 * MEGABYTE, "{}: {grown} bytes more", setup.name);
+            assert_grown_less(setup.name, grown, 4 * MEGABYTE);
         });
     });
 }
@@ -155,7 +156,7 @@ fn fault_11_accepts_and_connects_that_time_out() {
             let after = usage();
             assert_eq!(after.descriptors, before.descriptors, "{}", setup.name);
             let grown = after.resident_bytes.saturating_sub(before.resident_bytes);
-            assert!(grown < 2 * MEGABYTE, "{}: {grown} bytes more", setup.name);
+            assert_grown_less(setup.name, grown, 2 * MEGABYTE);
         });
     });
 }
@@ -182,7 +183,7 @@ fn closed_connections_leave_nothing_behind() {
             runtime.block_on(serve(drops() / 4));
             let grown = usage().resident_bytes.saturating_sub(before.resident_bytes);
             // A hundred bytes for each would be 500,000.
-            assert!(grown < 300_000, "{}: {grown} bytes more", setup.name);
+            assert_grown_less(setup.name, grown, 300_000);
         });
     });
 }
@@ -235,7 +236,7 @@ fn fault_20_readers_that_do_not_read() {
                 let grown = usage().resident_bytes.saturating_sub(before);
                 let bound = count * (cap + 8 * 1024) + 8 * MEGABYTE;
                 eprintln!("{}: {} KiB for each connection", setup.name, grown / count / 1024);
-                assert!(grown < bound, "{}: {grown} bytes, more than {bound}", setup.name);
+                assert_grown_less(setup.name, grown, bound);
                 drop(peers);
                 for download in downloads {
                     download.await.unwrap();
@@ -286,7 +287,7 @@ fn fault_20_small_messages_do_not_hold_large_buffers() {
                 assert!(!echoing.is_finished(), "{}: the queue was full before it was tried", setup.name);
                 echoing.abort();
                 // The queue takes 64 KiB of messages of one byte; a buffer for each would be 256 MiB.
-                assert!(grown < 4 * MEGABYTE, "{}: {grown} bytes", setup.name);
+                assert_grown_less(setup.name, grown, 4 * MEGABYTE);
             });
         });
     });
@@ -320,7 +321,7 @@ fn fault_21_idle_flood() {
         let report = server.wait_until(|report| report.sockets > count as u64);
         let each = report.usage.resident_bytes.saturating_sub(start) / count;
         eprintln!("{}: {each} bytes for each idle connection", setup.name);
-        assert!(each < 2048, "{}: {each} bytes for each idle connection", setup.name);
+        assert_grown_less(setup.name, each, 2048);
         // They are connections all the same.
         for stream in idle.iter_mut().step_by(500) {
             stream.write_all(b"!").unwrap();
@@ -373,7 +374,7 @@ fn a_long_stream_to_a_reader_that_stalls() {
     let wanted = std::env::var("ANELLO_STREAM_BYTES").ok().map(|text| text.parse().unwrap());
     let total: u64 = wanted.unwrap_or(64 * MEGABYTE as u64);
     for setup in both_drivers() {
-        within(Duration::from_secs(600), setup.name, move || {
+        within(patience(Duration::from_secs(600)), setup.name, move || {
             if setup.builder().build().is_ok() { long_stream(&setup, total) } else { eprintln!("skipped") }
         });
     }
@@ -426,8 +427,7 @@ fn long_stream(setup: &Setup, total: u64) {
     }
     assert_eq!(found, total);
     assert_eq!(hash.finalize(), writing.join().unwrap(), "the same bytes in the same order");
-    let bound = 32 * MEGABYTE;
-    assert!(filled.usage.resident_bytes.max(most) < bound, "{filled:?}, at most {most} later");
+    assert_grown_less(setup.name, filled.usage.resident_bytes.max(most), 32 * MEGABYTE);
     server.end();
 }
 

@@ -120,7 +120,7 @@ fn build(kind: DriverKind, options: &DriverOptions) -> io::Result<Runtime> {
 
 /// By name: an error that says what was refused and what to do. By `auto`: epoll, which says why, and serves.
 fn refused_with(part_of_message: &'static str) {
-    within(common::HANGS_AFTER, part_of_message, move || {
+    within(common::hangs_after(), part_of_message, move || {
         let options = DriverOptions::default();
         let error = build(DriverKind::Uring, &options).unwrap_err();
         assert!(refuses_uring(&error), "{error:?}");

@@ -330,7 +330,7 @@ fn ping_pong(one: &Setup, other: &Setup) {
     runtime.block_on(async {
         handle.spawn(async move { report.send(()).unwrap() }).detach();
     });
-    reports.recv_timeout(Duration::from_secs(30)).expect("the wake stayed in a queue");
+    reports.recv_timeout(common::patience(Duration::from_secs(30))).expect("the wake stayed in a queue");
     // So does a wake of the other's main future.
     runtime.block_on(async { end.raise() });
     thread.join().unwrap();

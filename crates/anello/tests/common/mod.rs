@@ -25,8 +25,16 @@ use anello::{
 };
 use sha2::{Digest, Sha256};
 
-/// After how long a test is said to hang. A hundred times what any takes.
-pub const HANGS_AFTER: Duration = Duration::from_secs(60);
+/// After how long a test is said to hang: a hundred times what any takes.
+pub fn hangs_after() -> Duration {
+    patience(Duration::from_secs(60))
+}
+
+/// A limit that says that something hangs: `ANELLO_PATIENCE` times as long where the processor is emulated or each
+/// access is checked.
+pub fn patience(limit: Duration) -> Duration {
+    limit * std::env::var("ANELLO_PATIENCE").map_or(1, |factor| factor.parse().unwrap())
+}
 
 /// Where the sockets of a test listen.
 pub const ANY_PORT: &str = "127.0.0.1:0";
@@ -211,7 +219,7 @@ pub fn on_each(setups: Vec<Setup>, test: impl Fn(&Setup) + Send + Sync + 'static
     let test = Arc::new(test);
     for setup in setups {
         let (name, test) = (setup.name, Arc::clone(&test));
-        within(HANGS_AFTER, name, move || {
+        within(hangs_after(), name, move || {
             if setup.is_available() {
                 test(&setup);
             }
