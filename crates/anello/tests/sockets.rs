@@ -4,11 +4,13 @@ mod common;
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
 use anello::net::{TcpListener, TcpStream, echo};
 use anello::spawn;
+use bytes::Bytes;
 use common::{
     ANY_PORT, all_drivers, assert_same_bytes, on_both_drivers, on_each, on_every_driver, pair, pattern,
 };
@@ -68,9 +70,10 @@ fn dropping_the_runtime_delivers_what_was_accepted() {
 fn dropping_the_runtime_waits_for_no_peer_that_does_not_read() {
     on_every_driver(|setup| {
         let runtime = setup.builder().drain(Duration::from_millis(50)).build().unwrap();
+        let message = Counted(Arc::new(vec![0; 32 << 20]));
         let (stream, peer) = runtime.block_on(async {
             let (mut stream, peer) = with_std().await;
-            stream.send(vec![0; 32 << 20]).await.unwrap();
+            stream.send(message.bytes()).await.unwrap();
             (stream, peer)
         });
         // A task and a timer on the way out, too.
@@ -82,8 +85,25 @@ fn dropping_the_runtime_waits_for_no_peer_that_does_not_read() {
             anello::yield_now().await;
         });
         drop(runtime);
+        assert_eq!(Arc::strong_count(&message.0), 1, "{}: the memory was not let go of", setup.name);
         drop((stream, peer));
     });
+}
+
+/// Memory whose owners can be counted.
+#[derive(Clone)]
+struct Counted(Arc<Vec<u8>>);
+
+impl Counted {
+    fn bytes(&self) -> Bytes {
+        Bytes::from_owner(self.clone())
+    }
+}
+
+impl AsRef<[u8]> for Counted {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
 }
 
 #[test]

@@ -41,6 +41,7 @@ use std::num::NonZero;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::task::{Poll, Waker};
+use std::time::Duration;
 
 use self::accept::Listener;
 use self::kernel::Socket;
@@ -88,8 +89,9 @@ pub(crate) struct Proactor<K: CompletionKernel> {
     metrics: Metrics,
 }
 
-/// A zero-copy send that has not ended. Its memory is here once the kernel has taken all of it: the stream goes on, and
-/// the notification, which comes when the peer has acknowledged, frees it.
+/// A zero-copy send that has not ended. Its memory is here once the kernel has taken all of it, or the stream was
+/// aborted: the stream goes on or ends, and the notification, which comes when the peer has acknowledged or the connection
+/// was reset, frees it.
 #[derive(Debug)]
 struct Held {
     stream: Key,
@@ -166,6 +168,7 @@ impl<K: CompletionKernel> Proactor<K> {
 
     /// Gives the key up and drops what was not yet sent.
     pub fn abort(&mut self, key: Key) {
+        self.reset_at_close(key);
         if let Some(stream) = self.streams.get_mut(key) {
             stream.send_error = NonZero::new(-libc::ECONNABORTED);
             match stream.sending {
@@ -175,6 +178,9 @@ impl<K: CompletionKernel> Proactor<K> {
                 Sending::Ordinary => {
                     self.kernel.push(cancel_token(), Op::Cancel { target: Token::new(Kind::Send, key) });
                 }
+                Sending::ZeroCopy(held) if self.held.get(held).is_some_and(|held| held.short.is_some()) => {
+                    self.leave_memory(key, held);
+                }
                 Sending::ZeroCopy(held) => {
                     let target = Token::new(Kind::SendZeroCopy, held);
                     self.kernel.push(cancel_token(), Op::Cancel { target });
@@ -182,6 +188,19 @@ impl<K: CompletionKernel> Proactor<K> {
             }
         }
         self.release(key);
+    }
+
+    /// Has the kernel drop what it still holds for the peer when the socket of an aborted stream is closed: a peer that
+    /// does not read would keep it for ever, and with it the memory of zero-copy sends.
+    fn reset_at_close(&mut self, key: Key) {
+        let (held, reset) = (self.held.keys(), StreamOption::Linger(Some(Duration::ZERO)));
+        let holds_memory = |held: &Key| self.held.get(*held).is_some_and(|held| held.stream == key);
+        if held.iter().any(holds_memory)
+            && let Some(stream) = self.streams.get(key)
+            && let Err(error) = self.kernel.sockets_mut().set_option(&stream.socket, reset)
+        {
+            tracing::debug!(%error, "an aborted connection ends without a reset");
+        }
     }
 
     /// Waits until nothing is in flight for a stream and everything accepted was sent, then takes the socket out,

@@ -204,17 +204,27 @@ impl<K: CompletionKernel> Proactor<K> {
         }
         let Some(stream) = self.streams.get_mut(key) else { return };
         let pending_bytes = stream.transmit.pending().map_or(0, <[u8]>::len);
-        if usize::try_from(completion.result) != Ok(pending_bytes) {
+        let whole = usize::try_from(completion.result) == Ok(pending_bytes);
+        if !whole && stream.send_error.is_none() {
             *short = Some(completion.result);
             return;
         }
-        let memory = stream.transmit.take_front();
-        stream.sending = Sending::Idle;
-        self.metrics.sends += 1;
-        if let Some(held) = self.held.get_mut(held) {
-            held.memory = memory;
+        if whole {
+            self.metrics.sends += 1
+        } else {
+            self.metrics.short_sends += 1
         }
+        self.leave_memory(key, held);
         self.after_send(key, false, woken);
+    }
+
+    /// The kernel has ended a zero-copy send and still reads its memory: that stays behind, and the stream is free.
+    pub(super) fn leave_memory(&mut self, key: Key, held: Key) {
+        let Some(stream) = self.streams.get_mut(key) else { return };
+        stream.sending = Sending::Idle;
+        if let Some(held) = self.held.get_mut(held) {
+            held.memory = stream.transmit.take_front();
+        }
     }
 
     /// A send has ended with a count or an error.
