@@ -138,10 +138,10 @@ impl Drop for Chunk {
 
 /// Puts a chunk where whoever receives wants it, once, so that it is not moved through a chain of results.
 #[inline]
-pub(crate) fn place<T: From<Chunk>>(chunk: Chunk, into: &mut Option<T>) {
+pub(crate) fn put_into(into: &mut Option<Chunk>, chunk: Chunk) {
     debug_assert!(into.is_none());
     // There is nothing to drop, which the compiler cannot know.
-    std::mem::forget(into.replace(T::from(chunk)));
+    std::mem::forget(into.replace(chunk));
 }
 
 /// All receive memory of one driver.
@@ -280,9 +280,10 @@ impl BufferRing {
         unsafe { self.memory.add(usize::from(id) * self.stride_bytes) }
     }
 
-    /// Gives a buffer (back) to the kernel, which lies where its id says.
+    /// Gives a buffer (back) to the kernel. `base` is where its id says that it lies, which the caller knows already.
     #[inline]
     fn provide(&self, id: u16, base: NonNull<u8>) {
+        debug_assert_eq!(base, self.address(id));
         let tail = self.tail.get();
         // SAFETY: the masked index lies within the entries; there are never more buffers than entries, so the entry
         // at the tail is one that the kernel has consumed. Address, length and id are written field by field because

@@ -150,12 +150,7 @@ macro_rules! on_each {
 impl Kernel {
     #[cold]
     #[inline(never)]
-    fn poll_receive<T: From<Chunk>>(
-        &mut self,
-        key: Key,
-        into: &mut Option<T>,
-        waker: &Waker,
-    ) -> Poll<io::Result<()>> {
+    fn poll_receive(&mut self, key: Key, into: &mut Option<Chunk>, waker: &Waker) -> Poll<io::Result<()>> {
         on_each!(self, machine => machine.poll_receive(key, into, waker))
     }
 
@@ -332,10 +327,10 @@ impl Driver {
 
     /// The next bytes of a stream, put into what is `None`; it stays so at the end of the stream.
     #[inline(always)]
-    pub fn poll_receive<T: From<Chunk>>(
+    pub fn poll_receive(
         &mut self,
         key: Key,
-        into: &mut Option<T>,
+        into: &mut Option<Chunk>,
         waker: &Waker,
     ) -> Poll<io::Result<()>> {
         match &mut self.kernel {

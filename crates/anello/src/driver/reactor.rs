@@ -5,7 +5,7 @@
 //! What cannot be sent at once is queued, and sent on by the turn that sees the socket become writable.
 //!
 //! Invariants: `readable` is false only when the kernel has said (by a short or refused read) that nothing was left,
-//! and since then no edge came; likewise `writable`. The queue is empty unless `writable` is false or a connect is
+//! and since then no edge came, and stays true at the end of the stream; likewise `writable`. The queue is empty unless `writable` is false or a connect is
 //! under way.
 
 use std::io;
@@ -15,7 +15,7 @@ use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::task::{Poll, Waker};
 
-use super::buffer::{Chunk, Pools, place};
+use super::buffer::{Chunk, Pools, put_into};
 use super::counters::Metrics;
 use super::direct::{Direct, Outcome};
 use super::op::Wait;
@@ -65,7 +65,7 @@ pub(crate) struct Reactor<K: ReadinessKernel> {
     metrics: Metrics,
 }
 
-/// In the order of use: a small message that comes and is answered touches the first half only.
+/// In the order of use: what a small message touches comes first.
 #[derive(Debug)]
 #[repr(C)]
 struct Stream<S> {
@@ -94,7 +94,8 @@ impl<K: ReadinessKernel> Reactor<K> {
             streams: Table::new(),
             listeners: Table::new(),
             pools: Pools::new(None),
-            send_queue_bytes: options.send_queue_bytes,
+            // With no room at all nothing would ever be accepted.
+            send_queue_bytes: options.send_queue_bytes.max(1),
             metrics: Metrics::default(),
         }
     }
@@ -189,10 +190,10 @@ impl<K: ReadinessKernel> Reactor<K> {
 
     /// The next bytes of a stream, put into what is `None`; it stays so at the end of the stream.
     #[inline(always)]
-    pub fn poll_receive<T: From<Chunk>>(
+    pub fn poll_receive(
         &mut self,
         key: Key,
-        into: &mut Option<T>,
+        into: &mut Option<Chunk>,
         waker: &Waker,
     ) -> Poll<io::Result<()>> {
         if let Some(stream) = self.streams.get_mut(key)
@@ -205,12 +206,7 @@ impl<K: ReadinessKernel> Reactor<K> {
     }
 
     #[inline(never)]
-    fn receive_now<T: From<Chunk>>(
-        &mut self,
-        key: Key,
-        into: &mut Option<T>,
-        waker: &Waker,
-    ) -> Poll<io::Result<()>> {
+    fn receive_now(&mut self, key: Key, into: &mut Option<Chunk>, waker: &Waker) -> Poll<io::Result<()>> {
         let Some(stream) = self.streams.get_mut(key) else { return Poll::Ready(Err(gone())) };
         if stream.reads.ended {
             return Poll::Ready(Ok(()));
@@ -218,7 +214,7 @@ impl<K: ReadinessKernel> Reactor<K> {
         match stream.reads.receive(self.kernel.sockets_mut(), &stream.socket, &self.pools) {
             Outcome::Chunk(chunk) => {
                 self.metrics.receives += 1;
-                place(chunk, into);
+                put_into(into, chunk);
                 Poll::Ready(Ok(()))
             }
             Outcome::End => Poll::Ready(Ok(())),

@@ -51,7 +51,7 @@ impl<T> Table<T> {
         slot.value.as_mut()
     }
 
-    /// Whoever occupies a slot now.
+    /// Whoever occupies a slot now, for callers with a proof of their own that it is the one that they mean.
     #[inline]
     pub fn at(&mut self, index: u32) -> Option<(Key, &mut T)> {
         let slot = self.slots.get_mut(index as usize)?;
@@ -105,6 +105,18 @@ mod tests {
         assert_eq!(table.remove(first), None);
         assert_eq!(table.get_mut(second), Some(&mut "second"));
         assert_eq!((table.len(), table.keys()), (1, vec![second]));
+    }
+
+    #[test]
+    fn whoever_is_at_a_slot_is_named_with_their_key() {
+        let mut table = Table::new();
+        let first = table.insert('a');
+        assert_eq!(table.at(first.index), Some((first, &mut 'a')));
+        table.remove(first);
+        assert_eq!(table.at(first.index), None);
+        let second = table.insert('b');
+        assert_eq!(table.at(first.index), Some((second, &mut 'b')));
+        assert_eq!(table.at(1), None);
     }
 
     #[test]

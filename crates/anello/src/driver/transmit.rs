@@ -29,13 +29,6 @@ impl Outgoing {
     }
 }
 
-impl AsRef<[u8]> for Outgoing {
-    #[inline]
-    fn as_ref(&self) -> &[u8] {
-        self.as_slice()
-    }
-}
-
 impl From<Chunk> for Outgoing {
     #[inline]
     fn from(chunk: Chunk) -> Self {

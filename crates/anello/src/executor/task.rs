@@ -246,7 +246,9 @@ unsafe fn wake_by_reference(data: *const ()) {
     // SAFETY: a waker holds a reference, so the header is alive.
     let header = unsafe { &*data.cast::<Header>() };
     if !header.scheduled.swap(true, Ordering::AcqRel) {
-        header.home.schedule(TaskPointer(NonNull::from(header)));
+        // Of the pointer and not of the header, because it leads to the future behind it, too.
+        // SAFETY: a waker's pointer is not null.
+        header.home.schedule(TaskPointer(unsafe { NonNull::new_unchecked(data.cast_mut().cast()) }));
     }
 }
 

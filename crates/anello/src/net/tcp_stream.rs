@@ -403,17 +403,13 @@ impl Inner {
 
     /// Puts the next bytes into what is `None`; it stays so at the end of the stream.
     #[inline(always)]
-    pub(super) fn poll_recv<T: From<Chunk> + AsRef<[u8]>>(
-        &self,
-        into: &mut Option<T>,
-        context: &Context<'_>,
-    ) -> Poll<io::Result<()>> {
+    pub(super) fn poll_recv(&self, into: &mut Option<Chunk>, context: &Context<'_>) -> Poll<io::Result<()>> {
         if !self.shared.may_proceed(context) {
             return Poll::Pending;
         }
         let received = self.shared.driver.borrow_mut().poll_receive(self.key, into, context.waker());
-        if let Some(received) = into {
-            self.shared.spend(received.as_ref().len());
+        if let Some(chunk) = into {
+            self.shared.spend(chunk.len());
         }
         received
     }

@@ -169,6 +169,10 @@ pub fn all_drivers() -> Vec<Setup> {
         uring("uring with zero-copy sends", |options| {
             options.zero_copy = ZeroCopy::Always { threshold_bytes: 1000 };
         }),
+        uring("uring with registered files and zero-copy sends", |options| {
+            options.registered_files = true;
+            options.zero_copy = ZeroCopy::Always { threshold_bytes: 1000 };
+        }),
         uring("uring with submission polling", |options| {
             options.submission_polling = Some(SubmissionPolling { idle_ms: 1, core: None });
         }),

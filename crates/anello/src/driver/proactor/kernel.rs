@@ -39,7 +39,7 @@ pub(crate) trait CompletionKernel: Sized {
     /// The next completion. `None` when all that the kernel has posted was read, also what did not fit its queue.
     fn completion(&mut self) -> Option<Completion>;
 
-    /// Called with completions of connects and wakes, which the kernel layer keeps something for.
+    /// Called with completions of connects, wakes and messages, which the kernel layer keeps something for.
     fn ended(&mut self, _completion: &Completion) {}
 
     /// Whether the kernel has consumed the submission at this place of the order.

@@ -28,6 +28,8 @@
 //!   kernel then holds neither its descriptor nor any of its memory.
 //! - The front of the send queue is neither replaced nor dropped while `sending` is not `Idle`.
 //! - A direct receive happens only while no ring receive is armed and the queue of chunks is empty: order is kept.
+//! - While `receiving` is `Ring` there is neither an end nor an error to tell; while `sending` is `Idle` the send queue is
+//!   empty. The short ways of a message rest on both.
 
 mod accept;
 mod kernel;
@@ -63,6 +65,9 @@ const MOST_PER_SEND_BYTES: usize = 1 << 30;
 /// How long a kernel may take to end what was cancelled; only a kernel at fault takes longer than a moment.
 const SHUT_DOWN_WITHIN_NS: u64 = 10_000_000_000;
 
+/// How long the runtime's end waits for peers to acknowledge what was sent without a copy on connections closed before.
+const ACKNOWLEDGED_WITHIN_NS: u64 = 100_000_000;
+
 #[derive(Debug)]
 pub(crate) struct Proactor<K: CompletionKernel> {
     pub(crate) kernel: K,
@@ -73,7 +78,7 @@ pub(crate) struct Proactor<K: CompletionKernel> {
     /// Sends that complete at submission, in the order of their places: the slot of the stream, and the place.
     unsettled: Vec<(u32, u32)>,
     /// Memory for that list while the one before is gone through.
-    settled: Vec<(u32, u32)>,
+    spare_unsettled: Vec<(u32, u32)>,
     /// Something waits for one of them to be settled: the next turn must not sleep first, because a send that succeeds
     /// at submission wakes nobody.
     settle_soon: bool,
@@ -122,10 +127,11 @@ impl<K: CompletionKernel> Proactor<K> {
             listeners: Table::new(),
             held: Table::new(),
             unsettled: Vec::new(),
-            settled: Vec::new(),
+            spare_unsettled: Vec::new(),
             settle_soon: false,
             grown: false,
-            limits: options.clone(),
+            // With no room at all nothing would ever be accepted.
+            limits: DriverOptions { send_queue_bytes: options.send_queue_bytes.max(1), ..options.clone() },
             zero_copy_bytes,
             metrics: Metrics::default(),
         }
@@ -260,7 +266,7 @@ impl<K: CompletionKernel> Proactor<K> {
         }
     }
 
-    /// Everything else than receives.
+    /// Apart, so that receives have a short way.
     #[inline(never)]
     fn dispatch(&mut self, completion: &Completion, woken: &mut Woken) {
         let key = completion.token.key();
@@ -303,15 +309,32 @@ impl<K: CompletionKernel> Proactor<K> {
         for key in self.streams.keys() {
             self.abort(key);
         }
-        let mut woken = Woken::default();
-        let deadline_ns = self.kernel.sockets().now_ns() + SHUT_DOWN_WITHIN_NS;
-        while self.streams.len() + self.listeners.len() + self.held.len() > 0 {
-            self.turn(Wait::For(1_000_000), &mut woken)?;
-            if self.kernel.sockets().now_ns() > deadline_ns {
-                return Err(io::ErrorKind::TimedOut.into());
+        let started_ns = self.kernel.sockets().now_ns();
+        if !self.turn_until(started_ns + SHUT_DOWN_WITHIN_NS, |this| {
+            this.streams.len() + this.listeners.len() == 0
+        })? {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        let acknowledged_ns = self.kernel.sockets().now_ns() + ACKNOWLEDGED_WITHIN_NS;
+        if !self.turn_until(acknowledged_ns, |this| this.held.len() == 0)? {
+            // The kernel may send it again: the bytes must stay what they are, for as long as the peer takes.
+            for key in self.held.keys() {
+                std::mem::forget(self.held.remove(key));
             }
         }
         Ok(())
+    }
+
+    /// Turns until it is so; `false` when the deadline comes first.
+    fn turn_until(&mut self, deadline_ns: u64, is_so: impl Fn(&Self) -> bool) -> io::Result<bool> {
+        let mut woken = Woken::default();
+        while !is_so(self) {
+            if self.kernel.sockets().now_ns() > deadline_ns {
+                return Ok(false);
+            }
+            self.turn(Wait::For(1_000_000), &mut woken)?;
+        }
+        Ok(true)
     }
 
     // ---- Small things --------------------------------------------------------------------------------------------

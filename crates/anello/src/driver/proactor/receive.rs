@@ -7,7 +7,7 @@ use std::task::{Poll, Waker};
 use super::kernel::CompletionKernel;
 use super::stream::Receiving;
 use super::{Proactor, cancel_token, gone};
-use crate::driver::buffer::{Chunk, place};
+use crate::driver::buffer::{Chunk, put_into};
 use crate::driver::direct::Outcome;
 use crate::driver::op::{Completion, Op};
 use crate::driver::sockets::{Sockets, kernel_error};
@@ -20,15 +20,15 @@ const SMALL_READS_TO_RING: u8 = 64;
 impl<K: CompletionKernel> Proactor<K> {
     /// The next bytes of a stream, put into what is `None`; it stays so at the end of the stream.
     #[inline(always)]
-    pub fn poll_receive<T: From<Chunk>>(
+    pub fn poll_receive(
         &mut self,
         key: Key,
-        into: &mut Option<T>,
+        into: &mut Option<Chunk>,
         waker: &Waker,
     ) -> Poll<io::Result<()>> {
         if let Some(stream) = self.streams.get_mut(key) {
             if let Some(chunk) = stream.received.pop() {
-                place(chunk, into);
+                put_into(into, chunk);
                 return Poll::Ready(Ok(()));
             }
             if stream.receiving == Receiving::Ring {
@@ -40,10 +40,10 @@ impl<K: CompletionKernel> Proactor<K> {
     }
 
     #[inline(never)]
-    fn poll_receive_slow<T: From<Chunk>>(
+    fn poll_receive_slow(
         &mut self,
         key: Key,
-        into: &mut Option<T>,
+        into: &mut Option<Chunk>,
         waker: &Waker,
     ) -> Poll<io::Result<()>> {
         let Some(stream) = self.streams.get_mut(key) else { return Poll::Ready(Err(gone())) };
@@ -64,7 +64,7 @@ impl<K: CompletionKernel> Proactor<K> {
                         stream.reads.readable = self.kernel.sockets().has_bytes(&stream.socket);
                     }
                     self.after_direct_receive(key, chunk.len());
-                    place(chunk, into);
+                    put_into(into, chunk);
                     return Poll::Ready(Ok(()));
                 }
                 Outcome::End => return Poll::Ready(Ok(())),

@@ -281,7 +281,7 @@ impl<K: CompletionKernel> Proactor<K> {
     pub(super) fn settle_sends(&mut self, woken: &mut Woken) {
         let Some(&(_, last)) = self.unsettled.last() else { return };
         // What is sent on meanwhile is noted in the other list.
-        let mut settling = std::mem::replace(&mut self.unsettled, std::mem::take(&mut self.settled));
+        let mut settling = std::mem::replace(&mut self.unsettled, std::mem::take(&mut self.spare_unsettled));
         // Nearly always all of them.
         let mut consumed = settling.len();
         if !self.kernel.consumed(last) {
@@ -302,6 +302,6 @@ impl<K: CompletionKernel> Proactor<K> {
             }
         }
         settling.clear();
-        self.settled = settling;
+        self.spare_unsettled = settling;
     }
 }

@@ -9,7 +9,7 @@ use crate::driver::token::Key;
 use crate::driver::transmit::Transmit;
 use crate::driver::wake::Waiter;
 
-/// In the order of use: a small message that comes and is answered touches the first half only.
+/// In the order of use: what a small message touches comes first.
 #[derive(Debug)]
 #[repr(C)]
 pub(super) struct Stream<S> {
@@ -18,12 +18,13 @@ pub(super) struct Stream<S> {
     /// Nobody holds the key any more.
     pub released: bool,
     pub sending: Sending,
+    /// The kernel's result that ended sending.
+    pub send_error: Option<NonZero<i32>>,
     pub receive_waker: Waiter,
     pub received: Received,
     pub transmit: Transmit,
     pub send_waker: Waiter,
-    /// The kernel's results, once there is one that ends the direction.
-    pub send_error: Option<NonZero<i32>>,
+    /// The kernel's result that ended receiving.
     pub receive_error: Option<NonZero<i32>>,
     pub reads: Direct,
     /// Whether this stream is received by `recv(2)` on readiness instead of by the ring.

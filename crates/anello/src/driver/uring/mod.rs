@@ -208,7 +208,10 @@ impl Uring {
                         Sqe::send(file(socket), data, length_bytes, flags | libc::MSG_DONTWAIT).quiet()
                     }
                     SendHow::Ordinary => Sqe::send(file(socket), data, length_bytes, flags),
-                    SendHow::ZeroCopy => Sqe::send_zero_copy(file(socket), data, length_bytes, flags),
+                    // By its descriptor: the token names what it holds, not the slot of the stream.
+                    SendHow::ZeroCopy => {
+                        Sqe::send_zero_copy(File::Descriptor(raw(socket)), data, length_bytes, flags)
+                    }
                 }
             }
             // Not urgent data: the wake-up of every message claims it.
@@ -268,7 +271,8 @@ impl CompletionKernel for Uring {
         let place = self.ring.place();
         let op = Op::Send { socket, data, length_bytes, how: SendHow::AtSubmission };
         let entry = self.entry(token, op);
-        self.ring.put(entry);
+        // SAFETY: the queue is not full, as was seen above.
+        unsafe { self.ring.put(entry) };
         place
     }
 
@@ -291,10 +295,17 @@ impl CompletionKernel for Uring {
         let entry = match self.ring.completion() {
             Some(entry) => entry,
             None if self.ring.flags().contains(IoringSqFlags::CQ_OVERFLOW) => {
-                self.unread = self.fetch_overflow().is_err();
-                self.ring.completion()?
+                let fetched = self.fetch_overflow();
+                let entry = self.ring.completion();
+                // A call may also come back without having fetched them, for want of memory.
+                let kept = entry.is_none() && self.ring.flags().contains(IoringSqFlags::CQ_OVERFLOW);
+                self.unread = kept || fetched.is_err();
+                entry?
             }
-            None => return None,
+            None => {
+                self.unread = false;
+                return None;
+            }
         };
         Some(Completion::new(Token(entry.user_data), entry.result, entry.flags))
     }

@@ -135,7 +135,8 @@ impl Ring {
         if self.is_full() {
             return false;
         }
-        self.put(entry);
+        // SAFETY: not full.
+        unsafe { self.put(entry) };
         true
     }
 
@@ -144,12 +145,15 @@ impl Ring {
         self.tail == self.full_at
     }
 
-    /// Writes an entry into a queue that is not full.
+    /// Writes an entry, of which what [`push`](Self::push) says holds.
+    ///
+    /// # Safety
+    /// The queue must not be full.
     #[inline(always)]
-    pub fn put(&mut self, entry: Sqe) {
+    pub unsafe fn put(&mut self, entry: Sqe) {
         debug_assert!(!self.is_full());
         let index = self.tail & (self.parameters.sq_entries - 1);
-        // SAFETY: the masked index lies within the entries, and the kernel has consumed what stood there.
+        // SAFETY: the masked index lies within the entries, and the kernel has consumed what stood there: by the caller.
         unsafe { self.entries.at::<Sqe>(0).add(index as usize).write(entry) }
         self.tail = self.tail.wrapping_add(1);
     }

@@ -104,7 +104,8 @@ pub(super) fn ring(options: &DriverOptions) -> io::Result<(Ring, Features, Rc<Po
     features.completion_skip = kernel.contains(IoringFeatureFlags::CQE_SKIP) && !without.completion_skip;
     features.sends_at_submission = features.completion_skip
         && options.sends == Sends::AtSubmission
-        && options.submission_polling.is_none();
+        && options.submission_polling.is_none()
+        && tells_short_sends(&mut ring);
 
     let pools = buffer_ring(&ring, options);
     features.buffer_ring = pools.ring().is_some();
@@ -362,5 +363,39 @@ fn trial(ring: &mut Ring, pools: &Rc<Pools>) -> io::Result<bool> {
         }
         works |= completion.result == 1;
         ring.push(Sqe::cancel(RECEIVE).with_user_data(CANCEL));
+    }
+}
+
+/// Whether a send that completes at submission says so when not all was taken: what the driver builds on, tried with more
+/// than a socket takes.
+fn tells_short_sends(ring: &mut Ring) -> bool {
+    trial_of_short_send(ring).unwrap_or_else(|error| {
+        tracing::debug!(%error, "a short send could not be tried: each send has a completion of its own");
+        false
+    })
+}
+
+fn trial_of_short_send(ring: &mut Ring) -> io::Result<bool> {
+    const SEND: u64 = 3;
+    const MESSAGE_BYTES: usize = 1 << 20;
+    let (near, _far) = UnixStream::pair()?;
+    let near_socket = socket2::SockRef::from(&near);
+    near_socket.set_send_buffer_size(1)?;
+    let message = vec![0u8; MESSAGE_BYTES];
+    let flags = libc::MSG_NOSIGNAL | libc::MSG_WAITALL | libc::MSG_DONTWAIT;
+    let send = Sqe::send(File::Descriptor(near.as_raw_fd()), message.as_ptr(), MESSAGE_BYTES as u32, flags);
+    let place = ring.place();
+    ring.push(send.quiet().with_user_data(SEND));
+    loop {
+        ring.enter(Wait::No)?;
+        while let Some(completion) = ring.completion() {
+            if completion.user_data == SEND {
+                let short = usize::try_from(completion.result).is_ok_and(|count| count < MESSAGE_BYTES);
+                return Ok(short || completion.result == -libc::EAGAIN);
+            }
+        }
+        if ring.has_consumed(place) {
+            return Ok(false);
+        }
     }
 }
