@@ -5,8 +5,8 @@
 //! What cannot be sent at once is queued, and sent on by the turn that sees the socket become writable.
 //!
 //! Invariants: `readable` is false only when the kernel has said (by a short or refused read) that nothing was left,
-//! and since then no edge came, and stays true at the end of the stream; likewise `writable`. The queue is empty unless `writable` is false or a connect is
-//! under way.
+//! and since then no edge came; it stays true at the end of the stream. Likewise `writable`. The queue is empty unless
+//! `writable` is false or a connect is under way.
 
 use std::io;
 use std::net::{Shutdown, SocketAddr};

@@ -7,7 +7,8 @@
 //!  SINGLE_ISSUER                 6.0                  SEND_ZC, MSG_RING   6.0, 5.18  by probing the opcodes
 //!  COOP_TASKRUN, TASKRUN_FLAG    5.19                 registered ring     5.18  by registering
 //!  SUBMIT_ALL                    5.18                 CQE_SKIP_SUCCESS    5.17  by feature bit
-//!  CQSIZE, CLAMP                 5.6                  registered files    6.14  by feature bit, when asked for
+//!  CQSIZE, CLAMP                 5.6                  send at submission  5.17  by sending more than a socket takes
+//!                                                     registered files    6.14  by feature bit, when asked for
 //!                                                     floor: EXT_ARG 5.11, multishot poll 5.13
 //! ```
 
