@@ -34,7 +34,8 @@ pub struct DriverOptions {
     pub task_work: TaskWork,
     /// Let a kernel thread take submissions (`SQPOLL`); excludes [`TaskWork::Deferred`] and completion at submission.
     pub submission_polling: Option<SubmissionPolling>,
-    /// Receive one message per operation instead of many (`RECV` without multishot).
+    /// Receive one message per operation instead of many (`RECV` without multishot). Multishot receive may leave TCP
+    /// urgent data that arrives while it reads until the peer's next bytes (seen on Linux 6.18); this does not.
     pub one_shot_receive: bool,
     /// Give the ring indexes of registered files instead of descriptors (Linux 6.14: earlier ones close such files
     /// too late, and descriptors are used).

@@ -43,6 +43,7 @@ pub(super) struct Header {
 
 /// What depends on the future.
 struct Functions {
+    // SAFETY of calling each: the `# Safety` of the function below that stands here.
     poll: unsafe fn(NonNull<Header>, &mut Context<'_>) -> bool,
     abort: unsafe fn(NonNull<Header>),
     drop_future: unsafe fn(NonNull<Header>),

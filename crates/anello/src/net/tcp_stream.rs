@@ -13,7 +13,9 @@ use super::{Chunk, Lingering, Outgoing};
 use crate::driver::{Key, StreamOption};
 use crate::executor::{Shared, current, with_current};
 
-/// A TCP connection of this thread's runtime. `TCP_NODELAY` is on by default.
+/// A TCP connection of this thread's runtime. `TCP_NODELAY` is on by default. Urgent data comes in order among the rest
+/// (`SO_OOBINLINE`); on io_uring it may come only with the peer's next bytes, see
+/// [`one_shot_receive`](crate::DriverOptions::one_shot_receive).
 ///
 /// Receiving and sending are independent: [`split`](Self::split) lends both sides to different tasks. Every future of
 /// it may be dropped at any await point (the methods say "cancel-safe"): no byte received is lost, and every byte

@@ -25,7 +25,7 @@
 //! # Invariants
 //!
 //! - A stream leaves the table only when `receiving` is `Idle`, `sending` is `Idle` and no connect is in flight: the
-//!   kernel then holds neither its descriptor nor any of its memory.
+//!   kernel then holds neither its descriptor nor any of its memory but what lies in `held`.
 //! - The front of the send queue is neither replaced nor dropped while `sending` is not `Idle`.
 //! - A direct receive happens only while no ring receive is armed and the queue of chunks is empty: order is kept.
 //! - While `receiving` is `Ring` there is neither an end nor an error to tell; while `sending` is `Idle` the send queue is
@@ -199,6 +199,9 @@ impl<K: CompletionKernel> Proactor<K> {
     /// Has the kernel drop what it still holds for the peer when the socket of an aborted stream is closed: a peer that
     /// does not read would keep it for ever, and with it the memory of zero-copy sends.
     fn reset_at_close(&mut self, key: Key) {
+        if self.held.len() == 0 {
+            return;
+        }
         let (held, reset) = (self.held.keys(), StreamOption::Linger(Some(Duration::ZERO)));
         let holds_memory = |held: &Key| self.held.get(*held).is_some_and(|held| held.stream == key);
         if held.iter().any(holds_memory)
