@@ -302,6 +302,44 @@ fn connects_that_fail_say_to_whom() {
 }
 
 #[test]
+fn connects_from_an_address_of_this_machine() {
+    on_every_driver(|setup| {
+        setup.run(async {
+            let base = anello::current_metrics().unwrap().sockets;
+            let listeners = [TcpListener::bind(ANY_PORT).unwrap(), TcpListener::bind(ANY_PORT).unwrap()];
+            let source = SocketAddr::from(([127, 0, 0, 9], 0));
+            for listener in &listeners {
+                let address = listener.local_addr().unwrap();
+                let mut client = TcpStream::connect_from(source, address).await.unwrap();
+                let mut server = listener.accept().await.unwrap();
+                assert_eq!(client.local_addr().unwrap().ip(), source.ip());
+                assert_eq!(server.peer_addr().unwrap(), client.local_addr().unwrap());
+                client.write_all(b"from").await.unwrap();
+                assert_eq!(server.recv().await.unwrap().as_deref(), Some(&b"from"[..]));
+            }
+            let address = listeners[0].local_addr().unwrap();
+            let error = TcpStream::connect_from("192.0.2.1:0".parse().unwrap(), address).await.unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
+            assert!(error.to_string().contains("cannot connect from 192.0.2.1"), "{error}");
+            let nobody = std::net::TcpListener::bind(ANY_PORT).unwrap().local_addr().unwrap();
+            let error = TcpStream::connect_from(source, nobody).await.unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
+            assert!(error.to_string().starts_with(&format!("{nobody} from 127.0.0.9: ")), "{error}");
+            let six: SocketAddr = "[::1]:0".parse().unwrap();
+            assert!(TcpStream::connect_from(six, address).await.is_err(), "an address of another family");
+            // A port of the program's own choice.
+            let free = std::net::TcpListener::bind((source.ip(), 0)).unwrap().local_addr().unwrap();
+            let client = TcpStream::connect_from(free, address).await.unwrap();
+            assert_eq!(client.local_addr().unwrap(), free);
+            drop((client, listeners));
+            while anello::current_metrics().unwrap().sockets > base {
+                anello::yield_now().await;
+            }
+        });
+    });
+}
+
+#[test]
 fn internet_protocol_six() {
     on_both_drivers(|setup| {
         setup.run(async {
@@ -313,6 +351,9 @@ fn internet_protocol_six() {
             let mut server = listener.accept().await.unwrap();
             client.write_all(b"six").await.unwrap();
             assert_eq!(server.recv().await.unwrap().as_deref(), Some(&b"six"[..]));
+            let source: SocketAddr = "[::1]:0".parse().unwrap();
+            let client = TcpStream::connect_from(source, listener.local_addr().unwrap()).await.unwrap();
+            assert_eq!(client.local_addr().unwrap().ip(), source.ip());
         });
     });
 }

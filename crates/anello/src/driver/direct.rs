@@ -5,16 +5,16 @@ use std::io;
 use std::rc::Rc;
 
 use super::buffer::{CLASS_BYTES, Chunk, Pools};
-use super::sockets::Sockets;
+use super::sockets::{Family, Sockets};
 
 /// What is known of the receiving side of a socket.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Direct {
     /// A receive may find something; stays so at the end.
     pub readable: bool,
-    /// The end has been announced, for which no further edge will come, or urgent data, before which a read stops: so
-    /// a short read does not mean that nothing is left.
-    pub hung_up: bool,
+    /// A short read does not mean that nothing is left: the end has been announced, for which no further edge will come,
+    /// or urgent data, before which a read stops; or it is a Unix socket.
+    pub stops_short: bool,
     /// The end was found.
     pub ended: bool,
     /// Size class of the next receive.
@@ -38,8 +38,8 @@ const AMPLE_RECEIVES: u8 = 16;
 
 impl Direct {
     /// Nothing is known: the first receive tries, and mostly finds the first request there already.
-    pub fn speculative() -> Self {
-        Self { readable: true, hung_up: false, ended: false, class: 0, ample: 0 }
+    pub fn speculative(family: Family) -> Self {
+        Self { readable: true, stops_short: family == Family::Unix, ended: false, class: 0, ample: 0 }
     }
 
     /// Receives once. A short read means that the socket was drained, so that no second call has to say so.
@@ -54,7 +54,7 @@ impl Direct {
             Ok(count) => {
                 chunk.filled(count);
                 let drained = self.adapt(count);
-                self.readable = self.hung_up || !drained;
+                self.readable = self.stops_short || !drained;
                 Outcome::Chunk(chunk)
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
@@ -78,7 +78,7 @@ impl Direct {
                 Ok(Some(0))
             }
             Ok(count) => {
-                self.readable = self.hung_up || count == buffer.len();
+                self.readable = self.stops_short || count == buffer.len();
                 Ok(Some(count))
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
@@ -115,7 +115,7 @@ mod tests {
 
     #[test]
     fn the_size_follows_what_arrives() {
-        let mut direct = Direct::speculative();
+        let mut direct = Direct::speculative(Family::Internet);
         assert!(!direct.adapt(CLASS_BYTES[0]), "a full read may have left something");
         assert!(!direct.adapt(CLASS_BYTES[1]));
         assert!(!direct.adapt(CLASS_BYTES[2]), "there is no larger class");
@@ -128,7 +128,7 @@ mod tests {
 
     #[test]
     fn a_message_as_long_as_a_class_stays_in_the_one_above() {
-        let mut direct = Direct::speculative();
+        let mut direct = Direct::speculative(Family::Internet);
         for _ in 0..1000 {
             direct.adapt(CLASS_BYTES[0]);
         }

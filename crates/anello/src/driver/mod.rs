@@ -30,6 +30,7 @@ mod options;
 mod proactor;
 mod reactor;
 mod sim;
+mod socket_options;
 mod sockets;
 mod spin;
 pub(crate) mod table;
@@ -42,6 +43,7 @@ use std::fmt;
 use std::io;
 use std::net::{Shutdown, SocketAddr};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::unix::net::SocketAddr as UnixAddress;
 use std::sync::Arc;
 use std::task::{Poll, Waker};
 use std::time::Duration;
@@ -52,9 +54,11 @@ use epoll::Epoll;
 pub(crate) use op::Wait;
 pub use options::{DriverOptions, Sends, SubmissionPolling, TaskWork, Without, ZeroCopy};
 use proactor::{CompletionKernel, Proactor};
-use reactor::Reactor;
+use reactor::{Reactor, ReadinessKernel};
 use sim::{SimCompletion, SimReadiness};
 pub use sim::{SimFaults, SimModel, SimOptions};
+pub use sockets::PeerCredentials;
+use sockets::{Family, Sockets};
 pub(crate) use sockets::{ListenOptions, StreamOption};
 use spin::Spin;
 pub(crate) use token::Key;
@@ -295,21 +299,26 @@ impl Driver {
         on_each!(&mut self.kernel, machine => machine.release_listener(key));
     }
 
-    pub fn listener_address(&self, key: Key) -> io::Result<SocketAddr> {
-        on_each!(&self.kernel, machine => machine.listener_address(key))
+    pub fn listen_unix(&mut self, address: &UnixAddress, backlog: u32) -> io::Result<Key> {
+        on_each!(&mut self.kernel, machine => {
+            let socket = machine.kernel.sockets_mut().listen_unix(address, backlog)?;
+            machine.attach_listener(socket, Family::Unix)
+        })
     }
 
     pub fn import_listener(&mut self, descriptor: OwnedFd) -> io::Result<Key> {
         on_each!(&mut self.kernel, machine => {
-            let socket = machine.import(descriptor)?;
-            machine.attach_listener(socket)
+            let socket = machine.kernel.sockets_mut().import(descriptor)?;
+            let family = machine.kernel.sockets().family(&socket)?;
+            machine.attach_listener(socket, family)
         })
     }
 
     pub fn import_stream(&mut self, descriptor: OwnedFd) -> io::Result<Key> {
         on_each!(&mut self.kernel, machine => {
-            let socket = machine.import(descriptor)?;
-            machine.attach(socket)
+            let socket = machine.kernel.sockets_mut().import(descriptor)?;
+            let family = machine.kernel.sockets().family(&socket)?;
+            machine.attach(socket, family)
         })
     }
 
@@ -317,8 +326,16 @@ impl Driver {
         on_each!(&mut self.kernel, machine => machine.poll_detach(key, waker))
     }
 
-    pub fn connect(&mut self, peer: SocketAddr) -> io::Result<Key> {
-        on_each!(&mut self.kernel, machine => machine.connect(peer))
+    pub fn connect(&mut self, peer: SocketAddr, source: Option<SocketAddr>) -> io::Result<Key> {
+        on_each!(&mut self.kernel, machine => machine.connect(peer, source))
+    }
+
+    /// Connects at once; `WouldBlock` when the listener's backlog is full, about which the kernel tells nothing further.
+    pub fn connect_unix(&mut self, peer: &UnixAddress) -> io::Result<Key> {
+        on_each!(&mut self.kernel, machine => {
+            let socket = machine.kernel.sockets_mut().connect_unix(peer)?;
+            machine.attach(socket, Family::Unix)
+        })
     }
 
     pub fn poll_connect(&mut self, key: Key, waker: &Waker) -> Poll<io::Result<()>> {
@@ -366,22 +383,6 @@ impl Driver {
         on_each!(&mut self.kernel, machine => machine.poll_flush(key, waker))
     }
 
-    pub fn shutdown(&mut self, key: Key, how: Shutdown) -> io::Result<()> {
-        on_each!(&mut self.kernel, machine => machine.shutdown(key, how))
-    }
-
-    pub fn set_option(&mut self, key: Key, option: StreamOption) -> io::Result<()> {
-        on_each!(&mut self.kernel, machine => machine.set_option(key, option))
-    }
-
-    pub fn local_address(&self, key: Key) -> io::Result<SocketAddr> {
-        on_each!(&self.kernel, machine => machine.local_address(key))
-    }
-
-    pub fn peer_address(&self, key: Key) -> io::Result<SocketAddr> {
-        on_each!(&self.kernel, machine => machine.peer_address(key))
-    }
-
     /// Gives a stream up. Whether bytes are left to send, which goes on without its owner.
     pub fn release(&mut self, key: Key) -> bool {
         on_each!(&mut self.kernel, machine => machine.release(key))
@@ -397,11 +398,76 @@ impl Driver {
     }
 
     pub fn now_ns(&self) -> u64 {
-        on_each!(&self.kernel, machine => machine.now_ns())
+        on_each!(&self.kernel, machine => machine.kernel.sockets().now_ns())
     }
 
     pub fn metrics(&self) -> Metrics {
         on_each!(&self.kernel, machine => machine.metrics())
+    }
+
+    // ---- What the kernel does or says of a socket at once ---------------------------------------------------------
+
+    pub fn shutdown(&self, key: Key, how: Shutdown) -> io::Result<()> {
+        on_each!(&self.kernel, machine => {
+            let (sockets, socket) = machine.stream_socket(key)?;
+            sockets.shutdown(socket, how)
+        })
+    }
+
+    pub fn set_option(&self, key: Key, option: StreamOption) -> io::Result<()> {
+        on_each!(&self.kernel, machine => {
+            let (sockets, socket) = machine.stream_socket(key)?;
+            sockets.set_option(socket, option)
+        })
+    }
+
+    pub fn local_address(&self, key: Key) -> io::Result<SocketAddr> {
+        on_each!(&self.kernel, machine => {
+            let (sockets, socket) = machine.stream_socket(key)?;
+            sockets.local_address(socket)
+        })
+    }
+
+    pub fn peer_address(&self, key: Key) -> io::Result<SocketAddr> {
+        on_each!(&self.kernel, machine => {
+            let (sockets, socket) = machine.stream_socket(key)?;
+            sockets.peer_address(socket)
+        })
+    }
+
+    pub fn listener_address(&self, key: Key) -> io::Result<SocketAddr> {
+        on_each!(&self.kernel, machine => {
+            let (sockets, socket) = machine.listener_socket(key)?;
+            sockets.local_address(socket)
+        })
+    }
+
+    pub fn local_unix_address(&self, key: Key) -> io::Result<UnixAddress> {
+        on_each!(&self.kernel, machine => {
+            let (sockets, socket) = machine.stream_socket(key)?;
+            sockets.local_unix_address(socket)
+        })
+    }
+
+    pub fn peer_unix_address(&self, key: Key) -> io::Result<UnixAddress> {
+        on_each!(&self.kernel, machine => {
+            let (sockets, socket) = machine.stream_socket(key)?;
+            sockets.peer_unix_address(socket)
+        })
+    }
+
+    pub fn listener_unix_address(&self, key: Key) -> io::Result<UnixAddress> {
+        on_each!(&self.kernel, machine => {
+            let (sockets, socket) = machine.listener_socket(key)?;
+            sockets.local_unix_address(socket)
+        })
+    }
+
+    pub fn peer_credentials(&self, key: Key) -> io::Result<PeerCredentials> {
+        on_each!(&self.kernel, machine => {
+            let (sockets, socket) = machine.stream_socket(key)?;
+            sockets.peer_credentials(socket)
+        })
     }
 
     /// Gives every socket up, sends for at most `drain` what was accepted, cancels the rest and waits until the kernel

@@ -9,7 +9,7 @@
 //! `writable` is false or a connect is under way.
 
 use std::io;
-use std::net::{Shutdown, SocketAddr};
+use std::net::SocketAddr;
 use std::num::NonZero;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
@@ -21,7 +21,7 @@ use super::direct::{Direct, Outcome};
 use super::op::Wait;
 use super::options::DriverOptions;
 use super::proactor::gone;
-use super::sockets::{ListenOptions, Sockets, StreamOption};
+use super::sockets::{Family, ListenOptions, Sockets};
 use super::table::Table;
 use super::token::{Key, Kind, Token};
 use super::transmit::{Outgoing, Transmit};
@@ -84,6 +84,7 @@ struct Stream<S> {
 #[derive(Debug)]
 struct Listener<S> {
     socket: S,
+    family: Family,
     waker: Waiter,
 }
 
@@ -102,14 +103,14 @@ impl<K: ReadinessKernel> Reactor<K> {
 
     // ---- Streams come and go -------------------------------------------------------------------------------------
 
-    pub fn attach(&mut self, socket: Socket<K>) -> io::Result<Key> {
-        self.insert(socket, false)
+    pub fn attach(&mut self, socket: Socket<K>, family: Family) -> io::Result<Key> {
+        self.insert(socket, family, false)
     }
 
-    fn insert(&mut self, socket: Socket<K>, connecting: bool) -> io::Result<Key> {
+    fn insert(&mut self, socket: Socket<K>, family: Family, connecting: bool) -> io::Result<Key> {
         let key = self.streams.insert(Stream {
             socket,
-            reads: Direct::speculative(),
+            reads: Direct::speculative(family),
             writable: !connecting,
             connecting,
             released: false,
@@ -128,11 +129,13 @@ impl<K: ReadinessKernel> Reactor<K> {
         Ok(key)
     }
 
-    pub fn connect(&mut self, peer: SocketAddr) -> io::Result<Key> {
-        let socket = self.kernel.sockets_mut().open_stream(peer)?;
+    pub fn connect(&mut self, peer: SocketAddr, source: Option<SocketAddr>) -> io::Result<Key> {
+        let socket = self.kernel.sockets_mut().open_stream(peer, source)?;
         match self.kernel.sockets_mut().connect(&socket, peer) {
-            Ok(()) => self.insert(socket, false),
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.insert(socket, true),
+            Ok(()) => self.insert(socket, Family::Internet, false),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                self.insert(socket, Family::Internet, true)
+            }
             Err(error) => Err(error),
         }
     }
@@ -332,11 +335,11 @@ impl<K: ReadinessKernel> Reactor<K> {
 
     pub fn listen(&mut self, address: SocketAddr, options: &ListenOptions) -> io::Result<Key> {
         let socket = self.kernel.sockets_mut().listen(address, options)?;
-        self.attach_listener(socket)
+        self.attach_listener(socket, Family::Internet)
     }
 
-    pub fn attach_listener(&mut self, socket: Socket<K>) -> io::Result<Key> {
-        let key = self.listeners.insert(Listener { socket, waker: Waiter::default() });
+    pub fn attach_listener(&mut self, socket: Socket<K>, family: Family) -> io::Result<Key> {
+        let key = self.listeners.insert(Listener { socket, family, waker: Waiter::default() });
         if let Some(listener) = self.listeners.get(key)
             && let Err(error) = self.kernel.watch(&listener.socket, Token::new(Kind::Accept, key))
         {
@@ -352,7 +355,8 @@ impl<K: ReadinessKernel> Reactor<K> {
             match self.kernel.sockets_mut().accept(&listener.socket) {
                 Ok(socket) => {
                     self.metrics.accepted += 1;
-                    return Poll::Ready(self.insert(socket, false));
+                    let family = listener.family;
+                    return Poll::Ready(self.insert(socket, family, false));
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 Err(error) => match error.raw_os_error() {
@@ -407,7 +411,7 @@ impl<K: ReadinessKernel> Reactor<K> {
         };
         if edge.readable || edge.hung_up {
             stream.reads.readable = true;
-            stream.reads.hung_up |= edge.hung_up;
+            stream.reads.stops_short |= edge.hung_up;
             stream.receive_waker.wake(woken);
         }
         if (edge.writable || edge.hung_up) && !stream.writable {
@@ -443,34 +447,14 @@ impl<K: ReadinessKernel> Reactor<K> {
 
     // ---- Small things --------------------------------------------------------------------------------------------
 
-    pub fn shutdown(&mut self, key: Key, how: Shutdown) -> io::Result<()> {
-        let stream = self.streams.get(key).ok_or_else(gone)?;
-        self.kernel.sockets_mut().shutdown(&stream.socket, how)
+    /// The socket of a stream, and whom to ask about it.
+    pub fn stream_socket(&self, key: Key) -> io::Result<(&K::Sockets, &Socket<K>)> {
+        Ok((self.kernel.sockets(), &self.streams.get(key).ok_or_else(gone)?.socket))
     }
 
-    pub fn set_option(&mut self, key: Key, option: StreamOption) -> io::Result<()> {
-        let stream = self.streams.get(key).ok_or_else(gone)?;
-        self.kernel.sockets_mut().set_option(&stream.socket, option)
-    }
-
-    pub fn local_address(&self, key: Key) -> io::Result<SocketAddr> {
-        self.kernel.sockets().local_address(&self.streams.get(key).ok_or_else(gone)?.socket)
-    }
-
-    pub fn peer_address(&self, key: Key) -> io::Result<SocketAddr> {
-        self.kernel.sockets().peer_address(&self.streams.get(key).ok_or_else(gone)?.socket)
-    }
-
-    pub fn listener_address(&self, key: Key) -> io::Result<SocketAddr> {
-        self.kernel.sockets().local_address(&self.listeners.get(key).ok_or_else(gone)?.socket)
-    }
-
-    pub fn import(&mut self, descriptor: OwnedFd) -> io::Result<Socket<K>> {
-        self.kernel.sockets_mut().import(descriptor)
-    }
-
-    pub fn now_ns(&self) -> u64 {
-        self.kernel.sockets().now_ns()
+    /// The socket of a listener, and whom to ask about it.
+    pub fn listener_socket(&self, key: Key) -> io::Result<(&K::Sockets, &Socket<K>)> {
+        Ok((self.kernel.sockets(), &self.listeners.get(key).ok_or_else(gone)?.socket))
     }
 
     pub fn metrics(&self) -> Metrics {

@@ -4,12 +4,17 @@
 
 use std::io;
 use std::net::{Shutdown, SocketAddr};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::SocketAddr as UnixAddress;
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendFlags, SocketFlags};
+use rustix::net::{RecvFlags, SendFlags, SocketAddrUnix, SocketFlags};
 use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, Type};
+
+use super::socket_options;
+pub use super::socket_options::PeerCredentials;
 
 /// How a listener is set up.
 #[derive(Clone, Copy, Debug)]
@@ -17,6 +22,16 @@ pub(crate) struct ListenOptions {
     pub backlog: u32,
     pub reuse_port: bool,
     pub no_delay: bool,
+}
+
+/// What kind of stream sockets there are, as far as the drivers treat them differently.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Family {
+    Internet,
+    /// Received by `recv(2)` on readiness: some kernels miss the end of the stream in a multishot receive on AF_UNIX
+    /// (CVE-2026-23473). A read also stops behind descriptors that the peer sent along, so that a short one may not have
+    /// drained the socket; and the kernel has no sends without a copy here.
+    Unix,
 }
 
 /// A setting of a stream.
@@ -27,6 +42,8 @@ pub(crate) enum StreamOption {
     Linger(Option<Duration>),
     ReceiveBufferBytes(usize),
     SendBufferBytes(usize),
+    /// Urgent data comes in order among the rest.
+    UrgentInline,
 }
 
 /// Sockets of one kernel, real or simulated. Every call returns at once; `WouldBlock` says that it could not proceed.
@@ -35,7 +52,11 @@ pub(crate) trait Sockets {
     type Socket: std::fmt::Debug;
 
     fn listen(&mut self, address: SocketAddr, options: &ListenOptions) -> io::Result<Self::Socket>;
-    fn open_stream(&mut self, peer: SocketAddr) -> io::Result<Self::Socket>;
+    /// A socket to connect to `peer` with, from `source` if there is one; a port of zero there leaves it to the kernel.
+    fn open_stream(&mut self, peer: SocketAddr, source: Option<SocketAddr>) -> io::Result<Self::Socket>;
+    fn listen_unix(&mut self, address: &UnixAddress, backlog: u32) -> io::Result<Self::Socket>;
+    /// Connects at once, or never: `WouldBlock` says that the listener's backlog is full.
+    fn connect_unix(&mut self, peer: &UnixAddress) -> io::Result<Self::Socket>;
     fn accept(&mut self, listener: &Self::Socket) -> io::Result<Self::Socket>;
     /// Accepts and closes connections that wait, with the descriptor kept in reserve, when the process has no other
     /// left. Returns how many were refused.
@@ -47,10 +68,14 @@ pub(crate) trait Sockets {
     /// Whether bytes wait to be received (`FIONREAD`).
     fn has_bytes(&self, socket: &Self::Socket) -> bool;
     fn send(&mut self, socket: &Self::Socket, data: &[u8]) -> io::Result<usize>;
-    fn shutdown(&mut self, socket: &Self::Socket, how: Shutdown) -> io::Result<()>;
-    fn set_option(&mut self, socket: &Self::Socket, option: StreamOption) -> io::Result<()>;
+    fn shutdown(&self, socket: &Self::Socket, how: Shutdown) -> io::Result<()>;
+    fn set_option(&self, socket: &Self::Socket, option: StreamOption) -> io::Result<()>;
     fn local_address(&self, socket: &Self::Socket) -> io::Result<SocketAddr>;
     fn peer_address(&self, socket: &Self::Socket) -> io::Result<SocketAddr>;
+    fn family(&self, socket: &Self::Socket) -> io::Result<Family>;
+    fn local_unix_address(&self, socket: &Self::Socket) -> io::Result<UnixAddress>;
+    fn peer_unix_address(&self, socket: &Self::Socket) -> io::Result<UnixAddress>;
+    fn peer_credentials(&self, socket: &Self::Socket) -> io::Result<PeerCredentials>;
     /// Takes over a descriptor of the operating system; an error where there is none.
     fn import(&mut self, descriptor: OwnedFd) -> io::Result<Self::Socket>;
     /// Gives a descriptor up to the operating system, in blocking mode.
@@ -99,11 +124,33 @@ impl Sockets for OsSockets {
         Ok(socket.into())
     }
 
-    fn open_stream(&mut self, peer: SocketAddr) -> io::Result<OwnedFd> {
+    fn open_stream(&mut self, peer: SocketAddr, source: Option<SocketAddr>) -> io::Result<OwnedFd> {
         let socket = Socket::new(Domain::for_address(peer), Type::STREAM, Some(Protocol::TCP))?;
+        if let Some(source) = source {
+            bind_source(&socket, source)?;
+        }
         socket.set_tcp_nodelay(true)?;
         socket.set_out_of_band_inline(true)?;
         socket.set_nonblocking(self.nonblocking)?;
+        Ok(socket.into())
+    }
+
+    fn listen_unix(&mut self, address: &UnixAddress, backlog: u32) -> io::Result<OwnedFd> {
+        let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+        rustix::net::bind(&socket, &kernel_address(address)?)?;
+        socket.listen(i32::try_from(backlog).unwrap_or(i32::MAX))?;
+        socket.set_nonblocking(self.nonblocking)?;
+        Ok(socket.into())
+    }
+
+    fn connect_unix(&mut self, peer: &UnixAddress) -> io::Result<OwnedFd> {
+        let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+        socket.set_out_of_band_inline(true)?;
+        socket.set_nonblocking(true)?;
+        rustix::net::connect(&socket, &kernel_address(peer)?)?;
+        if !self.nonblocking {
+            socket.set_nonblocking(false)?;
+        }
         Ok(socket.into())
     }
 
@@ -165,11 +212,11 @@ impl Sockets for OsSockets {
         }
     }
 
-    fn shutdown(&mut self, socket: &OwnedFd, how: Shutdown) -> io::Result<()> {
+    fn shutdown(&self, socket: &OwnedFd, how: Shutdown) -> io::Result<()> {
         SockRef::from(socket).shutdown(how)
     }
 
-    fn set_option(&mut self, socket: &OwnedFd, option: StreamOption) -> io::Result<()> {
+    fn set_option(&self, socket: &OwnedFd, option: StreamOption) -> io::Result<()> {
         let socket = SockRef::from(socket);
         match option {
             StreamOption::NoDelay(on) => socket.set_tcp_nodelay(on),
@@ -180,6 +227,7 @@ impl Sockets for OsSockets {
             StreamOption::Linger(linger) => socket.set_linger(linger),
             StreamOption::ReceiveBufferBytes(bytes) => socket.set_recv_buffer_size(bytes),
             StreamOption::SendBufferBytes(bytes) => socket.set_send_buffer_size(bytes),
+            StreamOption::UrgentInline => socket.set_out_of_band_inline(true),
         }
     }
 
@@ -189,6 +237,25 @@ impl Sockets for OsSockets {
 
     fn peer_address(&self, socket: &OwnedFd) -> io::Result<SocketAddr> {
         internet_address(SockRef::from(socket).peer_addr()?)
+    }
+
+    fn family(&self, socket: &OwnedFd) -> io::Result<Family> {
+        match SockRef::from(socket).domain()? {
+            Domain::IPV4 | Domain::IPV6 => Ok(Family::Internet),
+            _ => Ok(Family::Unix),
+        }
+    }
+
+    fn local_unix_address(&self, socket: &OwnedFd) -> io::Result<UnixAddress> {
+        unix_address(&SockRef::from(socket).local_addr()?)
+    }
+
+    fn peer_unix_address(&self, socket: &OwnedFd) -> io::Result<UnixAddress> {
+        unix_address(&SockRef::from(socket).peer_addr()?)
+    }
+
+    fn peer_credentials(&self, socket: &OwnedFd) -> io::Result<PeerCredentials> {
+        socket_options::peer_credentials(socket)
     }
 
     fn import(&mut self, descriptor: OwnedFd) -> io::Result<OwnedFd> {
@@ -216,14 +283,52 @@ pub(crate) fn is_loopback(socket: BorrowedFd<'_>) -> bool {
     }
 }
 
-/// Whether the socket is of a family for which multishot receive is trusted: some kernels miss the end of stream on
-/// AF_UNIX (CVE-2026-23473).
-pub(crate) fn is_internet(socket: &impl AsFd) -> bool {
-    SockRef::from(socket).domain().is_ok_and(|domain| domain == Domain::IPV4 || domain == Domain::IPV6)
-}
-
 fn internet_address(address: SockAddr) -> io::Result<SocketAddr> {
     address.as_socket().ok_or_else(|| io::Error::new(io::ErrorKind::Unsupported, "not an internet socket"))
+}
+
+fn unix_address(address: &SockAddr) -> io::Result<UnixAddress> {
+    if !address.is_unix() {
+        return Err(io::Error::new(io::ErrorKind::Unsupported, "not a Unix socket"));
+    }
+    match (address.as_pathname(), address.as_abstract_namespace()) {
+        (Some(path), _) => UnixAddress::from_pathname(path),
+        (None, Some(name)) => UnixAddress::from_abstract_name(name),
+        // No path at all is how the standard library has an unnamed address.
+        (None, None) => UnixAddress::from_pathname(""),
+    }
+}
+
+/// The address as the kernel takes it.
+fn kernel_address(address: &UnixAddress) -> io::Result<SocketAddrUnix> {
+    match (address.as_pathname(), address.as_abstract_name()) {
+        (Some(path), _) => Ok(SocketAddrUnix::new(path)?),
+        (None, Some(name)) => Ok(SocketAddrUnix::new_abstract_name(name)?),
+        (None, None) => Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "the address has no name: give a path or an abstract name",
+        )),
+    }
+}
+
+/// Binds the address from which a connection is to come.
+fn bind_source(socket: &Socket, source: SocketAddr) -> io::Result<()> {
+    if source.port() == 0 {
+        // Only with the peer's address at hand can the kernel use one port for several connections.
+        socket_options::bind_address_no_port(socket)?;
+    }
+    socket.bind(&SockAddr::from(source)).map_err(|error| {
+        let (kind, remedy) = match error.kind() {
+            // Apart from a connect for which there is no port left, which has that kind.
+            io::ErrorKind::AddrNotAvailable => (
+                io::ErrorKind::InvalidInput,
+                "; name addresses of this machine as sources (ip address lists them)",
+            ),
+            kind => (kind, ""),
+        };
+        let name = if source.port() == 0 { source.ip().to_string() } else { source.to_string() };
+        io::Error::new(kind, format!("cannot connect from {name}: {error}{remedy}"))
+    })
 }
 
 /// Any descriptor will do; this one costs nothing else.

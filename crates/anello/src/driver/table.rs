@@ -11,9 +11,9 @@ pub(crate) struct Table<T> {
     occupied: usize,
 }
 
-/// The generation stands before what is used most of the value.
+/// The generation stands before what is used most of the value, in the same cache line.
 #[derive(Debug)]
-#[repr(C)]
+#[repr(C, align(64))]
 struct Slot<T> {
     generation: u32,
     /// The next vacant slot while this one is vacant.

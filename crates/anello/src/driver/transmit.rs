@@ -67,9 +67,10 @@ const COPY_AT_MOST_BYTES: usize = 512;
 #[derive(Debug, Default)]
 #[repr(C)]
 pub(crate) struct Transmit {
-    front: Option<Outgoing>,
-    /// Bytes of all, less those taken.
+    /// Bytes of all, less those taken; none exactly while there is no front. First, because a stream that sends at once
+    /// looks at nothing else.
     queued_bytes: usize,
+    front: Option<Outgoing>,
     /// Bytes of the front that the kernel has taken.
     taken_bytes: usize,
     /// Behind the front; empty and without memory for a stream that sends one thing at a time.
@@ -79,7 +80,8 @@ pub(crate) struct Transmit {
 impl Transmit {
     #[inline]
     pub fn is_empty(&self) -> bool {
-        self.front.is_none()
+        debug_assert_eq!(self.queued_bytes == 0, self.front.is_none());
+        self.queued_bytes == 0
     }
 
     #[inline]

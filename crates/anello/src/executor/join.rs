@@ -141,6 +141,9 @@ impl fmt::Debug for JoinError {
 impl std::error::Error for JoinError {}
 
 /// The future of a task as the executor polls it: a panic becomes its result, and so does being dropped.
+///
+/// The future comes first: it begins in the cache line of the task's header.
+#[repr(C)]
 pub(super) struct Supervised<F: Future> {
     /// `None` once it has ended.
     future: Option<F>,

@@ -20,7 +20,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
 use std::task::{Context, RawWaker, RawWakerVTable, Waker};
 
 use super::context::Inbox;
@@ -28,14 +28,14 @@ use crate::driver::Key;
 
 /// The part of a task that does not depend on its future.
 pub(super) struct Header {
-    references: AtomicUsize,
+    references: AtomicU32,
     scheduled: AtomicBool,
     /// The future is to be ended instead of polled. Here and not beside the result, which no poll has to touch.
     aborted: AtomicBool,
     /// The future has ended. Only the worker looks.
     done: Cell<bool>,
-    /// Place in the worker's list. Only the worker looks.
-    key: Cell<Option<Key>>,
+    /// Place in the worker's list, once it has one. Only the worker looks.
+    key: Cell<Key>,
     /// The worker that polls it.
     home: Arc<Inbox>,
     functions: &'static Functions,
@@ -55,7 +55,8 @@ pub(super) trait Abort: Future<Output = ()> {
     fn abort(self: Pin<&mut Self>);
 }
 
-#[repr(C)]
+/// From the start of a cache line, so that the header and the beginning of the future are in one.
+#[repr(C, align(64))]
 struct TaskCell<F> {
     header: Header,
     future: UnsafeCell<Option<F>>,
@@ -82,11 +83,12 @@ impl Task {
     pub fn new<F: Abort>(future: F, home: Arc<Inbox>) -> Self {
         let cell = Box::new(TaskCell {
             header: Header {
-                references: AtomicUsize::new(1),
+                references: AtomicU32::new(1),
                 scheduled: AtomicBool::new(true),
                 aborted: AtomicBool::new(false),
                 done: Cell::new(false),
-                key: Cell::new(None),
+                // Nobody's.
+                key: Cell::new(Key { index: u32::MAX, generation: 0 }),
                 home,
                 functions: const {
                     &Functions {
@@ -114,7 +116,7 @@ impl Task {
     }
 
     pub fn set_key(&self, key: Key) {
-        self.0.header().key.set(Some(key));
+        self.0.header().key.set(key);
     }
 
     /// Ends a task that is not done: its future is dropped here, and it is never scheduled again.
@@ -147,7 +149,7 @@ impl TaskPointer {
         let header = self.header();
         if header.done.get() {
             // Woken while it ran to its end: this was its last place in a queue.
-            return header.key.get();
+            return Some(header.key.get());
         }
         // Before the poll: a wake during it puts the task into the queue again.
         // Whatever the waker did before is seen by the poll.
@@ -163,7 +165,7 @@ impl TaskPointer {
             return None;
         }
         header.done.set(true);
-        if header.scheduled.swap(true, Ordering::AcqRel) { None } else { header.key.get() }
+        if header.scheduled.swap(true, Ordering::AcqRel) { None } else { Some(header.key.get()) }
     }
 }
 
@@ -224,7 +226,7 @@ unsafe fn free<F>(header: NonNull<Header>) {
 unsafe fn clone_waker(data: *const ()) -> RawWaker {
     // SAFETY: a waker holds a reference, so the header is alive.
     let before = unsafe { &*data.cast::<Header>() }.references.fetch_add(1, Ordering::Relaxed);
-    if before > isize::MAX as usize {
+    if before > i32::MAX.cast_unsigned() {
         // As `Arc` does: a count that overflowed would free memory in use.
         std::process::abort();
     }

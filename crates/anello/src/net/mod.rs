@@ -1,17 +1,24 @@
-//! TCP: listeners and streams.
+//! TCP and Unix stream sockets: listeners and streams.
 //!
 //! Nothing here lends memory of the program to the kernel, so every future may be dropped at any await point: bytes
 //! received stay with the stream, bytes accepted are sent.
 
 mod echo;
 mod linger;
+mod listener;
+mod stream;
 mod tcp_listener;
 mod tcp_stream;
+mod unix_listener;
+mod unix_stream;
 
-pub use echo::echo;
+pub use echo::{Echo, echo};
+pub use stream::{Closer, ReadHalf, Stream, WriteHalf};
 pub use tcp_listener::{TcpListener, TcpListenerBuilder};
-pub use tcp_stream::{Closer, ReadHalf, TcpStream, WriteHalf};
+pub use tcp_stream::TcpStream;
+pub use unix_listener::UnixListener;
+pub use unix_stream::UnixStream;
 
-pub use crate::driver::Outgoing;
 pub use crate::driver::buffer::Chunk;
+pub use crate::driver::{Outgoing, PeerCredentials};
 pub(crate) use linger::Lingering;

@@ -1,21 +1,13 @@
 //! Listening for TCP connections.
 
-use std::future::poll_fn;
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::os::fd::OwnedFd;
-use std::rc::Rc;
-use std::task::Poll;
-use std::time::Duration;
 
 use super::TcpStream;
-use crate::driver::{Key, ListenOptions};
-use crate::executor::{Shared, current};
-use crate::time::sleep;
-
-/// How long a listener pauses when the process has no descriptors left: long enough not to spin, short enough not to
-/// be noticed when they come free.
-const EXHAUSTED_PAUSE: Duration = Duration::from_millis(100);
+use super::listener::{BACKLOG, Listener};
+use crate::driver::ListenOptions;
+use crate::executor::current;
 
 /// A listening TCP socket of this thread's runtime.
 ///
@@ -35,8 +27,7 @@ const EXHAUSTED_PAUSE: Duration = Duration::from_millis(100);
 /// ```
 #[derive(Debug)]
 pub struct TcpListener {
-    shared: Rc<Shared>,
-    key: Key,
+    inner: Listener,
 }
 
 /// How to listen; see [`TcpListener::builder`].
@@ -49,7 +40,7 @@ pub struct TcpListenerBuilder {
 
 impl Default for TcpListenerBuilder {
     fn default() -> Self {
-        Self { backlog: 4096, reuse_port: false, no_delay: true }
+        Self { backlog: BACKLOG, reuse_port: false, no_delay: true }
     }
 }
 
@@ -87,7 +78,7 @@ impl TcpListenerBuilder {
         for address in address.to_socket_addrs()? {
             let listening = shared.driver.borrow_mut().listen(address, &options);
             match listening {
-                Ok(key) => return Ok(TcpListener { shared, key }),
+                Ok(key) => return Ok(TcpListener { inner: Listener::new(shared, key) }),
                 Err(error) => failed = Some(io::Error::new(error.kind(), format!("{address}: {error}"))),
             }
         }
@@ -119,25 +110,7 @@ impl TcpListener {
     /// # Errors
     /// When the kernel refuses for a reason that is not one client's own.
     pub async fn accept(&self) -> io::Result<TcpStream> {
-        loop {
-            let accepted = poll_fn(|context| {
-                if !self.shared.may_proceed(context) {
-                    return Poll::Pending;
-                }
-                self.shared.driver.borrow_mut().poll_accept(self.key, context.waker())
-            })
-            .await;
-            self.shared.spend(0);
-            match accepted {
-                Ok(key) => return Ok(TcpStream::new(Rc::clone(&self.shared), key)),
-                Err(error) if is_exhausted(&error) => {
-                    let refused = self.shared.driver.borrow_mut().refuse(self.key);
-                    tracing::warn!(%error, refused, "no descriptors left: raise the limit of open files (ulimit -n)");
-                    sleep(EXHAUSTED_PAUSE).await;
-                }
-                Err(error) => return Err(error),
-            }
-        }
+        Ok(TcpStream::new(self.inner.accept().await?))
     }
 
     /// The address it listens on: with the port that was assigned for port 0.
@@ -145,7 +118,7 @@ impl TcpListener {
     /// # Errors
     /// When the kernel does not say.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.shared.driver.borrow().listener_address(self.key)
+        self.inner.driver().listener_address(self.inner.key())
     }
 
     /// Takes over a listener of the standard library, for example one that was handed over by a service manager.
@@ -156,18 +129,6 @@ impl TcpListener {
     /// # Panics
     /// When no runtime runs on this thread.
     pub fn from_std(listener: std::net::TcpListener) -> io::Result<Self> {
-        let shared = current();
-        let key = shared.driver.borrow_mut().import_listener(OwnedFd::from(listener))?;
-        Ok(Self { shared, key })
+        Ok(Self { inner: Listener::import(OwnedFd::from(listener))? })
     }
-}
-
-impl Drop for TcpListener {
-    fn drop(&mut self) {
-        self.shared.driver.borrow_mut().release_listener(self.key);
-    }
-}
-
-fn is_exhausted(error: &io::Error) -> bool {
-    matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM | libc::ENOBUFS))
 }

@@ -4,12 +4,10 @@
 //! whose other end is a stream of the runtime, so that a signal ends the driver's wait like any message.
 
 use std::io;
-use std::os::fd::OwnedFd;
-use std::os::unix::net::UnixStream;
 
 use signal_hook::SigId;
 
-use crate::net::TcpStream;
+use crate::net::UnixStream;
 
 /// Signals of the process that this runtime waits for.
 ///
@@ -17,7 +15,7 @@ use crate::net::TcpStream;
 /// but may be counted together.
 #[derive(Debug)]
 pub struct Signals {
-    stream: TcpStream,
+    stream: UnixStream,
     registered: Vec<SigId>,
 }
 
@@ -41,8 +39,8 @@ impl Signals {
             let message = format!("signal {signal} cannot be caught");
             return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
         }
-        let (near, far) = UnixStream::pair()?;
-        let stream = TcpStream::from_descriptor(OwnedFd::from(near))?;
+        let (near, far) = std::os::unix::net::UnixStream::pair()?;
+        let stream = UnixStream::from_std(near)?;
         let mut this = Self { stream, registered: Vec::new() };
         for signal in signals {
             this.registered.push(signal_hook::low_level::pipe::register(*signal, far.try_clone()?)?);

@@ -9,13 +9,14 @@ use super::kernel::{CompletionKernel, Socket};
 use super::stream::Connect;
 use super::{Proactor, cancel_token, gone};
 use crate::driver::op::{Completion, Op};
-use crate::driver::sockets::{ListenOptions, Sockets, kernel_error};
+use crate::driver::sockets::{Family, ListenOptions, Sockets, kernel_error};
 use crate::driver::token::{Key, Kind, Token};
 use crate::driver::wake::{Waiter, Woken};
 
 #[derive(Debug)]
 pub(super) struct Listener<S> {
     pub socket: S,
+    family: Family,
     armed: bool,
     stopping: bool,
     released: bool,
@@ -25,9 +26,9 @@ pub(super) struct Listener<S> {
 }
 
 impl<K: CompletionKernel> Proactor<K> {
-    pub fn connect(&mut self, peer: SocketAddr) -> io::Result<Key> {
-        let socket = self.kernel.sockets_mut().open_stream(peer)?;
-        let key = self.insert(socket, Connect::InFlight);
+    pub fn connect(&mut self, peer: SocketAddr, source: Option<SocketAddr>) -> io::Result<Key> {
+        let socket = self.kernel.sockets_mut().open_stream(peer, source)?;
+        let key = self.insert(socket, Family::Internet, Connect::InFlight);
         if let Some(stream) = self.streams.get(key) {
             let op = Op::Connect { socket: &stream.socket, address: peer };
             self.kernel.push(Token::new(Kind::Connect, key), op);
@@ -65,12 +66,13 @@ impl<K: CompletionKernel> Proactor<K> {
 
     pub fn listen(&mut self, address: SocketAddr, options: &ListenOptions) -> io::Result<Key> {
         let socket = self.kernel.sockets_mut().listen(address, options)?;
-        self.attach_listener(socket)
+        self.attach_listener(socket, Family::Internet)
     }
 
-    pub fn attach_listener(&mut self, socket: Socket<K>) -> io::Result<Key> {
+    pub fn attach_listener(&mut self, socket: Socket<K>, family: Family) -> io::Result<Key> {
         Ok(self.listeners.insert(Listener {
             socket,
+            family,
             armed: false,
             stopping: false,
             released: false,
@@ -83,7 +85,8 @@ impl<K: CompletionKernel> Proactor<K> {
     pub fn poll_accept(&mut self, key: Key, waker: &Waker) -> Poll<io::Result<Key>> {
         let Some(listener) = self.listeners.get_mut(key) else { return Poll::Ready(Err(gone())) };
         if let Some(socket) = listener.queue.pop_front() {
-            return Poll::Ready(self.attach(socket));
+            let family = listener.family;
+            return Poll::Ready(self.attach(socket, family));
         }
         if let Some(result) = listener.error.take() {
             return Poll::Ready(Err(kernel_error(result)));

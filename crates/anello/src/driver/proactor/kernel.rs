@@ -64,9 +64,6 @@ pub(crate) trait CompletionKernel: Sized {
     /// Whether zero-copy sends to the socket's peer would really not copy.
     fn zero_copy_pays(&self, socket: &Socket<Self>) -> bool;
 
-    /// Whether the ring may receive for this socket.
-    fn ring_receive_trusted(&self, socket: &Socket<Self>) -> bool;
-
     fn count(&self, metrics: &mut Metrics);
 }
 

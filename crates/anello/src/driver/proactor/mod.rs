@@ -38,7 +38,6 @@ mod send;
 mod stream;
 
 use std::io;
-use std::net::{Shutdown, SocketAddr};
 use std::num::NonZero;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
@@ -53,7 +52,7 @@ use super::buffer::{Chunk, Pools};
 use super::counters::Metrics;
 use super::op::{Completion, Op, SendHow, Wait};
 use super::options::DriverOptions;
-use super::sockets::{Sockets, StreamOption};
+use super::sockets::{Family, Sockets, StreamOption};
 use super::table::Table;
 use super::token::{Key, Kind, Token};
 use super::transmit::Outgoing;
@@ -139,13 +138,13 @@ impl<K: CompletionKernel> Proactor<K> {
 
     // ---- Streams come and go -------------------------------------------------------------------------------------
 
-    pub fn attach(&mut self, socket: Socket<K>) -> io::Result<Key> {
-        Ok(self.insert(socket, Connect::Done))
+    pub fn attach(&mut self, socket: Socket<K>, family: Family) -> io::Result<Key> {
+        Ok(self.insert(socket, family, Connect::Done))
     }
 
-    fn insert(&mut self, socket: Socket<K>, connect: Connect) -> Key {
-        let direct = !self.abilities.ring_receive || !self.kernel.ring_receive_trusted(&socket);
-        let key = self.streams.insert(Stream::new(socket, connect, direct));
+    fn insert(&mut self, socket: Socket<K>, family: Family, connect: Connect) -> Key {
+        let direct = !self.abilities.ring_receive || family != Family::Internet;
+        let key = self.streams.insert(Stream::new(socket, family, connect, direct));
         if let Some(stream) = self.streams.get(key) {
             self.kernel.attached(key, &stream.socket);
         }
@@ -206,7 +205,7 @@ impl<K: CompletionKernel> Proactor<K> {
         let holds_memory = |held: &Key| self.held.get(*held).is_some_and(|held| held.stream == key);
         if held.iter().any(holds_memory)
             && let Some(stream) = self.streams.get(key)
-            && let Err(error) = self.kernel.sockets_mut().set_option(&stream.socket, reset)
+            && let Err(error) = self.kernel.sockets().set_option(&stream.socket, reset)
         {
             tracing::debug!(%error, "an aborted connection ends without a reset");
         }
@@ -342,34 +341,14 @@ impl<K: CompletionKernel> Proactor<K> {
 
     // ---- Small things --------------------------------------------------------------------------------------------
 
-    pub fn shutdown(&mut self, key: Key, how: Shutdown) -> io::Result<()> {
-        let stream = self.streams.get(key).ok_or_else(gone)?;
-        self.kernel.sockets_mut().shutdown(&stream.socket, how)
+    /// The socket of a stream, and whom to ask about it.
+    pub fn stream_socket(&self, key: Key) -> io::Result<(&K::Sockets, &Socket<K>)> {
+        Ok((self.kernel.sockets(), &self.streams.get(key).ok_or_else(gone)?.socket))
     }
 
-    pub fn set_option(&mut self, key: Key, option: StreamOption) -> io::Result<()> {
-        let stream = self.streams.get(key).ok_or_else(gone)?;
-        self.kernel.sockets_mut().set_option(&stream.socket, option)
-    }
-
-    pub fn local_address(&self, key: Key) -> io::Result<SocketAddr> {
-        self.kernel.sockets().local_address(&self.streams.get(key).ok_or_else(gone)?.socket)
-    }
-
-    pub fn peer_address(&self, key: Key) -> io::Result<SocketAddr> {
-        self.kernel.sockets().peer_address(&self.streams.get(key).ok_or_else(gone)?.socket)
-    }
-
-    pub fn listener_address(&self, key: Key) -> io::Result<SocketAddr> {
-        self.kernel.sockets().local_address(&self.listeners.get(key).ok_or_else(gone)?.socket)
-    }
-
-    pub fn import(&mut self, descriptor: OwnedFd) -> io::Result<Socket<K>> {
-        self.kernel.sockets_mut().import(descriptor)
-    }
-
-    pub fn now_ns(&self) -> u64 {
-        self.kernel.sockets().now_ns()
+    /// The socket of a listener, and whom to ask about it.
+    pub fn listener_socket(&self, key: Key) -> io::Result<(&K::Sockets, &Socket<K>)> {
+        Ok((self.kernel.sockets(), &self.listeners.get(key).ok_or_else(gone)?.socket))
     }
 
     pub fn metrics(&self) -> Metrics {

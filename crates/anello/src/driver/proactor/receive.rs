@@ -10,7 +10,7 @@ use super::{Proactor, cancel_token, gone};
 use crate::driver::buffer::{Chunk, put_into};
 use crate::driver::direct::Outcome;
 use crate::driver::op::{Completion, Op};
-use crate::driver::sockets::{Sockets, kernel_error};
+use crate::driver::sockets::{Family, Sockets, kernel_error};
 use crate::driver::token::{Key, Kind, Token};
 use crate::driver::wake::Woken;
 
@@ -59,7 +59,7 @@ impl<K: CompletionKernel> Proactor<K> {
             match outcome {
                 Outcome::Chunk(chunk) => {
                     self.metrics.receives += 1;
-                    // A read stops before urgent data. Every wake-up of the ring claims such, so only a call can tell.
+                    // A read stops before urgent data, and behind descriptors on a Unix socket. Every wake-up of the ring claims such, so only a call can tell.
                     if !stream.reads.readable {
                         stream.reads.readable = self.kernel.sockets().has_bytes(&stream.socket);
                     }
@@ -129,7 +129,7 @@ impl<K: CompletionKernel> Proactor<K> {
             return;
         }
         stream.small_reads = 0;
-        if self.abilities.ring_receive && self.kernel.ring_receive_trusted(&stream.socket) {
+        if self.abilities.ring_receive && stream.family == Family::Internet {
             stream.direct = false;
             self.stop_receiving(key);
         }
@@ -232,7 +232,7 @@ impl<K: CompletionKernel> Proactor<K> {
             let mask = completion.result as u32;
             stream.reads.readable = true;
             let ends = libc::POLLHUP | libc::POLLRDHUP | libc::POLLERR;
-            stream.reads.hung_up |= mask & ends as u32 != 0;
+            stream.reads.stops_short |= mask & ends as u32 != 0;
         } else if completion.result != -libc::ECANCELED {
             stream.receive_error = NonZero::new(completion.result);
         }

@@ -8,7 +8,7 @@ use super::kernel::CompletionKernel;
 use super::stream::Sending;
 use super::{Held, MOST_PER_SEND_BYTES, Proactor, gone};
 use crate::driver::op::{Completion, Op, SendHow};
-use crate::driver::sockets::{Sockets, kernel_error};
+use crate::driver::sockets::{Family, Sockets, kernel_error};
 use crate::driver::token::{Key, Kind, Token};
 use crate::driver::transmit::Outgoing;
 use crate::driver::wake::Woken;
@@ -110,6 +110,7 @@ impl<K: CompletionKernel> Proactor<K> {
             let length = pending.len();
             let zero_copy = length >= self.zero_copy_bytes
                 && self.abilities.zero_copy
+                && stream.family == Family::Internet
                 && self.kernel.zero_copy_pays(&stream.socket);
             let large = length >= self.limits.direct_send_bytes;
             if zero_copy || refused || !large {

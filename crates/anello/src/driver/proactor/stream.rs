@@ -5,6 +5,7 @@ use std::num::NonZero;
 
 use crate::driver::buffer::Chunk;
 use crate::driver::direct::Direct;
+use crate::driver::sockets::Family;
 use crate::driver::token::Key;
 use crate::driver::transmit::Transmit;
 use crate::driver::wake::Waiter;
@@ -30,11 +31,12 @@ pub(super) struct Stream<S> {
     /// Whether this stream is received by `recv(2)` on readiness instead of by the ring.
     pub direct: bool,
     pub small_reads: u8,
+    pub family: Family,
     pub connect: Connect,
 }
 
 impl<S> Stream<S> {
-    pub fn new(socket: S, connect: Connect, direct: bool) -> Self {
+    pub fn new(socket: S, family: Family, connect: Connect, direct: bool) -> Self {
         Self {
             socket,
             receiving: Receiving::Idle,
@@ -46,9 +48,10 @@ impl<S> Stream<S> {
             send_waker: Waiter::default(),
             send_error: None,
             receive_error: None,
-            reads: Direct::speculative(),
+            reads: Direct::speculative(family),
             direct,
             small_reads: 0,
+            family,
             connect,
         }
     }

@@ -510,10 +510,6 @@ impl CompletionKernel for SimCompletion {
         self.ways.zero_copy_always || remote.is_some_and(|remote| !remote.ip().to_canonical().is_loopback())
     }
 
-    fn ring_receive_trusted(&self, _socket: &SimSocket) -> bool {
-        true
-    }
-
     fn count(&self, metrics: &mut Metrics) {
         metrics.completion_overflows = self.overflows;
     }

@@ -224,8 +224,8 @@ impl Network {
     }
 
     /// A socket that is neither connected nor listening.
-    pub fn open_stream(&mut self) -> Id {
-        self.insert(SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)), Role::Fresh)
+    pub fn open_stream(&mut self, source: Option<SocketAddr>) -> Id {
+        self.insert(source.unwrap_or(SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0))), Role::Fresh)
     }
 
     pub fn listen(&mut self, mut address: SocketAddr, backlog: u32, reuse_port: bool) -> Result<Id, i32> {
@@ -321,7 +321,10 @@ impl Network {
             Role::Connecting { .. } => return Err(libc::EALREADY),
             Role::Stream | Role::Listener { .. } => return Err(libc::EISCONN),
         }
-        endpoint.local = SocketAddr::new(peer.ip(), port);
+        // Every address is one of this machine.
+        let bound = endpoint.local;
+        let ip = if bound.ip().is_unspecified() { peer.ip() } else { bound.ip() };
+        endpoint.local = SocketAddr::new(ip, if bound.port() == 0 { port } else { bound.port() });
         endpoint.remote = Some(peer);
         endpoint.role = Role::Connecting { retries: 0 };
         match (refused, after_ns) {

@@ -4,9 +4,10 @@ use std::cell::{RefCell, RefMut};
 use std::io;
 use std::net::{Shutdown, SocketAddr};
 use std::os::fd::OwnedFd;
+use std::os::unix::net::SocketAddr as UnixAddress;
 use std::rc::Rc;
 
-use super::super::sockets::{ListenOptions, Sockets, StreamOption};
+use super::super::sockets::{Family, ListenOptions, PeerCredentials, Sockets, StreamOption};
 use super::SimOptions;
 use super::network::{Id, Network};
 
@@ -78,6 +79,15 @@ fn no_descriptors() -> io::Error {
     )
 }
 
+/// Once connected, a Unix stream is to the state machines what a TCP stream is, but for the ways that the kernel does not
+/// have for it: to simulate both would try nothing more.
+fn no_unix_sockets() -> io::Error {
+    io::Error::new(
+        io::ErrorKind::Unsupported,
+        "the simulated network has no Unix sockets: use TCP there, or the uring or epoll driver",
+    )
+}
+
 impl Sockets for SimNetwork {
     type Socket = SimSocket;
 
@@ -86,9 +96,17 @@ impl Sockets for SimNetwork {
         Ok(self.socket(failed(listening)?))
     }
 
-    fn open_stream(&mut self, _peer: SocketAddr) -> io::Result<SimSocket> {
-        let id = self.lock().open_stream();
+    fn open_stream(&mut self, _peer: SocketAddr, source: Option<SocketAddr>) -> io::Result<SimSocket> {
+        let id = self.lock().open_stream(source);
         Ok(self.socket(id))
+    }
+
+    fn listen_unix(&mut self, _address: &UnixAddress, _backlog: u32) -> io::Result<SimSocket> {
+        Err(no_unix_sockets())
+    }
+
+    fn connect_unix(&mut self, _peer: &UnixAddress) -> io::Result<SimSocket> {
+        Err(no_unix_sockets())
     }
 
     fn accept(&mut self, listener: &SimSocket) -> io::Result<SimSocket> {
@@ -178,16 +196,16 @@ impl Sockets for SimNetwork {
         Ok(count)
     }
 
-    fn shutdown(&mut self, socket: &SimSocket, how: Shutdown) -> io::Result<()> {
+    fn shutdown(&self, socket: &SimSocket, how: Shutdown) -> io::Result<()> {
         failed(self.lock().shutdown(socket.id(), how))
     }
 
-    fn set_option(&mut self, socket: &SimSocket, option: StreamOption) -> io::Result<()> {
+    fn set_option(&self, socket: &SimSocket, option: StreamOption) -> io::Result<()> {
         let mut network = self.lock();
         let Some(endpoint) = network.endpoint_mut(socket.id()) else { return failed(Err(libc::EBADF)) };
         match option {
             // What these change takes longer, or goes out in other pieces, than is simulated.
-            StreamOption::NoDelay(_) | StreamOption::KeepAlive(_) => {}
+            StreamOption::NoDelay(_) | StreamOption::KeepAlive(_) | StreamOption::UrgentInline => {}
             StreamOption::Linger(linger) => endpoint.linger_zero = linger.is_some_and(|time| time.is_zero()),
             StreamOption::ReceiveBufferBytes(bytes) => endpoint.receive_bytes = bytes,
             StreamOption::SendBufferBytes(bytes) => endpoint.send_bytes = bytes,
@@ -203,6 +221,22 @@ impl Sockets for SimNetwork {
         let network = self.lock();
         let connected = network.endpoint(socket.id()).filter(|one| one.is_stream() && !one.is_broken());
         failed(connected.and_then(|endpoint| endpoint.remote).ok_or(libc::ENOTCONN))
+    }
+
+    fn family(&self, _socket: &SimSocket) -> io::Result<Family> {
+        Ok(Family::Internet)
+    }
+
+    fn local_unix_address(&self, _socket: &SimSocket) -> io::Result<UnixAddress> {
+        Err(no_unix_sockets())
+    }
+
+    fn peer_unix_address(&self, _socket: &SimSocket) -> io::Result<UnixAddress> {
+        Err(no_unix_sockets())
+    }
+
+    fn peer_credentials(&self, _socket: &SimSocket) -> io::Result<PeerCredentials> {
+        Err(no_unix_sockets())
     }
 
     fn import(&mut self, _descriptor: OwnedFd) -> io::Result<SimSocket> {

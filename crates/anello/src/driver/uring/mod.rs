@@ -27,7 +27,7 @@ use super::op::{Completion, Op, SendHow, Wait};
 use super::options::DriverOptions;
 use super::options::ZeroCopy;
 use super::proactor::{Abilities, CompletionKernel};
-use super::sockets::{OsSockets, is_internet, is_loopback, raw};
+use super::sockets::{OsSockets, is_loopback, raw};
 use super::token::{Key, Kind, Token};
 use ring::Ring;
 use sqe::{File, Sqe};
@@ -366,10 +366,6 @@ impl CompletionKernel for Uring {
     fn zero_copy_pays(&self, socket: &OwnedFd) -> bool {
         use std::os::fd::AsFd;
         matches!(self.zero_copy, ZeroCopy::Always { .. }) || !is_loopback(socket.as_fd())
-    }
-
-    fn ring_receive_trusted(&self, socket: &OwnedFd) -> bool {
-        is_internet(socket)
     }
 
     fn count(&self, metrics: &mut Metrics) {

@@ -22,7 +22,7 @@ fn connected(faults: SimFaults, options: &DriverOptions) -> (SimCompletion, SimS
     let options = ListenOptions { backlog: 1, reuse_port: false, no_delay: true };
     let listener = kernel.sockets_mut().listen(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), &options).unwrap();
     let address = kernel.sockets().local_address(&listener).unwrap();
-    let near = kernel.sockets_mut().open_stream(address).unwrap();
+    let near = kernel.sockets_mut().open_stream(address, None).unwrap();
     kernel.push(token(Kind::Connect), Op::Connect { socket: &near, address });
     kernel.push(token(Kind::Accept), Op::Accept { listener: &listener });
     kernel.push(token(Kind::Cancel), Op::Cancel { target: token(Kind::Accept) });

@@ -145,7 +145,7 @@ impl World {
     }
 
     async fn connect(&self, address: SocketAddr) -> io::Result<Stream> {
-        let key = self.driver.borrow_mut().connect(address)?;
+        let key = self.driver.borrow_mut().connect(address, None)?;
         let stream = Stream { world: self.clone(), key };
         poll_fn(|context| self.driver.borrow_mut().poll_connect(key, context.waker())).await?;
         Ok(stream)

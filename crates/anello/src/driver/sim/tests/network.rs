@@ -18,7 +18,7 @@ fn pair(bytes: usize) -> (SimNetwork, SimSocket, SimSocket) {
     let mut network = SimNetwork::new(&SimOptions::new(1).socket_buffer_bytes(bytes));
     let listener = network.listen(any_port(), &LISTEN).unwrap();
     let address = network.local_address(&listener).unwrap();
-    let near = network.open_stream(address).unwrap();
+    let near = network.open_stream(address, None).unwrap();
     network.connect(&near, address).unwrap();
     let far = network.accept(&listener).unwrap();
     (network, near, far)
@@ -33,6 +33,22 @@ fn addresses_are_each_other_s() {
     let (network, near, far) = pair(16);
     assert_eq!(network.local_address(&near).unwrap(), network.peer_address(&far).unwrap());
     assert_eq!(network.peer_address(&near).unwrap(), network.local_address(&far).unwrap());
+}
+
+#[test]
+fn a_connection_comes_from_the_address_that_was_bound() {
+    let mut network = SimNetwork::new(&SimOptions::new(1));
+    let listener = network.listen(any_port(), &LISTEN).unwrap();
+    let address = network.local_address(&listener).unwrap();
+    for source in [([127, 0, 0, 9], 0), ([127, 0, 0, 9], 7)].map(SocketAddr::from) {
+        let near = network.open_stream(address, Some(source)).unwrap();
+        network.connect(&near, address).unwrap();
+        let local = network.local_address(&near).unwrap();
+        assert_eq!(local.ip(), source.ip());
+        assert!(local.port() == source.port() || source.port() == 0 && local.port() != 0);
+        let far = network.accept(&listener).unwrap();
+        assert_eq!(network.peer_address(&far).unwrap(), local);
+    }
 }
 
 #[test]
@@ -99,7 +115,7 @@ fn a_connect_waits_for_room_in_the_backlog_and_gives_up_at_last() {
     let mut network = SimNetwork::new(&SimOptions::new(1));
     let listener = network.listen(any_port(), &LISTEN).unwrap();
     let address = network.local_address(&listener).unwrap();
-    let sockets = [(); 3].map(|()| network.open_stream(address).unwrap());
+    let sockets = [(); 3].map(|()| network.open_stream(address, None).unwrap());
     network.connect(&sockets[0], address).unwrap();
     assert_eq!(errno(network.connect(&sockets[1], address)), Some(libc::EAGAIN));
     drop(network.accept(&listener).unwrap());
@@ -116,13 +132,13 @@ fn a_closed_listener_resets_those_it_kept_waiting() {
     let mut network = SimNetwork::new(&SimOptions::new(1));
     let listener = network.listen(any_port(), &LISTEN).unwrap();
     let address = network.local_address(&listener).unwrap();
-    let near = network.open_stream(address).unwrap();
+    let near = network.open_stream(address, None).unwrap();
     network.connect(&near, address).unwrap();
     assert_eq!(network.lock().open(), 3);
     drop(listener);
     assert_eq!(errno(network.receive(&near, &mut [0; 1])), Some(libc::ECONNRESET));
     assert_eq!(network.lock().open(), 1);
-    let again = network.open_stream(address).unwrap();
+    let again = network.open_stream(address, None).unwrap();
     assert_eq!(errno(network.connect(&again, address)), Some(libc::ECONNREFUSED));
 }
 
@@ -137,7 +153,7 @@ fn an_address_is_shared_only_by_those_who_agree() {
     drop(one);
     let shared = ListenOptions { reuse_port: true, backlog: 100, ..LISTEN };
     let listeners = [(); 2].map(|()| network.listen(address, &shared).unwrap());
-    let sockets = [(); 20].map(|()| network.open_stream(address).unwrap());
+    let sockets = [(); 20].map(|()| network.open_stream(address, None).unwrap());
     for socket in &sockets {
         network.connect(socket, address).unwrap();
     }

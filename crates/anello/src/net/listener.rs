@@ -1,0 +1,88 @@
+//! What the listeners of every family are made of.
+
+use std::cell::Ref;
+use std::fmt;
+use std::future::poll_fn;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+use std::task::Poll;
+use std::time::Duration;
+
+use super::stream::Inner;
+use crate::driver::{Driver, Key};
+use crate::executor::{Shared, current};
+use crate::time::sleep;
+
+/// Connections that the kernel keeps until they are accepted.
+pub(super) const BACKLOG: u32 = 4096;
+
+/// How long a listener pauses when the process has no descriptors left: long enough not to spin, short enough not to
+/// be noticed when they come free.
+const EXHAUSTED_PAUSE: Duration = Duration::from_millis(100);
+
+/// A listening socket.
+pub(super) struct Listener {
+    shared: Rc<Shared>,
+    key: Key,
+}
+
+impl Listener {
+    pub fn new(shared: Rc<Shared>, key: Key) -> Self {
+        Self { shared, key }
+    }
+
+    /// Takes over a listening socket.
+    pub fn import(descriptor: OwnedFd) -> io::Result<Self> {
+        let shared = current();
+        let key = shared.driver.borrow_mut().import_listener(descriptor)?;
+        Ok(Self { shared, key })
+    }
+
+    pub fn key(&self) -> Key {
+        self.key
+    }
+
+    pub fn driver(&self) -> Ref<'_, Driver> {
+        self.shared.driver.borrow()
+    }
+
+    /// The next connection; pauses while there are no descriptors.
+    pub async fn accept(&self) -> io::Result<Inner> {
+        loop {
+            let accepted = poll_fn(|context| {
+                if !self.shared.may_proceed(context) {
+                    return Poll::Pending;
+                }
+                self.shared.driver.borrow_mut().poll_accept(self.key, context.waker())
+            })
+            .await;
+            self.shared.spend(0);
+            match accepted {
+                Ok(key) => return Ok(Inner::new(Rc::clone(&self.shared), key)),
+                Err(error) if is_exhausted(&error) => {
+                    let refused = self.shared.driver.borrow_mut().refuse(self.key);
+                    tracing::warn!(%error, refused, "no descriptors left: raise the limit of open files (ulimit -n)");
+                    sleep(EXHAUSTED_PAUSE).await;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Listener {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Listener").field("key", &self.key).finish_non_exhaustive()
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        self.shared.driver.borrow_mut().release_listener(self.key);
+    }
+}
+
+fn is_exhausted(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM | libc::ENOBUFS))
+}

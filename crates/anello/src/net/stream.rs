@@ -1,0 +1,351 @@
+//! What the streams of every family are made of: the connection itself, its two halves, and its end from outside.
+//!
+//! [`TcpStream`](super::TcpStream) and [`UnixStream`](super::UnixStream) wrap one [`Inner`] each and say what is true of
+//! theirs; whatever a stream does is done here, once.
+
+use std::cell::Ref;
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::io;
+use std::net::Shutdown;
+use std::ops::Deref;
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use super::{Chunk, Lingering, Outgoing};
+#[cfg(doc)]
+use super::{TcpStream, UnixStream};
+use crate::driver::{Driver, Key, StreamOption};
+use crate::executor::{Shared, current, with_current};
+
+/// A connection of this thread's runtime, of whichever family: a [`TcpStream`] or a [`UnixStream`].
+///
+/// For code that serves both. It receives and sends through the halves:
+///
+/// ```
+/// use anello::net::{Stream, TcpStream, UnixStream};
+///
+/// async fn greet(mut stream: impl Stream) -> std::io::Result<()> {
+///     let (mut reader, mut writer) = stream.split();
+///     writer.write_all(b"ciao").await?;
+///     while reader.recv().await?.is_some() {}
+///     Ok(())
+/// }
+/// # async fn both(tcp: TcpStream, unix: UnixStream) -> std::io::Result<()> {
+/// greet(tcp).await?;
+/// greet(unix).await
+/// # }
+/// ```
+///
+/// No other type can be one.
+pub trait Stream: Sealed + Sized + Unpin + 'static {
+    /// Lends the two directions to two futures of one task.
+    fn split(&mut self) -> (ReadHalf<&Self>, WriteHalf<&Self>) {
+        let stream: &Self = self;
+        (ReadHalf(stream), WriteHalf(stream))
+    }
+
+    /// Makes the two directions independent, for two tasks. The connection is closed when both are dropped.
+    fn into_split(self) -> (ReadHalf<Rc<Self>>, WriteHalf<Rc<Self>>) {
+        let stream = Rc::new(self);
+        (ReadHalf(Rc::clone(&stream)), WriteHalf(stream))
+    }
+
+    /// A handle through which others on this thread can end the connection while a task uses it.
+    fn closer(&self) -> Closer {
+        let Inner { shared, key } = self.inner();
+        Closer { shared: Rc::clone(shared), key: *key }
+    }
+}
+
+/// Out of reach of other crates, which keeps [`Stream`] to the types of this one.
+pub trait Sealed {
+    fn inner(&self) -> &Inner;
+}
+
+impl<S: Sealed> Sealed for &mut S {
+    #[inline]
+    fn inner(&self) -> &Inner {
+        (**self).inner()
+    }
+}
+
+/// A connection: what the wrappers and their halves share.
+pub struct Inner {
+    shared: Rc<Shared>,
+    key: Key,
+}
+
+/// Ends a connection from outside the task that uses it; see [`Stream::closer`]. Does nothing once the connection is
+/// closed.
+#[derive(Clone)]
+pub struct Closer {
+    shared: Rc<Shared>,
+    key: Key,
+}
+
+impl Closer {
+    /// Ends the receiving side (`shutdown(2)` with `SHUT_RD`): the stream yields what has arrived, then its end.
+    pub fn end_receiving(&self) {
+        // Refused only when the peer has ended the connection already, which the stream sees by itself.
+        self.shared.driver.borrow().shutdown(self.key, Shutdown::Read).ok();
+    }
+
+    /// Breaks the connection (`shutdown(2)` of both sides): whoever waits for it gets its end or an error.
+    pub fn end(&self) {
+        // As above.
+        self.shared.driver.borrow().shutdown(self.key, Shutdown::Both).ok();
+    }
+}
+
+impl fmt::Debug for Closer {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Closer").field("key", &self.key).finish_non_exhaustive()
+    }
+}
+
+/// The receiving side of a stream; see [`Stream::split`].
+#[derive(Debug)]
+pub struct ReadHalf<P>(P);
+
+/// The sending side of a stream; see [`Stream::split`].
+#[derive(Debug)]
+pub struct WriteHalf<P>(P);
+
+impl<P: Deref<Target: Stream>> ReadHalf<P> {
+    /// As [`TcpStream::recv`] and [`UnixStream::recv`].
+    ///
+    /// # Errors
+    /// As there.
+    #[inline]
+    pub fn recv(&mut self) -> impl Future<Output = io::Result<Option<Chunk>>> + '_ {
+        self.0.inner().recv()
+    }
+
+    /// As [`TcpStream::read`] and [`UnixStream::read`].
+    ///
+    /// # Errors
+    /// As there.
+    #[inline]
+    pub fn read<'a>(&'a mut self, buffer: &'a mut [u8]) -> impl Future<Output = io::Result<usize>> + 'a {
+        self.0.inner().read(buffer)
+    }
+
+    /// As [`TcpStream::read_exact`] and [`UnixStream::read_exact`].
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn read_exact(&mut self, buffer: &mut [u8]) -> io::Result<()> {
+        self.0.inner().read_exact(buffer).await
+    }
+}
+
+impl<P: Deref<Target: Stream>> WriteHalf<P> {
+    /// As [`TcpStream::send`] and [`UnixStream::send`].
+    ///
+    /// # Errors
+    /// As there.
+    #[inline]
+    pub fn send(&mut self, bytes: impl Into<Outgoing>) -> impl Future<Output = io::Result<()>> + '_ {
+        self.0.inner().send(bytes.into())
+    }
+
+    /// As [`TcpStream::write`] and [`UnixStream::write`].
+    ///
+    /// # Errors
+    /// As there.
+    #[inline]
+    pub fn write<'a>(&'a mut self, bytes: &'a [u8]) -> impl Future<Output = io::Result<usize>> + 'a {
+        self.0.inner().write(bytes)
+    }
+
+    /// As [`TcpStream::write_all`] and [`UnixStream::write_all`].
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.0.inner().write_all(bytes).await
+    }
+
+    /// As [`TcpStream::flush`] and [`UnixStream::flush`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn flush(&mut self) -> impl Future<Output = io::Result<()>> + '_ {
+        self.0.inner().flush()
+    }
+
+    /// As [`TcpStream::shutdown`] and [`UnixStream::shutdown`].
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn shutdown(&mut self) -> io::Result<()> {
+        self.0.inner().shutdown().await
+    }
+}
+
+impl Inner {
+    pub(super) fn new(shared: Rc<Shared>, key: Key) -> Self {
+        Self { shared, key }
+    }
+
+    /// Takes over a connected stream socket.
+    pub fn import(descriptor: OwnedFd) -> io::Result<Self> {
+        let shared = current();
+        let key = shared.driver.borrow_mut().import_stream(descriptor)?;
+        Ok(Self { shared, key })
+    }
+
+    pub(super) fn key(&self) -> Key {
+        self.key
+    }
+
+    pub(super) fn driver(&self) -> Ref<'_, Driver> {
+        self.shared.driver.borrow()
+    }
+
+    pub fn poll_connect(&self, context: &Context<'_>) -> Poll<io::Result<()>> {
+        self.shared.driver.borrow_mut().poll_connect(self.key, context.waker())
+    }
+
+    #[inline]
+    pub fn recv(&self) -> impl Future<Output = io::Result<Option<Chunk>>> + '_ {
+        poll_fn(move |context| {
+            let mut chunk = None;
+            self.poll_recv(&mut chunk, context).map_ok(|()| chunk)
+        })
+    }
+
+    /// Puts the next bytes into what is `None`; it stays so at the end of the stream.
+    #[inline(always)]
+    pub fn poll_recv(&self, into: &mut Option<Chunk>, context: &Context<'_>) -> Poll<io::Result<()>> {
+        if !self.shared.may_proceed(context) {
+            return Poll::Pending;
+        }
+        let received = self.shared.driver.borrow_mut().poll_receive(self.key, into, context.waker());
+        if let Some(chunk) = into {
+            self.shared.spend(chunk.len());
+        }
+        received
+    }
+
+    pub fn read<'a>(&'a self, buffer: &'a mut [u8]) -> impl Future<Output = io::Result<usize>> + 'a {
+        poll_fn(move |context| {
+            if buffer.is_empty() {
+                return Poll::Ready(Ok(0));
+            }
+            if !self.shared.may_proceed(context) {
+                return Poll::Pending;
+            }
+            let read = self.shared.driver.borrow_mut().poll_read(self.key, buffer, context.waker());
+            if let Poll::Ready(Ok(count)) = read {
+                self.shared.spend(count);
+            }
+            read
+        })
+    }
+
+    pub async fn read_exact(&self, buffer: &mut [u8]) -> io::Result<()> {
+        let mut filled = 0;
+        while filled < buffer.len() {
+            match self.read(&mut buffer[filled..]).await? {
+                0 => {
+                    let message =
+                        format!("the peer ended the stream after {filled} of {} bytes", buffer.len());
+                    return Err(io::Error::new(io::ErrorKind::UnexpectedEof, message));
+                }
+                count => filled += count,
+            }
+        }
+        Ok(())
+    }
+
+    #[inline]
+    pub fn send(&self, outgoing: Outgoing) -> impl Future<Output = io::Result<()>> + '_ {
+        let mut outgoing = Some(outgoing);
+        poll_fn(move |context| self.poll_send(&mut outgoing, context))
+    }
+
+    #[inline(always)]
+    pub fn poll_send(&self, outgoing: &mut Option<Outgoing>, context: &Context<'_>) -> Poll<io::Result<()>> {
+        // Counted like receives: a peer that reads as fast as we send must not keep the others waiting.
+        if !self.shared.may_proceed(context) {
+            return Poll::Pending;
+        }
+        let bytes = outgoing.as_ref().map_or(0, |outgoing| outgoing.as_slice().len());
+        let sent = self.shared.driver.borrow_mut().poll_send(self.key, outgoing, context.waker());
+        if sent.is_ready() {
+            self.shared.spend(bytes);
+        }
+        sent
+    }
+
+    pub fn write<'a>(&'a self, bytes: &'a [u8]) -> impl Future<Output = io::Result<usize>> + 'a {
+        poll_fn(move |context| {
+            if !self.shared.may_proceed(context) {
+                return Poll::Pending;
+            }
+            let written = self.shared.driver.borrow_mut().poll_write(self.key, bytes, context.waker());
+            if let Poll::Ready(Ok(count)) = written {
+                self.shared.spend(count);
+            }
+            written
+        })
+    }
+
+    pub async fn write_all(&self, bytes: &[u8]) -> io::Result<()> {
+        let mut written = 0;
+        while written < bytes.len() {
+            written += self.write(&bytes[written..]).await?;
+        }
+        Ok(())
+    }
+
+    pub fn flush(&self) -> impl Future<Output = io::Result<()>> + '_ {
+        poll_fn(|context| self.poll_flush(context))
+    }
+
+    pub fn poll_flush(&self, context: &Context<'_>) -> Poll<io::Result<()>> {
+        self.shared.driver.borrow_mut().poll_flush(self.key, context.waker())
+    }
+
+    pub async fn shutdown(&self) -> io::Result<()> {
+        self.flush().await?;
+        self.driver().shutdown(self.key, Shutdown::Write)
+    }
+
+    pub(super) fn set(&self, option: StreamOption) -> io::Result<()> {
+        self.driver().set_option(self.key, option)
+    }
+
+    pub fn abort(&self) {
+        self.shared.driver.borrow_mut().abort(self.key);
+    }
+
+    /// Gives the socket up when everything accepted was sent, with the bytes that were received and not taken.
+    pub async fn detach(&self) -> io::Result<(OwnedFd, Vec<u8>)> {
+        self.flush().await?;
+        let detaching =
+            poll_fn(|context| self.shared.driver.borrow_mut().poll_detach(self.key, context.waker()));
+        let (descriptor, chunks) = detaching.await?;
+        Ok((descriptor, chunks.iter().flat_map(|chunk| chunk.iter().copied()).collect()))
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        let unsent = self.shared.driver.borrow_mut().release(self.key);
+        if !unsent {
+            return;
+        }
+        // What was accepted is still sent, but a peer that never reads must not keep it for ever.
+        with_current(|current| {
+            if std::ptr::eq(current, Rc::as_ptr(&self.shared))
+                && current.lingering.borrow_mut().add(current, self.key)
+            {
+                current.spawn(Lingering::end_in_time(Rc::clone(&self.shared))).detach();
+            }
+        });
+    }
+}

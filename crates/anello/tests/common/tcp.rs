@@ -1,0 +1,17 @@
+//! TCP as the family of the suite of streams.
+
+use std::io;
+
+use anello::net::TcpListener;
+pub use anello::net::TcpStream as Stream;
+
+use crate::common::ANY_PORT;
+pub use crate::common::{on_every_driver_and_sim as on_every_setup, pair};
+
+pub fn listen() -> io::Result<TcpListener> {
+    TcpListener::bind(ANY_PORT)
+}
+
+pub async fn connect(listener: &TcpListener) -> io::Result<Stream> {
+    Stream::connect(listener.local_addr()?).await
+}

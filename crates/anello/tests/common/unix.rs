@@ -1,0 +1,33 @@
+//! Unix sockets as the family of the suite of streams. The simulated network has none.
+
+use std::io;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use anello::net::UnixListener;
+pub use anello::net::UnixStream as Stream;
+
+pub use crate::common::on_every_driver as on_every_setup;
+
+/// An address that no other test has: an abstract name, of which nothing is left behind.
+pub fn any_address() -> SocketAddr {
+    static NUMBER: AtomicU64 = AtomicU64::new(0);
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    SocketAddr::from_abstract_name(format!("anello-test-{}-{number}", std::process::id())).unwrap()
+}
+
+pub fn listen() -> io::Result<UnixListener> {
+    UnixListener::bind_addr(&any_address())
+}
+
+pub async fn connect(listener: &UnixListener) -> io::Result<Stream> {
+    Stream::connect_addr(&listener.local_addr()?).await
+}
+
+/// A connection within one runtime: the client's end and the server's.
+pub async fn pair() -> io::Result<(Stream, Stream)> {
+    let listener = listen()?;
+    let client = connect(&listener).await?;
+    Ok((client, listener.accept().await?))
+}

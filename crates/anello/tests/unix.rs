@@ -1,0 +1,434 @@
+//! Unix sockets: the suite of streams, and what only they have.
+
+mod common;
+
+#[path = "common/unix.rs"]
+mod family;
+#[path = "common/streams.rs"]
+mod suite;
+
+use std::fs;
+use std::io::{self, IoSlice, Read, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::AsFd;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener as StdListener, UnixStream as StdStream};
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::thread;
+use std::time::Duration;
+
+use anello::net::{TcpStream, UnixListener, UnixStream, echo};
+use anello::{ZeroCopy, current_metrics, spawn, yield_now};
+use common::child::{Child, usage};
+use common::{
+    Flag, Random, assert_same_bytes, on_both_drivers, on_each, on_every_driver, pattern, poll_at_most,
+    simulated_drivers,
+};
+use family::{any_address, connect, listen, pair};
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
+use sha2::{Digest, Sha256};
+use socket2::{Domain, SockAddr, SockRef, Socket, Type};
+
+const MEGABYTE: usize = 1 << 20;
+
+/// A path in the folder for temporary files, removed when dropped.
+struct Path(PathBuf);
+
+impl Path {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("anello-{}-{name}.sock", std::process::id()));
+        fs::remove_file(&path).ok();
+        Self(path)
+    }
+}
+
+impl Drop for Path {
+    fn drop(&mut self) {
+        fs::remove_file(&self.0).ok();
+    }
+}
+
+/// A connection between the runtime and the standard library, which fails instead of waiting for ever.
+async fn with_std() -> (UnixStream, StdStream) {
+    let listener = listen().unwrap();
+    let peer = StdStream::connect_addr(&listener.local_addr().unwrap()).unwrap();
+    peer.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    peer.set_write_timeout(Some(Duration::from_secs(20))).unwrap();
+    (listener.accept().await.unwrap(), peer)
+}
+
+#[test]
+fn paths_and_abstract_names() {
+    on_every_driver(|setup| {
+        let path = Path::new("addresses");
+        setup.run(async {
+            let listener = UnixListener::bind(&path.0).unwrap();
+            assert_eq!(listener.local_addr().unwrap().as_pathname(), Some(&*path.0));
+            let mut client = UnixStream::connect(&path.0).await.unwrap();
+            let mut server = listener.accept().await.unwrap();
+            assert_eq!(client.peer_addr().unwrap().as_pathname(), Some(&*path.0));
+            assert_eq!(server.local_addr().unwrap().as_pathname(), Some(&*path.0));
+            assert!(client.local_addr().unwrap().is_unnamed() && server.peer_addr().unwrap().is_unnamed());
+            client.write_all(b"ciao").await.unwrap();
+            assert_eq!(server.recv().await.unwrap().as_deref(), Some(&b"ciao"[..]));
+            for stream in [&client, &server] {
+                let peer = stream.peer_cred().unwrap();
+                assert_eq!(peer.process, Some(std::process::id()));
+                assert_eq!(peer.user, rustix::process::geteuid().as_raw());
+                assert_eq!(peer.group, rustix::process::getegid().as_raw());
+            }
+            let address = any_address();
+            let listener = UnixListener::bind_addr(&address).unwrap();
+            assert_eq!(listener.local_addr().unwrap().as_abstract_name(), address.as_abstract_name());
+            let client = UnixStream::connect_addr(&address).await.unwrap();
+            assert_eq!(client.peer_addr().unwrap().as_abstract_name(), address.as_abstract_name());
+        });
+        fs::remove_file(&path.0).unwrap();
+    });
+}
+
+#[test]
+fn errors_name_the_path_and_the_remedy() {
+    on_both_drivers(|setup| {
+        let path = Path::new("errors");
+        setup.run(async {
+            let named = |error: &io::Error| error.to_string().contains(path.0.to_str().unwrap());
+            let error = UnixStream::connect(&path.0).await.unwrap_err();
+            assert!(error.kind() == io::ErrorKind::NotFound && named(&error), "{error}");
+            drop(StdListener::bind(&path.0).unwrap());
+            let error = UnixStream::connect(&path.0).await.unwrap_err();
+            assert!(error.kind() == io::ErrorKind::ConnectionRefused && named(&error), "{error}");
+            let error = UnixListener::bind(&path.0).unwrap_err();
+            assert!(error.kind() == io::ErrorKind::AddrInUse && named(&error), "{error}");
+            assert!(error.to_string().contains("remove"), "{error}");
+            let long = "x".repeat(200);
+            for error in
+                [UnixListener::bind(&long).unwrap_err(), UnixStream::connect(&long).await.unwrap_err()]
+            {
+                assert!(error.kind() == io::ErrorKind::InvalidInput && error.to_string().contains(&long));
+            }
+            let unnamed = StdStream::pair().unwrap().0.local_addr().unwrap();
+            let failed: [io::Result<()>; 2] = [
+                UnixListener::bind_addr(&unnamed).map(drop),
+                UnixStream::connect_addr(&unnamed).await.map(drop),
+            ];
+            assert!(failed.into_iter().all(|one| one.unwrap_err().kind() == io::ErrorKind::InvalidInput));
+            let address = any_address();
+            let _listener = UnixListener::bind_addr(&address).unwrap();
+            let error = UnixListener::bind_addr(&address).unwrap_err();
+            assert!(
+                error.kind() == io::ErrorKind::AddrInUse && error.to_string().contains("@anello"),
+                "{error}"
+            );
+        });
+    });
+}
+
+#[test]
+fn the_simulated_network_says_that_it_has_none() {
+    on_each(simulated_drivers(), |setup| {
+        setup.run(async {
+            let address = any_address();
+            let errors = [
+                UnixListener::bind_addr(&address).unwrap_err(),
+                UnixStream::connect_addr(&address).await.unwrap_err(),
+                UnixStream::pair().unwrap_err(),
+            ];
+            assert!(errors.iter().all(|error| error.kind() == io::ErrorKind::Unsupported), "{errors:?}");
+        });
+    });
+}
+
+#[test]
+fn a_full_backlog_is_waited_for() {
+    on_every_driver(|setup| {
+        setup.run(async {
+            let socket = Socket::new(Domain::UNIX, Type::STREAM, None).unwrap();
+            let path = Path::new("backlog");
+            socket.bind(&SockAddr::unix(&path.0).unwrap()).unwrap();
+            socket.listen(0).unwrap();
+            let mut clients = vec![UnixStream::connect(&path.0).await.unwrap()];
+            let base = current_metrics().unwrap().sockets;
+            let waiting = UnixStream::connect(&path.0);
+            assert!(poll_at_most(3, waiting).await.is_none(), "{}: there was room", setup.name);
+            assert_eq!(current_metrics().unwrap().sockets, base, "an abandoned connect leaves nothing");
+            let later = path.0.clone();
+            let connecting = spawn(async move { UnixStream::connect(later).await });
+            yield_now().await;
+            let listener = UnixListener::from_std(StdListener::from(socket)).unwrap();
+            let mut servers = Vec::new();
+            for _ in 0..2 {
+                servers.push(listener.accept().await.unwrap());
+            }
+            clients.push(connecting.await.unwrap().unwrap());
+            for (client, server) in clients.iter_mut().zip(&mut servers) {
+                client.write_all(b"here").await.unwrap();
+                assert_eq!(server.recv().await.unwrap().as_deref(), Some(&b"here"[..]));
+            }
+        });
+    });
+}
+
+/// Everything fills up; nothing is lost, and nothing is kept beyond the queue.
+#[test]
+fn a_long_stream_to_a_reader_that_stalls() {
+    on_every_driver(|setup| {
+        let total = if setup.options.send_queue_bytes > 1000 { 2 * MEGABYTE } else { MEGABYTE / 2 };
+        setup.run(async {
+            let (mut stream, mut peer) = with_std().await;
+            let echoing = spawn(async move { echo(&mut stream).await });
+            let mut writer = peer.try_clone().unwrap();
+            let writing = thread::spawn(move || {
+                let (block, mut hash) = (pattern(8, 100_003), Sha256::new());
+                let mut left = total;
+                while left > 0 {
+                    let piece = &block[..block.len().min(left)];
+                    writer.write_all(piece).unwrap();
+                    hash.update(piece);
+                    left -= piece.len();
+                }
+                writer.shutdown(std::net::Shutdown::Write).unwrap();
+                hash.finalize()
+            });
+            // Nothing is read until the echo has nothing more to do: a few looks at which nothing has moved.
+            let (mut last, mut still) = (0, 0);
+            while still < 5 {
+                anello::time::sleep(Duration::from_millis(2)).await;
+                let now = current_metrics().unwrap().receives;
+                still = if now == last { still + 1 } else { 0 };
+                last = now;
+            }
+            let ended = Flag::default();
+            let raised = ended.clone();
+            let reading = thread::spawn(move || {
+                let (mut hash, mut buffer, mut found) = (Sha256::new(), vec![0; 70_000], 0);
+                while let Ok(count @ 1..) = peer.read(&mut buffer) {
+                    hash.update(&buffer[..count]);
+                    found += count;
+                }
+                raised.raise();
+                (found, hash.finalize())
+            });
+            assert_eq!(echoing.await.unwrap().unwrap(), total as u64, "{}", setup.name);
+            // The runtime has to run until the connection is closed.
+            ended.wait().await;
+            let (found, hash) = reading.join().unwrap();
+            assert_eq!(found, total);
+            assert_eq!(hash, writing.join().unwrap(), "the same bytes in the same order");
+        });
+    });
+}
+
+#[test]
+fn a_peer_that_is_gone_is_an_error_and_no_signal() {
+    Child::default().run("a_peer_that_is_gone_is_an_error_and_no_signal", || {
+        // As in programs that did not start in Rust: a broken pipe would end the process.
+        let broken_pipes = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+        signal_hook::flag::register(signal_hook::consts::SIGPIPE, std::sync::Arc::clone(&broken_pipes))
+            .unwrap();
+        on_every_driver(|setup| {
+            setup.run(async {
+                // Gone: writing is a broken pipe, reading the end.
+                let (mut stream, peer) = with_std().await;
+                drop(peer);
+                let written = match stream.write(b"nobody").await {
+                    Ok(_) => stream.flush().await,
+                    Err(error) => Err(error),
+                };
+                assert_eq!(written.unwrap_err().kind(), io::ErrorKind::BrokenPipe, "{}", setup.name);
+                assert!(stream.send(pattern(1, 100_000)).await.is_err(), "it stays broken");
+                // Gone with bytes unread: a reset.
+                let (mut stream, peer) = with_std().await;
+                stream.write_all(b"unread").await.unwrap();
+                stream.flush().await.unwrap();
+                drop(peer);
+                let error = stream.recv().await.unwrap_err();
+                assert_eq!(error.kind(), io::ErrorKind::ConnectionReset, "{}", setup.name);
+                // Gone while much is on its way.
+                let (mut stream, peer) = with_std().await;
+                let sending = spawn(async move {
+                    loop {
+                        if let Err(error) = stream.send(vec![1; 50_000]).await {
+                            return error.kind();
+                        }
+                    }
+                });
+                for _ in 0..5 {
+                    yield_now().await;
+                }
+                drop(peer);
+                let kind = sending.await.unwrap();
+                assert!(matches!(kind, io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset), "{kind}");
+            });
+        });
+        assert!(!broken_pipes.load(std::sync::atomic::Ordering::SeqCst), "SIGPIPE");
+    });
+}
+
+#[test]
+fn descriptors_stay_flat() {
+    Child::default().run("descriptors_stay_flat", || {
+        on_both_drivers(|setup| {
+            let runtime = setup.runtime();
+            runtime.block_on(come_and_go(1, 200));
+            let before = usage();
+            runtime.block_on(come_and_go(2, 5000));
+            assert_eq!(usage().descriptors, before.descriptors, "{}", setup.name);
+        });
+    });
+}
+
+/// Connections that end in every way, with futures dropped in flight; in the end nothing is left.
+async fn come_and_go(seed: u64, count: usize) {
+    let listener = Rc::new(listen().unwrap());
+    let base = current_metrics().unwrap().sockets;
+    let mut random = Random::new(seed);
+    for _ in 0..count {
+        let mut client = connect(&listener).await.unwrap();
+        let mut server = listener.accept().await.unwrap();
+        drop(poll_at_most(1, server.recv()).await);
+        let size = 1 + random.below(200_000);
+        client.send(pattern(seed, size)).await.unwrap();
+        drop(poll_at_most(random.below(3), server.recv()).await);
+        match random.below(5) {
+            0 => client.abort(),
+            1 => server.abort(),
+            2 => client.closer().end(),
+            3 => drop(poll_at_most(1, client.shutdown()).await),
+            _ => drop(poll_at_most(1, listener.accept()).await),
+        }
+    }
+    while current_metrics().unwrap().sockets > base {
+        anello::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+/// A read stops behind descriptors, so that a short one does not mean that nothing is left.
+#[test]
+fn bytes_behind_descriptors_arrive() {
+    on_every_driver(|setup| {
+        setup.run(async {
+            let (mut stream, mut peer) = with_std().await;
+            for early in [true, false] {
+                let send = |peer: &mut StdStream| {
+                    let (file, mut space) =
+                        (fs::File::open("/dev/null").unwrap(), [MaybeUninit::uninit(); 64]);
+                    let mut control = SendAncillaryBuffer::new(&mut space);
+                    let files = [file.as_fd()];
+                    assert!(control.push(SendAncillaryMessage::ScmRights(&files)));
+                    let sent = rustix::net::sendmsg(
+                        &*peer,
+                        &[IoSlice::new(b"with a file")],
+                        &mut control,
+                        SendFlags::empty(),
+                    );
+                    assert_eq!(sent.unwrap(), 11);
+                    peer.write_all(b", and behind it").unwrap();
+                };
+                if early {
+                    send(&mut peer);
+                }
+                let mut found = [0; 26];
+                let reading = spawn(async move {
+                    stream.read_exact(&mut found).await.unwrap();
+                    (stream, found)
+                });
+                yield_now().await;
+                if !early {
+                    send(&mut peer);
+                }
+                (stream, found) = reading.await.unwrap();
+                assert_eq!(&found, b"with a file, and behind it", "{}", setup.name);
+            }
+        });
+    });
+}
+
+#[test]
+fn an_urgent_byte_arrives_in_order() {
+    on_every_driver(|setup| {
+        setup.run(async {
+            for pair in 0..2 {
+                let (mut stream, mut peer) = if pair == 0 {
+                    with_std().await
+                } else {
+                    let listener = StdListener::bind_addr(&any_address()).unwrap();
+                    let stream = UnixStream::connect_addr(&listener.local_addr().unwrap()).await.unwrap();
+                    (stream, listener.accept().unwrap().0)
+                };
+                if let Err(error) = SockRef::from(&peer).send_out_of_band(b"?") {
+                    return eprintln!("skipped: this kernel has no urgent data on Unix sockets: {error}");
+                }
+                peer.write_all(b"before").unwrap();
+                SockRef::from(&peer).send_out_of_band(b"!").unwrap();
+                peer.write_all(b"behind").unwrap();
+                let mut found = [0; 14];
+                stream.read_exact(&mut found).await.unwrap();
+                assert_eq!(&found, b"?before!behind", "{}", setup.name);
+            }
+        });
+    });
+}
+
+/// What a Unix socket cannot do must not be taken from the connections that can.
+#[test]
+fn zero_copy_sends_stay_with_tcp() {
+    on_both_drivers(|setup| {
+        let setup = setup.with(|options| options.zero_copy = ZeroCopy::Always { threshold_bytes: 1000 });
+        setup.run(async {
+            let message = pattern(4, 50_000);
+            let (mut client, mut server) = pair().await.unwrap();
+            client.send(message.clone()).await.unwrap();
+            let mut found = vec![0; message.len()];
+            server.read_exact(&mut found).await.unwrap();
+            assert_same_bytes(&found, &message);
+            assert_eq!(current_metrics().unwrap().zero_copy_sends, 0);
+            let (mut client, mut server): (TcpStream, TcpStream) = common::pair().await.unwrap();
+            client.send(message.clone()).await.unwrap();
+            server.read_exact(&mut found).await.unwrap();
+            assert_same_bytes(&found, &message);
+            let expected = setup.is_uring() && anello::current_driver().unwrap().features.contains("send-zc");
+            assert_eq!(current_metrics().unwrap().zero_copy_sends > 0, expected, "{}", setup.name);
+        });
+    });
+}
+
+#[test]
+fn streams_and_listeners_are_given_and_taken() {
+    on_every_driver(|setup| {
+        setup.run(async {
+            let listener = StdListener::bind_addr(&any_address()).unwrap();
+            let address: SocketAddr = listener.local_addr().unwrap();
+            let mut early = StdStream::connect_addr(&address).unwrap();
+            let listener = UnixListener::from_std(listener).unwrap();
+            assert_eq!(listener.local_addr().unwrap().as_abstract_name(), address.as_abstract_name());
+            let mut stream = listener.accept().await.unwrap();
+            early.write_all(b"taken, left over").unwrap();
+            let mut first = [0; 6];
+            stream.read_exact(&mut first).await.unwrap();
+            assert_eq!(&first, b"taken,");
+            let message = pattern(3, 500_000);
+            stream.send(message.clone()).await.unwrap();
+            let reading = thread::spawn(move || {
+                let mut found = vec![0; 500_000];
+                early.read_exact(&mut found).map(|()| (early, found))
+            });
+            let (mut stream, left) = stream.into_std().await.unwrap();
+            let (mut early, found) = reading.join().unwrap().unwrap();
+            assert_same_bytes(&found, &message);
+            // Blocking mode: the rest is read with as many calls as it takes.
+            let mut rest = vec![0; 10 - left.len()];
+            stream.read_exact(&mut rest).unwrap();
+            assert_eq!([left, rest].concat(), b" left over");
+            let mut again = UnixStream::from_std(stream).unwrap();
+            early.write_all(b"back").unwrap();
+            let mut found = [0; 4];
+            again.read_exact(&mut found).await.unwrap();
+            assert_eq!(&found, b"back");
+            again.set_send_buffer_bytes(10_000).unwrap();
+            drop(again);
+            assert_eq!(early.read(&mut found).unwrap(), 0);
+        });
+    });
+}
