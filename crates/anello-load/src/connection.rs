@@ -1,231 +1,570 @@
-//! One connection: request, reply, request, reply, until the slice is over or something breaks.
+//! One connection: requests go out when they may, replies are judged and timed, until the stretch of load is over or
+//! something breaks.
+//!
+//! ```text
+//!              due, or wanted            made                  all of a response that ends it
+//!   Closed ───────────────────► Opening ──────► Open ─────────────────────────────────────────► Ending
+//!     ▲  ▲                         │             │  ▲ requests out, replies in                    │ the server's end
+//!     │  └── Pausing ◄─ failed, to be tried again┤  └┘                                            │
+//!     │                                          └──► Broken (nobody opens it again)              │
+//!     └────────────────────────────────────────────────────────────────────────────────────────────┘
+//! ```
+//!
+//! A future by hand, not an `async fn`: it has to look at its line, the clock and the socket in one poll.
+//!
+//! The clock is read once for each piece that arrives: that moment is the end of all replies in it, and in a closed loop
+//! the beginning of the requests that follow.
 
-use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::future::Future;
 use std::io;
+use std::pin::Pin;
 use std::rc::Rc;
-use std::time::Instant;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
-use anello::net::{Closer, TcpStream};
-use hdrhistogram::Histogram;
+use anello::time::{Sleep, sleep, timeout};
 
-use crate::errors::{ErrorKind, Errors};
-use crate::message::Messages;
-use crate::session::latency_histogram;
+use crate::errors::{ErrorKind, Fault};
+use crate::lane::{GivenUp, Lane};
+use crate::shared::{Flight, Shared};
+use crate::source;
+use crate::stream::Stream;
+use crate::wire::{Verdict, Wire};
 
-/// What [`Watch::since_ns`] says while nothing is in flight.
-const IDLE: u64 = u64::MAX;
+/// How long to wait before a connection that could not be opened is tried again: at first, and at most.
+const PAUSE: Duration = Duration::from_millis(10);
+const PAUSE_LIMIT: Duration = Duration::from_secs(1);
 
-/// What all connections of a session share.
-#[derive(Debug)]
-pub(crate) struct Shared {
-    origin: Instant,
-    pub messages: Messages,
-    pub message_bytes: usize,
-    pub verify: bool,
-    /// No request begins after this moment.
-    pub deadline_ns: Cell<u64>,
-    pub tally: Tally,
-}
-
-/// What the connections have counted in this slice.
-#[derive(Debug)]
-pub(crate) struct Tally {
-    pub requests: Cell<u64>,
-    pub latency: RefCell<Histogram<u64>>,
-    pub errors: RefCell<Errors>,
-    /// The last reply or trouble.
-    pub last_ns: Cell<u64>,
-    /// Connections that did not break.
-    pub open: Cell<usize>,
-}
-
-impl Shared {
-    pub fn new(messages: Messages, message_bytes: usize, verify: bool) -> Self {
-        let tally = Tally {
-            requests: Cell::new(0),
-            latency: RefCell::new(latency_histogram()),
-            errors: RefCell::default(),
-            last_ns: Cell::new(0),
-            open: Cell::new(0),
-        };
-        Self { origin: Instant::now(), messages, message_bytes, verify, deadline_ns: Cell::new(0), tally }
-    }
-
-    /// Nanoseconds since the session began.
-    #[inline]
-    pub fn now_ns(&self) -> u64 {
-        self.origin.elapsed().as_nanos() as u64
-    }
-}
-
-/// How an overseer looks after a connection without costing it a timer per request.
-#[derive(Debug)]
-pub(crate) struct Watch {
-    /// When the request in flight began.
-    since_ns: Cell<u64>,
-    given_up: Cell<Option<GivenUp>>,
-    closer: Closer,
-}
-
-/// Why the overseer ended a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum GivenUp {
-    /// The reply took too long.
-    TimedOut,
-    /// The user wants to stop.
-    Abandoned,
-}
-
-impl Watch {
-    /// Breaks the connection if its request has been in flight for too long. Its task then sees the end.
-    pub fn check(&self, now_ns: u64, stall_timeout_ns: u64) {
-        let since_ns = self.since_ns.get();
-        if since_ns != IDLE && now_ns.saturating_sub(since_ns) > stall_timeout_ns {
-            self.give_up(GivenUp::TimedOut);
-        }
-    }
-
-    /// Breaks the connection if a request is in flight, because nobody wants to wait for it any more.
-    pub fn abandon(&self) {
-        if self.since_ns.get() != IDLE {
-            self.give_up(GivenUp::Abandoned);
-        }
-    }
-
-    fn give_up(&self, why: GivenUp) {
-        if self.given_up.get().is_none() {
-            self.given_up.set(Some(why));
-            self.closer.end();
-        }
-    }
-}
-
-/// An open connection.
+/// A connection in its lane, open or not.
 #[derive(Debug)]
 pub(crate) struct Connection {
+    /// Its number among all connections of the load.
     index: u64,
-    next_request: u64,
-    /// Requests answered in this slice.
+    /// The number of the next request.
+    sequence: u64,
+    /// Requests answered in this stretch.
     pub answered: u64,
-    stream: TcpStream,
-    pub watch: Rc<Watch>,
+    link: Link,
+    wire: Wire,
+    /// Sent and not answered, the oldest first.
+    in_flight: VecDeque<Flight>,
+    pub lane: Rc<Lane>,
+    /// The request that the connection is opened for, where each has its own.
+    held: Option<Flight>,
+    /// Closed loop: until the next request.
+    think: Option<Sleep>,
+    /// A request was sent in this stretch that counts.
+    began: bool,
+    /// Since when requests could be sent at once.
+    free_since_ns: u64,
+    /// The last look at the clock; 0 if there was none in this poll.
+    now_ns: u64,
+    /// Times in a row that opening it failed, or brought nothing.
+    failures: u32,
+    opened_before: bool,
 }
 
-/// What a reply was, if there was one.
-enum Reply {
-    Right,
-    Wrong,
+enum Link {
+    Closed,
+    Pausing(Sleep),
+    Opening(Pin<Box<dyn Future<Output = Result<Stream, Fault>>>>),
+    Open(Stream),
+    Ending(Stream),
+    Broken,
 }
 
-/// Why a connection is of no more use.
-struct Fault {
-    kind: ErrorKind,
-    text: String,
+/// What became of an open connection.
+enum Next {
+    /// Everything of this stretch is done.
+    Done,
+    /// The link has changed.
+    Changed,
 }
 
 impl Connection {
-    pub fn new(index: u64, stream: TcpStream) -> Self {
-        let watch = Watch { since_ns: Cell::new(IDLE), given_up: Cell::new(None), closer: stream.closer() };
-        Self { index, next_request: 0, answered: 0, stream, watch: Rc::new(watch) }
+    /// A connection that is not open.
+    pub fn new(index: u64, wire: Wire, lane: Rc<Lane>) -> Self {
+        Self {
+            index,
+            sequence: 0,
+            answered: 0,
+            link: Link::Closed,
+            wire,
+            in_flight: VecDeque::new(),
+            lane,
+            held: None,
+            think: None,
+            began: false,
+            free_since_ns: 0,
+            now_ns: 0,
+            failures: 0,
+            opened_before: false,
+        }
     }
 
-    /// Keeps a request in flight until the deadline. Gives the connection back if it is still good.
-    pub async fn run(mut self, shared: Rc<Shared>) -> Option<Self> {
-        let tally = &shared.tally;
+    /// Takes an open stream.
+    pub fn open(&mut self, stream: Stream, shared: &Shared) {
+        shared.tally.open.set(shared.tally.open.get() + 1);
+        if self.opened_before {
+            shared.reopened.set(shared.reopened.get() + 1);
+        }
+        self.opened_before = true;
+        self.lane.opened(stream.closer());
+        self.wire = shared.exchange.wire();
+        self.link = Link::Open(stream);
+    }
+
+    /// Nobody opens it any more.
+    pub fn give_up(&mut self, shared: &Shared) {
+        self.link = Link::Broken;
+        self.lane.broken.set(true);
+        self.lane.closed();
+        self.lane.clear_line(shared);
+    }
+
+    pub fn is_open(&self) -> bool {
+        matches!(self.link, Link::Open(_))
+    }
+
+    pub fn is_broken(&self) -> bool {
+        matches!(self.link, Link::Broken)
+    }
+
+    /// Whether it was ever open.
+    pub fn was_opened(&self) -> bool {
+        self.opened_before
+    }
+
+    /// Works until the stretch is over; gives the connection back with nothing in flight.
+    pub fn run(mut self, shared: Rc<Shared>) -> impl Future<Output = Self> {
         self.answered = 0;
-        let mut began_ns = shared.now_ns();
-        loop {
-            self.watch.since_ns.set(began_ns);
-            let reply = self.exchange(&shared).await;
-            // The end of one request is the beginning of the next: one look at the clock for each.
-            let ended_ns = shared.now_ns();
-            tally.last_ns.set(ended_ns);
-            match reply {
-                Ok(Reply::Right) => {
-                    self.answered += 1;
-                    tally.requests.set(tally.requests.get() + 1);
-                    tally.latency.borrow_mut().saturating_record(ended_ns - began_ns);
-                }
-                Ok(Reply::Wrong) => {
-                    let (index, request) = (self.index, self.next_request - 1);
-                    tally.errors.borrow_mut().add(ErrorKind::WrongBytes, || {
-                        format!("the reply to request {request} of connection {index} is not what was sent")
-                    });
-                }
-                Err(fault) => {
-                    self.bury(fault, &shared);
-                    return None;
-                }
-            }
-            if ended_ns >= shared.deadline_ns.get() {
-                self.watch.since_ns.set(IDLE);
-                return Some(self);
-            }
-            began_ns = ended_ns;
-        }
+        self.began = false;
+        let mut running = Some(self);
+        std::future::poll_fn(move |context| {
+            let Some(connection) = &mut running else { return Poll::Pending };
+            ready!(connection.poll(&shared, context));
+            connection.think = None;
+            connection.lane.leave();
+            running.take().map_or(Poll::Pending, Poll::Ready)
+        })
     }
 
-    /// Sends one message and receives its reply.
     #[inline]
-    async fn exchange(&mut self, shared: &Shared) -> Result<Reply, Fault> {
-        let (connection, request) = (self.index, self.next_request);
-        self.next_request += 1;
-        self.stream
-            .send(shared.messages.message(connection, request))
-            .await
-            .map_err(|error| Fault::io(&error))?;
-        let (mut received_bytes, mut right) = (0, true);
-        while received_bytes < shared.message_bytes {
-            let chunk = match self.stream.recv().await {
-                Ok(Some(chunk)) => chunk,
-                Ok(None) => return Err(Fault::closed(received_bytes, shared.message_bytes)),
-                Err(error) => return Err(Fault::io(&error)),
-            };
-            if chunk.len() > shared.message_bytes - received_bytes {
-                return Err(Fault::long(received_bytes + chunk.len(), shared.message_bytes));
+    fn poll(&mut self, shared: &Shared, context: &mut Context<'_>) -> Poll<()> {
+        shared.polls.set(shared.polls.get() + 1);
+        self.now_ns = 0;
+        loop {
+            if let Link::Open(_) = self.link {
+                match ready!(self.poll_open(shared, context)) {
+                    Next::Done => return Poll::Ready(()),
+                    Next::Changed => {}
+                }
+            } else if ready!(self.poll_not_open(shared, context)) {
+                return Poll::Ready(());
             }
-            if shared.verify {
-                right &= shared.messages.is_right(connection, request, received_bytes, &chunk);
-            }
-            received_bytes += chunk.len();
         }
-        Ok(if right { Reply::Right } else { Reply::Wrong })
     }
 
-    /// Counts what broke the connection, and closes it without sending what is left.
-    fn bury(self, fault: Fault, shared: &Shared) {
+    /// Sends what may be sent and receives what comes.
+    #[inline]
+    fn poll_open(&mut self, shared: &Shared, context: &mut Context<'_>) -> Poll<Next> {
+        loop {
+            if let Err(error) = self.send(shared, context) {
+                return Poll::Ready(self.bury(Fault::of_exchange(&error), shared));
+            }
+            if self.in_flight.is_empty() && self.held.is_none() && self.is_over(shared) {
+                return Poll::Ready(Next::Done);
+            }
+            let Link::Open(stream) = &mut self.link else { return Poll::Ready(Next::Changed) };
+            let Poll::Ready(received) = stream.poll_receive(context) else {
+                // Who waits for a reply alone is woken by the socket.
+                if shared.open_loop || self.in_flight.is_empty() {
+                    self.lane.park(context.waker(), self.in_flight.len() < shared.depth);
+                }
+                return Poll::Pending;
+            };
+            let judged = match received {
+                Ok(Some(chunk)) => self.receive(&chunk, shared),
+                Ok(None) => return Poll::Ready(self.ended(shared)),
+                Err(error) => Err(Fault::of_exchange(&error)),
+            };
+            match judged {
+                Ok(false) => {}
+                Ok(true) => return Poll::Ready(self.end(shared)),
+                Err(fault) => return Poll::Ready(self.bury(fault, shared)),
+            }
+        }
+    }
+
+    /// Everything but an open connection; whether all of this stretch is done.
+    #[cold]
+    fn poll_not_open(&mut self, shared: &Shared, context: &mut Context<'_>) -> Poll<bool> {
+        self.lane.park(context.waker(), true);
+        match &mut self.link {
+            Link::Broken => return Poll::Ready(true),
+            Link::Closed => {
+                if self.is_over(shared) {
+                    return Poll::Ready(true);
+                }
+                let early_ns = self.lane.opens_at_ns.get().saturating_sub(self.now(shared));
+                if early_ns > 0 {
+                    self.link = Link::Pausing(sleep(Duration::from_nanos(early_ns)));
+                    return Poll::Ready(false);
+                }
+                ready!(self.poll_held(shared, context));
+                let (source, target) = (shared.source(self.index), shared.target.clone());
+                let limit = shared.connect_timeout;
+                self.link = Link::Opening(Box::pin(async move {
+                    match timeout(limit, source::connect(&target, source)).await {
+                        Ok(Ok(stream)) => Ok(stream),
+                        Ok(Err(error)) => Err(Fault::of_connecting(&error)),
+                        Err(_) => Err(Fault {
+                            kind: ErrorKind::ConnectTimeout,
+                            text: format!("{target}: not connected within {limit:?}"),
+                        }),
+                    }
+                }));
+            }
+            Link::Pausing(pause) => {
+                if pause_is_over(pause, context) || self.is_over(shared) {
+                    self.link = Link::Closed;
+                } else {
+                    return Poll::Pending;
+                }
+            }
+            Link::Opening(opening) => match opening.as_mut().poll(context) {
+                Poll::Ready(Ok(stream)) => {
+                    self.open(stream, shared);
+                    self.free_since_ns = self.now(shared);
+                }
+                Poll::Ready(Err(fault)) => {
+                    self.bury(fault, shared);
+                }
+                Poll::Pending if self.lane.given_up().is_some() => {
+                    let text = "the connection for a request took too long".to_owned();
+                    self.bury(Fault { kind: ErrorKind::Timeout, text }, shared);
+                }
+                // Nothing waits for it.
+                Poll::Pending if self.held.is_none() && self.is_over(shared) => self.link = Link::Closed,
+                Poll::Pending => return Poll::Pending,
+            },
+            Link::Ending(stream) => match ready!(stream.poll_receive(context)) {
+                Ok(Some(chunk)) => {
+                    let text = format!("at least {} bytes came after the last response", chunk.len());
+                    self.bury(Fault { kind: ErrorKind::LongReply, text }, shared);
+                }
+                _ if self.lane.given_up() == Some(GivenUp::TimedOut) => {
+                    let text = "the server did not close the connection as it had said".to_owned();
+                    self.bury(Fault { kind: ErrorKind::Timeout, text }, shared);
+                }
+                Ok(None) | Err(_) => self.close(shared),
+            },
+            Link::Open(_) => {}
+        }
+        Poll::Ready(false)
+    }
+
+    /// Where each request has its own connection: until one is due that it is opened for.
+    fn poll_held(&mut self, shared: &Shared, context: &mut Context<'_>) -> Poll<()> {
+        if shared.keep_alive || self.held.is_some() {
+            return Poll::Ready(());
+        }
+        let now_ns = self.now(shared);
+        let due_ns = match shared.open_loop {
+            true => self.lane.line.borrow_mut().pop_front(),
+            false => self.thought(context).then_some(now_ns),
+        };
+        let Some(due_ns) = due_ns else { return Poll::Pending };
+        let flight = Flight { due_ns, sent_ns: now_ns };
+        self.note_sending(flight, shared);
+        self.held = Some(flight);
+        self.lane.busy_since(now_ns);
+        Poll::Ready(())
+    }
+
+    /// Closed loop: whether the time between a reply and the next request is over.
+    fn thought(&mut self, context: &mut Context<'_>) -> bool {
+        let thought = self.think.as_mut().is_none_or(|think| pause_is_over(think, context));
+        if thought {
+            self.think = None;
+        }
+        thought
+    }
+
+    /// Whether no more requests begin in this stretch.
+    #[inline]
+    fn is_over(&mut self, shared: &Shared) -> bool {
+        if shared.open_loop {
+            return shared.schedule_over.get() && self.lane.line.borrow().is_empty();
+        }
+        let deadline_ns = shared.deadline_ns.get();
+        // Every connection makes at least one request, unless it cannot, or its turn does not come.
+        self.now(shared) >= deadline_ns
+            && (self.began
+                || self.failures > 0
+                || self.lane.opens_at_ns.get() > deadline_ns
+                || shared.stopping.get())
+    }
+
+    /// Sends as many requests as may be in flight and are due.
+    #[inline]
+    fn send(&mut self, shared: &Shared, context: &mut Context<'_>) -> io::Result<()> {
+        let room = shared.depth - self.in_flight.len();
+        if room == 0 {
+            return Ok(());
+        }
+        let count = self.due(room, shared, context);
+        if count == 0 {
+            return Ok(());
+        }
+        let bytes = shared.exchange.requests(self.index, self.sequence, count);
+        let bytes_count = bytes.len();
+        // Before they are sent: epoll does that at once, and others may have the core before it returns.
+        self.now(shared);
+        let Link::Open(stream) = &mut self.link else { return Ok(()) };
+        let Poll::Ready(sent) = stream.poll_send(bytes, context) else { return Ok(()) };
+        sent?;
+        self.sent(count, bytes_count, shared);
+        Ok(())
+    }
+
+    /// How many requests are due, of at most `room`.
+    #[inline]
+    fn due(&mut self, room: usize, shared: &Shared, context: &mut Context<'_>) -> usize {
+        if !shared.keep_alive {
+            return usize::from(self.held.is_some());
+        }
+        if shared.open_loop {
+            return room.min(self.lane.line.borrow().len());
+        }
+        if (self.think.is_some() && !self.thought(context)) || self.is_over(shared) {
+            return 0;
+        }
+        room
+    }
+
+    /// So many requests were accepted for sending.
+    #[inline]
+    fn sent(&mut self, count: usize, bytes: usize, shared: &Shared) {
+        let now_ns = self.now(shared);
+        self.began |= now_ns >= shared.count_from_ns.get();
+        self.sequence += count as u64;
+        shared.tally.sent(bytes);
+        if self.in_flight.is_empty() {
+            self.lane.busy_since(now_ns);
+        }
+        for _ in 0..count {
+            let mut flight = Flight { due_ns: now_ns, sent_ns: now_ns };
+            if let Some(held) = self.held.take() {
+                flight = held;
+            } else if shared.open_loop {
+                flight.due_ns = self.lane.line.borrow_mut().pop_front().unwrap_or(now_ns);
+                self.note_sending(flight, shared);
+            }
+            self.in_flight.push_back(flight);
+        }
+    }
+
+    fn note_sending(&mut self, flight: Flight, shared: &Shared) {
+        self.began |= flight.sent_ns >= shared.count_from_ns.get();
+        if shared.open_loop && flight.due_ns >= shared.count_from_ns.get() {
+            shared.tally.sent_on_schedule(flight, flight.due_ns >= self.free_since_ns);
+        }
+    }
+
+    /// Judges what came; whether the connection ends here.
+    #[inline]
+    fn receive(&mut self, bytes: &[u8], shared: &Shared) -> Result<bool, Fault> {
+        self.now_ns = shared.now_ns();
+        shared.tally.received(bytes.len(), self.now_ns);
+        let mut rest = bytes;
+        loop {
+            if self.in_flight.is_empty() {
+                return Err(too_long(bytes.len()));
+            }
+            let sequence = self.sequence - self.in_flight.len() as u64;
+            let verdict = self.wire.receive(&shared.exchange, self.index, sequence, &mut rest)?;
+            let Some(verdict) = verdict else { return Ok(false) };
+            if self.in_flight.len() == 1 && !rest.is_empty() {
+                return Err(too_long(bytes.len()));
+            }
+            self.answered(&verdict, shared);
+            if self.wire.closes() || !shared.keep_alive {
+                return Ok(true);
+            }
+            if rest.is_empty() {
+                return Ok(false);
+            }
+        }
+    }
+
+    /// The oldest request in flight has its reply.
+    #[inline(always)]
+    fn answered(&mut self, verdict: &Verdict, shared: &Shared) {
+        let now_ns = self.now_ns;
+        if self.in_flight.len() == shared.depth {
+            self.free_since_ns = now_ns;
+        }
+        let Some(flight) = self.in_flight.pop_front() else { return };
+        match self.in_flight.front() {
+            None => self.lane.idle(),
+            Some(next) => self.lane.busy_since(next.sent_ns),
+        }
+        self.failures = 0;
+        if !shared.think.is_zero() {
+            self.think = Some(sleep(shared.think));
+        }
+        match verdict {
+            Verdict::Right => {
+                if flight.due_ns >= shared.count_from_ns.get() {
+                    self.answered += 1;
+                    shared.tally.answered(flight, now_ns);
+                }
+            }
+            Verdict::Wrong(fault) => shared.tally.error(fault.kind, 1, || fault.text.clone()),
+        }
+    }
+
+    /// After a response that was the last of the connection.
+    fn end(&mut self, shared: &Shared) -> Next {
+        self.take_back(shared);
+        match std::mem::replace(&mut self.link, Link::Closed) {
+            // The port stays taken for a minute with the one who closes first. Let that be the server, who said so.
+            Link::Open(stream) if self.wire.closes() => {
+                self.link = Link::Ending(stream);
+                self.lane.busy_since(self.now_ns);
+            }
+            Link::Open(stream) => {
+                stream.abort();
+                self.close(shared);
+            }
+            other => self.link = other,
+        }
+        Next::Changed
+    }
+
+    /// Requests behind the last response are not lost: the server has told that they must be sent again.
+    fn take_back(&mut self, shared: &Shared) {
+        self.sequence -= self.in_flight.len() as u64;
+        while let Some(flight) = self.in_flight.pop_back() {
+            if shared.open_loop {
+                self.lane.line.borrow_mut().push_front(flight.due_ns);
+            }
+        }
+        self.lane.idle();
+    }
+
+    /// The server has closed an open connection.
+    fn ended(&mut self, shared: &Shared) -> Next {
+        self.now_ns = shared.now_ns();
+        let sequence = self.sequence - self.in_flight.len() as u64;
+        let given_up = self.lane.given_up().is_some();
+        if !given_up
+            && !self.in_flight.is_empty()
+            && let Some(verdict) = self.wire.end(&shared.exchange, self.index, sequence)
+        {
+            shared.tally.received(0, self.now_ns);
+            self.answered(&verdict, shared);
+            self.take_back(shared);
+            self.close(shared);
+            return Next::Changed;
+        }
+        if !given_up && self.in_flight.is_empty() && self.held.is_none() && shared.may_close {
+            self.close(shared);
+            return Next::Changed;
+        }
+        self.bury(
+            match self.wire.progress(&shared.exchange) {
+                None => Fault {
+                    kind: ErrorKind::ClosedEarly,
+                    text: "the server closed the connection instead of replying".to_owned(),
+                },
+                Some(progress) => Fault {
+                    kind: ErrorKind::ShortReply,
+                    text: format!("the server closed the connection after {progress}"),
+                },
+            },
+            shared,
+        )
+    }
+
+    /// Closes in good order.
+    fn close(&mut self, shared: &Shared) {
+        self.leave(shared);
+        self.link = Link::Closed;
+        self.lane.closed();
+    }
+
+    /// Closes the stream, if there is one, without sending what is left.
+    fn leave(&mut self, shared: &Shared) {
+        if let Link::Open(stream) | Link::Ending(stream) = std::mem::replace(&mut self.link, Link::Closed) {
+            stream.abort();
+        }
+        // The gauge is told by who was open: all that ever had a closer.
+        if self.lane.is_open() {
+            shared.tally.open.set(shared.tally.open.get() - 1);
+        }
+    }
+
+    /// Counts what broke the connection, for each request that is lost by it, and closes it.
+    #[cold]
+    fn bury(&mut self, fault: Fault, shared: &Shared) -> Next {
+        let now_ns = self.now(shared);
         let tally = &shared.tally;
-        tally.open.set(tally.open.get() - 1);
-        match self.watch.given_up.get() {
+        let lost = (self.in_flight.len() as u64 + u64::from(self.held.is_some())).max(1);
+        match self.lane.given_up() {
             Some(GivenUp::Abandoned) => {}
-            Some(GivenUp::TimedOut) => tally.errors.borrow_mut().add(ErrorKind::Timeout, || {
+            Some(GivenUp::TimedOut) => tally.error(ErrorKind::Timeout, lost, || {
                 format!("connection {} waited for its reply for too long", self.index)
             }),
-            None => tally.errors.borrow_mut().add(fault.kind, || fault.text),
+            None => tally.error(fault.kind, lost, || fault.text),
         }
-        self.watch.since_ns.set(IDLE);
-        self.stream.abort();
+        tally.last_ns.set(now_ns);
+        self.in_flight.clear();
+        self.held = None;
+        self.close(shared);
+        if !shared.reconnect {
+            self.give_up(shared);
+        } else {
+            let pause = PAUSE.saturating_mul(1 << self.failures.min(10)).min(PAUSE_LIMIT);
+            if self.failures > 0 || fault.kind == ErrorKind::Refused {
+                self.link = Link::Pausing(sleep(pause));
+            }
+            self.failures = self.failures.saturating_add(1);
+        }
+        Next::Changed
+    }
+
+    /// The time, read at most once a poll unless something came.
+    #[inline]
+    fn now(&mut self, shared: &Shared) -> u64 {
+        if self.now_ns == 0 {
+            self.now_ns = shared.now_ns();
+        }
+        self.now_ns
     }
 }
 
-impl Fault {
-    #[cold]
-    fn io(error: &io::Error) -> Self {
-        Self { kind: ErrorKind::of_exchange(error), text: error.to_string() }
-    }
+fn pause_is_over(pause: &mut Sleep, context: &mut Context<'_>) -> bool {
+    Pin::new(pause).poll(context).is_ready()
+}
 
-    #[cold]
-    fn closed(received_bytes: usize, message_bytes: usize) -> Self {
-        let kind = if received_bytes == 0 { ErrorKind::ClosedEarly } else { ErrorKind::ShortReply };
-        Self {
-            kind,
-            text: format!("the server closed after {received_bytes} of {message_bytes} bytes of a reply"),
-        }
-    }
+#[cold]
+fn too_long(bytes: usize) -> Fault {
+    let text = format!("more came than was asked for, within a piece of {bytes} bytes");
+    Fault { kind: ErrorKind::LongReply, text }
+}
 
-    #[cold]
-    fn long(received_bytes: usize, message_bytes: usize) -> Self {
-        let text = format!("at least {received_bytes} bytes came back for a request of {message_bytes}");
-        Self { kind: ErrorKind::LongReply, text }
+impl std::fmt::Debug for Link {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str(match self {
+            Self::Closed => "Closed",
+            Self::Pausing(_) => "Pausing",
+            Self::Opening(_) => "Opening",
+            Self::Open(_) => "Open",
+            Self::Ending(_) => "Ending",
+            Self::Broken => "Broken",
+        })
     }
 }

@@ -5,7 +5,8 @@ use std::io;
 
 use serde::{Deserialize, Serialize};
 
-/// A kind of trouble. All but [`WrongBytes`](Self::WrongBytes) cost the connection.
+/// A kind of trouble. All but [`WrongBytes`](Self::WrongBytes), [`WrongStatus`](Self::WrongStatus) and
+/// [`WrongLength`](Self::WrongLength) cost the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ErrorKind {
@@ -23,20 +24,64 @@ pub enum ErrorKind {
     ClosedEarly,
     /// The server closed the connection within a reply.
     ShortReply,
-    /// The reply has other bytes than the request.
+    /// The reply has other bytes than it should have.
     WrongBytes,
-    /// The reply has more bytes than the request.
+    /// More bytes came than were asked for.
     LongReply,
+    /// HTTP: another status than those expected.
+    WrongStatus,
+    /// HTTP: the body is whole, but has another length than it should have.
+    WrongLength,
+    /// HTTP: what came is no response.
+    Malformed,
     /// Anything else that the kernel reported.
     Other,
 }
 
 impl ErrorKind {
+    /// All kinds.
+    pub const ALL: [Self; 13] = [
+        Self::Refused,
+        Self::ConnectTimeout,
+        Self::Unreachable,
+        Self::Reset,
+        Self::Timeout,
+        Self::ClosedEarly,
+        Self::ShortReply,
+        Self::WrongBytes,
+        Self::LongReply,
+        Self::WrongStatus,
+        Self::WrongLength,
+        Self::Malformed,
+        Self::Other,
+    ];
+
+    /// Its name in reports, as in `wrong_bytes`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Refused => "refused",
+            Self::ConnectTimeout => "connect_timeout",
+            Self::Unreachable => "unreachable",
+            Self::Reset => "reset",
+            Self::Timeout => "timeout",
+            Self::ClosedEarly => "closed_early",
+            Self::ShortReply => "short_reply",
+            Self::WrongBytes => "wrong_bytes",
+            Self::LongReply => "long_reply",
+            Self::WrongStatus => "wrong_status",
+            Self::WrongLength => "wrong_length",
+            Self::Malformed => "malformed",
+            Self::Other => "other",
+        }
+    }
+
     /// The kind of an error while connecting.
     #[must_use]
     pub fn of_connecting(error: &io::Error) -> Self {
         match error.kind() {
-            io::ErrorKind::ConnectionRefused => Self::Refused,
+            // The path of a Unix socket that is not there.
+            io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound => Self::Refused,
             io::ErrorKind::TimedOut => Self::ConnectTimeout,
             io::ErrorKind::HostUnreachable
             | io::ErrorKind::NetworkUnreachable
@@ -71,8 +116,30 @@ impl fmt::Display for ErrorKind {
             Self::ShortReply => "closed within the reply",
             Self::WrongBytes => "wrong bytes",
             Self::LongReply => "more bytes than asked for",
+            Self::WrongStatus => "wrong status",
+            Self::WrongLength => "wrong length",
+            Self::Malformed => "malformed response",
             Self::Other => "other error",
         })
+    }
+}
+
+/// Something that went wrong, in words.
+#[derive(Debug)]
+pub(crate) struct Fault {
+    pub kind: ErrorKind,
+    pub text: String,
+}
+
+impl Fault {
+    #[cold]
+    pub fn of_exchange(error: &io::Error) -> Self {
+        Self { kind: ErrorKind::of_exchange(error), text: error.to_string() }
+    }
+
+    #[cold]
+    pub fn of_connecting(error: &io::Error) -> Self {
+        Self { kind: ErrorKind::of_connecting(error), text: error.to_string() }
     }
 }
 
@@ -141,6 +208,16 @@ impl Errors {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_are_those_of_the_reports() {
+        for (index, kind) in ErrorKind::ALL.into_iter().enumerate() {
+            assert_eq!(
+                (kind as usize, serde_json::to_string(&kind).unwrap()),
+                (index, format!("{:?}", kind.name()))
+            );
+        }
+    }
 
     #[test]
     fn errors_are_counted_by_kind_with_the_first_as_example() {

@@ -12,6 +12,8 @@
 //! different offsets, as have neighbouring connections, and in random bytes different windows differ: a stale reply, a
 //! swapped reply, a shift by one byte, each shows. (A window of a single byte is equal to another by chance once in
 //! 256 times.)
+//!
+//! A reply may have another length than its request: its byte `i` is then byte `i mod message_bytes` of the request.
 
 use bytes::Bytes;
 
@@ -27,42 +29,66 @@ const REQUEST_STEP: u64 = 641;
 pub struct Messages {
     block: Bytes,
     message_bytes: usize,
-    /// Whether messages differ. Those that nobody checks need not, and one that is always the same stays hot.
-    vary: bool,
+    response_bytes: usize,
+    /// Whether replies are checked, and messages differ. Those that nobody checks need not, and one that is always the
+    /// same stays hot.
+    verify: bool,
 }
 
 impl Messages {
-    /// Messages of so many bytes.
-    pub fn new(message_bytes: usize, vary: bool) -> Self {
-        let window_bytes = if vary { WINDOW_BYTES } else { 0 };
-        Self { block: random_bytes(window_bytes + message_bytes).into(), message_bytes, vary }
+    /// Messages of so many bytes, whose replies have so many.
+    pub fn new(message_bytes: usize, response_bytes: usize, verify: bool) -> Self {
+        let window_bytes = if verify { WINDOW_BYTES } else { 0 };
+        let block = random_bytes(window_bytes + message_bytes).into();
+        Self { block, message_bytes, response_bytes, verify }
+    }
+
+    /// The length of a reply.
+    #[inline]
+    pub fn response_bytes(&self) -> usize {
+        self.response_bytes
     }
 
     /// The message of this request of this connection.
     #[inline]
     pub fn message(&self, connection: u64, request: u64) -> Bytes {
-        if !self.vary {
+        if !self.verify {
             return self.block.clone();
         }
         let offset = self.offset(connection, request);
         self.block.slice(offset..offset + self.message_bytes)
     }
 
-    /// Whether `reply`, from byte `from` on, is what was sent.
+    /// Whether `reply`, from byte `from` on, is what was asked for; whatever it is if replies are not checked.
     #[inline]
     pub fn is_right(&self, connection: u64, request: u64, from: usize, reply: &[u8]) -> bool {
-        let from = self.offset(connection, request) + from;
-        self.block.get(from..from + reply.len()) == Some(reply)
+        if !self.verify {
+            return true;
+        }
+        let begin = self.offset(connection, request);
+        let message = &self.block[begin..begin + self.message_bytes];
+        let end = from.saturating_add(reply.len());
+        if let Some(part) = message.get(from..end) {
+            return part == reply;
+        }
+        end <= self.response_bytes && repeats(message, from, reply)
     }
 
     #[inline]
     fn offset(&self, connection: u64, request: u64) -> usize {
-        if !self.vary {
+        if !self.verify {
             return 0;
         }
         let steps = connection.wrapping_mul(CONNECTION_STEP).wrapping_add(request.wrapping_mul(REQUEST_STEP));
         (steps % WINDOW_BYTES as u64) as usize
     }
+}
+
+/// Whether `reply` is `message` again and again, from byte `from` of all that on.
+fn repeats(message: &[u8], from: usize, reply: &[u8]) -> bool {
+    let first = from % message.len();
+    let (begin, rest) = reply.split_at(reply.len().min(message.len() - first));
+    message[first..].starts_with(begin) && rest.chunks(message.len()).all(|part| message.starts_with(part))
 }
 
 /// The same random bytes every time (xorshift64*).
@@ -85,7 +111,7 @@ mod tests {
 
     #[test]
     fn a_message_is_right_for_its_own_request_alone() {
-        let messages = Messages::new(32, true);
+        let messages = Messages::new(32, 32, true);
         for connection in 0..300 {
             for request in 0..50 {
                 let message = messages.message(connection, request);
@@ -101,7 +127,7 @@ mod tests {
 
     #[test]
     fn one_changed_bit_anywhere_is_found() {
-        let messages = Messages::new(100, true);
+        let messages = Messages::new(100, 100, true);
         for byte in 0..100 {
             let mut reply = messages.message(3, 4).to_vec();
             reply[byte] ^= 1;
@@ -111,13 +137,31 @@ mod tests {
 
     #[test]
     fn more_than_the_message_is_wrong_and_no_panic() {
-        let messages = Messages::new(4, true);
+        let messages = Messages::new(4, 4, true);
         assert!(!messages.is_right(0, 0, 0, &[0; 1 << 15]));
     }
 
     #[test]
+    fn longer_and_shorter_replies_repeat_the_message() {
+        for (message_bytes, response_bytes) in [(7, 100), (100, 7), (1, 5), (8, 16)] {
+            let messages = Messages::new(message_bytes, response_bytes, true);
+            let message = messages.message(3, 4);
+            let reply: Vec<u8> = (0..response_bytes).map(|byte| message[byte % message_bytes]).collect();
+            for cut in 0..=response_bytes {
+                let is_right = |reply: &[u8], from| messages.is_right(3, 4, from, reply);
+                assert!(is_right(&reply[..cut], 0) && is_right(&reply[cut..], cut));
+                let mut wrong = reply.clone();
+                if let Some(byte) = wrong.get_mut(cut) {
+                    *byte ^= 1;
+                    assert!(!is_right(&wrong, 0));
+                }
+            }
+        }
+    }
+
+    #[test]
     fn without_variation_all_messages_are_one() {
-        let messages = Messages::new(16, false);
+        let messages = Messages::new(16, 16, false);
         assert_eq!(messages.message(0, 0), messages.message(7, 9));
         assert!(messages.is_right(7, 9, 0, &messages.message(1, 2)));
     }

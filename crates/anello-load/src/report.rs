@@ -9,13 +9,16 @@ use std::net::IpAddr;
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
+use crate::config::{Arrivals, Mode, Protocol};
 use crate::errors::Errors;
+use crate::formats::IntervalRecord;
+use crate::session::nanoseconds;
 
 /// Name of the format.
 pub const SCHEMA: &str = "anello-load";
 
 /// Version of the format.
-pub const SCHEMA_VERSION: u32 = 1;
+pub const SCHEMA_VERSION: u32 = 2;
 
 /// What a load found.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -24,49 +27,174 @@ pub struct Report {
     pub schema: String,
     /// The [`SCHEMA_VERSION`] it was written by.
     pub schema_version: u32,
+    /// When the measurement began, in nanoseconds since 1970.
+    pub began_unix_ns: u64,
     /// The server's address.
     pub target: String,
+    /// What was asked of it.
+    pub protocol: ProtocolReport,
+    /// When it was asked.
+    pub mode: ModeReport,
     /// The driver that the load ran on, `uring` or `epoll`.
     pub driver: String,
     /// The kernel features that the driver used, with commas.
     pub driver_features: String,
+    /// Threads of the load.
+    pub threads: usize,
+    /// The cores that they were pinned to; none if they were not.
+    pub cores: Vec<usize>,
     /// Connections asked for.
     pub connections: usize,
     /// Connections that could be opened.
     pub connections_opened: usize,
-    /// Connections that were in order at the end.
+    /// Connections that were in order at the end, or, where each request has its own, could have been opened again.
     pub connections_left: usize,
+    /// How often a connection was opened again.
+    pub connections_reopened: u64,
     /// The addresses that the connections came from; none where the kernel chose.
-    #[serde(default)]
     pub sources: Vec<IpAddr>,
-    /// Bytes of a request, and of its reply.
-    pub message_bytes: usize,
     /// Whether every byte was checked.
     pub verified: bool,
-    /// How long the measurement was to take.
+    /// How long the measurement, or each step of a sweep, was to take.
     pub duration_ns: u64,
     /// How long the warm-up was to take.
     pub warm_up_ns: u64,
+    /// Over how long the connections were opened.
+    pub ramp_ns: u64,
     /// Whether it was stopped before its end.
     pub interrupted: bool,
     /// Requests answered: whole and, if verified, with the right bytes; without the warm-up.
     pub requests: u64,
-    /// From the first request to the last reply, or to the last trouble; without the warm-up.
+    /// From the beginning to the last reply, or to the last trouble; without the warm-up.
     pub elapsed_ns: u64,
     /// Requests answered per second.
     pub requests_per_second: f64,
-    /// Time from request to whole reply; none if nothing was answered.
+    /// Time to the whole reply, in a closed loop from sending the request, in an open loop from the moment it was due;
+    /// none if nothing was answered.
     pub latency: Option<Latency>,
+    /// Open loop only: time from the actual sending. What a load would report that does not count its own waiting.
+    pub uncorrected_latency: Option<Latency>,
+    /// Open loop only: requests that the schedule held.
+    pub offered: Option<u64>,
+    /// Open loop only: requests that were sent more than 1 ms after they were due.
+    pub late: u64,
+    /// Open loop only: requests of the schedule that were never sent.
+    pub unsent: u64,
+    /// Open loop only: how long after it was due a request was sent whose connection was free: the load's own part in
+    /// the latency.
+    pub schedule_error: Option<Latency>,
+    /// Bytes sent.
+    pub sent_bytes: u64,
+    /// Bytes received.
+    pub received_bytes: u64,
     /// How evenly the requests were spread; none if no connection was left.
     pub requests_per_connection: Option<Spread>,
     /// Everything that went wrong while connecting, warming up and measuring, by kind.
     pub errors: Errors,
     /// What the server spent; none if it was not asked for, or if the server is gone.
-    pub server_cpu: Option<ServerCpu>,
-    /// CPU time of this process while measuring.
+    pub server: Option<ServerCost>,
+    /// CPU time of the load's threads while measuring.
     pub load_cpu_ns: u64,
     /// The same per request; none if nothing was answered.
     pub load_cpu_ns_per_request: Option<f64>,
+    /// Open loop: for how long the load's threads were awake only to watch the clock, while nothing was to do. Their CPU
+    /// time has this in it, but for the time when others had the core.
+    pub load_pacing_ns: u64,
+    /// How much of its time the busiest thread worked, or waited for a core, in percent.
+    pub load_busy_percent: f64,
+    /// Whether that was more than 95 %. In a closed loop the figures then are the load's more than the server's.
+    pub load_was_bottleneck: bool,
+    /// Time that the hypervisor took from the cores of the load and the server; none if it cannot be told.
+    pub stolen_ns: Option<u64>,
+    /// What happened when.
+    pub intervals: Vec<IntervalRecord>,
+    /// The steps of a sweep.
+    pub steps: Vec<Step>,
+    /// The step of a sweep at which the server did not follow; none if it always did.
+    pub knee: Option<KneeReport>,
+}
+
+/// What was asked of a server.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum ProtocolReport {
+    /// Messages and replies of fixed sizes.
+    Messages {
+        /// Bytes of a request.
+        request_bytes: usize,
+        /// Bytes of a reply.
+        response_bytes: usize,
+    },
+    /// GET over HTTP/1.1.
+    Http {
+        /// What was asked for, in turn; at most the first 100.
+        paths: Vec<String>,
+        /// How many paths there were.
+        path_count: usize,
+        /// Whether a connection took more than one request.
+        keep_alive: bool,
+        /// Most requests in flight on a connection.
+        pipeline: usize,
+    },
+}
+
+/// When a server was asked.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum ModeReport {
+    /// As soon as it had answered.
+    Closed {
+        /// How long after.
+        think_ns: u64,
+    },
+    /// At fixed moments.
+    Open {
+        /// Requests per second.
+        per_second: u64,
+        /// How they were spread: `constant` or `poisson`.
+        arrivals: String,
+        /// What Poisson arrivals followed from.
+        seed: u64,
+    },
+    /// At fixed moments, at rising rates.
+    Sweep {
+        /// The first rate, in requests per second.
+        first: u64,
+        /// The last.
+        last: u64,
+        /// From one to the next.
+        step: u64,
+        /// How they were spread: `constant` or `poisson`.
+        arrivals: String,
+        /// What Poisson arrivals followed from.
+        seed: u64,
+    },
+}
+
+/// One step of a sweep.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Step {
+    /// Requests per second that the schedule held.
+    pub per_second: u64,
+    /// Requests answered within the step, per second.
+    pub answered_per_second: f64,
+    /// What happened, replies after its end included.
+    pub total: IntervalRecord,
+    /// How well requests kept to their time.
+    pub schedule_error: Option<Latency>,
+    /// Whether a thread of the load was busy for more than 95 % of its time.
+    pub load_was_bottleneck: bool,
+}
+
+/// Where a server stopped following the offered rate.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KneeReport {
+    /// The number of the step, from 0.
+    pub step: usize,
+    /// Its rate, in requests per second.
+    pub per_second: u64,
+    /// How it shows, in words.
+    pub why: String,
 }
 
 impl Report {
@@ -77,7 +205,45 @@ impl Report {
     }
 }
 
-/// Time from request to whole reply, in nanoseconds at three significant digits.
+impl ProtocolReport {
+    pub(crate) fn of(protocol: &Protocol) -> Self {
+        match protocol {
+            Protocol::Messages { request_bytes, response_bytes } => {
+                Self::Messages { request_bytes: *request_bytes, response_bytes: *response_bytes }
+            }
+            Protocol::Http(http) => Self::Http {
+                paths: http.paths.iter().take(100).cloned().collect(),
+                path_count: http.paths.len(),
+                keep_alive: http.keep_alive,
+                pipeline: http.pipeline,
+            },
+        }
+    }
+}
+
+impl ModeReport {
+    pub(crate) fn of(mode: &Mode) -> Self {
+        let name = |arrivals: Arrivals| match arrivals {
+            Arrivals::Constant => "constant".to_owned(),
+            Arrivals::Poisson => "poisson".to_owned(),
+        };
+        match mode {
+            Mode::Closed { think } => Self::Closed { think_ns: nanoseconds(*think) },
+            Mode::Open { per_second, arrivals, seed } => {
+                Self::Open { per_second: *per_second, arrivals: name(*arrivals), seed: *seed }
+            }
+            Mode::Sweep(sweep) => Self::Sweep {
+                first: sweep.first,
+                last: sweep.last,
+                step: sweep.step,
+                arrivals: name(sweep.arrivals),
+                seed: sweep.seed,
+            },
+        }
+    }
+}
+
+/// Quantiles of times, in nanoseconds at three significant digits.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Latency {
     /// The shortest.
@@ -134,15 +300,21 @@ impl Spread {
     }
 }
 
-/// CPU time of the server while measuring, in user space and kernel, over all threads that lived to the end.
+/// What the server's process spent while measuring, over all its threads.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct ServerCpu {
+pub struct ServerCost {
     /// The process.
     pub pid: u32,
-    /// Its CPU time.
+    /// CPU time in user space and kernel.
     pub cpu_ns: u64,
     /// The same per request; none if nothing was answered.
     pub cpu_ns_per_request: Option<f64>,
+    /// How often its threads went to sleep.
+    pub voluntary_switches: u64,
+    /// How often its threads were made to let others run.
+    pub involuntary_switches: u64,
+    /// Its memory (RSS) at the end, in bytes.
+    pub resident_bytes: u64,
 }
 
 #[cfg(test)]

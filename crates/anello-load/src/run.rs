@@ -1,13 +1,43 @@
-//! One whole measurement: connect, warm up, measure.
+//! One whole measurement: threads are started, connect, warm up, measure, and are put together.
+//!
+//! ```text
+//!   run ── orders ──►  worker 0  runtime, session      the calling thread samples the server and the machine,
+//!    ▲  ── orders ──►  worker 1  runtime, session      puts intervals together, tells progress
+//!    └──── intervals, errors, "done" ───┘
+//! ```
 
 use std::io;
 use std::ops::ControlFlow;
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use crate::config::TcpLoad;
-use crate::cpu::{own_cpu_ns, process_cpu_ns};
-use crate::report::{Latency, Report, SCHEMA, SCHEMA_VERSION, ServerCpu, Spread};
-use crate::session::{Session, Slice, Standing, nanoseconds};
+use anello::DriverDescription;
+use hdrhistogram::Histogram;
+
+use crate::config::{Load, Mode};
+use crate::errors::Errors;
+use crate::http::references;
+use crate::interval::Interval;
+use crate::knee;
+use crate::report::{
+    KneeReport, Latency, ModeReport, ProtocolReport, Report, SCHEMA, SCHEMA_VERSION, ServerCost, Spread, Step,
+};
+use crate::schedule::Share;
+use crate::series::{Sampler, Series};
+use crate::session::{latency_histogram, nanoseconds};
+use crate::worker::{Board, Done, Message, Order, Post, ThreadUsage, What, Worker};
+
+/// How often progress is told.
+const TICK: Duration = Duration::from_millis(100);
+
+/// A thread that is busy for a larger part of its time is the bottleneck.
+const BUSY_PERCENT: f64 = 95.0;
+
+/// How long after it was ordered an open loop begins, so that all threads are there in time.
+const START_DELAY_NS: u64 = 2_000_000;
 
 /// What a load is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,6 +59,8 @@ pub struct Progress {
     pub elapsed: Duration,
     /// How long the phase may last, or is to last.
     pub planned: Duration,
+    /// Open loop: requests offered per second.
+    pub offered_per_second: Option<u64>,
     /// Connections that are open.
     pub connections: usize,
     /// Requests answered in this phase.
@@ -37,112 +69,424 @@ pub struct Progress {
     pub errors: u64,
 }
 
-/// Runs a load to its end, or until `progress` breaks, which ends it within a second.
+/// What is told while a load runs.
+#[derive(Clone, Copy, Debug)]
+pub enum Event<'a> {
+    /// How far it has come.
+    Progress(&'a Progress),
+    /// The measurement begins; intervals count from here.
+    Began {
+        /// When, in nanoseconds since 1970.
+        unix_ns: u64,
+    },
+    /// An interval is over, of all threads.
+    Interval(&'a Interval),
+    /// A step of a sweep is over.
+    Step(&'a Step),
+}
+
+/// A report, and what it sums up.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// What was found.
+    pub report: Report,
+    /// The whole measurement, with its histograms.
+    pub total: Interval,
+}
+
+/// Runs a load to its end, or until `watch` breaks, which ends it within a second.
 ///
-/// The report is `Ok` also when the server was dead, stalled or lied: [`Report::is_good`] says so. The load ends early
-/// when no connection is left. Dropping the future closes all connections.
+/// Starts the load's threads, each with a runtime that `runtime` builds, and waits for them on the calling thread, which
+/// tells `watch` what happens. The report is `Ok` also when the server was dead, stalled or lied:
+/// [`Report::is_good`] says so. The load ends early when no connection is left.
 ///
 /// # Errors
-/// When the configuration is unusable (`InvalidInput`, [`TcpLoad::check`]), or the CPU time of the server's process
-/// cannot be read at the beginning.
-///
-/// # Panics
-/// When no runtime runs on this thread.
-pub async fn run(config: &TcpLoad, progress: impl FnMut(&Progress) -> ControlFlow<()>) -> io::Result<Report> {
+/// When the configuration is unusable (`InvalidInput`, [`Load::check`]), when the server's process cannot be looked at
+/// in the beginning, or when a thread, its runtime or its core is not to be had.
+pub fn run(
+    load: &Load,
+    runtime: &anello::Builder,
+    watch: impl FnMut(Event<'_>) -> ControlFlow<()>,
+) -> io::Result<Outcome> {
+    load.check().map_err(|why| io::Error::new(io::ErrorKind::InvalidInput, why))?;
     // Asked first, so that a mistyped process id does not cost the whole duration.
-    config.server_pid.map(process_cpu_ns).transpose()?;
-    let mut watcher = Watcher { progress, interrupted: false };
-    let mut session =
-        Session::open(config, &mut watcher.watch(Phase::Connecting, config.connect_timeout)).await?;
-    let opened = session.open_connections();
-    let mut errors = session.connect_errors().clone();
-    if !watcher.interrupted && !config.warm_up.is_zero() {
-        let slice = session.drive(config.warm_up, &mut watcher.watch(Phase::WarmUp, config.warm_up)).await;
-        errors.merge(slice.errors);
-    }
-    let before = Spent::now(config);
-    let mut slice = match watcher.interrupted {
-        true => Slice::empty(),
-        false => session.drive(config.duration, &mut watcher.watch(Phase::Measuring, config.duration)).await,
-    };
-    let after = Spent::now(config);
-    let left = session.open_connections();
-    session.close().await;
-    errors.merge(std::mem::take(&mut slice.errors));
-    let per_request = |cpu_ns: u64| (slice.requests > 0).then(|| cpu_ns as f64 / slice.requests as f64);
-    let driver = anello::current_driver();
-    let load_cpu_ns = after.own_ns.saturating_sub(before.own_ns);
-    Ok(Report {
-        schema: SCHEMA.to_owned(),
-        schema_version: SCHEMA_VERSION,
-        target: config.target.to_string(),
-        driver: driver.as_ref().map_or("", |driver| driver.name).to_owned(),
-        driver_features: driver.map_or_else(String::new, |driver| driver.features),
-        connections: config.connections,
-        connections_opened: opened,
-        connections_left: left,
-        sources: config.sources_in_use(),
-        message_bytes: config.message_bytes,
-        verified: config.verify,
-        duration_ns: nanoseconds(config.duration),
-        warm_up_ns: nanoseconds(config.warm_up),
-        interrupted: watcher.interrupted,
-        requests: slice.requests,
-        elapsed_ns: slice.elapsed_ns,
-        requests_per_second: slice.requests as f64 * 1e9 / slice.elapsed_ns.max(1) as f64,
-        latency: Latency::of(&slice.latency),
-        requests_per_connection: Spread::of(&slice.requests_by_connection),
-        errors,
-        server_cpu: after.server_since(&before).map(|(pid, cpu_ns)| ServerCpu {
-            pid,
-            cpu_ns,
-            cpu_ns_per_request: per_request(cpu_ns),
-        }),
-        load_cpu_ns,
-        load_cpu_ns_per_request: per_request(load_cpu_ns),
-    })
+    let sampler = Sampler::new(load.server_pid, load.cores.clone())?;
+    let mut run = Run::start(load, runtime, sampler, watch)?;
+    let connected = run.connect();
+    let measured = connected.and_then(|()| run.measure());
+    run.end();
+    measured.map(|()| run.outcome())
 }
 
-/// Tells progress, and remembers whether it was asked to stop.
-struct Watcher<P> {
-    progress: P,
+/// A load that runs.
+struct Run<'a, W> {
+    load: &'a Load,
+    watch: W,
+    origin: Instant,
+    board: Arc<Board>,
+    orders: Vec<Sender<Order>>,
+    reports: Receiver<Message>,
+    threads: Vec<JoinHandle<()>>,
+    sampler: Sampler,
+    began_unix_ns: u64,
+    /// When the measurement began.
+    began_ns: Option<u64>,
+    driver: Option<DriverDescription>,
     interrupted: bool,
+    errors: Errors,
+    total: Option<Interval>,
+    records: Vec<crate::formats::IntervalRecord>,
+    schedule_error: Histogram<u64>,
+    usage: Vec<ThreadUsage>,
+    requests_by_connection: Vec<u64>,
+    opened: usize,
+    reopened: u64,
+    steps: Vec<Step>,
+    knee: Option<KneeReport>,
 }
 
-impl<P: FnMut(&Progress) -> ControlFlow<()>> Watcher<P> {
-    fn watch(&mut self, phase: Phase, planned: Duration) -> impl FnMut(Standing) -> ControlFlow<()> + '_ {
-        let began = Instant::now();
-        move |standing| {
-            let flow = (self.progress)(&Progress {
-                phase,
-                elapsed: began.elapsed(),
-                planned,
-                connections: standing.open,
-                requests: standing.requests,
-                errors: standing.errors,
-            });
-            self.interrupted |= flow.is_break();
-            flow
+/// What a stretch was, of all threads.
+struct Measured {
+    total: Option<Interval>,
+    /// Requests answered until its planned end.
+    answered_in_time: u64,
+    schedule_error: Histogram<u64>,
+    busy_percent: f64,
+}
+
+impl<'a, W: FnMut(Event<'_>) -> ControlFlow<()>> Run<'a, W> {
+    fn start(load: &'a Load, runtime: &anello::Builder, sampler: Sampler, watch: W) -> io::Result<Self> {
+        let threads = (0..load.threads).map(|_| Post::default()).collect();
+        let board = Arc::new(Board { threads, ..Board::default() });
+        let references = load.http_load().map(references).unwrap_or_default();
+        let (origin, (tell, reports)) = (Instant::now(), channel());
+        let mut run = Self {
+            load,
+            watch,
+            origin,
+            board: Arc::clone(&board),
+            orders: Vec::new(),
+            reports,
+            threads: Vec::new(),
+            sampler,
+            began_unix_ns: 0,
+            began_ns: None,
+            driver: None,
+            interrupted: false,
+            errors: Errors::default(),
+            total: None,
+            records: Vec::new(),
+            schedule_error: latency_histogram(),
+            usage: vec![ThreadUsage::default(); load.threads],
+            requests_by_connection: Vec::new(),
+            opened: 0,
+            reopened: 0,
+            steps: Vec::new(),
+            knee: None,
+        };
+        for thread in 0..load.threads {
+            let (order, orders) = channel();
+            let worker = Worker {
+                load: load.clone(),
+                share: Share { thread, threads: load.threads, connections: load.connections },
+                runtime: runtime.clone(),
+                origin,
+                references: Arc::clone(&references),
+                orders,
+                reports: tell.clone(),
+                board: Arc::clone(&board),
+            };
+            run.orders.push(order);
+            run.threads.push(worker.start(load.cores.get(thread).copied())?);
+        }
+        Ok(run)
+    }
+
+    /// Until all connections are open that can be.
+    fn connect(&mut self) -> io::Result<()> {
+        let mut missing = self.load.threads;
+        while missing > 0 {
+            match self.next(Duration::ZERO)? {
+                Some(Message { what: What::Opened { driver, errors }, .. }) => {
+                    self.driver = Some(driver);
+                    self.errors.merge(errors);
+                    missing -= 1;
+                }
+                Some(Message { what: What::Failed(error), .. }) => return Err(error),
+                _ => self.tell_progress(Phase::Connecting, Duration::ZERO, self.load.connect_timeout, None),
+            }
+        }
+        Ok(())
+    }
+
+    fn measure(&mut self) -> io::Result<()> {
+        match &self.load.mode {
+            Mode::Closed { .. } => self.stretch(self.load.warm_up, None).map(|_| ()),
+            Mode::Open { per_second, .. } => {
+                self.stretch(self.load.warm_up, Some((*per_second, 0))).map(|_| ())
+            }
+            Mode::Sweep(sweep) => {
+                let mut warm_up = self.load.warm_up;
+                for (number, per_second) in (0..).zip(sweep.rates()) {
+                    let measured = self.stretch(std::mem::take(&mut warm_up), Some((per_second, number)))?;
+                    self.step(per_second, &measured);
+                    let why = knee::shows(&sweep.knee, &self.steps).filter(|_| !self.interrupted);
+                    let step = self.steps.len().saturating_sub(1);
+                    self.knee = why.map(|why| KneeReport { step, per_second, why });
+                    if self.knee.is_some() || self.interrupted || self.connections() == 0 {
+                        break;
+                    }
+                }
+                Ok(())
+            }
         }
     }
-}
 
-/// CPU time spent up to some moment.
-struct Spent {
-    own_ns: u64,
-    server: Option<(u32, u64)>,
-}
-
-impl Spent {
-    fn now(config: &TcpLoad) -> Self {
-        // A server that is gone by now shows in the errors.
-        let server = config.server_pid.and_then(|pid| Some((pid, process_cpu_ns(pid).ok()?)));
-        Self { own_ns: own_cpu_ns(), server }
+    fn step(&mut self, per_second: u64, measured: &Measured) {
+        let Some(total) = &measured.total else { return };
+        let seconds = self.load.duration.as_secs_f64().max(1e-9);
+        let step = Step {
+            per_second,
+            answered_per_second: measured.answered_in_time as f64 / seconds,
+            total: total.into(),
+            schedule_error: Latency::of(&measured.schedule_error),
+            load_was_bottleneck: measured.busy_percent > BUSY_PERCENT,
+        };
+        let flow = (self.watch)(Event::Step(&step));
+        self.heed(flow);
+        self.steps.push(step);
     }
 
-    /// Process and CPU time of the server since an earlier moment; none if it has lost threads, or is gone.
-    fn server_since(&self, earlier: &Self) -> Option<(u32, u64)> {
-        let ((pid, after_ns), (_, before_ns)) = (self.server?, earlier.server?);
-        Some((pid, after_ns.checked_sub(before_ns)?))
+    /// One stretch of load on all threads.
+    fn stretch(&mut self, warm_up: Duration, rate: Option<(u64, u64)>) -> io::Result<Measured> {
+        let (load, threads) = (self.load, self.load.threads);
+        let start_ns = self.now_ns() + if rate.is_some() { START_DELAY_NS } else { 0 };
+        let order = Order { start_ns, warm_up, duration: load.duration, rate };
+        for orders in &self.orders {
+            // A thread that has ended has said why.
+            orders.send(order).ok();
+        }
+        let first_ns = start_ns.saturating_add(nanoseconds(warm_up));
+        let end_ns = first_ns.saturating_add(nanoseconds(load.duration));
+        let began_ns = self.began(first_ns);
+        let interval_ns = nanoseconds(load.interval);
+        let mut series = Series::new(threads, first_ns, end_ns, interval_ns, first_ns - began_ns);
+        let mut measured = Measured {
+            total: None,
+            answered_in_time: 0,
+            schedule_error: latency_histogram(),
+            busy_percent: 0.0,
+        };
+        (self.requests_by_connection, self.opened) = (Vec::new(), 0);
+        let (mut missing, mut warm) = (threads, warm_up.is_zero());
+        while missing > 0 {
+            let now_ns = self.now_ns();
+            if series.sample_due_ns().is_some_and(|due_ns| now_ns >= due_ns) {
+                series.sample(self.sampler.look());
+                warm = true;
+                continue;
+            }
+            let pause = series.sample_due_ns().map_or(TICK, |due_ns| Duration::from_nanos(due_ns - now_ns));
+            match self.next(pause)? {
+                Some(Message { what: What::Failed(error), .. }) => return Err(error),
+                Some(Message { what: What::WarmedUp(errors), .. }) => self.errors.merge(errors),
+                Some(Message { thread, what: What::Interval(number, part) }) => {
+                    measured.answered_in_time += part.requests;
+                    series.part(thread, number, *part);
+                }
+                Some(Message { thread, what: What::Done(done) }) => {
+                    missing -= 1;
+                    self.done(thread, *done, &mut series, &mut measured);
+                }
+                Some(Message { what: What::Opened { .. }, .. }) => {}
+                None => {
+                    let since = |ns: u64| Duration::from_nanos(self.now_ns().saturating_sub(ns));
+                    match warm {
+                        true => {
+                            let (elapsed, rate) = (since(first_ns), rate.map(|(rate, _)| rate));
+                            self.tell_progress(Phase::Measuring, elapsed, load.duration, rate);
+                        }
+                        false => {
+                            let (elapsed, rate) = (since(start_ns), rate.map(|(rate, _)| rate));
+                            self.tell_progress(Phase::WarmUp, elapsed, warm_up, rate);
+                        }
+                    }
+                }
+            }
+            self.take_complete(&mut series, &mut measured);
+        }
+        self.take_complete(&mut series, &mut measured);
+        Ok(measured)
+    }
+
+    /// The measurement begins at this moment, if it has not begun.
+    fn began(&mut self, first_ns: u64) -> u64 {
+        if let Some(began_ns) = self.began_ns {
+            return began_ns;
+        }
+        let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        self.began_unix_ns = nanoseconds(unix).saturating_add(first_ns.saturating_sub(self.now_ns()));
+        self.began_ns = Some(first_ns);
+        let flow = (self.watch)(Event::Began { unix_ns: self.began_unix_ns });
+        self.heed(flow);
+        first_ns
+    }
+
+    fn done(&mut self, thread: usize, done: Done, series: &mut Series, measured: &mut Measured) {
+        self.requests_by_connection.extend(done.requests_by_connection);
+        self.opened += done.opened;
+        self.reopened += done.reopened;
+        self.board.threads[thread].open.store(done.open, Ordering::Relaxed);
+        // Both have the same layout.
+        if measured.schedule_error.add(&done.schedule_error).is_err()
+            || self.schedule_error.add(&done.schedule_error).is_err()
+        {
+            tracing::error!("histograms of one layout could not be added");
+        }
+        measured.busy_percent = measured.busy_percent.max(done.usage.busy_percent());
+        let usage = &mut self.usage[thread];
+        usage.elapsed_ns += done.usage.elapsed_ns;
+        usage.cpu_ns += done.usage.cpu_ns;
+        usage.delayed_ns += done.usage.delayed_ns;
+        usage.pacing_ns += done.usage.pacing_ns;
+        measured.answered_in_time += if done.in_time { done.rest.requests } else { 0 };
+        series.done(thread, done.rest);
+    }
+
+    fn take_complete(&mut self, series: &mut Series, measured: &mut Measured) {
+        while let Some(interval) = series.complete(|| self.sampler.look()) {
+            let flow = (self.watch)(Event::Interval(&interval));
+            self.heed(flow);
+            self.records.push((&interval).into());
+            for total in [&mut self.total, &mut measured.total] {
+                match total {
+                    None => *total = Some(interval.clone()),
+                    Some(total) => total.append(&interval),
+                }
+            }
+        }
+    }
+
+    /// What the threads tell next; nothing when progress, or something in `pause`, is due first.
+    fn next(&self, pause: Duration) -> io::Result<Option<Message>> {
+        let pause = if pause.is_zero() { TICK } else { pause.min(TICK) };
+        match self.reports.recv_timeout(pause) {
+            Ok(message) => Ok(Some(message)),
+            Err(RecvTimeoutError::Timeout) => Ok(None),
+            Err(RecvTimeoutError::Disconnected) => {
+                Err(io::Error::other("a thread of the load has panicked: see its message above"))
+            }
+        }
+    }
+
+    fn tell_progress(
+        &mut self,
+        phase: Phase,
+        elapsed: Duration,
+        planned: Duration,
+        offered_per_second: Option<u64>,
+    ) {
+        let elapsed = if phase == Phase::Connecting { self.origin.elapsed() } else { elapsed };
+        let sum = |count: &dyn Fn(&Post) -> u64| self.board.threads.iter().map(count).sum::<u64>();
+        let progress = Progress {
+            phase,
+            elapsed,
+            planned,
+            offered_per_second,
+            connections: self.connections(),
+            requests: sum(&|post| post.requests.load(Ordering::Relaxed)),
+            errors: sum(&|post| post.errors.load(Ordering::Relaxed)),
+        };
+        let flow = (self.watch)(Event::Progress(&progress));
+        self.heed(flow);
+    }
+
+    fn connections(&self) -> usize {
+        self.board.threads.iter().map(|post| post.open.load(Ordering::Relaxed)).sum()
+    }
+
+    /// Has all threads stop if that is asked for.
+    fn heed(&mut self, flow: ControlFlow<()>) {
+        if flow.is_break() {
+            self.interrupted = true;
+            self.board.stop.store(true, Ordering::Relaxed);
+        }
+    }
+
+    fn now_ns(&self) -> u64 {
+        nanoseconds(self.origin.elapsed())
+    }
+
+    /// Lets the threads go and waits for them.
+    fn end(&mut self) {
+        self.board.stop.store(true, Ordering::Relaxed);
+        self.orders.clear();
+        for thread in self.threads.drain(..) {
+            // One that panicked has shown why, and is missing above.
+            thread.join().ok();
+        }
+    }
+
+    fn outcome(mut self) -> Outcome {
+        let open_loop = !matches!(self.load.mode, Mode::Closed { .. });
+        let total = self.total.take().unwrap_or_else(|| Interval::empty(0, open_loop));
+        let load = self.load;
+        self.errors.merge(total.errors.clone());
+        let busy_percent = self.usage.iter().map(ThreadUsage::busy_percent).fold(0.0, f64::max);
+        let driver = self.driver.take();
+        let elapsed_ns = total.end_ns();
+        let report = Report {
+            schema: SCHEMA.to_owned(),
+            schema_version: SCHEMA_VERSION,
+            began_unix_ns: self.began_unix_ns,
+            target: load.target.to_string(),
+            protocol: ProtocolReport::of(&load.protocol),
+            mode: ModeReport::of(&load.mode),
+            driver: driver.as_ref().map_or("", |driver| driver.name).to_owned(),
+            driver_features: driver.map_or_else(String::new, |driver| driver.features),
+            threads: load.threads,
+            cores: load.cores.clone(),
+            connections: load.connections,
+            connections_opened: self.opened,
+            connections_left: self.requests_by_connection.len(),
+            connections_reopened: self.reopened,
+            sources: load.sources_in_use(),
+            verified: load.verify,
+            duration_ns: nanoseconds(load.duration),
+            warm_up_ns: nanoseconds(load.warm_up),
+            ramp_ns: nanoseconds(load.ramp),
+            interrupted: self.interrupted,
+            requests: total.requests,
+            elapsed_ns,
+            requests_per_second: total.requests as f64 * 1e9 / elapsed_ns.max(1) as f64,
+            latency: total.quantiles(),
+            uncorrected_latency: total.uncorrected_quantiles(),
+            offered: total.offered,
+            late: total.late,
+            unsent: total.unsent,
+            schedule_error: Latency::of(&self.schedule_error),
+            sent_bytes: total.sent_bytes,
+            received_bytes: total.received_bytes,
+            requests_per_connection: Spread::of(&self.requests_by_connection),
+            errors: self.errors,
+            server: load.server_pid.zip(total.server).map(|(pid, usage)| ServerCost {
+                pid,
+                cpu_ns: usage.cpu_ns,
+                cpu_ns_per_request: total.server_cpu_ns_per_request(),
+                voluntary_switches: usage.voluntary_switches,
+                involuntary_switches: usage.involuntary_switches,
+                resident_bytes: usage.resident_bytes,
+            }),
+            load_cpu_ns: total.load_cpu_ns,
+            load_cpu_ns_per_request: total.load_cpu_ns_per_request(),
+            load_pacing_ns: self.usage.iter().map(|usage| usage.pacing_ns).sum(),
+            load_busy_percent: busy_percent,
+            load_was_bottleneck: busy_percent > BUSY_PERCENT,
+            stolen_ns: total.stolen_ns,
+            intervals: self.records,
+            steps: self.steps,
+            knee: self.knee,
+        };
+        Outcome { report, total }
     }
 }

@@ -1,41 +1,65 @@
 //! A set of connections that stays open, and slices of load over it.
 
-use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
 use std::io;
-use std::net::IpAddr;
 use std::ops::ControlFlow;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
-use std::task::Poll;
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use anello::JoinHandle;
-use anello::time::{sleep, timeout};
+use anello::time::sleep;
 use hdrhistogram::Histogram;
 
-use crate::config::TcpLoad;
-use crate::connection::{Connection, Shared};
+use crate::conductor::{Conductor, Observer, Rest, Stretch, TICK};
+use crate::config::{Load, Mode, Protocol};
+use crate::connection::Connection;
 use crate::errors::{ErrorKind, Errors};
+use crate::http::{HttpShared, References, references};
+use crate::interval::Interval;
+use crate::lane::Lane;
 use crate::message::Messages;
-use crate::source;
-
-/// How often the overseer looks after the connections, and progress is told, at most.
-const TICK: Duration = Duration::from_millis(100);
-
-/// How long requests in flight may take when the user wants to stop.
-const STOP_GRACE: Duration = Duration::from_millis(500);
+use crate::opening::Opening;
+use crate::schedule::{Schedule, Share};
+use crate::shared::{Shared, Standing};
+use crate::wire::Exchange;
 
 /// Longest latency that the histograms tell apart, in nanoseconds.
 const LATENCY_LIMIT_NS: u64 = 60_000_000_000;
 
-/// Open connections to one server, on this thread's runtime. Dropping it closes them.
+/// Connections to one server, on this thread's runtime. Dropping it closes them.
+///
+/// ```no_run
+/// use std::time::Duration;
+///
+/// use anello_load::{Load, Session};
+///
+/// let server: std::net::SocketAddr = ([127, 0, 0, 1], 7000).into();
+/// let load = Load { connections: 50, verify: true, ..Load::echo(server, 128) };
+/// anello::Runtime::new()?.block_on(async {
+///     let mut session = Session::connect(&load).await?;
+///     for _ in 0..10 {
+///         let slice = session.run_slice(Duration::from_millis(20)).await;
+///         println!("{} requests, errors: {:?}", slice.requests, slice.errors);
+///     }
+///     session.close().await;
+///     Ok(())
+/// })
+/// # as std::io::Result<()>;
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct Session {
     shared: Rc<Shared>,
+    /// In their order among those of this thread; those that broke are there, too.
     connections: Vec<Connection>,
+    lanes: Vec<Rc<Lane>>,
+    share: Share,
     connect_errors: Errors,
-    stall_timeout: Duration,
+    load: Load,
+    /// Slices so far.
+    slices: u64,
 }
 
 /// What one slice of load saw.
@@ -43,60 +67,79 @@ pub struct Session {
 pub struct Slice {
     /// Requests answered: whole and, if verified, with the right bytes.
     pub requests: u64,
-    /// From the first request to the last reply, or to the last trouble.
+    /// From the beginning to the last reply, or to the last trouble.
     pub elapsed_ns: u64,
-    /// Time from request to whole reply in nanoseconds, one value for each request, at three significant digits.
+    /// Time to the whole reply in nanoseconds, one value for each request, at three significant digits: from sending the
+    /// request, in an open loop from the moment it was due.
     pub latency: Histogram<u64>,
-    /// Requests answered on each of the connections that are left.
+    /// Open loop only: the same from the actual sending.
+    pub uncorrected: Option<Histogram<u64>>,
+    /// Open loop only: requests that the schedule held.
+    pub offered: Option<u64>,
+    /// Open loop only: requests that were sent more than 1 ms after they were due.
+    pub late: u64,
+    /// Open loop only: requests of the schedule that were never sent.
+    pub unsent: u64,
+    /// Requests answered on each of the connections that did not break.
     pub requests_by_connection: Vec<u64>,
-    /// What went wrong. All but wrong bytes have cost a connection.
+    /// What went wrong. All but wrong bytes, status or length have cost a connection.
     pub errors: Errors,
 }
 
-impl Slice {
-    /// A slice in which nothing happened.
-    pub(crate) fn empty() -> Self {
-        Self {
-            requests: 0,
-            elapsed_ns: 0,
-            latency: latency_histogram(),
-            requests_by_connection: Vec::new(),
-            errors: Errors::default(),
-        }
-    }
-}
-
-/// How things stand, for whoever watches.
-pub(crate) struct Standing {
-    pub open: usize,
-    pub requests: u64,
-    pub errors: u64,
-}
-
-/// Asked every tick; says whether to go on.
-pub(crate) type Tick<'a> = &'a mut dyn FnMut(Standing) -> ControlFlow<()>;
-
 impl Session {
-    /// Opens the connections that `config` asks for (its duration and warm-up are not looked at).
+    /// Opens the connections that `load` asks for (its duration, warm-up, ramp and threads are not looked at: all are on
+    /// this thread).
     ///
-    /// Connections that cannot be opened within [`connect_timeout`](TcpLoad::connect_timeout) are in
+    /// Connections that cannot be opened within [`connect_timeout`](Load::connect_timeout) are in
     /// [`connect_errors`](Self::connect_errors); the session has the others. Cancel-safe: dropping the future closes
     /// everything.
     ///
     /// # Errors
-    /// When the configuration is unusable (`InvalidInput`, [`TcpLoad::check`]).
+    /// When the configuration is unusable (`InvalidInput`, [`Load::check`]).
     ///
     /// # Panics
     /// When no runtime runs on this thread.
-    pub async fn connect(config: &TcpLoad) -> io::Result<Self> {
-        Self::open(config, &mut |_| ControlFlow::Continue(())).await
+    pub async fn connect(load: &Load) -> io::Result<Self> {
+        let load = Load { ramp: Duration::ZERO, threads: 1, cores: Vec::new(), ..load.clone() };
+        load.check().map_err(|why| io::Error::new(io::ErrorKind::InvalidInput, why))?;
+        let share = Share::whole(load.connections);
+        let references = load.http_load().map(references).unwrap_or_default();
+        let go_on = &mut |_| ControlFlow::Continue(());
+        Ok(Self::open(load, share, Instant::now(), references, go_on).await)
     }
 
-    /// As [`connect`](Self::connect), with progress.
-    pub(crate) async fn open(config: &TcpLoad, tick: Tick<'_>) -> io::Result<Self> {
-        config.check().map_err(|why| io::Error::new(io::ErrorKind::InvalidInput, why))?;
-        let opening = Rc::new(Opening::new(config));
-        let openers = config.connects_at_once.min(config.connections);
+    /// Opens one thread's share of the connections of a load that is in order. Moments count from `origin`.
+    pub(crate) async fn open(
+        load: Load,
+        share: Share,
+        origin: Instant,
+        references: References,
+        tick: &mut dyn FnMut(Standing) -> ControlFlow<()>,
+    ) -> Self {
+        let exchange = match &load.protocol {
+            Protocol::Messages { request_bytes, response_bytes } => {
+                Exchange::Messages(Messages::new(*request_bytes, *response_bytes, load.verify))
+            }
+            Protocol::Http(http) => Exchange::Http(HttpShared::new(http, load.verify, references)),
+        };
+        let shared = Rc::new(Shared::new(&load, exchange, origin));
+        let lanes: Vec<_> = (0..share.count()).map(|_| Rc::new(Lane::new())).collect();
+        let connection = |(place, lane): (usize, &Rc<Lane>)| {
+            Connection::new(share.number(place) as u64, shared.exchange.wire(), Rc::clone(lane))
+        };
+        let connections = lanes.iter().enumerate().map(connection).collect();
+        let mut session =
+            Self { shared, connections, lanes, share, connect_errors: Errors::default(), load, slices: 0 };
+        // In a ramp they are opened one after the other, and where each request has its own, when one is due.
+        if session.load.ramp.is_zero() && session.shared.keep_alive {
+            session.open_all(tick).await;
+        }
+        session
+    }
+
+    async fn open_all(&mut self, tick: &mut dyn FnMut(Standing) -> ControlFlow<()>) {
+        let opening = Rc::new(Opening::new(Rc::clone(&self.shared), self.share, self.load.connect_timeout));
+        let openers = self.load.connects_at_once.min(self.share.count());
         let mut openers = Tasks((0..openers).map(|_| anello::spawn(Rc::clone(&opening).work())).collect());
         let all = async {
             while let Some(opener) = openers.0.pop() {
@@ -107,23 +150,21 @@ impl Session {
         };
         with_ticks(TICK, all, || tick(opening.standing())).await;
         drop(openers);
-        let messages = Messages::new(config.message_bytes, config.verify);
-        let shared = Shared::new(messages, config.message_bytes, config.verify);
-        let mut connections = opening.connections.take();
-        shared.tally.open.set(connections.len());
-        connections.shrink_to_fit();
-        Ok(Self {
-            shared: Rc::new(shared),
-            connections,
-            connect_errors: opening.errors.take(),
-            stall_timeout: config.stall_timeout,
-        })
+        for (place, stream) in opening.streams.take() {
+            self.connections[place].open(stream, &self.shared);
+        }
+        for connection in &mut self.connections {
+            if !connection.is_open() && !self.shared.reconnect {
+                connection.give_up(&self.shared);
+            }
+        }
+        self.connect_errors = opening.errors.take();
     }
 
     /// Connections that are open and in order.
     #[must_use]
     pub fn open_connections(&self) -> usize {
-        self.connections.len()
+        self.connections.iter().filter(|connection| connection.is_open()).count()
     }
 
     /// Why connections could not be opened.
@@ -132,59 +173,122 @@ impl Session {
         &self.connect_errors
     }
 
-    /// Keeps one request in flight on every connection for `duration`, then waits for the replies that are owed.
+    /// Loads the server for `duration`, then waits for the replies that are owed.
     ///
-    /// Returns after at most `duration` and 1.25 times the [`stall_timeout`](TcpLoad::stall_timeout), whatever the
-    /// server does; earlier when no connection is left. Every connection makes at least one request. Nothing is in
-    /// flight afterwards. Dropping the future closes all connections.
+    /// In a closed loop every connection makes at least one request. In an open loop the schedule begins with the slice
+    /// (that of a sweep has its first rate), and requests that wait for a busy connection at its end are still sent for
+    /// [`drain`](Load::drain). Returns after at most that and 1.25 times the [`stall_timeout`](Load::stall_timeout),
+    /// whatever the server does; earlier when no connection is left. Nothing is in flight afterwards. Dropping the
+    /// future closes all connections.
     pub async fn run_slice(&mut self, duration: Duration) -> Slice {
-        self.drive(duration, &mut |_| ControlFlow::Continue(())).await
+        let (began_ns, rate) = (self.shared.now_ns(), self.first_rate());
+        let slice = self.slices;
+        self.slices += 1;
+        let stretch = self.stretch(began_ns, Duration::ZERO, duration, None, rate.map(|rate| (rate, slice)));
+        let interval = self.drive(stretch, &mut Unobserved).await.interval;
+        Slice {
+            requests: interval.requests,
+            elapsed_ns: interval.elapsed_ns,
+            latency: interval.latency,
+            uncorrected: interval.uncorrected,
+            offered: interval.offered,
+            late: interval.late,
+            unsent: interval.unsent,
+            requests_by_connection: self.requests_by_connection(),
+            errors: interval.errors,
+        }
     }
 
-    /// As [`run_slice`](Self::run_slice), with progress. When `tick` breaks, requests in flight get a moment, and are
-    /// then given up without being counted.
-    pub(crate) async fn drive(&mut self, duration: Duration, tick: Tick<'_>) -> Slice {
+    fn first_rate(&self) -> Option<u64> {
+        match &self.load.mode {
+            Mode::Closed { .. } => None,
+            Mode::Open { per_second, .. } => Some(*per_second),
+            Mode::Sweep(sweep) => Some(sweep.first),
+        }
+    }
+
+    /// A stretch as the load has them. An open loop has a rate, and a number that its seed depends on.
+    pub(crate) fn stretch(
+        &self,
+        start_ns: u64,
+        warm_up: Duration,
+        duration: Duration,
+        interval: Option<Duration>,
+        rate: Option<(u64, u64)>,
+    ) -> Stretch {
+        let schedule = match &self.load.mode {
+            Mode::Closed { .. } => None,
+            Mode::Open { arrivals, seed, .. } => Some((*arrivals, *seed)),
+            Mode::Sweep(sweep) => Some((sweep.arrivals, sweep.seed)),
+        };
+        let schedule = schedule.zip(rate).map(|((arrivals, seed), (per_second, number))| {
+            Schedule::new(self.share, per_second, arrivals, seed.wrapping_add(number << 32))
+        });
+        Stretch {
+            start_ns,
+            warm_up_ns: nanoseconds(warm_up),
+            duration_ns: nanoseconds(duration),
+            interval_ns: interval.map(nanoseconds),
+            drain_ns: nanoseconds(self.load.drain),
+            stall_timeout_ns: nanoseconds(self.load.stall_timeout),
+            schedule,
+        }
+    }
+
+    /// The connections' turns in a ramp that begins then.
+    pub(crate) fn ramp_from(&self, start_ns: u64) {
+        let (ramp_ns, count) = (u128::from(nanoseconds(self.load.ramp)), self.share.connections as u128);
+        for (place, lane) in self.lanes.iter().enumerate() {
+            let after_ns = ramp_ns * self.share.number(place) as u128 / count;
+            lane.opens_at_ns.set(start_ns.saturating_add(u64::try_from(after_ns).unwrap_or(u64::MAX)));
+        }
+    }
+
+    /// Runs a stretch to its end: what happened after the last interval that was told. When the observer breaks, requests in flight get a moment, and are then given up
+    /// without being counted.
+    pub(crate) async fn drive(&mut self, stretch: Stretch, observer: &mut dyn Observer) -> Rest {
         let shared = Rc::clone(&self.shared);
-        let watches: Vec<_> =
-            self.connections.iter().map(|connection| Rc::clone(&connection.watch)).collect();
-        let stall_timeout_ns = nanoseconds(self.stall_timeout);
-        let began_ns = shared.now_ns();
-        shared.deadline_ns.set(began_ns.saturating_add(nanoseconds(duration)));
-        shared.tally.last_ns.set(began_ns);
+        let mut conductor = Conductor::new(&shared, &self.lanes, stretch, observer);
         let running =
             self.connections.drain(..).map(|connection| anello::spawn(connection.run(Rc::clone(&shared))));
         let mut tasks = Tasks(running.collect());
         tasks.0.reverse();
         let connections = &mut self.connections;
-        let all = async {
-            while let Some(task) = tasks.0.pop() {
-                match task.await {
-                    Ok(connection) => connections.extend(connection),
-                    Err(error) => {
-                        shared.tally.errors.borrow_mut().add(ErrorKind::Other, || error.to_string())
+        poll_fn(|context| {
+            while let Some(task) = tasks.0.last_mut() {
+                match Pin::new(task).poll(context) {
+                    Poll::Pending => {
+                        conductor.poll(context);
+                        return Poll::Pending;
+                    }
+                    Poll::Ready(Ok(connection)) => connections.push(connection),
+                    Poll::Ready(Err(error)) => {
+                        shared.tally.error(ErrorKind::Other, 1, || error.to_string());
+                        self.lanes[connections.len()].broken.set(true);
                     }
                 }
+                tasks.0.pop();
             }
-        };
-        let mut give_up_ns = None;
-        let oversee = || {
-            let now_ns = shared.now_ns();
-            watches.iter().for_each(|watch| watch.check(now_ns, stall_timeout_ns));
-            if give_up_ns.is_none() && tick(shared.tally.standing()).is_break() {
-                give_up_ns = Some(now_ns.saturating_add(nanoseconds(STOP_GRACE)));
-                shared.deadline_ns.set(now_ns);
-            }
-            if give_up_ns.is_some_and(|give_up_ns| now_ns >= give_up_ns) {
-                watches.iter().for_each(|watch| watch.abandon());
-            }
-            ControlFlow::Continue(())
-        };
-        let period = TICK.min(self.stall_timeout / 4).max(Duration::from_millis(1));
-        with_ticks(period, all, oversee).await;
-        let mut slice = shared.tally.take(began_ns);
-        slice.requests_by_connection =
-            self.connections.iter().map(|connection| connection.answered).collect();
-        slice
+            Poll::Ready(())
+        })
+        .await;
+        conductor.finish()
+    }
+
+    /// Requests answered in the last stretch, on each connection that did not break.
+    pub(crate) fn requests_by_connection(&self) -> Vec<u64> {
+        let good = self.connections.iter().filter(|connection| !connection.is_broken());
+        good.map(|connection| connection.answered).collect()
+    }
+
+    /// Connections that were ever open.
+    pub(crate) fn opened_connections(&self) -> usize {
+        self.connections.iter().filter(|connection| connection.was_opened()).count()
+    }
+
+    /// How things are shared with the connections.
+    pub(crate) fn shared(&self) -> &Shared {
+        &self.shared
     }
 
     /// Closes all connections and lets the driver do it before it returns.
@@ -195,25 +299,17 @@ impl Session {
     }
 }
 
-impl crate::connection::Tally {
-    fn standing(&self) -> Standing {
-        Standing {
-            open: self.open.get(),
-            requests: self.requests.get(),
-            errors: self.errors.borrow().total(),
-        }
+/// Nobody watches.
+struct Unobserved;
+
+impl Observer for Unobserved {
+    fn tick(&mut self, _: Standing) -> ControlFlow<()> {
+        ControlFlow::Continue(())
     }
 
-    /// The slice that began then; the counts begin anew.
-    fn take(&self, began_ns: u64) -> Slice {
-        Slice {
-            requests: self.requests.take(),
-            elapsed_ns: self.last_ns.get().saturating_sub(began_ns),
-            latency: self.latency.replace(latency_histogram()),
-            requests_by_connection: Vec::new(),
-            errors: self.errors.take(),
-        }
-    }
+    fn warmed_up(&mut self, _: Interval, _: u64) {}
+
+    fn interval(&mut self, _: u64, _: Interval, _: u64) {}
 }
 
 /// An empty histogram as slices have them: 1 ns to 60 s at three significant digits. Longer latencies are counted as
@@ -224,74 +320,6 @@ impl crate::connection::Tally {
 #[must_use]
 pub fn latency_histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(1, LATENCY_LIMIT_NS, 3).expect("constant bounds that make sense")
-}
-
-/// Connections being opened.
-struct Opening {
-    config: TcpLoad,
-    /// Taken in turn; the kernel chooses if there are none.
-    sources: Vec<IpAddr>,
-    deadline: Instant,
-    /// Index of the next connection to open.
-    next: Cell<usize>,
-    connections: RefCell<Vec<Connection>>,
-    errors: RefCell<Errors>,
-}
-
-impl Opening {
-    fn new(config: &TcpLoad) -> Self {
-        Self {
-            config: config.clone(),
-            sources: config.sources_in_use(),
-            deadline: Instant::now() + config.connect_timeout,
-            next: Cell::new(0),
-            connections: RefCell::new(Vec::with_capacity(config.connections)),
-            errors: RefCell::default(),
-        }
-    }
-
-    /// Opens one connection after the other.
-    async fn work(self: Rc<Self>) {
-        while self.next.get() < self.config.connections {
-            let left = self.deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return self.give_the_rest_up();
-            }
-            let index = self.next.replace(self.next.get() + 1);
-            let from = self.source(index);
-            match timeout(left, source::connect(self.config.target, from)).await {
-                Ok(Ok(stream)) => {
-                    self.connections.borrow_mut().push(Connection::new(index as u64, stream));
-                }
-                Ok(Err(error)) => {
-                    let kind = ErrorKind::of_connecting(&error);
-                    self.errors.borrow_mut().add(kind, || error.to_string());
-                }
-                Err(_) => self.count_late(1),
-            }
-        }
-    }
-
-    fn source(&self, index: usize) -> Option<IpAddr> {
-        self.sources.get(index % self.sources.len().max(1)).copied()
-    }
-
-    fn give_the_rest_up(&self) {
-        let rest = self.config.connections - self.next.replace(self.config.connections);
-        self.count_late(rest as u64);
-    }
-
-    fn count_late(&self, count: u64) {
-        let (target, limit) = (self.config.target, self.config.connect_timeout);
-        self.errors.borrow_mut().add_many(ErrorKind::ConnectTimeout, count, || {
-            format!("{target}: not connected within {limit:?}")
-        });
-    }
-
-    fn standing(&self) -> Standing {
-        let open = self.connections.borrow().len();
-        Standing { open, requests: 0, errors: self.errors.borrow().total() }
-    }
 }
 
 /// Tasks that end with their owner.
@@ -311,7 +339,7 @@ async fn with_ticks<F: Future>(
 ) -> Option<F::Output> {
     let mut future = pin!(future);
     let mut pause = sleep(period);
-    poll_fn(|context| {
+    poll_fn(|context: &mut Context<'_>| {
         loop {
             if let Poll::Ready(output) = future.as_mut().poll(context) {
                 return Poll::Ready(Some(output));

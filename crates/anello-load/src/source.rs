@@ -11,20 +11,14 @@
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::time::Duration;
 
-use anello::net::TcpStream;
-use anello::time::sleep;
-use nix::sys::socket::{setsockopt, sockopt::IpBindAddressNoPort};
-use socket2::{Domain, Protocol, Socket, Type};
+use anello::net::{TcpStream, UnixStream};
+
+use crate::stream::{Address, Stream};
 
 /// Most connections to a loopback address from one other: a third of the ports that are quickly found, so that the ports
 /// of a load that has just ended are in nobody's way.
 pub(crate) const CONNECTIONS_PER_SOURCE: usize = 4000;
-
-/// How long to wait before looking again whether a connection was made: first, and at most.
-const PAUSE: Duration = Duration::from_millis(1);
-const PAUSE_LIMIT: Duration = Duration::from_millis(50);
 
 /// As many addresses of 127.0.0.0/8 as so many connections to `target` need; none where the kernel's choice will do, or
 /// where there is only one to choose.
@@ -39,61 +33,24 @@ pub(crate) fn loopback_sources(target: SocketAddr, connections: usize) -> Vec<Ip
     addresses.map(|address| IpAddr::V4(address.into())).collect()
 }
 
-/// Connects to `target` from an address of this machine, or from the one that the kernel chooses (`connect(2)`).
-/// Cancel-safe: dropping the future abandons the connection.
+/// Connects to `target`. Cancel-safe: dropping the future abandons the connection.
 ///
 /// # Errors
-/// As [`TcpStream::connect`], and when `source` is no address of this machine.
-pub(crate) async fn connect(target: SocketAddr, source: Option<IpAddr>) -> io::Result<TcpStream> {
+/// As [`TcpStream::connect_from`] and [`UnixStream::connect`].
+pub(crate) async fn connect(target: &Address, source: Option<IpAddr>) -> io::Result<Stream> {
+    match target {
+        Address::Tcp(target) => connect_tcp(*target, source).await.map(Stream::Tcp),
+        Address::Unix(path) => UnixStream::connect(path).await.map(Stream::Unix),
+    }
+}
+
+/// Connects from an address of this machine, or from the one that the kernel chooses.
+async fn connect_tcp(target: SocketAddr, source: Option<IpAddr>) -> io::Result<TcpStream> {
     let connected = match source {
         None => TcpStream::connect(target).await,
-        Some(source) => connect_from(target, bound(source)?)
-            .await
-            .map_err(|error| io::Error::new(error.kind(), format!("{target} from {source}: {error}"))),
+        Some(source) => TcpStream::connect_from(SocketAddr::new(source, 0), target).await,
     };
     connected.map_err(explained)
-}
-
-/// A socket with an address, but without a port.
-fn bound(source: IpAddr) -> io::Result<Socket> {
-    let address = SocketAddr::new(source, 0);
-    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
-    setsockopt(&socket, IpBindAddressNoPort, &true)?;
-    socket.bind(&address.into()).map_err(|error| {
-        let advice = "name addresses of this machine as sources (ip address lists them)";
-        io::Error::new(error.kind(), format!("cannot connect from {source}: {error}; {advice}"))
-    })?;
-    Ok(socket)
-}
-
-async fn connect_from(target: SocketAddr, socket: Socket) -> io::Result<TcpStream> {
-    socket.set_tcp_nodelay(true)?;
-    socket.set_nonblocking(true)?;
-    match socket.connect(&target.into()) {
-        Err(error) if error.raw_os_error() == Some(nix::libc::EINPROGRESS) => {}
-        other => other?,
-    }
-    // The runtime waits only for connections that it began itself. These are nearly always made within the call; the
-    // turn in between keeps to the number of connections that are opened at a time.
-    anello::yield_now().await;
-    let mut pause = PAUSE;
-    while !is_connected(&socket)? {
-        sleep(pause).await;
-        pause = (pause * 2).min(PAUSE_LIMIT);
-    }
-    TcpStream::from_std(socket.into())
-}
-
-/// Whether the connection stands; its error if it never will.
-fn is_connected(socket: &Socket) -> io::Result<bool> {
-    if let Some(error) = socket.take_error()? {
-        return Err(error);
-    }
-    match socket.peer_addr() {
-        Ok(_) => Ok(true),
-        Err(error) if error.kind() == io::ErrorKind::NotConnected => Ok(false),
-        Err(error) => Err(error),
-    }
 }
 
 /// Says what to do when there are no ports left.

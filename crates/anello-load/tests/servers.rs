@@ -1,43 +1,25 @@
 //! The load against servers of known behaviour, good and bad, on every driver. What is asserted is what was counted,
 //! never how long it took; that every test ends is part of what it tests.
 
+mod common;
+
 use std::io::{Read, Write};
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use anello::{DriverKind, Runtime};
-use anello_load::{ErrorKind, Phase, Report, Session, TcpLoad, run};
-use socket2::{Domain, SockRef, Socket, Type};
+use anello::Runtime;
+use anello_load::{ErrorKind, Event, Load, Phase, Protocol, Report, Session, run};
+use common::{drivers, reports, reset, server};
+use socket2::{Domain, Socket, Type};
 
 const MESSAGE_BYTES: usize = 1000;
 
-/// The drivers to be had here; epoll always is.
 fn runtimes() -> Vec<Runtime> {
-    let build = |kind| Runtime::builder().driver(kind).driver_from_environment(false).build();
-    let mut runtimes = vec![build(DriverKind::Epoll).unwrap()];
-    match build(DriverKind::Uring) {
-        Ok(runtime) => runtimes.push(runtime),
-        Err(error) => println!("skipped on io_uring: {error}"),
-    }
-    runtimes
-}
-
-/// Serves every connection with `serve`, in a thread each, for as long as the process lives.
-fn server(serve: impl Fn(TcpStream) -> std::io::Result<()> + Send + Sync + 'static) -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
-    let serve = Arc::new(serve);
-    thread::spawn(move || {
-        for stream in listener.incoming().map_while(Result::ok) {
-            let serve = Arc::clone(&serve);
-            thread::spawn(move || serve(stream).ok());
-        }
-    });
-    address
+    drivers().iter().map(|driver| driver.build().unwrap()).collect()
 }
 
 /// Echoes; `change` may alter each message first, and says whether to go on.
@@ -60,22 +42,20 @@ fn echo_server() -> SocketAddr {
     server(|stream| echo(stream, |_, _| true))
 }
 
+/// Messages of so many bytes.
+fn echo_of(message_bytes: usize) -> Protocol {
+    Protocol::Messages { request_bytes: message_bytes, response_bytes: message_bytes }
+}
+
 /// A short load with checks.
-fn load(target: SocketAddr) -> TcpLoad {
-    TcpLoad {
+fn load(target: SocketAddr) -> Load {
+    Load {
         connections: 7,
-        message_bytes: MESSAGE_BYTES,
         duration: Duration::from_millis(30),
         verify: true,
         stall_timeout: Duration::from_secs(30),
-        ..TcpLoad::new(target)
+        ..Load::echo(target, MESSAGE_BYTES)
     }
-}
-
-/// Runs the same load on every driver.
-fn reports(load: &TcpLoad) -> Vec<Report> {
-    let run = |runtime: Runtime| runtime.block_on(run(load, |_| ControlFlow::Continue(()))).unwrap();
-    runtimes().into_iter().map(run).collect()
 }
 
 /// A socket that holds its port but does not listen: whoever connects is refused.
@@ -86,15 +66,10 @@ fn bound() -> (Socket, SocketAddr) {
     (socket, address)
 }
 
-/// Closes with an RST.
-fn reset(stream: &TcpStream) {
-    SockRef::from(stream).set_linger(Some(Duration::ZERO)).unwrap();
-}
-
 #[test]
 fn an_honest_server_has_a_good_report() {
     for verify in [true, false] {
-        let load = TcpLoad {
+        let load = Load {
             verify,
             warm_up: Duration::from_millis(5),
             server_pid: Some(std::process::id()),
@@ -108,7 +83,7 @@ fn an_honest_server_has_a_good_report() {
             assert!(
                 latency.min_ns > 0 && latency.p50_ns <= latency.p99_ns && latency.p99_ns <= latency.max_ns
             );
-            assert_eq!(report.server_cpu.unwrap().pid, std::process::id());
+            assert_eq!(report.server.unwrap().pid, std::process::id());
             assert!(report.load_cpu_ns_per_request.unwrap() > 0.0);
             assert!(!report.interrupted && report.verified == verify);
         }
@@ -117,13 +92,13 @@ fn an_honest_server_has_a_good_report() {
 
 #[test]
 fn the_report_survives_json() {
-    let mut report = reports(&load(echo_server())).remove(0);
+    let mut report = reports(&load(echo_server())).next().unwrap();
     // Fractions with few digits: with all of them the last may be lost in the text.
     report.requests_per_second = 1234.5;
     report.load_cpu_ns_per_request = Some(0.25);
     report.latency.as_mut().unwrap().mean_ns = 17.75;
     let text = serde_json::to_string(&report).unwrap();
-    assert!(text.starts_with(r#"{"schema":"anello-load","schema_version":1,"#), "{text}");
+    assert!(text.starts_with(r#"{"schema":"anello-load","schema_version":2,"#), "{text}");
     assert_eq!(serde_json::from_str::<Report>(&text).unwrap(), report);
 }
 
@@ -139,7 +114,7 @@ fn messages_larger_than_all_buffers_come_back_whole() {
             stream.write_all(&buffer[..count])?;
         }
     });
-    let load = TcpLoad { connections: 2, message_bytes: 8 << 20, ..load(address) };
+    let load = Load { connections: 2, protocol: echo_of(8 << 20), ..load(address) };
     for report in reports(&load) {
         assert!(report.is_good() && report.requests >= 2, "{report:?}");
     }
@@ -228,8 +203,8 @@ fn fault_44_wrong_bytes_are_found_and_do_not_count_as_requests() {
         assert_eq!(report.errors.total(), report.errors.count(ErrorKind::WrongBytes));
         assert_eq!(report.connections_left, 7, "they go on");
     }
-    let unverified = TcpLoad { verify: false, ..load(address) };
-    assert!(reports(&unverified).iter().all(Report::is_good), "only counted");
+    let unverified = Load { verify: false, ..load(address) };
+    assert!(reports(&unverified).all(|report| report.is_good()), "only counted");
 }
 
 #[test]
@@ -245,7 +220,7 @@ fn fault_44_replies_to_other_requests_are_found() {
             left >= 0
         })
     });
-    let load = TcpLoad { connections: 1, duration: Duration::from_secs(600), ..load(address) };
+    let load = Load { connections: 1, duration: Duration::from_secs(600), ..load(address) };
     for report in reports(&load) {
         assert_eq!((report.requests, report.errors.count(ErrorKind::WrongBytes)), (1, 3), "{report:?}");
     }
@@ -257,7 +232,7 @@ fn fault_44_a_server_that_never_answers_ends_in_timeouts() {
         std::io::copy(&mut stream, &mut std::io::sink())?;
         Ok(())
     });
-    let load = TcpLoad { stall_timeout: Duration::from_millis(50), ..load(address) };
+    let load = Load { stall_timeout: Duration::from_millis(50), ..load(address) };
     for report in reports(&load) {
         assert_eq!((report.requests, report.errors.count(ErrorKind::Timeout)), (0, 7), "{report:?}");
         assert_eq!((report.errors.total(), report.connections_left, report.latency), (7, 0, None));
@@ -271,7 +246,8 @@ fn fault_44_a_server_that_does_not_even_read_ends_in_timeouts() {
         drop(stream);
         Ok(())
     });
-    let load = TcpLoad { message_bytes: 16 << 20, stall_timeout: Duration::from_millis(50), ..load(address) };
+    let load =
+        Load { protocol: echo_of(16 << 20), stall_timeout: Duration::from_millis(50), ..load(address) };
     for report in reports(&load) {
         assert_eq!((report.requests, report.errors.count(ErrorKind::Timeout)), (0, 7), "{report:?}");
     }
@@ -286,8 +262,8 @@ fn fault_44_a_server_that_trickles_ends_in_timeouts() {
             thread::sleep(Duration::from_millis(1));
         }
     });
-    let load = TcpLoad {
-        message_bytes: 1 << 20,
+    let load = Load {
+        protocol: echo_of(1 << 20),
         verify: false,
         stall_timeout: Duration::from_millis(60),
         ..load(address)
@@ -309,7 +285,7 @@ fn fault_44_a_server_that_stalls_midway_ends_in_timeouts_and_what_came_before_co
             true
         })
     });
-    let load = TcpLoad {
+    let load = Load {
         duration: Duration::from_secs(600),
         stall_timeout: Duration::from_millis(300),
         ..load(address)
@@ -333,7 +309,7 @@ fn fault_44_resets_are_counted() {
             left >= 0
         })
     });
-    let load = TcpLoad { duration: Duration::from_secs(600), ..load(address) };
+    let load = Load { duration: Duration::from_secs(600), ..load(address) };
     for report in reports(&load) {
         assert_eq!((report.requests, report.errors.count(ErrorKind::Reset)), (35, 7), "{report:?}");
         assert_eq!((report.errors.total(), report.connections_left), (7, 0));
@@ -349,7 +325,7 @@ fn fault_44_a_close_instead_of_a_reply_is_counted() {
             left >= 0
         })
     });
-    let load = TcpLoad { duration: Duration::from_secs(600), ..load(address) };
+    let load = Load { duration: Duration::from_secs(600), ..load(address) };
     for report in reports(&load) {
         assert_eq!((report.requests, report.errors.count(ErrorKind::ClosedEarly)), (35, 7), "{report:?}");
     }
@@ -377,7 +353,7 @@ fn fault_44_more_bytes_than_asked_for_are_counted() {
         })
     });
     // The extra byte may come in front of the next reply instead, but then they add up.
-    let load = TcpLoad { verify: false, duration: Duration::from_secs(600), ..load(address) };
+    let load = Load { verify: false, duration: Duration::from_secs(600), ..load(address) };
     for report in reports(&load) {
         assert_eq!((report.errors.count(ErrorKind::LongReply), report.errors.total()), (7, 7), "{report:?}");
     }
@@ -400,7 +376,7 @@ fn fault_44_one_bad_connection_does_not_spoil_the_others() {
 fn fault_44_a_refusal_is_counted_for_every_connection() {
     let (_held, address) = bound();
     for sources in [Vec::new(), vec![IpAddr::from([127, 0, 0, 2])]] {
-        for report in reports(&TcpLoad { sources: sources.clone(), ..load(address) }) {
+        for report in reports(&Load { sources: sources.clone(), ..load(address) }) {
             assert_eq!(
                 (report.errors.count(ErrorKind::Refused), report.errors.total()),
                 (7, 7),
@@ -417,7 +393,7 @@ fn fault_44_a_server_that_does_not_accept_ends_in_connect_timeouts() {
         // The kernel completes handshakes until the queue of this listener is full, and ignores the rest.
         let (socket, address) = bound();
         socket.listen(1).unwrap();
-        let load = TcpLoad {
+        let load = Load {
             connections: 20,
             connects_at_once: 4,
             connect_timeout: Duration::from_millis(200),
@@ -442,7 +418,7 @@ fn connections_come_from_the_named_sources_in_turn() {
         echo(stream, |_, _| true)
     });
     let sources: Vec<IpAddr> = [2, 3, 4].map(|last| IpAddr::from([127, 0, 0, last])).to_vec();
-    let load = TcpLoad { connections: 100, sources: sources.clone(), ..load(address) };
+    let load = Load { connections: 100, sources: sources.clone(), ..load(address) };
     for report in reports(&load) {
         assert!(report.is_good() && report.connections_left == 100, "{report:?}");
         assert_eq!(report.sources, sources);
@@ -455,7 +431,7 @@ fn connections_come_from_the_named_sources_in_turn() {
 #[test]
 fn a_source_that_is_not_this_machines_is_named() {
     // An address for documentation: no machine has it.
-    let load = TcpLoad { sources: vec![[192, 0, 2, 1].into()], ..load(echo_server()) };
+    let load = Load { sources: vec![[192, 0, 2, 1].into()], ..load(echo_server()) };
     for report in reports(&load) {
         assert_eq!((report.errors.count(ErrorKind::Other), report.errors.total()), (7, 7), "{report:?}");
         let example = &report.errors.iter().next().unwrap().example;
@@ -465,16 +441,16 @@ fn a_source_that_is_not_this_machines_is_named() {
 
 #[test]
 fn a_break_ends_the_load_early_with_a_report() {
-    let load = TcpLoad { duration: Duration::from_secs(3600), ..load(echo_server()) };
-    for runtime in runtimes() {
-        let report = runtime.block_on(run(&load, |progress| {
-            assert!(progress.connections <= 7);
-            match progress.phase {
-                Phase::Measuring if progress.requests > 0 => ControlFlow::Break(()),
-                _ => ControlFlow::Continue(()),
+    let load = Load { duration: Duration::from_secs(3600), ..load(echo_server()) };
+    for driver in drivers() {
+        let outcome = run(&load, &driver, |event| match event {
+            Event::Progress(progress) if progress.phase == Phase::Measuring && progress.requests > 0 => {
+                assert!(progress.connections <= 7);
+                ControlFlow::Break(())
             }
-        }));
-        let report = report.unwrap();
+            _ => ControlFlow::Continue(()),
+        });
+        let report = outcome.unwrap().report;
         assert!(report.interrupted && report.is_good(), "{report:?}");
     }
 }
@@ -485,22 +461,22 @@ fn a_break_does_not_wait_for_a_server_that_stalls() {
         std::io::copy(&mut stream, &mut std::io::sink())?;
         Ok(())
     });
-    let load = TcpLoad {
+    let load = Load {
         duration: Duration::from_secs(3600),
         stall_timeout: Duration::from_secs(3600),
         ..load(address)
     };
-    for runtime in runtimes() {
-        let report = runtime.block_on(run(&load, |_| ControlFlow::Break(()))).unwrap();
+    for driver in drivers() {
+        let report = run(&load, &driver, |_| ControlFlow::Break(())).unwrap().report;
         assert!(report.interrupted && report.errors.is_empty() && !report.is_good(), "{report:?}");
     }
 }
 
 #[test]
 fn a_process_that_does_not_exist_is_an_error_before_any_load() {
-    let load = TcpLoad { server_pid: Some(u32::MAX), ..load(echo_server()) };
-    for runtime in runtimes() {
-        let error = runtime.block_on(run(&load, |_| ControlFlow::Continue(()))).unwrap_err();
+    let load = Load { server_pid: Some(u32::MAX), ..load(echo_server()) };
+    for driver in drivers() {
+        let error = run(&load, &driver, |_| ControlFlow::Continue(())).unwrap_err();
         assert!(error.to_string().contains("process 4294967295"), "{error}");
     }
 }

@@ -1,0 +1,165 @@
+//! A table of intervals for spreadsheets and plots, by RFC 4180 (lines end in a line feed alone).
+//!
+//! One header line, one row for each interval, and a last row for the whole measurement: the first column tells them
+//! apart, so that sums need not count everything twice. A cell is empty where there is no such figure. Names and units
+//! are those of [`IntervalRecord`], with what is nested joined by underscores.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::io::{self, Write};
+
+use crate::errors::Errors;
+use crate::formats::IntervalRecord;
+use crate::interval::Interval;
+use crate::report::Latency;
+
+/// A column: its name, and what stands in it.
+type Column = (&'static str, fn(&IntervalRecord) -> String);
+
+/// All columns but the first.
+const COLUMNS: &[Column] = &[
+    ("start_ns", |record| record.start_ns.to_string()),
+    ("elapsed_ns", |record| record.elapsed_ns.to_string()),
+    ("requests", |record| record.requests.to_string()),
+    ("requests_per_second", |record| decimal(Some(record.requests_per_second))),
+    ("latency_min_ns", |record| of(record.latency, |latency| latency.min_ns)),
+    ("latency_mean_ns", |record| decimal(record.latency.map(|latency| latency.mean_ns))),
+    ("latency_p50_ns", |record| of(record.latency, |latency| latency.p50_ns)),
+    ("latency_p90_ns", |record| of(record.latency, |latency| latency.p90_ns)),
+    ("latency_p99_ns", |record| of(record.latency, |latency| latency.p99_ns)),
+    ("latency_p999_ns", |record| of(record.latency, |latency| latency.p999_ns)),
+    ("latency_max_ns", |record| of(record.latency, |latency| latency.max_ns)),
+    ("uncorrected_min_ns", |record| of(record.uncorrected, |latency| latency.min_ns)),
+    ("uncorrected_mean_ns", |record| decimal(record.uncorrected.map(|latency| latency.mean_ns))),
+    ("uncorrected_p50_ns", |record| of(record.uncorrected, |latency| latency.p50_ns)),
+    ("uncorrected_p90_ns", |record| of(record.uncorrected, |latency| latency.p90_ns)),
+    ("uncorrected_p99_ns", |record| of(record.uncorrected, |latency| latency.p99_ns)),
+    ("uncorrected_p999_ns", |record| of(record.uncorrected, |latency| latency.p999_ns)),
+    ("uncorrected_max_ns", |record| of(record.uncorrected, |latency| latency.max_ns)),
+    ("offered", |record| whole(record.offered)),
+    ("late", |record| record.late.to_string()),
+    ("unsent", |record| record.unsent.to_string()),
+    ("sent_bytes", |record| record.sent_bytes.to_string()),
+    ("received_bytes", |record| record.received_bytes.to_string()),
+    ("errors", |record| record.errors.total().to_string()),
+    ("errors_by_kind", |record| by_kind(&record.errors)),
+    ("open_connections", |record| record.open_connections.to_string()),
+    ("server_cpu_ns", |record| whole(record.server.map(|server| server.cpu_ns))),
+    ("server_cpu_ns_per_request", |record| decimal(record.server_cpu_ns_per_request)),
+    ("server_voluntary_switches", |record| whole(record.server.map(|server| server.voluntary_switches))),
+    ("server_involuntary_switches", |record| whole(record.server.map(|server| server.involuntary_switches))),
+    ("server_resident_bytes", |record| whole(record.server.map(|server| server.resident_bytes))),
+    ("load_cpu_ns", |record| record.load_cpu_ns.to_string()),
+    ("load_cpu_ns_per_request", |record| decimal(record.load_cpu_ns_per_request)),
+    ("stolen_ns", |record| whole(record.stolen_ns)),
+];
+
+/// Writes the table, and passes each row on at once.
+pub struct CsvWriter<W> {
+    output: W,
+}
+
+impl<W: Write> CsvWriter<W> {
+    /// Writes the header line.
+    ///
+    /// # Errors
+    /// Those of the output.
+    pub fn new(mut output: W) -> io::Result<Self> {
+        let names = COLUMNS.iter().map(|(name, _)| *name);
+        write_row(&mut output, std::iter::once("row").chain(names))?;
+        Ok(Self { output })
+    }
+
+    /// Writes the row of one interval.
+    ///
+    /// # Errors
+    /// Those of the output.
+    pub fn write(&mut self, interval: &Interval) -> io::Result<()> {
+        self.row("interval", interval)
+    }
+
+    /// Writes the row of the whole measurement, and gives the output back.
+    ///
+    /// # Errors
+    /// Those of the output.
+    pub fn finish(mut self, total: &Interval) -> io::Result<W> {
+        self.row("total", total)?;
+        Ok(self.output)
+    }
+
+    fn row(&mut self, kind: &str, interval: &Interval) -> io::Result<()> {
+        let record = IntervalRecord::from(interval);
+        let cells = COLUMNS.iter().map(|(_, cell)| cell(&record));
+        write_row(&mut self.output, std::iter::once(kind.to_owned()).chain(cells))
+    }
+}
+
+impl<W> fmt::Debug for CsvWriter<W> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("CsvWriter").finish_non_exhaustive()
+    }
+}
+
+/// Writes one row and passes it on. Cells are put in quotes where they need it.
+///
+/// # Errors
+/// Those of the output.
+pub fn write_row<T: AsRef<str>>(output: &mut impl Write, cells: impl Iterator<Item = T>) -> io::Result<()> {
+    let mut row = String::new();
+    for (index, cell) in cells.enumerate() {
+        if index > 0 {
+            row.push(',');
+        }
+        row.push_str(&quoted(cell.as_ref()));
+    }
+    row.push('\n');
+    output.write_all(row.as_bytes())?;
+    output.flush()
+}
+
+/// A cell in quotes if it has a comma, a quote or a line break; quotes within are doubled.
+fn quoted(cell: &str) -> Cow<'_, str> {
+    match cell.contains([',', '"', '\r', '\n']) {
+        true => Cow::Owned(format!("\"{}\"", cell.replace('"', "\"\""))),
+        false => Cow::Borrowed(cell),
+    }
+}
+
+fn whole(number: Option<u64>) -> String {
+    number.map_or_else(String::new, |number| number.to_string())
+}
+
+fn of(latency: Option<Latency>, figure: fn(&Latency) -> u64) -> String {
+    whole(latency.as_ref().map(figure))
+}
+
+/// Three decimals: what is per second or per request is not known better.
+fn decimal(number: Option<f64>) -> String {
+    number.map_or_else(String::new, |number| format!("{number:.3}"))
+}
+
+/// Kinds and counts with semicolons, as `reset=3;timeout=1`: kinds may be added, columns may not.
+fn by_kind(errors: &Errors) -> String {
+    let kinds: Vec<String> = errors
+        .iter()
+        .map(|error| {
+            // The names that the JSON has.
+            let name = serde_json::to_value(error.kind).ok();
+            let name = name.as_ref().and_then(|name| name.as_str()).unwrap_or("other");
+            format!("{name}={}", error.count)
+        })
+        .collect();
+    kinds.join(";")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cells_are_quoted_where_they_must_be() {
+        let mut row = Vec::new();
+        write_row(&mut row, ["plain", "a,b", "say \"so\"", "two\nlines", ""].into_iter()).unwrap();
+        assert_eq!(String::from_utf8(row).unwrap(), "plain,\"a,b\",\"say \"\"so\"\"\",\"two\nlines\",\n");
+    }
+}

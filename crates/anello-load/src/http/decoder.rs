@@ -1,0 +1,452 @@
+//! Takes HTTP/1.1 responses apart: heads, and bodies by length, in chunks or until the end (RFC 9112, section 6).
+//!
+//! ```text
+//!  Head ──► Length(n) ──────────────────┐
+//!   ▲  ├──► ChunkSize ◄─► ChunkData ──► Trailer ──► end
+//!   │  ├──► UntilClose (ends with the connection)   │
+//!   │  └──► no body ────────────────────────────────┤
+//!   └───────────────────────────────────────────────┘
+//! ```
+//!
+//! No I/O: bytes go in wherever the network cut them, parts come out where they lie. Interim responses (1xx but 101) are
+//! skipped. A server under load sends the same head again and again, but for its date; [`HeadCache`] knows the last one,
+//! and a head that is equal in all other bytes is not parsed again.
+
+use std::ops::Range;
+
+/// Longest head, and longest line of a chunk or trailer, in bytes.
+const HEAD_LIMIT: usize = 64 * 1024;
+
+/// Most header fields of a head.
+const HEADERS_LIMIT: usize = 128;
+
+/// Takes the responses of one connection apart.
+#[derive(Debug, Default)]
+pub(crate) struct Decoder {
+    state: State,
+    /// A head that has not come whole.
+    partial: Vec<u8>,
+    /// Bytes of the chunk line or trailer line so far.
+    line_bytes: usize,
+}
+
+/// What comes next.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum State {
+    #[default]
+    Head,
+    Length(u64),
+    /// Digits seen so far; then an extension to skip, then a line feed.
+    ChunkSize {
+        size: u64,
+        digits: u32,
+        rest: bool,
+    },
+    ChunkData(u64),
+    /// The line end behind a chunk's data: whether the carriage return was seen.
+    ChunkEnd {
+        return_seen: bool,
+    },
+    /// A trailer line: whether it has anything in it.
+    Trailer {
+        empty: bool,
+    },
+    UntilClose,
+}
+
+/// A part of a response.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Part<'a> {
+    Head(Head),
+    Body(&'a [u8]),
+    End,
+}
+
+/// What matters of a head.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Head {
+    pub status: u16,
+    /// The server closes the connection after this response.
+    pub closes: bool,
+    framing: Framing,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Framing {
+    Length(u64),
+    Chunked,
+    UntilClose,
+}
+
+impl Head {
+    /// The length of the body, where the head tells it.
+    pub fn body_bytes(&self) -> Option<u64> {
+        match self.framing {
+            Framing::Length(bytes) => Some(bytes),
+            Framing::Chunked | Framing::UntilClose => None,
+        }
+    }
+}
+
+/// Bytes that are no response, in words.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Malformed(pub String);
+
+/// The last head, and what it meant.
+#[derive(Debug, Default)]
+pub(crate) struct HeadCache {
+    bytes: Vec<u8>,
+    /// Where the value of the date is, which may differ.
+    date: Range<usize>,
+    head: Option<Head>,
+}
+
+impl HeadCache {
+    /// The head that `input` begins with, and its length, if it is the last one again.
+    #[inline]
+    pub fn find(&self, input: &[u8]) -> Option<(Head, usize)> {
+        let input = input.get(..self.bytes.len())?;
+        let (before, after) = (..self.date.start, self.date.end..);
+        let same = input[before] == self.bytes[before] && input[after.clone()] == self.bytes[after];
+        // A line end within the date would make another head of it.
+        let line_ends = |ends: bool, &byte: &u8| ends | (byte == b'\n');
+        let same = same && !input[self.date.clone()].iter().fold(false, line_ends);
+        self.head.filter(|_| same).map(|head| (head, input.len()))
+    }
+}
+
+impl Decoder {
+    /// Whether nothing of a response has come yet.
+    pub fn is_between_responses(&self) -> bool {
+        self.state == State::Head && self.partial.is_empty()
+    }
+
+    /// The head and the length of a head that is in the cache, without a step: for responses that came whole.
+    #[inline]
+    pub fn peek(&self, input: &[u8], cache: &HeadCache) -> Option<(Head, usize)> {
+        if self.is_between_responses() { cache.find(input) } else { None }
+    }
+
+    /// The next part; takes its bytes off the front of `input`. None when more bytes are needed.
+    pub fn next<'a>(
+        &mut self,
+        input: &mut &'a [u8],
+        cache: &mut HeadCache,
+    ) -> Result<Option<Part<'a>>, Malformed> {
+        loop {
+            match self.state {
+                State::Head => match self.head(input, cache)? {
+                    None => return Ok(None),
+                    // Interim: the response is still to come.
+                    Some(head) if matches!(head.status, 100 | 102..=199) => {}
+                    Some(head) => {
+                        self.line_bytes = 0;
+                        self.state = match head.framing {
+                            Framing::Length(bytes) => State::Length(bytes),
+                            Framing::Chunked => State::ChunkSize { size: 0, digits: 0, rest: false },
+                            Framing::UntilClose => State::UntilClose,
+                        };
+                        return Ok(Some(Part::Head(head)));
+                    }
+                },
+                State::Length(0) => return Ok(Some(self.end())),
+                State::Length(left) => {
+                    return Ok(take(input, left).map(|data| {
+                        self.state = State::Length(left - data.len() as u64);
+                        Part::Body(data)
+                    }));
+                }
+                State::ChunkData(0) => self.state = State::ChunkEnd { return_seen: false },
+                State::ChunkData(left) => {
+                    return Ok(take(input, left).map(|data| {
+                        self.state = State::ChunkData(left - data.len() as u64);
+                        Part::Body(data)
+                    }));
+                }
+                State::UntilClose => return Ok(take(input, u64::MAX).map(Part::Body)),
+                State::ChunkSize { .. } | State::ChunkEnd { .. } | State::Trailer { .. } => {
+                    let Some((&byte, rest)) = input.split_first() else { return Ok(None) };
+                    *input = rest;
+                    if self.frame(byte)? {
+                        return Ok(Some(self.end()));
+                    }
+                }
+            }
+        }
+    }
+
+    /// The end of the stream: whether it is the end of a response, too.
+    pub fn ends_with_stream(&mut self) -> bool {
+        let ends = self.state == State::UntilClose;
+        if ends {
+            self.end();
+        }
+        ends
+    }
+
+    fn end(&mut self) -> Part<'static> {
+        self.state = State::Head;
+        Part::End
+    }
+
+    /// One byte of what stands around chunks; whether it was the last of the response.
+    fn frame(&mut self, byte: u8) -> Result<bool, Malformed> {
+        self.line_bytes += 1;
+        if self.line_bytes > HEAD_LIMIT {
+            return Err(Malformed(format!("a chunk line or trailer of more than {HEAD_LIMIT} bytes")));
+        }
+        self.state = match (self.state, byte) {
+            (State::ChunkSize { size, digits: 1.., .. }, b'\n') => {
+                self.line_bytes = 0;
+                if size == 0 { State::Trailer { empty: true } } else { State::ChunkData(size) }
+            }
+            (State::ChunkSize { size, digits: digits @ 1.., .. }, b'\r' | b';' | b' ' | b'\t') => {
+                State::ChunkSize { size, digits, rest: true }
+            }
+            (state @ State::ChunkSize { rest: true, .. }, _) => state,
+            (State::ChunkSize { size, digits, rest: false }, _) => {
+                let digit = char::from(byte).to_digit(16).filter(|_| digits < 16);
+                let digit = digit.ok_or_else(|| Malformed("a chunk without a size".to_owned()))?;
+                State::ChunkSize { size: size << 4 | u64::from(digit), digits: digits + 1, rest: false }
+            }
+            (State::ChunkEnd { return_seen: false }, b'\r') => State::ChunkEnd { return_seen: true },
+            (State::ChunkEnd { .. }, b'\n') => {
+                self.line_bytes = 0;
+                State::ChunkSize { size: 0, digits: 0, rest: false }
+            }
+            (State::ChunkEnd { .. }, _) => {
+                return Err(Malformed("a chunk longer than its size".to_owned()));
+            }
+            (State::Trailer { empty: true }, b'\n') => return Ok(true),
+            (State::Trailer { empty: false }, b'\n') => State::Trailer { empty: true },
+            (state @ State::Trailer { .. }, b'\r') => state,
+            (State::Trailer { .. }, _) => State::Trailer { empty: false },
+            (state, _) => state,
+        };
+        Ok(false)
+    }
+
+    /// The head that begins the input, or that the input completes.
+    fn head(&mut self, input: &mut &[u8], cache: &mut HeadCache) -> Result<Option<Head>, Malformed> {
+        if self.partial.is_empty() {
+            if let Some((head, bytes)) = cache.find(input) {
+                *input = &input[bytes..];
+                return Ok(Some(head));
+            }
+            if let Some((head, bytes)) = parse(&input[..input.len().min(HEAD_LIMIT)], cache)? {
+                *input = &input[bytes..];
+                return Ok(Some(head));
+            }
+        }
+        let before = self.partial.len();
+        let room = HEAD_LIMIT - before;
+        let latest = &input[..input.len().min(room)];
+        self.partial.extend_from_slice(latest);
+        // Only a line end can complete it: a head that trickles in is not parsed for each byte.
+        let parsed = if latest.contains(&b'\n') { parse(&self.partial, cache)? } else { None };
+        match parsed {
+            Some((head, bytes)) => {
+                // Without the latest bytes it was not whole, so it ends in them.
+                *input = &input[bytes.saturating_sub(before)..];
+                self.partial.clear();
+                Ok(Some(head))
+            }
+            None if input.len() >= room => Err(Malformed(format!("a head of more than {HEAD_LIMIT} bytes"))),
+            None => {
+                *input = &[];
+                Ok(None)
+            }
+        }
+    }
+}
+
+/// Takes at most `limit` bytes off the front; none if there are none.
+fn take<'a>(input: &mut &'a [u8], limit: u64) -> Option<&'a [u8]> {
+    let count = usize::try_from(limit).unwrap_or(usize::MAX).min(input.len());
+    let (taken, rest) = input.split_at(count);
+    *input = rest;
+    (!taken.is_empty()).then_some(taken)
+}
+
+/// Reads a head and remembers it; its length, too. None if it is not whole.
+fn parse(input: &[u8], cache: &mut HeadCache) -> Result<Option<(Head, usize)>, Malformed> {
+    let mut headers = [httparse::EMPTY_HEADER; HEADERS_LIMIT];
+    let mut response = httparse::Response::new(&mut headers);
+    let parsed = response.parse(input).map_err(|error| Malformed(error.to_string()))?;
+    let httparse::Status::Complete(bytes) = parsed else { return Ok(None) };
+    let status = response.code.unwrap_or(0);
+    let mut closes = response.version == Some(0);
+    let (mut length, mut chunked, mut encoded, mut date) = (None, false, false, 0..0);
+    for header in response.headers.iter() {
+        let is = |name: &str| header.name.eq_ignore_ascii_case(name);
+        if is("content-length") {
+            let bytes = decimal(header.value)
+                .ok_or_else(|| Malformed("a Content-Length that is no number".to_owned()))?;
+            if length.is_some_and(|before| before != bytes) {
+                return Err(Malformed("two Content-Lengths that differ".to_owned()));
+            }
+            length = Some(bytes);
+        } else if is("transfer-encoding") {
+            encoded = true;
+            // The last coding counts; those before it are the program's business.
+            chunked =
+                tokens(header.value).last().is_some_and(|coding| coding.eq_ignore_ascii_case(b"chunked"));
+        } else if is("connection") {
+            for token in tokens(header.value) {
+                closes |= token.eq_ignore_ascii_case(b"close");
+                closes &= !token.eq_ignore_ascii_case(b"keep-alive");
+            }
+        } else if is("date") {
+            // The value is a part of the input.
+            let from = (header.value.as_ptr() as usize).wrapping_sub(input.as_ptr() as usize);
+            date = if from <= bytes { from..(from + header.value.len()).min(bytes) } else { 0..0 };
+        }
+    }
+    let framing = match (status, length) {
+        (100..=199 | 204 | 304, _) => Framing::Length(0),
+        _ if chunked => Framing::Chunked,
+        (_, Some(bytes)) if !encoded => Framing::Length(bytes),
+        _ => Framing::UntilClose,
+    };
+    closes |= framing == Framing::UntilClose;
+    let head = Head { status, closes, framing };
+    *cache = HeadCache { bytes: input[..bytes].to_vec(), date, head: Some(head) };
+    Ok(Some((head, bytes)))
+}
+
+/// The words of a list with commas.
+fn tokens(value: &[u8]) -> impl Iterator<Item = &[u8]> {
+    value.split(|&byte| byte == b',').map(<[u8]>::trim_ascii)
+}
+
+fn decimal(value: &[u8]) -> Option<u64> {
+    // A list of equal numbers is how some proxies merge two of them.
+    let mut numbers = tokens(value).map(|token| {
+        let digits = !token.is_empty() && token.iter().all(u8::is_ascii_digit);
+        std::str::from_utf8(token).ok().filter(|_| digits)?.parse::<u64>().ok()
+    });
+    let first = numbers.next()??;
+    numbers.all(|number| number == Some(first)).then_some(first)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// All statuses and bodies in these bytes, fed in pieces of so many bytes, and whether the stream may end there.
+    fn responses(bytes: &[u8], piece: usize) -> Result<(Vec<(u16, String)>, bool), Malformed> {
+        let (mut decoder, mut cache) = (Decoder::default(), HeadCache::default());
+        let (mut responses, mut current) = (Vec::new(), None);
+        for mut input in bytes.chunks(piece) {
+            while let Some(part) = decoder.next(&mut input, &mut cache)? {
+                match part {
+                    Part::Head(head) => current = Some((head.status, String::new())),
+                    Part::Body(data) => {
+                        current.as_mut().unwrap().1.push_str(std::str::from_utf8(data).unwrap());
+                    }
+                    Part::End => responses.extend(current.take()),
+                }
+            }
+            assert!(input.is_empty(), "all is taken");
+        }
+        let whole = decoder.is_between_responses() || decoder.ends_with_stream();
+        responses.extend(current.take());
+        Ok((responses, whole))
+    }
+
+    fn all_pieces(bytes: &str, expected: &[(u16, &str)]) {
+        let expected: Vec<_> = expected.iter().map(|&(status, body)| (status, body.to_owned())).collect();
+        for piece in 1..=bytes.len() {
+            assert_eq!(responses(bytes.as_bytes(), piece), Ok((expected.clone(), true)), "pieces of {piece}");
+        }
+    }
+
+    #[test]
+    fn bodies_have_a_length_or_chunks_or_neither_however_they_are_cut() {
+        all_pieces(
+            "HTTP/1.1 200 OK\r\nDate: Sun, 06 Nov 1994 08:49:37 GMT\r\nContent-Length: 5\r\n\r\nhello\
+             HTTP/1.1 200 OK\r\nDate: Sun, 06 Nov 1994 08:49:38 GMT\r\nContent-Length: 5\r\n\r\nworld\
+             HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n\
+             HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n\
+             HTTP/1.1 304 Not Modified\r\nContent-Length: 99\r\n\r\n\
+             HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, Chunked\r\nContent-Length: 3\r\n\r\n\
+             3;a=\"b\"\r\nabc\r\n000b \r\ndefghijklmn\r\n0\r\nTrailer: x\r\n\r\n\
+             HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n\
+             HTTP/1.1 200 OK\r\n\r\nuntil the end",
+            &[
+                (200, "hello"),
+                (200, "world"),
+                (404, ""),
+                (304, ""),
+                (200, "abcdefghijklmn"),
+                (200, ""),
+                (200, "until the end"),
+            ],
+        );
+    }
+
+    #[test]
+    fn the_end_of_the_stream_within_a_response_is_noticed() {
+        for cut in ["HTTP/1.1 2", "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhell"] {
+            assert!(!responses(cut.as_bytes(), cut.len()).unwrap().1, "{cut}");
+        }
+        let chunked = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n";
+        assert!(!responses(chunked.as_bytes(), 7).unwrap().1);
+    }
+
+    #[test]
+    fn what_is_no_response_is_malformed() {
+        let head = "HTTP/1.1 200 OK\r\n";
+        let chunked = format!("{head}Transfer-Encoding: chunked\r\n\r\n");
+        for wrong in [
+            "hello".to_owned(),
+            "SSH-2.0-OpenSSH\r\n".to_owned(),
+            format!("{head}Content-Length: 5\r\nContent-Length: 6\r\n\r\n"),
+            format!("{head}Content-Length: -5\r\n\r\n"),
+            format!("{head}Content-Length: 5, 6\r\n\r\n"),
+            format!("{chunked}x\r\n"),
+            format!("{chunked}\r\n"),
+            format!("{chunked}3\r\nabcd\r\n"),
+            format!("{chunked}11111111111111111\r\n"),
+            format!("{head}X: {}\r\n\r\n", "x".repeat(HEAD_LIMIT)),
+            format!("{chunked}1;{}\r\n", "x".repeat(HEAD_LIMIT)),
+        ] {
+            for piece in [1, 1000, wrong.len() - 1, wrong.len()] {
+                assert!(responses(wrong.as_bytes(), piece).is_err(), "{:.80}", wrong);
+            }
+        }
+    }
+
+    #[test]
+    fn a_head_that_differs_in_its_date_alone_is_known() {
+        let text = |date: &str, rest: &str| {
+            format!("HTTP/1.1 200 OK\r\nDate: {date}\r\nContent-Length: 5{rest}\r\n\r\n")
+        };
+        let mut cache = HeadCache::default();
+        assert_eq!(cache.find(b""), None);
+        let first = text("Sun, 06 Nov 1994 08:49:37 GMT", "");
+        let (head, bytes) = parse(first.as_bytes(), &mut cache).unwrap().unwrap();
+        assert_eq!((head.status, head.closes, head.body_bytes(), bytes), (200, false, Some(5), first.len()));
+        let later = text("Sun, 06 Nov 1994 08:49:38 GMT", "") + "hello";
+        assert_eq!(cache.find(later.as_bytes()), Some((head, bytes)));
+        for other in [
+            text("Sun, 06 Nov 1994 08:49:38 GMT", "5"),
+            text("Sun, 06 Nov 1994 08:49:38 G", ""),
+            text("Sun, 06 Nov\r\nX: 08:49:37 GMT", ""),
+            text("Sun, 06 Nov 1994 08:49:37 GMT", "").replace("200", "201"),
+        ] {
+            assert_eq!(cache.find(other.as_bytes()), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn who_closes_is_told() {
+        let closes = |rest: &str, version: &str| {
+            let text = format!("HTTP/{version} 200 OK\r\nContent-Length: 0\r\n{rest}\r\n");
+            parse(text.as_bytes(), &mut HeadCache::default()).unwrap().unwrap().0.closes
+        };
+        assert!(!closes("", "1.1") && closes("", "1.0"));
+        assert!(closes("Connection: Close\r\n", "1.1") && closes("Connection: upgrade, close\r\n", "1.1"));
+        assert!(!closes("Connection: keep-alive\r\n", "1.0"));
+    }
+}

@@ -1,0 +1,247 @@
+//! HTTP/1.1: the requests of a load, made once, and the responses of a connection, judged as they come.
+
+mod decoder;
+
+use std::cell::RefCell;
+use std::sync::{Arc, OnceLock};
+
+use bytes::Bytes;
+
+use crate::config::HttpLoad;
+use crate::errors::{ErrorKind, Fault};
+use crate::wire::Verdict;
+use decoder::{Decoder, Head, HeadCache, Malformed, Part};
+
+/// Longest right answer that is kept to compare others with.
+const REFERENCE_LIMIT_BYTES: usize = 1 << 30;
+
+/// The right answer of each path, shared by all threads: the first that came, or what was expected from the beginning.
+pub(crate) type References = Arc<[OnceLock<Bytes>]>;
+
+/// No references yet, or the one that is expected of every path.
+pub(crate) fn references(load: &HttpLoad) -> References {
+    let expected = || match &load.expected_body {
+        None => OnceLock::new(),
+        Some(body) => OnceLock::from(body.clone()),
+    };
+    load.paths.iter().map(|_| expected()).collect()
+}
+
+/// What all connections of a thread share.
+#[derive(Debug)]
+pub(crate) struct HttpShared {
+    /// One for each path.
+    pages: Vec<Page>,
+    references: References,
+    verify: bool,
+    expected_status: Vec<u16>,
+}
+
+#[derive(Debug)]
+struct Page {
+    path: String,
+    request: Bytes,
+    /// Of the last response to this path, on whichever connection.
+    head: RefCell<HeadCache>,
+}
+
+/// The response that a connection is receiving.
+#[derive(Debug, Default)]
+pub(crate) struct HttpWire {
+    decoder: Decoder,
+    response: Response,
+    /// The server has said that it closes the connection after the last response.
+    pub closes: bool,
+}
+
+/// What is known of a response that is not whole.
+#[derive(Debug, Default)]
+struct Response {
+    status: u16,
+    body_bytes: u64,
+    /// The body so far, while there is nothing to compare it with.
+    collected: Vec<u8>,
+    wrong_bytes: bool,
+}
+
+impl HttpShared {
+    /// The requests that `load` asks for.
+    pub fn new(load: &HttpLoad, verify: bool, references: References) -> Self {
+        let page = |path: &String| Page {
+            path: path.clone(),
+            request: request(load, path).into(),
+            head: RefCell::default(),
+        };
+        Self {
+            pages: load.paths.iter().map(page).collect(),
+            references,
+            verify,
+            expected_status: load.expected_status.clone(),
+        }
+    }
+
+    /// The page that request number `sequence` of a connection asks for: all in turn, each connection from another one
+    /// on.
+    #[inline]
+    fn page(&self, connection: u64, sequence: u64) -> usize {
+        match self.pages.len() {
+            1 => 0,
+            count => (connection.wrapping_add(sequence) % count as u64) as usize,
+        }
+    }
+
+    /// The bytes of `count` requests from number `sequence` on.
+    #[inline]
+    pub fn requests(&self, connection: u64, sequence: u64, count: usize) -> Bytes {
+        let one = &self.pages[self.page(connection, sequence)].request;
+        if count == 1 {
+            return one.clone();
+        }
+        let mut all = Vec::with_capacity(one.len() * count);
+        for sequence in (sequence..).take(count) {
+            all.extend_from_slice(&self.pages[self.page(connection, sequence)].request);
+        }
+        all.into()
+    }
+}
+
+impl HttpWire {
+    /// Takes what belongs to the response of request `sequence` off the front of `bytes`; the verdict if it is whole
+    /// now.
+    #[inline]
+    pub fn receive(
+        &mut self,
+        shared: &HttpShared,
+        connection: u64,
+        sequence: u64,
+        bytes: &mut &[u8],
+    ) -> Result<Option<Verdict>, Fault> {
+        let page = shared.page(connection, sequence);
+        let known = self.decoder.peek(bytes, &shared.pages[page].head.borrow());
+        if let Some((head, head_bytes)) = known
+            && let Some(body_bytes) = head.body_bytes().and_then(|bytes| usize::try_from(bytes).ok())
+            && let Some(body) = bytes[head_bytes..].get(..body_bytes)
+        {
+            // Nearly all responses come so: the same head, and whole.
+            *bytes = &bytes[head_bytes + body_bytes..];
+            self.begin(head);
+            self.body(body, shared, page);
+            return Ok(Some(self.finish(shared, page)));
+        }
+        self.receive_parts(shared, page, bytes)
+    }
+
+    fn receive_parts(
+        &mut self,
+        shared: &HttpShared,
+        page: usize,
+        bytes: &mut &[u8],
+    ) -> Result<Option<Verdict>, Fault> {
+        let mut cache = shared.pages[page].head.borrow_mut();
+        loop {
+            match self.decoder.next(bytes, &mut cache).map_err(|what| malformed(&what))? {
+                None => return Ok(None),
+                Some(Part::Head(head)) => self.begin(head),
+                Some(Part::Body(data)) => self.body(data, shared, page),
+                Some(Part::End) => return Ok(Some(self.finish(shared, page))),
+            }
+        }
+    }
+
+    /// The server has closed: the verdict if that was the end of a response, too.
+    pub fn end(&mut self, shared: &HttpShared, connection: u64, sequence: u64) -> Option<Verdict> {
+        let page = shared.page(connection, sequence);
+        self.decoder.ends_with_stream().then(|| self.finish(shared, page))
+    }
+
+    /// Whether some of a response has come, but not all.
+    pub fn is_within_response(&self) -> bool {
+        !self.decoder.is_between_responses()
+    }
+
+    #[inline]
+    fn begin(&mut self, head: Head) {
+        self.response.status = head.status;
+        self.closes = head.closes;
+    }
+
+    #[inline]
+    fn body(&mut self, data: &[u8], shared: &HttpShared, page: usize) {
+        let response = &mut self.response;
+        let from = response.body_bytes;
+        response.body_bytes += data.len() as u64;
+        if !shared.verify {
+            return;
+        }
+        match shared.references[page].get() {
+            Some(reference) if response.collected.is_empty() => {
+                let from = usize::try_from(from).unwrap_or(usize::MAX);
+                let to = from.saturating_add(data.len());
+                response.wrong_bytes |= reference.get(from..to.min(reference.len())).is_some_and(|right| {
+                    // What is beyond the reference is a matter of length.
+                    right != &data[..right.len()]
+                });
+            }
+            _ if response.body_bytes <= REFERENCE_LIMIT_BYTES as u64 => {
+                response.collected.extend_from_slice(data);
+            }
+            _ => {}
+        }
+    }
+
+    /// The response is whole.
+    #[inline]
+    fn finish(&mut self, shared: &HttpShared, page: usize) -> Verdict {
+        let response = &mut self.response;
+        let (status, body_bytes) = (response.status, std::mem::take(&mut response.body_bytes));
+        let wrong_bytes = std::mem::take(&mut response.wrong_bytes);
+        let path = &shared.pages[page].path;
+        if !shared.expected_status.is_empty() && !shared.expected_status.contains(&status) {
+            response.collected.clear();
+            return Verdict::wrong(ErrorKind::WrongStatus, || {
+                format!("{path} was answered with status {status}")
+            });
+        }
+        if !shared.verify {
+            return Verdict::Right;
+        }
+        let reference = &shared.references[page];
+        let collected = std::mem::take(&mut response.collected);
+        if body_bytes > REFERENCE_LIMIT_BYTES as u64 && reference.get().is_none() {
+            return Verdict::wrong(ErrorKind::WrongLength, || {
+                format!("{path} has {body_bytes} bytes: too many to keep and compare with")
+            });
+        }
+        // The first right answer, of whichever connection, is what the others are compared with.
+        let right = reference.get_or_init(|| collected.clone().into());
+        if body_bytes != right.len() as u64 {
+            return Verdict::wrong(ErrorKind::WrongLength, || {
+                format!("{path} has {body_bytes} bytes instead of {}", right.len())
+            });
+        }
+        if wrong_bytes || (!collected.is_empty() && collected != right[..]) {
+            return Verdict::wrong(ErrorKind::WrongBytes, || format!("{path} has other bytes than expected"));
+        }
+        Verdict::Right
+    }
+}
+
+fn malformed(what: &Malformed) -> Fault {
+    Fault { kind: ErrorKind::Malformed, text: format!("no HTTP response: {}", what.0) }
+}
+
+/// The bytes of a request.
+fn request(load: &HttpLoad, path: &str) -> Vec<u8> {
+    let named = |name: &str| load.headers.iter().any(|(header, _)| header.eq_ignore_ascii_case(name));
+    let mut text = format!("GET {path} HTTP/1.1\r\n");
+    if !named("host") {
+        text += &format!("Host: {}\r\n", load.host);
+    }
+    for (name, value) in &load.headers {
+        text += &format!("{name}: {value}\r\n");
+    }
+    if !load.keep_alive && !named("connection") {
+        text += "Connection: close\r\n";
+    }
+    (text + "\r\n").into_bytes()
+}

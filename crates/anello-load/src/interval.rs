@@ -1,0 +1,238 @@
+//! What happened in one stretch of a run: the record that all output is made of.
+//!
+//! ```text
+//!  time       0 s            1 s            2 s
+//!  thread 0   ├──────────────┼──────────────┼─        add      the same stretch, other connections
+//!  thread 1   ├──────────────┼──────────────┼─          ↓
+//!  run        ├──────────────┼──────────────┼─        append → the next stretch
+//! ```
+//!
+//! Both kinds of sums are exact: histograms are added bucket by bucket.
+
+use hdrhistogram::Histogram;
+
+use crate::errors::Errors;
+use crate::histogram;
+use crate::latency_histogram;
+use crate::process::ProcessUsage;
+use crate::report::Latency;
+
+/// What happened in one stretch of a run, of all threads together (or of one, before adding up).
+#[derive(Clone, Debug, PartialEq)]
+pub struct Interval {
+    /// When it began, in nanoseconds since the measurement began; the warm-up is not recorded.
+    pub start_ns: u64,
+    /// How long it took, in nanoseconds.
+    pub elapsed_ns: u64,
+    /// Requests answered: whole and, if verified, right.
+    pub requests: u64,
+    /// How long each took, in nanoseconds; open loop: from the scheduled time, closed loop: from sending.
+    pub latency: Histogram<u64>,
+    /// Open loop only: how long each took from the actual sending, in nanoseconds.
+    pub uncorrected: Option<Histogram<u64>>,
+    /// Open loop only: requests that the schedule held for this stretch.
+    pub offered: Option<u64>,
+    /// Open loop only: requests that were sent more than 1 ms after their time, mostly because the connection was still
+    /// busy.
+    pub late: u64,
+    /// Open loop only: requests of the schedule that were never sent.
+    pub unsent: u64,
+    /// Bytes sent.
+    pub sent_bytes: u64,
+    /// Bytes received.
+    pub received_bytes: u64,
+    /// What went wrong.
+    pub errors: Errors,
+    /// Connections that were open at its end.
+    pub open_connections: usize,
+    /// What the server's process used in it, and its memory at the end; none if it was not asked for, or is gone.
+    pub server: Option<ProcessUsage>,
+    /// CPU time of the load itself, in nanoseconds.
+    pub load_cpu_ns: u64,
+    /// Time that the hypervisor took from all cores used by the load (and from those that the server may use, where
+    /// its process is known), in nanoseconds; none if it cannot be told.
+    pub stolen_ns: Option<u64>,
+}
+
+impl Interval {
+    /// A stretch in which nothing has happened yet; `open_loop` says whether it has the figures of one.
+    #[must_use]
+    pub fn empty(start_ns: u64, open_loop: bool) -> Self {
+        Self {
+            start_ns,
+            elapsed_ns: 0,
+            requests: 0,
+            latency: latency_histogram(),
+            uncorrected: open_loop.then(latency_histogram),
+            offered: open_loop.then_some(0),
+            late: 0,
+            unsent: 0,
+            sent_bytes: 0,
+            received_bytes: 0,
+            errors: Errors::default(),
+            open_connections: 0,
+            server: None,
+            load_cpu_ns: 0,
+            stolen_ns: None,
+        }
+    }
+
+    /// When it ended, in nanoseconds since the measurement began.
+    #[must_use]
+    pub fn end_ns(&self) -> u64 {
+        self.start_ns.saturating_add(self.elapsed_ns)
+    }
+
+    /// Adds what other connections, as those of another thread, did in the same stretch: everything is summed. So
+    /// figures that are of the process or the machine, not of the thread (`server`, `load_cpu_ns`, `stolen_ns`), belong
+    /// into one of the intervals only, or are set afterwards.
+    pub fn add(&mut self, other: &Self) {
+        self.sum(other);
+        self.open_connections += other.open_connections;
+        if let (Some(server), Some(others)) = (&mut self.server, &other.server) {
+            server.resident_bytes = server.resident_bytes.saturating_add(others.resident_bytes);
+        }
+        self.server = self.server.or(other.server);
+    }
+
+    /// Adds the stretch that came `next`: open connections and memory are those at its end.
+    pub fn append(&mut self, next: &Self) {
+        self.sum(next);
+        self.open_connections = next.open_connections;
+        if let (Some(server), Some(others)) = (&mut self.server, &next.server) {
+            server.resident_bytes = others.resident_bytes;
+        }
+        self.server = self.server.or(next.server);
+    }
+
+    /// All that is summed in either case.
+    fn sum(&mut self, other: &Self) {
+        let end_ns = self.end_ns().max(other.end_ns());
+        self.start_ns = self.start_ns.min(other.start_ns);
+        self.elapsed_ns = end_ns - self.start_ns;
+        self.requests += other.requests;
+        histogram::add(&mut self.latency, &other.latency);
+        match (&mut self.uncorrected, &other.uncorrected) {
+            (Some(sum), Some(others)) => histogram::add(sum, others),
+            (sum @ None, others) => sum.clone_from(others),
+            (Some(_), None) => {}
+        }
+        self.offered = sum_of_known(self.offered, other.offered);
+        self.late += other.late;
+        self.unsent += other.unsent;
+        self.sent_bytes += other.sent_bytes;
+        self.received_bytes += other.received_bytes;
+        self.errors.merge(other.errors.clone());
+        if let (Some(server), Some(others)) = (&mut self.server, &other.server) {
+            server.add_work(others);
+        }
+        self.load_cpu_ns += other.load_cpu_ns;
+        self.stolen_ns = sum_of_known(self.stolen_ns, other.stolen_ns);
+    }
+
+    /// Requests answered per second; 0 if no time has passed.
+    #[must_use]
+    pub fn requests_per_second(&self) -> f64 {
+        if self.elapsed_ns == 0 { 0.0 } else { self.requests as f64 * 1e9 / self.elapsed_ns as f64 }
+    }
+
+    /// The quantiles of the latency; none if nothing was answered.
+    #[must_use]
+    pub fn quantiles(&self) -> Option<Latency> {
+        Latency::of(&self.latency)
+    }
+
+    /// The quantiles of the latency from the actual sending; none in closed loop, or if nothing was answered.
+    #[must_use]
+    pub fn uncorrected_quantiles(&self) -> Option<Latency> {
+        self.uncorrected.as_ref().and_then(Latency::of)
+    }
+
+    /// CPU time of the server per request, in nanoseconds; none if either is not known.
+    #[must_use]
+    pub fn server_cpu_ns_per_request(&self) -> Option<f64> {
+        let server = self.server.filter(|_| self.requests > 0)?;
+        Some(server.cpu_ns as f64 / self.requests as f64)
+    }
+
+    /// CPU time of the load per request, in nanoseconds; none if nothing was answered.
+    #[must_use]
+    pub fn load_cpu_ns_per_request(&self) -> Option<f64> {
+        (self.requests > 0).then(|| self.load_cpu_ns as f64 / self.requests as f64)
+    }
+}
+
+/// The sum of what is known; none if neither is.
+fn sum_of_known(one: Option<u64>, other: Option<u64>) -> Option<u64> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(one.saturating_add(other)),
+        (one, other) => one.or(other),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::errors::ErrorKind;
+
+    fn interval(start_ns: u64, latencies_ns: &[u64]) -> Interval {
+        let mut interval = Interval::empty(start_ns, true);
+        interval.elapsed_ns = 1_000_000_000;
+        for &latency_ns in latencies_ns {
+            interval.latency.saturating_record(latency_ns);
+            interval.uncorrected.as_mut().unwrap().saturating_record(latency_ns / 2);
+        }
+        interval.requests = latencies_ns.len() as u64;
+        interval.offered = Some(10);
+        interval.open_connections = 3;
+        interval.errors.add(ErrorKind::Reset, || "reset".to_owned());
+        interval.stolen_ns = (start_ns > 0).then_some(7);
+        interval.server = (start_ns > 0).then_some(ProcessUsage {
+            cpu_ns: 500,
+            voluntary_switches: 1,
+            involuntary_switches: 2,
+            resident_bytes: start_ns,
+        });
+        interval
+    }
+
+    #[test]
+    fn threads_are_added_up() {
+        let mut sum = interval(5, &[1000, 2000]);
+        sum.add(&Interval { start_ns: 9, stolen_ns: None, server: None, ..interval(0, &[3000]) });
+        assert_eq!((sum.start_ns, sum.elapsed_ns, sum.open_connections), (5, 1_000_000_004, 6));
+        assert_eq!((sum.requests, sum.latency.len(), sum.uncorrected.as_ref().unwrap().len()), (3, 3, 3));
+        assert_eq!((sum.offered, sum.stolen_ns, sum.errors.total()), (Some(20), Some(7), 2));
+        assert_eq!((sum.server.unwrap().cpu_ns, sum.server.unwrap().resident_bytes), (500, 5));
+        assert_eq!(sum.server_cpu_ns_per_request(), Some(500.0 / 3.0));
+        assert_eq!(sum.load_cpu_ns_per_request(), Some(0.0));
+    }
+
+    #[test]
+    fn stretches_are_appended() {
+        let second = 1_000_000_000;
+        let mut run = interval(0, &[1000]);
+        run.append(&interval(second, &[2000]));
+        run.append(&interval(2 * second, &[]));
+        assert_eq!((run.start_ns, run.elapsed_ns, run.open_connections), (0, 3 * second, 3));
+        assert_eq!(
+            run.server,
+            Some(ProcessUsage {
+                cpu_ns: 1000,
+                voluntary_switches: 2,
+                involuntary_switches: 4,
+                resident_bytes: 2 * second
+            })
+        );
+        assert!((run.requests_per_second() - 2.0 / 3.0).abs() < 1e-12);
+        assert_eq!(run.quantiles().unwrap().max_ns, run.latency.max());
+        assert!(run.uncorrected_quantiles().unwrap().p50_ns < run.quantiles().unwrap().p50_ns);
+    }
+
+    #[test]
+    fn nothing_has_no_quantiles() {
+        let empty = Interval::empty(0, false);
+        assert_eq!((empty.quantiles(), empty.uncorrected_quantiles(), empty.offered), (None, None, None));
+        assert_eq!((empty.requests_per_second(), empty.load_cpu_ns_per_request()), (0.0, None));
+    }
+}

@@ -1,0 +1,60 @@
+//! When a server does not follow a rate any more.
+
+use crate::config::Knee;
+use crate::report::Step;
+
+/// How it shows that the server did not follow the last of these steps, in words; none if it did.
+pub(crate) fn shows(knee: &Knee, steps: &[Step]) -> Option<String> {
+    let (first, last) = (steps.first()?, steps.last()?);
+    let percent = last.answered_per_second * 100.0 / last.per_second.max(1) as f64;
+    if percent < f64::from(knee.answered_percent) {
+        return Some(format!(
+            "{percent:.1} % of the offered requests were answered in time, less than {} %",
+            knee.answered_percent
+        ));
+    }
+    let p99_ns = |step: &Step| step.total.latency.map(|latency| latency.p99_ns);
+    let (now_ns, before_ns) = (p99_ns(last)?, p99_ns(first)?);
+    let limit_ns = before_ns.saturating_mul(u64::from(knee.latency_factor));
+    (steps.len() > 1 && now_ns > limit_ns).then(|| {
+        let factor = now_ns as f64 / before_ns.max(1) as f64;
+        format!(
+            "the p99 is {factor:.1} times that of the first step, more than {} times",
+            knee.latency_factor
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::interval::Interval;
+
+    fn step(per_second: u64, answered_per_second: f64, latency_ns: u64) -> Step {
+        let mut total = Interval::empty(0, true);
+        total.latency.saturating_record(latency_ns);
+        Step {
+            per_second,
+            answered_per_second,
+            total: (&total).into(),
+            schedule_error: None,
+            load_was_bottleneck: false,
+        }
+    }
+
+    #[test]
+    fn the_knee_is_where_answers_are_missing_or_late() {
+        let knee = Knee::default();
+        let first = step(1000, 960.0, 100_000);
+        assert_eq!(shows(&knee, &[]), None);
+        assert_eq!(shows(&knee, std::slice::from_ref(&first)), None);
+        assert_eq!(shows(&knee, &[first.clone(), step(2000, 1990.0, 900_000)]), None);
+        let missing = shows(&knee, &[first.clone(), step(2000, 1890.0, 100_000)]).unwrap();
+        assert!(missing.contains("94.5 %"), "{missing}");
+        let slow = shows(&knee, &[first.clone(), step(2000, 2000.0, 1_100_000)]).unwrap();
+        assert!(slow.contains("11.0 times"), "{slow}");
+        assert!(shows(&knee, &[step(1000, 900.0, 1)]).is_some(), "it may be the first one");
+        let patient = Knee { answered_percent: 50, latency_factor: 100 };
+        assert_eq!(shows(&patient, &[first, step(2000, 1100.0, 1_100_000)]), None);
+    }
+}

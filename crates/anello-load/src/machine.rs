@@ -1,0 +1,119 @@
+//! The machine that a load runs on: its cores, which of them a process may use, and what the hypervisor takes of them.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io;
+
+use rustix::io::Errno;
+use rustix::process::Pid;
+use rustix::thread::{CpuSet, sched_getaffinity};
+
+/// Cores that are online, by `/proc/stat`.
+///
+/// # Errors
+/// When `/proc/stat` cannot be read or has no cores.
+pub fn online_cores() -> io::Result<Vec<usize>> {
+    let stat = read_stat()?;
+    let cores: Vec<usize> = stat.lines().filter_map(core_of).map(|(core, _)| core).collect();
+    if cores.is_empty() { Err(unusable("has no core")) } else { Ok(cores) }
+}
+
+/// The cores that this thread may run on, lowest first (`sched_getaffinity(2)`).
+///
+/// # Errors
+/// When the kernel does not tell, as with more than 1024 cores.
+pub fn own_cores() -> io::Result<Vec<usize>> {
+    Ok(members(&sched_getaffinity(None)?).collect())
+}
+
+/// The cores that at least one thread of a process may run on, lowest first (`sched_getaffinity(2)` of each).
+///
+/// # Errors
+/// When the process does not exist, or belongs to somebody whose processes may not be looked at.
+pub fn cores_of(pid: u32) -> io::Result<Vec<usize>> {
+    let named = |error: io::Error| {
+        io::Error::new(error.kind(), format!("cannot tell which cores process {pid} may use: {error}"))
+    };
+    let mut cores = BTreeSet::new();
+    for task in fs::read_dir(format!("/proc/{pid}/task")).map_err(named)? {
+        let name = task.map_err(named)?.file_name();
+        let Some(thread) = name.to_str().and_then(|name| name.parse().ok()).and_then(Pid::from_raw) else {
+            continue;
+        };
+        match sched_getaffinity(Some(thread)) {
+            Ok(set) => cores.extend(members(&set)),
+            // It has ended since it was listed.
+            Err(Errno::SRCH) => {}
+            Err(error) => return Err(named(error.into())),
+        }
+    }
+    Ok(cores.into_iter().collect())
+}
+
+/// Time that the hypervisor has taken from these cores since boot, summed, in nanoseconds, by the steal column of
+/// `/proc/stat`: whole ticks of mostly 10 ms for each core. A core that is named twice counts once; one that is offline
+/// counts nothing. Only differences mean something.
+///
+/// # Errors
+/// When `/proc/stat` cannot be read, or has no steal column (kernels before 2.6.11).
+pub fn stolen_ns(cores: &[usize]) -> io::Result<u64> {
+    stolen_ticks(&read_stat()?, cores)
+        .map(|ticks| ticks.saturating_mul(1_000_000_000 / rustix::param::clock_ticks_per_second().max(1)))
+        .ok_or_else(|| unusable("has no steal column"))
+}
+
+fn read_stat() -> io::Result<String> {
+    fs::read_to_string("/proc/stat")
+        .map_err(|error| io::Error::new(error.kind(), format!("cannot read /proc/stat: {error}")))
+}
+
+fn unusable(why: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, format!("/proc/stat {why}"))
+}
+
+/// The cores of a set.
+fn members(set: &CpuSet) -> impl Iterator<Item = usize> + '_ {
+    (0..CpuSet::MAX_CPU).filter(|&core| set.is_set(core))
+}
+
+/// The number and the columns of a core's line: user, nice, system, idle, iowait, irq, softirq, steal.
+fn core_of(line: &str) -> Option<(usize, &str)> {
+    let (number, columns) = line.strip_prefix("cpu")?.split_once(' ')?;
+    Some((number.parse().ok()?, columns))
+}
+
+/// The sum of the steal columns of these cores.
+fn stolen_ticks(stat: &str, cores: &[usize]) -> Option<u64> {
+    let mut lines = stat.lines().filter_map(core_of).filter(|(core, _)| cores.contains(core));
+    lines.try_fold(0u64, |sum, (_, columns)| {
+        let stolen: u64 = columns.split_whitespace().nth(7)?.parse().ok()?;
+        Some(sum.saturating_add(stolen))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stolen_ticks_are_summed_over_the_cores_asked_for() {
+        let stat =
+            "cpu  1 2 3 4 5 6 7 88 9 10\ncpu0 1 2 3 4 5 6 7 30 9 10\ncpu10 1 2 3 4 5 6 7 58 0 0\nintr 1\n";
+        assert_eq!(stolen_ticks(stat, &[0]), Some(30));
+        assert_eq!(stolen_ticks(stat, &[10, 0, 0, 99]), Some(88));
+        assert_eq!(stolen_ticks(stat, &[]), Some(0));
+        assert_eq!(stolen_ticks("cpu0 1 2 3\n", &[0]), None);
+    }
+
+    #[test]
+    fn this_process_may_use_cores_that_are_online() {
+        let online = online_cores().unwrap();
+        let own = own_cores().unwrap();
+        assert!(!own.is_empty() && own.iter().all(|core| online.contains(core)), "{own:?} of {online:?}");
+        let all = cores_of(std::process::id()).unwrap();
+        assert!(own.iter().all(|core| all.contains(core)), "{own:?} of {all:?}");
+        let first_ns = stolen_ns(&own).unwrap();
+        assert!(stolen_ns(&own).unwrap() >= first_ns);
+        assert!(cores_of(u32::MAX).unwrap_err().to_string().contains("process 4294967295"));
+    }
+}

@@ -1,0 +1,164 @@
+//! When requests are due in an open loop.
+//!
+//! The moments and the connection of each request are fixed before anything is sent: they follow from the rate, the
+//! arrivals and the seed alone, whatever the server does. All connections have their turn, one after the other; each
+//! thread computes the part of its own connections as it goes along, without memory and without asking the others.
+//!
+//! ```text
+//!  N = 5 connections, 2 threads      request   0  1  2  3  4 | 5  6  7  8  9 | …    at k / rate
+//!  (connection c is of               connection0  1  2  3  4 | 0  1  2  3  4 |
+//!  thread c mod 2)                   thread    0  1  0  1  0 | 0  1  0  1  0 |
+//! ```
+//!
+//! Poisson arrivals of several threads are independent of each other, each at its connections' share of the rate; their
+//! sum is a Poisson process of the whole rate.
+
+use crate::config::Arrivals;
+
+/// A second in nanoseconds.
+const SECOND_NS: u128 = 1_000_000_000;
+
+/// Which of a load's connections are of this thread: those whose number is `thread` modulo `threads`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Share {
+    pub thread: usize,
+    pub threads: usize,
+    /// Of all threads.
+    pub connections: usize,
+}
+
+impl Share {
+    /// All of them.
+    pub fn whole(connections: usize) -> Self {
+        Self { thread: 0, threads: 1, connections }
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        (self.connections + self.threads - 1 - self.thread) / self.threads
+    }
+
+    /// The number, among all, of the one at this place among those of the thread.
+    pub fn number(&self, place: usize) -> usize {
+        place * self.threads + self.thread
+    }
+}
+
+/// The moments of one thread's requests, in order.
+#[derive(Debug)]
+pub(crate) struct Schedule {
+    share: Share,
+    arrivals: Arrivals,
+    per_second: u64,
+    /// Requests so far.
+    index: u64,
+    random: Random,
+    /// The last moment, of Poisson arrivals.
+    poisson_ns: f64,
+}
+
+impl Schedule {
+    /// So many requests per second over all threads.
+    pub fn new(share: Share, per_second: u64, arrivals: Arrivals, seed: u64) -> Self {
+        let random = Random(seed ^ (share.thread as u64 + 1).wrapping_mul(0xA076_1D64_78BD_642F));
+        Self { share, arrivals, per_second: per_second.max(1), index: 0, random, poisson_ns: 0.0 }
+    }
+}
+
+impl Iterator for Schedule {
+    /// Nanoseconds since the beginning, and the place of the connection among those of the thread.
+    type Item = (u64, usize);
+
+    fn next(&mut self) -> Option<(u64, usize)> {
+        let mine = self.share.count() as u64;
+        let (round, place) = (self.index.checked_div(mine)?, (self.index % mine) as usize);
+        self.index += 1;
+        let at_ns = match self.arrivals {
+            Arrivals::Constant => {
+                let request =
+                    u128::from(round) * self.share.connections as u128 + self.share.number(place) as u128;
+                u64::try_from(request * SECOND_NS / u128::from(self.per_second)).ok()?
+            }
+            Arrivals::Poisson => {
+                let share = mine as f64 / self.share.connections as f64;
+                let mean_ns = SECOND_NS as f64 / (self.per_second as f64 * share);
+                self.poisson_ns += self.random.exponential() * mean_ns;
+                self.poisson_ns as u64
+            }
+        };
+        Some((at_ns, place))
+    }
+}
+
+/// Random numbers that follow from a seed (splitmix64).
+#[derive(Debug)]
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// Exponentially distributed with a mean of 1.
+    fn exponential(&mut self) -> f64 {
+        // From 2^-53 to 1, so that the logarithm is finite.
+        let uniform = ((self.next() >> 11) + 1) as f64 / (1u64 << 53) as f64;
+        -uniform.ln()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn constant_arrivals_are_the_same_however_many_threads_share_them() {
+        for connections in [1, 2, 5, 8] {
+            let all = |threads: usize| {
+                let mut all: Vec<_> = (0..threads.min(connections))
+                    .flat_map(|thread| {
+                        let share = Share { thread, threads: threads.min(connections), connections };
+                        Schedule::new(share, 3000, Arrivals::Constant, 1)
+                            .take_while(|&(at_ns, _)| at_ns < 100_000_000)
+                            .map(move |(at_ns, place)| (at_ns, share.number(place)))
+                    })
+                    .collect();
+                all.sort_unstable();
+                all
+            };
+            let expected: Vec<_> = (0..300).map(|k| (k * 1_000_000 / 3, k as usize % connections)).collect();
+            for threads in 1..=4 {
+                assert_eq!(all(threads), expected, "{connections} connections, {threads} threads");
+            }
+        }
+    }
+
+    #[test]
+    fn poisson_arrivals_have_the_rate_the_spread_and_the_seed_asked_for() {
+        let moments = |seed, thread| -> Vec<f64> {
+            let share = Share { thread, threads: 2, connections: 7 };
+            Schedule::new(share, 7000, Arrivals::Poisson, seed)
+                .take(100_000)
+                .map(|(ns, _)| ns as f64)
+                .collect()
+        };
+        let first = moments(1, 0);
+        assert!(first == moments(1, 0) && first != moments(2, 0) && first != moments(1, 1));
+        // 4 of 7 connections: 4,000 a second.
+        let gaps: Vec<f64> = first.windows(2).map(|pair| pair[1] - pair[0]).collect();
+        let mean = gaps.iter().sum::<f64>() / gaps.len() as f64;
+        let variance = gaps.iter().map(|gap| (gap - mean).powi(2)).sum::<f64>() / gaps.len() as f64;
+        assert!((mean / 250_000.0 - 1.0).abs() < 0.02, "{mean}");
+        assert!((variance.sqrt() / mean - 1.0).abs() < 0.02, "the deviation is the mean: {variance}");
+    }
+
+    #[test]
+    fn a_thread_without_connections_has_nothing_to_do() {
+        let share = Share { thread: 3, threads: 4, connections: 2 };
+        assert_eq!((share.count(), Schedule::new(share, 10, Arrivals::Constant, 0).next()), (0, None));
+    }
+}

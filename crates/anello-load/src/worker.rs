@@ -1,0 +1,269 @@
+//! One thread of a load: a runtime, a session on it, and a mailbox for what is to be done and what was seen.
+
+use std::fs;
+use std::io;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, Sender};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anello::DriverDescription;
+use hdrhistogram::Histogram;
+use rustix::thread::{CpuSet, sched_setaffinity};
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::conductor::Observer;
+use crate::config::Load;
+use crate::errors::Errors;
+use crate::http::References;
+use crate::interval::Interval;
+use crate::schedule::Share;
+use crate::session::Session;
+use crate::shared::Standing;
+
+/// What a thread begins with.
+pub(crate) struct Worker {
+    pub load: Load,
+    pub share: Share,
+    pub runtime: anello::Builder,
+    pub origin: Instant,
+    pub references: References,
+    pub orders: Receiver<Order>,
+    pub reports: Sender<Message>,
+    pub board: Arc<Board>,
+}
+
+/// A stretch of load.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Order {
+    pub start_ns: u64,
+    pub warm_up: Duration,
+    pub duration: Duration,
+    /// Open loop: requests per second of all threads, and the number of the stretch.
+    pub rate: Option<(u64, u64)>,
+}
+
+/// From a thread, with its number.
+pub(crate) struct Message {
+    pub thread: usize,
+    pub what: What,
+}
+
+pub(crate) enum What {
+    /// Connections are open, as many as could be.
+    Opened { driver: DriverDescription, errors: Errors },
+    /// It cannot begin.
+    Failed(io::Error),
+    /// What went wrong before anything was counted.
+    WarmedUp(Errors),
+    /// An interval of this number.
+    Interval(u64, Box<Interval>),
+    /// The order is carried out.
+    Done(Box<Done>),
+}
+
+/// The end of a stretch.
+pub(crate) struct Done {
+    /// Since the last interval.
+    pub rest: Interval,
+    /// That was before the planned end.
+    pub in_time: bool,
+    pub requests_by_connection: Vec<u64>,
+    pub opened: usize,
+    pub open: usize,
+    pub reopened: u64,
+    pub schedule_error: Histogram<u64>,
+    pub usage: ThreadUsage,
+}
+
+/// What a thread did with its time in the intervals of a stretch.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct ThreadUsage {
+    pub elapsed_ns: u64,
+    pub cpu_ns: u64,
+    /// It could have run, but others had its core.
+    pub delayed_ns: u64,
+    /// It was awake only to watch the clock, on its core or waiting for it.
+    pub pacing_ns: u64,
+}
+
+impl ThreadUsage {
+    /// The part of its time in which it could not have done more, in percent.
+    pub fn busy_percent(&self) -> f64 {
+        let busy_ns = (self.cpu_ns + self.delayed_ns).saturating_sub(self.pacing_ns);
+        busy_ns as f64 * 100.0 / self.elapsed_ns.max(1) as f64
+    }
+}
+
+/// What all threads and who started them see at any time.
+#[derive(Debug, Default)]
+pub(crate) struct Board {
+    pub stop: AtomicBool,
+    pub threads: Vec<Post>,
+}
+
+/// What a thread has last told of itself.
+#[derive(Debug, Default)]
+pub(crate) struct Post {
+    pub open: AtomicUsize,
+    /// In this stretch.
+    pub requests: AtomicU64,
+    pub errors: AtomicU64,
+}
+
+impl Worker {
+    /// Starts the thread, on this core if there is one.
+    pub fn start(self, core: Option<usize>) -> io::Result<thread::JoinHandle<()>> {
+        thread::Builder::new().name(format!("load-{}", self.share.thread)).spawn(move || {
+            if let Err(error) = self.work(core) {
+                self.tell(What::Failed(error));
+            }
+        })
+    }
+
+    fn work(&self, core: Option<usize>) -> io::Result<()> {
+        if let Some(core) = core {
+            let mut set = CpuSet::new();
+            if core < CpuSet::MAX_CPU {
+                set.set(core);
+            }
+            sched_setaffinity(None, &set).map_err(|errno| {
+                let error = io::Error::from(errno);
+                io::Error::new(error.kind(), format!("core {core} may not be used by this process: {error}"))
+            })?;
+        }
+        let runtime = self.runtime.build()?;
+        let mut session = runtime.block_on(async {
+            let mut tick = |standing| self.tick(standing, 0, 0);
+            let references = Arc::clone(&self.references);
+            Session::open(self.load.clone(), self.share, self.origin, references, &mut tick).await
+        });
+        let errors = session.connect_errors().clone();
+        self.post().open.store(session.open_connections(), Ordering::Relaxed);
+        self.tell(What::Opened { driver: runtime.driver(), errors });
+        let mut ramped = false;
+        while let Ok(order) = self.orders.recv() {
+            if !std::mem::replace(&mut ramped, true) {
+                session.ramp_from(order.start_ns);
+            }
+            let done = runtime.block_on(self.carry_out(&mut session, &order));
+            self.tell(What::Done(Box::new(done)));
+        }
+        runtime.block_on(session.close());
+        Ok(())
+    }
+
+    async fn carry_out(&self, session: &mut Session, order: &Order) -> Done {
+        let interval = Some(self.load.interval);
+        let stretch = session.stretch(order.start_ns, order.warm_up, order.duration, interval, order.rate);
+        let mut watch = Watch::new(self);
+        let rest = session.drive(stretch, &mut watch).await;
+        let interval = watch.described(rest.interval, rest.pacing_ns, rest.in_time);
+        let shared = session.shared();
+        let empty = crate::latency_histogram();
+        Done {
+            rest: interval,
+            in_time: rest.in_time,
+            requests_by_connection: session.requests_by_connection(),
+            opened: session.opened_connections(),
+            open: session.open_connections(),
+            reopened: shared.reopened.take(),
+            schedule_error: shared.tally.schedule_error.replace(empty),
+            usage: watch.usage,
+        }
+    }
+
+    fn post(&self) -> &Post {
+        &self.board.threads[self.share.thread]
+    }
+
+    fn tell(&self, what: What) {
+        // Nobody listens when the load was given up; then there is nothing to tell.
+        self.reports.send(Message { thread: self.share.thread, what }).ok();
+    }
+
+    /// Shows how things stand; `requests` and `errors` came before.
+    fn tick(&self, standing: Standing, requests: u64, errors: u64) -> ControlFlow<()> {
+        let post = self.post();
+        post.open.store(standing.open, Ordering::Relaxed);
+        post.requests.store(requests + standing.requests, Ordering::Relaxed);
+        post.errors.store(errors + standing.errors, Ordering::Relaxed);
+        if self.board.stop.load(Ordering::Relaxed) {
+            ControlFlow::Break(())
+        } else {
+            ControlFlow::Continue(())
+        }
+    }
+}
+
+/// Watches a stretch from within its thread.
+struct Watch<'a> {
+    worker: &'a Worker,
+    requests: u64,
+    errors: u64,
+    usage: ThreadUsage,
+    /// As last looked at.
+    cpu_ns: u64,
+    delayed_ns: u64,
+}
+
+impl<'a> Watch<'a> {
+    fn new(worker: &'a Worker) -> Self {
+        Self {
+            worker,
+            requests: 0,
+            errors: 0,
+            usage: ThreadUsage::default(),
+            cpu_ns: thread_cpu_ns(),
+            delayed_ns: thread_delayed_ns(),
+        }
+    }
+}
+
+impl Watch<'_> {
+    /// Adds what the thread has spent since the last interval; `counts` says whether that is a part of its usage.
+    fn described(&mut self, interval: Interval, pacing_ns: u64, counts: bool) -> Interval {
+        let (cpu_ns, delayed_ns) = (thread_cpu_ns(), thread_delayed_ns());
+        let load_cpu_ns = cpu_ns.saturating_sub(self.cpu_ns);
+        if counts {
+            self.usage.elapsed_ns += interval.elapsed_ns;
+            self.usage.cpu_ns += load_cpu_ns;
+            self.usage.delayed_ns += delayed_ns.saturating_sub(self.delayed_ns);
+            self.usage.pacing_ns += pacing_ns;
+        }
+        (self.cpu_ns, self.delayed_ns) = (cpu_ns, delayed_ns);
+        Interval { load_cpu_ns, ..interval }
+    }
+}
+
+impl Observer for Watch<'_> {
+    fn tick(&mut self, standing: Standing) -> ControlFlow<()> {
+        self.worker.tick(standing, self.requests, self.errors)
+    }
+
+    fn warmed_up(&mut self, warm_up: Interval, _: u64) {
+        self.worker.tell(What::WarmedUp(warm_up.errors));
+        (self.cpu_ns, self.delayed_ns) = (thread_cpu_ns(), thread_delayed_ns());
+    }
+
+    fn interval(&mut self, index: u64, interval: Interval, pacing_ns: u64) {
+        self.requests += interval.requests;
+        self.errors += interval.errors.total();
+        let interval = self.described(interval, pacing_ns, true);
+        self.worker.tell(What::Interval(index, Box::new(interval)));
+    }
+}
+
+/// CPU time of this thread, exact at any moment.
+fn thread_cpu_ns() -> u64 {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0)
+}
+
+/// How long this thread has waited for a core so far; 0 where the kernel does not tell.
+fn thread_delayed_ns() -> u64 {
+    let text = fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    text.split_whitespace().nth(1).and_then(|column| column.parse().ok()).unwrap_or(0)
+}

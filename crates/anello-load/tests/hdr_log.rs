@@ -1,0 +1,269 @@
+//! The interval log: what is written is read again, the Java library's logs are read, damaged logs are refused.
+
+#![forbid(unsafe_code)]
+
+use anello_load::Interval;
+use anello_load::formats::hdr_log::{HdrLog, HdrLogWriter, LogRecord, UNCORRECTED};
+use hdrhistogram::Histogram;
+use proptest::prelude::*;
+
+const JAVA: &[u8] = include_bytes!("data/java.hlog");
+const BEGAN_NS: u64 = 1_700_000_000_250_000_000;
+const SECOND_NS: u64 = 1_000_000_000;
+
+/// Numbers of a histogram as the Java program lists them: values, greatest, sum of counts times values.
+fn numbers(histogram: &Histogram<u64>) -> (u64, u64, u64) {
+    let sum = histogram.iter_recorded().fold(0u64, |sum, value| {
+        let product =
+            value.count_at_value().wrapping_mul(histogram.highest_equivalent(value.value_iterated_to()));
+        sum.wrapping_add(product)
+    });
+    (histogram.len(), histogram.max(), sum)
+}
+
+fn interval(index: u64, values: impl IntoIterator<Item = u64>) -> Interval {
+    let mut interval = Interval::empty(index * SECOND_NS, true);
+    interval.elapsed_ns = SECOND_NS;
+    for value_ns in values {
+        interval.latency.saturating_record(value_ns);
+        interval.uncorrected.as_mut().unwrap().saturating_record(value_ns / 3);
+    }
+    interval
+}
+
+fn written(intervals: &[Interval]) -> Vec<u8> {
+    let mut writer =
+        HdrLogWriter::new(Vec::new(), BEGAN_NS, &["a test", "[StartTime: no header]\nmore"]).unwrap();
+    intervals.iter().for_each(|interval| writer.write(interval).unwrap());
+    writer.into_inner()
+}
+
+#[test]
+fn a_log_of_the_java_library_has_the_same_counts_here() {
+    let log = HdrLog::parse(JAVA).unwrap();
+    assert_eq!(log.records.len(), 4);
+    for (index, record) in log.records.iter().enumerate() {
+        assert_eq!(record.start_ns, BEGAN_NS + index as u64 * SECOND_NS);
+        assert_eq!(record.length_ns, SECOND_NS);
+        assert_eq!(record.tag.as_deref(), (index == 2).then_some(UNCORRECTED));
+        // The values that the Java program recorded.
+        let (low, digits) = [(1, 3), (1000, 2), (1, 5), (1, 3)][index];
+        let mut expected = Histogram::<u64>::new_with_bounds(low, 60 * SECOND_NS, digits).unwrap();
+        for number in (0..300u64).take_while(|_| index < 3) {
+            let value = 1000 + number * number * number * (index as u64 + 37);
+            expected.record_n(value, 1 + number % 5).unwrap();
+        }
+        let histogram = record.histogram().unwrap();
+        let counts = |histogram: &Histogram<u64>| -> Vec<(u64, u64)> {
+            let values = histogram.iter_recorded();
+            values.map(|value| (value.value_iterated_to(), value.count_at_value())).collect()
+        };
+        assert_eq!(counts(&histogram), counts(&expected));
+        // The numbers that the Java library lists.
+        let listed = [
+            (900, 989_331_455, 225_343_103_330),
+            (900, 1_019_215_871, 231_960_781_948),
+            (900, 1_042_509_823, 237_445_086_792),
+            (0, 0, 0),
+        ];
+        assert_eq!(numbers(&histogram), listed[index]);
+    }
+}
+
+#[test]
+fn what_is_written_is_read_again() {
+    let intervals: Vec<_> =
+        (0..5).map(|index| interval(index, (0..index * 100).map(|value| value * value * 777 + 5))).collect();
+    let text = written(&intervals);
+    let header = "#a test\n# [StartTime: no header]\n#more\n#latencies in nanoseconds, maxima in milliseconds\n\
+                  #[Histogram log format version 1.3]\n\
+                  #[StartTime: 1700000000.250 (seconds since epoch)]\n\
+                  #[BaseTime: 1700000000.250 (seconds since epoch)]\n\
+                  \"StartTimestamp\",\"Interval_Length\",\"Interval_Max\",\"Interval_Compressed_Histogram\"\n\
+                  0.000,1.000,0.000,HISTFAAA";
+    assert!(text.starts_with(header.as_bytes()), "{}", String::from_utf8_lossy(&text));
+    let log = HdrLog::parse(&text).unwrap();
+    assert_eq!(
+        (log.records.len(), log.start_ns(), log.end_ns()),
+        (10, Some(BEGAN_NS), Some(BEGAN_NS + 5 * SECOND_NS))
+    );
+    for (interval, records) in intervals.iter().zip(log.records.chunks(2)) {
+        assert_eq!((records[0].tag.as_deref(), records[1].tag.as_deref()), (None, Some(UNCORRECTED)));
+        assert!(records.iter().all(|record| record.start_ns == BEGAN_NS + interval.start_ns));
+        assert_eq!(records[0].histogram().unwrap(), interval.latency);
+        assert_eq!(records[1].histogram().unwrap(), *interval.uncorrected.as_ref().unwrap());
+    }
+}
+
+#[test]
+fn times_are_rounded_so_that_intervals_stay_consecutive() {
+    let latency = interval(0, [1]).latency;
+    let mut writer = HdrLogWriter::new(Vec::new(), BEGAN_NS + 499_999, &[]).unwrap();
+    for (start_ns, end_ns) in [(0, 999_600_000), (999_600_000, 1_999_400_000)] {
+        writer.write_histogram(None, start_ns, end_ns, &latency).unwrap();
+    }
+    assert!(writer.write_histogram(Some("two words"), 0, 1, &latency).is_err());
+    let log = HdrLog::parse(&writer.into_inner()).unwrap();
+    assert_eq!(log.records[0].start_ns, BEGAN_NS);
+    assert_eq!(log.records[0].end_ns(), log.records[1].start_ns);
+    assert_eq!(log.records[1].end_ns(), BEGAN_NS + 1_999_000_000);
+}
+
+/// The only record of a log with this header.
+fn record(header: &str, line: &str) -> LogRecord {
+    let log = HdrLog::parse(format!("{header}{line}").as_bytes()).unwrap();
+    log.records.into_iter().next().unwrap()
+}
+
+#[test]
+fn times_of_other_programs_are_understood() {
+    let line = "Tag=x,5.5,1,0.1,HIST\r\n";
+    assert_eq!(record("", line).start_ns, 5_500_000_000);
+    // Without a base time: from the start time, unless that is absurd.
+    assert_eq!(
+        record("#[StartTime: 1700000000.0 (seconds since epoch)]\r\n", line).start_ns,
+        1_700_000_005_500_000_000
+    );
+    assert_eq!(record("#[StartTime: 1000.0 (seconds since epoch)]\n", line).start_ns, 5_500_000_000);
+    assert_eq!(
+        record("#[StartTime: 1700000001 (x)]\n", "1700000005.5,1,0.1,HIST").start_ns,
+        1_700_000_005_500_000_000
+    );
+    // A second run in the same log.
+    let log = "#[BaseTime: 100.0 (x)]\n1.0,1.0,1.0,A\n#[BaseTime: 200.0 (x)]\n1.0,1.0,1.0,A\n";
+    let starts = HdrLog::parse(log.as_bytes()).unwrap().records;
+    assert_eq!([starts[0].start_ns, starts[1].start_ns], [101 * SECOND_NS, 201 * SECOND_NS]);
+    assert_eq!(HdrLog::parse(b"").unwrap().start_ns(), None);
+}
+
+#[test]
+fn damage_is_named_with_its_line() {
+    let cases = [
+        ("#x\n1.0,1.0,1.0\n", "line 2: has 3 columns"),
+        ("\n\nhello\n", "line 3: has 1 columns"),
+        ("Tag=x\n", "line 1: ends after the tag"),
+        ("Tag=,1.0,1.0,1.0,A\n", "line 1: the tag \"\" is empty"),
+        ("1.0,x,1.0,A\n", "line 1: the length \"x\" is no number of seconds"),
+        ("-1.0,1.0,1.0,A\n", "line 1: the start \"-1.0\" is no number of seconds"),
+        ("99999999999999999999.0,1.0,1.0,A\n", "is too large a number of seconds"),
+        ("1.0,1.0,many,A\n", "line 1: the maximum \"many\" is no number"),
+        ("#[BaseTime: soon]\n", "line 1: the base time \"soon\" is no number of seconds"),
+        ("1.0,1.0,\u{fffd},A", "line 1: the maximum"),
+    ];
+    for (text, expected) in cases {
+        let error = HdrLog::parse(text.as_bytes()).unwrap_err().to_string();
+        assert!(error.contains(expected), "{text:?}: {error}");
+    }
+    assert_eq!(
+        HdrLog::parse(b"#\xff\n1.0,1.0,1\xff,A").unwrap_err().to_string(),
+        "line 2: has bytes that are no text"
+    );
+    let long = HdrLog::parse(format!("1.0,1.0,{},A", "y".repeat(100_000)).as_bytes()).unwrap_err();
+    assert!(long.to_string().len() < 100, "{long}");
+}
+
+#[test]
+fn damaged_histograms_are_named_with_their_line() {
+    let header = |counts: u32, digits: u32, low: u64, high: u64, ratio: f64| {
+        let mut bytes = 0x1c84_9313u32.to_be_bytes().to_vec();
+        for word in [counts, 0, digits] {
+            bytes.extend(word.to_be_bytes());
+        }
+        bytes.extend(low.to_be_bytes().into_iter().chain(high.to_be_bytes()).chain(ratio.to_be_bytes()));
+        bytes
+    };
+    let with = |mut header: Vec<u8>, counts: &[u8]| {
+        header.extend(counts);
+        header
+    };
+    let minus_2_to_the_63 = [0xff; 9];
+    let cases = [
+        (vec![1, 2], "ends early"),
+        (vec![1, 2, 3, 4], "no histogram: it begins with 0x01020304"),
+        (vec![0x1c, 0x84, 0x93, 0x08], "old encoding"),
+        (vec![0x1c, 0x84, 0x93, 0x42], "old encoding"),
+        (vec![0x0c, 0x72, 0x12, 0x4f], "decimal fractions"),
+        (vec![0x1c, 0x84, 0x93, 0x14, 0, 0, 0, 9, 1], "claims 9 compressed bytes and has 1"),
+        (vec![0x1c, 0x84, 0x93, 0x14, 0, 0, 0, 1, 1], "cannot be decompressed"),
+        (header(0, 3, 1, 1000, 1.0)[..39].to_vec(), "ends within its header"),
+        (header(u32::MAX, 3, 1, 1000, 1.0), "claims 4294967295 bytes of counts and has 0"),
+        (with(header(1, 3, 1, 1000, 1.0), &[0x80]), "ends within a count"),
+        (with(header(9, 3, 1, 1000, 1.0), &minus_2_to_the_63), "too many counts"),
+        (with(header(5, 3, 1, 1000, 1.0), &[0xff, 0xff, 0xff, 0x7f, 2]), "longer than it should be"),
+        (header(0, 9, 1, 1000, 1.0), "parameters"),
+        (header(0, 3, 0, 1000, 1.0), "parameters"),
+        (header(0, 5, u64::MAX / 2, u64::MAX, 1.0), "parameters"),
+        (header(0, 3, 1, 1000, 0.5), "features"),
+    ];
+    for (bytes, expected) in cases {
+        let text = base64::Engine::encode(&base64::engine::general_purpose::STANDARD, &bytes);
+        let error = record("#\n", &format!("1.0,1.0,1.0,{text}\n")).histogram().unwrap_err();
+        assert!(error.line == 2 && error.problem.contains(expected), "{bytes:?}: {error}");
+    }
+    assert!(record("", "1.0,1.0,1.0,%%\n").histogram().unwrap_err().problem.contains("base64"));
+}
+
+/// Reads all there is to read.
+fn read_all(text: &[u8]) {
+    if let Ok(log) = HdrLog::parse(text) {
+        for record in &log.records {
+            match record.histogram() {
+                Ok(histogram) => {
+                    let counts = histogram.iter_recorded().map(|value| value.count_at_value());
+                    assert_eq!(counts.sum::<u64>(), histogram.len());
+                }
+                Err(error) => assert_eq!(error.line, record.line),
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 100, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_histogram_is_read_as_it_was_written(values in prop::collection::vec(any::<u64>(), 0..200), digits in 0u8..=3) {
+        let mut histogram = Histogram::<u64>::new_with_bounds(1, u64::MAX, digits).unwrap();
+        values.iter().for_each(|&value| histogram.record(value >> (value % 60)).unwrap());
+        let mut writer = HdrLogWriter::new(Vec::new(), 0, &[]).unwrap();
+        writer.write_histogram(Some("any"), 7, 8, &histogram).unwrap();
+        let log = HdrLog::parse(&writer.into_inner()).unwrap();
+        prop_assert_eq!(log.records[0].histogram().unwrap(), histogram);
+    }
+
+    #[test]
+    fn damage_never_panics(changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>(), 0..4), 1..20)) {
+        let mut text = JAVA.to_vec();
+        for (at, byte, how) in changes {
+            let at = at.index(text.len());
+            match how {
+                0 => text[at] = byte,
+                1 => text[at] ^= 1 << (byte % 8),
+                2 if text.len() > 1 => { text.remove(at); }
+                _ => text.truncate(at.max(1)),
+            }
+        }
+        read_all(&text);
+    }
+
+    #[test]
+    fn damaged_plain_histograms_never_panic(
+        changes in prop::collection::vec((0usize..200, any::<u8>()), 0..8),
+        counts in prop::collection::vec(any::<u8>(), 0..160),
+    ) {
+        let mut bytes = 0x1c84_9313u32.to_be_bytes().to_vec();
+        bytes.extend((counts.len() as u32).to_be_bytes());
+        bytes.extend([0, 0, 0, 0, 0, 0, 0, 3]);
+        bytes.extend(1u64.to_be_bytes().into_iter().chain(u64::MAX.to_be_bytes()).chain(1f64.to_be_bytes()));
+        bytes.extend(&counts);
+        let length = bytes.len();
+        changes.iter().for_each(|&(at, byte)| bytes[at % length] = byte);
+        let text = base64::Engine::encode(&base64::engine::general_purpose::STANDARD, &bytes);
+        read_all(format!("1.0,1.0,1.0,{text}\n").as_bytes());
+    }
+
+    #[test]
+    fn any_bytes_are_read_or_refused(text in prop::collection::vec(any::<u8>(), 0..300)) {
+        read_all(&text);
+    }
+}

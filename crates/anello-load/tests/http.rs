@@ -1,0 +1,237 @@
+//! The load over HTTP against servers of known behaviour, good and bad, on every driver.
+
+mod common;
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use anello_load::{ErrorKind, HttpLoad, Load, Protocol};
+use common::{reports, reset, server};
+
+/// A server that reads heads of requests; `respond` gets each path, with its number on the connection, and says
+/// whether to go on.
+fn http_server(respond: impl Fn(&mut TcpStream, &str, u64) -> bool + Send + Sync + 'static) -> SocketAddr {
+    server(move |mut stream| {
+        stream.set_nodelay(true)?;
+        let mut lines = BufReader::new(stream.try_clone()?).lines();
+        for number in 0.. {
+            let Some(line) = lines.next().transpose()? else { return Ok(()) };
+            let mut host = false;
+            loop {
+                let Some(field) = lines.next().transpose()? else { return Ok(()) };
+                host |= field == "Host: test";
+                if field.is_empty() {
+                    break;
+                }
+            }
+            let path = line.strip_prefix("GET ").and_then(|rest| rest.strip_suffix(" HTTP/1.1"));
+            assert!(host, "every request names its host");
+            if !respond(&mut stream, path.expect("a request of the right form"), number) {
+                return Ok(());
+            }
+        }
+        Ok(())
+    })
+}
+
+fn answer(stream: &mut TcpStream, text: &str) -> bool {
+    stream.write_all(text.as_bytes()).is_ok()
+}
+
+fn with_length(body: &str) -> String {
+    format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len())
+}
+
+/// A short load with checks.
+fn load(target: SocketAddr, change: impl FnOnce(&mut HttpLoad)) -> Load {
+    let mut load = Load {
+        connections: 5,
+        duration: Duration::from_millis(30),
+        verify: true,
+        stall_timeout: Duration::from_secs(30),
+        ..Load::http(target, "test", "/")
+    };
+    if let Protocol::Http(http) = &mut load.protocol {
+        change(http);
+    }
+    load
+}
+
+#[test]
+fn all_ways_of_framing_and_all_paths_are_understood() {
+    let address = http_server(|stream, path, number| match path {
+        "/length" => answer(stream, &with_length("hello")),
+        // The length of what is sent at once changes, so that heads and chunks are cut anywhere.
+        "/chunked" => {
+            let text =
+                "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nhel\r\n2\r\nlo\r\n0\r\n\r\n";
+            let (first, rest) = text.split_at(1 + number as usize % (text.len() - 1));
+            answer(stream, first) && answer(stream, rest)
+        }
+        "/interim" => {
+            answer(stream, "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: <a>\r\n\r\n")
+                && answer(stream, &with_length(""))
+        }
+        _ => false,
+    });
+    for pipeline in [1, 4] {
+        let load = load(address, |http| {
+            http.paths = ["/length", "/chunked", "/interim"].map(str::to_owned).to_vec();
+            http.pipeline = pipeline;
+        });
+        for report in reports(&load) {
+            assert!(report.is_good() && report.requests >= 5 * pipeline as u64, "{report:?}");
+            assert_eq!((report.connections_left, report.connections_reopened), (5, 0));
+        }
+    }
+}
+
+#[test]
+fn a_server_that_closes_between_requests_is_connected_to_again_without_an_error() {
+    let served = Arc::new(AtomicU64::new(0));
+    let counter = Arc::clone(&served);
+    let address = http_server(move |stream, path, number| {
+        counter.fetch_add(1, Ordering::SeqCst);
+        match path {
+            // Says so after the third.
+            "/says" if number == 2 => {
+                answer(stream, "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nConnection: close\r\n\r\nhello");
+                false
+            }
+            "/says" => answer(stream, &with_length("hello")),
+            // The end of the connection is that of the response.
+            _ => {
+                answer(stream, "HTTP/1.1 200 OK\r\n\r\nhello");
+                false
+            }
+        }
+    });
+    for path in ["/says", "/ends"] {
+        for report in reports(&load(address, |http| http.paths = vec![path.to_owned()])) {
+            assert!(report.is_good(), "{report:?}");
+            assert_eq!((report.requests, report.connections_left), (served.swap(0, Ordering::SeqCst), 5));
+            assert!(report.requests < 15 || report.connections_reopened > 0, "{report:?}");
+        }
+    }
+}
+
+#[test]
+fn pipelined_requests_behind_the_last_response_are_sent_again() {
+    let address = http_server(|stream, _, number| {
+        let close = if number == 5 { "Connection: close\r\n" } else { "" };
+        answer(stream, &format!("HTTP/1.1 200 OK\r\nContent-Length: 1\r\n{close}\r\nx"));
+        if number == 5 {
+            // What else has been sent is taken, so that the response is not lost by a reset.
+            stream.shutdown(std::net::Shutdown::Write).unwrap();
+            std::io::copy(stream, &mut std::io::sink()).ok();
+        }
+        number < 5
+    });
+    for report in reports(&load(address, |http| http.pipeline = 4)) {
+        assert!(report.is_good() && report.connections_left == 5, "{report:?}");
+    }
+}
+
+#[test]
+fn a_connection_for_each_request_is_opened_and_closed() {
+    let accepted = Arc::new(AtomicU64::new(0));
+    for says_so in [true, false] {
+        let counter = Arc::clone(&accepted);
+        let address = http_server(move |stream, _, number| {
+            counter.fetch_add(1, Ordering::SeqCst);
+            assert_eq!(number, 0, "one request a connection");
+            let close = if says_so { "Connection: close\r\n" } else { "" };
+            answer(stream, &format!("HTTP/1.1 200 OK\r\nContent-Length: 1\r\n{close}\r\nx")) && !says_so
+        });
+        for report in reports(&load(address, |http| http.keep_alive = false)) {
+            assert!(report.is_good(), "{report:?}");
+            assert_eq!((report.requests, report.connections_left), (accepted.swap(0, Ordering::SeqCst), 5));
+        }
+    }
+}
+
+#[test]
+fn wrong_status_length_and_bytes_are_found_each_and_cost_no_connection() {
+    let wrong = Arc::new([const { AtomicU64::new(0) }; 3]);
+    let counters = Arc::clone(&wrong);
+    let address = http_server(move |stream, _, number| {
+        let (kind, text) = match number % 10 {
+            3 => (0, "HTTP/1.1 500 Oops\r\nContent-Length: 4\r\n\r\noops".to_owned()),
+            6 => (1, with_length("hell")),
+            9 => (2, with_length("hallo")),
+            _ => return answer(stream, &with_length("hello")),
+        };
+        counters[kind].fetch_add(1, Ordering::SeqCst);
+        answer(stream, &text)
+    });
+    let kinds = [ErrorKind::WrongStatus, ErrorKind::WrongLength, ErrorKind::WrongBytes];
+    for report in reports(&load(address, |_| {})) {
+        let made = [0, 1, 2].map(|kind: usize| wrong[kind].swap(0, Ordering::SeqCst));
+        assert_eq!(kinds.map(|kind| report.errors.count(kind)), made, "{report:?}");
+        assert_eq!((report.errors.total(), report.connections_left), (made.iter().sum(), 5));
+    }
+}
+
+#[test]
+fn what_is_expected_may_be_named() {
+    let address =
+        http_server(|stream, _, _| answer(stream, "HTTP/1.1 404 Not Found\r\nContent-Length: 3\r\n\r\nno!"));
+    let expect = |status: &[u16], body: &'static [u8]| {
+        load(address, |http| {
+            http.expected_status = status.to_vec();
+            http.expected_body = Some(body.into());
+        })
+    };
+    for status in [&[404, 200][..], &[]] {
+        assert!(reports(&expect(status, b"no!")).all(|report| report.is_good()));
+        for (body, kind) in [(&b"no?"[..], ErrorKind::WrongBytes), (b"no", ErrorKind::WrongLength)] {
+            for report in reports(&expect(status, body)) {
+                assert_eq!(
+                    (report.requests, report.errors.total()),
+                    (0, report.errors.count(kind)),
+                    "{report:?}"
+                );
+                assert!(report.errors.total() >= 5);
+            }
+        }
+    }
+}
+
+#[test]
+fn fault_44_what_is_no_response_costs_the_connection() {
+    for (text, kind) in [
+        ("SSH-2.0-OpenSSH_9.6\r\n", ErrorKind::Malformed),
+        ("HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n", ErrorKind::Malformed),
+        ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nhello", ErrorKind::Malformed),
+        ("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello, world", ErrorKind::LongReply),
+        ("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhel", ErrorKind::ShortReply),
+        ("HTTP/1.1 200 OK\r\nContent-Le", ErrorKind::ShortReply),
+        ("", ErrorKind::ClosedEarly),
+    ] {
+        let address = http_server(move |stream, _, _| {
+            answer(stream, text);
+            false
+        });
+        for report in reports(&load(address, |_| {})) {
+            assert_eq!((report.errors.count(kind), report.errors.total()), (5, 5), "{text:?}: {report:?}");
+            assert_eq!((report.requests, report.connections_left), (0, 0));
+        }
+    }
+}
+
+#[test]
+fn fault_44_resets_cost_every_request_in_flight() {
+    let address = http_server(|stream, _, number| {
+        if number == 3 {
+            reset(stream);
+        }
+        number < 3 && answer(stream, &with_length("x"))
+    });
+    let load = Load { duration: Duration::from_secs(600), ..load(address, |_| {}) };
+    for report in reports(&load) {
+        assert_eq!((report.requests, report.errors.count(ErrorKind::Reset)), (15, 5), "{report:?}");
+    }
+}

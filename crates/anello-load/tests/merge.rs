@@ -1,0 +1,146 @@
+//! Merging: the sum of logs is the sum of their values, in any order and grouping.
+
+#![forbid(unsafe_code)]
+
+use std::io;
+
+use anello_load::formats::hdr_log::{HdrLog, HdrLogWriter};
+use anello_load::merge::{NamedLog, seconds, totals, write_log};
+use hdrhistogram::Histogram;
+use proptest::prelude::*;
+
+const MS_NS: u64 = 1_000_000;
+const BEGAN_NS: u64 = 1_700_000_000_000 * MS_NS;
+
+/// A line: start and length in milliseconds, tag, values.
+type Line = (u64, u64, bool, Vec<u64>);
+
+/// A log with these lines, in a layout of its own.
+fn log(name: usize, digits: u8, lines: &[Line]) -> NamedLog {
+    let mut writer = HdrLogWriter::new(Vec::new(), BEGAN_NS + name as u64 * 37 * MS_NS, &[]).unwrap();
+    for (start_ms, length_ms, tagged, values) in lines {
+        let mut histogram = Histogram::new_with_bounds(1 << (digits / 2), 60_000_000_000, digits).unwrap();
+        values.iter().for_each(|&value| histogram.record(value).unwrap());
+        let (start_ns, end_ns) = (start_ms * MS_NS, (start_ms + length_ms) * MS_NS);
+        writer.write_histogram(tagged.then_some("uncorrected"), start_ns, end_ns, &histogram).unwrap();
+    }
+    parsed(name, &writer.into_inner())
+}
+
+fn parsed(name: usize, text: &[u8]) -> NamedLog {
+    NamedLog { name: format!("{name}.hlog"), log: HdrLog::parse(text).unwrap() }
+}
+
+fn counts(histogram: &Histogram<u64>) -> Vec<(u64, u64)> {
+    histogram.iter_recorded().map(|value| (value.value_iterated_to(), value.count_at_value())).collect()
+}
+
+/// A sum that can be compared: tag, start and end, counts.
+type Comparable = (Option<String>, u64, u64, Vec<(u64, u64)>);
+
+/// All seconds.
+fn by_second(logs: &[NamedLog]) -> Vec<Comparable> {
+    let mut all = Vec::new();
+    seconds(logs, |tag, sum| {
+        all.push((tag.map(str::to_owned), sum.start_ns, sum.end_ns, counts(&sum.latency)));
+        Ok(())
+    })
+    .unwrap();
+    all
+}
+
+/// The whole runs.
+fn whole(logs: &[NamedLog]) -> Vec<Comparable> {
+    let sums = totals(logs).unwrap().into_iter();
+    sums.map(|sum| (sum.tag, sum.total.start_ns, sum.total.end_ns, counts(&sum.total.latency))).collect()
+}
+
+/// The merged log of these.
+fn merged(logs: &[NamedLog]) -> NamedLog {
+    parsed(99, &write_log(logs, Vec::new()).unwrap())
+}
+
+fn lines() -> impl Strategy<Value = Vec<Line>> {
+    let line = (0u64..4000, 0u64..2500, any::<bool>(), prop::collection::vec(1u64..50_000_000_000, 0..12));
+    prop::collection::vec(line, 0..6)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 40, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn order_and_grouping_do_not_matter(
+        all in prop::collection::vec((0u8..=3, lines()), 1..5),
+        cut in any::<prop::sample::Index>(),
+        turn in any::<prop::sample::Index>(),
+    ) {
+        let logs: Vec<_> = all.iter().enumerate().map(|(name, (digits, lines))| log(name, *digits, lines)).collect();
+        let (seconds, sums) = (by_second(&logs), whole(&logs));
+        let mut turned = logs.clone();
+        turned.rotate_left(turn.index(logs.len()));
+        turned.reverse();
+        prop_assert_eq!(&by_second(&turned), &seconds);
+        prop_assert_eq!(&whole(&turned), &sums);
+        // In two steps.
+        let (left, right) = logs.split_at(cut.index(logs.len() + 1));
+        let steps = [merged(left), merged(right)];
+        prop_assert_eq!(&by_second(&steps), &seconds);
+        prop_assert_eq!(whole(&steps), sums.clone());
+        prop_assert_eq!(whole(&[merged(&logs)]), sums);
+    }
+
+    #[test]
+    fn the_sum_has_the_values_of_all(all in prop::collection::vec(lines(), 1..5)) {
+        let logs: Vec<_> = all.iter().enumerate().map(|(name, lines)| log(name, 3, lines)).collect();
+        for tagged in [false, true] {
+            let mut expected = Histogram::<u64>::new_with_bounds(2, 60_000_000_000, 3).unwrap();
+            let tag_lines = || all.iter().flatten().filter(|line| line.2 == tagged);
+            tag_lines().flat_map(|line| &line.3).for_each(|&value| expected.record(value).unwrap());
+            let tag = tagged.then(|| "uncorrected".to_owned());
+            let sums = totals(&logs).unwrap();
+            let sum = sums.iter().find(|sum| sum.tag == tag);
+            prop_assert_eq!(sum.is_some(), tag_lines().next().is_some());
+            if let Some(sum) = sum {
+                prop_assert_eq!(counts(&sum.total.latency), counts(&expected));
+                prop_assert_eq!(sum.by_log.iter().map(|(_, sum)| sum.latency.len()).sum::<u64>(), expected.len());
+            }
+        }
+    }
+}
+
+#[test]
+fn lines_of_one_second_are_added_and_a_line_is_never_divided() {
+    let one = log(0, 3, &[(100, 1000, false, vec![5, 6]), (1100, 1000, false, vec![7])]);
+    let other =
+        log(0, 3, &[(300, 1000, false, vec![5]), (1300, 1000, false, vec![9]), (4000, 10, true, vec![1])]);
+    let seconds: Vec<_> = by_second(&[one, other])
+        .into_iter()
+        .map(|(tag, start_ns, end_ns, counts)| {
+            let values: u64 = counts.iter().map(|(_, count)| count).sum();
+            (tag, (start_ns - BEGAN_NS) / MS_NS, (end_ns - BEGAN_NS) / MS_NS, values)
+        })
+        .collect();
+    let tag = Some("uncorrected".to_owned());
+    assert_eq!(seconds, [(None, 100, 1300, 3), (None, 1100, 2300, 2), (tag, 4000, 4010, 1)]);
+}
+
+#[test]
+fn errors_name_the_log_and_the_line() {
+    let good = log(0, 3, &[(0, 1000, false, vec![5])]);
+    let bad = NamedLog { name: "bad.hlog".to_owned(), log: HdrLog::parse(b"#\n1.0,1.0,1.0,AAAA\n").unwrap() };
+    let logs = [good, bad];
+    assert!(totals(&logs).unwrap_err().to_string().starts_with("bad.hlog, line 2: "));
+    let error = seconds(&logs, |_, _| Ok(())).unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::InvalidData);
+    assert!(error.to_string().starts_with("bad.hlog, line 2: "), "{error}");
+}
+
+#[test]
+fn more_values_than_can_be_counted_are_an_error() {
+    let mut histogram = Histogram::<u64>::new_with_bounds(1, 1000, 3).unwrap();
+    histogram.record_n(5, u64::MAX / 2 - 1).unwrap();
+    let mut writer = HdrLogWriter::new(Vec::new(), BEGAN_NS, &[]).unwrap();
+    (0..3).for_each(|_| writer.write_histogram(None, 0, 1, &histogram).unwrap());
+    let error = totals(&[parsed(0, &writer.into_inner())]).unwrap_err().to_string();
+    assert!(error.contains("more values in all"), "{error}");
+}

@@ -1,0 +1,485 @@
+//! Open loop, sweep, ramp, threads and reconnecting, against servers that write down what they did. What the load must
+//! have measured is computed from that: it can never be less, and in a quiet moment of the machine it is not more.
+
+mod common;
+
+use std::io::{Read, Write};
+use std::net::SocketAddr;
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anello_load::{
+    Arrivals, ErrorKind, Event, Interval, Knee, Load, Mode, Protocol, Session, Sweep, latency_histogram, run,
+};
+use common::{drivers, reports, server};
+use hdrhistogram::Histogram;
+
+const MESSAGE_BYTES: usize = 64;
+
+/// When requests came, and when replies went, in nanoseconds since the server began.
+type Log = Arc<Mutex<Vec<(u64, u64)>>>;
+
+/// Echoes on each connection after `delay`, which gets the time since the server began and the number of the request.
+fn logging_server(delay: impl Fn(Duration, u64) -> Duration + Send + Sync + 'static) -> (SocketAddr, Log) {
+    let (log, origin) = (Log::default(), Instant::now());
+    let writer = Arc::clone(&log);
+    let address = server(move |mut stream| {
+        stream.set_nodelay(true)?;
+        for number in 0.. {
+            let mut message = [0; MESSAGE_BYTES];
+            stream.read_exact(&mut message)?;
+            let received = origin.elapsed();
+            thread::sleep(delay(received, number));
+            // Before sending: the reply cannot be seen earlier.
+            let times = (received.as_nanos() as u64, origin.elapsed().as_nanos() as u64);
+            writer.lock().unwrap().push(times);
+            stream.write_all(&message)?;
+        }
+        Ok(())
+    });
+    (address, log)
+}
+
+fn open_loop(target: SocketAddr, per_second: u64) -> Load {
+    Load {
+        connections: 1,
+        mode: Mode::Open { per_second, arrivals: Arrivals::Constant, seed: 1 },
+        duration: Duration::from_millis(1000),
+        drain: Duration::from_secs(10),
+        stall_timeout: Duration::from_secs(30),
+        verify: true,
+        ..Load::echo(target, MESSAGE_BYTES)
+    }
+}
+
+/// The latencies that a load on one connection must have measured: from when requests were due, and from when they
+/// were sent. Neither is larger than the truth.
+fn expected(log: &[(u64, u64)], per_second: u64) -> [Histogram<u64>; 2] {
+    let due_ns = |number: usize| number as u64 * 1_000_000_000 / per_second;
+    // No request was sent before it was due, and the one that came soonest after shows when the schedule began, as far
+    // as it can be known here.
+    let began_ns =
+        log.iter().enumerate().map(|(number, (received, _))| received - due_ns(number)).min().unwrap();
+    let mut histograms = [latency_histogram(), latency_histogram()];
+    for (number, (received, replied)) in log.iter().enumerate() {
+        histograms[0].saturating_record(replied - began_ns - due_ns(number));
+        histograms[1].saturating_record(replied - received);
+    }
+    histograms
+}
+
+const QUANTILES: [f64; 6] = [0.25, 0.5, 0.9, 0.99, 0.999, 1.0];
+
+/// Runs the load until its figures are within 1 % (and 0.3 ms for the way) of what the server's record says, on each
+/// driver. They must never be lower, and at least once in some tries not higher.
+fn percentiles_are_right(
+    delay: impl Fn(Duration, u64) -> Duration + Send + Sync + Copy + 'static,
+    per_second: u64,
+) {
+    for driver in drivers() {
+        let mut misses = Vec::new();
+        for _ in 0..20 {
+            let (address, log) = logging_server(delay);
+            let outcome =
+                run(&open_loop(address, per_second), &driver, |_| ControlFlow::Continue(())).unwrap();
+            let report = &outcome.report;
+            assert!(report.is_good(), "{report:?}");
+            assert_eq!((report.offered, report.unsent, report.requests), (Some(per_second), 0, per_second));
+            let expected = expected(&log.lock().unwrap(), per_second);
+            let uncorrected = outcome.total.uncorrected.as_ref().unwrap();
+            misses.clear();
+            let latencies = [&outcome.total.latency, uncorrected];
+            for quantile in QUANTILES {
+                let at = |latencies: &Histogram<u64>| latencies.value_at_quantile(quantile);
+                let [[found, found_from_sending], [expected, expected_from_sending]] =
+                    [latencies.map(at), expected.each_ref().map(at)];
+                let least = |found: u64, expected: u64| {
+                    assert!(found as f64 >= expected as f64 * 0.998, "p{quantile}: {found} of {expected}");
+                };
+                least(found, expected);
+                // Between sending and receiving anything may have had the cores, so that there is no more to say.
+                least(found_from_sending, expected_from_sending);
+                least(found, found_from_sending);
+                if found as f64 > expected as f64 * 1.01 + 300e3 {
+                    misses.push((quantile, found, expected));
+                }
+            }
+            if misses.is_empty() {
+                break;
+            }
+        }
+        assert!(misses.is_empty(), "on a machine as busy as this, or by a fault of the load: {misses:?}");
+    }
+}
+
+#[test]
+fn percentiles_of_a_fixed_delay_are_right() {
+    percentiles_are_right(|_, _| Duration::from_millis(40), 20);
+}
+
+#[test]
+fn percentiles_of_a_server_that_cannot_follow_are_right() {
+    // The line grows by 2 ms with each request.
+    percentiles_are_right(|_, _| Duration::from_millis(4), 500);
+}
+
+#[test]
+fn percentiles_of_a_server_that_stalls_are_right() {
+    // A tenth of the time, as one second every ten.
+    let stall = |since: Duration, _| match since.subsec_millis() % 500 {
+        left @ 450.. => Duration::from_millis(u64::from(500 - left)),
+        _ => Duration::ZERO,
+    };
+    percentiles_are_right(stall, 1000);
+}
+
+#[test]
+fn a_stall_shows_in_all_requests_of_its_time_and_not_only_in_those_that_were_sent() {
+    // One pause in the middle of 8 connections, of which each has but one request in flight.
+    let (address, _) = logging_server(|_, number| Duration::from_millis(if number == 50 { 300 } else { 0 }));
+    for driver in drivers() {
+        let load = Load { connections: 8, ..open_loop(address, 800) };
+        let outcome = run(&load, &driver, |_| ControlFlow::Continue(())).unwrap();
+        // 300 of 1000 ms: the requests that were due in it waited for half of it in the mean.
+        let over_100_ms = outcome.total.latency.count_between(100_000_000, u64::MAX);
+        assert!(over_100_ms >= 8 * 19, "{over_100_ms} of {}", outcome.total.requests);
+        assert!(outcome.report.late >= 8 * 28, "{}", outcome.report.late);
+    }
+}
+
+#[test]
+fn what_is_not_sent_in_time_is_counted() {
+    // 100 a second of 1000.
+    let (address, _) = logging_server(|_, _| Duration::from_millis(10));
+    for driver in drivers() {
+        for (arrivals, offered) in [(Arrivals::Constant, Some(300)), (Arrivals::Poisson, None)] {
+            let load = Load {
+                mode: Mode::Open { per_second: 1000, arrivals, seed: 7 },
+                duration: Duration::from_millis(300),
+                drain: Duration::from_millis(50),
+                ..open_loop(address, 1000)
+            };
+            let report = run(&load, &driver, |_| ControlFlow::Continue(())).unwrap().report;
+            assert!(report.is_good() && report.unsent > 200, "{report:?}");
+            assert_eq!(report.offered, Some(report.requests + report.unsent), "nothing is lost");
+            assert!(offered.is_none_or(|offered| report.offered == Some(offered)), "{report:?}");
+        }
+    }
+}
+
+#[test]
+fn requests_of_connections_that_broke_are_unsent() {
+    let address = server(|mut stream| {
+        let mut message = [0; MESSAGE_BYTES];
+        for _ in 0..5 {
+            stream.read_exact(&mut message)?;
+            stream.write_all(&message)?;
+        }
+        stream.read_exact(&mut message)
+    });
+    // One connection is left, so that the load goes on to its end.
+    let good = logging_server(|_, _| Duration::ZERO).0;
+    for driver in drivers() {
+        let load = Load { connections: 2, duration: Duration::from_millis(200), ..open_loop(address, 1000) };
+        let report = run(&load, &driver, |_| ControlFlow::Continue(())).unwrap().report;
+        assert_eq!((report.requests, report.errors.count(ErrorKind::ClosedEarly)), (10, 2), "{report:?}");
+        assert_eq!(report.offered, Some(report.requests + report.unsent + report.errors.total()));
+        let report = run(&open_loop(good, 1000), &driver, |_| ControlFlow::Continue(())).unwrap().report;
+        assert_eq!((report.offered, report.requests, report.unsent), (Some(1000), 1000, 0));
+    }
+}
+
+#[test]
+fn intervals_of_several_threads_add_up_to_the_whole() {
+    let (address, log) = logging_server(|_, _| Duration::ZERO);
+    for driver in drivers() {
+        let load = Load {
+            connections: 5,
+            threads: 3,
+            interval: Duration::from_millis(100),
+            warm_up: Duration::from_millis(50),
+            server_pid: Some(std::process::id()),
+            ..open_loop(address, 1000)
+        };
+        let (mut intervals, mut began): (Vec<Interval>, u64) = (Vec::new(), 0);
+        let outcome = run(&load, &driver, |event| {
+            match event {
+                Event::Began { unix_ns } => began = unix_ns,
+                Event::Interval(interval) => intervals.push(interval.clone()),
+                Event::Progress(_) | Event::Step(_) => {}
+            }
+            ControlFlow::Continue(())
+        });
+        let outcome = outcome.unwrap();
+        let report = &outcome.report;
+        assert!(report.is_good() && began > 0 && report.began_unix_ns == began, "{report:?}");
+        assert_eq!((report.offered, report.requests, report.threads), (Some(1000), 1000, 3));
+        assert_eq!(log.lock().unwrap().drain(..).len(), 1050, "the warm-up is not counted");
+        assert_eq!(intervals.iter().map(|interval| interval.requests).sum::<u64>(), 1000);
+        assert_eq!(intervals.iter().map(|interval| interval.latency.len()).sum::<u64>(), 1000);
+        assert_eq!(intervals.iter().filter_map(|interval| interval.offered).sum::<u64>(), 1000);
+        assert_eq!(outcome.total.latency.len(), 1000);
+        assert_eq!(intervals.len(), report.intervals.len());
+        assert!(intervals.windows(2).all(|pair| pair[0].start_ns < pair[1].start_ns));
+        assert!(
+            intervals.iter().all(|interval| interval.open_connections <= 5 && interval.stolen_ns.is_some())
+        );
+        assert!(report.server.is_some_and(|server| server.cpu_ns > 0 && server.resident_bytes > 0));
+    }
+}
+
+#[test]
+fn a_sweep_stops_at_the_knee() {
+    // 10 connections, each 100 replies a second at most.
+    let (address, _) = logging_server(|_, _| Duration::from_millis(10));
+    let sweep = Sweep {
+        first: 100,
+        last: 10_000,
+        step: 2400,
+        arrivals: Arrivals::Constant,
+        seed: 1,
+        // Only answers that are missing count here: latency is a matter of the machine.
+        knee: Knee { answered_percent: 50, latency_factor: u32::MAX },
+    };
+    for driver in drivers() {
+        let load = Load {
+            connections: 10,
+            mode: Mode::Sweep(sweep.clone()),
+            duration: Duration::from_millis(300),
+            drain: Duration::ZERO,
+            ..open_loop(address, 1)
+        };
+        let mut told = 0;
+        let outcome = run(&load, &driver, |event| {
+            told += usize::from(matches!(event, Event::Step(_)));
+            ControlFlow::Continue(())
+        });
+        let report = outcome.unwrap().report;
+        let knee = report.knee.as_ref().expect("2,500 of at most 1,000");
+        assert_eq!((knee.step, knee.per_second, report.steps.len(), told), (1, 2500, 2, 2), "{report:?}");
+        assert!(knee.why.contains("less than 50 %"), "{}", knee.why);
+        let requests = report.steps.iter().map(|step| step.total.requests);
+        assert_eq!(requests.sum::<u64>(), report.requests);
+        assert_eq!(report.steps[0].total.offered, Some(30));
+        assert_eq!(report.connections_left, 10, "the same connections");
+    }
+}
+
+#[test]
+fn connections_of_a_ramp_work_as_soon_as_they_are_open() {
+    let accepted = Arc::new(AtomicUsize::new(0));
+    let counter = Arc::clone(&accepted);
+    let address = server(move |mut stream| {
+        counter.fetch_add(1, Ordering::SeqCst);
+        let mut message = [0; MESSAGE_BYTES];
+        while stream.read_exact(&mut message).is_ok() {
+            stream.write_all(&message)?;
+        }
+        Ok(())
+    });
+    for driver in drivers() {
+        for mode in [Mode::Closed { think: Duration::from_millis(1) }, open_loop(address, 1000).mode] {
+            let load = Load {
+                connections: 10,
+                threads: 2,
+                mode,
+                ramp: Duration::from_millis(200),
+                duration: Duration::from_millis(250),
+                interval: Duration::from_millis(50),
+                ..open_loop(address, 1000)
+            };
+            let report = run(&load, &driver, |_| ControlFlow::Continue(())).unwrap().report;
+            assert!(report.is_good(), "{report:?}");
+            assert_eq!((report.connections_opened, report.connections_left), (10, 10));
+            assert_eq!(accepted.swap(0, Ordering::SeqCst), 10);
+            // Connection c is offered a request every 10 ms from 20 c ms on.
+            assert!(report.offered.is_none_or(|offered| offered == 250 - 90), "{report:?}");
+        }
+    }
+}
+
+#[test]
+fn broken_connections_are_opened_again_if_asked_for() {
+    let dropped = Arc::new(AtomicU64::new(0));
+    let counter = Arc::clone(&dropped);
+    let address = server(move |mut stream| {
+        let mut message = [0; MESSAGE_BYTES];
+        for _ in 0..3 {
+            stream.read_exact(&mut message)?;
+            stream.write_all(&message)?;
+        }
+        stream.read_exact(&mut message)?;
+        counter.fetch_add(1, Ordering::SeqCst);
+        Ok(())
+    });
+    for mode in [Mode::Closed { think: Duration::ZERO }, open_loop(address, 1000).mode] {
+        let load = Load { connections: 3, reconnect: true, mode, ..open_loop(address, 1000) };
+        for report in reports(&Load { duration: Duration::from_millis(200), ..load.clone() }) {
+            let dropped = dropped.swap(0, Ordering::SeqCst);
+            assert_eq!(
+                (report.errors.count(ErrorKind::ClosedEarly), report.errors.total()),
+                (dropped, dropped)
+            );
+            assert_eq!((report.connections_left, report.unsent), (3, 0), "{report:?}");
+            assert!(report.requests >= 3 * dropped && dropped > 3, "{report:?}");
+            assert!(report.offered.is_none_or(|offered| offered == report.requests + dropped));
+        }
+    }
+}
+
+#[test]
+fn a_server_that_is_not_there_is_tried_until_the_end() {
+    let held = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+    held.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
+    let address = held.local_addr().unwrap().as_socket().unwrap();
+    let load = Load {
+        connections: 3,
+        reconnect: true,
+        duration: Duration::from_millis(200),
+        mode: Mode::Closed { think: Duration::ZERO },
+        ..open_loop(address, 1)
+    };
+    for report in reports(&load) {
+        let refused = report.errors.count(ErrorKind::Refused);
+        assert!(refused > 3 && refused == report.errors.total() && report.requests == 0, "{report:?}");
+    }
+}
+
+#[test]
+fn every_wrong_byte_is_found() {
+    let wrong = Arc::new(AtomicU64::new(0));
+    let counter = Arc::clone(&wrong);
+    let address = server(move |mut stream| {
+        stream.set_nodelay(true)?;
+        for number in 1u64.. {
+            let mut message = [0; MESSAGE_BYTES];
+            stream.read_exact(&mut message)?;
+            // 1 % of the replies, one bit anywhere.
+            if number.is_multiple_of(100) {
+                counter.fetch_add(1, Ordering::SeqCst);
+                message[(number / 100) as usize % MESSAGE_BYTES] ^= 1 << (number % 8);
+            }
+            stream.write_all(&message)?;
+        }
+        Ok(())
+    });
+    for mode in [Mode::Closed { think: Duration::ZERO }, open_loop(address, 5000).mode] {
+        let load = Load {
+            connections: 4,
+            threads: 2,
+            mode,
+            duration: Duration::from_millis(400),
+            ..open_loop(address, 1)
+        };
+        for report in reports(&load) {
+            let wrong = wrong.swap(0, Ordering::SeqCst);
+            assert_eq!((report.errors.count(ErrorKind::WrongBytes), report.errors.total()), (wrong, wrong));
+            assert_eq!(report.connections_left, 4);
+        }
+    }
+}
+
+#[test]
+fn replies_of_another_length_are_checked_byte_for_byte() {
+    for (request_bytes, response_bytes) in [(10, 4096), (4096, 10), (7, 7 * 300 + 3), (1, 70_000)] {
+        for faulty in [false, true] {
+            let address = server(move |mut stream| {
+                stream.set_nodelay(true)?;
+                let mut request = vec![0; request_bytes];
+                loop {
+                    stream.read_exact(&mut request)?;
+                    let mut reply: Vec<u8> = request.iter().copied().cycle().take(response_bytes).collect();
+                    reply[response_bytes - 1] ^= u8::from(faulty);
+                    stream.write_all(&reply)?;
+                }
+            });
+            let load = Load {
+                protocol: Protocol::Messages { request_bytes, response_bytes },
+                mode: Mode::Closed { think: Duration::ZERO },
+                duration: Duration::from_millis(20),
+                ..open_loop(address, 1)
+            };
+            for report in reports(&load) {
+                let wrong = report.errors.count(ErrorKind::WrongBytes);
+                assert_eq!((report.requests == 0, report.errors.total()), (faulty, wrong), "{report:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn slices_may_be_open_loops() {
+    let (address, _) = logging_server(|_, _| Duration::ZERO);
+    for driver in drivers() {
+        driver.build().unwrap().block_on(async {
+            let load = Load { connections: 4, ..open_loop(address, 1000) };
+            let mut session = Session::connect(&load).await.unwrap();
+            for _ in 0..3 {
+                let slice = session.run_slice(Duration::from_millis(50)).await;
+                assert_eq!((slice.offered, slice.requests, slice.unsent), (Some(50), 50, 0));
+                assert_eq!(slice.latency.len(), slice.uncorrected.unwrap().len());
+                assert!(slice.errors.is_empty() && session.open_connections() == 4);
+            }
+            session.close().await;
+        });
+    }
+}
+
+#[test]
+fn unix_sockets_are_loaded_alike() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("echo");
+    let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+    thread::spawn(move || {
+        for mut stream in listener.incoming().map_while(Result::ok) {
+            thread::spawn(move || {
+                let mut message = [0; MESSAGE_BYTES];
+                while stream.read_exact(&mut message).is_ok() && stream.write_all(&message).is_ok() {}
+            });
+        }
+    });
+    for (path, refused) in [(path, 0), (directory.path().join("nothing"), 3)] {
+        let load = Load {
+            connections: 3,
+            duration: Duration::from_millis(100),
+            verify: true,
+            mode: open_loop(([127, 0, 0, 1], 1).into(), 300).mode,
+            ..Load::echo(path, MESSAGE_BYTES)
+        };
+        for report in reports(&load) {
+            assert_eq!((report.errors.count(ErrorKind::Refused), report.errors.total()), (refused, refused));
+            assert_eq!(report.requests, if refused == 0 { 30 } else { 0 }, "{report:?}");
+        }
+    }
+}
+
+#[test]
+fn a_break_does_not_wait_for_connections_that_are_being_opened() {
+    // The kernel completes handshakes until the queue of this listener is full, and ignores the rest.
+    let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+    socket.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
+    socket.listen(1).unwrap();
+    let address = socket.local_addr().unwrap().as_socket().unwrap();
+    for driver in drivers() {
+        for mode in [Mode::Closed { think: Duration::ZERO }, open_loop(address, 1000).mode] {
+            let load = Load {
+                connections: 20,
+                mode,
+                ramp: Duration::from_millis(10),
+                duration: Duration::from_secs(3600),
+                connect_timeout: Duration::from_secs(3600),
+                stall_timeout: Duration::from_secs(3600),
+                ..open_loop(address, 1000)
+            };
+            let report = run(&load, &driver, |event| match event {
+                Event::Progress(_) => ControlFlow::Break(()),
+                _ => ControlFlow::Continue(()),
+            });
+            let report = report.unwrap().report;
+            assert!(report.interrupted && report.requests == 0 && report.errors.is_empty(), "{report:?}");
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! The table and the stream of intervals, byte by byte.
+
+#![forbid(unsafe_code)]
+
+use anello_load::formats::csv::CsvWriter;
+use anello_load::formats::ndjson::{Line, NdjsonWriter, SCHEMA, SCHEMA_VERSION};
+use anello_load::{Errors, Interval, ProcessUsage};
+
+/// An open-loop interval with every figure, and a closed-loop one in which nothing happened.
+fn intervals() -> [Interval; 2] {
+    let mut full = Interval::empty(0, true);
+    full.elapsed_ns = 1_000_000_000;
+    for number in 1..=1000u64 {
+        full.latency.saturating_record(number * 1000);
+        full.uncorrected.as_mut().unwrap().saturating_record(number * 500);
+    }
+    full.requests = 1000;
+    full.offered = Some(1010);
+    (full.late, full.unsent) = (20, 10);
+    (full.sent_bytes, full.received_bytes) = (128_000, 256_000);
+    full.errors = errors();
+    full.open_connections = 49;
+    full.server = Some(ProcessUsage {
+        cpu_ns: 7_500_000,
+        voluntary_switches: 800,
+        involuntary_switches: 3,
+        resident_bytes: 4_096_000,
+    });
+    full.load_cpu_ns = 12_345_678;
+    full.stolen_ns = Some(20_000_000);
+    let nothing = Interval { elapsed_ns: 500_000_000, ..Interval::empty(1_000_000_000, false) };
+    [full, nothing]
+}
+
+fn errors() -> Errors {
+    serde_json::from_str(
+        r#"[{"kind":"reset","count":3,"example":"reset, \"by\" peer"},{"kind":"timeout","count":1,"example":"late"}]"#,
+    )
+    .unwrap()
+}
+
+fn total() -> Interval {
+    let [mut total, last] = intervals();
+    total.append(&last);
+    total
+}
+
+#[test]
+fn the_table_is_this_one() {
+    let mut writer = CsvWriter::new(Vec::new()).unwrap();
+    intervals().iter().for_each(|interval| writer.write(interval).unwrap());
+    let text = String::from_utf8(writer.finish(&total()).unwrap()).unwrap();
+    assert_eq!(text, include_str!("data/intervals.csv"), "{text}");
+    let columns: Vec<usize> = text.lines().map(|line| line.split(',').count()).collect();
+    assert_eq!(columns, [columns[0]; 4]);
+}
+
+#[test]
+fn the_stream_is_this_one_and_is_read_again() {
+    let mut writer = NdjsonWriter::new(Vec::new(), 1_700_000_000_250_000_000).unwrap();
+    intervals().iter().for_each(|interval| writer.write(interval).unwrap());
+    let text = String::from_utf8(writer.finish(&total()).unwrap()).unwrap();
+    assert_eq!(text, include_str!("data/intervals.ndjson"), "{text}");
+    let lines: Vec<Line> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let [Line::Begin(begin), Line::Interval(full), Line::Interval(nothing), Line::Total(total_read)] =
+        &lines[..]
+    else {
+        panic!("{lines:?}")
+    };
+    assert_eq!((begin.schema.as_str(), begin.schema_version), (SCHEMA, SCHEMA_VERSION));
+    let [first, second] = intervals();
+    assert_eq!((full, nothing, total_read), (&(&first).into(), &(&second).into(), &(&total()).into()));
+}
+
+/// An output that notes what was there at every flush.
+#[derive(Default)]
+struct Watched {
+    text: Vec<u8>,
+    flushed: Vec<usize>,
+}
+
+impl std::io::Write for &mut Watched {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.text.extend(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.flushed.push(self.text.len());
+        Ok(())
+    }
+}
+
+#[test]
+fn every_line_is_passed_on_at_once() {
+    let [interval, _] = intervals();
+    let ends = |watched: &Watched| -> Vec<usize> {
+        let breaks = watched.text.iter().enumerate().filter(|&(_, &byte)| byte == b'\n');
+        breaks.map(|(at, _)| at + 1).collect()
+    };
+    let mut watched = Watched::default();
+    NdjsonWriter::new(&mut watched, 0).unwrap().write(&interval).unwrap();
+    assert_eq!(watched.flushed, ends(&watched));
+    let mut watched = Watched::default();
+    CsvWriter::new(&mut watched).unwrap().write(&interval).unwrap();
+    assert_eq!(watched.flushed, ends(&watched));
+}
