@@ -14,12 +14,14 @@
 use std::io;
 use std::net::TcpListener;
 use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
 
 use rustix::buffer::spare_capacity;
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, Event, EventData, EventFlags};
 use rustix::io::Errno;
 
+use crate::Options;
 use crate::accept::{ACCEPT_PAUSE, AcceptFailure, accept};
 use crate::stream::{HOT_BYTES, Step, Stream};
 
@@ -30,7 +32,7 @@ const EVENTS: usize = 1024;
 /// Full buffers echoed for one connection before the others have their turn.
 const STEPS_PER_TURN: usize = 16;
 
-pub(crate) fn run(listener: TcpListener) -> io::Result<()> {
+pub(crate) fn run(listener: TcpListener, options: &Options) -> io::Result<()> {
     listener.set_nonblocking(true)?;
     let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
     epoll::add(&epoll, &listener, EventData::new_u64(LISTENER), EventFlags::IN | EventFlags::ET)?;
@@ -38,6 +40,7 @@ pub(crate) fn run(listener: TcpListener) -> io::Result<()> {
         epoll,
         listener,
         accept_paused: false,
+        spin: options.spin,
         streams: Vec::new(),
         free: Vec::new(),
         again: Vec::new(),
@@ -50,11 +53,22 @@ struct Server {
     listener: TcpListener,
     /// Descriptors ran out: ask again with every turn, at the latest after the pause.
     accept_paused: bool,
+    /// How long to look for events before sleeping.
+    spin: Duration,
     streams: Vec<Option<Stream>>,
     /// Indices of `streams` that are `None`.
     free: Vec<usize>,
     /// Connections that spent their turn without being drained.
     again: Vec<usize>,
+}
+
+/// Appends the events that are there, or that come until the timeout.
+#[inline]
+fn wait(epoll: &OwnedFd, events: &mut Vec<Event>, timeout: Option<&Timespec>) -> io::Result<()> {
+    match epoll::wait(epoll, spare_capacity(events), timeout) {
+        Ok(_) | Err(Errno::INTR) => Ok(()),
+        Err(errno) => Err(errno.into()),
+    }
 }
 
 impl Server {
@@ -63,9 +77,8 @@ impl Server {
         let mut events: Vec<Event> = Vec::with_capacity(EVENTS);
         loop {
             events.clear();
-            match epoll::wait(&self.epoll, spare_capacity(&mut events), self.timeout().as_ref()) {
-                Ok(_) | Err(Errno::INTR) => {}
-                Err(errno) => return Err(errno.into()),
+            if self.spin.is_zero() || !self.spin(&mut events)? {
+                wait(&self.epoll, &mut events, self.timeout().as_ref())?;
             }
             if self.accept_paused || !self.again.is_empty() {
                 self.resume(&mut hot)?;
@@ -84,6 +97,19 @@ impl Server {
                 }
             }
         }
+    }
+
+    /// Looks for events for a while without sleeping, unless there is something else to do. Whether it found any.
+    #[cold]
+    fn spin(&self, events: &mut Vec<Event>) -> io::Result<bool> {
+        let start = Instant::now();
+        while self.again.is_empty() && start.elapsed() < self.spin {
+            wait(&self.epoll, events, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))?;
+            if !events.is_empty() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     fn timeout(&self) -> Option<Timespec> {

@@ -1,4 +1,4 @@
-//! Bare echo servers: the yardsticks that a runtime is held against.
+//! Bare echo servers, and bare disk workers ([`disk`]): the yardsticks that a runtime is held against.
 //!
 //! One TCP echo server per I/O model of Linux, each the smallest program that is still correct, on one thread
 //! (`threads`: one per connection) and without a runtime. What a runtime spends above `epoll` and `uring` is
@@ -14,32 +14,35 @@
 //! use anello_bare::{Model, Options, listen, run};
 //!
 //! let listener = listen("127.0.0.1:7000".parse().unwrap())?;
-//! run(Model::Epoll, listener, &Options::default())?;
+//! run(Model::Epoll, vec![listener], &Options::default())?;
 //! # Ok::<(), std::io::Error>(())
 //! ```
 
 #![deny(unsafe_code)]
 
 mod accept;
+pub mod disk;
 mod epoll;
+mod options;
 mod poll;
 mod select;
 mod stream;
 mod threads;
 #[allow(unsafe_code)]
 mod uring;
+#[allow(unsafe_code)]
+mod uring_options;
 
 use std::fmt;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::str::FromStr;
-use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 pub use accept::ACCEPT_PAUSE;
+pub use options::{MOST_RINGS, Options, TaskWork, UringOptions, Variant, core, variants};
 
 /// Connections that the kernel holds for a listener of [`listen`] before they are accepted; the kernel lowers
 /// it to `net.core.somaxconn`.
@@ -102,63 +105,86 @@ impl fmt::Display for UnknownModel {
 
 impl std::error::Error for UnknownModel {}
 
-/// What [`run`] may be told; the defaults are what measured best.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// Size of one receive buffer of `uring`, bytes, 1 to 1 GiB. Default 16 KiB. The other models receive into one
-    /// buffer of 64 KiB.
-    pub uring_buffer_bytes: u32,
-    /// Most receive buffers that `uring` may have, rounded up to a power of two, at most 32768. Default 1024; it
-    /// starts with few and doubles their number when they run out.
-    pub uring_buffers: u16,
-    /// Counts the connections that were accepted and closed at once because the model could not hold them: a
-    /// descriptor of 1024 or above under `select`, a thread that could not be started under `threads`.
-    pub refused: Arc<AtomicU64>,
-}
-
-impl Default for Options {
-    fn default() -> Options {
-        Options { uring_buffer_bytes: 16 * 1024, uring_buffers: 1024, refused: Arc::default() }
-    }
-}
-
 /// Binds `address` and listens on it: `socket(2)`, SO_REUSEADDR, TCP_NODELAY (which accepted sockets inherit),
 /// `bind(2)`, `listen(2)` with a backlog of [`BACKLOG`]. Port 0 lets the kernel choose.
 ///
 /// # Errors
 /// The address is in use, not of this machine, or the port needs a privilege.
 pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    listen_with(address, false)
+}
+
+/// The listeners on `address` that [`run`] wants with these options: one as by [`listen`], or for several rings one
+/// for each, over which the kernel spreads the connections (SO_REUSEPORT, Linux 3.9).
+///
+/// # Errors
+/// As for [`listen`].
+pub fn listen_for(address: SocketAddr, options: &Options) -> io::Result<Vec<TcpListener>> {
+    let count = options.uring.map_or(1, |uring| uring.rings);
+    let first = listen_with(address, count > 1)?;
+    let address = first.local_addr()?;
+    let others = (1..count).map(|_| listen_with(address, true));
+    std::iter::once(Ok(first)).chain(others).collect()
+}
+
+fn listen_with(address: SocketAddr, shared: bool) -> io::Result<TcpListener> {
     let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let socket = rustix::net::socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
     sockopt::set_socket_reuseaddr(&socket, true)?;
+    if shared {
+        sockopt::set_socket_reuseport(&socket, true)?;
+    }
     sockopt::set_tcp_nodelay(&socket, true)?;
     rustix::net::bind(&socket, &address)?;
     rustix::net::listen(&socket, BACKLOG)?;
     Ok(socket.into())
 }
 
-/// Says whether `model` is to be had by this process; only io_uring may be refused.
+/// Says whether `model` is to be had by this process with these options; only io_uring may be refused.
 ///
 /// # Errors
-/// io_uring is not in this kernel, or forbidden by `kernel.io_uring_disabled` or a seccomp filter; the text names
+/// io_uring is not in this kernel, or forbidden by `kernel.io_uring_disabled` or a seccomp filter; its options do not
+/// go together or the kernel does not have them; `spin` or `uring` was given to a model that has none. The text names
 /// the remedy.
-pub fn check(model: Model) -> io::Result<()> {
-    if model == Model::Uring { uring::check() } else { Ok(()) }
+pub fn check(model: Model, options: &Options) -> io::Result<()> {
+    let misplaced = match model {
+        Model::Uring => {
+            (!options.spin.is_zero()).then_some("spin is among the options of io_uring for that model")
+        }
+        Model::Epoll => options.uring.as_ref().map(|_| "the options of io_uring are for the model uring"),
+        _ if options.uring.is_some() || !options.spin.is_zero() => Some("only uring and epoll have options"),
+        _ => None,
+    };
+    match (misplaced, model, &options.uring) {
+        (Some(reason), _, _) => Err(io::Error::new(io::ErrorKind::InvalidInput, reason)),
+        (None, Model::Uring, None) => uring::check(),
+        (None, Model::Uring, Some(uring)) => uring_options::check(uring),
+        (None, _, _) => Ok(()),
+    }
 }
 
-/// Echoes on `listener` with `model`, on the calling thread, until something fails that no retry mends; so it
-/// returns errors only. A server that must stop is a process that is ended by a signal.
+/// Echoes on the listeners of [`listen_for`] with `model`, on the calling thread, until something fails that no retry
+/// mends; so it returns errors only. A server that must stop is a process that is ended by a signal.
 ///
-/// Raises this process's soft limit of open descriptors to the hard one.
+/// `uring` with options has a thread for each listener, each with a ring. The others take one listener. Raises this
+/// process's soft limit of open descriptors to the hard one.
 ///
 /// # Errors
-/// The listener is broken, or the model is not to be had (see [`check`]).
-pub fn run(model: Model, listener: TcpListener, options: &Options) -> io::Result<()> {
+/// The listener is broken, there are none or too many, or the model is not to be had (see [`check`]).
+pub fn run(model: Model, listeners: Vec<TcpListener>, options: &Options) -> io::Result<()> {
     raise_open_file_limit()?;
-    sockopt::set_tcp_nodelay(&listener, true)?;
+    for listener in &listeners {
+        sockopt::set_tcp_nodelay(listener, true)?;
+    }
+    if let (Model::Uring, Some(uring)) = (model, &options.uring) {
+        return uring_options::run(listeners, options, uring);
+    }
+    let Ok([listener]) = <[TcpListener; 1]>::try_from(listeners) else {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "this server takes one listener"));
+    };
     match model {
         Model::Uring => uring::run(listener, options),
-        Model::Epoll => epoll::run(listener),
+        Model::Epoll => epoll::run(listener, options),
         Model::Poll => poll::run(listener),
         Model::Select => select::run(listener, options),
         Model::Threads => threads::run(listener, options),
@@ -184,6 +210,17 @@ mod tests {
             assert_eq!(model.to_string().parse(), Ok(model));
         }
         assert_eq!("kqueue".parse::<Model>(), Err(UnknownModel("kqueue".into())));
+    }
+
+    #[test]
+    fn options_of_another_model_are_refused() {
+        let spin = Options { spin: std::time::Duration::from_micros(1), ..Options::default() };
+        let uring = Options { uring: Some(UringOptions::default()), ..Options::default() };
+        check(Model::Epoll, &spin).unwrap();
+        for (model, options) in [(Model::Poll, &spin), (Model::Uring, &spin), (Model::Epoll, &uring)] {
+            let error = check(model, options).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::InvalidInput, "{model}: {error}");
+        }
     }
 
     #[test]

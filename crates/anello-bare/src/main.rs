@@ -1,4 +1,4 @@
-//! `anello-bare MODEL [--addr ADDRESS]`: one bare echo server as a process.
+//! `anello-bare MODEL [--addr ADDRESS] [OPTION...]`: one bare echo server as a process.
 
 #![forbid(unsafe_code)]
 
@@ -6,16 +6,36 @@ use std::env;
 use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::process::ExitCode;
+use std::str::FromStr;
+use std::time::Duration;
 
-use anello_bare::{Model, Options, check, listen, run};
+use anello_bare::{Model, Options, UringOptions, check, core, listen_for, run};
 
-const USAGE: &str = "usage: anello-bare uring|epoll|poll|select|threads [--addr ADDRESS:PORT]
+const USAGE: &str = "usage: anello-bare uring|epoll|poll|select|threads [--addr ADDRESS:PORT] [OPTION...]
 
 A TCP echo server without a runtime, on one thread (threads: one per connection).
---addr defaults to 127.0.0.1:7000. Prints one line when it listens; ends by a signal.";
+--addr defaults to 127.0.0.1:7000. Prints one line when it listens; ends by a signal.
+
+epoll and uring:
+  --spin DURATION           look for work so long before sleeping, as in 50us
+uring (any of these, and --spin, choose the server with options instead of the yardstick):
+  --with-options            the server with options, without any: what they are to be compared with
+  --task-work WHEN          deferred, cooperative or interrupting
+  --sqpoll IDLE_MS          a kernel thread takes submissions
+  --sqpoll-core CORE        and is pinned to this core, or to the last that may be used: last
+  --one-shot-receive        a submission for each receive
+  --own-buffers             receive into buffers of the connection instead of a buffer ring
+  --registered-files        connections in the ring's table of files only
+  --forced-async            every receive and send by a worker thread
+  --linked-timeout DURATION a timeout linked to each receive
+  --bundles                 one completion for several buffers
+  --ordinary-sends          a completion for each send
+  --zero-copy-sends         send from the received buffers
+  --rings COUNT             threads with a ring each
+  --shared-workers          one pool of worker threads for all rings";
 
 fn main() -> ExitCode {
-    let (model, address) = match parse(env::args().skip(1)) {
+    let request = match parse(env::args().skip(1)) {
         Ok(Some(request)) => request,
         Ok(None) => {
             println!("{USAGE}");
@@ -26,64 +46,159 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    match serve(model, address) {
+    match serve(&request) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("anello-bare: {model} on {address}: {error}");
+            eprintln!("anello-bare: {} on {}: {error}", request.model, request.address);
             ExitCode::FAILURE
         }
     }
 }
 
-fn serve(model: Model, address: SocketAddr) -> io::Result<()> {
-    check(model)?;
-    let listener = listen(address)?;
+/// What the command line asks for.
+#[derive(Debug)]
+struct Request {
+    model: Model,
+    address: SocketAddr,
+    options: Options,
+}
+
+fn serve(Request { model, address, options }: &Request) -> io::Result<()> {
+    check(*model, options)?;
+    let listeners = listen_for(*address, options)?;
     let mut output = io::stdout().lock();
-    writeln!(output, "anello-bare ready model={model} addr={}", listener.local_addr()?)?;
+    write!(output, "anello-bare ready model={model}")?;
+    if let Some(listener) = listeners.first() {
+        write!(output, " addr={}", listener.local_addr()?)?;
+    }
+    if let Some(uring) = &options.uring {
+        write!(output, " options={uring}")?;
+    }
+    writeln!(output)?;
     output.flush()?;
-    run(model, listener, &Options::default())
+    run(*model, listeners, options)
 }
 
 /// `None`: help was asked for.
-fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Option<(Model, SocketAddr)>, String> {
+fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Option<Request>, String> {
     let mut model = None;
     let mut address = SocketAddr::from(([127, 0, 0, 1], 7000));
+    let mut options = Options::default();
+    let mut spin = Duration::ZERO;
     while let Some(argument) = arguments.next() {
+        let mut value = || arguments.next().ok_or_else(|| format!("{argument} needs a value"));
         match argument.as_str() {
             "-h" | "--help" => return Ok(None),
-            "--addr" => {
-                let value = arguments.next().ok_or("--addr needs ADDRESS:PORT")?;
-                address = value.parse().map_err(|_| format!("--addr {value:?} is not ADDRESS:PORT"))?;
+            "--addr" => address = number(&argument, &value()?)?,
+            "--spin" => spin = duration(&argument, &value()?)?,
+            flag if flag.starts_with('-') => {
+                set(options.uring.get_or_insert_default(), flag, &mut value)?;
             }
-            flag if flag.starts_with('-') => return Err(format!("unknown flag {flag}")),
             name if model.is_none() => {
                 model = Some(name.parse::<Model>().map_err(|error| error.to_string())?);
             }
             extra => return Err(format!("unexpected argument {extra:?}")),
         }
     }
-    Ok(Some((model.ok_or("which model?")?, address)))
+    let model = model.ok_or("which model?")?;
+    if model != Model::Uring {
+        options.spin = spin;
+    } else if !spin.is_zero() {
+        options.uring.get_or_insert_default().spin = spin;
+    }
+    Ok(Some(Request { model, address, options }))
+}
+
+/// Sets the option of io_uring that `flag` names.
+fn set(
+    options: &mut UringOptions,
+    flag: &str,
+    value: &mut dyn FnMut() -> Result<String, String>,
+) -> Result<(), String> {
+    match flag {
+        "--with-options" => {}
+        "--task-work" => options.task_work = Some(value()?.parse()?),
+        "--sqpoll" => options.sqpoll = Some(Duration::from_millis(number::<u32>(flag, &value()?)?.into())),
+        "--sqpoll-core" => options.sqpoll_core = Some(core(&value()?)?),
+        "--one-shot-receive" => options.one_shot_receive = true,
+        "--own-buffers" => options.own_buffers = true,
+        "--registered-files" => options.registered_files = true,
+        "--forced-async" => options.forced_async = true,
+        "--linked-timeout" => options.linked_timeout = Some(duration(flag, &value()?)?),
+        "--bundles" => options.bundles = true,
+        "--ordinary-sends" => options.ordinary_sends = true,
+        "--zero-copy-sends" => options.zero_copy_sends = true,
+        "--rings" => options.rings = number(flag, &value()?)?,
+        "--shared-workers" => options.shared_workers = true,
+        _ => return Err(format!("unknown flag {flag}")),
+    }
+    Ok(())
+}
+
+fn number<T: FromStr>(flag: &str, text: &str) -> Result<T, String> {
+    text.parse().map_err(|_| format!("{flag} does not take {text:?}"))
+}
+
+/// Whole microseconds, milliseconds or seconds: 50us, 250ms, 60s.
+fn duration(flag: &str, text: &str) -> Result<Duration, String> {
+    let units = [
+        ("us", Duration::from_micros as fn(u64) -> Duration),
+        ("ms", Duration::from_millis),
+        ("s", Duration::from_secs),
+    ];
+    let value = units.into_iter().find_map(|(unit, make)| {
+        let number = text.strip_suffix(unit)?;
+        number.parse().ok().map(make)
+    });
+    value.ok_or_else(|| format!("{flag} takes a duration such as 50us, 250ms or 60s, not {text:?}"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn parse_line(line: &str) -> Result<Option<(Model, SocketAddr)>, String> {
+    fn parse_line(line: &str) -> Result<Option<Request>, String> {
         parse(line.split_whitespace().map(str::to_owned))
+    }
+
+    fn request(line: &str) -> Request {
+        parse_line(line).expect(line).expect("no help was asked for")
     }
 
     #[test]
     fn reads_model_and_address_in_any_order() {
-        let expected = Ok(Some((Model::Poll, "[::1]:9".parse().unwrap())));
-        assert_eq!(parse_line("poll --addr [::1]:9"), expected);
-        assert_eq!(parse_line("--addr [::1]:9 poll"), expected);
-        assert_eq!(parse_line("--help"), Ok(None));
+        for line in ["poll --addr [::1]:9", "--addr [::1]:9 poll"] {
+            let request = request(line);
+            assert_eq!((request.model, request.address), (Model::Poll, "[::1]:9".parse().unwrap()));
+        }
+        assert!(parse_line("--help").expect("help is no error").is_none());
+    }
+
+    #[test]
+    fn options_choose_the_server_that_has_them() {
+        assert_eq!(request("uring").options.uring, None);
+        assert_eq!(request("uring --with-options").options.uring, Some(UringOptions::default()));
+        assert_eq!(request("epoll --spin 50us").options.spin, Duration::from_micros(50));
+        let uring = request("uring --spin 1ms --sqpoll 250 --sqpoll-core 1 --rings 2").options.uring.unwrap();
+        let expected = UringOptions {
+            spin: Duration::from_millis(1),
+            sqpoll: Some(Duration::from_millis(250)),
+            sqpoll_core: Some(1),
+            rings: 2,
+            ..UringOptions::default()
+        };
+        assert_eq!(uring, expected);
+        for variant in anello_bare::variants() {
+            let request = request(&variant.arguments.join(" "));
+            request.options.uring.expect("variants have options").validate().expect(variant.name);
+        }
     }
 
     #[test]
     fn refuses_what_it_does_not_know() {
-        for line in ["", "kqueue", "epoll --addr", "epoll --addr localhost", "epoll --fast", "epoll poll"] {
+        let lines = ["", "kqueue", "epoll --addr", "epoll --addr localhost", "epoll --fast", "epoll poll"];
+        let options = ["uring --spin 5", "uring --task-work late", "uring --rings", "uring --sqpoll 1s"];
+        for line in lines.into_iter().chain(options) {
             assert!(parse_line(line).is_err(), "{line:?} was taken");
         }
     }

@@ -23,8 +23,8 @@
 //! - The lists of things to do hold indices and are hints: the state of the connection decides.
 
 mod connection;
-mod pool;
-mod setup;
+pub(crate) mod pool;
+pub(crate) mod setup;
 
 use std::io;
 use std::mem::{ManuallyDrop, swap, take};
@@ -43,11 +43,11 @@ use crate::accept::{ACCEPT_PAUSE, AcceptFailure};
 
 /// Whether this process may use io_uring here.
 pub(crate) fn check() -> io::Result<()> {
-    setup::ring().map(drop)
+    setup::ring("epoll").map(drop)
 }
 
 pub(crate) fn run(listener: TcpListener, options: &Options) -> io::Result<()> {
-    let mut ring = setup::ring()?;
+    let mut ring = setup::ring("epoll")?;
     let (mut submitter, submissions, completions) = ring.split();
     // Linux 5.18: saves the lookup of the descriptor. Without it everything works, a little slower.
     let _registered = submitter.register_ring_fd().is_ok();

@@ -15,13 +15,13 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use io_uring::Submitter;
 use io_uring::types::BufRingEntry;
 
-/// The buffer group of the only pool.
-pub(super) const GROUP: u16 = 0;
+/// The buffer group of a ring's only pool.
+pub(crate) const GROUP: u16 = 0;
 /// Buffers in use at first.
 const FIRST_BUFFERS: u16 = 32;
 const PAGE_BYTES: usize = 4096;
 
-pub(super) struct Pool {
+pub(crate) struct Pool {
     ring: *mut BufRingEntry,
     buffers: *mut u8,
     buffer_bytes: u32,
@@ -36,15 +36,15 @@ pub(super) struct Pool {
 
 /// A received piece of a stream, in the buffer of the same number.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Chunk {
+pub(crate) struct Chunk {
     bytes: u32,
     /// The connection's next chunk, if it has one.
-    pub(super) next: u16,
+    pub(crate) next: u16,
 }
 
 impl Pool {
     /// Maps memory for up to `count` buffers and registers the ring: `IORING_REGISTER_PBUF_RING`, Linux 5.19.
-    pub(super) fn new(submitter: &Submitter<'_>, count: u16, buffer_bytes: u32) -> io::Result<Pool> {
+    pub(crate) fn new(submitter: &Submitter<'_>, count: u16, buffer_bytes: u32) -> io::Result<Pool> {
         let count = count.clamp(1, 1 << 15).next_power_of_two();
         let buffer_bytes = buffer_bytes.clamp(1, 1 << 30);
         let ring_bytes = (usize::from(count) * size_of::<BufRingEntry>()).next_multiple_of(PAGE_BYTES);
@@ -69,9 +69,19 @@ impl Pool {
         Ok(pool)
     }
 
+    /// Buffers that were ever in the ring: their numbers are those below.
+    pub(crate) fn used(&self) -> u16 {
+        self.used
+    }
+
+    /// Entries of the ring, a power of two.
+    pub(crate) fn count(&self) -> u16 {
+        self.count
+    }
+
     /// Doubles the buffers in use, up to the limit; to be called when the kernel found none.
     #[cold]
-    pub(super) fn grow(&mut self) {
+    pub(crate) fn grow(&mut self) {
         self.use_more(self.used);
     }
 
@@ -82,26 +92,31 @@ impl Pool {
         }
     }
 
+    /// Bytes of one buffer.
+    pub(crate) fn buffer_bytes(&self) -> u32 {
+        self.buffer_bytes
+    }
+
     /// Takes note that the kernel wrote `bytes` into a buffer and gave it to us.
     #[inline]
-    pub(super) fn take(&mut self, number: u16, bytes: u32) {
+    pub(crate) fn take(&mut self, number: u16, bytes: u32) {
         self.chunks[usize::from(number)] = Chunk { bytes: bytes.min(self.buffer_bytes), next: 0 };
     }
 
     #[inline]
-    pub(super) fn chunk(&mut self, number: u16) -> &mut Chunk {
+    pub(crate) fn chunk(&mut self, number: u16) -> &mut Chunk {
         &mut self.chunks[usize::from(number)]
     }
 
     /// Where the kernel finds a chunk that it is to send: valid until the buffer is recycled.
     #[inline]
-    pub(super) fn part(&self, number: u16) -> (*const u8, u32) {
+    pub(crate) fn part(&self, number: u16) -> (*const u8, u32) {
         let bytes = self.chunks[usize::from(number)].bytes;
         (self.buffer(number), bytes)
     }
 
     /// The bytes of a chunk.
-    pub(super) fn bytes(&self, number: u16) -> &[u8] {
+    pub(crate) fn bytes(&self, number: u16) -> &[u8] {
         let (start, bytes) = self.part(number);
         // SAFETY: the number was bounds-checked, the buffer is ours (module invariant), so the kernel does not
         // write to it, and `bytes` is no more than its size; the mapping is zeroed memory or what was received.
@@ -118,7 +133,7 @@ impl Pool {
 
     /// Gives a buffer back; the kernel sees it after the next [`publish`](Pool::publish).
     #[inline]
-    pub(super) fn recycle(&mut self, number: u16) {
+    pub(crate) fn recycle(&mut self, number: u16) {
         let address = self.buffer(number) as u64;
         // SAFETY: the index is masked to the ring. The kernel reads entries from its head to the published tail
         // only; at most `count` buffers exist, so the entry at our tail is not among them, and the fields written
@@ -132,7 +147,7 @@ impl Pool {
 
     /// Shows the kernel all buffers that were given back.
     #[inline]
-    pub(super) fn publish(&mut self) {
+    pub(crate) fn publish(&mut self) {
         // SAFETY: the tail is an aligned u16 within the first entry, mapped for good, and after registration only
         // this store writes it; the kernel loads it atomically.
         let tail = unsafe { AtomicU16::from_ptr(BufRingEntry::tail(self.ring).cast_mut()) };

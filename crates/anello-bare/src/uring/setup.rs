@@ -6,9 +6,9 @@ use io_uring::{Builder, IoUring, cqueue, squeue};
 use rustix::io::Errno;
 
 /// Submission entries. Few, so that they stay in the cache; a turn that needs more takes more enters.
-const SUBMISSIONS: u32 = 512;
+pub(crate) const SUBMISSIONS: u32 = 512;
 /// Completion entries; what does not fit is kept by the kernel and fetched.
-const COMPLETIONS: u32 = 4096;
+pub(crate) const COMPLETIONS: u32 = 4096;
 
 /// From the newest kernel to the oldest: each rung does without one more flag.
 const RUNGS: [fn(&mut Builder<squeue::Entry, cqueue::Entry>); 4] = [
@@ -31,8 +31,9 @@ const RUNGS: [fn(&mut Builder<squeue::Entry, cqueue::Entry>); 4] = [
     },
 ];
 
-/// Sets up a ring, stepping down the ladder while the kernel knows a flag not.
-pub(super) fn ring() -> io::Result<IoUring> {
+/// Sets up a ring, stepping down the ladder while the kernel knows a flag not. Where there is none to be had, the error
+/// tells to use something `instead`.
+pub(crate) fn ring(instead: &str) -> io::Result<IoUring> {
     let mut refusal = io::Error::from(Errno::INVAL);
     for rung in RUNGS {
         let mut builder = IoUring::builder();
@@ -46,11 +47,11 @@ pub(super) fn ring() -> io::Result<IoUring> {
             break;
         }
     }
-    Err(explain(refusal))
+    Err(explain(refusal, instead))
 }
 
-/// Says what to do about a kernel that will not make a ring.
-fn explain(refusal: io::Error) -> io::Error {
+/// Says what to do about a kernel that will not make a ring, and what to use `instead`.
+pub(crate) fn explain(refusal: io::Error, instead: &str) -> io::Error {
     let remedy = match Errno::from_io_error(&refusal) {
         Some(Errno::PERM | Errno::ACCESS) => {
             "allow it: sysctl kernel.io_uring_disabled=0, and a seccomp profile with io_uring_setup, \
@@ -61,5 +62,5 @@ fn explain(refusal: io::Error) -> io::Error {
         Some(Errno::MFILE | Errno::NFILE) => "raise the open-files limit (ulimit -n)",
         _ => return refusal,
     };
-    io::Error::new(refusal.kind(), format!("no io_uring here ({refusal}): {remedy}, or use epoll"))
+    io::Error::new(refusal.kind(), format!("no io_uring here ({refusal}): {remedy}, or use {instead}"))
 }

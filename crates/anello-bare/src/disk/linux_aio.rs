@@ -1,0 +1,177 @@
+//! `linux-aio`: the kernel's own asynchronous I/O of before io_uring: one `io_submit(2)` hands over what was started, one
+//! `io_getevents(2)` sleeps until something has ended. Only direct I/O is asynchronous; what is buffered is done within
+//! `io_submit`.
+//!
+//! Invariants: the kernel copies a control block when it takes it, and has the memory of its block until it has
+//! reported its end; blocks stay in `in_flight` until then. `io_destroy(2)` waits for what the kernel still has.
+
+use std::fs::File;
+use std::io;
+use std::mem;
+use std::os::fd::AsRawFd;
+use std::ptr;
+use std::time::Duration;
+
+use rustix::io::Errno;
+
+use super::block::Block;
+use super::engine::{Ended, Request, Requests};
+
+/// `IOCB_CMD_PREAD` and `IOCB_CMD_PWRITE` of `linux/aio_abi.h`.
+const COMMANDS: [u16; 2] = [0, 1];
+/// How long to leave a kernel alone that is short of what it needs to take a request, when none is to be waited for.
+const BUSY_PAUSE: Duration = Duration::from_millis(1);
+
+pub(super) struct LinuxAio {
+    file: File,
+    context: Context,
+    /// By slot.
+    in_flight: Vec<Option<Block>>,
+    /// To be submitted, in order.
+    started: Vec<libc::iocb>,
+    /// Requests that the kernel has.
+    submitted: usize,
+    events: Vec<Event>,
+}
+
+/// `struct io_event` of `linux/aio_abi.h`.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct Event {
+    data: u64,
+    control: u64,
+    result: i64,
+    second_result: i64,
+}
+
+/// Finds out whether this process may use Linux AIO.
+pub(super) fn check() -> io::Result<()> {
+    Context::new(1).map(drop)
+}
+
+/// `aio_context_t`.
+struct Context(libc::c_ulong);
+
+impl Context {
+    fn new(requests: usize) -> io::Result<Context> {
+        let mut context: libc::c_ulong = 0;
+        // SAFETY: `io_setup(2)` writes the context, which must be zero before, and nothing else.
+        if unsafe { libc::syscall(libc::SYS_io_setup, requests as libc::c_long, &raw mut context) } == 0 {
+            return Ok(Context(context));
+        }
+        let error = io::Error::last_os_error();
+        let remedy = match Errno::from_io_error(&error) {
+            Some(Errno::AGAIN) => "all of its requests are in use: raise sysctl fs.aio-max-nr",
+            Some(Errno::NOSYS) => "this kernel was built without CONFIG_AIO",
+            Some(Errno::PERM | Errno::ACCESS) => {
+                "allow io_setup, io_submit, io_getevents and io_destroy in the seccomp profile"
+            }
+            _ => return Err(error),
+        };
+        Err(io::Error::new(
+            error.kind(),
+            format!("no Linux AIO here ({error}): {remedy}, or use another engine"),
+        ))
+    }
+}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        // SAFETY: the context is one of `io_setup`, and nobody uses it after this. The call waits for all requests; it
+        // fails only for a context that is none.
+        unsafe { libc::syscall(libc::SYS_io_destroy, self.0) };
+    }
+}
+
+impl LinuxAio {
+    pub(super) fn new(file: File, slots: usize) -> io::Result<LinuxAio> {
+        Ok(LinuxAio {
+            file,
+            context: Context::new(slots)?,
+            in_flight: (0..slots).map(|_| None).collect(),
+            started: Vec::new(),
+            submitted: 0,
+            events: vec![Event::default(); slots],
+        })
+    }
+
+    /// Hands over what was started. Where the kernel takes less for want of room, the rest waits.
+    fn submit(&mut self, ended: &mut Vec<Ended>) -> io::Result<()> {
+        while !self.started.is_empty() {
+            let mut list: Vec<*mut libc::iocb> = self.started.iter_mut().map(ptr::from_mut).collect();
+            let count = list.len() as libc::c_long;
+            // SAFETY: `io_submit(2)` reads the control blocks of the list, which live, and writes one field of each. The
+            // memory that they name is in `in_flight` and stays there until the kernel has reported the end.
+            let taken =
+                unsafe { libc::syscall(libc::SYS_io_submit, self.context.0, count, list.as_mut_ptr()) };
+            if taken > 0 {
+                self.submitted += taken as usize;
+                self.started.drain(..taken as usize);
+                continue;
+            }
+            let error = io::Error::last_os_error();
+            match Errno::from_io_error(&error) {
+                Some(Errno::INTR) => {}
+                Some(Errno::AGAIN) if self.submitted > 0 => return Ok(()),
+                Some(Errno::AGAIN) => std::thread::sleep(BUSY_PAUSE),
+                // The first of the list is at fault, and only it.
+                _ => {
+                    let slot = self.started.remove(0).aio_data as usize;
+                    ended.extend(self.in_flight[slot].take().map(|block| Ended {
+                        slot,
+                        block,
+                        result: Err(error),
+                    }));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Requests for LinuxAio {
+    fn start(&mut self, Request { slot, writes, offset, mut block }: Request) -> io::Result<()> {
+        // SAFETY: a C structure of integers, for which zero is a value.
+        let mut control: libc::iocb = unsafe { mem::zeroed() };
+        control.aio_data = slot as u64;
+        control.aio_lio_opcode = COMMANDS[usize::from(writes)];
+        control.aio_fildes = self.file.as_raw_fd() as u32;
+        control.aio_buf = block.bytes_mut().as_mut_ptr() as u64;
+        control.aio_nbytes = block.len() as u64;
+        control.aio_offset = i64::try_from(offset).map_err(io::Error::other)?;
+        self.in_flight[slot] = Some(block);
+        self.started.push(control);
+        Ok(())
+    }
+
+    fn wait(&mut self, ended: &mut Vec<Ended>) -> io::Result<()> {
+        self.submit(ended)?;
+        if !ended.is_empty() || self.submitted == 0 {
+            return Ok(());
+        }
+        let most = self.events.len() as libc::c_long;
+        let count = loop {
+            let (least, no_timeout) = (1 as libc::c_long, ptr::null::<libc::timespec>());
+            let events = self.events.as_mut_ptr();
+            // SAFETY: `io_getevents(2)` writes at most `most` events, for which there is room.
+            let count = unsafe {
+                libc::syscall(libc::SYS_io_getevents, self.context.0, least, most, events, no_timeout)
+            };
+            if let Ok(count) = usize::try_from(count) {
+                break count;
+            }
+            let error = io::Error::last_os_error();
+            if Errno::from_io_error(&error) != Some(Errno::INTR) {
+                return Err(error);
+            }
+        };
+        self.submitted -= count.min(self.submitted);
+        for event in &self.events[..count] {
+            let slot = event.data as usize;
+            let result = usize::try_from(event.result)
+                .map_err(|_| io::Error::from_raw_os_error((-event.result) as i32));
+            ended.extend(self.in_flight[slot].take().map(|block| Ended { slot, block, result }));
+        }
+        Ok(())
+    }
+}

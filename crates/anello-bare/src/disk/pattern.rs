@@ -1,0 +1,123 @@
+//! What the file holds: every 512 bytes say where they belong and which write they are of.
+//!
+//! ```text
+//!   granule of 512 bytes:  | offset in the file | generation | word 2 | word 3 | ... | word 63 |
+//!                            8 bytes              8 bytes      seed + 2 * STEP, seed + 3 * STEP, ...
+//! ```
+//!
+//! The seed is mixed from offset and generation, so a granule that is torn, stale in part, or of another place is found;
+//! a granule that is whole but of an earlier write is not. 512 bytes are what disks write at once, and blocks of every
+//! size are made of them, so that a file written in blocks of one size can be read in blocks of another.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+/// Bytes that are checked on their own; every block is a multiple.
+pub const GRANULE_BYTES: usize = 512;
+const WORD_BYTES: usize = 8;
+const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
+/// Bytes written at once when a file is made.
+const PIECE_BYTES: usize = 1 << 20;
+
+/// Scatters the bits of a number (the finalizer of splitmix64).
+pub(super) fn mix(number: u64) -> u64 {
+    let mixed = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ (mixed >> 31)
+}
+
+fn seed(offset: u64, generation: u64) -> u64 {
+    mix(mix(offset.wrapping_add(STEP)) ^ generation)
+}
+
+/// Writes the pattern of a place in the file into `bytes`, whole granules.
+pub(super) fn fill(bytes: &mut [u8], offset: u64, generation: u64) {
+    for (granule, offset) in bytes.chunks_exact_mut(GRANULE_BYTES).zip((offset..).step_by(GRANULE_BYTES)) {
+        let mut word = seed(offset, generation).wrapping_add(STEP);
+        let (head, body) = granule.split_at_mut(2 * WORD_BYTES);
+        head[..WORD_BYTES].copy_from_slice(&offset.to_le_bytes());
+        head[WORD_BYTES..].copy_from_slice(&generation.to_le_bytes());
+        for place in body.chunks_exact_mut(WORD_BYTES) {
+            word = word.wrapping_add(STEP);
+            place.copy_from_slice(&word.to_le_bytes());
+        }
+    }
+}
+
+/// Whether `bytes`, whole granules, are what some write left at this place.
+pub(super) fn is_right(bytes: &[u8], offset: u64) -> bool {
+    let mut granules = bytes.chunks_exact(GRANULE_BYTES).zip((offset..).step_by(GRANULE_BYTES));
+    granules.all(|(granule, offset)| {
+        let mut words = granule.chunks_exact(WORD_BYTES).map(|word| {
+            let mut bytes = [0; WORD_BYTES];
+            bytes.copy_from_slice(word);
+            u64::from_le_bytes(bytes)
+        });
+        let (place, generation) = (words.next(), words.next().unwrap_or(0));
+        let mut expected = seed(offset, generation).wrapping_add(STEP);
+        // Without a way out in the middle the compiler compares several words at once.
+        let difference = words.fold(0, |difference, word| {
+            expected = expected.wrapping_add(STEP);
+            difference | (word ^ expected)
+        });
+        place == Some(offset) && difference == 0
+    })
+}
+
+/// Whether the first and the last granule of a file carry the pattern.
+pub(super) fn carried_by(file: &File, length: u64) -> io::Result<bool> {
+    let mut granule = [0; GRANULE_BYTES];
+    let end = length - length % GRANULE_BYTES as u64;
+    for offset in [0, end.saturating_sub(GRANULE_BYTES as u64)] {
+        match file.read_exact_at(&mut granule, offset) {
+            Ok(()) if is_right(&granule, offset) => {}
+            Ok(()) => return Ok(false),
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(false),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(true)
+}
+
+/// Makes a file of so many bytes, whole granules, and waits until the disk has it.
+pub(super) fn create(path: &Path, bytes: u64) -> io::Result<()> {
+    let mut file = OpenOptions::new().write(true).create(true).truncate(true).open(path)?;
+    let mut piece = vec![0; PIECE_BYTES];
+    for offset in (0..bytes).step_by(PIECE_BYTES) {
+        let length = (bytes - offset).min(PIECE_BYTES as u64) as usize;
+        fill(&mut piece[..length], offset, 0);
+        file.write_all(&piece[..length])?;
+    }
+    file.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_changed_word_is_found() {
+        let mut block = vec![0; 4096];
+        fill(&mut block, 8192, 7);
+        assert!(is_right(&block, 8192));
+        assert!(!is_right(&block, 4096), "of another place");
+        for place in (0..block.len()).step_by(WORD_BYTES) {
+            block[place] ^= 1;
+            assert!(!is_right(&block, 8192), "changed at {place}");
+            block[place] ^= 1;
+        }
+        assert!(!is_right(&[0; GRANULE_BYTES], 0), "nothing was written");
+    }
+
+    #[test]
+    fn a_granule_of_two_writes_is_found_and_a_block_of_two_is_not() {
+        let (mut old, mut new) = (vec![0; 1024], vec![0; 1024]);
+        fill(&mut old, 0, 1);
+        fill(&mut new, 0, 2);
+        let torn = |at: usize| [&new[..at], &old[at..]].concat();
+        assert!(is_right(&torn(512), 0));
+        assert!(!is_right(&torn(256), 0));
+    }
+}

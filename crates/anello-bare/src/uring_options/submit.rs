@@ -1,0 +1,231 @@
+//! What a connection's state asks for, as submissions.
+
+use std::mem::{replace, take};
+use std::os::fd::AsRawFd;
+use std::ptr;
+
+use io_uring::types::{DestinationSlot, Fd, Fixed, Timespec};
+use io_uring::{opcode, squeue};
+
+use super::connection::{Chunk, Connection, Kind, MOST_CHUNKS, Message, PARTS, Socket, Target, Token};
+use super::{Accept, Server};
+use crate::accept::ACCEPT_PAUSE;
+use crate::options::Sends;
+use crate::uring::pool::GROUP;
+
+/// Most entries that one connection asks for at once: two cancellations, a send, a receive and its timeout, a close.
+const MOST_ENTRIES: usize = 6;
+/// A send that completes at submission: takes what there is room for and says so if that was not all.
+const SEND_NOW: i32 = libc::MSG_DONTWAIT | libc::MSG_WAITALL | libc::MSG_NOSIGNAL;
+/// A send that waits until all is taken.
+const SEND_ALL: i32 = libc::MSG_WAITALL | libc::MSG_NOSIGNAL;
+
+static ACCEPT_PAUSE_TIMESPEC: Timespec = Timespec::new().nsec(ACCEPT_PAUSE.subsec_nanos());
+
+impl Server<'_> {
+    /// Queues all there is to do, as far as the submission queue has room.
+    pub(super) fn submit(&mut self) {
+        self.submissions.sync();
+        // Not settled yet: the kernel left submissions behind.
+        self.follow_up = !self.unsettled.is_empty();
+        self.submit_accept();
+        let mut due = take(&mut self.due);
+        let mut done = 0;
+        while done < due.len() && self.has_room(MOST_ENTRIES) {
+            self.advance(due[done]);
+            done += 1;
+        }
+        due.drain(..done);
+        self.due = due;
+        self.follow_up |= !self.due.is_empty();
+    }
+
+    fn has_room(&self, entries: usize) -> bool {
+        self.submissions.capacity() - self.submissions.len() >= entries
+    }
+
+    fn submit_accept(&mut self) {
+        if !self.has_room(1) {
+            self.follow_up = true;
+            return;
+        }
+        match self.accept {
+            Accept::Wanted if self.options.registered_files => self.accept_registered(),
+            Accept::Wanted => {
+                let listener = Fd(self.listener.as_raw_fd());
+                let accept = opcode::AcceptMulti::new(listener).flags(libc::SOCK_CLOEXEC).build();
+                self.push(accept, Token::new(Kind::Accept, 0, 0));
+                self.accept = Accept::Armed;
+            }
+            Accept::PauseWanted => {
+                let pause = opcode::Timeout::new(&ACCEPT_PAUSE_TIMESPEC).build();
+                self.push(pause, Token::new(Kind::AcceptPause, 0, 0));
+                self.accept = Accept::Paused;
+            }
+            Accept::Armed | Accept::Paused => {}
+        }
+    }
+
+    /// Accepts one connection, and only if there is a place for it: the kernel accepts first, and drops a connection for
+    /// which the table has none.
+    fn accept_registered(&mut self) {
+        if let Some(left) = self.places.checked_sub(1) {
+            self.places = left;
+            let listener = Fd(self.listener.as_raw_fd());
+            let accept = opcode::Accept::new(listener, ptr::null_mut(), ptr::null_mut());
+            let accept = accept.file_index(Some(DestinationSlot::auto_target())).build();
+            self.push(accept, Token::new(Kind::Accept, 0, 0));
+            self.accept = Accept::Armed;
+        }
+    }
+
+    /// Queues an entry; the caller has seen that there is room.
+    fn push(&mut self, entry: squeue::Entry, token: Token) {
+        let entry = entry.user_data(token.0);
+        // SAFETY: what an entry points to is a ring's buffer, an own buffer, a connection's message, the server's
+        // deadline or a static; each stays where it is until the kernel is done with it (module invariants).
+        // Descriptors are open.
+        let pushed = unsafe { self.submissions.push(&entry) };
+        debug_assert!(pushed.is_ok(), "room was looked for");
+    }
+
+    /// Queues a receive or a send, for a worker thread if that is forced.
+    fn push_transfer(&mut self, entry: squeue::Entry, token: Token) {
+        let forced = if self.options.forced_async { squeue::Flags::ASYNC } else { squeue::Flags::empty() };
+        self.push(entry.flags(forced), token);
+    }
+
+    /// Does what the state of a connection asks for: send, receive, cancel, close.
+    fn advance(&mut self, index: u32) {
+        let connection = &mut self.connections[index as usize];
+        connection.listed = false;
+        let Some(target) = connection.socket.target() else { return };
+        if connection.wants_to_send() {
+            self.send(index, target);
+        }
+        if let Some(place) = self.connections[index as usize].wants_to_receive(self.options.own_buffers) {
+            self.receive(index, target, place);
+        }
+        self.cancel(index);
+        let connection = &self.connections[index as usize];
+        self.follow_up |= connection.unsettled
+            && (connection.chunks.len() > connection.in_flight || connection.receiving.is_none());
+        if connection.is_over() {
+            self.close(index);
+        }
+    }
+
+    /// Sends the first chunks, as many as go into one send.
+    fn send(&mut self, index: u32, (fd, file): (Fd, squeue::Flags)) {
+        let connection = &mut self.connections[index as usize];
+        let token = Token::new(Kind::Send, connection.generation, index);
+        let way = match self.sends {
+            Sends::AtSubmission if connection.stalled => Sends::Ordinary,
+            Sends::ZeroCopy if connection.copies => Sends::Ordinary,
+            way => way,
+        };
+        let count = connection.chunks.len().min(PARTS);
+        let mut parts = [libc::iovec { iov_base: ptr::null_mut(), iov_len: 0 }; PARTS];
+        for (part, chunk) in parts.iter_mut().zip(&connection.chunks) {
+            let (start, bytes) = match *chunk {
+                Chunk::Ring(number) => self.buffers.part(number),
+                Chunk::Own { number, bytes } => (connection.own[number].as_ptr(), bytes),
+            };
+            *part = libc::iovec { iov_base: start.cast_mut().cast(), iov_len: bytes as usize };
+        }
+        // Less than all of the first was sent, or it would be gone.
+        let first = &mut parts[0];
+        first.iov_base = first.iov_base.wrapping_byte_add(connection.skip);
+        first.iov_len = first.iov_len.saturating_sub(connection.skip);
+        let (start, bytes) = (first.iov_base.cast_const().cast(), first.iov_len as u32);
+        let flags = if way == Sends::AtSubmission { SEND_NOW } else { SEND_ALL };
+        let entry = if count == 1 {
+            match way {
+                Sends::ZeroCopy => opcode::SendZc::new(fd, start, bytes).flags(flags).build(),
+                _ => opcode::Send::new(fd, start, bytes).flags(flags).build(),
+            }
+        } else {
+            let message = connection.message.get_or_insert_with(Message::new);
+            message.parts = parts;
+            message.header.msg_iov = message.parts.as_mut_ptr();
+            message.header.msg_iovlen = count as _;
+            let header = ptr::from_ref(&message.header);
+            match way {
+                Sends::ZeroCopy => opcode::SendMsgZc::new(fd, header).flags(flags as u32).build(),
+                _ => opcode::SendMsg::new(fd, header).flags(flags as u32).build(),
+            }
+        };
+        connection.in_flight = count;
+        connection.send_cancelled = false;
+        connection.unsettled = way == Sends::AtSubmission;
+        if way == Sends::AtSubmission {
+            self.unsettled.push(index);
+            self.push(entry.flags(file | squeue::Flags::SKIP_SUCCESS), token);
+        } else {
+            self.push_transfer(entry.flags(file), token);
+        }
+    }
+
+    /// Receives, once or for good, into the ring's buffers or into one of the connection's own.
+    fn receive(&mut self, index: u32, (fd, file): (Fd, squeue::Flags), place: Target) {
+        let connection = &mut self.connections[index as usize];
+        let token = Token::new(Kind::Receive, connection.generation, index);
+        connection.receiving = Some(place);
+        connection.receive_cancelled = false;
+        let entry = match (place, self.multishot, self.options.bundles) {
+            (Target::Own(number), _, _) => {
+                connection.own_in_use[number] = true;
+                let memory = &mut connection.own[number];
+                memory.resize(self.own_buffer_bytes, 0);
+                opcode::Recv::new(fd, memory.as_mut_ptr(), memory.len() as u32).build()
+            }
+            (Target::Ring, true, false) => opcode::RecvMulti::new(fd, GROUP).build(),
+            (Target::Ring, true, true) => opcode::RecvMultiBundle::new(fd, GROUP).build(),
+            (Target::Ring, false, true) => opcode::RecvBundle::new(fd, GROUP).build(),
+            (Target::Ring, false, false) => {
+                let receive = opcode::Recv::new(fd, ptr::null_mut(), 0).buf_group(GROUP);
+                receive.build().flags(squeue::Flags::BUFFER_SELECT)
+            }
+        };
+        let entry = entry.flags(file);
+        if self.options.linked_timeout.is_none() {
+            return self.push_transfer(entry, token);
+        }
+        self.push_transfer(entry.flags(squeue::Flags::IO_LINK), token);
+        let timeout = opcode::LinkTimeout::new(&*self.deadline).build();
+        self.push(timeout, Token::new(Kind::Ignored, 0, index));
+    }
+
+    /// Cancels what is in flight of a broken connection, and the receive of one that has received enough.
+    fn cancel(&mut self, index: u32) {
+        let connection = &mut self.connections[index as usize];
+        let enough = self.multishot && connection.chunks.len() >= MOST_CHUNKS;
+        let receive = connection.receiving.is_some() && (connection.broken || enough);
+        let send = connection.in_flight > 0 && !connection.unsettled && connection.broken;
+        let cancel_receive = receive && !replace(&mut connection.receive_cancelled, true);
+        let cancel_send = send && !replace(&mut connection.send_cancelled, true);
+        let generation = connection.generation;
+        for (wanted, kind) in [(cancel_receive, Kind::Receive), (cancel_send, Kind::Send)] {
+            if wanted {
+                let entry = opcode::AsyncCancel::new(Token::new(kind, generation, index).0).build();
+                self.push(entry.flags(squeue::Flags::SKIP_SUCCESS), Token::new(Kind::Ignored, 0, index));
+            }
+        }
+    }
+
+    /// Frees the place of a connection of which nothing is in flight.
+    fn close(&mut self, index: u32) {
+        let connection = &mut self.connections[index as usize];
+        for chunk in take(&mut connection.chunks) {
+            if let Chunk::Ring(number) = chunk {
+                self.buffers.give_back(number);
+            }
+        }
+        let next = Connection::vacant(Token::next_generation(connection.generation));
+        let closed = replace(connection, next);
+        self.free.push(index);
+        if let Socket::Registered(slot) = closed.socket {
+            self.push(opcode::Close::new(Fixed(slot)).build(), Token::new(Kind::Close, 0, index));
+        }
+    }
+}

@@ -1,0 +1,273 @@
+//! Every disk engine against a real file: what is written is read again, what is wrong is found, and what cannot be
+//! done is answered. Engines that this machine refuses are skipped with a message.
+
+use std::fs::{self, OpenOptions};
+use std::io::{BufRead, BufReader, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anello_bare::disk::{Command, Engine, Operation, Outcome, Worker};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use hdrhistogram::Histogram;
+use hdrhistogram::serialization::Deserializer;
+use serde_json::Value;
+use tempfile::TempDir;
+
+const FILE_BYTES: u64 = 4 << 20;
+const BLOCKS: u64 = FILE_BYTES / 4096;
+
+/// Runs `case` for every engine that this machine allows.
+fn each(case: impl Fn(Engine)) {
+    for engine in Engine::ALL {
+        match engine.check() {
+            Ok(()) => {
+                println!("{engine}");
+                case(engine);
+            }
+            Err(error) => println!("{engine}: skipped: {error}"),
+        }
+    }
+}
+
+/// A folder beside the test programs, which is more often on a disk than the one for temporary files.
+fn folder() -> TempDir {
+    TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder")
+}
+
+fn file(folder: &TempDir) -> PathBuf {
+    folder.path().join("blocks")
+}
+
+fn open(engine: Engine, path: &Path) -> Worker {
+    Worker::open(engine, path, Some(FILE_BYTES)).unwrap_or_else(|error| panic!("{engine}: {error}"))
+}
+
+fn command(operation: Operation) -> Command {
+    Command {
+        operation,
+        direct: false,
+        block_bytes: 4096,
+        depth: 8,
+        duration_ns: 20_000_000,
+        seed: 1,
+        sync: None,
+    }
+}
+
+/// Reads a sequence until every block was read once at least.
+fn read_all(worker: &Worker, direct: bool) -> Outcome {
+    let mut read = Command { direct, ..command(Operation::SequentialRead) };
+    loop {
+        let outcome = perform(worker, &read);
+        if outcome.operations >= BLOCKS {
+            return outcome;
+        }
+        read.duration_ns *= 2;
+    }
+}
+
+fn perform(worker: &Worker, command: &Command) -> Outcome {
+    let outcome = worker.perform(command);
+    outcome.unwrap_or_else(|error| panic!("{}: {command:?}: {error}", worker.engine()))
+}
+
+/// Whether this file system takes direct I/O.
+fn direct_is_possible(worker: &Worker) -> bool {
+    match worker.perform(&Command { direct: true, ..command(Operation::RandomRead) }) {
+        Ok(_) => true,
+        Err(error) => {
+            println!("direct I/O skipped: {error}");
+            assert!(error.to_string().contains("direct"), "{error}");
+            false
+        }
+    }
+}
+
+#[test]
+fn reads_find_what_writes_wrote() {
+    each(|engine| {
+        let folder = folder();
+        let worker = open(engine, &file(&folder));
+        let before = fs::read(file(&folder)).expect("the file");
+        let ways = if direct_is_possible(&worker) { vec![false, true] } else { vec![false] };
+        for direct in ways {
+            for depth in [1, 7, 64] {
+                for operation in [
+                    Operation::RandomWrite,
+                    Operation::RandomRead,
+                    Operation::SequentialWrite,
+                    Operation::SequentialRead,
+                ] {
+                    for block_bytes in [4096, 16384] {
+                        let command = Command { direct, depth, block_bytes, ..command(operation) };
+                        let outcome = perform(&worker, &command);
+                        assert!(outcome.operations > 0, "{engine}: {command:?}");
+                        assert_eq!(outcome.errors, [], "{engine}: {command:?}");
+                        assert_eq!(outcome.wrong_blocks, 0, "{engine}: {command:?}");
+                        assert!(outcome.elapsed_ns >= command.duration_ns);
+                    }
+                }
+            }
+            let outcome = read_all(&worker, direct);
+            assert_eq!((outcome.wrong_blocks, outcome.errors), (0, vec![]), "{engine}");
+        }
+        assert!(fs::read(file(&folder)).expect("the file") != before, "{engine}: nothing was written");
+        // The others find it as right as the one that wrote it.
+        for other in Engine::ALL.into_iter().filter(|other| other.check().is_ok()) {
+            assert_eq!(
+                read_all(&open(other, &file(&folder)), false).wrong_blocks,
+                0,
+                "{other} after {engine}"
+            );
+        }
+    });
+}
+
+#[test]
+fn every_wrong_block_is_found() {
+    each(|engine| {
+        let folder = folder();
+        let worker = open(engine, &file(&folder));
+        let bytes = OpenOptions::new().write(true).open(file(&folder)).expect("the file");
+        // A bit of one block, and the bytes of another place.
+        bytes.write_all_at(&[0x55], 5 * 4096 + 700).expect("writes");
+        let mut elsewhere = vec![0; 4096];
+        bytes.sync_all().expect("syncs");
+        OpenOptions::new()
+            .read(true)
+            .open(file(&folder))
+            .expect("the file")
+            .read_exact_at(&mut elsewhere, 8 * 4096)
+            .expect("reads");
+        bytes.write_all_at(&elsewhere, 9 * 4096).expect("writes");
+        let depth = 1;
+        let read = Command { depth, seed: 4, duration_ns: 0, ..command(Operation::SequentialRead) };
+        let outcome = read_all(&worker, false);
+        // A round finds both, and it may have gone round several times.
+        let rounds = outcome.operations / BLOCKS;
+        assert!((2 * rounds..=2 * rounds + 2).contains(&outcome.wrong_blocks), "{engine}: {outcome:?}");
+        // Nothing is started when there is no time.
+        assert_eq!(perform(&worker, &read).operations, 0, "{engine}");
+    });
+}
+
+#[test]
+fn latencies_come_as_a_histogram_of_all_operations() {
+    each(|engine| {
+        let folder = folder();
+        let outcome = perform(&open(engine, &file(&folder)), &command(Operation::RandomRead));
+        let bytes = STANDARD.decode(&outcome.latency).expect("base64");
+        let latency: Histogram<u64> = Deserializer::new().deserialize(&mut &bytes[..]).expect("a histogram");
+        assert_eq!(latency.len(), outcome.operations, "{engine}");
+        assert!(latency.min() > 0 && latency.max() < 60_000_000_000, "{engine}");
+    });
+}
+
+#[test]
+fn files_that_are_not_its_own_are_refused() {
+    let folder = folder();
+    let path = file(&folder);
+    let refusal =
+        |create_bytes| Worker::open(Engine::Pread, &path, create_bytes).expect_err("is refused").to_string();
+    assert!(refusal(None).contains("--create-bytes makes it"));
+    assert!(refusal(Some(1000)).contains("multiple of 4096"));
+    fs::write(&path, vec![7; 1 << 20]).expect("writes");
+    for create_bytes in [None, Some(1 << 20), Some(2 << 20)] {
+        assert!(refusal(create_bytes).contains("does not carry the pattern"));
+    }
+    assert!(fs::read(&path).expect("reads") == vec![7; 1 << 20], "it was written to");
+    fs::remove_file(&path).expect("removes");
+    fs::create_dir(&path).expect("makes a folder");
+    assert!(refusal(Some(4096)).contains("not a regular file"));
+}
+
+#[test]
+fn a_file_of_its_own_is_kept_or_made_anew_with_another_length() {
+    let folder = folder();
+    let worker = open(Engine::Pread, &file(&folder));
+    perform(&worker, &command(Operation::SequentialWrite));
+    let written = fs::read(file(&folder)).expect("reads");
+    open(Engine::Pread, &file(&folder));
+    assert!(fs::read(file(&folder)).expect("reads") == written, "it was made anew");
+    let larger = Worker::open(Engine::Pread, &file(&folder), Some(2 * FILE_BYTES)).expect("opens");
+    assert_eq!(larger.file_bytes(), 2 * FILE_BYTES);
+    assert_eq!(fs::read_dir(folder.path()).expect("lists").count(), 1, "nothing else is left behind");
+}
+
+#[test]
+fn commands_are_answered_line_by_line_and_mistakes_do_not_end_it() {
+    let folder = folder();
+    let worker = open(Engine::Threads, &file(&folder));
+    let listener = TcpListener::bind("127.0.0.1:0").expect("listens");
+    let address = listener.local_addr().expect("an address");
+    // Serves until this process ends.
+    std::thread::spawn(move || worker.serve(&listener));
+    let right = serde_json::to_string(&command(Operation::RandomRead)).expect("JSON");
+    for round in 0..3 {
+        let stream = TcpStream::connect(address).expect("connects");
+        stream.set_read_timeout(Some(Duration::from_secs(60))).expect("timeout");
+        let mut reader = BufReader::new(&stream);
+        let mut ask = |line: &str| -> Value {
+            (&stream).write_all(format!("{line}\n").as_bytes()).expect("sends");
+            let mut answer = String::new();
+            reader.read_line(&mut answer).expect("receives");
+            serde_json::from_str(&answer).expect("JSON")
+        };
+        let wrong = [
+            ("", "not a command"),
+            ("{}", "operation"),
+            ("{\"operation\":\"erase\"}", "erase"),
+            (&right.replace("4096", "1000"), "multiple of 512"),
+            (&right.replace("4096", "1048576"), "make it larger"),
+            (&right.replace("seed", "seeed"), "seeed"),
+        ];
+        for (line, part) in wrong {
+            let answer = ask(line);
+            let reason = answer["error"].as_str().unwrap_or_default().to_owned();
+            assert!(reason.contains(part), "{line}: {answer}");
+        }
+        let answer = ask(&right);
+        assert!(answer["operations"].as_u64() > Some(0), "round {round}: {answer}");
+        assert_eq!(answer["wrong_blocks"], 0, "{answer}");
+    }
+    // A line without an end is answered, too, and the next controller is served.
+    let stream = TcpStream::connect(address).expect("connects");
+    (&stream).write_all(&vec![b' '; 64 * 1024]).expect("sends");
+    let mut answer = String::new();
+    BufReader::new(&stream).read_line(&mut answer).expect("receives");
+    assert!(answer.contains("does not end"), "{answer}");
+    let mut next = TcpStream::connect(address).expect("connects");
+    next.write_all(format!("{right}\n").as_bytes()).expect("sends");
+    let mut answer = String::new();
+    BufReader::new(&next).read_line(&mut answer).expect("receives");
+    assert!(answer.contains("operations"), "{answer}");
+}
+
+/// A file that loses its end while it is read: the requests fail, the worker does not.
+#[test]
+fn failures_are_counted_by_cause() {
+    each(|engine| {
+        let folder = folder();
+        let worker = open(engine, &file(&folder));
+        let bytes = OpenOptions::new().write(true).open(file(&folder)).expect("the file");
+        bytes.set_len(FILE_BYTES / 2).expect("shortens");
+        let outcome = read_all_or_fail(&worker);
+        assert_eq!(outcome.errors.len(), 1, "{engine}: {:?}", outcome.errors);
+        assert_eq!(outcome.errors[0].0, "short read", "{engine}");
+    });
+}
+
+fn read_all_or_fail(worker: &Worker) -> Outcome {
+    let mut read = command(Operation::RandomRead);
+    loop {
+        let outcome = perform(worker, &read);
+        if !outcome.errors.is_empty() {
+            return outcome;
+        }
+        read.duration_ns *= 2;
+        assert!(read.duration_ns < 60_000_000_000, "no read failed");
+    }
+}
