@@ -1,4 +1,4 @@
-//! TCP echo on compio's io_uring driver, with the calls its documentation shows.
+//! TCP echo on compio's io_uring driver, with the calls its documentation shows: one runtime per core.
 
 #![forbid(unsafe_code)]
 
@@ -9,24 +9,28 @@ use compio::driver::DriverType;
 use compio::io::{AsyncRead, AsyncWriteExt};
 use compio::net::{TcpListener, TcpStream};
 use compio::runtime::Runtime;
-use peer_flags::{ACCEPT_RETRY, Flags, announce_ready};
+use peer_flags::{ACCEPT_RETRY, Flags, Ready, thread_per_core};
 
 fn main() -> io::Result<()> {
-    let flags = Flags::from_arguments(4096);
+    thread_per_core(&Flags::from_arguments(4096), "driver=io_uring", run)
+}
+
+fn run(flags: &Flags, listener: std::net::TcpListener, ready: &Ready) -> io::Result<()> {
     let runtime = Runtime::new()?;
     if runtime.driver_type() != DriverType::IoUring {
         return Err(io::Error::other("compio did not choose io_uring; is it allowed on this kernel?"));
     }
-    runtime.block_on(serve(flags))
+    runtime.block_on(serve(flags, listener, ready))
 }
 
-async fn serve(flags: Flags) -> io::Result<()> {
-    let listener = TcpListener::bind(flags.addr).await?;
-    announce_ready(listener.local_addr()?)?;
+async fn serve(flags: &Flags, listener: std::net::TcpListener, ready: &Ready) -> io::Result<()> {
+    let buffer_bytes = flags.buffer_bytes;
+    let listener = TcpListener::from_std(listener)?;
+    ready.announce()?;
     loop {
         match listener.accept().await {
             Ok((stream, _)) => compio::runtime::spawn(async move {
-                if let Err(error) = echo(stream, flags.buffer_bytes).await {
+                if let Err(error) = echo(stream, buffer_bytes).await {
                     eprintln!("connection: {error}");
                 }
             })

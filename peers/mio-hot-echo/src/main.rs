@@ -12,17 +12,18 @@ use std::io::{self, ErrorKind, Read, Write};
 use mio::event::Event;
 use mio::net::{TcpListener, TcpStream};
 use mio::{Events, Interest, Poll, Registry, Token};
-use peer_flags::{ACCEPT_RETRY, Flags, announce_ready};
+use peer_flags::{ACCEPT_RETRY, Flags, thread_per_core};
 
 const LISTENER: Token = Token(usize::MAX);
 const ROUNDS_PER_EVENT: usize = 16;
 
 fn main() -> io::Result<()> {
-    let flags = Flags::from_arguments(64 * 1024);
-    let listener = TcpListener::bind(flags.addr)?;
-    announce_ready(listener.local_addr()?)?;
-    Server { poll: Poll::new()?, listener, connections: HashMap::new(), next_token: 0 }
-        .run(flags.buffer_bytes)
+    thread_per_core(&Flags::from_arguments(64 * 1024), "driver=epoll", |flags, listener, ready| {
+        listener.set_nonblocking(true)?;
+        let (poll, listener) = (Poll::new()?, TcpListener::from_std(listener));
+        ready.announce()?;
+        Server { poll, listener, connections: HashMap::new(), next_token: 0 }.run(flags.buffer_bytes)
+    })
 }
 
 struct Server {

@@ -1,4 +1,4 @@
-//! TCP echo on monoio's io_uring driver, after the echo example in monoio's README.
+//! TCP echo on monoio's io_uring driver, after the echo example in monoio's README: one runtime per core.
 
 #![forbid(unsafe_code)]
 
@@ -6,21 +6,25 @@ use std::io;
 
 use monoio::io::{AsyncReadRent, AsyncWriteRentExt};
 use monoio::net::{TcpListener, TcpStream};
-use peer_flags::{ACCEPT_RETRY, Flags, announce_ready};
+use peer_flags::{ACCEPT_RETRY, Flags, Ready, thread_per_core};
 
 fn main() -> io::Result<()> {
-    let flags = Flags::from_arguments(4096);
-    monoio::RuntimeBuilder::<monoio::IoUringDriver>::new().build()?.block_on(serve(flags))
+    thread_per_core(&Flags::from_arguments(4096), "driver=io_uring", |flags, listener, ready| {
+        monoio::RuntimeBuilder::<monoio::IoUringDriver>::new()
+            .build()?
+            .block_on(serve(flags, listener, ready))
+    })
 }
 
-async fn serve(flags: Flags) -> io::Result<()> {
-    let listener = TcpListener::bind(flags.addr)?;
-    announce_ready(listener.local_addr()?)?;
+async fn serve(flags: &Flags, listener: std::net::TcpListener, ready: &Ready) -> io::Result<()> {
+    let buffer_bytes = flags.buffer_bytes;
+    let listener = TcpListener::from_std(listener)?;
+    ready.announce()?;
     loop {
         match listener.accept().await {
             Ok((stream, _)) => {
                 monoio::spawn(async move {
-                    if let Err(error) = echo(stream, flags.buffer_bytes).await {
+                    if let Err(error) = echo(stream, buffer_bytes).await {
                         eprintln!("connection: {error}");
                     }
                 });

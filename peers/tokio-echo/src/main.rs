@@ -1,21 +1,29 @@
-//! TCP echo on tokio's current-thread runtime, after the echo example in tokio's documentation.
+//! TCP echo on tokio, after the echo example in tokio's documentation: the current-thread runtime on one core, the
+//! multi-thread runtime with as many workers on several.
 
 #![forbid(unsafe_code)]
 
 use std::io;
 
-use peer_flags::{ACCEPT_RETRY, Flags, announce_ready};
+use peer_flags::{ACCEPT_RETRY, Flags, Ready, listen};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::Builder;
 
 fn main() -> io::Result<()> {
     let flags = Flags::from_arguments(4096);
-    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(serve(flags))
+    let mut builder = match flags.threads() {
+        1 => Builder::new_current_thread(),
+        _ => Builder::new_multi_thread(),
+    };
+    builder.worker_threads(flags.threads()).enable_all().build()?.block_on(serve(flags))
 }
 
 async fn serve(flags: Flags) -> io::Result<()> {
-    let listener = TcpListener::bind(flags.addr).await?;
-    announce_ready(listener.local_addr()?)?;
+    let listener = listen(flags.addr, false)?;
+    listener.set_nonblocking(true)?;
+    let listener = TcpListener::from_std(listener)?;
+    Ready::new(1, listener.local_addr()?, "driver=epoll").announce()?;
     loop {
         match listener.accept().await {
             Ok((stream, _)) => {
