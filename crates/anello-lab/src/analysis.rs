@@ -1,117 +1,450 @@
-//! From slices to figures: what each contender did in each cell, and how it compares with the reference.
+//! From slices to figures: what each contender did in each cell, and how it compares with the reference and, for
+//! anello, with the peers that do I/O the same way and with the async runtimes among the others.
 //!
-//! Only clean slices count. A ratio is taken within a round, between slices that ran moments apart; a round in which
-//! either side has no clean slice gives none.
+//! Only clean slices count. A ratio is taken within a round, between slices that ran moments apart and in the same phase
+//! of the machine; a round in which either side has no clean slice, or the phase changed in between, gives none.
 
-use crate::result::{CellResult, Consequence, Figures, LabResult, Outcome, Quality, Row, Slice, Verdict};
-use crate::scenario::{Cell, LabConfig};
+use std::collections::HashMap;
+
+use crate::cell::{Cell, Workload};
+use crate::contender::Role;
+use crate::latency;
+use crate::load::latency_histogram;
+use crate::peers::Kind;
+use crate::result::{
+    CellResult, Consequence, ContenderRecord, Figures, LabResult, Outcome, PhaseSummary, Quality, Row, Slice,
+    Verdict, Versus,
+};
+use crate::runner::beyond_limit;
 use crate::schedule::Random;
+use crate::statistics::phases::{self, Sample};
 use crate::statistics::{Estimate, Ratio, quantile};
-use crate::verdict;
+use crate::verdict::{self, Figure, SERVER_BUSY};
 
-/// Fills in the cells and findings of `result` from its slices and failures.
-pub fn analyse(config: &LabConfig, result: &mut LabResult) {
-    let cells = config.cells().into_iter().enumerate();
-    result.cells = cells.map(|(index, cell)| analyse_cell(config, result, cell, index as u64)).collect();
+/// Above this part of its cores the load sets the pace.
+const LOAD_BUSY: f64 = 0.95;
+
+/// An offered rate counts as reached when this part of its requests was answered.
+const RATE_REACHED: f64 = 0.99;
+
+/// More than this part of the offered requests sent late, or not at all, is worth a word.
+pub const LATE: f64 = 0.01;
+
+/// Random streams of the pairs with peers begin here, apart from those of the pairs with the reference.
+const VERSUS_STREAMS: u64 = 1 << 40;
+
+/// Fills in the phases, cells, pairs and findings of `result` from its plan, slices, latencies and failures.
+pub fn analyse(result: &mut LabResult) {
+    let phases: Vec<Option<PhaseSummary>> =
+        (0..result.plan.cells.len()).map(|cell| mark_phases(result, cell)).collect();
+    let analysed = {
+        let index = SliceIndex::of(result);
+        let cells = phases.into_iter().enumerate();
+        let cells: Vec<CellResult> =
+            cells.map(|(cell, phases)| analyse_cell(result, &index, cell, phases)).collect();
+        let versus = all_versus(result, &index, &cells, comparable);
+        let other_runtime =
+            |own: &_, peer: &ContenderRecord| peer.kind == Some(Kind::Runtime) && !comparable(own, peer);
+        let runtime_versus = all_versus(result, &index, &cells, other_runtime);
+        (cells, versus, runtime_versus)
+    };
+    (result.cells, result.versus, result.runtime_versus) = analysed;
     verdict::judge(result);
 }
 
-fn analyse_cell(config: &LabConfig, result: &LabResult, cell: Cell, cell_index: u64) -> CellResult {
-    let reference = config.reference_index();
-    let mut rows = Vec::with_capacity(config.contenders.len());
-    for (index, contender) in config.contenders.iter().enumerate() {
-        let all = slices_of(result, cell, index);
-        let count = |quality| all.iter().filter(|slice| slice.quality == quality).count();
-        let failures_here = || {
-            result
-                .failures
-                .iter()
-                .filter(|failure| failure.contender == contender.name && failure.cell == Some(cell))
-        };
-        let outcome = outcome_of(result, cell, index, count(Quality::Clean));
-        let measured = outcome == Outcome::Measured;
-        // Every comparison draws from its own stream, so that adding a contender does not shift the others' intervals.
-        let mut random = Random::stream(config.seed, 1000 + cell_index * 1000 + index as u64);
-        let mut ratio = |value: fn(&Slice) -> f64| {
-            let reference = reference.filter(|&reference| measured && reference != index)?;
-            Ratio::of(&paired_ratios(config, result, cell, index, reference, value), &mut random)
-        };
-        rows.push(Row {
-            contender: contender.name.clone(),
-            clean_slices: count(Quality::Clean),
-            stolen_slices: count(Quality::Stolen),
-            spoilt_slices: count(Quality::Spoilt),
-            restarts: failures_here().filter(|failure| failure.consequence == Consequence::Restarted).count(),
-            figures: if measured { figures_of(&all) } else { None },
-            rate_ratio: ratio(Slice::requests_per_second),
-            cpu_ratio: ratio(Slice::cpu_ns_per_request),
-            outcome,
-            rate_verdict: Verdict::NotComparable,
-            cpu_verdict: Verdict::NotComparable,
-        });
+/// Finds the machine's phases in one cell and marks the clean slices with them.
+fn mark_phases(result: &mut LabResult, cell: usize) -> Option<PhaseSummary> {
+    let idle = result.plan.cells[cell].workload == Workload::Idle;
+    for slice in result.slices.iter_mut().filter(|slice| slice.cell == cell) {
+        slice.phase = None;
     }
-    CellResult { cell, rate_resolution: None, cpu_resolution: None, rows }
+    let clean = |slice: &Slice| slice.cell == cell && slice.quality == Quality::Clean && slice.cpu_ns > 0;
+    let mut places: Vec<usize> =
+        (0..result.slices.len()).filter(|&place| !idle && clean(&result.slices[place])).collect();
+    places.sort_by_key(|&place| (result.slices[place].pass, result.slices[place].start_ns));
+    let samples: Vec<Sample> = places
+        .iter()
+        .map(|&place| {
+            let slice = &result.slices[place];
+            Sample { contender: slice.contender, stretch: slice.pass, cost: slice.cpu_ns_per_request() }
+        })
+        .collect();
+    let phases = phases::find(&samples)?;
+    for (&place, &slow) in places.iter().zip(&phases.slow) {
+        result.slices[place].phase = Some(u8::from(slow));
+    }
+    Some(PhaseSummary {
+        slow_factor: phases.slow_factor,
+        slow_fraction: phases.slow_fraction(),
+        changes: phases::changes(&samples, &phases.slow),
+    })
 }
 
-fn slices_of(result: &LabResult, cell: Cell, contender: usize) -> Vec<&Slice> {
-    result.slices.iter().filter(|slice| slice.cell == cell && slice.contender == contender).collect()
+/// The slices by cell and contender.
+struct SliceIndex<'a> {
+    slices: HashMap<(usize, usize), Vec<&'a Slice>>,
 }
 
-fn outcome_of(result: &LabResult, cell: Cell, contender: usize, clean_slices: usize) -> Outcome {
+impl<'a> SliceIndex<'a> {
+    fn of(result: &'a LabResult) -> SliceIndex<'a> {
+        let mut slices: HashMap<(usize, usize), Vec<&Slice>> = HashMap::new();
+        for slice in &result.slices {
+            slices.entry((slice.cell, slice.contender)).or_default().push(slice);
+        }
+        SliceIndex { slices }
+    }
+
+    fn all(&self, cell: usize, contender: usize) -> &[&'a Slice] {
+        self.slices.get(&(cell, contender)).map_or(&[], Vec::as_slice)
+    }
+
+    fn clean(&self, cell: usize, contender: usize) -> impl Iterator<Item = &'a Slice> + '_ {
+        self.all(cell, contender).iter().copied().filter(|slice| slice.quality == Quality::Clean)
+    }
+
+    /// Values of clean slices, by pass.
+    fn by_pass(
+        &self,
+        cell: usize,
+        contender: usize,
+        passes: usize,
+        figure: Figure,
+        of: &Cell,
+    ) -> Vec<Vec<f64>> {
+        let mut values = vec![Vec::new(); passes];
+        for slice in self.clean(cell, contender) {
+            if let (Some(pass), Some(value)) = (values.get_mut(slice.pass), figure.value(slice, of)) {
+                pass.push(value);
+            }
+        }
+        values
+    }
+}
+
+/// Values by pass as values by process: a process lives for a pass, except that idle connections are measured on a new
+/// one in each round.
+#[must_use]
+pub fn by_process(passes: Vec<Vec<f64>>, cell: &Cell) -> Vec<Vec<f64>> {
+    if cell.workload == Workload::Idle {
+        passes.into_iter().flatten().map(|value| vec![value]).collect()
+    } else {
+        passes
+    }
+}
+
+/// The paired ratios of two contenders in a cell.
+struct Pairs {
+    /// By pass, one ratio for each round in which both have a clean slice of the same phase.
+    ratios: Vec<Vec<f64>>,
+    /// Rounds in which the phase changed between the two.
+    mixed_rounds: usize,
+}
+
+impl Pairs {
+    fn of(
+        index: &SliceIndex<'_>,
+        plan_passes: usize,
+        (cell_index, cell): (usize, &Cell),
+        (left, right): (usize, usize),
+        figure: Figure,
+    ) -> Pairs {
+        let mut right_slices: HashMap<(usize, usize), &Slice> = HashMap::new();
+        for slice in index.clean(cell_index, right) {
+            right_slices.entry((slice.pass, slice.round)).or_insert(slice);
+        }
+        let mut pairs = Pairs { ratios: vec![Vec::new(); plan_passes], mixed_rounds: 0 };
+        let mut seen = std::collections::HashSet::new();
+        for slice in index.clean(cell_index, left) {
+            let place = (slice.pass, slice.round);
+            let Some(other) = right_slices.get(&place).filter(|_| seen.insert(place)) else { continue };
+            if slice.phase != other.phase {
+                pairs.mixed_rounds += 1;
+                continue;
+            }
+            let values = figure.value(slice, cell).zip(figure.value(other, cell));
+            // Memory may have shrunk: there is no ratio to nothing or to less.
+            let values = values.filter(|&(left, right)| left > 0.0 && right > 0.0);
+            let ratio = values.map(|(left, right)| left / right).filter(|ratio| ratio.is_finite());
+            if let (Some(ratio), Some(pass)) = (ratio, pairs.ratios.get_mut(slice.pass)) {
+                pass.push(ratio);
+            }
+        }
+        pairs.ratios = by_process(pairs.ratios, cell);
+        pairs
+    }
+}
+
+fn analyse_cell(
+    result: &LabResult,
+    index: &SliceIndex<'_>,
+    cell_index: usize,
+    phases: Option<PhaseSummary>,
+) -> CellResult {
+    let cell = result.plan.cells[cell_index];
+    let reference = result.contenders.iter().position(|contender| contender.name == result.plan.reference);
+    let rows = (0..result.contenders.len())
+        .map(|contender| analyse_row(result, index, (cell_index, &cell), contender, reference))
+        .collect();
+    CellResult {
+        cell,
+        rate_resolution: None,
+        cpu_resolution: None,
+        p50_resolution: None,
+        p99_resolution: None,
+        memory_resolution: None,
+        phases,
+        rows,
+    }
+}
+
+fn analyse_row(
+    result: &LabResult,
+    index: &SliceIndex<'_>,
+    (cell_index, cell): (usize, &Cell),
+    contender: usize,
+    reference: Option<usize>,
+) -> Row {
     let record = &result.contenders[contender];
-    let failures: Vec<_> =
-        result.failures.iter().filter(|failure| failure.contender == record.name).collect();
-    let broken = failures.iter().find(|failure| {
-        failure.cell == Some(cell)
-            && matches!(failure.consequence, Consequence::LeftOut | Consequence::Disqualified)
+    let passes = result.plan.passes;
+    let all = index.all(cell_index, contender);
+    let count = |quality| all.iter().filter(|slice| slice.quality == quality).count();
+    let outcome = outcome_of(result, cell, record, count(Quality::Clean));
+    let measured = outcome == Outcome::Measured;
+    let other = reference.filter(|&reference| measured && reference != contender);
+    // Every comparison draws from its own stream, so that adding a contender does not shift the others' intervals.
+    let mut random = Random::stream(result.plan.seed, 1000 + cell_index as u64 * 1000 + contender as u64);
+    let mut mixed_phase_rounds = 0;
+    let mut ratio = |figure: Figure| {
+        let other = other.filter(|_| figure.applies(cell))?;
+        let pairs = Pairs::of(index, passes, (cell_index, cell), (contender, other), figure);
+        mixed_phase_rounds = pairs.mixed_rounds;
+        Ratio::of(&pairs.ratios, &mut random)
+    };
+    let (rate_ratio, cpu_ratio) = (ratio(Figure::Rate), ratio(Figure::Cpu));
+    let (p50_ratio, p99_ratio) = (ratio(Figure::P50), ratio(Figure::P99));
+    let memory_ratio = ratio(Figure::Memory);
+    let low = |contender| index.by_pass(cell_index, contender, passes, Figure::Cpu, cell);
+    let cpu_low_ratio = other
+        .filter(|_| Figure::Cpu.applies(cell))
+        .and_then(|other| Ratio::of_low_deciles(&low(contender), &low(other), &mut random));
+    let idle = cell.workload == Workload::Idle;
+    let memory: Vec<f64> = index
+        .clean(cell_index, contender)
+        .filter_map(|slice| slice.memory_per_connection(cell.connections).filter(|_| idle && measured))
+        .collect();
+    let restarts = result.failures.iter().filter(|failure| {
+        failure.contender == record.name
+            && failure.cell == Some(*cell)
+            && failure.consequence == Consequence::Restarted
     });
-    if let Some(failure) = broken {
-        return Outcome::Failed(failure.what.clone());
+    Row {
+        contender: record.name.clone(),
+        clean_slices: count(Quality::Clean),
+        stolen_slices: count(Quality::Stolen),
+        throttled_slices: count(Quality::Throttled),
+        spoilt_slices: count(Quality::Spoilt),
+        mixed_phase_rounds,
+        restarts: restarts.count(),
+        figures: if measured && !idle { figures_of(result, index, cell_index, contender) } else { None },
+        rate_ratio,
+        cpu_ratio,
+        cpu_low_ratio,
+        p50_ratio,
+        p99_ratio,
+        memory_ratio,
+        rate_verdict: Verdict::NotComparable,
+        cpu_verdict: Verdict::NotComparable,
+        p50_verdict: Verdict::NotComparable,
+        p99_verdict: Verdict::NotComparable,
+        memory_verdict: Verdict::NotComparable,
+        memory_per_connection_bytes: Estimate::of(&memory),
+        instructions_per_request: result
+            .instructions
+            .as_ref()
+            .and_then(|counts| counts.of(record.twin_of.as_deref().unwrap_or(&record.name), cell)),
+        latency_curve: if measured { curve_of(result, cell_index, contender) } else { Vec::new() },
+        outcome,
+    }
+}
+
+fn outcome_of(result: &LabResult, cell: &Cell, record: &ContenderRecord, clean_slices: usize) -> Outcome {
+    let of = |name: &str, consequence: &[Consequence], here: Option<Cell>| {
+        result
+            .failures
+            .iter()
+            .find(|failure| {
+                failure.contender == name
+                    && consequence.contains(&failure.consequence)
+                    && failure.cell == here
+            })
+            .map(|failure| failure.what.clone())
+    };
+    let original = record.twin_of.as_deref().unwrap_or(&record.name);
+    if let Some(what) = of(original, &[Consequence::NotTimed], None) {
+        return Outcome::CheckFailed(what);
+    }
+    if let Some(why) = beyond_limit(record.connections_limit, record.many_cores, cell) {
+        return Outcome::BeyondLimit(why);
+    }
+    if let Some(what) = of(&record.name, &[Consequence::LeftOut, Consequence::Disqualified], Some(*cell)) {
+        return Outcome::Failed(what);
     }
     if clean_slices > 0 {
         return Outcome::Measured;
     }
-    match failures.iter().find(|failure| failure.consequence == Consequence::SkippedPass) {
-        Some(failure) => Outcome::Skipped(failure.what.clone()),
+    match of(&record.name, &[Consequence::SkippedPass], None) {
+        Some(what) => Outcome::Skipped(what),
         None => Outcome::NotMeasured,
     }
 }
 
-fn figures_of(slices: &[&Slice]) -> Option<Figures> {
-    let values = |value: fn(&Slice) -> f64| -> Vec<f64> {
-        slices.iter().filter(|slice| slice.quality == Quality::Clean).map(|slice| value(slice)).collect()
+fn figures_of(
+    result: &LabResult,
+    index: &SliceIndex<'_>,
+    cell_index: usize,
+    contender: usize,
+) -> Option<Figures> {
+    let cell = &result.plan.cells[cell_index];
+    let slices: Vec<&Slice> = index.clean(cell_index, contender).collect();
+    let values =
+        |value: &dyn Fn(&Slice) -> f64| -> Vec<f64> { slices.iter().map(|slice| value(slice)).collect() };
+    let estimate = |value: &dyn Fn(&Slice) -> f64| Estimate::of(&values(value));
+    let middle = |value: &dyn Fn(&Slice) -> Option<f64>| {
+        let values: Option<Vec<f64>> = slices.iter().map(|slice| value(slice)).collect();
+        quantile(&values?, 0.5)
     };
-    let cpu_ns = values(Slice::cpu_ns_per_request);
+    let cpu_ns = values(&Slice::cpu_ns_per_request);
+    let server_busy = quantile(&values(&|slice| slice.cpu_ns as f64 / slice.elapsed_ns.max(1) as f64), 0.5)?;
+    let load_busy = quantile(&values(&|slice| slice.load_busy), 0.5)?;
+    let offered: Option<u64> = slices.iter().map(|slice| slice.offered).sum();
+    let answered: u64 = slices.iter().map(|slice| slice.requests).sum();
+    let reached_fraction = offered.map(|offered| answered as f64 / offered.max(1) as f64);
+    let load_cores = result.plan.load_cores.len() as f64;
+    let of_offered = |count: fn(&Slice) -> u64| {
+        offered.map(|offered| {
+            slices.iter().map(|slice| count(slice)).sum::<u64>() as f64 / offered.max(1) as f64
+        })
+    };
+    let (late_fraction, unsent_fraction) = (of_offered(|slice| slice.late), of_offered(|slice| slice.unsent));
+    // At an offered rate a busy load is no harm as long as it sends in time.
+    let behind = late_fraction.zip(unsent_fraction).is_none_or(|(late, unsent)| late.max(unsent) > LATE);
+    let uncorrected: Option<Vec<f64>> =
+        slices.iter().map(|slice| slice.uncorrected_p99_ns.map(|ns| ns as f64)).collect();
     Some(Figures {
-        requests_per_second: Estimate::of(&values(Slice::requests_per_second))?,
-        p50_ns: Estimate::of(&values(|slice| slice.p50_ns as f64))?,
-        p99_ns: Estimate::of(&values(|slice| slice.p99_ns as f64))?,
+        requests_per_second: estimate(&Slice::requests_per_second)?,
+        p50_ns: estimate(&|slice| slice.p50_ns as f64)?,
+        p90_ns: estimate(&|slice| slice.p90_ns as f64)?,
+        p99_ns: estimate(&|slice| slice.p99_ns as f64)?,
+        p999_ns: estimate(&|slice| slice.p999_ns as f64)?,
+        max_ns: slices.iter().map(|slice| slice.max_ns).max()?,
+        uncorrected_p99_ns: uncorrected.and_then(|values| Estimate::of(&values)),
         cpu_ns: Estimate::of(&cpu_ns)?,
         cpu_low_decile_ns: quantile(&cpu_ns, 0.1)?,
-        server_busy: quantile(&values(|slice| slice.cpu_ns as f64 / slice.elapsed_ns.max(1) as f64), 0.5)?,
+        server_busy,
+        switches_per_request: middle(&|slice| {
+            let switches = slice.voluntary_switches? + slice.involuntary_switches?;
+            Some(switches as f64 / slice.requests.max(1) as f64)
+        }),
+        resident_bytes: middle(&|slice| slice.resident_bytes.map(|bytes| bytes as f64)),
+        load_busy,
+        load_bottleneck: behind
+            && load_busy > LOAD_BUSY * load_cores
+            && server_busy < SERVER_BUSY * cell.server_cores as f64,
+        reached_fraction,
+        rate_reached: reached_fraction.map(|fraction| fraction >= RATE_REACHED),
+        late_fraction,
+        unsent_fraction,
     })
 }
 
-/// The ratios of contender to reference by pass, one for each round in which both have a clean slice.
-fn paired_ratios(
-    config: &LabConfig,
+/// The latency curve of all clean slices together. Records that cannot be read are left out: the figures do not rest on
+/// them.
+fn curve_of(result: &LabResult, cell: usize, contender: usize) -> Vec<(f64, u64)> {
+    let mut sum = latency_histogram();
+    let records =
+        result.latencies.iter().filter(|record| record.cell == cell && record.contender == contender);
+    for histogram in records.filter_map(|record| latency::decode(&record.histogram).ok()) {
+        latency::add(&mut sum, &histogram);
+    }
+    latency::curve(&sum)
+}
+
+/// Anello on each driver against every peer that is to be compared with it, in every cell where both were measured.
+fn all_versus(
     result: &LabResult,
-    cell: Cell,
-    contender: usize,
-    reference: usize,
-    value: fn(&Slice) -> f64,
-) -> Vec<Vec<f64>> {
-    let clean = |index: usize, pass: usize, round: usize| {
-        let in_round = |slice: &&Slice| {
-            slice.cell == cell && slice.contender == index && slice.pass == pass && slice.round == round
-        };
-        result.slices.iter().filter(in_round).find(|slice| slice.quality == Quality::Clean).map(value)
+    index: &SliceIndex<'_>,
+    cells: &[CellResult],
+    compared: impl Fn(&ContenderRecord, &ContenderRecord) -> bool,
+) -> Vec<Versus> {
+    let is = |record: &ContenderRecord, role: Role| record.role == role && record.twin_of.is_none();
+    let contenders = || result.contenders.iter().enumerate();
+    let mut versus = Vec::new();
+    for (peer_index, peer) in contenders().filter(|(_, record)| is(record, Role::Peer)) {
+        for (own_index, own) in contenders().filter(|(_, record)| is(record, Role::Anello)) {
+            if !compared(own, peer) {
+                continue;
+            }
+            for (cell_index, cell) in cells.iter().enumerate() {
+                let measured = |contender: usize| cell.rows[contender].outcome == Outcome::Measured;
+                if measured(own_index) && measured(peer_index) {
+                    let pair = (own_index, peer_index);
+                    versus.push(versus_in(result, index, (cell_index, &cell.cell), pair));
+                }
+            }
+        }
+    }
+    versus
+}
+
+/// Whether a peer does I/O as this driver of anello does. A peer that does it in neither way, or does not say how, is
+/// compared with all.
+fn comparable(own: &ContenderRecord, peer: &ContenderRecord) -> bool {
+    match (driver_kin(own), driver_kin(peer)) {
+        (Some(own), Some(peer)) => own == peer,
+        _ => true,
+    }
+}
+
+/// The kin of a driver: "io_uring" or "epoll"; none if it is neither or unknown.
+#[must_use]
+pub fn driver_kin(record: &ContenderRecord) -> Option<&'static str> {
+    let driver = record.driver.as_deref()?;
+    ["uring", "epoll"]
+        .into_iter()
+        .find(|kin| driver.contains(kin))
+        .map(|kin| if kin == "uring" { "io_uring" } else { kin })
+}
+
+fn versus_in(
+    result: &LabResult,
+    index: &SliceIndex<'_>,
+    (cell_index, cell): (usize, &Cell),
+    (own, peer): (usize, usize),
+) -> Versus {
+    let stream = VERSUS_STREAMS + ((cell_index as u64) << 24) + ((own as u64) << 12) + peer as u64;
+    let mut random = Random::stream(result.plan.seed, stream);
+    let mut mixed_phase_rounds = 0;
+    let mut ratio = |figure: Figure| {
+        let place = (cell_index, cell);
+        let pairs =
+            figure.applies(cell).then(|| Pairs::of(index, result.plan.passes, place, (own, peer), figure))?;
+        mixed_phase_rounds = pairs.mixed_rounds;
+        Ratio::of(&pairs.ratios, &mut random)
     };
-    let ratio = |pass: usize, round: usize| {
-        let ratio = clean(contender, pass, round)? / clean(reference, pass, round)?;
-        ratio.is_finite().then_some(ratio)
-    };
-    (0..config.passes)
-        .map(|pass| (0..config.rounds).filter_map(|round| ratio(pass, round)).collect())
-        .collect()
+    let (rate_ratio, cpu_ratio) = (ratio(Figure::Rate), ratio(Figure::Cpu));
+    let (p99_ratio, memory_ratio) = (ratio(Figure::P99), ratio(Figure::Memory));
+    Versus {
+        contender: result.contenders[own].name.clone(),
+        peer: result.contenders[peer].name.clone(),
+        cell: *cell,
+        mixed_phase_rounds,
+        rate_ratio,
+        cpu_ratio,
+        p99_ratio,
+        memory_ratio,
+        rate_verdict: Verdict::NotComparable,
+        cpu_verdict: Verdict::NotComparable,
+        p99_verdict: Verdict::NotComparable,
+        memory_verdict: Verdict::NotComparable,
+    }
 }

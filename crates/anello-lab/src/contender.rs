@@ -20,7 +20,8 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
 
-use crate::machine::{Running, on_core, pin_process};
+use crate::machine::{Running, on_cores, pin_process};
+use crate::peers::Kind;
 
 /// How long a child may take to end after SIGTERM before SIGKILL follows.
 const TERMINATION_GRACE: Duration = Duration::from_millis(300);
@@ -29,31 +30,76 @@ const TERMINATION_GRACE: Duration = Duration::from_millis(300);
 /// grandchild may hold its output open for good.
 const LAST_WORDS_TIME: Duration = Duration::from_secs(5);
 
+/// Length of the file that disk workers use: more than a disk's own cache, and little enough for the page cache.
+const DISK_FILE_BYTES: u64 = 1 << 30;
+
+/// Most connections of a server on `select(2)`: it knows descriptors up to 1023, and some are taken.
+const SELECT_CONNECTIONS: usize = 1000;
+
 /// How much of a child's last words is kept.
 const LAST_WORDS_BYTES: usize = 4096;
+
+/// What a contender is in a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Role {
+    /// The program under test.
+    Anello,
+    /// A yardstick: the smallest loop that does the work.
+    Bare,
+    /// Somebody else's.
+    Peer,
+}
 
 /// One competitor.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Contender {
     /// Short name, unique in a run: "anello io_uring", "bare epoll".
     pub name: String,
+    /// What it is.
+    pub role: Role,
     /// Program to start.
     pub program: PathBuf,
-    /// Its arguments.
+    /// Its arguments. In each, `{cores}` becomes the list of cores that it is to use, as in `0,1`.
     pub arguments: Vec<String>,
+    /// How it does I/O, as far as that is known before it is ready: "io_uring", "epoll".
+    pub driver: Option<String>,
+    /// Version of it, or of the library it stands for.
+    pub version: Option<String>,
+    /// The commit of its sources, or of the library it stands for.
+    pub commit: Option<String>,
+    /// What it was built with: language and toolchain.
+    pub built_with: Option<String>,
+    /// What else the reader of a report should know about it.
+    pub features: Vec<String>,
+    /// Most connections that it is made for; cells with more are not for it.
+    pub connections_limit: Option<usize>,
+    /// Load that is not counted, after each start: for virtual machines that compile while they run.
+    pub warm_up: Duration,
     /// Set if this is the same server as the named one a second time, to learn what the machine can resolve.
     pub twin_of: Option<String>,
+    /// What kind of peer it is; none for others, and for those that do not say.
+    pub kind: Option<Kind>,
 }
 
 impl Contender {
-    /// A contender of the given name and command.
+    /// A peer of the given name and command, of which nothing else is known.
     #[must_use]
     pub fn new(name: &str, program: &Path, arguments: &[&str]) -> Contender {
         Contender {
             name: name.to_owned(),
+            role: Role::Peer,
             program: program.to_owned(),
             arguments: arguments.iter().map(|&argument| argument.to_owned()).collect(),
+            driver: None,
+            version: None,
+            commit: None,
+            built_with: None,
+            features: Vec::new(),
+            connections_limit: None,
+            warm_up: Duration::ZERO,
             twin_of: None,
+            kind: None,
         }
     }
 
@@ -63,30 +109,75 @@ impl Contender {
         Contender { name: format!("{} again", self.name), twin_of: Some(self.name.clone()), ..self.clone() }
     }
 
-    /// Anello on both drivers, the bare servers, and bare epoll a second time. `executable` is the `anello` command,
-    /// `core` the core that its one worker is to run on.
+    /// Anello on both drivers, the bare servers, and bare epoll a second time. `executable` is the `anello` command.
     #[must_use]
-    pub fn all_of_anello(executable: &Path, core: usize) -> Vec<Contender> {
-        let core = core.to_string();
-        let addr = ["--addr", "127.0.0.1:0"];
-        let echo = |name: &str, driver: &str| {
-            let mut arguments = vec!["echo", "--driver", driver, "--cores", &core];
-            arguments.extend(addr);
-            Contender::new(name, executable, &arguments)
+    pub fn all_of_anello(executable: &Path) -> Vec<Contender> {
+        let version = env!("CARGO_PKG_VERSION");
+        let made = |name: &str, role: Role, driver: &str, arguments: &[&str]| Contender {
+            role,
+            driver: Some(driver.to_owned()),
+            version: Some(version.to_owned()),
+            built_with: Some("Rust".to_owned()),
+            ..Contender::new(name, executable, &[arguments, &["--addr", "127.0.0.1:0"]].concat())
         };
-        let bare =
-            |name: &str, model: &str| Contender::new(name, executable, &["bare", model, addr[0], addr[1]]);
-        let reference = bare("bare epoll", "epoll");
+        let echo = |name: &str, driver: &str, flag: &str| {
+            made(name, Role::Anello, driver, &["echo", "--driver", flag, "--cores", "{cores}"])
+        };
+        let bare = |name: &str, driver: &str, model: &str| made(name, Role::Bare, driver, &["bare", model]);
+        let reference = bare("bare epoll", "epoll", "epoll");
+        let select = bare("bare select", "select", "select");
         vec![
-            echo("anello io_uring", "uring"),
-            echo("anello epoll", "epoll"),
-            bare("bare io_uring", "uring"),
+            echo("anello io_uring", "io_uring", "uring"),
+            echo("anello epoll", "epoll", "epoll"),
+            bare("bare io_uring", "io_uring", "uring"),
             reference.clone(),
             reference.twin(),
-            bare("bare threads", "threads"),
-            bare("bare poll", "poll"),
-            bare("bare select", "select"),
+            bare("bare threads", "threads", "threads"),
+            bare("bare poll", "poll", "poll"),
+            Contender { connections_limit: Some(SELECT_CONNECTIONS), ..select },
         ]
+    }
+
+    /// The disk workers on each engine; they share `file`, one at a time. `executable` is the `anello` command.
+    #[must_use]
+    pub fn disk_workers(executable: &Path, file: &Path) -> Vec<Contender> {
+        let engines = [
+            ("pread", "pread"),
+            ("thread pool", "threads"),
+            ("POSIX AIO", "posix-aio"),
+            ("Linux AIO", "linux-aio"),
+            ("io_uring", "uring"),
+        ];
+        let file = file.to_string_lossy();
+        let bytes = DISK_FILE_BYTES.to_string();
+        let worker = |(name, engine): (&str, &str)| {
+            let arguments = [
+                "bare",
+                "disk",
+                "--engine",
+                engine,
+                "--file",
+                &file,
+                "--create-bytes",
+                &bytes,
+                "--addr",
+                "127.0.0.1:0",
+            ];
+            Contender {
+                role: Role::Bare,
+                driver: Some(engine.to_owned()),
+                version: Some(env!("CARGO_PKG_VERSION").to_owned()),
+                built_with: Some("Rust".to_owned()),
+                ..Contender::new(name, executable, &arguments)
+            }
+        };
+        engines.into_iter().map(worker).collect()
+    }
+
+    /// Whether it can be told which cores to use, and so use several.
+    #[must_use]
+    pub fn takes_cores(&self) -> bool {
+        self.arguments.iter().any(|argument| argument.contains("{cores}"))
     }
 
     /// The command as one would type it.
@@ -101,8 +192,13 @@ impl Contender {
     }
 }
 
+/// Cores as one would type them: `0,1`.
+fn core_list(cores: &[usize]) -> String {
+    cores.iter().map(usize::to_string).collect::<Vec<_>>().join(",")
+}
+
 fn quoted(word: &str) -> String {
-    let plain = |character: char| character.is_ascii_alphanumeric() || "-_./:=,@%+".contains(character);
+    let plain = |character: char| character.is_ascii_alphanumeric() || "-_./:=,@%+{}".contains(character);
     if !word.is_empty() && word.chars().all(plain) {
         word.to_owned()
     } else {
@@ -121,7 +217,7 @@ pub struct ServerProcess {
 }
 
 impl ServerProcess {
-    /// Starts the contender on `core`, by way of `launcher` (see [`LabConfig`](crate::LabConfig)) unless that is
+    /// Starts the contender on `cores`, by way of `launcher` (see [`LabConfig`](crate::LabConfig)) unless that is
     /// empty, and waits for its ready line.
     ///
     /// # Errors
@@ -130,26 +226,27 @@ impl ServerProcess {
     pub fn start(
         contender: &Contender,
         launcher: &[String],
-        core: usize,
+        cores: &[usize],
         timeout: Duration,
     ) -> Result<(ServerProcess, Running), String> {
         let mut words = launcher.iter().map(OsStr::new).chain([contender.program.as_os_str()]);
         let mut command = Command::new(words.next().unwrap_or_default());
         command
             .args(words)
-            .args(&contender.arguments)
+            .args(contender.arguments.iter().map(|argument| argument.replace("{cores}", &core_list(cores))))
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
-        // Born on its core: a child that looks at its cores before it was pinned would see those of the load.
-        let mut child = on_core(core, || command.process_group(0).spawn())
+        let unpinned = |error: io::Error| format!("cannot pin it to cores {}: {error}", core_list(cores));
+        // Born on its cores: a child that looks at its cores before it was pinned would see those of the load.
+        let mut child = on_cores(cores, || command.process_group(0).spawn())
             .map_err(|error| format!("cannot start {}: {error}", contender.program.display()))?;
         let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
         let errors = Arc::new(Mutex::new(Vec::new()));
         let (complete, errors_complete) = sync_channel(0);
         // From here on the child is owned by something that ends it on drop.
         let mut process = ServerProcess { child, errors: Arc::clone(&errors), errors_complete };
-        pin_process(process.id(), core).map_err(|error| format!("cannot pin it to core {core}: {error}"))?;
+        pin_process(process.id(), cores).map_err(&unpinned)?;
         let ready = match (stdout, stderr) {
             (Some(stdout), Some(stderr)) => {
                 let (sender, ready) = sync_channel(1);
@@ -163,8 +260,8 @@ impl ServerProcess {
             _ => return Err("its output could not be piped".to_owned()),
         };
         let (address, ready_line) = process.wait_until_ready(&ready, timeout)?;
-        // Threads that it started before the first call are caught here; later ones inherit.
-        pin_process(process.id(), core).map_err(|error| format!("cannot pin it to core {core}: {error}"))?;
+        // Threads that it started before the first call, or that left its cores, are caught here; later ones inherit.
+        pin_process(process.id(), cores).map_err(&unpinned)?;
         let running = Running { pid: process.id(), address, ready_line };
         Ok((process, running))
     }
@@ -186,11 +283,18 @@ impl ServerProcess {
 
     /// Asks the process to end (SIGTERM) without waiting. Dropping does the rest.
     pub fn ask_to_end(&mut self) {
+        self.signal(Signal::TERM);
+        // One that is halted would hear it only then.
+        self.signal(Signal::CONT);
+    }
+
+    /// Sends a signal, if the process still runs.
+    pub fn signal(&mut self, signal: Signal) {
         if matches!(self.child.try_wait(), Ok(None)) {
             // It has not been reaped, so the id is still its own. It may end at this very moment: then there is
             // nothing left to signal, and the error says just that.
             if let Some(pid) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
-                kill_process(pid, Signal::TERM).ok();
+                kill_process(pid, signal).ok();
             }
         }
     }
@@ -322,7 +426,7 @@ mod tests {
 
     fn start(script: &str) -> Result<(ServerProcess, Running), String> {
         let core = crate::machine::allowed_cores()[0];
-        ServerProcess::start(&shell(script), &[], core, Duration::from_secs(20))
+        ServerProcess::start(&shell(script), &[], &[core], Duration::from_secs(20))
     }
 
     fn exists(pid: u32) -> bool {
@@ -355,17 +459,29 @@ mod tests {
     }
 
     #[test]
+    fn a_server_that_pins_itself_to_one_of_its_cores_stays_there() {
+        let cores = crate::machine::allowed_cores();
+        let last = cores[cores.len() - 1];
+        let script = format!("taskset -p -c {last} $$ >&2; echo addr=127.0.0.1:1; exec sleep 60");
+        let (_process, running) =
+            ServerProcess::start(&shell(&script), &[], &cores, Duration::from_secs(20)).unwrap();
+        let status = std::fs::read_to_string(format!("/proc/{}/status", running.pid)).unwrap();
+        let allowed = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).unwrap();
+        assert_eq!(allowed.trim(), last.to_string());
+    }
+
+    #[test]
     fn a_missing_program_is_named() {
         let missing = Contender::new("missing", Path::new("/nonexistent/server"), &[]);
-        let error = ServerProcess::start(&missing, &[], 0, Duration::from_secs(1)).unwrap_err();
+        let error = ServerProcess::start(&missing, &[], &[0], Duration::from_secs(1)).unwrap_err();
         assert!(error.contains("/nonexistent/server"), "{error}");
     }
 
     #[test]
     fn silence_and_nonsense_are_told_apart() {
         let core = crate::machine::allowed_cores()[0];
-        let silent =
-            ServerProcess::start(&shell("exec sleep 60"), &[], core, Duration::from_millis(50)).unwrap_err();
+        let silent = ServerProcess::start(&shell("exec sleep 60"), &[], &[core], Duration::from_millis(50))
+            .unwrap_err();
         assert!(silent.contains("no ready line"), "{silent}");
         let nonsense = start("echo addr=somewhere; exec sleep 60").unwrap_err();
         assert!(nonsense.contains("addr=somewhere"), "{nonsense}");
@@ -388,12 +504,12 @@ mod tests {
 
     #[test]
     fn the_field_has_one_reference_and_one_twin_of_it() {
-        let all = Contender::all_of_anello(Path::new("anello"), 0);
+        let all = Contender::all_of_anello(Path::new("anello"));
         assert_eq!(
             all.iter().filter(|contender| contender.twin_of.as_deref() == Some("bare epoll")).count(),
             1
         );
-        assert_eq!(all[0].command_line(), "anello echo --driver uring --cores 0 --addr 127.0.0.1:0");
+        assert_eq!(all[0].command_line(), "anello echo --driver uring --cores {cores} --addr 127.0.0.1:0");
         assert_eq!(all.len(), 8);
     }
 }

@@ -46,6 +46,36 @@ pub struct Environment {
     pub open_files: Option<String>,
     /// Limit of locked memory: soft and hard.
     pub locked_memory: Option<String>,
+    /// Whether two threads share each core: "on", "off", "notsupported", as the kernel says.
+    #[serde(default)]
+    pub smt: Option<String>,
+    /// Threads that share the first core, as the kernel lists them: the server's core may have a sibling.
+    #[serde(default)]
+    pub siblings: Option<String>,
+    /// Whether the CPU may raise its clock for a while: "on" or "off".
+    #[serde(default)]
+    pub boost: Option<String>,
+    /// What the kernel takes its time from.
+    #[serde(default)]
+    pub clock_source: Option<String>,
+    /// When the kernel gives huge pages unasked.
+    #[serde(default)]
+    pub transparent_huge_pages: Option<String>,
+    /// Limit of CPU time of this process's control group, as in "200000 of 100000 us"; none if there is none.
+    #[serde(default)]
+    pub cpu_limit: Option<String>,
+    /// Limits of a TCP socket's receive buffer: least, default and most bytes.
+    #[serde(default)]
+    pub tcp_receive_buffer: Option<String>,
+    /// The same of the send buffer.
+    #[serde(default)]
+    pub tcp_send_buffer: Option<String>,
+    /// The group that may use io_uring where the sysctl says so; -1 for none.
+    #[serde(default)]
+    pub io_uring_group: Option<i64>,
+    /// Whether the kernel moves memory after the tasks that use it, on machines with several memory nodes.
+    #[serde(default)]
+    pub numa_balancing: Option<String>,
 }
 
 impl Environment {
@@ -81,6 +111,18 @@ impl Environment {
             seccomp: field(&status, "Seccomp").map(|mode| seccomp_mode(&mode).to_owned()),
             open_files: limit(&limits, "Max open files"),
             locked_memory: limit(&limits, "Max locked memory"),
+            smt: tree.line("sys/devices/system/cpu/smt/control"),
+            siblings: tree.line("sys/devices/system/cpu/cpu0/topology/thread_siblings_list"),
+            boost: tree.boost(),
+            clock_source: tree.line("sys/devices/system/clocksource/clocksource0/current_clocksource"),
+            transparent_huge_pages: tree
+                .line("sys/kernel/mm/transparent_hugepage/enabled")
+                .and_then(|line| chosen(&line)),
+            cpu_limit: tree.cpu_limit(),
+            tcp_receive_buffer: tree.words("proc/sys/net/ipv4/tcp_rmem"),
+            tcp_send_buffer: tree.words("proc/sys/net/ipv4/tcp_wmem"),
+            io_uring_group: tree.line("proc/sys/kernel/io_uring_group").and_then(|line| line.parse().ok()),
+            numa_balancing: tree.line("proc/sys/kernel/numa_balancing"),
         }
     }
 
@@ -99,9 +141,27 @@ impl Environment {
             self.load_average.map(|[one, five, fifteen]| format!("{one:.2} {five:.2} {fifteen:.2}")),
         );
         add("Frequency governor", Some(self.governor.clone().unwrap_or_else(|| "not visible".to_owned())));
+        add("Clock boost", self.boost.clone());
+        add(
+            "SMT",
+            self.smt.clone().map(|smt| match &self.siblings {
+                Some(siblings) => format!("{smt}; core 0 is shared by {siblings}"),
+                None => smt,
+            }),
+        );
+        add(
+            "CPU limit of the control group",
+            Some(self.cpu_limit.clone().unwrap_or_else(|| "none".to_owned())),
+        );
+        add("Clock source", self.clock_source.clone());
+        add("Transparent huge pages", self.transparent_huge_pages.clone());
+        add("NUMA balancing", self.numa_balancing.clone());
         add("Congestion control", self.congestion_control.clone());
+        add("TCP receive buffer (least, default, most)", self.tcp_receive_buffer.clone());
+        add("TCP send buffer (least, default, most)", self.tcp_send_buffer.clone());
         add("somaxconn", self.somaxconn.map(|value| value.to_string()));
         add("io_uring sysctl", self.io_uring_disabled.map(|value| uring_sysctl(value).to_owned()));
+        add("io_uring group", self.io_uring_group.filter(|&group| group >= 0).map(|group| group.to_string()));
         add("Seccomp", self.seccomp.clone());
         add("Container", Some(self.container.clone().unwrap_or_else(|| "no sign of one".to_owned())));
         add("Open files (soft, hard)", self.open_files.clone());
@@ -111,6 +171,28 @@ impl Environment {
         add("Mitigations at work", Some(mitigations));
         facts
     }
+}
+
+/// Of each of these cores, the cores that are threads of the same physical core, itself among them; a core of which the
+/// file tree at `root` tells nothing stands alone.
+#[must_use]
+pub fn core_siblings(root: &Path, cores: &[usize]) -> Vec<Vec<usize>> {
+    let tree = Tree { root };
+    let siblings = |&core: &usize| {
+        let line = tree.line(&format!("sys/devices/system/cpu/cpu{core}/topology/thread_siblings_list"));
+        line.and_then(|line| core_list(&line)).unwrap_or_else(|| vec![core])
+    };
+    cores.iter().map(siblings).collect()
+}
+
+/// Cores as the kernel lists them: "0,4" or "0-1,8".
+fn core_list(text: &str) -> Option<Vec<usize>> {
+    let mut cores = Vec::new();
+    for part in text.split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        cores.extend(first.trim().parse().ok()?..=last.trim().parse::<usize>().ok()?);
+    }
+    Some(cores)
 }
 
 /// A file tree that may lack anything.
@@ -144,6 +226,34 @@ impl Tree<'_> {
         active
     }
 
+    /// A line whose words are numbers, one blank between them.
+    fn words(&self, path: &str) -> Option<String> {
+        Some(self.line(path)?.split_whitespace().collect::<Vec<_>>().join(" "))
+    }
+
+    /// Either of two files says it, one of them the other way round.
+    fn boost(&self) -> Option<String> {
+        let on = match self.line("sys/devices/system/cpu/intel_pstate/no_turbo") {
+            Some(no_turbo) => no_turbo == "0",
+            None => self.line("sys/devices/system/cpu/cpufreq/boost")? == "1",
+        };
+        Some(if on { "on" } else { "off" }.to_owned())
+    }
+
+    /// The limit of the control group's CPU time, in either version of groups.
+    fn cpu_limit(&self) -> Option<String> {
+        let groups = self.text("proc/self/cgroup")?;
+        let own = groups.lines().find_map(|line| line.strip_prefix("0::/")).unwrap_or_default();
+        let unified = [format!("sys/fs/cgroup/{own}/cpu.max"), "sys/fs/cgroup/cpu.max".to_owned()];
+        if let Some(line) = unified.iter().find_map(|path| self.line(path)) {
+            let (quota, period) = line.split_once(' ')?;
+            return (quota != "max").then(|| format!("{quota} of {period} us"));
+        }
+        let quota = self.line("sys/fs/cgroup/cpu/cpu.cfs_quota_us")?;
+        let period = self.line("sys/fs/cgroup/cpu/cpu.cfs_period_us")?;
+        (quota != "-1").then(|| format!("{quota} of {period} us"))
+    }
+
     fn container(&self) -> Option<String> {
         if self.root.join(".dockerenv").exists() {
             return Some("Docker (/.dockerenv)".to_owned());
@@ -169,6 +279,11 @@ fn field(text: &str, name: &str) -> Option<String> {
         let (key, value) = line.split_once(':')?;
         (key.trim() == name).then(|| value.trim().to_owned())
     })
+}
+
+/// The word in brackets: "always [madvise] never".
+fn chosen(line: &str) -> Option<String> {
+    Some(line.split_once('[')?.1.split_once(']')?.0.to_owned())
 }
 
 fn first_number(text: &str) -> Option<u64> {
@@ -242,6 +357,14 @@ mod tests {
         write(root, "proc/sys/net/core/somaxconn", "4096\n");
         write(root, "proc/sys/net/ipv4/tcp_congestion_control", "cubic\n");
         write(root, "proc/1/cgroup", "0::/kubepods/burstable/x\n");
+        write(root, "proc/self/cgroup", "0::/x\n");
+        write(root, "sys/fs/cgroup/x/cpu.max", "150000 100000\n");
+        write(root, "sys/devices/system/cpu/smt/control", "on\n");
+        write(root, "sys/devices/system/cpu/cpu0/topology/thread_siblings_list", "0,1\n");
+        write(root, "sys/devices/system/cpu/intel_pstate/no_turbo", "1\n");
+        write(root, "sys/kernel/mm/transparent_hugepage/enabled", "always [madvise] never\n");
+        write(root, "proc/sys/net/ipv4/tcp_rmem", "4096\t131072\t6291456\n");
+        write(root, "proc/sys/kernel/io_uring_group", "-1\n");
         write(root, "sys/devices/system/cpu/vulnerabilities/meltdown", "Mitigation: PTI\n");
         write(root, "sys/devices/system/cpu/vulnerabilities/l1tf", "Not affected\n");
         let environment = Environment::capture(root);
@@ -261,6 +384,23 @@ mod tests {
         let facts = environment.facts();
         assert!(facts.contains(&("io_uring sysctl", "2 (forbidden)".to_owned())));
         assert!(facts.contains(&("Memory", "2.0 GiB".to_owned())));
+        assert!(facts.contains(&("SMT", "on; core 0 is shared by 0,1".to_owned())));
+        assert!(facts.contains(&("CPU limit of the control group", "150000 of 100000 us".to_owned())));
+        assert!(facts.contains(&("Clock boost", "off".to_owned())));
+        assert!(facts.contains(&("Transparent huge pages", "madvise".to_owned())));
+        assert_eq!(environment.tcp_receive_buffer.as_deref(), Some("4096 131072 6291456"));
+        assert!(!facts.iter().any(|(label, _)| *label == "io_uring group"), "-1 is no group");
+    }
+
+    #[test]
+    fn cores_know_their_siblings() {
+        let root = tempfile::tempdir().unwrap();
+        let list = |core: usize| format!("sys/devices/system/cpu/cpu{core}/topology/thread_siblings_list");
+        write(root.path(), &list(0), "0,2\n");
+        write(root.path(), &list(1), "1-2,8\n");
+        write(root.path(), &list(2), "what?\n");
+        let siblings = core_siblings(root.path(), &[0, 1, 2, 3]);
+        assert_eq!(siblings, [vec![0, 2], vec![1, 2, 8], vec![2], vec![3]]);
     }
 
     #[test]

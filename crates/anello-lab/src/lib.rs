@@ -20,24 +20,42 @@
 #![forbid(unsafe_code)]
 
 pub mod analysis;
+pub mod cell;
+pub mod checkpoint;
+pub mod compare;
 pub mod contender;
 pub mod environment;
+pub mod executable;
+mod findings;
+pub mod instructions;
+pub mod latency;
 pub mod load;
 pub mod machine;
+pub mod pairs;
+pub mod peers;
+pub mod published;
+mod record;
 pub mod report;
 pub mod result;
 pub mod run;
+mod runner;
 pub mod scenario;
 pub mod schedule;
 pub mod simulation;
 pub mod statistics;
-pub mod verdict;
+pub mod validity;
+mod verdict;
 
-pub use contender::Contender;
+pub use cell::{Cell, DiskOperation, Group, Workload};
+pub use contender::{Contender, Role};
 pub use environment::Environment;
-pub use load::{Load, LoadSession, SliceLoad};
-pub use machine::{LocalMachine, Machine, Running};
-pub use report::{ReportPaths, render_html, render_json, render_table, write_reports};
+pub use executable::Executable;
+pub use instructions::Instructions;
+pub use load::{Check, Load, LoadSession, SliceLoad};
+pub use machine::{LocalMachine, Machine, Running, Usage};
+pub use report::{
+    ReportPaths, render_html, render_json, render_page, render_plots, render_table, write_html, write_reports,
+};
 pub use result::LabResult;
-pub use run::{LabError, Progress, run};
-pub use scenario::{Cell, LabConfig};
+pub use run::{LabError, Observer, Progress, run, run_from};
+pub use scenario::{LabConfig, PRESETS, Resources, ScenarioError, echo_cells, preset, resolve};

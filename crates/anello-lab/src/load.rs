@@ -3,23 +3,55 @@
 //! A [`Load`] opens the connections of one contender in one cell; the [`LoadSession`] keeps them open and drives them
 //! for one slice at a time. Between slices nothing may be in flight, so that an idle contender sleeps.
 
+use std::fmt;
 use std::net::SocketAddr;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
 
-/// A load generator for echo servers.
+use crate::cell::Cell;
+
+/// A load generator.
 pub trait Load {
-    /// Opens `connections` connections to `target`, over which messages of `message_bytes` will be sent.
+    /// Opens what `cell` asks for to the contender at `target`: connections over which messages will be sent, as fast as
+    /// they are answered or at a rate; connections that exchange one message and are then idle; the control connection
+    /// of a disk worker.
     ///
     /// # Errors
     /// The cause in words, when not all of the connections could be opened in reasonable time. None stay open then.
-    fn connect(
-        &mut self,
-        target: SocketAddr,
-        connections: usize,
-        message_bytes: usize,
-    ) -> Result<Box<dyn LoadSession>, String>;
+    fn connect(&mut self, target: SocketAddr, cell: &Cell) -> Result<Box<dyn LoadSession>, String>;
+
+    /// Tries whether the echo server at `target` does what a server must. Returns what was tried, line by line.
+    ///
+    /// Must return in bounded time whatever the server does, and soon after `stop` has become true: then with an error,
+    /// unless all had been tried.
+    ///
+    /// # Errors
+    /// What the server did instead.
+    fn check(&mut self, target: SocketAddr, check: Check, stop: &AtomicBool) -> Result<Vec<String>, String>;
+}
+
+/// What is tried before a contender is timed. How fast a server loses bytes is of no interest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Check {
+    /// Messages of odd sizes up to 1 MiB come back whole and right.
+    CompleteBytes,
+    /// Several MiB are sent by a client that does not read for a while; then all come back right, and others are served
+    /// in the meantime.
+    StalledReader,
+    /// So many connections at once, each with one message.
+    ManyConnections(usize),
+}
+
+impl fmt::Display for Check {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Check::CompleteBytes => formatter.write_str("complete bytes"),
+            Check::StalledReader => formatter.write_str("stalled reader"),
+            Check::ManyConnections(count) => write!(formatter, "{count} connections"),
+        }
+    }
 }
 
 /// The open connections of one contender in one cell. Dropping it closes them.
@@ -33,6 +65,15 @@ pub trait LoadSession {
     /// The cause in words, when the slice could not be finished. Troubles that leave the slice meaningful are counted
     /// in [`SliceLoad::errors`] instead.
     fn run_slice(&mut self, duration: Duration) -> Result<SliceLoad, String>;
+
+    /// Waits, after a slice has been measured, for what it has left to others to do, so that this does not run in the
+    /// next contender's slice: data in the page cache that the kernel has still to write. Most slices leave nothing.
+    ///
+    /// # Errors
+    /// The cause in words.
+    fn settle(&mut self) -> Result<(), String> {
+        Ok(())
+    }
 }
 
 /// What one slice of load saw.
@@ -48,6 +89,14 @@ pub struct SliceLoad {
     pub errors: Vec<(String, u64)>,
     /// Replies whose bytes were not the ones sent.
     pub wrong_replies: u64,
+    /// With an offered rate: time from sending to whole reply, where `latency` counts from the scheduled time.
+    pub uncorrected: Option<Histogram<u64>>,
+    /// With an offered rate: requests that the schedule held.
+    pub offered: Option<u64>,
+    /// With an offered rate: requests sent later than 1 ms after their time.
+    pub late: u64,
+    /// With an offered rate: requests never sent.
+    pub unsent: u64,
 }
 
 impl SliceLoad {
@@ -60,6 +109,10 @@ impl SliceLoad {
             latency: latency_histogram(),
             errors: Vec::new(),
             wrong_replies: 0,
+            uncorrected: None,
+            offered: None,
+            late: 0,
+            unsent: 0,
         }
     }
 }

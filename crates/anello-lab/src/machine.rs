@@ -3,17 +3,19 @@
 //! [`Machine`] is the lab's only door to all of these, so that a simulated one can stand in its place.
 //! [`LocalMachine`] is the real one. It reads
 //! - stolen time from `/proc/stat`, in ticks of 10 ms: one tick within a slice is enough to distrust the slice;
-//! - CPU time from `/proc/PID/task/*/schedstat`, in nanoseconds, summed over all threads. A thread's figure is brought
-//!   up to date when it goes to sleep, which is why nothing may be in flight at either end of a slice.
+//! - CPU time from the clock of the process (`clock_getcpuclockid(3)`): exact at any moment, and with the threads that
+//!   have ended.
 
 use std::collections::HashMap;
 use std::fs;
 use std::io;
 use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use nix::time::{clock_getcpuclockid, clock_gettime};
 use rustix::io::Errno;
-use rustix::process::{Pid, Resource, Rlimit, getrlimit, setrlimit};
+use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, setrlimit};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use crate::contender::{Contender, ServerProcess};
@@ -21,13 +23,16 @@ use crate::environment::Environment;
 use crate::scenario::LabConfig;
 
 /// Descriptors that the lab needs besides its connections.
-const SPARE_DESCRIPTORS: u64 = 128;
+const SPARE_DESCRIPTORS: usize = 256;
 
 /// What the lab needs of the machine it runs on.
 pub trait Machine {
     /// Makes the lab itself ready: pins it to the load core, raises its limits. Returns what the reader of the report
     /// should know about it.
     fn prepare(&mut self, config: &LabConfig) -> Vec<String>;
+
+    /// How many connections the lab can have open at once: its open files, but for a few that it needs otherwise.
+    fn connections_at_once(&mut self) -> usize;
 
     /// A clock that never goes back, in nanoseconds from some fixed moment.
     fn now_ns(&mut self) -> u64;
@@ -41,32 +46,66 @@ pub trait Machine {
     /// The cause in words, if it cannot be read.
     fn stolen_ns(&mut self, cores: &[usize]) -> Result<u64, String>;
 
-    /// CPU time of all live threads of the process, in user space and kernel, in nanoseconds.
+    /// Time that the lab's own group of processes, to which its contenders belong, has been held back by a CPU limit, in
+    /// nanoseconds; 0 where there is no limit.
+    fn throttled_ns(&mut self) -> u64;
+
+    /// What all live threads of the process have used so far.
     ///
     /// # Errors
     /// The cause in words, if it cannot be read, as when the process has ended.
-    fn cpu_ns(&mut self, pid: u32) -> Result<u64, String>;
+    fn usage(&mut self, pid: u32) -> Result<Usage, String>;
+
+    /// CPU time of the lab itself, that is of the load, in nanoseconds; 0 if it cannot be told.
+    fn load_cpu_ns(&mut self) -> u64;
 
     /// CPU time that programs other than the lab and the contenders it has reaped have spent, on these cores since
     /// boot, in nanoseconds; none if it cannot be told. Only differences mean something, and only between moments at
     /// which no contender runs.
     fn foreign_ns(&mut self, cores: &[usize]) -> Option<u64>;
 
-    /// Starts a contender on `core` and waits until it is ready.
+    /// Starts a contender on `cores` and waits until it is ready.
     ///
     /// # Errors
     /// What the contender did instead.
-    fn start(&mut self, contender: &Contender, config: &LabConfig) -> Result<Running, String>;
+    fn start(
+        &mut self,
+        contender: &Contender,
+        config: &LabConfig,
+        cores: &[usize],
+    ) -> Result<Running, String>;
 
     /// How the process ended; none if it still runs after `patience`. A process that is about to end is waited for no
     /// longer than its end takes.
     fn ended(&mut self, pid: u32, patience: Duration) -> Option<String>;
 
-    /// Ends these processes and reaps them. Unknown ids are ignored.
+    /// Waits without using any of the cores.
+    fn rest(&mut self, duration: Duration);
+
+    /// Halts a process (SIGSTOP) until [`resume`](Self::resume). Unknown ids are ignored.
+    fn pause(&mut self, pid: u32);
+
+    /// Lets a halted process run on (SIGCONT). Does nothing to one that runs.
+    fn resume(&mut self, pid: u32);
+
+    /// Ends these processes, halted or not, and reaps them. Unknown ids are ignored.
     fn stop(&mut self, pids: &[u32]);
 
     /// Describes the machine as it is now.
     fn environment(&mut self) -> Environment;
+}
+
+/// What the threads of a process have used.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// CPU time in user space and kernel, in nanoseconds.
+    pub cpu_ns: u64,
+    /// Context switches by waiting; none if they cannot be told.
+    pub voluntary_switches: Option<u64>,
+    /// Context switches forced by others; none if they cannot be told.
+    pub involuntary_switches: Option<u64>,
+    /// Resident memory in bytes; none if it cannot be told.
+    pub resident_bytes: Option<u64>,
 }
 
 /// A contender that is ready for connections.
@@ -87,13 +126,21 @@ pub struct LocalMachine {
     processes: HashMap<u32, ServerProcess>,
     started: Instant,
     original_cores: Option<CpuSet>,
+    /// The statistics of this process's control group.
+    throttled_file: Option<PathBuf>,
 }
 
 impl LocalMachine {
     /// The machine as it is; nothing is changed until [`Machine::prepare`].
     #[must_use]
     pub fn new() -> LocalMachine {
-        LocalMachine { processes: HashMap::new(), started: Instant::now(), original_cores: None }
+        let throttled_file = cpu_statistics(Path::new("/"));
+        LocalMachine {
+            processes: HashMap::new(),
+            started: Instant::now(),
+            original_cores: None,
+            throttled_file,
+        }
     }
 }
 
@@ -109,12 +156,24 @@ impl Machine for LocalMachine {
         if self.original_cores.is_none() {
             self.original_cores = sched_getaffinity(None).ok();
         }
-        if let Err(error) = sched_setaffinity(None, &only(config.load_core)) {
-            notes.push(format!("The load could not be pinned to core {}: {error}.", config.load_core));
+        if let Err(error) = sched_setaffinity(None, &only(&config.load_cores)) {
+            notes.push(format!("The load could not be pinned to cores {:?}: {error}.", config.load_cores));
         }
-        let most = config.connections.iter().max().copied().unwrap_or(0) * config.contenders.len();
-        notes.extend(raise_descriptor_limit(most as u64 + SPARE_DESCRIPTORS));
+        raise_descriptor_limit();
+        let (most, all) = (config.most_connections(), self.connections_at_once());
+        if most * config.contenders.len() > all {
+            notes.push(format!(
+                "The lab may have {} files open (`ulimit -Hn`), too few for the connections of all contenders at once in \
+                 the largest cells: there each contender is connected to anew for every slice, and warmed up.",
+                all + SPARE_DESCRIPTORS
+            ));
+        }
         notes
+    }
+
+    fn connections_at_once(&mut self) -> usize {
+        let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+        usize::try_from(limit).unwrap_or(usize::MAX).saturating_sub(SPARE_DESCRIPTORS)
     }
 
     fn now_ns(&mut self) -> u64 {
@@ -132,16 +191,34 @@ impl Machine for LocalMachine {
         Ok(ticks * 1_000_000_000 / rustix::param::clock_ticks_per_second().max(1))
     }
 
-    fn cpu_ns(&mut self, pid: u32) -> Result<u64, String> {
-        let failed = |error: io::Error| format!("cannot read the CPU time of process {pid}: {error}");
-        let mut total_ns = 0;
+    fn throttled_ns(&mut self) -> u64 {
+        let stat = self.throttled_file.as_ref().and_then(|path| fs::read_to_string(path).ok());
+        stat.and_then(|text| throttled_ns(&text)).unwrap_or(0)
+    }
+
+    fn usage(&mut self, pid: u32) -> Result<Usage, String> {
+        let failed = |error: io::Error| format!("cannot read the threads of process {pid}: {error}");
+        let mut usage = Usage {
+            cpu_ns: process_cpu_ns(pid)?,
+            voluntary_switches: Some(0),
+            involuntary_switches: Some(0),
+            resident_bytes: fs::read_to_string(format!("/proc/{pid}/status"))
+                .ok()
+                .and_then(|status| Some(status_number(&status, "VmRSS")? * 1024)),
+        };
         for task in fs::read_dir(format!("/proc/{pid}/task")).map_err(failed)? {
-            // A thread may end between the listing and the reading; its time is then lost to both ends of the slice.
-            if let Ok(text) = fs::read_to_string(task.map_err(failed)?.path().join("schedstat")) {
-                total_ns += schedstat_run_ns(&text).ok_or_else(|| format!("unusable schedstat: {text}"))?;
+            // A thread may end between the listing and the reading; its switches are then lost to the slice.
+            if let Ok(status) = fs::read_to_string(task.map_err(failed)?.path().join("status")) {
+                let sum = |total: Option<u64>, name: &str| Some(total? + status_number(&status, name)?);
+                usage.voluntary_switches = sum(usage.voluntary_switches, "voluntary_ctxt_switches");
+                usage.involuntary_switches = sum(usage.involuntary_switches, "nonvoluntary_ctxt_switches");
             }
         }
-        Ok(total_ns)
+        Ok(usage)
+    }
+
+    fn load_cpu_ns(&mut self) -> u64 {
+        self.usage(std::process::id()).map_or(0, |usage| usage.cpu_ns)
     }
 
     fn foreign_ns(&mut self, cores: &[usize]) -> Option<u64> {
@@ -152,9 +229,14 @@ impl Machine for LocalMachine {
         Some(ticks * 1_000_000_000 / rustix::param::clock_ticks_per_second().max(1))
     }
 
-    fn start(&mut self, contender: &Contender, config: &LabConfig) -> Result<Running, String> {
+    fn start(
+        &mut self,
+        contender: &Contender,
+        config: &LabConfig,
+        cores: &[usize],
+    ) -> Result<Running, String> {
         let (process, running) =
-            ServerProcess::start(contender, &config.launcher, config.server_core, config.start_timeout)?;
+            ServerProcess::start(contender, &config.launcher, cores, config.start_timeout)?;
         self.processes.insert(running.pid, process);
         Ok(running)
     }
@@ -166,6 +248,22 @@ impl Machine for LocalMachine {
         }
     }
 
+    fn rest(&mut self, duration: Duration) {
+        std::thread::sleep(duration);
+    }
+
+    fn pause(&mut self, pid: u32) {
+        if let Some(process) = self.processes.get_mut(&pid) {
+            process.signal(Signal::STOP);
+        }
+    }
+
+    fn resume(&mut self, pid: u32) {
+        if let Some(process) = self.processes.get_mut(&pid) {
+            process.signal(Signal::CONT);
+        }
+    }
+
     fn stop(&mut self, pids: &[u32]) {
         let mut ending: Vec<ServerProcess> =
             pids.iter().filter_map(|pid| self.processes.remove(pid)).collect();
@@ -174,7 +272,7 @@ impl Machine for LocalMachine {
     }
 
     fn environment(&mut self) -> Environment {
-        Environment::capture(std::path::Path::new("/"))
+        Environment::capture(Path::new("/"))
     }
 }
 
@@ -198,15 +296,22 @@ pub fn allowed_cores() -> Vec<usize> {
     if cores.is_empty() { vec![0] } else { cores }
 }
 
-/// Pins every thread of a process to one core; threads it starts later inherit that.
+/// Confines every thread of a process to these cores; threads it starts later inherit that. A thread that has chosen
+/// among them for itself keeps its choice: a server with a thread for each core would float otherwise. So does a thread
+/// of io_uring that was given one core of its own, wherever that is.
 ///
 /// # Errors
 /// What `sched_setaffinity(2)` says, except about threads that have ended meanwhile or belong to the kernel.
-pub(crate) fn pin_process(pid: u32, core: usize) -> io::Result<()> {
+pub(crate) fn pin_process(pid: u32, cores: &[usize]) -> io::Result<()> {
     for task in fs::read_dir(format!("/proc/{pid}/task"))? {
-        let name = task?.file_name();
+        let task = task?;
+        let name = task.file_name();
         let thread = name.to_str().and_then(|name| name.parse().ok()).and_then(Pid::from_raw);
-        match sched_setaffinity(thread, &only(core)) {
+        let now = sched_getaffinity(thread).ok();
+        if now.is_some_and(|now| has_chosen(&task.path(), &now, cores)) {
+            continue;
+        }
+        match sched_setaffinity(thread, &only(cores)) {
             Err(Errno::SRCH) | Ok(()) => {}
             // Some kernels do not let go of io_uring's own threads; they say so with EINVAL.
             Err(Errno::INVAL) if name.to_str() != Some(pid.to_string().as_str()) => {}
@@ -216,11 +321,18 @@ pub(crate) fn pin_process(pid: u32, core: usize) -> io::Result<()> {
     Ok(())
 }
 
-/// Does something with this thread on one core, which children started meanwhile inherit, then goes back.
-pub(crate) fn on_core<T>(core: usize, work: impl FnOnce() -> T) -> T {
+/// Whether a thread that may run on the cores of `now` is where it should be, or where somebody has put it on purpose.
+fn has_chosen(task: &Path, now: &CpuSet, cores: &[usize]) -> bool {
+    let chosen: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|&core| now.is_set(core)).collect();
+    let of_kernel = || fs::read_to_string(task.join("comm")).is_ok_and(|name| name.starts_with("iou-"));
+    chosen.iter().all(|core| cores.contains(core)) || (chosen.len() == 1 && of_kernel())
+}
+
+/// Does something with this thread on these cores, which children started meanwhile inherit, then goes back.
+pub(crate) fn on_cores<T>(cores: &[usize], work: impl FnOnce() -> T) -> T {
     let before = sched_getaffinity(None);
     // A core that cannot be had is an error when the child is pinned, which names it.
-    sched_setaffinity(None, &only(core)).ok();
+    sched_setaffinity(None, &only(cores)).ok();
     let done = work();
     if let Ok(before) = before {
         sched_setaffinity(None, &before).ok();
@@ -228,30 +340,26 @@ pub(crate) fn on_core<T>(core: usize, work: impl FnOnce() -> T) -> T {
     done
 }
 
-fn only(core: usize) -> CpuSet {
+fn only(cores: &[usize]) -> CpuSet {
     let mut set = CpuSet::new();
-    if core < CpuSet::MAX_CPU {
-        set.set(core);
-    }
+    cores.iter().filter(|&&core| core < CpuSet::MAX_CPU).for_each(|&core| set.set(core));
     set
 }
 
-/// Raises the soft limit of open files so that all connections of a cell fit; says so if it cannot.
-fn raise_descriptor_limit(needed: u64) -> Option<String> {
+/// Most connections that the lab may have open once it has raised its limit: the hard limit of open files, but for a
+/// few that it needs otherwise.
+#[must_use]
+pub fn connections_limit() -> usize {
+    let limit = getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX);
+    usize::try_from(limit).unwrap_or(usize::MAX).saturating_sub(SPARE_DESCRIPTORS)
+}
+
+/// Raises the soft limit of open files to the hard one, for the lab and, by inheritance, for its contenders: a server
+/// is judged by the connections it can hold, not by a shell's default.
+fn raise_descriptor_limit() {
     let limit = getrlimit(Resource::Nofile);
-    let soft = limit.current.unwrap_or(u64::MAX);
-    let hard = limit.maximum.unwrap_or(u64::MAX);
-    if soft >= needed {
-        return None;
-    }
-    let raised = Rlimit { current: Some(needed.min(hard)), maximum: limit.maximum };
-    if setrlimit(Resource::Nofile, raised).is_err() || hard < needed {
-        return Some(format!(
-            "The largest cell needs {needed} open files and the limit is {}: raise it with `ulimit -n`.",
-            soft.max(needed.min(hard))
-        ));
-    }
-    None
+    // A limit that stays as it is shows in the number of connections that fit.
+    setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum }).ok();
 }
 
 /// The steal column of one core in `/proc/stat`.
@@ -278,9 +386,51 @@ fn family_ticks(stat: &str) -> Option<u64> {
     columns.map(|column| column.parse::<u64>().ok()).sum()
 }
 
-/// The first column of a schedstat file: time spent on a CPU, in nanoseconds.
-fn schedstat_run_ns(text: &str) -> Option<u64> {
-    text.split_whitespace().next()?.parse().ok()
+/// The file that tells how often this process's control group was held back; none if there is no such group.
+fn cpu_statistics(root: &Path) -> Option<PathBuf> {
+    let groups = fs::read_to_string(root.join("proc/self/cgroup")).ok()?;
+    let mut candidates = Vec::new();
+    for line in groups.lines() {
+        let mut parts = line.splitn(3, ':').skip(1);
+        let (controllers, group) = (parts.next()?, parts.next()?.trim_start_matches('/'));
+        match controllers {
+            "" => candidates.push(Path::new("sys/fs/cgroup").join(group)),
+            names if names.split(',').any(|name| name == "cpu") => {
+                candidates.push(Path::new("sys/fs/cgroup").join(names).join(group));
+                candidates.push(Path::new("sys/fs/cgroup/cpu").join(group));
+            }
+            _ => {}
+        }
+    }
+    // Within a container the group's own path may not be visible, and the root is the container's.
+    candidates.push(PathBuf::from("sys/fs/cgroup"));
+    candidates.push(PathBuf::from("sys/fs/cgroup/cpu"));
+    let files = candidates.into_iter().map(|group| root.join(group).join("cpu.stat"));
+    files.into_iter().find(|path| fs::read_to_string(path).is_ok_and(|text| throttled_ns(&text).is_some()))
+}
+
+/// The time a control group was held back: `throttled_usec` (version 2) or `throttled_time` in nanoseconds (version 1).
+fn throttled_ns(cpu_stat: &str) -> Option<u64> {
+    cpu_stat.lines().find_map(|line| match line.split_once(' ')? {
+        ("throttled_usec", value) => Some(value.trim().parse::<u64>().ok()? * 1000),
+        ("throttled_time", value) => value.trim().parse().ok(),
+        _ => None,
+    })
+}
+
+/// The number of a line `name: number` in a status file.
+fn status_number(status: &str, name: &str) -> Option<u64> {
+    let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
+    line.split_whitespace().next()?.parse().ok()
+}
+
+/// CPU time of all threads of a process, ended ones included, in nanoseconds.
+fn process_cpu_ns(pid: u32) -> Result<u64, String> {
+    // A number that is no process id stands for none.
+    let id = nix::unistd::Pid::from_raw(i32::try_from(pid).unwrap_or(i32::MAX));
+    let time = clock_getcpuclockid(id).and_then(clock_gettime);
+    let time = time.map_err(|error| format!("cannot read the CPU time of process {pid}: {error}"))?;
+    Ok(u64::try_from(time.tv_sec()).unwrap_or(0) * 1_000_000_000 + u64::try_from(time.tv_nsec()).unwrap_or(0))
 }
 
 #[cfg(test)]
@@ -296,21 +446,39 @@ mod tests {
         assert_eq!(stolen_ticks(stat, 1), None);
         assert_eq!(busy_ticks(stat, 0), Some(6));
         assert_eq!(family_ticks("42 (a) b) S 1 2 3 4 5 6 7 8 9 10 100 20 3 4 0"), Some(127));
-        assert_eq!(schedstat_run_ns("1234 5 6\n"), Some(1234));
-        assert_eq!(schedstat_run_ns(""), None);
+    }
+
+    #[test]
+    fn a_group_that_is_held_back_is_found_in_both_versions() {
+        assert_eq!(throttled_ns("usage_usec 1\nnr_throttled 2\nthrottled_usec 30\n"), Some(30_000));
+        assert_eq!(throttled_ns("nr_periods 1\nthrottled_time 31\n"), Some(31));
+        assert_eq!(throttled_ns("usage_usec 1\n"), None);
+        let root = tempfile::tempdir().unwrap();
+        let write = |path: &str, text: &str| {
+            let path = root.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
+        assert_eq!(cpu_statistics(root.path()), None);
+        write("proc/self/cgroup", "1:cpu,cpuacct:/b\n0::/a\n");
+        write("sys/fs/cgroup/cpu.stat", "throttled_usec 5\n");
+        assert_eq!(cpu_statistics(root.path()), Some(root.path().join("sys/fs/cgroup/cpu.stat")));
+        write("sys/fs/cgroup/a/cpu.stat", "throttled_usec 5\n");
+        assert_eq!(cpu_statistics(root.path()), Some(root.path().join("sys/fs/cgroup/a/cpu.stat")));
     }
 
     #[test]
     fn the_local_machine_tells_its_own_figures() {
         let mut machine = LocalMachine::new();
-        let before = machine.cpu_ns(std::process::id()).unwrap();
+        let before = machine.usage(std::process::id()).unwrap();
+        assert!(before.voluntary_switches.is_some() && before.resident_bytes.is_some(), "{before:?}");
         let mut sink = 0u64;
-        while machine.cpu_ns(std::process::id()).unwrap() <= before {
+        while machine.usage(std::process::id()).unwrap().cpu_ns <= before.cpu_ns {
             sink = std::hint::black_box(sink + 1);
         }
         assert!(machine.stolen_ns(&allowed_cores()).is_ok());
         assert!(machine.foreign_ns(&allowed_cores()).is_some());
-        assert!(machine.cpu_ns(u32::MAX).unwrap_err().contains("cannot read"));
+        assert!(machine.usage(u32::MAX).unwrap_err().contains("cannot read"));
         assert!(machine.ended(u32::MAX, Duration::ZERO).is_some());
         machine.stop(&[u32::MAX]);
     }
@@ -319,14 +487,40 @@ mod tests {
     fn a_contender_is_pinned_with_all_its_threads_and_ends_with_the_machine() {
         let config = LabConfig::smoke("/bin/sh".into());
         let script = "sleep 60 & echo addr=127.0.0.1:9; wait";
-        let contender = Contender::new("shell", std::path::Path::new("/bin/sh"), &["-c", script]);
+        let contender = Contender::new("shell", Path::new("/bin/sh"), &["-c", script]);
         let mut machine = LocalMachine::new();
-        let running = machine.start(&contender, &config).unwrap();
+        let running = machine.start(&contender, &config, &config.server_cores[..1]).unwrap();
         let status = fs::read_to_string(format!("/proc/{}/status", running.pid)).unwrap();
         let allowed = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).unwrap();
-        assert_eq!(allowed.trim(), config.server_core.to_string());
+        assert_eq!(allowed.trim(), config.server_cores[0].to_string());
         assert_eq!(machine.ended(running.pid, Duration::ZERO), None);
         drop(machine);
-        assert!(!std::path::Path::new(&format!("/proc/{}", running.pid)).exists());
+        assert!(!Path::new(&format!("/proc/{}", running.pid)).exists());
+    }
+
+    #[test]
+    fn threads_that_have_chosen_a_core_keep_it_and_others_are_confined() {
+        let cores = allowed_cores();
+        let of = |pid: u32| sched_getaffinity(Pid::from_raw(pid as i32)).unwrap();
+        let mut child = std::process::Command::new("/bin/sleep").arg("60").spawn().unwrap();
+        let last = &cores[cores.len() - 1..];
+        sched_setaffinity(Pid::from_raw(child.id() as i32), &only(last)).unwrap();
+        let confined = pin_process(child.id(), &cores).map(|()| of(child.id()));
+        let moved = pin_process(child.id(), &cores[..1]).map(|()| of(child.id()));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(confined.unwrap(), only(last), "one of its cores, and its own choice");
+        assert_eq!(moved.unwrap(), only(&cores[..1]));
+    }
+
+    #[test]
+    fn a_thread_of_the_kernel_keeps_its_one_core_and_nobody_all_cores() {
+        let task = tempfile::tempdir().unwrap();
+        for (name, own_core) in [("iou-sqp-7", true), ("iou-wrk-7", true), ("echo", false)] {
+            fs::write(task.path().join("comm"), name).unwrap();
+            assert_eq!(has_chosen(task.path(), &only(&[3]), &[0]), own_core, "{name}");
+            assert!(!has_chosen(task.path(), &only(&[0, 3]), &[0]), "{name}");
+            assert!(has_chosen(task.path(), &only(&[1]), &[0, 1]), "{name}");
+        }
     }
 }

@@ -7,15 +7,20 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::cell::{Cell, Group};
+use crate::contender::Role;
 use crate::environment::Environment;
-use crate::scenario::Cell;
+use crate::executable::Executable;
+use crate::instructions::Instructions;
+use crate::peers::Kind;
 use crate::statistics::{Estimate, Ratio};
+use crate::validity;
 
 /// Name of the format.
 pub const SCHEMA: &str = "anello-lab";
 
 /// Version of the format.
-pub const SCHEMA_VERSION: u32 = 1;
+pub const SCHEMA_VERSION: u32 = 2;
 
 /// Everything a run found.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -36,8 +41,15 @@ pub struct LabResult {
     pub findings: Vec<Finding>,
     /// Who competed.
     pub contenders: Vec<ContenderRecord>,
-    /// What was found in each cell, by message size and then connections.
+    /// What the contenders did when they were checked, before anything was timed; empty if they were not.
+    pub checks: Vec<CheckRecord>,
+    /// What was found in each cell, in the order of [`Plan::cells`].
     pub cells: Vec<CellResult>,
+    /// Anello against each peer on the same kind of driver, cell by cell.
+    pub versus: Vec<Versus>,
+    /// Anello against each peer that is an async runtime and does I/O in another way, cell by cell.
+    #[serde(default)]
+    pub runtime_versus: Vec<Versus>,
     /// Everything that went wrong, in order.
     pub failures: Vec<Failure>,
     /// What else the reader should know about the run.
@@ -48,13 +60,65 @@ pub struct LabResult {
     pub environment: Environment,
     /// The machine after it.
     pub environment_after: Environment,
+    /// The passes and cells that were gone through to their end, in this order.
+    pub completed: Vec<Completed>,
     /// Every slice of load, in the order they ran.
     pub slices: Vec<Slice>,
+    /// The latencies of all clean slices.
+    pub latencies: Vec<LatencyRecord>,
+    /// Instructions per request that were counted elsewhere and given to the run; none if none were.
+    #[serde(default)]
+    pub instructions: Option<Instructions>,
+}
+
+impl LabResult {
+    /// The groups of cells, in the order in which they first appear: one chart for each.
+    #[must_use]
+    pub fn groups(&self) -> Vec<Group> {
+        let mut groups: Vec<Group> = Vec::new();
+        for group in self.plan.cells.iter().map(Cell::group) {
+            if !groups.contains(&group) {
+                groups.push(group);
+            }
+        }
+        groups
+    }
+
+    /// Reads a result as [`render_json`](crate::render_json) writes it.
+    ///
+    /// # Errors
+    /// What is wrong with the text: another format, another version of it, no JSON, or a result that does not hang
+    /// together.
+    pub fn from_json(text: &str) -> Result<LabResult, String> {
+        #[derive(Deserialize)]
+        struct Head {
+            schema: Option<String>,
+            schema_version: Option<u32>,
+        }
+        let head: Head =
+            serde_json::from_str(text).map_err(|error| format!("not the JSON of a run: {error}"))?;
+        match (head.schema.as_deref(), head.schema_version) {
+            (Some(SCHEMA), Some(SCHEMA_VERSION)) => {}
+            (Some(SCHEMA), Some(version)) => {
+                return Err(format!(
+                    "this is version {version} of the {SCHEMA} format, and this program reads version \
+                     {SCHEMA_VERSION}: use the anello that wrote it, or repeat the run"
+                ));
+            }
+            _ => return Err(format!("not a result of the lab: it does not say \"schema\": \"{SCHEMA}\"")),
+        }
+        let damaged = |why: String| format!("a result that is damaged: {why}");
+        let result: LabResult = serde_json::from_str(text).map_err(|error| damaged(error.to_string()))?;
+        validity::check(&result).map_err(damaged)?;
+        Ok(result)
+    }
 }
 
 /// What the run set out to do.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
+    /// The scenario that it follows.
+    pub scenario: ScenarioRecord,
     /// Version of the program under test.
     pub version: String,
     /// The command line that repeats the run.
@@ -63,22 +127,44 @@ pub struct Plan {
     pub seed: u64,
     /// Length of a slice.
     pub slice_ns: u64,
+    /// Load before the first slice of a cell, not counted.
+    pub warm_up_ns: u64,
     /// How often all contenders were to start anew.
     pub passes: usize,
     /// Rounds in each cell of each pass.
     pub rounds: usize,
-    /// Numbers of connections.
-    pub connections: Vec<usize>,
-    /// Message sizes.
-    pub message_bytes: Vec<usize>,
-    /// Core of the contenders.
-    pub server_core: usize,
-    /// Core of the load.
-    pub load_core: usize,
+    /// The cells, grouped by chart and in the order of their place in it.
+    pub cells: Vec<Cell>,
+    /// Cores that contenders may use; a cell uses as many of the first as it says.
+    pub server_cores: Vec<usize>,
+    /// Cores of the load.
+    pub load_cores: Vec<usize>,
+    /// What the load ran on: "epoll", "io_uring"; none if it did not tell.
+    #[serde(default)]
+    pub load_driver: Option<String>,
     /// Name of the contender the others are compared with.
     pub reference: String,
-    /// A slice was dropped if more than this fraction of it was stolen.
+    /// A slice was dropped if more than this fraction of it was stolen or throttled.
     pub stolen_fraction_limit: f64,
+    /// Whether contenders were checked before they were timed.
+    pub checked: bool,
+}
+
+/// The scenario of a run.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ScenarioRecord {
+    /// Short name: that of the preset, or of the file.
+    pub name: String,
+    /// One line for people.
+    pub title: String,
+    /// What it is for, in a few sentences.
+    pub description: String,
+    /// The publication whose comparison it repeats, if it repeats one.
+    pub source: Option<String>,
+    /// The file as it was; empty if the run was put together by flags alone.
+    pub text: String,
+    /// What was scaled down for this machine, and how; what flags changed.
+    pub scaling: Vec<String>,
 }
 
 /// One competitor.
@@ -86,12 +172,78 @@ pub struct Plan {
 pub struct ContenderRecord {
     /// Its name.
     pub name: String,
+    /// What it is here.
+    pub role: Role,
     /// Its command line.
     pub command: String,
+    /// The files of its program with their hashes, the program itself first; without those that could not be read.
+    #[serde(default)]
+    pub executables: Vec<Executable>,
     /// What it said when it was ready; none if it never was.
     pub ready_line: Option<String>,
+    /// How it does I/O: "io_uring", "epoll", "poll", "select", "threads", an engine for disks. As it said itself when it
+    /// was ready, else as it was declared; none if nobody knows.
+    pub driver: Option<String>,
+    /// Version of it, or of the library it stands for.
+    pub version: Option<String>,
+    /// The commit of its sources, or of the library it stands for; "-dirty" follows where they were changed since. None
+    /// if nobody knows.
+    #[serde(default)]
+    pub commit: Option<String>,
+    /// What it was built with: language and toolchain.
+    pub built_with: Option<String>,
+    /// What else is known about it.
+    pub features: Vec<String>,
+    /// Most connections that it is made for.
+    pub connections_limit: Option<usize>,
+    /// Whether it can be told to use several cores.
+    pub many_cores: bool,
+    /// Part of a core that it used while it had nothing to do, if that was enough to disturb others: it was halted then
+    /// while they had their turns.
+    #[serde(default)]
+    pub idle_use: Option<f64>,
     /// Set if it is the named contender a second time.
     pub twin_of: Option<String>,
+    /// What kind of peer it is; none for others, and for those that do not say.
+    #[serde(default)]
+    pub kind: Option<Kind>,
+}
+
+/// What one contender did in one check.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CheckRecord {
+    /// The contender.
+    pub contender: String,
+    /// Which check, in words: "complete bytes", "stalled reader", "5000 connections".
+    pub what: String,
+    /// Whether it did what a server must.
+    pub passed: bool,
+    /// What it did, line by line; what was left out of the check, and why.
+    pub details: Vec<String>,
+    /// How long the check took.
+    pub elapsed_ns: u64,
+}
+
+/// A cell that was gone through to its end in a pass.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Completed {
+    /// The pass, from 0.
+    pub pass: usize,
+    /// Index of the cell in [`Plan::cells`].
+    pub cell: usize,
+}
+
+/// The latencies of one contender in one cell, over all clean slices.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LatencyRecord {
+    /// Index of the contender.
+    pub contender: usize,
+    /// Index of the cell in [`Plan::cells`].
+    pub cell: usize,
+    /// The pass, if the run was stopped within this cell of it; else the latencies of all passes that went through.
+    pub unfinished_pass: Option<usize>,
+    /// HdrHistogram V2, compressed, in base64; in nanoseconds. See [`crate::latency::decode`].
+    pub histogram: String,
 }
 
 /// What was found in one cell.
@@ -103,8 +255,27 @@ pub struct CellResult {
     pub rate_resolution: Option<f64>,
     /// The same in server CPU per request.
     pub cpu_resolution: Option<f64>,
+    /// The same in the median latency; only where a rate was offered.
+    pub p50_resolution: Option<f64>,
+    /// The same in the 99th percentile of the latency; only where a rate was offered.
+    pub p99_resolution: Option<f64>,
+    /// The same in memory per connection; only for idle connections.
+    pub memory_resolution: Option<f64>,
+    /// The machine's slow and fast phases, if it had them here.
+    pub phases: Option<PhaseSummary>,
     /// One row for each contender, in their order.
     pub rows: Vec<Row>,
+}
+
+/// The machine was slow at times and fast at others while a cell was measured.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct PhaseSummary {
+    /// A request took so many times as long in a slow phase.
+    pub slow_factor: f64,
+    /// Part of the slices that ran in a slow phase.
+    pub slow_fraction: f64,
+    /// How often one phase gave way to the other between two slices.
+    pub changes: usize,
 }
 
 /// What was found about one contender in one cell.
@@ -118,8 +289,12 @@ pub struct Row {
     pub clean_slices: usize,
     /// Slices dropped because of stolen time.
     pub stolen_slices: usize,
+    /// Slices dropped because the contender's or the lab's group of processes was throttled.
+    pub throttled_slices: usize,
     /// Slices dropped for other reasons.
     pub spoilt_slices: usize,
+    /// Rounds in which it and the reference ran in different phases of the machine, so that they give no ratio.
+    pub mixed_phase_rounds: usize,
     /// How often it had to be started again in this cell.
     pub restarts: usize,
     /// The figures; none if it was not measured or its answers were wrong.
@@ -128,10 +303,63 @@ pub struct Row {
     pub rate_ratio: Option<Ratio>,
     /// Server CPU per request as a multiple of the reference's.
     pub cpu_ratio: Option<Ratio>,
+    /// The low decile of server CPU per request as a multiple of the reference's: what remains when the machine is at
+    /// its best.
+    pub cpu_low_ratio: Option<Ratio>,
+    /// Median latency as a multiple of the reference's; only where a rate was offered.
+    pub p50_ratio: Option<Ratio>,
+    /// 99th percentile of the latency as a multiple of the reference's; only where a rate was offered.
+    pub p99_ratio: Option<Ratio>,
+    /// Memory per connection as a multiple of the reference's; only for idle connections.
+    pub memory_ratio: Option<Ratio>,
     /// What can be said about the rate.
     pub rate_verdict: Verdict,
     /// What can be said about the CPU per request.
     pub cpu_verdict: Verdict,
+    /// What can be said about the median latency.
+    pub p50_verdict: Verdict,
+    /// What can be said about the 99th percentile of the latency.
+    pub p99_verdict: Verdict,
+    /// What can be said about the memory per connection.
+    pub memory_verdict: Verdict,
+    /// Memory of the process for each idle connection, in bytes, without what the kernel keeps for it; only for idle
+    /// connections.
+    pub memory_per_connection_bytes: Option<Estimate>,
+    /// Instructions of the server for each request, kernel and user together, from [`LabResult::instructions`]; none if
+    /// they were not counted.
+    #[serde(default)]
+    pub instructions_per_request: Option<f64>,
+    /// Latency in nanoseconds by quantile, over all clean slices together; empty if it was not measured.
+    pub latency_curve: Vec<(f64, u64)>,
+}
+
+/// One of anello's drivers against a peer in one cell.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Versus {
+    /// Anello on one driver.
+    pub contender: String,
+    /// The peer.
+    pub peer: String,
+    /// The cell.
+    pub cell: Cell,
+    /// Rounds in which the two ran in different phases of the machine, so that they give no ratio.
+    pub mixed_phase_rounds: usize,
+    /// Requests/s of anello as a multiple of the peer's.
+    pub rate_ratio: Option<Ratio>,
+    /// Server CPU per request of anello as a multiple of the peer's.
+    pub cpu_ratio: Option<Ratio>,
+    /// 99th percentile of anello's latency as a multiple of the peer's; only where a rate was offered.
+    pub p99_ratio: Option<Ratio>,
+    /// Memory per connection of anello as a multiple of the peer's; only for idle connections.
+    pub memory_ratio: Option<Ratio>,
+    /// What can be said about the rate. More: anello's is higher.
+    pub rate_verdict: Verdict,
+    /// What can be said about the CPU per request. Less: anello's is lower.
+    pub cpu_verdict: Verdict,
+    /// What can be said about the 99th percentile of the latency.
+    pub p99_verdict: Verdict,
+    /// What can be said about the memory per connection.
+    pub memory_verdict: Verdict,
 }
 
 /// Whether a contender was measured in a cell.
@@ -144,6 +372,10 @@ pub enum Outcome {
     Skipped(String),
     /// It broke in this way, and its figures do not count.
     Failed(String),
+    /// It did not do what a server must when it was checked, and was not timed.
+    CheckFailed(String),
+    /// The cell asks for more than it is made for.
+    BeyondLimit(String),
     /// The run ended before its turn came, or no slice was clean.
     NotMeasured,
 }
@@ -155,14 +387,42 @@ pub struct Figures {
     pub requests_per_second: Estimate,
     /// Median time to a reply, in nanoseconds.
     pub p50_ns: Estimate,
+    /// 90th percentile of the time to a reply, in nanoseconds.
+    pub p90_ns: Estimate,
     /// 99th percentile of the time to a reply, in nanoseconds.
     pub p99_ns: Estimate,
+    /// 99.9th percentile of the time to a reply, in nanoseconds.
+    pub p999_ns: Estimate,
+    /// Longest time to a reply in all clean slices, in nanoseconds.
+    pub max_ns: u64,
+    /// 99th percentile counted from the sending instead of the scheduled time, in nanoseconds; only where a rate was
+    /// offered.
+    pub uncorrected_p99_ns: Option<Estimate>,
     /// CPU time of the server per request, in nanoseconds.
     pub cpu_ns: Estimate,
     /// A tenth of the slices cost the server less than this, in nanoseconds per request.
     pub cpu_low_decile_ns: f64,
     /// Part of the time that the server was on its core, 0 to 1 (more with several cores).
     pub server_busy: f64,
+    /// The server's context switches per request, voluntary and not; none if they could not be told.
+    pub switches_per_request: Option<f64>,
+    /// Memory of the server at the end of a slice, in bytes; none if it could not be told.
+    pub resident_bytes: Option<f64>,
+    /// Part of the time that the load was on its core, 0 to 1 (more with several cores).
+    pub load_busy: f64,
+    /// Whether the load, not the server, set the pace: it was busy and the server was not. Then the rate says little.
+    pub load_bottleneck: bool,
+    /// Part of the offered requests that were answered; only where a rate was offered.
+    pub reached_fraction: Option<f64>,
+    /// Whether it kept up with the offered rate; only where one was offered. If not, the latency is that of an overloaded
+    /// server.
+    pub rate_reached: Option<bool>,
+    /// Part of the offered requests that were sent later than 1 ms after their time; only where a rate was offered.
+    #[serde(default)]
+    pub late_fraction: Option<f64>,
+    /// Part of the offered requests that were never sent; only where a rate was offered.
+    #[serde(default)]
+    pub unsent_fraction: Option<f64>,
 }
 
 /// What can be said about one figure of one contender against the reference.
@@ -210,6 +470,8 @@ pub enum Consequence {
     LeftOut,
     /// It answered wrongly and is not measured in this cell again.
     Disqualified,
+    /// It failed a check and is not timed at all.
+    NotTimed,
 }
 
 impl fmt::Display for Consequence {
@@ -219,6 +481,7 @@ impl fmt::Display for Consequence {
             Consequence::Restarted => "started again once",
             Consequence::LeftOut => "left out for the rest of this cell",
             Consequence::Disqualified => "not measured in this cell again",
+            Consequence::NotTimed => "not timed",
         })
     }
 }
@@ -238,6 +501,8 @@ pub struct Finding {
 pub enum FindingKind {
     /// The answer to the question that the lab was asked.
     Headline,
+    /// Anello against one peer.
+    Peer,
     /// One contender.
     Contender,
     /// What the machine can resolve, and where it cannot.
@@ -253,24 +518,61 @@ pub enum FindingKind {
 pub struct Slice {
     /// Index of the contender.
     pub contender: usize,
-    /// The cell.
-    pub cell: Cell,
+    /// Index of the cell in [`Plan::cells`].
+    pub cell: usize,
     /// Pass, from 0.
     pub pass: usize,
     /// Round within cell and pass, from 0.
     pub round: usize,
+    /// When it began, since the run did.
+    pub start_ns: u64,
     /// Requests answered.
     pub requests: u64,
     /// From the first request to the last reply.
     pub elapsed_ns: u64,
     /// CPU time of the server.
     pub cpu_ns: u64,
+    /// Context switches of the server that it asked for by waiting; none if they could not be told.
+    pub voluntary_switches: Option<u64>,
+    /// Context switches of the server that others forced on it.
+    pub involuntary_switches: Option<u64>,
+    /// Memory of the server afterwards, in bytes.
+    pub resident_bytes: Option<u64>,
+    /// Memory of the server when the first [`connections_before`](Self::connections_before) connections were there; only
+    /// for idle connections.
+    pub resident_before_bytes: Option<u64>,
+    /// Connections that were there when [`resident_before_bytes`](Self::resident_before_bytes) was looked at; 0 but for
+    /// idle connections.
+    #[serde(default)]
+    pub connections_before: usize,
+    /// CPU time of the load.
+    pub load_cpu_ns: u64,
+    /// Part of the time that the load was on its core, 0 to 1 (more with several cores).
+    pub load_busy: f64,
     /// Time stolen from the cores used.
     pub stolen_ns: u64,
+    /// Time that the lab's group of processes was held back by its CPU limit.
+    pub throttled_ns: u64,
     /// Median time to a reply.
     pub p50_ns: u64,
+    /// 90th percentile of the time to a reply.
+    pub p90_ns: u64,
     /// 99th percentile of the time to a reply.
     pub p99_ns: u64,
+    /// 99.9th percentile of the time to a reply.
+    pub p999_ns: u64,
+    /// Longest time to a reply.
+    pub max_ns: u64,
+    /// 99th percentile counted from the sending; only where a rate was offered.
+    pub uncorrected_p99_ns: Option<u64>,
+    /// Requests that the schedule held; only where a rate was offered.
+    pub offered: Option<u64>,
+    /// Requests sent later than 1 ms after their time.
+    pub late: u64,
+    /// Requests of the schedule never sent.
+    pub unsent: u64,
+    /// Phase of the machine: 0 fast, 1 slow; none where no two phases can be told apart.
+    pub phase: Option<u8>,
     /// Whether it counts.
     pub quality: Quality,
 }
@@ -287,6 +589,14 @@ impl Slice {
     pub fn cpu_ns_per_request(&self) -> f64 {
         self.cpu_ns as f64 / self.requests.max(1) as f64
     }
+
+    /// Memory for each connection of those that came after the first, `connections` in all, in bytes; none if it was not
+    /// measured. It may be 0 or less where connections take so little that the server gave back more meanwhile.
+    #[must_use]
+    pub fn memory_per_connection(&self, connections: usize) -> Option<f64> {
+        let grown = self.resident_bytes? as f64 - self.resident_before_bytes? as f64;
+        Some(grown / connections.saturating_sub(self.connections_before).max(1) as f64)
+    }
 }
 
 /// Whether a slice counts, and if not, why.
@@ -297,6 +607,8 @@ pub enum Quality {
     Clean,
     /// The hypervisor took part of it.
     Stolen,
+    /// A CPU limit held the lab or the server back during it.
+    Throttled,
     /// There were errors, no requests, or the server's CPU time could not be told.
     Spoilt,
 }

@@ -1,13 +1,27 @@
 //! What a run of the lab does: who competes, in which cells, for how long.
+//!
+//! ```text
+//!  scenario file (TOML) ─► ScenarioFile ─┐
+//!                          Resources ────┴─► resolve ─► LabConfig ─► run
+//!                          (the machine)
+//! ```
 
-use std::fmt;
+mod file;
+mod presets;
+mod resolve;
+
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
-
+use crate::cell::{Cell, Workload};
 use crate::contender::Contender;
-use crate::machine::allowed_cores;
+use crate::instructions::Instructions;
+use crate::result::ScenarioRecord;
+
+pub use file::ScenarioError;
+pub use presets::{PRESETS, preset};
+pub use resolve::{Resources, resolve};
 
 /// How long a server that shows signs of death is waited for until it counts as alive.
 ///
@@ -18,21 +32,19 @@ use crate::machine::allowed_cores;
 /// patient as the load is with a reply. A server that hangs up and lives costs it once for each failure.
 pub const DYING_TIME: Duration = Duration::from_secs(5);
 
-/// One place in the matrix: so many connections with messages of such a size.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Cell {
-    /// Payload of one request, and of its reply.
-    pub message_bytes: usize,
-    /// Connections open at once, each with one request in flight.
-    pub connections: usize,
-}
+/// What a start of a contender, its checks, a connection, and reading the counters around a slice take: for the estimate.
+const START_TIME: Duration = Duration::from_millis(60);
+const CHECK_TIME: Duration = Duration::from_millis(1300);
+const CONNECT_TIME: Duration = Duration::from_micros(40);
+const BETWEEN_SLICES: Duration = Duration::from_millis(2);
 
-impl fmt::Display for Cell {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let plural = if self.connections == 1 { "" } else { "s" };
-        write!(formatter, "{} connection{plural}, {} bytes", self.connections, self.message_bytes)
-    }
-}
+/// Bounds of a run, far beyond what anybody waits for: a number that is larger is a slip.
+const MOST_PASSES: usize = 100_000;
+const MOST_ROUNDS: usize = 100_000;
+const MOST_SLICES: usize = 100_000_000;
+const LONGEST_SLICE: Duration = Duration::from_secs(3600);
+/// The same for connections, bytes and depths, and for a rate per second.
+const LARGEST: usize = 1 << 30;
 
 /// A run of the lab.
 ///
@@ -43,10 +55,12 @@ impl fmt::Display for Cell {
 pub struct LabConfig {
     /// Who competes. One of them is the reference; one may be its twin.
     pub contenders: Vec<Contender>,
-    /// Numbers of connections to measure.
-    pub connections: Vec<usize>,
-    /// Message sizes to measure.
-    pub message_bytes: Vec<usize>,
+    /// The scenario it follows, for the report.
+    pub scenario: ScenarioRecord,
+    /// What to measure, in the order of the report.
+    pub cells: Vec<Cell>,
+    /// Whether every contender is checked before it is timed.
+    pub check: bool,
     /// Length of one slice of load.
     pub slice: Duration,
     /// Load that is not counted, once after connecting.
@@ -57,13 +71,19 @@ pub struct LabConfig {
     pub rounds: usize,
     /// Decides the order of everything, and the bootstrap.
     pub seed: u64,
-    /// Core that all contenders run on, one at a time awake.
-    pub server_core: usize,
-    /// Core that the load runs on. The same as `server_core` where there is only one.
-    pub load_core: usize,
+    /// Cores that contenders may run on, one contender at a time awake; a cell uses as many of the first as it says.
+    pub server_cores: Vec<usize>,
+    /// Cores that the load runs on. The same as those of the servers where there is only one.
+    pub load_cores: Vec<usize>,
+    /// What the load runs on, in a word: "epoll", "io_uring"; none if it does not tell.
+    pub load_driver: Option<String>,
+    /// Instructions per request that were counted elsewhere, for the report.
+    pub instructions: Option<Instructions>,
+    /// A core of its own for contenders that ask for one (`{further_core}`), where there is one beyond these.
+    pub further_core: Option<usize>,
     /// Name of the contender that the others are compared with.
     pub reference: String,
-    /// A slice is dropped if the hypervisor took more than this fraction of it.
+    /// A slice is dropped if the hypervisor took more than this fraction of it, or if a CPU limit held the lab back for as long.
     pub stolen_fraction_limit: f64,
     /// Words put before every contender's command when it is started, but not when it is shown: a program that makes
     /// the process ready and then becomes the contender (`execve(2)`). Empty: contenders are started directly.
@@ -81,68 +101,120 @@ pub struct LabConfig {
 }
 
 impl LabConfig {
+    /// The preset of this name on this machine, without peers. `executable` is the `anello` command.
+    ///
+    /// # Errors
+    /// There is no such preset, or nothing of it is left on this machine.
+    pub fn preset(name: &str, executable: PathBuf) -> Result<LabConfig, String> {
+        let text = preset(name).ok_or_else(|| {
+            let names: Vec<&str> = PRESETS.iter().map(|(name, _)| *name).collect();
+            format!("no preset is called \"{name}\": choose one of {}", names.join(", "))
+        })?;
+        let resources = Resources::of_this_machine(executable, std::env::temp_dir().join("anello-lab.disk"));
+        resolve(&format!("{name}.toml"), text, &resources).map_err(|error| error.to_string())
+    }
+
     /// About a minute: anello on both drivers and the bare servers, at 1, 50 and 300 connections with 128 and 1024
     /// bytes. `executable` is the `anello` command.
+    ///
+    /// # Panics
+    /// Never: a test reads the preset.
     #[must_use]
     pub fn quick(executable: PathBuf) -> LabConfig {
-        let cores = allowed_cores();
-        let server_core = cores.first().copied().unwrap_or(0);
+        LabConfig::preset("quick", executable).expect("a preset that fits any machine")
+    }
+
+    /// A few seconds, to see that everything works; too short for fine differences.
+    ///
+    /// # Panics
+    /// Never: a test reads the preset.
+    #[must_use]
+    pub fn smoke(executable: PathBuf) -> LabConfig {
+        LabConfig::preset("smoke", executable).expect("a preset that fits any machine")
+    }
+
+    /// A configuration in which everything that a scenario says is still missing.
+    fn empty() -> LabConfig {
         LabConfig {
-            contenders: Contender::all_of_anello(&executable, server_core),
-            connections: vec![1, 50, 300],
-            message_bytes: vec![128, 1024],
-            slice: Duration::from_millis(64),
-            warm_up: Duration::from_millis(20),
-            passes: 5,
-            rounds: 3,
+            contenders: Vec::new(),
+            scenario: ScenarioRecord::default(),
+            cells: Vec::new(),
+            check: true,
+            slice: Duration::ZERO,
+            warm_up: Duration::ZERO,
+            passes: 0,
+            rounds: 0,
             seed: 1,
-            server_core,
-            load_core: cores.get(1).copied().unwrap_or(server_core),
-            reference: "bare epoll".to_owned(),
+            server_cores: Vec::new(),
+            load_cores: Vec::new(),
+            load_driver: None,
+            instructions: None,
+            further_core: None,
+            reference: String::new(),
             stolen_fraction_limit: 0.01,
             launcher: Vec::new(),
             start_timeout: Duration::from_secs(10),
             dying_time: DYING_TIME,
-            repeat_command: "anello lab run --seed 1".to_owned(),
+            repeat_command: "anello lab run".to_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             output_directory: PathBuf::from("results"),
         }
     }
 
-    /// A few seconds, to see that everything works; too short for fine differences.
+    /// The cores that a contender has in a cell.
     #[must_use]
-    pub fn smoke(executable: PathBuf) -> LabConfig {
-        LabConfig {
-            connections: vec![1, 20],
-            message_bytes: vec![128],
-            slice: Duration::from_millis(25),
-            warm_up: Duration::from_millis(10),
-            passes: 2,
-            rounds: 4,
-            ..LabConfig::quick(executable)
-        }
+    pub fn cores_of(&self, cell: &Cell) -> &[usize] {
+        &self.server_cores[..cell.server_cores.min(self.server_cores.len())]
     }
 
-    /// All cells, by message size and then connections.
+    /// The largest number of connections that every contender has open at once in any cell.
     #[must_use]
-    pub fn cells(&self) -> Vec<Cell> {
-        let cell = |&message_bytes: &usize| {
-            self.connections.iter().map(move |&connections| Cell { message_bytes, connections })
-        };
-        self.message_bytes.iter().flat_map(cell).collect()
+    pub fn most_connections(&self) -> usize {
+        let at_once = self.cells.iter().filter(|cell| matches!(cell.workload, Workload::Echo { .. }));
+        at_once.map(|cell| cell.connections).max().unwrap_or(0)
     }
 
     /// Slices in the whole run if nothing fails or is repeated.
     #[must_use]
     pub fn slice_count(&self) -> usize {
-        self.cells().len() * self.contenders.len() * self.passes * self.rounds
+        self.cells.len() * self.contenders.len() * self.passes * self.rounds
     }
 
-    /// Time that the slices and warm-ups will take, without starting and connecting.
+    /// Time that the slices and warm-ups will take, those that contenders need for themselves among them, without
+    /// starting and connecting.
     #[must_use]
     pub fn load_time(&self) -> Duration {
-        let warm_ups = self.cells().len() * self.contenders.len() * self.passes;
-        self.slice * saturating_u32(self.slice_count()) + self.warm_up * saturating_u32(warm_ups)
+        let warm_ups = self.cells.len() * self.contenders.len() * self.passes;
+        let own: Duration = self.contenders.iter().map(|contender| contender.warm_up).sum();
+        self.slice * saturating_u32(self.slice_count())
+            + self.warm_up * saturating_u32(warm_ups)
+            + own * saturating_u32(self.passes * self.core_counts())
+    }
+
+    /// How many numbers of server cores the cells have that are timed: all contenders start anew for each of them.
+    fn core_counts(&self) -> usize {
+        let timed = self.cells.iter().filter(|cell| cell.workload != Workload::Idle);
+        timed.map(|cell| cell.server_cores).collect::<BTreeSet<_>>().len()
+    }
+
+    /// About how long the whole run will take: slices, warm-ups, checks, starting and connecting.
+    #[must_use]
+    pub fn estimated_time(&self) -> Duration {
+        let contenders = saturating_u32(self.contenders.len());
+        let passes = saturating_u32(self.passes);
+        let idle = self.cells.iter().filter(|cell| cell.workload == Workload::Idle).count();
+        let disk = self.cells.iter().any(|cell| matches!(cell.workload, Workload::Disk { .. }));
+        let starts_in_pass = saturating_u32(self.core_counts() + idle * self.rounds);
+        let starts = starts_in_pass.saturating_mul(contenders).saturating_mul(passes);
+        let checks = if self.check && !disk { contenders } else { 0 };
+        let connections: usize = self.cells.iter().map(|cell| cell.connections).sum();
+        let connections =
+            saturating_u32(connections.saturating_mul(self.contenders.len().saturating_mul(self.passes)));
+        self.load_time()
+            + START_TIME * starts
+            + CHECK_TIME * checks
+            + CONNECT_TIME * if disk { 0 } else { connections }
+            + BETWEEN_SLICES * saturating_u32(self.slice_count())
     }
 
     /// Where the reference stands among the contenders.
@@ -169,19 +241,83 @@ impl LabConfig {
                 return Err(format!("two contenders are called \"{}\": rename one", contender.name));
             }
         }
-        if self.passes == 0 || self.rounds == 0 || self.slice.is_zero() {
-            return Err("passes, rounds and the slice must all be greater than 0".to_owned());
+        check_extent(self.passes, self.rounds, self.cells.len(), self.contenders.len())?;
+        if self.slice.is_zero() {
+            return Err("the slice must be longer than 0".to_owned());
+        }
+        if self.slice.max(self.warm_up) > LONGEST_SLICE {
+            return Err("slice and warm_up must be at most 3600s".to_owned());
         }
         if !(0.0..=1e9).contains(&self.stolen_fraction_limit) {
             return Err("the limit of stolen time must be a fraction, 0 or more".to_owned());
         }
-        if self.connections.is_empty() || self.connections.contains(&0) {
-            return Err("give at least one number of connections, each at least 1".to_owned());
+        if self.server_cores.is_empty() || self.load_cores.is_empty() {
+            return Err("servers and load need at least one core each".to_owned());
         }
-        if self.message_bytes.is_empty() || self.message_bytes.contains(&0) {
-            return Err("give at least one message size, each at least 1 byte".to_owned());
+        if self.cells.is_empty() {
+            return Err("there is nothing to measure: give at least one cell".to_owned());
+        }
+        for (index, cell) in self.cells.iter().enumerate() {
+            check_cell(cell, self.server_cores.len()).map_err(|why| format!("{cell}: {why}"))?;
+            if self.cells[..index].contains(cell) {
+                return Err(format!("the cell \"{cell}\" is there twice: name it once"));
+            }
         }
         Ok(())
+    }
+}
+
+/// Echo cells for all pairs, by message size and then connections.
+#[must_use]
+pub fn echo_cells(message_bytes: &[usize], connections: &[usize]) -> Vec<Cell> {
+    let cells = |&bytes: &usize| connections.iter().map(move |&connections| Cell::echo(bytes, connections));
+    message_bytes.iter().flat_map(cells).collect()
+}
+
+/// Whether a run of these numbers has something to do and may end.
+pub(crate) fn check_extent(
+    passes: usize,
+    rounds: usize,
+    cells: usize,
+    contenders: usize,
+) -> Result<(), String> {
+    for (name, number, most) in [("passes", passes, MOST_PASSES), ("rounds", rounds, MOST_ROUNDS)] {
+        if !(1..=most).contains(&number) {
+            return Err(format!("{name} must be at least 1 and at most {most}, not {number}"));
+        }
+    }
+    let slices = [passes, rounds, cells, contenders].into_iter().try_fold(1usize, usize::checked_mul);
+    match slices {
+        Some(..=MOST_SLICES) => Ok(()),
+        _ => {
+            Err(format!("there would be more than {MOST_SLICES} slices: give fewer passes, rounds or cells"))
+        }
+    }
+}
+
+pub(crate) fn check_cell(cell: &Cell, server_cores: usize) -> Result<(), String> {
+    if cell.connections == 0 {
+        return Err("a cell needs at least 1 connection (disk: depth 1)".to_owned());
+    }
+    let bytes = match cell.workload {
+        Workload::Echo { message_bytes } => message_bytes,
+        Workload::Disk { block_bytes, .. } => block_bytes,
+        Workload::Idle => 0,
+    };
+    if cell.connections.max(bytes) > LARGEST || cell.offered_per_second > Some(LARGEST as u64) {
+        return Err(format!("connections, depth, bytes and rate are at most {LARGEST}"));
+    }
+    if !(1..=server_cores).contains(&cell.server_cores) {
+        return Err(format!("servers have 1 to {server_cores} cores here, not {}", cell.server_cores));
+    }
+    match cell.workload {
+        Workload::Echo { message_bytes: 0 } => Err("the message size must be at least 1 byte".to_owned()),
+        Workload::Disk { block_bytes: 0, .. } => Err("the block size must be at least 1 byte".to_owned()),
+        Workload::Idle | Workload::Disk { .. } if cell.offered_per_second.is_some() => {
+            Err("only echo can be offered a rate".to_owned())
+        }
+        _ if cell.offered_per_second == Some(0) => Err("the offered rate must be at least 1".to_owned()),
+        _ => Ok(()),
     }
 }
 
@@ -192,16 +328,215 @@ fn saturating_u32(count: usize) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::contender::Role;
+
+    /// A machine with so many cores.
+    fn machine(cores: usize) -> Resources {
+        Resources {
+            executable: PathBuf::from("/usr/bin/anello"),
+            cores: (0..cores).collect(),
+            siblings: (0..cores).map(|core| vec![core]).collect(),
+            connections_limit: 20_000,
+            peers: vec![Contender {
+                driver: Some("epoll".to_owned()),
+                ..Contender::new("tokio", "/peers/tokio".as_ref(), &["--cores", "{cores}"])
+            }],
+            unbuilt_peers: vec!["gnet".to_owned()],
+            disk_file: PathBuf::from("/tmp/disk"),
+        }
+    }
+
+    #[test]
+    fn siblings_of_a_physical_core_are_used_last_and_spoken_of() {
+        let with = |siblings: &[&[usize]]| {
+            let siblings: Vec<Vec<usize>> = siblings.iter().map(|cores| cores.to_vec()).collect();
+            let resources = Resources { cores: (0..siblings.len()).collect(), siblings, ..machine(0) };
+            resolve("mine.toml", MINIMAL, &resources).unwrap()
+        };
+        let cautious = |config: &LabConfig| config.scenario.scaling.iter().any(|note| note.contains("SMT"));
+        let four = with(&[&[0, 1], &[0, 1], &[2, 3], &[2, 3]]);
+        assert_eq!((four.server_cores.as_slice(), four.load_cores.as_slice()), (&[0][..], &[2][..]));
+        assert!(!cautious(&four));
+        let two = with(&[&[0, 1], &[0, 1]]);
+        assert_eq!((two.server_cores.as_slice(), two.load_cores.as_slice()), (&[0][..], &[1][..]));
+        assert!(cautious(&two));
+        assert!(two.scenario.scaling.iter().any(|note| note.starts_with("Cores 0 and 1 are threads of one")));
+        let apart = with(&[&[0], &[1]]);
+        assert_eq!((apart.load_cores.as_slice(), cautious(&apart)), (&[1][..], false));
+        assert!(!cautious(&with(&[&[0, 1]])), "the other thread is not ours");
+    }
+
+    const MINIMAL: &str = r#"
+name = "mine"
+title = "Mine"
+message_bytes = [128]
+connections = [1, 50]
+contenders = ["bare epoll", "tokio"]
+reference = "bare epoll"
+rounds = 3
+passes = 2
+slice = "64ms"
+warm_up = "20ms"
+"#;
+
+    fn fault(text: &str) -> String {
+        resolve("mine.toml", text, &machine(2)).unwrap_err().to_string()
+    }
 
     #[test]
     fn the_quick_run_takes_about_a_minute_and_the_smoke_run_seconds() {
         let quick = LabConfig::quick(PathBuf::from("anello"));
         assert_eq!(quick.check(), Ok(()));
-        assert_eq!(quick.cells().len(), 6);
+        assert_eq!((quick.cells.len(), quick.contenders.len(), quick.check), (6, 8, true));
         assert!((35..55).contains(&quick.load_time().as_secs()), "{:?}", quick.load_time());
+        assert!((40..75).contains(&quick.estimated_time().as_secs()), "{:?}", quick.estimated_time());
         let smoke = LabConfig::smoke(PathBuf::from("anello"));
         assert_eq!(smoke.check(), Ok(()));
         assert!(smoke.load_time().as_secs() < 5, "{:?}", smoke.load_time());
+        let (load, all) = (smoke.load_time(), smoke.estimated_time());
+        let mut slow = smoke.clone();
+        slow.contenders[0].warm_up = Duration::from_secs(10);
+        let own = Duration::from_secs(10) * slow.passes as u32;
+        assert_eq!((slow.load_time(), slow.estimated_time()), (load + own, all + own));
+        assert!(LabConfig::preset("nginx", PathBuf::new()).unwrap_err().contains("joakimthun"));
+    }
+
+    #[test]
+    fn the_copies_of_aa_run_the_reference_s_own_command_in_a_hundred_cells() {
+        let config = LabConfig::preset("aa", PathBuf::from("/bin/anello")).unwrap();
+        let command = config.contenders[0].command_line();
+        assert_eq!((config.cells.len(), config.contenders.len()), (100, 4));
+        assert!(config.contenders.iter().all(|contender| contender.command_line() == command), "{command}");
+    }
+
+    #[test]
+    fn every_preset_fits_every_machine_and_has_its_reference_twice() {
+        for (name, text) in PRESETS {
+            for cores in [1, 2, 3, 16, 64] {
+                let config = resolve(name, text, &machine(cores)).unwrap_or_else(|error| panic!("{error}"));
+                assert_eq!(config.check(), Ok(()), "{name}");
+                assert_eq!(config.scenario.name, name);
+                assert_eq!(config.scenario.text, text);
+                let twins = config.contenders.iter().filter(|contender| contender.twin_of.is_some());
+                assert_eq!(twins.count(), 1, "{name}");
+                let idle = config.cells.iter().all(|cell| cell.workload == Workload::Idle);
+                let processes = if idle { config.rounds * config.passes } else { config.passes };
+                assert!(processes >= 7, "{name}: enough processes for a verdict, even if a slice is lost");
+                assert!(!config.server_cores.contains(&config.load_cores[0]) || cores == 1, "{name}");
+                let minutes = config.estimated_time().as_secs() / 60;
+                assert!(minutes < 45, "{name} takes {minutes} minutes on {cores} cores");
+            }
+        }
+    }
+
+    #[test]
+    fn what_a_machine_has_not_is_left_out_and_said() {
+        let peak = |cores: usize| resolve("peak", preset("monoio-peak").unwrap(), &machine(cores)).unwrap();
+        let small = peak(2);
+        assert!(small.cells.iter().all(|cell| cell.server_cores == 1));
+        let scaling = small.scenario.scaling.join("\n");
+        assert!(
+            scaling.contains("2, 4, 8, 16 server cores; of the 2 that may be used here one is the load's")
+        );
+        assert!(scaling.contains("Peers that are not built here and take no part: gnet"), "{scaling}");
+        let large = peak(9);
+        let most = large.cells.iter().max_by_key(|cell| cell.server_cores).unwrap();
+        assert_eq!((most.server_cores, large.server_cores.len(), large.load_cores[0]), (8, 8, 8));
+        assert!(large.cells.contains(&Cell { server_cores: 4, ..Cell::echo(100, 680) }));
+        assert!(large.scenario.scaling.iter().any(|note| note.contains("The load is one thread")));
+        let idle = Resources { connections_limit: 2_000, ..machine(2) };
+        let idle = resolve("idle", preset("idle").unwrap(), &idle).unwrap();
+        assert_eq!(idle.cells, [Cell { workload: Workload::Idle, ..Cell::echo(1, 1000) }]);
+        assert!(idle.scenario.scaling.iter().any(|note| note.contains("5000 connections")));
+    }
+
+    #[test]
+    fn a_further_core_is_given_where_there_is_one_and_its_contender_left_out_elsewhere() {
+        let options = |cores: usize| resolve("options", preset("options").unwrap(), &machine(cores)).unwrap();
+        let pinned = |config: &LabConfig| {
+            let found = config.contenders.iter().find(|contender| contender.name == "SQPOLL pinned");
+            found.map(|contender| contender.command_line())
+        };
+        let small = options(2);
+        assert_eq!((pinned(&small), small.further_core), (None, None));
+        let scaling = small.scenario.scaling.join("\n");
+        let left_out = "Left out, since they need a core beyond those of servers and load, and 2 may be used here: SQPOLL \
+                        pinned";
+        assert!(scaling.contains(left_out), "{scaling}");
+        let large = options(3);
+        assert!(pinned(&large).unwrap().contains("--sqpoll-core 2 "), "{:?}", pinned(&large));
+        assert_eq!((large.server_cores.as_slice(), large.load_cores.as_slice()), (&[0][..], &[1][..]));
+        assert_eq!(large.further_core, Some(2));
+        assert!(!large.scenario.scaling.join("\n").contains("Left out"));
+    }
+
+    #[test]
+    fn disks_have_their_own_contenders_and_keys() {
+        let config = resolve("disk", preset("disk").unwrap(), &machine(2)).unwrap();
+        assert_eq!(config.cells.len(), 4 * 2 * 4);
+        assert!(config.contenders[0].command_line().contains("bare disk --engine pread --file /tmp/disk"));
+        let mixed = preset("disk").unwrap().replace("depth =", "connections = [1]\ndepth =");
+        assert!(fault(&mixed).contains("the key connections is for echo and idle, and the protocol is disk"));
+    }
+
+    #[test]
+    fn contenders_are_named_or_given() {
+        let text = MINIMAL.replace(
+            "\"tokio\"]",
+            r#""peers", "gnet", { name = "mine", command = "{anello} echo --cores {cores}", role = "anello" }]"#,
+        );
+        let config = resolve("mine.toml", &text, &machine(2)).unwrap();
+        let names: Vec<&str> = config.contenders.iter().map(|contender| contender.name.as_str()).collect();
+        assert_eq!(names, ["bare epoll", "bare epoll again", "tokio", "mine"]);
+        let mine = &config.contenders[3];
+        assert_eq!((mine.role, mine.takes_cores()), (Role::Anello, true));
+        assert_eq!(mine.program, PathBuf::from("/usr/bin/anello"));
+        assert!(config.scenario.scaling.iter().any(|note| note.starts_with("gnet is not built here")));
+    }
+
+    #[test]
+    fn cells_can_be_named_for_themselves_and_rates_make_slices_longer() {
+        let text = MINIMAL.replace("message_bytes = [128]\nconnections = [1, 50]\n", "")
+            + "[[cells]]\nconnections = 80\nmessage_bytes = 100\nrate_per_second = 20000\n\
+               [[cells]]\nconnections = 7\nmessage_bytes = 1\nserver_cores = 5\n";
+        let config = resolve("mine.toml", &text, &machine(2)).unwrap();
+        assert_eq!(config.cells, [Cell { offered_per_second: Some(20_000), ..Cell::echo(100, 80) }]);
+        assert_eq!(config.slice, Duration::from_millis(250));
+        assert_eq!(config.scenario.scaling.len(), 2, "{:?}", config.scenario.scaling);
+    }
+
+    #[test]
+    fn faults_point_at_their_place_and_name_the_remedy() {
+        let error = fault(&MINIMAL.replace("\"tokio\"", "\"tokyo\""));
+        assert!(
+            error.starts_with("mine.toml:6:29: no contender is called \"tokyo\": choose one of"),
+            "{error}"
+        );
+        assert!(error.contains("6 | contenders = [\"bare epoll\", \"tokyo\"]\n"), "{error}");
+        assert!(error.ends_with(&format!("  | {}^", " ".repeat(28))), "{error}");
+        let error = fault(&MINIMAL.replace("rounds = 3", "round = 3"));
+        assert!(error.contains("8:1: unknown field `round`, expected one of"), "{error}");
+        let error = fault(&MINIMAL.replace("[1, 50]", "[1, 0]"));
+        assert!(error.starts_with("mine.toml:5:19: ") && error.contains("at least 1 connection"), "{error}");
+        let error = fault(&MINIMAL.replace("\"64ms\"", "64"));
+        assert!(error.starts_with("mine.toml:10:9: "), "{error}");
+        let error = fault(&MINIMAL.replace("\"64ms\"", "\"64 m\""));
+        assert!(error.contains("write \"64ms\""), "{error}");
+        assert!(fault(&MINIMAL.replace("[1, 50]", "[50, 50]")).contains("is there twice"));
+        assert!(fault(&MINIMAL.replace("passes = 2", "passes = 0")).contains("passes must be at least 1"));
+        let error = fault(&MINIMAL.replace("reference = \"bare epoll\"", "reference = \"tokyo\""));
+        assert!(error.contains("7:13: the reference \"tokyo\" is not among the contenders"), "{error}");
+        let error = fault(&MINIMAL.replace("\"tokio\"]", "{ name = \"x\", comand = \"y\" }]"));
+        assert!(error.contains("unknown field `comand`"), "{error}");
+        assert!(fault(&MINIMAL.replace("\"tokio\"]", "7]")).contains("the name of a contender, or {"));
+        assert!(fault(&MINIMAL.replace("connections = [1, 50]\n", "")).contains("[[cells]]"));
+        assert!(fault("name = [").starts_with("mine.toml:1:"));
+        assert!(fault(&MINIMAL.replace("name = \"mine\"", "name = \" \"")).starts_with("mine.toml:2:8: "));
+        let error = fault(&MINIMAL.replace("passes = 2", "passes = 9223372036854775807"));
+        assert!(error.starts_with("mine.toml:9:10: ") && error.contains("at most 100000"), "{error}");
+        let per_core = "connections_per_core = [4611686018427387904]\nserver_cores = [1, 8]";
+        let error = fault(&MINIMAL.replace("connections = [1, 50]", per_core));
+        assert!(error.contains("at most 1073741824"), "{error}");
     }
 
     #[test]
@@ -215,8 +550,16 @@ mod tests {
         assert!(fault(&|config| config.reference = "nginx".into()).contains("bare epoll"));
         assert!(fault(&|config| config.stolen_fraction_limit = f64::NAN).contains("stolen"));
         assert!(fault(&|config| config.rounds = 0).contains("rounds"));
-        assert!(fault(&|config| config.connections = vec![50, 0]).contains("at least 1"));
-        assert!(fault(&|config| config.message_bytes.clear()).contains("message size"));
+        assert!(fault(&|config| config.passes = usize::MAX).contains("passes"));
+        assert!(fault(&|config| (config.passes, config.rounds) = (90_000, 90_000)).contains("slices"));
+        assert!(fault(&|config| config.slice = Duration::from_secs(4000)).contains("3600s"));
+        assert!(fault(&|config| config.cells[0].connections = usize::MAX).contains("at most"));
+        assert!(fault(&|config| config.cells = echo_cells(&[128], &[50, 0])).contains("at least 1"));
+        assert!(fault(&|config| config.cells = echo_cells(&[0], &[50])).contains("message size"));
+        assert!(fault(&|config| config.cells.clear()).contains("nothing to measure"));
+        assert!(fault(&|config| config.cells[1] = config.cells[0]).contains("twice"));
+        assert!(fault(&|config| config.cells[0].server_cores = 2).contains("not 2"));
+        assert!(fault(&|config| config.cells[0].offered_per_second = Some(0)).contains("offered rate"));
         assert!(fault(&|config| config.contenders[0].name = "bare epoll".into()).contains("rename"));
     }
 }

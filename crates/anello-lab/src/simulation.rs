@@ -8,12 +8,16 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::rc::Rc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use hdrhistogram::Histogram;
+
+use crate::cell::{Cell, Workload};
 use crate::contender::Contender;
 use crate::environment::Environment;
-use crate::load::{Load, LoadSession, SliceLoad};
-use crate::machine::{Machine, Running};
+use crate::load::{Check, Load, LoadSession, SliceLoad, latency_histogram};
+use crate::machine::{Machine, Running, Usage};
 use crate::scenario::LabConfig;
 use crate::schedule::Random;
 
@@ -22,6 +26,9 @@ const LOAD_NS_PER_REQUEST: f64 = 3_000.0;
 
 /// Time on the wire and for two wake-ups at one connection.
 const WAKE_NS: f64 = 9_000.0;
+
+/// Memory of a process that has had no connection yet.
+const EMPTY_BYTES: u64 = 3 << 20;
 
 /// Ports of simulated servers begin here, so that the address tells the process.
 const FIRST_PORT: u16 = 10_000;
@@ -33,17 +40,23 @@ pub struct SimulatedServer {
     pub cpu_ns: f64,
     /// Added for each open connection, as in servers that walk through all of them.
     pub cpu_ns_per_connection: f64,
+    /// Memory that it takes for each connection.
+    pub bytes_per_connection: u64,
+    /// Memory that it takes once, with its first connection; bytes.
+    pub bytes_once: u64,
     /// What goes wrong with it.
     pub fault: Fault,
 }
 
 /// What goes wrong with a simulated server.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum Fault {
     /// Nothing.
     None,
     /// It cannot start, and says this.
     CannotStart(String),
+    /// It cannot start the first time, and can from then on.
+    CannotStartOnce,
     /// It dies in its n-th slice, once.
     DiesOnce(usize),
     /// It dies in every slice with at least so many connections.
@@ -52,19 +65,41 @@ pub enum Fault {
     HangsUp,
     /// It answers with wrong bytes from so many bytes per message.
     LiesFrom(usize),
+    /// It loses bytes when a reader stalls.
+    LosesBytes,
+    /// It uses this part of its core while it has nothing to do.
+    Restless(f64),
 }
 
 impl SimulatedServer {
     /// A faultless server with this cost per request.
     #[must_use]
     pub fn costing(cpu_ns: f64) -> SimulatedServer {
-        SimulatedServer { cpu_ns, cpu_ns_per_connection: 0.0, fault: Fault::None }
+        SimulatedServer {
+            cpu_ns,
+            cpu_ns_per_connection: 0.0,
+            bytes_per_connection: 4096,
+            bytes_once: 0,
+            fault: Fault::None,
+        }
     }
 
     /// The same server with a fault.
     #[must_use]
     pub fn with_fault(self, fault: Fault) -> SimulatedServer {
         SimulatedServer { fault, ..self }
+    }
+
+    /// The same server with so much memory for each connection.
+    #[must_use]
+    pub fn with_bytes_per_connection(self, bytes_per_connection: u64) -> SimulatedServer {
+        SimulatedServer { bytes_per_connection, ..self }
+    }
+
+    /// The same server with so much memory that it takes once, with its first connection.
+    #[must_use]
+    pub fn with_bytes_once(self, bytes_once: u64) -> SimulatedServer {
+        SimulatedServer { bytes_once, ..self }
     }
 
     /// The same server, dearer with every connection.
@@ -87,15 +122,30 @@ pub struct Noise {
     pub stolen: f64,
     /// Part of the cores that other programs use.
     pub foreign: f64,
+    /// Probability that a CPU limit holds the lab back for 10 ms of a slice.
+    pub throttled: f64,
+    /// By how much the machine is slower in its slow phases, as a factor; 1 for a machine without any.
+    pub slow_factor: f64,
+    /// How long a phase lasts on average, in seconds.
+    pub phase_s: f64,
 }
 
 impl Noise {
     /// A machine without any.
-    pub const NONE: Noise = Noise { slice: 0.0, process: 0.0, drift: 0.0, stolen: 0.0, foreign: 0.0 };
+    pub const NONE: Noise = Noise {
+        slice: 0.0,
+        process: 0.0,
+        drift: 0.0,
+        stolen: 0.0,
+        foreign: 0.0,
+        throttled: 0.0,
+        slow_factor: 1.0,
+        phase_s: 3.0,
+    };
 
     /// A decent virtual machine.
     pub const USUAL: Noise =
-        Noise { slice: 0.015, process: 0.004, drift: 0.05, stolen: 0.05, foreign: 0.004 };
+        Noise { slice: 0.015, process: 0.004, drift: 0.05, stolen: 0.05, foreign: 0.004, ..Noise::NONE };
 }
 
 /// A simulated machine; gives out the two doors that the lab uses.
@@ -111,8 +161,13 @@ struct World {
     random: Random,
     clock_ns: u64,
     stolen_ns: u64,
+    throttled_ns: u64,
+    slow: bool,
+    phase_ends_ns: u64,
     processes: Vec<Process>,
     open_sessions: usize,
+    most_open_sessions: usize,
+    connections_at_once: usize,
 }
 
 #[derive(Debug)]
@@ -120,8 +175,10 @@ struct Process {
     server: String,
     luck: f64,
     cpu_ns: u64,
+    resident_bytes: u64,
     alive: bool,
     stopped: bool,
+    paused: bool,
 }
 
 impl Simulation {
@@ -135,8 +192,13 @@ impl Simulation {
             random: Random::stream(seed, 77),
             clock_ns: 0,
             stolen_ns: 0,
+            throttled_ns: 0,
+            slow: false,
+            phase_ends_ns: 0,
             processes: Vec::new(),
             open_sessions: 0,
+            most_open_sessions: 0,
+            connections_at_once: 1 << 20,
         };
         Simulation { world: Rc::new(RefCell::new(world)) }
     }
@@ -153,10 +215,29 @@ impl Simulation {
         SimulatedLoad { world: Rc::clone(&self.world) }
     }
 
+    /// The same machine with so few open files that only so many connections fit.
+    #[must_use]
+    pub fn with_connections_at_once(self, connections: usize) -> Simulation {
+        self.world.borrow_mut().connections_at_once = connections;
+        self
+    }
+
     /// Processes that have been started and not stopped.
     #[must_use]
     pub fn processes_left(&self) -> usize {
         self.world.borrow().processes.iter().filter(|process| !process.stopped).count()
+    }
+
+    /// The most sets of connections that were open at once.
+    #[must_use]
+    pub fn most_sessions(&self) -> usize {
+        self.world.borrow().most_open_sessions
+    }
+
+    /// Processes that were ever started.
+    #[must_use]
+    pub fn processes_started(&self) -> usize {
+        self.world.borrow().processes.len()
     }
 
     /// Sets of connections that are open.
@@ -172,16 +253,10 @@ impl World {
         (0..12).map(|_| self.random.unit()).sum::<f64>() - 6.0
     }
 
-    fn slice(
-        &mut self,
-        pid: usize,
-        connections: usize,
-        message_bytes: usize,
-        duration: Duration,
-    ) -> Result<SliceLoad, String> {
+    fn slice(&mut self, pid: usize, cell: &Cell, duration: Duration) -> Result<SliceLoad, String> {
         let name = self.processes[pid].server.clone();
         let mut server = self.servers[&name].clone();
-        if !self.processes[pid].alive {
+        if !self.processes[pid].alive || self.processes[pid].paused {
             return Err("connection refused".to_owned());
         }
         let dies = match &mut server.fault {
@@ -189,10 +264,10 @@ impl World {
                 *slices = slices.saturating_sub(1);
                 *slices == 0
             }
-            Fault::DiesAbove(limit) => connections >= *limit,
+            Fault::DiesAbove(limit) => cell.connections >= *limit,
             _ => false,
         };
-        let lies = matches!(server.fault, Fault::LiesFrom(bytes) if message_bytes >= bytes);
+        let lies = matches!(server.fault, Fault::LiesFrom(bytes) if message_bytes(cell) >= bytes);
         if dies {
             if server.fault == Fault::DiesOnce(0) {
                 server.fault = Fault::None;
@@ -208,8 +283,29 @@ impl World {
             load.wrong_replies = 7;
             return Ok(load);
         }
-        self.fill(&mut load, pid, &server, connections, message_bytes, duration);
+        self.fill(&mut load, pid, &server, cell, duration);
         Ok(load)
+    }
+
+    /// Part of the core that a process uses while it has nothing to do.
+    fn idle_use(&self, index: usize) -> f64 {
+        let process = &self.processes[index];
+        match self.servers[&process.server].fault {
+            Fault::Restless(part) if process.alive && !process.paused => part,
+            _ => 0.0,
+        }
+    }
+
+    /// How much slower than its best the machine is for this slice.
+    fn weather(&mut self) -> f64 {
+        while self.clock_ns >= self.phase_ends_ns {
+            self.slow = self.random.unit() < 0.5;
+            let length_s = self.noise.phase_s * (0.5 + self.random.unit());
+            self.phase_ends_ns = self.clock_ns + (length_s * 1e9) as u64 + 1;
+        }
+        let season = self.clock_ns as f64 / 20e9 * std::f64::consts::TAU;
+        let phase = if self.slow { self.noise.slow_factor } else { 1.0 };
+        phase * (1.0 + self.noise.drift * season.sin()) * (1.0 + self.noise.slice * self.normal())
     }
 
     fn fill(
@@ -217,33 +313,73 @@ impl World {
         load: &mut SliceLoad,
         pid: usize,
         server: &SimulatedServer,
-        connections: usize,
-        message_bytes: usize,
+        cell: &Cell,
         duration: Duration,
     ) {
-        let phase = self.clock_ns as f64 / 20e9 * std::f64::consts::TAU;
-        let weather = (1.0 + self.noise.drift * phase.sin()) * (1.0 + self.noise.slice * self.normal());
+        let connections = cell.connections;
+        let weather = self.weather();
         let batching = if connections == 1 { 1.0 } else { 0.75 };
         let per_connection = server.cpu_ns_per_connection * connections as f64;
-        let cost = server.cpu_ns * batching + per_connection + message_bytes as f64 * 0.4;
-        let cpu_ns = (cost * weather * self.processes[pid].luck).max(1.0);
+        let cost = server.cpu_ns * batching + per_connection + message_bytes(cell) as f64 * 0.4;
+        // Whoever cannot rest pushes this one's memory out of the caches.
+        let others = (0..self.processes.len()).filter(|&other| other != pid);
+        let disturbance: f64 = others.map(|other| self.idle_use(other)).sum();
+        let cpu_ns = (cost * weather * self.processes[pid].luck * (1.0 + disturbance)).max(1.0);
         let wake_ns = if connections == 1 { WAKE_NS * weather + LOAD_NS_PER_REQUEST } else { 0.0 };
         let request_ns =
             if connections == 1 { cpu_ns + wake_ns } else { cpu_ns.max(LOAD_NS_PER_REQUEST * weather) };
         let duration_ns = duration.as_nanos() as u64;
-        load.requests = (duration_ns as f64 / request_ns).round() as u64;
+        let capacity = duration_ns as f64 / request_ns;
+        let mut latency_ns = (request_ns * connections as f64) as u64;
+        load.requests = capacity.round() as u64;
         load.elapsed_ns = duration_ns;
-        let latency_ns = (request_ns * connections as f64) as u64;
-        for percent in 1..=100u64 {
-            load.latency
-                .saturating_record(latency_ns * (90 + percent / 4 + u64::from(percent > 98) * 40) / 100);
+        if let Some(rate) = cell.offered_per_second {
+            let offered = rate as f64 * duration.as_secs_f64();
+            load.requests = offered.min(capacity).round() as u64;
+            load.offered = Some(offered.round() as u64);
+            load.unsent = (offered - capacity).max(0.0).round() as u64;
+            load.late = load.unsent;
+            // Overloaded, the queue is as long as the slice; else it grows with the use that is made of the server.
+            let free = 1.0 - offered / capacity;
+            latency_ns = if free > 0.01 { (request_ns / free) as u64 } else { duration_ns / 2 };
+            load.uncorrected = Some(latencies_around(request_ns as u64));
         }
+        load.latency = latencies_around(latency_ns);
         self.clock_ns += duration_ns;
-        self.processes[pid].cpu_ns += (cpu_ns * load.requests as f64) as u64;
+        let process = &mut self.processes[pid];
+        process.cpu_ns += (cpu_ns * load.requests as f64) as u64;
+        if cell.workload == Workload::Idle {
+            let luck = process.luck;
+            if process.resident_bytes == EMPTY_BYTES {
+                process.resident_bytes += server.bytes_once;
+            }
+            process.resident_bytes +=
+                (server.bytes_per_connection as f64 * connections as f64 * luck).round() as u64;
+        }
         if self.random.unit() < self.noise.stolen {
             self.stolen_ns += 10_000_000;
         }
+        if self.noise.throttled > 0.0 && self.random.unit() < self.noise.throttled {
+            self.throttled_ns += 10_000_000;
+        }
     }
+}
+
+/// Bytes of a message; 1 where there are none.
+fn message_bytes(cell: &Cell) -> usize {
+    match cell.workload {
+        Workload::Echo { message_bytes } => message_bytes,
+        Workload::Disk { block_bytes, .. } => block_bytes,
+        Workload::Idle => 1,
+    }
+}
+
+fn latencies_around(latency_ns: u64) -> Histogram<u64> {
+    let mut latencies = latency_histogram();
+    for percent in 1..=100u64 {
+        latencies.saturating_record(latency_ns * (90 + percent / 4 + u64::from(percent > 98) * 40) / 100);
+    }
+    latencies
 }
 
 struct SimulatedMachine {
@@ -267,8 +403,26 @@ impl Machine for SimulatedMachine {
         Ok(self.world.borrow().stolen_ns)
     }
 
-    fn cpu_ns(&mut self, pid: u32) -> Result<u64, String> {
-        Ok(self.world.borrow().processes[pid as usize].cpu_ns)
+    fn connections_at_once(&mut self) -> usize {
+        self.world.borrow().connections_at_once
+    }
+
+    fn throttled_ns(&mut self) -> u64 {
+        self.world.borrow().throttled_ns
+    }
+
+    fn usage(&mut self, pid: u32) -> Result<Usage, String> {
+        let process = &self.world.borrow().processes[pid as usize];
+        Ok(Usage {
+            cpu_ns: process.cpu_ns,
+            voluntary_switches: Some(process.cpu_ns / 50_000),
+            involuntary_switches: Some(0),
+            resident_bytes: Some(process.resident_bytes),
+        })
+    }
+
+    fn load_cpu_ns(&mut self) -> u64 {
+        self.world.borrow().clock_ns
     }
 
     fn foreign_ns(&mut self, cores: &[usize]) -> Option<u64> {
@@ -276,17 +430,34 @@ impl Machine for SimulatedMachine {
         Some((world.clock_ns as f64 * world.noise.foreign * cores.len() as f64) as u64)
     }
 
-    fn start(&mut self, contender: &Contender, _config: &LabConfig) -> Result<Running, String> {
+    fn start(
+        &mut self,
+        contender: &Contender,
+        _config: &LabConfig,
+        _cores: &[usize],
+    ) -> Result<Running, String> {
         let mut world = self.world.borrow_mut();
         let name = &contender.name;
         let server =
-            world.servers.get(name).ok_or_else(|| format!("cannot start {name}: no such program"))?;
+            world.servers.get_mut(name).ok_or_else(|| format!("cannot start {name}: no such program"))?;
         if let Fault::CannotStart(why) = &server.fault {
             return Err(format!("exited with status 1: {why}"));
         }
+        if server.fault == Fault::CannotStartOnce {
+            server.fault = Fault::None;
+            return Err("exited with status 1: not yet".to_owned());
+        }
         world.clock_ns += 5_000_000;
         let luck = 1.0 + world.noise.process * world.normal();
-        world.processes.push(Process { server: name.clone(), luck, cpu_ns: 0, alive: true, stopped: false });
+        world.processes.push(Process {
+            server: name.clone(),
+            luck,
+            cpu_ns: 0,
+            resident_bytes: EMPTY_BYTES,
+            alive: true,
+            stopped: false,
+            paused: false,
+        });
         let pid = world.processes.len() - 1;
         let port = FIRST_PORT + u16::try_from(pid).map_err(|_| "too many simulated processes".to_owned())?;
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
@@ -297,6 +468,24 @@ impl Machine for SimulatedMachine {
     fn ended(&mut self, pid: u32, _patience: Duration) -> Option<String> {
         let alive = self.world.borrow().processes[pid as usize].alive;
         (!alive).then(|| "was killed by signal 9 (SIGKILL)".to_owned())
+    }
+
+    fn rest(&mut self, duration: Duration) {
+        let mut world = self.world.borrow_mut();
+        let duration_ns = duration.as_nanos() as u64;
+        world.clock_ns += duration_ns;
+        for index in 0..world.processes.len() {
+            let idle = world.idle_use(index);
+            world.processes[index].cpu_ns += (idle * duration_ns as f64) as u64;
+        }
+    }
+
+    fn pause(&mut self, pid: u32) {
+        self.world.borrow_mut().processes[pid as usize].paused = true;
+    }
+
+    fn resume(&mut self, pid: u32) {
+        self.world.borrow_mut().processes[pid as usize].paused = false;
     }
 
     fn stop(&mut self, pids: &[u32]) {
@@ -330,32 +519,39 @@ struct SimulatedLoad {
 }
 
 impl Load for SimulatedLoad {
-    fn connect(
-        &mut self,
-        target: SocketAddr,
-        connections: usize,
-        message_bytes: usize,
-    ) -> Result<Box<dyn LoadSession>, String> {
+    fn connect(&mut self, target: SocketAddr, cell: &Cell) -> Result<Box<dyn LoadSession>, String> {
         let pid = usize::from(target.port() - FIRST_PORT);
         let mut world = self.world.borrow_mut();
         if !world.processes[pid].alive {
             return Err("connection refused".to_owned());
         }
         world.open_sessions += 1;
-        Ok(Box::new(SimulatedSession { world: Rc::clone(&self.world), pid, connections, message_bytes }))
+        world.most_open_sessions = world.most_open_sessions.max(world.open_sessions);
+        Ok(Box::new(SimulatedSession { world: Rc::clone(&self.world), pid, cell: *cell }))
+    }
+
+    fn check(&mut self, target: SocketAddr, check: Check, _stop: &AtomicBool) -> Result<Vec<String>, String> {
+        let mut world = self.world.borrow_mut();
+        world.clock_ns += 1_000_000;
+        let process = &world.processes[usize::from(target.port() - FIRST_PORT)];
+        match (&world.servers[&process.server].fault, check) {
+            (Fault::LosesBytes, Check::StalledReader) => {
+                Err("2097152 bytes were sent and 1048576 came back".to_owned())
+            }
+            _ => Ok(vec![format!("{check}: all came back")]),
+        }
     }
 }
 
 struct SimulatedSession {
     world: Rc<RefCell<World>>,
     pid: usize,
-    connections: usize,
-    message_bytes: usize,
+    cell: Cell,
 }
 
 impl LoadSession for SimulatedSession {
     fn run_slice(&mut self, duration: Duration) -> Result<SliceLoad, String> {
-        self.world.borrow_mut().slice(self.pid, self.connections, self.message_bytes, duration)
+        self.world.borrow_mut().slice(self.pid, &self.cell, duration)
     }
 }
 

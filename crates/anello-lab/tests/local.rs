@@ -10,7 +10,10 @@ use std::time::{Duration, Instant};
 
 use anello_lab::load::latency_histogram;
 use anello_lab::result::{Consequence, LabResult, Outcome, Quality};
-use anello_lab::{Contender, LabConfig, Load, LoadSession, LocalMachine, SliceLoad, render_html, run};
+use anello_lab::{
+    Cell, Check, Contender, LabConfig, Load, LoadSession, LocalMachine, SliceLoad, Workload, echo_cells,
+    render_html, run,
+};
 
 /// The request that kills a server, counted from 0. However slow the machine, a slice sends one at least on every
 /// connection, so [`compare`] gets this far.
@@ -62,12 +65,11 @@ struct PlainSession {
 }
 
 impl Load for PlainLoad {
-    fn connect(
-        &mut self,
-        target: SocketAddr,
-        connections: usize,
-        bytes: usize,
-    ) -> Result<Box<dyn LoadSession>, String> {
+    fn connect(&mut self, target: SocketAddr, cell: &Cell) -> Result<Box<dyn LoadSession>, String> {
+        let Workload::Echo { message_bytes: bytes } = cell.workload else {
+            return Err("knows echo only".to_owned());
+        };
+        let connections = cell.connections;
         let connect = || {
             let stream = TcpStream::connect(target)?;
             stream.set_nodelay(true)?;
@@ -77,6 +79,15 @@ impl Load for PlainLoad {
         let streams: std::io::Result<Vec<TcpStream>> = (0..connections).map(|_| connect()).collect();
         let streams = streams.map_err(|error| error.to_string())?;
         Ok(Box::new(PlainSession { streams, message: (0..bytes).map(|index| index as u8).collect() }))
+    }
+
+    fn check(
+        &mut self,
+        _target: SocketAddr,
+        _check: Check,
+        _stop: &AtomicBool,
+    ) -> Result<Vec<String>, String> {
+        Ok(Vec::new())
     }
 }
 
@@ -120,8 +131,7 @@ fn compare(others: Vec<Contender>) -> LabResult {
     let config = LabConfig {
         contenders,
         reference: "plain".to_owned(),
-        connections: vec![1, 4],
-        message_bytes: vec![64],
+        cells: echo_cells(&[64], &[1, 4]),
         slice: Duration::from_millis(5),
         warm_up: Duration::from_millis(1),
         passes: 1,

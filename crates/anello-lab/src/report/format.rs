@@ -24,6 +24,22 @@ pub fn micros(ns: f64) -> String {
     }
 }
 
+/// Bytes with binary prefixes and three significant digits: 987 B, 4.21 KiB, 12.3 MiB.
+pub fn bytes(bytes: f64) -> String {
+    let magnitude = bytes.abs();
+    let (value, unit) = match magnitude {
+        magnitude if magnitude < 1000.0 => return format!("{bytes:.0} B"),
+        magnitude if magnitude < 1000.0 * 1024.0 => (bytes / 1024.0, "KiB"),
+        magnitude if magnitude < 1000.0 * 1024.0 * 1024.0 => (bytes / 1_048_576.0, "MiB"),
+        _ => (bytes / 1_073_741_824.0, "GiB"),
+    };
+    match value.abs() {
+        value_abs if value_abs >= 99.95 => format!("{value:.0} {unit}"),
+        value_abs if value_abs >= 9.995 => format!("{value:.1} {unit}"),
+        _ => format!("{value:.2} {unit}"),
+    }
+}
+
 /// The spread of an estimate: ±1.2%, ±12%.
 pub fn spread(estimate: &Estimate) -> String {
     let percent = estimate.spread() * 100.0;
@@ -117,6 +133,7 @@ mod tests {
         let shown = [0.0, 999.4, 1_000.0, 12_345.0, 123_456.0, 999_600.0, 1_234_567.0].map(count);
         assert_eq!(shown, ["0", "999", "1.00k", "12.3k", "123k", "1.00M", "1.23M"]);
         assert_eq!([4_213.0, 12_345.0, 1_234_567.0].map(micros), ["4.21", "12.3", "1235"]);
+        assert_eq!([12.0, 1024.0, 54_321.0, 4e9].map(bytes), ["12 B", "1.00 KiB", "53.0 KiB", "3.73 GiB"]);
         assert_eq!([0.9449, 12.34].map(times), ["0.94", "12.3"]);
     }
 

@@ -1,31 +1,43 @@
-//! The terminal table: one block for each cell, at most [`WIDTH`] columns, plain text.
-
-use std::fmt::Write as _;
+//! The terminal table: findings, a matrix for each group, bars, one block for each cell; at most [`WIDTH`] columns,
+//! plain text.
 
 use crate::report::format::{
     count, cut, grouped, interval, micros, percent, readable_time, sign, spread, times,
 };
-use crate::result::{CellResult, Failure, Figures, LabResult, Outcome, Row, Verdict};
+use crate::report::matrix::{render_bars, render_matrices};
+use crate::report::text::{WIDTH, put, wrap};
+use crate::result::{CellResult, Failure, Figures, FindingKind, LabResult, Outcome, Row, Verdict};
 use crate::statistics::{Estimate, Ratio};
-
-/// No line is wider.
-const WIDTH: usize = 108;
 
 /// Names of contenders are cut to this.
 const NAME_WIDTH: usize = 16;
+
+/// With more contenders than this, the sentence about each of them is left to the other reports.
+const MANY_CONTENDERS: usize = 10;
+
+/// With more cells than this, their figures are left to the other reports.
+const DETAILED_CELLS: usize = 12;
 
 /// Renders the result for a terminal.
 #[must_use]
 pub fn render_table(result: &LabResult) -> String {
     let mut text = String::new();
-    for finding in &result.findings {
+    // With many contenders the matrices say the same in less room.
+    let brief = result.contenders.len() > MANY_CONTENDERS;
+    for finding in result.findings.iter().filter(|finding| !brief || finding.kind != FindingKind::Contender) {
         wrap(&mut text, "• ", &finding.text);
     }
     for note in &result.notes {
         wrap(&mut text, "! ", note);
     }
-    for cell in &result.cells {
-        render_cell(&mut text, result, cell);
+    render_matrices(&mut text, result);
+    render_bars(&mut text, result);
+    if result.cells.len() <= DETAILED_CELLS {
+        for cell in &result.cells {
+            render_cell(&mut text, result, cell);
+        }
+    } else {
+        put(&mut text, "\nEvery figure of every cell: see the HTML report or the JSON.");
     }
     text.push('\n');
     wrap(
@@ -37,12 +49,12 @@ pub fn render_table(result: &LabResult) -> String {
     render_failures(&mut text, result);
     let facts = &result.environment;
     let line = format!(
-        "{}; {}; {}; cores {} (servers) and {} (load); seed {}",
+        "{}; {}; {}; cores {:?} (servers) and {:?} (load); seed {}",
         readable_time(result.started_unix_s),
         facts.kernel,
         facts.cpu_model,
-        result.plan.server_core,
-        result.plan.load_core,
+        result.plan.server_cores,
+        result.plan.load_cores,
         result.plan.seed
     );
     wrap(&mut text, "", &line);
@@ -72,6 +84,21 @@ fn render_cell(text: &mut String, result: &LabResult, cell: &CellResult) {
     for row in &cell.rows {
         put(text, &render_row(row));
     }
+    render_instructions(text, result, cell);
+}
+
+/// The rows of the table have no room left for them.
+fn render_instructions(text: &mut String, result: &LabResult, cell: &CellResult) {
+    let Some(counts) = &result.instructions else { return };
+    let counted: Vec<String> = cell
+        .rows
+        .iter()
+        .filter_map(|row| Some(format!("{} {}", row.contender, count(row.instructions_per_request?))))
+        .collect();
+    if !counted.is_empty() {
+        let title = format!("instructions per request, emulated, Linux {}: ", counts.kernel);
+        wrap(text, "", &(title + &counted.join(", ")));
+    }
 }
 
 fn render_row(row: &Row) -> String {
@@ -91,6 +118,8 @@ fn render_row(row: &Row) -> String {
             let why = match outcome {
                 Outcome::Skipped(why) => format!("skipped: {why}"),
                 Outcome::Failed(why) => format!("failed: {why}"),
+                Outcome::CheckFailed(why) => format!("failed its check: {why}"),
+                Outcome::BeyondLimit(why) => format!("beyond its limit: {why}"),
                 Outcome::Measured | Outcome::NotMeasured => match row.stolen_slices {
                     0 => "not measured".to_owned(),
                     stolen => format!("not measured: all {stolen} slices had stolen time"),
@@ -132,33 +161,4 @@ fn render_failures(text: &mut String, result: &LabResult) {
         wrap(text, "- ", &format!("{contender}, pass {passes}{place}: {what}; {consequence}"));
     }
     text.push('\n');
-}
-
-/// Writes a line without the blanks at its end.
-fn put(text: &mut String, line: &str) {
-    // Writing to a string cannot fail.
-    writeln!(text, "{}", line.trim_end()).ok();
-}
-
-/// Writes a paragraph broken at blanks, its first line led by `lead` and the others indented as far.
-fn wrap(text: &mut String, lead: &str, paragraph: &str) {
-    let indent = lead.chars().count();
-    let mut line = lead.to_owned();
-    let mut filled = indent;
-    // Only at ordinary blanks: the others hold a number and its unit together.
-    for word in paragraph.split(' ').filter(|word| !word.is_empty()) {
-        let length = word.chars().count();
-        if filled > indent && filled + 1 + length > WIDTH {
-            put(text, &line);
-            line = " ".repeat(indent);
-            filled = indent;
-        }
-        if filled > indent {
-            line.push(' ');
-            filled += 1;
-        }
-        line.push_str(word);
-        filled += length;
-    }
-    put(text, &line);
 }

@@ -1,0 +1,139 @@
+//! A comparison for the terminal: what differs around it, the verdict, then what changed.
+
+use crate::compare::{Change, ChangeVerdict, Comparison, Difference, RunName};
+use crate::pairs::Measure;
+use crate::report::format::{cut, interval, percent, readable_time, times};
+use crate::report::text::{WIDTH, put, wrap};
+
+/// Renders the comparison as plain text, at most 108 columns wide.
+#[must_use]
+pub fn render_comparison(comparison: &Comparison) -> String {
+    let mut text = String::new();
+    let name = |run: &RunName| {
+        format!("{}, {}, anello {}", readable_time(run.started_unix_s), run.scenario, run.version)
+    };
+    put(&mut text, &format!("A: {}", name(&comparison.before)));
+    put(&mut text, &format!("B: {}\n", name(&comparison.after)));
+    differences(&mut text, comparison);
+    put(&mut text, "");
+    verdict(comparison).iter().for_each(|sentence| wrap(&mut text, "", sentence));
+    let shown: Vec<&Change> =
+        comparison.changes.iter().filter(|change| worth_a_line(change.verdict)).collect();
+    if !shown.is_empty() {
+        let head = format!("\n{:<20} {:<27} {:<21} {:>5} {:>5}  B / A", "contender", "cell", "", "A", "B");
+        put(&mut text, &head);
+        put(&mut text, &"─".repeat(WIDTH));
+    }
+    shown.into_iter().for_each(|change| put(&mut text, &line(change)));
+    for (title, verdict) in
+        [("broke in B", ChangeVerdict::Broke), ("works again in B", ChangeVerdict::Mended)]
+    {
+        for change in comparison.changes.iter().filter(|change| change.verdict == verdict) {
+            let why = change.why.as_deref().unwrap_or("");
+            wrap(&mut text, "- ", &format!("{} at {}: {title}: {why}", change.contender, change.cell));
+        }
+    }
+    text
+}
+
+/// What is not the same in both runs, apart from the figures.
+fn differences(text: &mut String, comparison: &Comparison) {
+    if comparison.differences.is_empty() {
+        put(text, "The two runs were made alike: same machine, same plan, same versions.");
+        return;
+    }
+    put(text, &format!("{:<30} {:<37} B", "differs", "A"));
+    let shown = |value: &str| if value.is_empty() { "–".to_owned() } else { cut(value, 36) };
+    for Difference { what, before, after } in &comparison.differences {
+        put(text, &format!("{:<30} {:<37} {:<37}", cut(what, 30), shown(before), shown(after)));
+    }
+}
+
+fn worth_a_line(verdict: ChangeVerdict) -> bool {
+    matches!(verdict, ChangeVerdict::Better | ChangeVerdict::Worse)
+}
+
+/// The comparison in sentences, the most important first.
+fn verdict(comparison: &Comparison) -> Vec<String> {
+    let count = |verdict| comparison.changes.iter().filter(|change| change.verdict == verdict).count();
+    let mut sentences = Vec::new();
+    if !comparison.obstacles.is_empty() {
+        sentences.push(format!(
+            "The runs cannot be compared: {}. Repeat one of them under the conditions of the other.",
+            comparison.obstacles.join(", ")
+        ));
+        return sentences;
+    }
+    let threshold = percent(comparison.threshold);
+    let told = |change: &&Change| change.change.is_some() || change.verdict == ChangeVerdict::Broke;
+    let (told, noisy) = (comparison.changes.iter().filter(told).count(), count(ChangeVerdict::TooNoisy));
+    sentences.push(match comparison.regressions {
+        0 if told == 0 => "Nothing could be compared.".to_owned(),
+        0 if noisy == told => {
+            "Too noisy: these two runs cannot tell whether anything became worse.".to_owned()
+        }
+        0 => format!("No regression past {threshold} beyond doubt."),
+        1 => format!("One regression past {threshold} beyond doubt."),
+        more => format!("{more} regressions past {threshold} beyond doubt."),
+    });
+    sentences.push(format!(
+        "Beyond noise: {} better, {} worse. No detectable difference: {}. Too noisy to tell: {}. Not comparable: {}.",
+        count(ChangeVerdict::Better),
+        count(ChangeVerdict::Worse) + count(ChangeVerdict::Broke),
+        count(ChangeVerdict::NoDifference),
+        noisy,
+        count(ChangeVerdict::NotComparable),
+    ));
+    for measure in [Measure::Cpu, Measure::Rate, Measure::P99, Measure::Memory] {
+        let noise: Vec<f64> = comparison
+            .changes
+            .iter()
+            .filter(|change| change.measure == Some(measure))
+            .filter_map(|change| change.noise)
+            .collect();
+        let least = noise.iter().copied().min_by(f64::total_cmp);
+        let most = noise.iter().copied().max_by(f64::total_cmp);
+        if let (Some(least), Some(most)) = (least, most) {
+            sentences.push(format!(
+                "{}: the reference against itself changed by {} to {}; smaller changes cannot be told.",
+                measure.name(),
+                percent(least),
+                percent(most)
+            ));
+        }
+    }
+    let reasons = comparison.changes.iter().filter(|change| change.verdict == ChangeVerdict::NotComparable);
+    let mut told: Vec<(&str, usize)> = Vec::new();
+    for why in reasons.filter_map(|change| change.why.as_deref()) {
+        match told.iter_mut().find(|(earlier, _)| *earlier == why) {
+            Some((_, count)) => *count += 1,
+            None => told.push((why, 1)),
+        }
+    }
+    sentences.extend(told.into_iter().map(|(why, count)| format!("Not comparable ({count}): {why}.")));
+    sentences
+}
+
+fn line(change: &Change) -> String {
+    let value = |value: Option<f64>| value.map_or(String::new(), times);
+    let shown = change
+        .change
+        .map_or(String::new(), |ratio| format!("{} ({})", times(ratio.estimate), interval(&ratio)));
+    let verdict = match (change.verdict, change.regression) {
+        (ChangeVerdict::Better, _) => "better",
+        (_, true) => "WORSE",
+        _ => "worse",
+    };
+    let what = match change.measure {
+        Some(Measure::Cpu) => "CPU per request",
+        Some(measure) => measure.name(),
+        None => "",
+    };
+    let name = cut(&change.contender, 20);
+    let cell = cut(&change.cell.to_string(), 27);
+    format!(
+        "{name:<20} {cell:<27} {what:<21} {:>5} {:>5}  {shown:<18} {verdict}",
+        value(change.before),
+        value(change.after)
+    )
+}

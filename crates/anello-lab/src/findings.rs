@@ -1,0 +1,561 @@
+//! The verdicts in sentences, the most important first.
+
+mod equality;
+mod rates;
+mod runtimes;
+
+use crate::cell::{Cell, Workload};
+use crate::pairs::{CleanSlices, Measure};
+use crate::result::{CellResult, Finding, FindingKind, LabResult, Outcome, Row, Verdict, Versus};
+use crate::statistics::{Ratio, quantile};
+use crate::verdict::{Figure, verdict_on};
+
+/// Other programs that take more than this part of the cores are worth a word.
+const FOREIGN: f64 = 0.02;
+
+/// Cells that are named one by one in a sentence; more are counted.
+const NAMED_CELLS: usize = 6;
+
+/// Everything worth saying about a judged result.
+pub fn findings(result: &LabResult) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let mut add = |kind, text: String| findings.push(Finding { kind, text });
+    if result.interrupted {
+        add(
+            FindingKind::Caution,
+            "The run was stopped before its end: what follows rests on fewer slices.".to_owned(),
+        );
+    }
+    equality::sentences(result).into_iter().for_each(|text| add(FindingKind::Headline, text));
+    versus_headlines(result).into_iter().for_each(|text| add(FindingKind::Headline, text));
+    runtimes::sentences(result).into_iter().for_each(|text| add(FindingKind::Headline, text));
+    add(FindingKind::Headline, headline(result));
+    peer_sentences(result).into_iter().for_each(|text| add(FindingKind::Peer, text));
+    contender_sentences(result).into_iter().for_each(|text| add(FindingKind::Contender, text));
+    resolution_sentence(result).into_iter().for_each(|text| add(FindingKind::Resolution, text));
+    noisy_sentences(result).into_iter().for_each(|text| add(FindingKind::Resolution, text));
+    phase_sentence(result).into_iter().for_each(|text| add(FindingKind::Resolution, text));
+    let cautions = [
+        untold_resolution_sentence(result),
+        rates::behind_sentence(result),
+        rates::late_sentence(result),
+        rates::load_behind_sentence(result),
+        foreign_sentence(result),
+        dropped_sentence(result),
+        load_bound_sentence(result),
+        idle_sentence(result),
+        unchecked_sentence(result),
+    ];
+    cautions.into_iter().flatten().for_each(|text| add(FindingKind::Caution, text));
+    failure_sentences(result).into_iter().for_each(|text| add(FindingKind::Failure, text));
+    findings
+}
+
+/// What was found about one figure in one cell.
+struct Entry {
+    cell: Cell,
+    ratio: Ratio,
+    verdict: Verdict,
+}
+
+/// All cells in which a contender has a ratio to the reference.
+fn entries_of(result: &LabResult, name: &str, figure: Figure) -> Vec<Entry> {
+    let rows = rows_of(result, name);
+    let entry = |(cell, row): (&CellResult, &Row)| {
+        Some(Entry { cell: cell.cell, ratio: figure.ratio(row)?, verdict: figure.verdict(row) })
+    };
+    rows.filter_map(entry).collect()
+}
+
+fn rows_of<'a>(result: &'a LabResult, name: &'a str) -> impl Iterator<Item = (&'a CellResult, &'a Row)> {
+    result
+        .cells
+        .iter()
+        .filter_map(move |cell| Some((cell, cell.rows.iter().find(|row| row.contender == name)?)))
+}
+
+/// Whether anello is ahead of every peer: a sentence for each of its drivers that has peers of its kin.
+fn versus_headlines(result: &LabResult) -> Vec<String> {
+    let mut sentences = Vec::new();
+    for contender in &result.contenders {
+        let pairs: Vec<&Versus> =
+            result.versus.iter().filter(|versus| versus.contender == contender.name).collect();
+        let judged =
+            |figure: Figure| pairs.iter().map(move |versus| (figure, *versus, figure.versus_verdict(versus)));
+        let all: Vec<(Figure, &Versus, Verdict)> = Figure::ALL
+            .into_iter()
+            .flat_map(judged)
+            .filter(|(_, _, verdict)| *verdict != Verdict::NotComparable)
+            .collect();
+        if all.is_empty() {
+            continue;
+        }
+        let mut peers: Vec<&str> = pairs.iter().map(|versus| versus.peer.as_str()).collect();
+        peers.dedup();
+        let name = &contender.name;
+        let lost: Vec<String> = all
+            .iter()
+            .filter(|(figure, _, verdict)| figure.is_better(*verdict) == Some(false))
+            .filter_map(|(figure, versus, _)| {
+                let by = figure.versus_ratio(versus)?.estimate;
+                let clause = difference(by, by, by > 1.0);
+                Some(format!(
+                    "{} at {} ({name}: {clause} {})",
+                    versus.peer,
+                    versus.cell,
+                    figure_name(result, *figure)
+                ))
+            })
+            .collect();
+        let noisy = all.iter().filter(|(_, _, verdict)| *verdict == Verdict::TooNoisy).count();
+        let unclear = match noisy {
+            0 => String::new(),
+            noisy => format!(" {noisy} of {} comparisons were too noisy to tell.", all.len()),
+        };
+        let compared = counted(peers.len(), "peer");
+        sentences.push(if lost.is_empty() {
+            let seen = unseen_difference(result, &all).map_or_else(String::new, |most| {
+                format!(" Where it could tell, differences up to {:.1}\u{a0}% may have gone unseen.", most * 100.0)
+            });
+            format!(
+                "In no cell does one of {compared} beat {name} beyond what this run can resolve.{seen}{unclear}"
+            )
+        } else {
+            format!(
+                "Of {compared}, {name} is beaten in {} of {} comparisons: {}.{unclear}",
+                lost.len(),
+                all.len(),
+                listed(&lost)
+            )
+        });
+    }
+    sentences
+}
+
+/// The largest difference that may have gone unseen in these comparisons, where they were not too noisy altogether: what
+/// equal servers differ by, or half the interval, whichever is more.
+fn unseen_difference(result: &LabResult, all: &[(Figure, &Versus, Verdict)]) -> Option<f64> {
+    let told = all.iter().filter(|(_, _, verdict)| *verdict == Verdict::NoDifference);
+    let unseen = told.filter_map(|(figure, versus, _)| {
+        let cell = result.cells.iter().find(|cell| cell.cell == versus.cell)?;
+        let ratio = figure.versus_ratio(versus)?;
+        let half = (ratio.estimate - ratio.low).max(ratio.high - ratio.estimate);
+        Some(figure.resolution(cell)?.max(half))
+    });
+    unseen.reduce(f64::max)
+}
+
+fn peer_sentences(result: &LabResult) -> Vec<String> {
+    let mut pairs: Vec<(&str, &str)> = Vec::new();
+    for versus in &result.versus {
+        let pair = (versus.contender.as_str(), versus.peer.as_str());
+        if !pairs.contains(&pair) {
+            pairs.push(pair);
+        }
+    }
+    let sentence_on = |(contender, peer): (&str, &str)| {
+        let of_pair = || {
+            result.versus.iter().filter(move |versus| versus.contender == contender && versus.peer == peer)
+        };
+        let sentences: Vec<String> = figures_in_order()
+            .filter_map(|figure| {
+                let entry = |versus: &Versus| {
+                    let ratio = figure.versus_ratio(versus)?;
+                    Some(Entry { cell: versus.cell, ratio, verdict: figure.versus_verdict(versus) })
+                };
+                sentence(result, &of_pair().filter_map(entry).collect::<Vec<_>>(), figure)
+            })
+            .collect();
+        (!sentences.is_empty()).then(|| format!("{contender} against {peer}. {}.", sentences.join(". ")))
+    };
+    pairs.into_iter().filter_map(sentence_on).collect()
+}
+
+fn contender_sentences(result: &LabResult) -> Vec<String> {
+    let reference = &result.plan.reference;
+    let others = result
+        .contenders
+        .iter()
+        .filter(|contender| contender.name != *reference && contender.twin_of.is_none());
+    let sentence_on = |name: &str| {
+        let sentences: Vec<String> = figures_in_order()
+            .filter_map(|figure| sentence(result, &entries_of(result, name, figure), figure))
+            .collect();
+        (!sentences.is_empty()).then(|| format!("{name} against {reference}. {}.", sentences.join(". ")))
+    };
+    others.filter_map(|contender| sentence_on(&contender.name)).collect()
+}
+
+/// The order in which figures are told.
+fn figures_in_order() -> impl Iterator<Item = Figure> {
+    [Figure::Cpu, Figure::Rate, Figure::P50, Figure::P99, Figure::Memory].into_iter()
+}
+
+/// The figure by which the headline judges: what a request costs, or, where nothing but idle connections was measured,
+/// what these cost.
+fn headline_figure(result: &LabResult) -> Figure {
+    let idle = result.cells.iter().all(|cell| cell.cell.workload == Workload::Idle);
+    if idle && !result.cells.is_empty() { Figure::Memory } else { Figure::Cpu }
+}
+
+/// The answer in one sentence: who costs least.
+fn headline(result: &LabResult) -> String {
+    let reference = &result.plan.reference;
+    let figure = headline_figure(result);
+    let cells: Vec<&CellResult> = result.cells.iter().filter(|cell| figure.applies(&cell.cell)).collect();
+    let measured = |cell: &&CellResult| {
+        cell.rows.iter().any(|row| row.contender == *reference && row.outcome == Outcome::Measured)
+    };
+    if !cells.iter().any(measured) {
+        return format!(
+            "{reference} was not measured, so the others cannot be compared with it; the table has their figures."
+        );
+    }
+    let better_by = |name: &str| {
+        let entries = entries_of(result, name, figure);
+        let better = entries.iter().filter(|entry| figure.is_better(entry.verdict) == Some(true));
+        let ratios: Vec<f64> = better.map(|entry| entry.ratio.estimate).collect();
+        (ratios.len(), 1.0 - quantile(&ratios, 0.5).unwrap_or(1.0))
+    };
+    let competitors = result
+        .contenders
+        .iter()
+        .filter(|contender| contender.name != *reference && contender.twin_of.is_none());
+    let weight = |(cells, by): (usize, f64)| cells as f64 * by;
+    let mut ranking: Vec<((usize, f64), &str)> =
+        competitors.map(|contender| (better_by(&contender.name), contender.name.as_str())).collect();
+    ranking.sort_by(|(left, _), (right, _)| weight(*right).total_cmp(&weight(*left)));
+    let name_of_figure = figure_name(result, figure);
+    if let Some(&((better @ 1.., _), name)) = ranking.first() {
+        let clause = range(&entries_of(result, name, figure), figure, true);
+        let runner_up = ranking.get(1).filter(|((better, _), _)| *better > 0);
+        let beside = runner_up.and_then(|(_, second)| beside_runner_up(result, name, second, figure));
+        let (opening, beside) = beside.unwrap_or_else(|| ("Cheapest here", String::new()));
+        return format!(
+            "{opening}: {name}, with {clause} {name_of_figure} than {reference} in {better} of {}.{beside}",
+            counted(cells.len(), "cell")
+        );
+    }
+    let takes =
+        format!("takes detectably less {} than {reference}", name_of_figure.trim_start_matches("server "));
+    let noisy = |cell: &&&CellResult| cell.rows.iter().any(|row| figure.verdict(row) == Verdict::TooNoisy);
+    match (cells.iter().filter(noisy).count(), cells.len()) {
+        (0, _) => format!("No server here {takes}."),
+        (noisy, all) if noisy == all => {
+            format!("Too noisy: this run cannot tell whether any server beats {reference}.")
+        }
+        (noisy, all) => {
+            format!("No server here {takes}, but {noisy} of {all} cells were too noisy to tell.")
+        }
+    }
+}
+
+/// How the first is called, and a sentence on it beside the second; none if no cell has both.
+fn beside_runner_up(
+    result: &LabResult,
+    first: &str,
+    second: &str,
+    figure: Figure,
+) -> Option<(&'static str, String)> {
+    let place = |name: &str| result.contenders.iter().position(|contender| contender.name == name);
+    let (one, other) = (place(first)?, place(second)?);
+    let measure = if figure == Figure::Memory { Measure::Memory } else { Measure::Cpu };
+    let slices = CleanSlices::of(result);
+    let measured = |cell: &CellResult, place: usize| cell.rows[place].outcome == Outcome::Measured;
+    let entries: Vec<Entry> = (result.cells.iter().enumerate())
+        .filter(|(_, cell)| figure.applies(&cell.cell) && measured(cell, one) && measured(cell, other))
+        .filter_map(|(index, cell)| {
+            let ratio = slices.ratio(index, one, other, measure)?;
+            Some(Entry { cell: cell.cell, ratio, verdict: verdict_on(ratio, figure.resolution(cell)) })
+        })
+        .collect();
+    let count =
+        |better| entries.iter().filter(|entry| figure.is_better(entry.verdict) == Some(better)).count();
+    let opening =
+        if count(true) > 0 && count(false) == 0 { "Cheapest here" } else { "Among the cheapest here" };
+    let text = sentence(result, &entries, figure)?;
+    Some((opening, format!(" Beside the runner-up, {second}: {}{}.", text[..1].to_lowercase(), &text[1..])))
+}
+
+/// "4 to 9 % less" over the cells where the contender is better (or worse).
+fn range(entries: &[Entry], figure: Figure, better: bool) -> String {
+    let judged = entries.iter().filter(|entry| figure.is_better(entry.verdict) == Some(better));
+    let ratios: Vec<f64> = judged.map(|entry| entry.ratio.estimate).collect();
+    let more = (figure == Figure::Rate) == better;
+    let by_distance = |left: &f64, right: &f64| (left - 1.0).abs().total_cmp(&(right - 1.0).abs());
+    let least = ratios.iter().copied().min_by(by_distance);
+    let most = ratios.iter().copied().max_by(by_distance);
+    match (least, most) {
+        (Some(least), Some(most)) => difference(least, most, more),
+        _ => String::new(),
+    }
+}
+
+/// Two ratios, the one nearer to 1 first, as a difference in words.
+fn difference(least: f64, most: f64, more: bool) -> String {
+    let word = if more { "more" } else { "less" };
+    if more && most >= 2.0 {
+        let (least, most) = (format!("{least:.1}"), format!("{most:.1}"));
+        return if least == most {
+            format!("{most} times as much")
+        } else {
+            format!("{least} to {most} times as much")
+        };
+    }
+    let percent = |ratio: f64| {
+        let percent = (ratio - 1.0).abs() * 100.0;
+        if percent < 9.95 { format!("{percent:.1}") } else { format!("{percent:.0}") }
+    };
+    let (least, most) = (percent(least), percent(most));
+    if least == most { format!("{most}\u{a0}% {word}") } else { format!("{least} to {most}\u{a0}% {word}") }
+}
+
+/// "Server CPU per request: 4 to 9 % less in 3 of 6 cells, no detectable difference in 3".
+fn sentence(result: &LabResult, entries: &[Entry], figure: Figure) -> Option<String> {
+    if entries.is_empty() {
+        return None;
+    }
+    let total = entries.len();
+    let applicable = result.cells.iter().filter(|cell| figure.applies(&cell.cell)).count();
+    let measured = if total < applicable { " measured" } else { "" };
+    let mut clauses = Vec::new();
+    let mut add = |words: String, cells: Vec<Cell>| {
+        if cells.len() == total {
+            clauses.push(if total == 1 { words } else { format!("{words} in all {total} cells{measured}") });
+        } else if let [cell] = cells[..] {
+            clauses.push(format!("{words} at {cell}"));
+        } else if !cells.is_empty() {
+            clauses.push(format!("{words} in {} of {total} cells", cells.len()));
+        }
+    };
+    let cells = |wanted: &dyn Fn(Verdict) -> bool| -> Vec<Cell> {
+        entries.iter().filter(|entry| wanted(entry.verdict)).map(|entry| entry.cell).collect()
+    };
+    for better in [true, false] {
+        let found = cells(&|verdict| figure.is_better(verdict) == Some(better));
+        if !found.is_empty() {
+            add(range(entries, figure, better), found);
+        }
+    }
+    add("no detectable difference".to_owned(), cells(&|verdict| verdict == Verdict::NoDifference));
+    add("too noisy to tell".to_owned(), cells(&|verdict| verdict == Verdict::TooNoisy));
+    let name = figure_name(result, figure);
+    let (first, rest) = name.split_at(1);
+    Some(format!("{}{rest}: {}", first.to_uppercase(), clauses.join(", ")))
+}
+
+/// The name of a figure, which for disks speaks of operations.
+fn figure_name(result: &LabResult, figure: Figure) -> &'static str {
+    let disk = |cell: &CellResult| matches!(cell.cell.workload, Workload::Disk { .. });
+    match figure {
+        Figure::Rate if result.cells.iter().all(disk) => "operations/s",
+        Figure::Cpu if result.cells.iter().all(disk) => "CPU per operation",
+        figure => figure.name(),
+    }
+}
+
+fn resolution_sentence(result: &LabResult) -> Option<String> {
+    let of = |figure: Figure| {
+        let all: Vec<f64> = result.cells.iter().filter_map(|cell| figure.resolution(cell)).collect();
+        let most = all.iter().copied().fold(0.0, f64::max);
+        quantile(&all, 0.5).map(|middle| {
+            let (middle, most) = (format!("{:.1}", middle * 100.0), format!("{:.1}", most * 100.0));
+            let name = figure_name(result, figure);
+            if middle == most {
+                format!("{middle}\u{a0}% in {name}")
+            } else {
+                format!("{middle}\u{a0}% (at worst {most}\u{a0}%) in {name}")
+            }
+        })
+    };
+    let figures: Vec<String> = figures_in_order().filter_map(of).collect();
+    let (last, others) = figures.split_last()?;
+    let list = if others.is_empty() { last.clone() } else { format!("{} and {last}", others.join(", ")) };
+    Some(format!(
+        "{} against itself: on this machine two equal servers may differ by {list}. Smaller differences cannot be told.",
+        result.plan.reference,
+    ))
+}
+
+fn noisy_sentences(result: &LabResult) -> Vec<String> {
+    let noisy = |figure: Figure| {
+        let cells: Vec<String> = result
+            .cells
+            .iter()
+            .filter(|cell| cell.rows.iter().any(|row| figure.verdict(row) == Verdict::TooNoisy))
+            .map(|cell| {
+                let by = figure
+                    .resolution(cell)
+                    .map_or(String::new(), |by| format!(" (±{:.0}\u{a0}%)", by * 100.0));
+                format!("{}{by}", cell.cell)
+            })
+            .collect();
+        (!cells.is_empty()).then(|| {
+            format!(
+                "Too noisy to tell servers apart by {}: {}. Run longer, or on a quieter machine.",
+                figure_name(result, figure),
+                listed(&cells)
+            )
+        })
+    };
+    figures_in_order().filter_map(noisy).collect()
+}
+
+fn phase_sentence(result: &LabResult) -> Option<String> {
+    let phases: Vec<_> = result.cells.iter().filter_map(|cell| cell.phases).collect();
+    let factors: Vec<f64> = phases.iter().map(|phases| phases.slow_factor).collect();
+    let fractions: Vec<f64> = phases.iter().map(|phases| phases.slow_fraction).collect();
+    let (factor, fraction) = (quantile(&factors, 0.5)?, quantile(&fractions, 0.5)?);
+    let rows = || result.cells.iter().flat_map(|cell| &cell.rows);
+    let mixed: usize = rows().map(|row| row.mixed_phase_rounds).sum();
+    Some(format!(
+        "This machine has slow and fast phases: in {} of {} a request cost {factor:.1} times as much for \
+         {:.0}\u{a0}% of the slices. Servers are compared within a phase; {} in which it changed between the two count for \
+         nothing.",
+        phases.len(),
+        counted(result.cells.len(), "cell"),
+        fraction * 100.0,
+        counted(mixed, "round")
+    ))
+}
+
+/// Without a twin nobody knows what equal servers differ by.
+fn untold_resolution_sentence(result: &LabResult) -> Option<String> {
+    let untold = |cell: &&CellResult| {
+        let figures = || Figure::ALL.into_iter().filter(|figure| figure.applies(&cell.cell));
+        let compared = cell.rows.iter().any(|row| figures().any(|figure| figure.ratio(row).is_some()));
+        compared && figures().all(|figure| figure.resolution(cell).is_none())
+    };
+    let cells = result.cells.iter().filter(untold).count();
+    (cells > 0).then(|| {
+        format!(
+            "In {} of {} {} was not measured a second time, in 5 pairs from 3 passes or more: what equal servers differ by \
+             is unknown there, and no difference is claimed.",
+            cells,
+            counted(result.cells.len(), "cell"),
+            result.plan.reference
+        )
+    })
+}
+
+fn foreign_sentence(result: &LabResult) -> Option<String> {
+    let fraction = result.foreign_fraction.filter(|&fraction| fraction > FOREIGN)?;
+    Some(format!(
+        "Other programs took {:.0}\u{a0}% of the cores' time during the run: stop them and repeat it for finer differences.",
+        fraction * 100.0
+    ))
+}
+
+fn dropped_sentence(result: &LabResult) -> Option<String> {
+    let sum = |count: fn(&Row) -> usize| -> usize {
+        result.cells.iter().flat_map(|cell| &cell.rows).map(count).sum()
+    };
+    let reasons = [
+        (sum(|row| row.stolen_slices), "the hypervisor took time from a core during them"),
+        (sum(|row| row.throttled_slices), "a CPU limit held them back"),
+    ];
+    let told: Vec<String> = reasons
+        .into_iter()
+        .filter(|(count, _)| *count > 0)
+        .map(|(count, why)| format!("{count} of {} slices were dropped because {why}.", result.slices.len()))
+        .collect();
+    (!told.is_empty()).then(|| told.join(" "))
+}
+
+/// Where the load, not the server, set the pace, the rate says little about the server.
+fn load_bound_sentence(result: &LabResult) -> Option<String> {
+    let bound = |cell: &&CellResult| {
+        let reference = cell.rows.iter().find(|row| row.contender == result.plan.reference);
+        let figures = reference.and_then(|row| row.figures.as_ref());
+        let echo = matches!(cell.cell.workload, Workload::Echo { .. });
+        let closed = cell.cell.offered_per_second.is_none();
+        echo && closed && cell.cell.connections > 1 && figures.is_some_and(|figures| figures.load_bottleneck)
+    };
+    let cells: Vec<String> = result.cells.iter().filter(bound).map(|cell| cell.cell.to_string()).collect();
+    (!cells.is_empty()).then(|| {
+        format!(
+            "{} was not busy all the time at {}: there the load sets the pace, and CPU per request is the figure to read.",
+            result.plan.reference,
+            listed(&cells)
+        )
+    })
+}
+
+fn idle_sentence(result: &LabResult) -> Option<String> {
+    let idle = result.cells.iter().any(|cell| cell.cell.workload == Workload::Idle);
+    idle.then(|| {
+        "Memory per idle connection is that of the server's process. What the kernel keeps for a connection comes to it: \
+         it was not measured, and differs (a thread has a stack and a task in the kernel, io_uring an armed request)."
+            .to_owned()
+    })
+}
+
+fn unchecked_sentence(result: &LabResult) -> Option<String> {
+    let servers = result.cells.iter().any(|cell| !matches!(cell.cell.workload, Workload::Disk { .. }));
+    (servers && !result.plan.checked).then(|| {
+        "The contenders were not checked before (complete bytes, a stalled reader, many connections): some may be fast \
+         and wrong."
+            .to_owned()
+    })
+}
+
+fn failure_sentences(result: &LabResult) -> Vec<String> {
+    let mut sentences = Vec::new();
+    for contender in &result.contenders {
+        let rows: Vec<_> = rows_of(result, &contender.name).collect();
+        let failed: Vec<_> =
+            rows.iter().filter(|(_, row)| matches!(row.outcome, Outcome::Failed(_))).collect();
+        let restarts: usize = rows.iter().map(|(_, row)| row.restarts).sum();
+        let name = &contender.name;
+        if let Some((_, Row { outcome: Outcome::CheckFailed(why), .. })) = rows.first() {
+            if contender.twin_of.is_none() {
+                let why = why.trim_end_matches('.');
+                sentences.push(format!("{name} failed its check and was not timed: {why}."));
+            }
+        } else if let Some((_, Row { outcome: Outcome::Skipped(why), .. })) = rows.first() {
+            sentences.push(format!("{name} took no part: {}.", why.trim_end_matches('.')));
+        } else if let Some((cell, Row { outcome: Outcome::Failed(why), .. })) = failed.first() {
+            let where_else =
+                if failed.len() > 1 { format!(", and {} more", failed.len() - 1) } else { String::new() };
+            let why = why.trim_end_matches('.');
+            sentences.push(format!("{name} failed at {}{where_else}: {why}.", cell.cell));
+        } else if restarts > 0 {
+            let times = if restarts == 1 { "once".to_owned() } else { format!("{restarts} times") };
+            sentences.push(format!("{name} broke and was started again {times}; see the failures."));
+        }
+    }
+    sentences
+}
+
+/// The first few, and how many more.
+fn listed(all: &[String]) -> String {
+    match all.len().saturating_sub(NAMED_CELLS) {
+        0 => all.join("; "),
+        more => format!("{}; and {more} more", all[..NAMED_CELLS].join("; ")),
+    }
+}
+
+fn counted(count: usize, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn differences_are_put_in_words() {
+        let plain = |text: String| text.replace('\u{a0}', " ");
+        assert_eq!(plain(difference(0.96, 0.9, false)), "4.0 to 10 % less");
+        assert_eq!(plain(difference(1.04, 1.04, true)), "4.0 % more");
+        assert_eq!(plain(difference(1.2, 2.5, true)), "1.2 to 2.5 times as much");
+        assert_eq!(plain(difference(3.0, 3.0, true)), "3.0 times as much");
+    }
+
+    #[test]
+    fn long_lists_are_counted() {
+        let cells: Vec<String> = (1..=9).map(|cell| cell.to_string()).collect();
+        assert_eq!(listed(&cells[..6]), "1; 2; 3; 4; 5; 6");
+        assert_eq!(listed(&cells), "1; 2; 3; 4; 5; 6; and 3 more");
+    }
+}

@@ -1,0 +1,69 @@
+//! What went wrong at offered rates: servers that did not keep up, and requests that were not sent when they were due.
+
+use super::{listed, rows_of};
+use crate::analysis::LATE;
+use crate::result::{Figures, LabResult};
+
+/// Who did not keep up with the offered rate.
+pub fn behind_sentence(result: &LabResult) -> Option<String> {
+    let mut behind = Vec::new();
+    for contender in result.contenders.iter().filter(|contender| contender.twin_of.is_none()) {
+        for (cell, row) in rows_of(result, &contender.name) {
+            let figures = row.figures.as_ref();
+            if let Some(fraction) = figures.filter(|figures| figures.rate_reached == Some(false)) {
+                let fraction = fraction.reached_fraction.unwrap_or(0.0);
+                behind.push(format!("{} at {} ({:.0}\u{a0}%)", contender.name, cell.cell, fraction * 100.0));
+            }
+        }
+    }
+    (!behind.is_empty()).then(|| {
+        format!(
+            "Did not keep up with the offered rate: {}. Latencies there are those of an overloaded server.",
+            listed(&behind)
+        )
+    })
+}
+
+/// A cell of a contender with a rate, and what part of the requests was late or never sent.
+fn late_cells(result: &LabResult, wanted: impl Fn(&Figures) -> bool) -> Vec<String> {
+    let mut cells = Vec::new();
+    for contender in result.contenders.iter().filter(|contender| contender.twin_of.is_none()) {
+        for (cell, row) in rows_of(result, &contender.name) {
+            let Some(figures) = row.figures.as_ref().filter(|figures| wanted(figures)) else { continue };
+            let (late, unsent) =
+                (figures.late_fraction.unwrap_or(0.0), figures.unsent_fraction.unwrap_or(0.0));
+            if late.max(unsent) > LATE {
+                let (late, unsent) = (late * 100.0, unsent * 100.0);
+                cells.push(format!(
+                    "{} at {} ({late:.0}\u{a0}% late, {unsent:.0}\u{a0}% never)",
+                    contender.name, cell.cell
+                ));
+            }
+        }
+    }
+    cells
+}
+
+/// Whose requests were not sent when they were due.
+pub fn late_sentence(result: &LabResult) -> Option<String> {
+    let cells = late_cells(result, |figures| !figures.load_bottleneck);
+    (!cells.is_empty()).then(|| {
+        format!(
+            "Requests were sent more than 1 ms after their time, or never: {}. Their latency counts from that time, so the \
+             wait for a free connection is part of it.",
+            listed(&cells)
+        )
+    })
+}
+
+/// Where the load, not the server, was behind the offered rate.
+pub fn load_behind_sentence(result: &LabResult) -> Option<String> {
+    let cells = late_cells(result, |figures| figures.load_bottleneck);
+    (!cells.is_empty()).then(|| {
+        format!(
+            "The load itself was behind its schedule while the server was not busy: {}. Latencies there say nothing of the \
+             server; offer less.",
+            listed(&cells)
+        )
+    })
+}

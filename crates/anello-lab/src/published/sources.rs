@@ -1,0 +1,236 @@
+//! The published tables: where each comes from, which of its servers are compared, and what it claims in words.
+
+use crate::pairs::Measure;
+use crate::published::PublishedCell;
+
+/// One published table.
+#[derive(Debug, Clone, Copy)]
+pub struct Source {
+    /// Short name; the preset that repeats the comparison carries it too.
+    pub key: &'static str,
+    /// Who published it, and when.
+    pub title: &'static str,
+    /// The machine and the conditions.
+    pub measured_on: &'static str,
+    /// The table itself.
+    pub table: &'static str,
+    /// Where the load came from so many cores for each core of the server, and each of them had its share of the
+    /// connections and of the rate: how many. A run with one core of load is set beside the share of one.
+    pub load_cores: usize,
+    /// What is compared.
+    pub pairs: &'static [Pair],
+    /// What it says in words.
+    pub claims: &'static [Claim],
+}
+
+/// Two published servers and their counterparts in the lab.
+#[derive(Debug, Clone, Copy)]
+pub struct Pair {
+    /// The published server whose multiple is given.
+    pub server: &'static str,
+    /// The published server it is a multiple of.
+    pub to: &'static str,
+    /// What is compared.
+    pub measures: &'static [Measure],
+    /// Names of contenders that stand for the two here.
+    pub ours: &'static [(&'static str, &'static str)],
+}
+
+/// A claim in words about some cells of a table.
+#[derive(Debug, Clone, Copy)]
+pub struct Claim {
+    /// The claim, as a sentence without its full stop.
+    pub words: &'static str,
+    /// Index of the pair that it is about.
+    pub pair: usize,
+    /// What is compared.
+    pub measure: Measure,
+    /// What it expects of the ratio.
+    pub expects: Expectation,
+    /// The cells that it is about.
+    pub concerns: fn(&PublishedCell) -> bool,
+}
+
+/// What a claim expects of a ratio.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Expectation {
+    /// That it is as far from 1 as was published, or at least half as far.
+    AsPublished,
+    /// That the first server is level with the second or ahead of it, however far.
+    LevelOrAhead,
+}
+
+const DRIVERS: &[(&str, &str)] = &[("bare io_uring", "bare epoll"), ("anello io_uring", "anello epoll")];
+const MONOIO: &[(&str, &str)] =
+    &[("monoio", "tokio"), ("anello io_uring", "tokio"), ("anello epoll", "tokio")];
+const GLOMMIO: &[(&str, &str)] = &[("glommio", "tokio")];
+const GO: &[(&str, &str)] = &[("go-uring", "go net"), ("anello io_uring", "go net")];
+const SQPOLL: &[(&str, &str)] = &[
+    ("go-uring sqpoll", "go-uring"),
+    ("bare SQPOLL", "bare io_uring"),
+    ("anello SQPOLL", "anello io_uring"),
+];
+
+/// All published tables about echo.
+pub const SOURCES: [Source; 5] = [
+    Source {
+        key: "frevib",
+        title: "frevib, io_uring-echo-server (2020)",
+        measured_on: "VMware, kernel 5.6.0-rc1, one isolated virtual CPU, rust_echo_bench, 60 s a cell; both servers \
+                      crashed above 2000 clients",
+        table: include_str!("../../published/frevib_2020_echo.csv"),
+        load_cores: 1,
+        pairs: &[Pair { server: "io_uring", to: "epoll", measures: &[Measure::Rate], ours: DRIVERS }],
+        claims: &[
+            Claim {
+                words: "At one connection io_uring and epoll are level",
+                pair: 0,
+                measure: Measure::Rate,
+                expects: Expectation::AsPublished,
+                concerns: |cell| cell.connections == 1,
+            },
+            Claim {
+                words: "io_uring gains with the number of connections: 1.5 times the requests/s of epoll at 300, 1.7 times \
+                        at 500",
+                pair: 0,
+                measure: Measure::Rate,
+                expects: Expectation::AsPublished,
+                concerns: |cell| cell.connections >= 300,
+            },
+        ],
+    },
+    Source {
+        key: "joakimthun",
+        title: "joakimthun, io_uring echo server (2023)",
+        measured_on: "i7-12700, kernel 6.0.9, one core, rust_echo_bench; the epoll server hung at 1024 connections",
+        table: include_str!("../../published/joakimthun_2023_echo.csv"),
+        load_cores: 1,
+        pairs: &[Pair { server: "io_uring", to: "epoll", measures: &[Measure::Rate], ours: DRIVERS }],
+        claims: &[
+            Claim {
+                words: "io_uring and epoll are level at 1 and 256 connections",
+                pair: 0,
+                measure: Measure::Rate,
+                expects: Expectation::AsPublished,
+                concerns: |cell| cell.connections <= 256,
+            },
+            Claim {
+                words: "epoll is ahead at 512 connections",
+                pair: 0,
+                measure: Measure::Rate,
+                expects: Expectation::AsPublished,
+                concerns: |cell| cell.connections == 512,
+            },
+        ],
+    },
+    Source {
+        key: "monoio-peak",
+        title: "Monoio's benchmark, peak (2021)",
+        measured_on: "two hosts, 2.3 GHz Xeon Gold 5118, 10 GbE, kernel 5.15",
+        table: include_str!("../../published/monoio_2021_peak.csv"),
+        load_cores: 4,
+        pairs: &[
+            Pair { server: "monoio", to: "tokio", measures: &[Measure::Rate], ours: MONOIO },
+            Pair { server: "glommio", to: "tokio", measures: &[Measure::Rate], ours: GLOMMIO },
+        ],
+        claims: &[
+            Claim {
+                words: "With one core and few connections Monoio answers fewer requests/s than Tokio",
+                pair: 0,
+                measure: Measure::Rate,
+                expects: Expectation::AsPublished,
+                concerns: |cell| cell.server_cores == 1 && cell.connections < 480,
+            },
+            Claim {
+                words: "With one core and 560 connections or more Monoio answers 1.15 to 1.17 times the requests/s of Tokio",
+                pair: 0,
+                measure: Measure::Rate,
+                expects: Expectation::AsPublished,
+                concerns: |cell| cell.server_cores == 1 && cell.connections >= 560,
+            },
+            Claim {
+                words: "With several cores Monoio is ahead of Tokio, by up to 3.3 times at 16",
+                pair: 0,
+                measure: Measure::Rate,
+                expects: Expectation::AsPublished,
+                concerns: |cell| cell.server_cores > 1,
+            },
+            Claim {
+                words: "With one core and 400 connections or more Glommio answers fewer requests/s than Tokio",
+                pair: 1,
+                measure: Measure::Rate,
+                expects: Expectation::AsPublished,
+                concerns: |cell| cell.server_cores == 1 && cell.connections > 400,
+            },
+        ],
+    },
+    Source {
+        key: "monoio-fixed",
+        title: "Monoio's benchmark, fixed rate (2021)",
+        measured_on: "two hosts, 2.3 GHz Xeon Gold 5118, 10 GbE, kernel 5.15; the authors call the network at four cores \
+                      unstable; latency there is the mean, here the median",
+        table: include_str!("../../published/monoio_2021_fixed.csv"),
+        load_cores: 4,
+        pairs: &[
+            Pair { server: "monoio", to: "tokio", measures: &[Measure::Cpu, Measure::P50], ours: MONOIO },
+            Pair { server: "glommio", to: "tokio", measures: &[Measure::Cpu, Measure::P50], ours: GLOMMIO },
+        ],
+        claims: &[
+            Claim {
+                words: "With one core and a fixed rate Monoio takes 5 to 16 % less CPU than Tokio",
+                pair: 0,
+                measure: Measure::Cpu,
+                expects: Expectation::AsPublished,
+                concerns: |cell| cell.server_cores == 1,
+            },
+            Claim {
+                words: "With four cores and a fixed rate Monoio takes about half of Tokio's CPU",
+                pair: 0,
+                measure: Measure::Cpu,
+                expects: Expectation::AsPublished,
+                concerns: |cell| cell.server_cores == 4,
+            },
+            Claim {
+                words: "With one core and a fixed rate Glommio takes more CPU than Tokio",
+                pair: 1,
+                measure: Measure::Cpu,
+                expects: Expectation::AsPublished,
+                concerns: |cell| cell.server_cores == 1,
+            },
+        ],
+    },
+    Source {
+        key: "go-uring",
+        title: "go-uring (2022)",
+        measured_on: "machine not stated; two published columns carry the same heading (1000 connections, 128 bytes)",
+        table: include_str!("../../published/go_uring_2022_echo.csv"),
+        load_cores: 1,
+        pairs: &[
+            Pair { server: "go-uring", to: "go net", measures: &[Measure::Rate], ours: GO },
+            Pair { server: "go-uring sqpoll", to: "go-uring", measures: &[Measure::Rate], ours: SQPOLL },
+        ],
+        claims: &[
+            Claim {
+                words: "At 100 connections and fewer the io_uring reactor answers a quarter of the requests/s of Go's net",
+                pair: 0,
+                measure: Measure::Rate,
+                expects: Expectation::AsPublished,
+                concerns: |cell| cell.connections <= 100,
+            },
+            Claim {
+                words: "At 500 connections and more the io_uring reactor is level with Go's net or ahead of it",
+                pair: 0,
+                measure: Measure::Rate,
+                expects: Expectation::LevelOrAhead,
+                concerns: |cell| cell.connections >= 500,
+            },
+            Claim {
+                words: "SQPOLL costs requests/s",
+                pair: 1,
+                measure: Measure::Rate,
+                expects: Expectation::AsPublished,
+                concerns: |_| true,
+            },
+        ],
+    },
+];

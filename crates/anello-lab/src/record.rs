@@ -1,0 +1,183 @@
+//! The result of a run at its beginning: what it sets out to do, and, for a run that is taken up again, what it has
+//! already.
+
+use std::collections::HashSet;
+use std::fmt::Debug;
+
+use crate::contender::Contender;
+use crate::environment::Environment;
+use crate::executable::Hashes;
+use crate::machine::Machine;
+use crate::result::{Completed, ContenderRecord, LabResult, Plan, SCHEMA, SCHEMA_VERSION};
+use crate::scenario::LabConfig;
+
+/// A result with nothing in it yet but the plan.
+pub fn begin(config: &LabConfig, machine: &mut dyn Machine) -> LabResult {
+    let mut notes = Vec::new();
+    let mut hashes = Hashes::new();
+    if config.server_cores == config.load_cores {
+        notes.push(format!(
+            "There is only one core to use: server and load share core {}, so requests/s is what both reach together. \
+             Server CPU per request is the figure to read.",
+            config.server_cores[0]
+        ));
+    }
+    LabResult {
+        schema: SCHEMA.to_owned(),
+        schema_version: SCHEMA_VERSION,
+        started_unix_s: machine.unix_time_s(),
+        elapsed_ns: 0,
+        interrupted: false,
+        plan: plan(config),
+        findings: Vec::new(),
+        contenders: config
+            .contenders
+            .iter()
+            .map(|contender| contender_record(contender, &mut hashes))
+            .collect(),
+        checks: Vec::new(),
+        cells: Vec::new(),
+        versus: Vec::new(),
+        runtime_versus: Vec::new(),
+        failures: Vec::new(),
+        notes,
+        foreign_fraction: None,
+        environment: machine.environment(),
+        environment_after: Environment::default(),
+        completed: Vec::new(),
+        slices: Vec::new(),
+        latencies: Vec::new(),
+        instructions: config.instructions.clone(),
+    }
+}
+
+/// Goes on with `previous`, whose plan and contenders must be those of `fresh`. What belongs to cells that were not gone
+/// through to their end is dropped.
+///
+/// # Errors
+/// The first difference that forbids it.
+pub fn take_up(mut previous: LabResult, fresh: LabResult) -> Result<LabResult, String> {
+    agree(&previous, &fresh)?;
+    let completed: HashSet<Completed> = previous.completed.iter().copied().collect();
+    previous.slices.retain(|slice| completed.contains(&Completed { pass: slice.pass, cell: slice.cell }));
+    previous.latencies.retain(|record| record.unfinished_pass.is_none());
+    let cells = &fresh.plan.cells;
+    previous.failures.retain(|failure| {
+        let cell = failure.cell.and_then(|cell| cells.iter().position(|&other| other == cell));
+        cell.is_none_or(|cell| completed.contains(&Completed { pass: failure.pass, cell }))
+    });
+    Ok(LabResult {
+        interrupted: false,
+        plan: Plan { repeat_command: previous.plan.repeat_command.clone(), ..fresh.plan },
+        findings: Vec::new(),
+        cells: Vec::new(),
+        versus: Vec::new(),
+        runtime_versus: Vec::new(),
+        environment_after: Environment::default(),
+        instructions: fresh.instructions.or(previous.instructions),
+        ..previous
+    })
+}
+
+fn agree(previous: &LabResult, fresh: &LabResult) -> Result<(), String> {
+    let (old, new) = (&previous.plan, &fresh.plan);
+    same("version", &old.version, &new.version)?;
+    same("scenario", &old.scenario.name, &new.scenario.name)?;
+    same("seed", old.seed, new.seed)?;
+    same("length of a slice in ns", old.slice_ns, new.slice_ns)?;
+    same("warm-up in ns", old.warm_up_ns, new.warm_up_ns)?;
+    same("number of passes", old.passes, new.passes)?;
+    same("number of rounds", old.rounds, new.rounds)?;
+    same("reference", &old.reference, &new.reference)?;
+    same("cores of the servers", &old.server_cores, &new.server_cores)?;
+    same("cores of the load", &old.load_cores, &new.load_cores)?;
+    same("driver of the load", &old.load_driver, &new.load_driver)?;
+    same("limit of stolen time", old.stolen_fraction_limit, new.stolen_fraction_limit)?;
+    same("choice whether to check", old.checked, new.checked)?;
+    same("number of cells", old.cells.len(), new.cells.len())?;
+    for (index, (old, new)) in old.cells.iter().zip(&new.cells).enumerate() {
+        if old != new {
+            return Err(format!("cell {} is \"{old}\" there and \"{new}\" here", index + 1));
+        }
+    }
+    let names = |result: &LabResult| -> Vec<String> {
+        result.contenders.iter().map(|contender| contender.name.clone()).collect()
+    };
+    same("list of contenders", names(previous), names(fresh))?;
+    for (old, new) in previous.contenders.iter().zip(&fresh.contenders) {
+        same(&format!("command of {}", new.name), &old.command, &new.command)?;
+        same(&format!("declared version of {}", new.name), &old.version, &new.version)?;
+        same(&format!("most connections of {}", new.name), old.connections_limit, new.connections_limit)?;
+        let built = |record: &ContenderRecord| -> Vec<String> {
+            let executables = record.executables.iter();
+            executables.map(|executable| format!("{} {}", executable.file, executable.short())).collect()
+        };
+        same(&format!("program of {} (by its hash)", new.name), built(old), built(new))?;
+    }
+    agree_on_machine(&previous.environment, &fresh.environment)
+}
+
+/// What bears on every figure; what comes and goes by itself, like the load average, does not count.
+fn agree_on_machine(old: &Environment, new: &Environment) -> Result<(), String> {
+    same("kernel", &old.kernel, &new.kernel)?;
+    same("CPU", &old.cpu_model, &new.cpu_model)?;
+    same("congestion control", &old.congestion_control, &new.congestion_control)?;
+    same("TCP receive buffer", &old.tcp_receive_buffer, &new.tcp_receive_buffer)?;
+    same("TCP send buffer", &old.tcp_send_buffer, &new.tcp_send_buffer)?;
+    same("CPU limit of the control group", &old.cpu_limit, &new.cpu_limit)?;
+    same("limit of open files", &old.open_files, &new.open_files)
+}
+
+fn same<T: PartialEq + Debug>(what: &str, there: T, here: T) -> Result<(), String> {
+    if there == here { Ok(()) } else { Err(format!("the {what} is {there:?} there and {here:?} here")) }
+}
+
+/// The cores that a run uses.
+pub fn cores_of(config: &LabConfig) -> Vec<usize> {
+    let mut cores =
+        [config.server_cores.as_slice(), &config.load_cores, config.further_core.as_slice()].concat();
+    cores.sort_unstable();
+    cores.dedup();
+    cores
+}
+
+fn plan(config: &LabConfig) -> Plan {
+    let nanoseconds = |duration: std::time::Duration| u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
+    Plan {
+        scenario: config.scenario.clone(),
+        version: config.version.clone(),
+        repeat_command: config.repeat_command.clone(),
+        seed: config.seed,
+        slice_ns: nanoseconds(config.slice),
+        warm_up_ns: nanoseconds(config.warm_up),
+        passes: config.passes,
+        rounds: config.rounds,
+        cells: config.cells.clone(),
+        server_cores: config.server_cores.clone(),
+        load_cores: config.load_cores.clone(),
+        load_driver: config.load_driver.clone(),
+        reference: config.reference.clone(),
+        stolen_fraction_limit: config.stolen_fraction_limit,
+        checked: config.check,
+    }
+}
+
+fn contender_record(contender: &Contender, hashes: &mut Hashes) -> ContenderRecord {
+    ContenderRecord {
+        name: contender.name.clone(),
+        role: contender.role,
+        command: contender.command_line(),
+        executables: hashes.of(contender),
+        ready_line: None,
+        driver: contender.driver.clone(),
+        version: contender.version.clone(),
+        commit: contender.commit.clone(),
+        built_with: contender.built_with.clone(),
+        features: contender.features.clone(),
+        connections_limit: contender.connections_limit,
+        many_cores: contender.takes_cores(),
+        idle_use: None,
+        twin_of: contender.twin_of.clone(),
+        kind: contender.kind,
+    }
+}

@@ -1,0 +1,243 @@
+//! What a reader needs to judge and repeat the run: failures, checks, contenders, machine, method, raw data.
+
+use crate::contender::Role;
+use crate::report::format::{grouped, percent};
+use crate::report::html::{Page, View};
+use crate::report::svg::escape;
+use crate::result::Quality;
+
+impl Page {
+    pub(super) fn failures(&mut self, view: &View<'_>) {
+        let result = view.result;
+        self.add(&format!("<h2 id=\"r{}failures\">Failures</h2>", self.run));
+        if result.failures.is_empty() {
+            self.add("<p class=\"note\">None: every contender started, answered every byte right and stayed up.</p>");
+            return;
+        }
+        self.add(
+            "<div class=\"scroll\"><table class=\"story\">\n<thead><tr><th scope=\"col\">server</th><th scope=\"col\">pass</th>\
+             <th scope=\"col\">cell</th><th scope=\"col\">what it did</th><th scope=\"col\">what followed</th></tr></thead>\n<tbody>",
+        );
+        for (failure, passes) in grouped(&result.failures) {
+            let cell = failure.cell.map_or_else(|| "at the start".to_owned(), |cell| cell.to_string());
+            self.add(&format!(
+                "<tr><th scope=\"row\">{}</th><td>{passes}</td><td>{}</td><td class=\"why\">{}</td><td>{}</td></tr>",
+                escape(&failure.contender),
+                escape(&cell),
+                escape(&failure.what),
+                failure.consequence
+            ));
+        }
+        self.add("</tbody>\n</table></div>");
+    }
+
+    /// Who passed which check: a row for each contender, a column for each check.
+    pub(super) fn checks(&mut self, view: &View<'_>) {
+        let checks = &view.result.checks;
+        self.add("<h2>Checks before the timing</h2>");
+        if checks.is_empty() {
+            self.add("<p class=\"note\">The contenders were not checked in this run; every byte was still compared while they were timed.</p>");
+            return;
+        }
+        let mut kinds: Vec<&str> = Vec::new();
+        for check in checks {
+            if !kinds.contains(&check.what.as_str()) {
+                kinds.push(&check.what);
+            }
+        }
+        let head: String =
+            kinds.iter().map(|kind| format!("<th scope=\"col\">{}</th>", escape(kind))).collect();
+        self.add(&format!("<div class=\"scroll\"><table class=\"story\">\n<thead><tr><th scope=\"col\">server</th>{head}</tr></thead>\n<tbody>"));
+        for (index, contender) in view.result.contenders.iter().enumerate() {
+            let cell = |kind: &&str| {
+                let found =
+                    checks.iter().find(|check| check.contender == contender.name && check.what == *kind);
+                found.map_or_else(
+                    || "<td class=\"none\">–</td>".to_owned(),
+                    |check| {
+                        let (class, sign) = if check.passed { ("good", "✓") } else { ("bad", "✗") };
+                        let details: Vec<String> = check.details.iter().map(|line| escape(line)).collect();
+                        format!("<td class=\"{class}\">{sign} <small>{}</small></td>", details.join("<br>"))
+                    },
+                )
+            };
+            let row: String = kinds.iter().map(cell).collect();
+            self.add(&format!(
+                "<tr class=\"c{index}\"><th scope=\"row\">{}</th>{row}</tr>",
+                view.named(index)
+            ));
+        }
+        self.add("</tbody>\n</table></div>");
+    }
+
+    pub(super) fn contenders(&mut self, view: &View<'_>) {
+        self.add(&format!(
+            "<h2>Contenders</h2>\n<p class=\"lead\">anello {}. What each says it runs on stands in its ready line.</p>\n\
+             <div class=\"scroll\"><table class=\"story\">\n<thead><tr><th scope=\"col\">name</th><th scope=\"col\">what it is</th>\
+             <th scope=\"col\">driver</th><th scope=\"col\">version</th><th scope=\"col\">command and ready line</th></tr></thead>\n<tbody>",
+            escape(&view.result.plan.version)
+        ));
+        for (index, contender) in view.result.contenders.iter().enumerate() {
+            let role = match (&contender.twin_of, contender.role) {
+                (Some(other), _) => format!("{other} once more"),
+                (None, Role::Anello) => "under test".to_owned(),
+                (None, Role::Bare) => "yardstick".to_owned(),
+                (None, Role::Peer) => "peer".to_owned(),
+            };
+            let built = contender
+                .built_with
+                .as_ref()
+                .map_or(String::new(), |built| format!("<br><small>{}</small>", escape(built)));
+            let features = if contender.features.is_empty() {
+                String::new()
+            } else {
+                format!("<br><small>{}</small>", escape(&contender.features.join(", ")))
+            };
+            let limit = contender
+                .connections_limit
+                .map_or(String::new(), |limit| format!("<br><small>at most {limit} connections</small>"));
+            let commit = contender.commit.as_ref().map_or(String::new(), |commit| {
+                format!(
+                    "<br><small title=\"{0}\">commit {1}</small>",
+                    escape(commit),
+                    escape(&short_commit(commit))
+                )
+            });
+            let executables: String = contender
+                .executables
+                .iter()
+                .map(|executable| {
+                    let (file, short) = (escape(&executable.file), executable.short());
+                    format!(
+                        "<br><small title=\"SHA-256 {}\">{file} {short}</small>",
+                        escape(&executable.sha256)
+                    )
+                })
+                .collect();
+            self.add(&format!(
+                "<tr class=\"c{index}\"><th scope=\"row\">{}</th><td>{}{limit}</td><td>{}{features}</td><td>{}{commit}{built}{executables}</td>\
+                 <td class=\"long\"><code>{}</code><br><small>{}</small></td></tr>",
+                view.named(index),
+                escape(&role),
+                escape(contender.driver.as_deref().unwrap_or("–")),
+                escape(contender.version.as_deref().unwrap_or("–")),
+                escape(&contender.command),
+                escape(contender.ready_line.as_deref().unwrap_or("was never ready"))
+            ));
+        }
+        self.add("</tbody>\n</table></div>");
+    }
+
+    pub(super) fn machine(&mut self, view: &View<'_>) {
+        let result = view.result;
+        self.add(&format!("<h2 id=\"r{}machine\">Machine</h2>\n<dl>", self.run));
+        let plan = &result.plan;
+        let list = |cores: &[usize]| cores.iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
+        let plural = |cores: &[usize]| if cores.len() == 1 { "core" } else { "cores" };
+        let mut facts: Vec<(String, String)> =
+            result.environment.facts().into_iter().map(|(label, value)| (label.to_owned(), value)).collect();
+        let mut add = |label: &str, value: String| facts.push((label.to_owned(), value));
+        add(
+            "Pinned",
+            format!(
+                "servers on {} {}, load on {} {}",
+                plural(&plan.server_cores),
+                list(&plan.server_cores),
+                plural(&plan.load_cores),
+                list(&plan.load_cores)
+            ),
+        );
+        if let Some([one, five, fifteen]) = result.environment_after.load_average {
+            add("Load average after", format!("{one:.2} {five:.2} {fifteen:.2}"));
+        }
+        if let Some(fraction) = result.foreign_fraction {
+            add("Taken by other programs", format!("{} of the cores' time", percent(fraction)));
+        }
+        if let (Some(before), Some(after)) =
+            (result.environment.stolen_ticks, result.environment_after.stolen_ticks)
+        {
+            add("Stolen by the hypervisor", format!("{} ticks during the run", after.saturating_sub(before)));
+        }
+        let dropped = |quality| result.slices.iter().filter(|slice| slice.quality == quality).count();
+        add(
+            "Slices dropped",
+            format!(
+                "{} of {} with stolen time, {} throttled, {} spoilt",
+                dropped(Quality::Stolen),
+                result.slices.len(),
+                dropped(Quality::Throttled),
+                dropped(Quality::Spoilt)
+            ),
+        );
+        let slow: Vec<_> = result.cells.iter().filter_map(|cell| cell.phases).collect();
+        if let Some(most) = slow.iter().map(|phases| phases.slow_factor).reduce(f64::max) {
+            add(
+                "Slow and fast phases",
+                format!(
+                    "in {} of {} cells, up to {most:.2} times as long per request; contenders were compared within a phase",
+                    slow.len(),
+                    result.cells.len()
+                ),
+            );
+        }
+        for (label, value) in facts {
+            self.add(&format!("<dt>{}</dt><dd>{}</dd>", escape(&label), escape(&value)));
+        }
+        self.add("</dl>");
+    }
+
+    pub(super) fn method(&mut self, view: &View<'_>) {
+        let plan = &view.result.plan;
+        self.add("<h2>Method</h2>");
+        self.add(&format!(
+            "<p class=\"lead\">{} passes; each starts every server anew and walks through the cells in random order. In a \
+             cell all servers hold their connections open, the idle ones asleep, and each of {} rounds gives every server \
+             one slice of {:.0} ms in random order (seed {}). Every byte that comes back is checked. A slice is dropped \
+             if the hypervisor or a CPU limit took more than {} of it. Ratios pair slices of the same round and the same \
+             phase of the machine; their intervals are a bootstrap over passes and rounds. Two servers are told apart only \
+             if the interval leaves out 1 and the difference exceeds what {} shows against itself.</p>",
+            plan.passes,
+            plan.rounds,
+            plan.slice_ns as f64 / 1e6,
+            plan.seed,
+            percent(plan.stolen_fraction_limit),
+            escape(&plan.reference)
+        ));
+        if !plan.scenario.text.is_empty() {
+            self.add(&format!(
+                "<details><summary>The scenario as it was</summary><pre>{}</pre></details>",
+                escape(&plan.scenario.text)
+            ));
+        }
+    }
+
+    pub(super) fn raw(&mut self, view: &View<'_>) {
+        let run = self.run;
+        self.add(&format!("<h2 id=\"r{run}raw\">Raw data</h2>"));
+        // Compact, and with no "<" in it, so that nothing inside can end the element.
+        match serde_json::to_string(view.result).map(|json| json.replace('<', "\\u003c")) {
+            Ok(json) => {
+                self.add(
+                    "<p class=\"lead\">Every slice and every histogram is part of this page; the same JSON lies beside it. \
+                     <code>anello lab report</code> makes this page from it, <code>anello lab compare</code> lays two side by side.</p>",
+                );
+                self.add(&format!(
+                    "<button class=\"js save\" type=\"button\" data-raw=\"raw{run}\">Save as JSON</button>"
+                ));
+                self.add(&format!("<script type=\"application/json\" id=\"raw{run}\">{json}</script>"));
+            }
+            Err(error) => {
+                self.add(&format!("<p class=\"note\">No raw data: {}</p>", escape(&error.to_string())));
+            }
+        }
+    }
+}
+
+/// The first 12 digits of a commit, with the mark of sources that were changed since.
+fn short_commit(commit: &str) -> String {
+    let (digits, mark) = match commit.strip_suffix("-dirty") {
+        Some(digits) => (digits, " and changes"),
+        None => (commit, ""),
+    };
+    format!("{}{mark}", digits.get(..12).unwrap_or(digits))
+}

@@ -1,0 +1,305 @@
+//! One group of cells: the table of ratios first, then the charts, then every figure.
+
+use crate::pairs::Measure;
+use crate::report::drawings::GroupDrawings;
+use crate::report::format::{bytes, count, cut, interval, micros, percent, sign, spread, times};
+use crate::report::html::{Page, View};
+use crate::report::svg::escape;
+use crate::report::value;
+use crate::result::{CellResult, Figures, Outcome, Row, Verdict};
+use crate::statistics::{Estimate, Ratio};
+
+/// Reasons in the tables are cut to so many characters.
+const WHY_LENGTH: usize = 110;
+
+/// With more cells than this, the latency curves are folded.
+const OPEN_CURVES: usize = 4;
+
+impl Page {
+    pub(super) fn group(&mut self, view: &View<'_>, index: usize, drawn: &GroupDrawings) {
+        let run = self.run;
+        let cells: Vec<&CellResult> =
+            view.result.cells.iter().filter(|cell| cell.cell.group() == drawn.group).collect();
+        let Some(first) = cells.first() else { return };
+        self.add(&format!(
+            "<section class=\"group\"><h2 id=\"r{run}g{index}\">{}</h2>",
+            escape(&value::group_title(&drawn.group))
+        ));
+        if !drawn.lines.is_empty() {
+            self.add("<div class=\"pair\">");
+            drawn.lines.iter().for_each(|drawing| self.figure(drawing, ""));
+            self.add("</div>");
+        }
+        if !drawn.bars.is_empty() {
+            self.add("<div class=\"pair\">");
+            drawn.bars.iter().for_each(|drawing| self.figure(drawing, ""));
+            self.add("</div>");
+        }
+        let measures = Measure::of_cell(&first.cell);
+        self.add(&format!(
+            "<h3>Against {}</h3>\n<p class=\"lead\">Each contender as a multiple of {}, with the 99 % interval. ▲ more and \
+             ▼ less beyond doubt, coloured green where that is better and orange where it is worse; = no difference that \
+             this machine can tell; ? too noisy. The last line is what two equal servers may differ by.</p>",
+            escape(&view.result.plan.reference),
+            escape(&view.result.plan.reference)
+        ));
+        for &measure in measures {
+            self.ratio_table(view, &cells, measure, axis_words(drawn));
+        }
+        self.anello_against_peers(view, &cells, measures, axis_words(drawn));
+        if !drawn.ratios.is_empty() {
+            self.add("<details><summary>The same as plots</summary><p class=\"lead\">Point: middle of the paired ratios; large where the difference is beyond doubt. Line: 99 % interval. Band: what two equal servers may differ by.</p>");
+            drawn.ratios.iter().for_each(|drawing| self.figure(drawing, "wide"));
+            self.add("</details>");
+        }
+        if !drawn.curves.is_empty() {
+            let open = if drawn.curves.len() <= OPEN_CURVES { " open" } else { "" };
+            self.add(&format!(
+                "<details{open}><summary>Latency by percentile ({} charts)</summary><p class=\"lead\">All clean slices together. \
+                 The rarer, the farther to the right.</p><div class=\"pair\">",
+                drawn.curves.len()
+            ));
+            drawn.curves.iter().for_each(|drawing| self.figure(drawing, ""));
+            self.add("</div></details>");
+        }
+        self.all_figures(view, &cells);
+        self.add("</section>");
+    }
+
+    fn table_head(&mut self, title: &str, cells: &[&CellResult], axis: &str) {
+        self.add(&format!(
+            "<div class=\"scroll\"><table class=\"glance\">\n<thead><tr><th scope=\"col\">{title}</th><th class=\"axis\" colspan=\"{}\" scope=\"colgroup\">{axis}</th></tr>",
+            cells.len()
+        ));
+        let head: String =
+            cells.iter().map(|cell| format!("<th scope=\"col\">{}</th>", value::place(&cell.cell))).collect();
+        self.add(&format!("<tr><th></th>{head}</tr></thead>\n<tbody>"));
+    }
+
+    fn ratio_table(&mut self, view: &View<'_>, cells: &[&CellResult], measure: Measure, axis: &str) {
+        let heading = value::heading(measure, cells[0].cell.workload);
+        let heading = heading.split(',').next().unwrap_or(heading);
+        self.table_head(&format!("{heading} <small>{}</small>", value::better(measure)), cells, axis);
+        for (index, contender) in view.result.contenders.iter().enumerate() {
+            let shown = |cell: &&CellResult| {
+                let Some(row) = cell.rows.get(index) else { return "<td class=\"none\">–</td>".to_owned() };
+                if contender.name == view.result.plan.reference {
+                    let figure = value::estimate(row, measure);
+                    let figure = figure.map_or_else(
+                        || value::why_none(&row.outcome).to_owned(),
+                        |estimate| value::shown(measure, estimate.median),
+                    );
+                    return format!("<td class=\"same\">{figure}</td>");
+                }
+                let (ratio, verdict) = value::against_reference(row, measure);
+                ratio_cell(ratio, verdict, measure, &row.outcome)
+            };
+            let row: String = cells.iter().map(shown).collect();
+            let reference = if contender.name == view.result.plan.reference { " reference" } else { "" };
+            self.add(&format!(
+                "<tr class=\"c{index}{reference}\"><th scope=\"row\">{}</th>{row}</tr>",
+                view.named(index)
+            ));
+        }
+        let resolution: String = cells
+            .iter()
+            .map(|cell| {
+                let text = value::resolution(cell, measure)
+                    .map_or_else(|| "unknown".to_owned(), |by| format!("±{}", percent(by)));
+                format!("<td class=\"same\">{text}</td>")
+            })
+            .collect();
+        self.add(&format!("<tr class=\"resolution\"><th scope=\"row\">equal servers</th>{resolution}</tr></tbody>\n</table></div>"));
+    }
+
+    /// The cells of anello against each peer, for each of anello's drivers.
+    fn anello_against_peers(
+        &mut self,
+        view: &View<'_>,
+        cells: &[&CellResult],
+        measures: &[Measure],
+        axis: &str,
+    ) {
+        let here: Vec<_> = view
+            .result
+            .versus
+            .iter()
+            .filter(|versus| cells.iter().any(|cell| cell.cell == versus.cell))
+            .collect();
+        let mut drivers: Vec<&str> = Vec::new();
+        for versus in &here {
+            if !drivers.contains(&versus.contender.as_str()) {
+                drivers.push(&versus.contender);
+            }
+        }
+        if drivers.is_empty() {
+            return;
+        }
+        self.add("<details><summary>anello as a multiple of each peer</summary>");
+        for driver in drivers {
+            for &measure in measures.iter().filter(|&&measure| measure != Measure::P50) {
+                let title = format!(
+                    "{}: {} <small>{}</small>",
+                    escape(driver),
+                    measure.name(),
+                    value::better(measure)
+                );
+                self.table_head(&title, cells, axis);
+                for (index, peer) in view.result.contenders.iter().enumerate() {
+                    let of_peer: Vec<_> = here
+                        .iter()
+                        .filter(|versus| versus.contender == driver && versus.peer == peer.name)
+                        .collect();
+                    if of_peer.is_empty() {
+                        continue;
+                    }
+                    let shown = |cell: &&CellResult| {
+                        let Some(versus) = of_peer.iter().find(|versus| versus.cell == cell.cell) else {
+                            return "<td class=\"none\">–</td>".to_owned();
+                        };
+                        let (ratio, verdict) = value::against_peer(versus, measure);
+                        let outcome = cell.rows.get(index).map_or(&Outcome::NotMeasured, |row| &row.outcome);
+                        ratio_cell(ratio, verdict, measure, outcome)
+                    };
+                    let row: String = cells.iter().map(shown).collect();
+                    self.add(&format!(
+                        "<tr class=\"c{index}\"><th scope=\"row\">{}</th>{row}</tr>",
+                        view.named(index)
+                    ));
+                }
+                self.add("</tbody>\n</table></div>");
+            }
+        }
+        self.add("</details>");
+    }
+
+    fn all_figures(&mut self, view: &View<'_>, cells: &[&CellResult]) {
+        self.add(
+            "<details><summary>Every figure</summary><p class=\"lead\">Medians over the clean slices; ± is half the \
+             distance between the quartiles, as a part of the median. Low decile: a tenth of the slices cost less. Busy: \
+             part of the time that the server was on its cores. Instructions: kernel and user together, \
+             counted in an emulated machine, where they were given. Dropped: slices with stolen or throttled time, or spoilt. \
+             † was started again in this cell. ‡ the load set the pace. § did not keep up with the offered rate.</p>",
+        );
+        for cell in cells {
+            let phases = cell.phases.map_or(String::new(), |phases| {
+                format!(
+                    " <span class=\"note\">· the machine had slow phases: {} times as long per request, {:.0} % of the slices, \
+                     {} changes</span>",
+                    times(phases.slow_factor),
+                    phases.slow_fraction * 100.0,
+                    phases.changes
+                )
+            });
+            self.add(&format!("<h4>{}{phases}</h4>", escape(&cell.cell.to_string())));
+            self.add(
+                "<div class=\"scroll\"><table>\n<thead><tr><th scope=\"col\">server</th><th scope=\"col\">requests/s</th>\
+                 <th scope=\"col\">p50 µs</th><th scope=\"col\">p99 µs</th><th scope=\"col\">p99.9 µs</th>\
+                 <th scope=\"col\">CPU µs/request</th><th scope=\"col\">instructions/request</th><th scope=\"col\">low decile</th><th scope=\"col\">busy</th>\
+                 <th scope=\"col\">switches/request</th><th scope=\"col\">memory</th><th scope=\"col\">slices</th>\
+                 <th scope=\"col\">dropped</th></tr></thead>\n<tbody>",
+            );
+            for (index, row) in cell.rows.iter().enumerate() {
+                self.figures_row(view, index, row);
+            }
+            self.add("</tbody>\n</table></div>");
+        }
+        self.add("</details>");
+    }
+
+    fn figures_row(&mut self, view: &View<'_>, index: usize, row: &Row) {
+        let reference = if row.contender == view.result.plan.reference { " reference" } else { "" };
+        let mut marks = String::new();
+        if row.restarts > 0 {
+            marks.push_str(" †");
+        }
+        if row.figures.as_ref().is_some_and(|figures| figures.load_bottleneck) {
+            marks.push_str(" ‡");
+        }
+        if row.figures.as_ref().is_some_and(|figures| figures.rate_reached == Some(false)) {
+            marks.push_str(" §");
+        }
+        let body = match &row.figures {
+            Some(figures) => figure_columns(figures, row),
+            None => format!("<td class=\"why\" colspan=\"12\">{}</td>", escape(&why_not(row))),
+        };
+        let name = view.named(index);
+        self.add(&format!(
+            "<tr class=\"c{index}{reference}\"><th scope=\"row\">{name}{marks}</th>{body}</tr>"
+        ));
+    }
+}
+
+fn axis_words(drawn: &GroupDrawings) -> &'static str {
+    value::axis_title(&drawn.group)
+}
+
+fn ratio_cell(ratio: Option<Ratio>, verdict: Verdict, measure: Measure, outcome: &Outcome) -> String {
+    let class = match value::is_better(measure, verdict) {
+        Some(true) => "good",
+        Some(false) => "bad",
+        None if verdict == Verdict::NoDifference => "same",
+        None if verdict == Verdict::TooNoisy => "noisy",
+        None => "none",
+    };
+    match ratio {
+        Some(ratio) => format!(
+            "<td class=\"{class}\">{} {}<br><small>{}</small></td>",
+            sign(verdict),
+            times(ratio.estimate),
+            interval(&ratio)
+        ),
+        None => {
+            let why = value::why_none(outcome);
+            let class = if matches!(outcome, Outcome::Failed(_) | Outcome::CheckFailed(_)) {
+                "failed"
+            } else {
+                "none"
+            };
+            format!("<td class=\"{class}\">{}</td>", if why.is_empty() { "–" } else { why })
+        }
+    }
+}
+
+fn figure_columns(figures: &Figures, row: &Row) -> String {
+    let with_spread =
+        |value: String, estimate: &Estimate| format!("<td>{value} <small>{}</small></td>", spread(estimate));
+    let dropped = row.stolen_slices + row.throttled_slices + row.spoilt_slices;
+    let memory = row.memory_per_connection_bytes.map(|estimate| estimate.median);
+    [
+        with_spread(count(figures.requests_per_second.median), &figures.requests_per_second),
+        with_spread(micros(figures.p50_ns.median), &figures.p50_ns),
+        with_spread(micros(figures.p99_ns.median), &figures.p99_ns),
+        with_spread(micros(figures.p999_ns.median), &figures.p999_ns),
+        with_spread(micros(figures.cpu_ns.median), &figures.cpu_ns),
+        format!("<td>{}</td>", row.instructions_per_request.map_or_else(|| "–".to_owned(), count)),
+        format!("<td>{}</td>", micros(figures.cpu_low_decile_ns)),
+        format!("<td>{:.0} %</td>", figures.server_busy * 100.0),
+        format!(
+            "<td>{}</td>",
+            figures.switches_per_request.map_or_else(|| "–".to_owned(), |value| format!("{value:.3}"))
+        ),
+        format!("<td>{}</td>", memory.or(figures.resident_bytes).map_or_else(|| "–".to_owned(), bytes)),
+        format!("<td>{}</td>", row.clean_slices),
+        format!("<td>{dropped}</td>"),
+    ]
+    .concat()
+}
+
+/// Why a row has no figures, in short; the whole story stands among the failures.
+fn why_not(row: &Row) -> String {
+    match &row.outcome {
+        Outcome::Skipped(why) => format!("Skipped: {}", cut(why, WHY_LENGTH)),
+        Outcome::Failed(why) => format!("Failed: {}", cut(why, WHY_LENGTH)),
+        Outcome::CheckFailed(why) => format!("Failed its check: {}", cut(why, WHY_LENGTH)),
+        Outcome::BeyondLimit(why) => format!("Beyond its limit: {}", cut(why, WHY_LENGTH)),
+        Outcome::Measured | Outcome::NotMeasured => {
+            match (row.stolen_slices, row.throttled_slices, row.spoilt_slices) {
+                (0, 0, 0) => "Not measured".to_owned(),
+                (stolen, throttled, spoilt) => format!(
+                    "No clean slice: {stolen} slices had stolen time, {throttled} were throttled, {spoilt} spoilt"
+                ),
+            }
+        }
+    }
+}

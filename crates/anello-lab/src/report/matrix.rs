@@ -1,0 +1,166 @@
+//! The terminal's view of many cells at once: a matrix of ratios for each group, and bars of the main figure.
+//!
+//! ```text
+//!  Echo, 128 bytes: server CPU per request, × bare epoll (less is better)
+//!  connections             1      50     300
+//!  anello io_uring    ▼ 0.90  ▼ 0.93  ▼ 0.91
+//!  tokio              ▲ 1.07  = 1.01  ? 1.02
+//! ```
+
+use crate::cell::{Group, Workload};
+use crate::pairs::Measure;
+use crate::report::format::{cut, sign, times};
+use crate::report::text::{WIDTH, put};
+use crate::report::value;
+use crate::result::{CellResult, LabResult, Outcome};
+
+/// Names of contenders are cut to this.
+const NAME_WIDTH: usize = 19;
+
+/// Width of a cell in the matrix.
+const CELL_WIDTH: usize = 8;
+
+/// Width of a bar, and of the figure behind it.
+const BAR_WIDTH: usize = 22;
+const FIGURE_WIDTH: usize = 10;
+
+/// Cells whose bars stand side by side.
+const BARS_ABREAST: usize = 2;
+
+/// Writes the matrices of every group.
+pub fn render_matrices(text: &mut String, result: &LabResult) {
+    for group in result.groups() {
+        let cells = cells_of(result, &group);
+        let Some(first) = cells.first() else { continue };
+        for &measure in Measure::of_cell(&first.cell) {
+            for part in cells.chunks((WIDTH - NAME_WIDTH) / CELL_WIDTH) {
+                matrix(text, result, &group, part, measure);
+            }
+        }
+    }
+}
+
+fn cells_of<'a>(result: &'a LabResult, group: &Group) -> Vec<&'a CellResult> {
+    result.cells.iter().filter(|cell| cell.cell.group() == *group).collect()
+}
+
+fn matrix(text: &mut String, result: &LabResult, group: &Group, cells: &[&CellResult], measure: Measure) {
+    let reference = &result.plan.reference;
+    let title = format!(
+        "\n{}: {}, × {reference} ({})",
+        value::group_title(group),
+        measure.name(),
+        value::better(measure)
+    );
+    put(text, &title);
+    let row = |name: &str, values: Vec<String>| {
+        let values: String = values.iter().map(|value| format!("{value:>CELL_WIDTH$}")).collect();
+        format!("{:NAME_WIDTH$}{values}", cut(name, NAME_WIDTH - 1))
+    };
+    put(text, &row(value::axis_title(group), cells.iter().map(|cell| value::place(&cell.cell)).collect()));
+    for (index, contender) in result.contenders.iter().enumerate() {
+        let shown = |cell: &&CellResult| {
+            let Some(row) = cell.rows.get(index) else { return String::new() };
+            if contender.name == *reference {
+                let estimate = value::estimate(row, measure);
+                return estimate.map_or_else(String::new, |estimate| {
+                    value::shown(measure, estimate.median).replace(' ', "")
+                });
+            }
+            match value::against_reference(row, measure) {
+                (Some(ratio), verdict) => format!("{} {}", sign(verdict), times(ratio.estimate)),
+                (None, _) => why_none(&row.outcome).to_owned(),
+            }
+        };
+        let name = if contender.name == *reference {
+            format!("{}, {}", cut(reference, NAME_WIDTH - 5), value::unit(measure))
+        } else {
+            contender.name.clone()
+        };
+        put(text, &row(&name, cells.iter().map(shown).collect()));
+    }
+    let resolution = |cell: &&CellResult| {
+        value::resolution(cell, measure).map_or_else(String::new, |by| format!("±{:.1}%", by * 100.0))
+    };
+    put(text, &row("(equal servers)", cells.iter().map(resolution).collect()));
+}
+
+/// Why there is no ratio, in at most seven letters.
+fn why_none(outcome: &Outcome) -> &'static str {
+    match outcome {
+        Outcome::Measured | Outcome::NotMeasured => "–",
+        Outcome::Skipped(_) => "skipped",
+        Outcome::Failed(_) => "failed",
+        Outcome::CheckFailed(_) => "check ✗",
+        Outcome::BeyondLimit(_) => "limit",
+    }
+}
+
+/// Writes the main figure of every cell as bars, two cells abreast.
+pub fn render_bars(text: &mut String, result: &LabResult) {
+    for group in result.groups() {
+        let measure = match (group.workload, group.connections) {
+            (Workload::Idle, _) => Measure::Memory,
+            (_, Some(_)) => Measure::P99,
+            (_, None) => Measure::Rate,
+        };
+        let cells = cells_of(result, &group);
+        let measured =
+            |cell: &&CellResult| cell.rows.iter().any(|row| value::estimate(row, measure).is_some());
+        if cells.iter().any(measured) {
+            let heading = value::heading(measure, group.workload);
+            put(text, &format!("\n{}: {heading} ({})", value::group_title(&group), value::better(measure)));
+            cells.chunks(BARS_ABREAST).for_each(|abreast| bars(text, result, &group, abreast, measure));
+        }
+    }
+}
+
+fn bars(text: &mut String, result: &LabResult, group: &Group, cells: &[&CellResult], measure: Measure) {
+    let blank = BAR_WIDTH + FIGURE_WIDTH + 2;
+    let heads: String = cells
+        .iter()
+        .map(|cell| {
+            format!("{:<blank$}", format!("{} {}", value::place(&cell.cell), value::axis_title(group)))
+        })
+        .collect();
+    put(text, &format!("{:NAME_WIDTH$}{heads}", ""));
+    let most = |cell: &CellResult| {
+        let values = cell.rows.iter().filter_map(|row| Some(value::estimate(row, measure)?.median));
+        values.fold(0.0, f64::max)
+    };
+    for (index, contender) in result.contenders.iter().enumerate() {
+        let shown = |cell: &&CellResult| {
+            let row = cell.rows.get(index);
+            match row.and_then(|row| value::estimate(row, measure)) {
+                Some(estimate) => {
+                    let bar = blocks(estimate.median / most(cell).max(f64::MIN_POSITIVE));
+                    let figure = value::shown(measure, estimate.median);
+                    format!("{bar:<BAR_WIDTH$} {figure:<FIGURE_WIDTH$} ")
+                }
+                None => format!("{:<blank$}", row.map_or("", |row| value::why_none(&row.outcome))),
+            }
+        };
+        let all: String = cells.iter().map(shown).collect();
+        put(text, &format!("{:NAME_WIDTH$}{all}", cut(&contender.name, NAME_WIDTH - 1)));
+    }
+}
+
+/// A part of the bar's width in blocks, to an eighth of a letter.
+fn blocks(part: f64) -> String {
+    const EIGHTHS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
+    let eighths = (part.clamp(0.0, 1.0) * (BAR_WIDTH * 8) as f64).round() as usize;
+    format!("{}{}", "█".repeat(eighths / 8), EIGHTHS[eighths % 8])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bars_are_as_long_as_their_part() {
+        assert_eq!(blocks(1.0).chars().count(), BAR_WIDTH);
+        assert_eq!(blocks(0.5), "█".repeat(BAR_WIDTH / 2));
+        assert_eq!((blocks(0.0).as_str(), blocks(f64::NAN).as_str()), ("", ""));
+        assert_eq!(blocks(1.0 / (BAR_WIDTH as f64 * 8.0)), "▏");
+    }
+}

@@ -1,0 +1,136 @@
+//! What a row of a result holds about each measure, and how it is called where it is shown.
+
+use crate::cell::{Cell, Group, Workload};
+use crate::pairs::Measure;
+use crate::report::format::{bytes, count, micros};
+use crate::result::{CellResult, Outcome, Row, Verdict, Versus};
+use crate::statistics::{Estimate, Ratio};
+
+/// The absolute figure.
+pub fn estimate(row: &Row, measure: Measure) -> Option<Estimate> {
+    let figures = row.figures.as_ref();
+    match measure {
+        Measure::Rate => figures.map(|figures| figures.requests_per_second),
+        Measure::Cpu => figures.map(|figures| figures.cpu_ns),
+        Measure::P50 => figures.map(|figures| figures.p50_ns),
+        Measure::P99 => figures.map(|figures| figures.p99_ns),
+        Measure::Memory => row.memory_per_connection_bytes,
+    }
+}
+
+/// The ratio to the reference and what can be said about it.
+pub fn against_reference(row: &Row, measure: Measure) -> (Option<Ratio>, Verdict) {
+    match measure {
+        Measure::Rate => (row.rate_ratio, row.rate_verdict),
+        Measure::Cpu => (row.cpu_ratio, row.cpu_verdict),
+        Measure::P50 => (row.p50_ratio, row.p50_verdict),
+        Measure::P99 => (row.p99_ratio, row.p99_verdict),
+        Measure::Memory => (row.memory_ratio, row.memory_verdict),
+    }
+}
+
+/// The ratio of anello to a peer and what can be said about it.
+pub fn against_peer(versus: &Versus, measure: Measure) -> (Option<Ratio>, Verdict) {
+    match measure {
+        Measure::Rate => (versus.rate_ratio, versus.rate_verdict),
+        Measure::Cpu => (versus.cpu_ratio, versus.cpu_verdict),
+        Measure::P99 => (versus.p99_ratio, versus.p99_verdict),
+        Measure::Memory => (versus.memory_ratio, versus.memory_verdict),
+        Measure::P50 => (None, Verdict::NotComparable),
+    }
+}
+
+/// What two equal servers may differ by.
+pub fn resolution(cell: &CellResult, measure: Measure) -> Option<f64> {
+    match measure {
+        Measure::Rate => cell.rate_resolution,
+        Measure::Cpu => cell.cpu_resolution,
+        Measure::P50 => cell.p50_resolution,
+        Measure::P99 => cell.p99_resolution,
+        Measure::Memory => cell.memory_resolution,
+    }
+}
+
+/// Whether a verdict is a good one; none if it is neither good nor bad.
+pub fn is_better(measure: Measure, verdict: Verdict) -> Option<bool> {
+    match verdict {
+        Verdict::More => Some(measure.more_is_better()),
+        Verdict::Less => Some(!measure.more_is_better()),
+        _ => None,
+    }
+}
+
+/// The measure as the heading of a table or chart of this workload: name and unit.
+pub fn heading(measure: Measure, workload: Workload) -> &'static str {
+    match (measure, workload) {
+        (Measure::Rate, Workload::Disk { .. }) => "Operations/s",
+        (Measure::Rate, _) => "Requests/s",
+        (Measure::Cpu, Workload::Disk { .. }) => "CPU per operation, µs",
+        (Measure::Cpu, _) => "Server CPU per request, µs",
+        (Measure::P50, _) => "Median latency, µs",
+        (Measure::P99, _) => "p99 latency, µs",
+        (Measure::Memory, _) => "Memory per idle connection",
+    }
+}
+
+/// The unit of what [`shown`] shows.
+pub fn unit(measure: Measure) -> &'static str {
+    match measure {
+        Measure::Rate => "/s",
+        Measure::Cpu | Measure::P50 | Measure::P99 => "µs",
+        Measure::Memory => "B",
+    }
+}
+
+/// Which way is better, in words.
+pub fn better(measure: Measure) -> &'static str {
+    if measure.more_is_better() { "more is better" } else { "less is better" }
+}
+
+/// A figure of this measure as people read it, without its unit.
+pub fn shown(measure: Measure, value: f64) -> String {
+    match measure {
+        Measure::Rate => count(value),
+        Measure::Cpu | Measure::P50 | Measure::P99 => micros(value),
+        Measure::Memory => bytes(value),
+    }
+}
+
+/// The heading of a chart or section for a group of cells.
+pub fn group_title(group: &Group) -> String {
+    match group.workload {
+        Workload::Echo { .. } => format!("Echo, {group}"),
+        Workload::Idle => "Idle connections".to_owned(),
+        Workload::Disk { .. } => format!("Disk: {group}"),
+    }
+}
+
+/// What the cells of a group differ in.
+pub fn axis_title(group: &Group) -> &'static str {
+    match (group.workload, group.connections) {
+        (Workload::Disk { .. }, _) => "queue depth",
+        (_, Some(_)) => "requests/s offered",
+        (Workload::Idle, None) => "idle connections",
+        (Workload::Echo { .. }, None) => "connections",
+    }
+}
+
+/// A cell's place within its group, in words: "300", "20.0k".
+pub fn place(cell: &Cell) -> String {
+    match cell.offered_per_second {
+        Some(rate) => count(rate as f64),
+        None => cell.connections.to_string(),
+    }
+}
+
+/// In a word or two why a row has no figure; empty if it has.
+pub fn why_none(outcome: &Outcome) -> &'static str {
+    match outcome {
+        Outcome::Measured => "",
+        Outcome::Skipped(_) => "skipped",
+        Outcome::Failed(_) => "failed",
+        Outcome::CheckFailed(_) => "failed check",
+        Outcome::BeyondLimit(_) => "beyond limit",
+        Outcome::NotMeasured => "not measured",
+    }
+}

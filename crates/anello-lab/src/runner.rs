@@ -1,0 +1,611 @@
+//! The state of a run and its steps, from one pass down to one slice.
+//!
+//! Invariant: dropping a [`Runner`] stops every contender that it has started.
+
+mod checks;
+mod idle;
+mod restless;
+
+use std::collections::{HashMap, HashSet};
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use hdrhistogram::Histogram;
+
+use crate::cell::{Cell, Workload};
+use crate::latency;
+use crate::load::{Load, LoadSession, SliceLoad, latency_histogram};
+use crate::machine::{Machine, Running, Usage};
+use crate::record;
+use crate::result::{Completed, Consequence, Failure, LabResult, LatencyRecord, Quality, Slice};
+use crate::run::{Observer, Progress};
+use crate::scenario::LabConfig;
+use crate::schedule::Random;
+
+/// How often a slice with stolen or throttled time is tried again before the round goes on without it.
+const STOLEN_RETRIES: usize = 1;
+
+/// Longest stretch of a contender's own warm-up that is not interrupted.
+const WARM_UP_STEP: Duration = Duration::from_millis(250);
+
+/// The latencies of contenders in cells.
+type Latencies = HashMap<(usize, usize), Histogram<u64>>;
+
+/// The state of a run.
+pub struct Runner<'a> {
+    config: &'a LabConfig,
+    load: &'a mut dyn Load,
+    machine: &'a mut dyn Machine,
+    observer: &'a mut dyn Observer,
+    stop: &'a AtomicBool,
+    result: &'a mut LabResult,
+    /// The cores whose stolen time matters.
+    cores: Vec<usize>,
+    /// By contender.
+    running: Vec<Option<Running>>,
+    /// Contenders that have had their own warm-up since they were started.
+    warmed_up: HashSet<usize>,
+    /// Contenders that use their core while they have nothing to do.
+    restless: HashSet<usize>,
+    /// Contender and cell where wrong bytes came back.
+    disqualified: HashSet<(usize, usize)>,
+    /// Contenders that failed a check.
+    failed_check: HashSet<usize>,
+    /// Of the cells that were gone through.
+    latencies: Latencies,
+    /// Of the cell under way, with its pass.
+    pending: (usize, Latencies),
+    /// Moments are told from the beginning of the run, and, when it was taken up again, of its first part.
+    clock_offset_ns: i128,
+    cells_done: usize,
+    done: usize,
+    ever_started: bool,
+}
+
+/// Where a slice belongs.
+#[derive(Clone, Copy)]
+struct Place {
+    pass: usize,
+    cell: usize,
+    round: usize,
+}
+
+/// A contender's place in a cell: its open connections, and whether it has had its second chance.
+struct Seat {
+    /// None between slices where not all contenders' connections can be open at once.
+    session: Option<Box<dyn LoadSession>>,
+    restarted: bool,
+}
+
+impl<'a> Runner<'a> {
+    /// Goes on from what is in `result`.
+    pub fn new(
+        config: &'a LabConfig,
+        load: &'a mut dyn Load,
+        machine: &'a mut dyn Machine,
+        observer: &'a mut dyn Observer,
+        stop: &'a AtomicBool,
+        result: &'a mut LabResult,
+    ) -> Runner<'a> {
+        let contender = |name: &str| config.contenders.iter().position(|contender| contender.name == name);
+        let disqualified = result.failures.iter().filter_map(|failure| {
+            let cell = config.cells.iter().position(|&cell| Some(cell) == failure.cell)?;
+            (failure.consequence == Consequence::Disqualified)
+                .then(|| Some((contender(&failure.contender)?, cell)))?
+        });
+        let failed_check = result.checks.iter().filter(|check| !check.passed);
+        let latencies = result.latencies.iter().filter_map(|record| {
+            Some(((record.contender, record.cell), latency::decode(&record.histogram).ok()?))
+        });
+        Runner {
+            cores: record::cores_of(config),
+            running: vec![None; config.contenders.len()],
+            warmed_up: HashSet::new(),
+            restless: HashSet::new(),
+            disqualified: disqualified.collect(),
+            failed_check: failed_check.filter_map(|check| contender(&check.contender)).collect(),
+            latencies: latencies.collect(),
+            pending: (0, HashMap::new()),
+            clock_offset_ns: i128::from(result.elapsed_ns) - i128::from(machine.now_ns()),
+            cells_done: 0,
+            done: 0,
+            ever_started: !result.slices.is_empty(),
+            config,
+            load,
+            machine,
+            observer,
+            stop,
+            result,
+        }
+    }
+
+    /// One pass over all cells that have not been gone through in it.
+    pub fn run_pass(&mut self, pass: usize) {
+        let mut core_counts: Vec<usize> = self.config.cells.iter().map(|cell| cell.server_cores).collect();
+        core_counts.sort_unstable();
+        core_counts.dedup();
+        let mut random = Random::of_place(self.config.seed, pass, None);
+        for index in random.order(core_counts.len()) {
+            let server_cores = core_counts[index];
+            let with_cores = |&cell: &usize| self.config.cells[cell].server_cores == server_cores;
+            let cells: Vec<usize> =
+                random.order(self.config.cells.len()).into_iter().filter(with_cores).collect();
+            self.run_cells(pass, &cells, server_cores);
+        }
+    }
+
+    /// Gives the result what is still held elsewhere, and tells whether any contender was ever ready.
+    pub fn finish(self) -> bool {
+        let unfinished = Some(self.pending.0);
+        let finished = self.latencies.iter().filter_map(|entry| latency_record(entry, None));
+        let pending = self.pending.1.iter().filter_map(|entry| latency_record(entry, unfinished));
+        self.result.latencies = finished.chain(pending).collect();
+        self.result.latencies.sort_by_key(|record| (record.cell, record.contender, record.unfinished_pass));
+        self.ever_started
+    }
+
+    fn run_cells(&mut self, pass: usize, cells: &[usize], server_cores: usize) {
+        let ahead = |runner: &Self, cell: usize| !runner.result.completed.contains(&Completed { pass, cell });
+        if cells.iter().any(|&cell| ahead(self, cell)) {
+            self.start_all(pass, server_cores);
+        }
+        for &cell in cells {
+            if self.stopped() {
+                break;
+            }
+            if ahead(self, cell) {
+                if self.config.cells[cell].workload == Workload::Idle {
+                    self.run_idle_cell(pass, cell);
+                } else {
+                    self.run_cell(pass, cell);
+                }
+                if self.stopped() {
+                    break;
+                }
+                self.complete(pass, cell);
+            }
+            // Turns that nobody took count as behind, too.
+            self.cells_done += 1;
+            self.done = self.cells_done * self.config.contenders.len() * self.config.rounds;
+            self.observer.progress(Progress::Slices { done: self.done });
+        }
+        self.stop_all();
+    }
+
+    /// A cell is behind: its latencies are final, and the run could go on from here.
+    fn complete(&mut self, pass: usize, cell: usize) {
+        for (place, histogram) in std::mem::take(&mut self.pending.1) {
+            add_to(&mut self.latencies, place, &histogram);
+        }
+        self.result.completed.push(Completed { pass, cell });
+        if !self.observer.keeps_checkpoints() {
+            return;
+        }
+        // Only this cell's have changed: to put them all into words again would take seconds in large runs.
+        self.result.latencies.retain(|record| record.cell != cell);
+        let of_cell = self.latencies.iter().filter(|((_, of), _)| *of == cell);
+        self.result.latencies.extend(of_cell.filter_map(|entry| latency_record(entry, None)));
+        self.result.elapsed_ns = self.since_beginning_ns();
+        self.observer.checkpoint(self.result);
+    }
+
+    fn stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    fn since_beginning_ns(&mut self) -> u64 {
+        u64::try_from(i128::from(self.machine.now_ns()) + self.clock_offset_ns).unwrap_or(0)
+    }
+
+    fn start_all(&mut self, pass: usize, server_cores: usize) {
+        let only_idle = self.config.cells.iter().all(|cell| cell.workload == Workload::Idle);
+        if only_idle {
+            return; // They are started one at a time.
+        }
+        let mut random = Random::of_place(self.config.seed, pass, Some(usize::MAX - server_cores));
+        for index in random.order(self.config.contenders.len()) {
+            if self.stopped() {
+                return;
+            }
+            if self.failed_check.contains(&index)
+                || (server_cores > 1 && !self.config.contenders[index].takes_cores())
+            {
+                continue;
+            }
+            if let Err(what) = self.start(index, &self.config.server_cores[..server_cores]) {
+                self.report(index, None, pass, what, Consequence::SkippedPass);
+            }
+        }
+    }
+
+    fn run_cell(&mut self, pass: usize, cell: usize) {
+        self.begin_cell(pass, cell);
+        let count = self.config.contenders.len();
+        let mut random = Random::of_place(self.config.seed, pass, Some(cell));
+        let taking_part = (0..count).filter(|&index| self.takes_part(index, cell)).count();
+        let keep_open =
+            self.config.cells[cell].connections * taking_part <= self.machine.connections_at_once();
+        let mut seats: Vec<Option<Seat>> = (0..count).map(|_| None).collect();
+        for index in random.order(count) {
+            if self.stopped() {
+                return;
+            }
+            seats[index] = self.take_seat(index, pass, cell);
+            if let Some(seat) = seats[index].as_mut().filter(|_| !keep_open) {
+                seat.session = None;
+            }
+        }
+        for round in 0..self.config.rounds {
+            for index in random.order(count) {
+                if self.stopped() {
+                    return;
+                }
+                if let Some(seat) = seats[index].take() {
+                    let place = Place { pass, cell, round };
+                    seats[index] = self.run_turn(index, seat, place, keep_open);
+                    self.done += 1;
+                    self.observer.progress(Progress::Slices { done: self.done });
+                }
+            }
+        }
+    }
+
+    fn begin_cell(&mut self, pass: usize, cell: usize) {
+        self.pending = (pass, HashMap::new());
+        self.observer.progress(Progress::Cell { cell: self.config.cells[cell], pass });
+    }
+
+    /// Whether a contender has anything to do in a cell.
+    fn takes_part(&mut self, index: usize, cell: usize) -> bool {
+        let contender = &self.config.contenders[index];
+        !self.disqualified.contains(&(index, cell))
+            && !self.failed_check.contains(&index)
+            && beyond_limit(contender.connections_limit, contender.takes_cores(), &self.config.cells[cell])
+                .is_none()
+    }
+
+    /// Connects and warms up a contender for a cell, with a second try after a restart if that fails.
+    fn take_seat(&mut self, index: usize, pass: usize, cell: usize) -> Option<Seat> {
+        if !self.takes_part(index, cell) || (self.running[index].is_none() && !self.ever_ran(index)) {
+            return None;
+        }
+        self.wake_up(index);
+        let seat = match self.connect(index, cell) {
+            Ok(session) => Some(Seat { session: Some(session), restarted: false }),
+            Err(trouble) => self.second_chance(index, pass, cell, trouble, false),
+        };
+        self.look_at_rest(index);
+        self.put_to_rest(index);
+        seat
+    }
+
+    /// Whether the contender has been ready at least once, so that starting it again makes sense.
+    fn ever_ran(&self, index: usize) -> bool {
+        self.result.contenders[index].ready_line.is_some()
+    }
+
+    fn connect(&mut self, index: usize, cell: usize) -> Result<Box<dyn LoadSession>, Trouble> {
+        let cell = &self.config.cells[cell];
+        let address = match &self.running[index] {
+            Some(running) => running.address,
+            None => self.start(index, self.config.cores_of(cell)).map_err(Trouble::Broken)?,
+        };
+        let mut session = self
+            .load
+            .connect(address, cell)
+            .map_err(|why| Trouble::Broken(format!("could not be connected to: {why}")))?;
+        let own = self.config.contenders[index].warm_up;
+        if !own.is_zero() && self.warmed_up.insert(index) {
+            self.warm_up(session.as_mut(), own)?;
+        }
+        if !self.config.warm_up.is_zero() {
+            let load = session.run_slice(self.config.warm_up).map_err(Trouble::Broken)?;
+            check(&load)?;
+        }
+        session.settle().map_err(Trouble::Broken)?;
+        Ok(session)
+    }
+
+    /// A contender's own warm-up, which may be long: in steps, of which no more begin when the run is to stop.
+    fn warm_up(&self, session: &mut dyn LoadSession, duration: Duration) -> Result<(), Trouble> {
+        let mut left = duration;
+        while !left.is_zero() && !self.stopped() {
+            let step = left.min(WARM_UP_STEP);
+            check(&session.run_slice(step).map_err(Trouble::Broken)?)?;
+            left -= step;
+        }
+        Ok(())
+    }
+
+    /// One slice for one contender, repeated if time was stolen from it. Gives the seat back if it may stay.
+    fn run_turn(&mut self, index: usize, seat: Seat, place: Place, keep_open: bool) -> Option<Seat> {
+        self.wake_up(index);
+        let seat = self.run_awake(index, seat, place, keep_open);
+        self.put_to_rest(index);
+        seat
+    }
+
+    fn run_awake(&mut self, index: usize, seat: Seat, place: Place, keep_open: bool) -> Option<Seat> {
+        let Seat { session, restarted } = seat;
+        let session = match session {
+            Some(session) => Ok(session),
+            None => self.connect(index, place.cell),
+        };
+        let mut session = match session {
+            Ok(session) => session,
+            Err(trouble) => {
+                return self.second_chance(index, place.pass, place.cell, trouble, restarted);
+            }
+        };
+        if self.stopped() {
+            return None; // Its warm-up may have been left.
+        }
+        for _ in 0..=STOLEN_RETRIES {
+            match self.measure(index, session.as_mut(), place) {
+                Ok(quality) => {
+                    if !matches!(quality, Quality::Stolen | Quality::Throttled) || self.stopped() {
+                        break;
+                    }
+                }
+                Err(trouble) => {
+                    drop(session);
+                    return self.second_chance(index, place.pass, place.cell, trouble, restarted);
+                }
+            }
+        }
+        Some(Seat { session: keep_open.then_some(session), restarted })
+    }
+
+    fn measure(
+        &mut self,
+        index: usize,
+        session: &mut dyn LoadSession,
+        place: Place,
+    ) -> Result<Quality, Trouble> {
+        let pid = self.pid(index)?;
+        let start_ns = self.since_beginning_ns();
+        let stolen_before = self.machine.stolen_ns(&self.cores);
+        let throttled_before_ns = self.machine.throttled_ns();
+        let before = self.machine.usage(pid).map_err(Trouble::Broken)?;
+        let load_cpu_before_ns = self.machine.load_cpu_ns();
+        let load = session.run_slice(self.config.slice).map_err(Trouble::Broken)?;
+        let load_cpu_ns = self.machine.load_cpu_ns().saturating_sub(load_cpu_before_ns);
+        check(&load)?;
+        let after = self.machine.usage(pid).map_err(Trouble::Broken)?;
+        let stolen_ns = match (stolen_before, self.machine.stolen_ns(&self.cores)) {
+            (Ok(before), Ok(after)) => after.saturating_sub(before),
+            _ => 0, // A kernel that does not tell is no reason to give up; the environment says so.
+        };
+        let throttled_ns = self.machine.throttled_ns().saturating_sub(throttled_before_ns);
+        let measured = Measured { load, before, after, stolen_ns, throttled_ns, load_cpu_ns };
+        let slice = self.slice_of(index, place, start_ns, &measured);
+        let quality = slice.quality;
+        if quality == Quality::Clean {
+            add_to(&mut self.pending.1, (index, place.cell), &measured.load.latency);
+        }
+        self.result.slices.push(slice);
+        session.settle().map_err(Trouble::Broken)?;
+        Ok(quality)
+    }
+
+    fn slice_of(&self, contender: usize, place: Place, start_ns: u64, measured: &Measured) -> Slice {
+        let Measured { load, before, after, stolen_ns, throttled_ns, load_cpu_ns } = measured;
+        let cpu_ns = after.cpu_ns.checked_sub(before.cpu_ns).filter(|&cpu_ns| cpu_ns > 0);
+        let switches = |before: Option<u64>, after: Option<u64>| Some(after?.saturating_sub(before?));
+        let limit_ns = self.config.stolen_fraction_limit * load.elapsed_ns as f64 * self.cores.len() as f64;
+        let quality = if load.requests == 0 || cpu_ns.is_none() {
+            Quality::Spoilt
+        } else if *stolen_ns as f64 > limit_ns {
+            Quality::Stolen
+        } else if *throttled_ns as f64 > limit_ns {
+            Quality::Throttled
+        } else {
+            Quality::Clean
+        };
+        let latency = |quantile| load.latency.value_at_quantile(quantile);
+        Slice {
+            contender,
+            cell: place.cell,
+            pass: place.pass,
+            round: place.round,
+            start_ns,
+            requests: load.requests,
+            elapsed_ns: load.elapsed_ns,
+            cpu_ns: cpu_ns.unwrap_or(0),
+            voluntary_switches: switches(before.voluntary_switches, after.voluntary_switches),
+            involuntary_switches: switches(before.involuntary_switches, after.involuntary_switches),
+            resident_bytes: after.resident_bytes,
+            resident_before_bytes: None,
+            connections_before: 0,
+            load_cpu_ns: *load_cpu_ns,
+            load_busy: *load_cpu_ns as f64 / load.elapsed_ns.max(1) as f64,
+            stolen_ns: *stolen_ns,
+            throttled_ns: *throttled_ns,
+            p50_ns: latency(0.5),
+            p90_ns: latency(0.9),
+            p99_ns: latency(0.99),
+            p999_ns: latency(0.999),
+            max_ns: load.latency.max(),
+            uncorrected_p99_ns: load.uncorrected.as_ref().map(|latency| latency.value_at_quantile(0.99)),
+            offered: load.offered,
+            late: load.late,
+            unsent: load.unsent,
+            phase: None,
+            quality,
+        }
+    }
+
+    fn pid(&self, index: usize) -> Result<u32, Trouble> {
+        self.running[index].as_ref().map(|running| running.pid).ok_or_else(Trouble::gone)
+    }
+
+    /// Deals with a contender that broke: starts it again once and connects anew, or lets it sit out the cell.
+    fn second_chance(
+        &mut self,
+        index: usize,
+        pass: usize,
+        cell: usize,
+        trouble: Trouble,
+        restarted: bool,
+    ) -> Option<Seat> {
+        let what = match trouble {
+            Trouble::Wrong(what) => {
+                self.disqualified.insert((index, cell));
+                self.report(index, Some(cell), pass, what, Consequence::Disqualified);
+                return None;
+            }
+            Trouble::Broken(what) => self.what_really_happened(index, what),
+        };
+        if restarted || self.stopped() {
+            self.report(index, Some(cell), pass, what, Consequence::LeftOut);
+            self.stop_one(index);
+            return None;
+        }
+        self.stop_one(index);
+        self.report(index, Some(cell), pass, what, Consequence::Restarted);
+        match self.connect(index, cell) {
+            Ok(session) => Some(Seat { session: Some(session), restarted: true }),
+            Err(trouble) => self.second_chance(index, pass, cell, trouble, true),
+        }
+    }
+
+    /// A dead server shows as a broken connection first, before its end can be seen; its end is the better
+    /// explanation, so it is waited for.
+    fn what_really_happened(&mut self, index: usize, what: String) -> String {
+        let Some(running) = &self.running[index] else { return what };
+        match self.machine.ended(running.pid, self.config.dying_time) {
+            Some(end) => format!("{end} (the load saw: {what})"),
+            None => format!("{what} (it was still running {} s later)", self.config.dying_time.as_secs_f64()),
+        }
+    }
+
+    fn start(&mut self, index: usize, cores: &[usize]) -> Result<SocketAddr, String> {
+        let contender = &self.config.contenders[index];
+        let running = self.machine.start(contender, self.config, cores)?;
+        self.ever_started = true;
+        let record = &mut self.result.contenders[index];
+        if record.ready_line.is_none() {
+            record.ready_line = Some(running.ready_line.clone());
+            // What it says itself is truer than what was declared.
+            if let Some(driver) = said(&running.ready_line, "driver") {
+                record.driver = Some(if driver == "uring" { "io_uring" } else { driver }.to_owned());
+            }
+            if let Some(version) = said(&running.ready_line, "version") {
+                record.version = Some(version.to_owned());
+            }
+            self.observer.progress(Progress::Ready {
+                contender: contender.name.clone(),
+                ready_line: running.ready_line.clone(),
+            });
+        }
+        let address = running.address;
+        self.running[index] = Some(running);
+        self.warmed_up.remove(&index);
+        Ok(address)
+    }
+
+    fn report(
+        &mut self,
+        index: usize,
+        cell: Option<usize>,
+        pass: usize,
+        what: String,
+        consequence: Consequence,
+    ) {
+        let contender = self.config.contenders[index].name.clone();
+        let cell = cell.map(|cell| self.config.cells[cell]);
+        let failure = Failure { contender, cell, pass, what, consequence };
+        // A run that is taken up again may meet what it has met already.
+        if cell.is_none() && self.result.failures.contains(&failure) {
+            return;
+        }
+        self.observer.progress(Progress::Failed(failure.clone()));
+        self.result.failures.push(failure);
+    }
+
+    fn stop_one(&mut self, index: usize) {
+        if let Some(running) = self.running[index].take() {
+            self.machine.stop(&[running.pid]);
+        }
+    }
+
+    fn stop_all(&mut self) {
+        let pids: Vec<u32> =
+            self.running.iter_mut().filter_map(Option::take).map(|running| running.pid).collect();
+        self.machine.stop(&pids);
+    }
+}
+
+impl Drop for Runner<'_> {
+    fn drop(&mut self) {
+        self.stop_all();
+    }
+}
+
+/// Why a contender is not asked in a cell at all; none if it is.
+#[must_use]
+pub fn beyond_limit(limit: Option<usize>, takes_cores: bool, cell: &Cell) -> Option<String> {
+    match limit {
+        Some(limit) if cell.connections > limit && !matches!(cell.workload, Workload::Disk { .. }) => {
+            Some(format!("it is made for at most {limit} connections"))
+        }
+        _ if cell.server_cores > 1 && !takes_cores => Some("it runs on one core only".to_owned()),
+        _ => None,
+    }
+}
+
+fn latency_record(
+    (&(contender, cell), histogram): (&(usize, usize), &Histogram<u64>),
+    unfinished_pass: Option<usize>,
+) -> Option<LatencyRecord> {
+    Some(LatencyRecord { contender, cell, unfinished_pass, histogram: latency::encode(histogram).ok()? })
+}
+
+fn add_to(latencies: &mut Latencies, place: (usize, usize), histogram: &Histogram<u64>) {
+    latency::add(latencies.entry(place).or_insert_with(latency_histogram), histogram);
+}
+
+/// The value of `name=value` in a ready line.
+fn said<'a>(ready_line: &'a str, name: &str) -> Option<&'a str> {
+    let words = ready_line.split_whitespace();
+    words.filter_map(|word| word.strip_prefix(name)?.strip_prefix('=')).find(|value| !value.is_empty())
+}
+
+/// A slice as it was seen from all sides.
+struct Measured {
+    load: SliceLoad,
+    before: Usage,
+    after: Usage,
+    stolen_ns: u64,
+    throttled_ns: u64,
+    load_cpu_ns: u64,
+}
+
+/// Why a slice or a connection failed.
+enum Trouble {
+    /// The server or its connections broke; another start may help.
+    Broken(String),
+    /// The server answers wrongly; another start would not help.
+    Wrong(String),
+}
+
+impl Trouble {
+    fn gone() -> Trouble {
+        Trouble::Broken("is not running".to_owned())
+    }
+}
+
+/// A slice with wrong bytes or broken connections is no measurement.
+fn check(load: &SliceLoad) -> Result<(), Trouble> {
+    if load.wrong_replies > 0 {
+        return Err(Trouble::Wrong(format!(
+            "answered with wrong bytes: {} of {} replies",
+            load.wrong_replies,
+            load.requests + load.wrong_replies
+        )));
+    }
+    let troubles: Vec<String> =
+        load.errors.iter().map(|(kind, count)| format!("{kind} ({count} times)")).collect();
+    if troubles.is_empty() { Ok(()) } else { Err(Trouble::Broken(troubles.join(", "))) }
+}

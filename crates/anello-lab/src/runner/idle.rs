@@ -1,0 +1,100 @@
+//! Cells of idle connections: memory instead of speed.
+
+use std::collections::HashSet;
+use std::net::SocketAddr;
+
+use crate::cell::Cell;
+use crate::load::{LoadSession, SliceLoad};
+use crate::result::{Consequence, Quality};
+use crate::run::Progress;
+use crate::runner::{Measured, Place, Runner, Trouble, check};
+use crate::schedule::Random;
+
+/// Connections that are there before memory is looked at for the first time: what a server takes once, whatever the
+/// number of its connections (rings, pools, code that is read in), is then taken already.
+const FIRST_BATCH: usize = 10;
+
+impl Runner<'_> {
+    /// Memory of idle connections: every slice has a server of its own, since memory that a server has once had from
+    /// the kernel it rarely gives back.
+    pub(super) fn run_idle_cell(&mut self, pass: usize, cell: usize) {
+        self.stop_all();
+        self.begin_cell(pass, cell);
+        let mut random = Random::of_place(self.config.seed, pass, Some(cell));
+        let mut left_out = HashSet::new();
+        for round in 0..self.config.rounds {
+            for index in random.order(self.config.contenders.len()) {
+                if self.stopped() {
+                    return;
+                }
+                if left_out.contains(&index) || !self.takes_part(index, cell) {
+                    continue;
+                }
+                if let Err(trouble) = self.measure_idle(index, Place { pass, cell, round }) {
+                    left_out.insert(index);
+                    let (what, consequence) = match trouble {
+                        Trouble::Wrong(what) => {
+                            self.disqualified.insert((index, cell));
+                            (what, Consequence::Disqualified)
+                        }
+                        Trouble::Broken(what) if self.running[index].is_none() => {
+                            (what, Consequence::SkippedPass)
+                        }
+                        Trouble::Broken(what) => {
+                            (self.what_really_happened(index, what), Consequence::LeftOut)
+                        }
+                    };
+                    let place = (consequence != Consequence::SkippedPass).then_some(cell);
+                    self.report(index, place, pass, what, consequence);
+                }
+                self.stop_one(index);
+                self.done += 1;
+                self.observer.progress(Progress::Slices { done: self.done });
+            }
+        }
+    }
+
+    fn measure_idle(&mut self, index: usize, place: Place) -> Result<(), Trouble> {
+        let cell = self.config.cells[place.cell];
+        let address = self.start(index, self.config.cores_of(&cell)).map_err(Trouble::Broken)?;
+        let pid = self.pid(index)?;
+        let start_ns = self.since_beginning_ns();
+        let first = first_batch(cell.connections);
+        // Both ends are looked at after the same rest.
+        let first_session = match first {
+            0 => None,
+            _ => Some(self.open_idle(address, &cell, first)?),
+        };
+        let before = self.machine.usage(pid).map_err(Trouble::Broken)?;
+        let (session, load) = self.open_idle(address, &cell, cell.connections - first)?;
+        let after = self.machine.usage(pid).map_err(Trouble::Broken)?;
+        drop((first_session, session));
+        let measured = Measured { load, before, after, stolen_ns: 0, throttled_ns: 0, load_cpu_ns: 0 };
+        let mut slice = self.slice_of(index, place, start_ns, &measured);
+        slice.resident_before_bytes = before.resident_bytes;
+        slice.connections_before = first;
+        let memory = slice.memory_per_connection(cell.connections);
+        slice.quality = if memory.is_some() { Quality::Clean } else { Quality::Spoilt };
+        self.result.slices.push(slice);
+        Ok(())
+    }
+
+    /// Opens connections of an idle cell and leaves them alone for the length of a slice.
+    fn open_idle(
+        &mut self,
+        address: SocketAddr,
+        cell: &Cell,
+        connections: usize,
+    ) -> Result<(Box<dyn LoadSession>, SliceLoad), Trouble> {
+        let mut session =
+            self.load.connect(address, &Cell { connections, ..*cell }).map_err(Trouble::Broken)?;
+        let load = session.run_slice(self.config.slice).map_err(Trouble::Broken)?;
+        check(&load)?;
+        Ok((session, load))
+    }
+}
+
+/// How many of an idle cell's connections come first; at most half of them, for the difference is what counts.
+fn first_batch(connections: usize) -> usize {
+    FIRST_BATCH.min(connections / 2)
+}

@@ -1,0 +1,60 @@
+//! Contenders that cannot rest: a polling kernel thread, a timer that never ends, a loop that spins.
+//!
+//! All contenders share one core, and the idle ones should sleep. One that does not would take time and cache from
+//! whoever has its turn. So each is looked at after its warm-up in a cell, with nothing to do; whoever used its core then
+//! is halted (SIGSTOP) outside its own turns from there on, and the report says so.
+
+use std::time::Duration;
+
+use crate::runner::Runner;
+
+/// How long a contender is looked at.
+const LOOK: Duration = Duration::from_millis(10);
+
+/// Part of a core that a contender may use while it has nothing to do.
+const RESTLESS: f64 = 0.02;
+
+impl Runner<'_> {
+    /// Finds out whether a contender rests that has nothing to do.
+    pub(super) fn look_at_rest(&mut self, index: usize) {
+        if self.restless.contains(&index) {
+            return;
+        }
+        let Ok(pid) = self.pid(index) else { return };
+        let Ok(before) = self.machine.usage(pid) else { return };
+        self.machine.rest(LOOK);
+        let Ok(after) = self.machine.usage(pid) else { return };
+        let used = after.cpu_ns.saturating_sub(before.cpu_ns) as f64 / LOOK.as_nanos() as f64;
+        if used <= RESTLESS {
+            return;
+        }
+        self.restless.insert(index);
+        let contender = &mut self.result.contenders[index];
+        if contender.idle_use.is_none() {
+            contender.idle_use = Some(used);
+            self.result.notes.push(format!(
+                "{} used {:.0} % of a core while it had nothing to do: it was halted while others had their turn.",
+                contender.name,
+                used * 100.0
+            ));
+        }
+    }
+
+    /// Lets a contender run that may have been halted.
+    pub(super) fn wake_up(&mut self, index: usize) {
+        if self.restless.contains(&index)
+            && let Ok(pid) = self.pid(index)
+        {
+            self.machine.resume(pid);
+        }
+    }
+
+    /// Halts a contender that would not rest.
+    pub(super) fn put_to_rest(&mut self, index: usize) {
+        if self.restless.contains(&index)
+            && let Ok(pid) = self.pid(index)
+        {
+            self.machine.pause(pid);
+        }
+    }
+}

@@ -1,0 +1,242 @@
+//! Scenario files: what a run is to do, in TOML. `docs/lab-scenarios.md` documents every key; the presets are examples.
+//!
+//! Reading is strict: a key that is not known, a number that makes no sense or a cell that does not fit the protocol is
+//! an error that names file, line and column, shows the line, and says what to write instead. Nothing here knows the
+//! machine: `resolve.rs` makes a [`LabConfig`](crate::LabConfig) of a file and a machine.
+
+use std::fmt;
+use std::ops::Range;
+use std::time::Duration;
+
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{Error as _, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+use toml::Spanned;
+
+use crate::cell::DiskOperation;
+use crate::contender::Role;
+
+/// A scenario file as it stands.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ScenarioFile {
+    pub name: Spanned<String>,
+    pub title: String,
+    #[serde(default)]
+    pub description: String,
+    pub source: Option<String>,
+    #[serde(default)]
+    pub notes: Vec<String>,
+    #[serde(default)]
+    pub protocol: Protocol,
+    #[serde(default)]
+    pub message_bytes: Vec<Spanned<usize>>,
+    #[serde(default)]
+    pub connections: Vec<Spanned<usize>>,
+    #[serde(default)]
+    pub connections_per_core: Vec<Spanned<usize>>,
+    #[serde(default)]
+    pub rates_per_second: Vec<Spanned<u64>>,
+    #[serde(default)]
+    pub server_cores: Vec<Spanned<usize>>,
+    #[serde(default)]
+    pub operations: Vec<DiskOperation>,
+    #[serde(default)]
+    pub direct: Vec<bool>,
+    #[serde(default)]
+    pub block_bytes: Vec<Spanned<usize>>,
+    #[serde(default)]
+    pub depth: Vec<Spanned<usize>>,
+    #[serde(default)]
+    pub cells: Vec<Spanned<CellEntry>>,
+    pub contenders: Vec<Spanned<ContenderEntry>>,
+    pub reference: Spanned<String>,
+    pub rounds: Spanned<usize>,
+    pub passes: Spanned<usize>,
+    #[serde(deserialize_with = "duration")]
+    pub slice: Duration,
+    #[serde(deserialize_with = "duration")]
+    pub warm_up: Duration,
+    #[serde(default = "first_seed")]
+    pub seed: u64,
+    #[serde(default = "checked")]
+    pub check: bool,
+}
+
+/// What is asked of contenders.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Protocol {
+    #[default]
+    Echo,
+    Idle,
+    Disk,
+}
+
+/// A cell that is named for itself.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct CellEntry {
+    pub connections: usize,
+    pub message_bytes: Option<usize>,
+    pub rate_per_second: Option<u64>,
+    #[serde(default = "one")]
+    pub server_cores: usize,
+}
+
+/// A contender: a name, or a command.
+#[derive(Debug, Clone)]
+pub(super) enum ContenderEntry {
+    Name(String),
+    Inline(InlineContender),
+}
+
+/// A contender given by its command.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct InlineContender {
+    pub name: String,
+    pub command: String,
+    #[serde(default = "peer")]
+    pub role: Role,
+    pub driver: Option<String>,
+    pub version: Option<String>,
+    pub connections_limit: Option<usize>,
+}
+
+impl<'de> Deserialize<'de> for ContenderEntry {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Either;
+        impl<'de> Visitor<'de> for Either {
+            type Value = ContenderEntry;
+
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                formatter.write_str("the name of a contender, or { name = \"…\", command = \"…\" }")
+            }
+
+            fn visit_str<E: serde::de::Error>(self, name: &str) -> Result<ContenderEntry, E> {
+                Ok(ContenderEntry::Name(name.to_owned()))
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<ContenderEntry, A::Error> {
+                InlineContender::deserialize(MapAccessDeserializer::new(map)).map(ContenderEntry::Inline)
+            }
+        }
+        deserializer.deserialize_any(Either)
+    }
+}
+
+fn duration<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    parse_duration(&text).ok_or_else(|| {
+        D::Error::custom(format!("{text:?} is not a duration: write \"64ms\", \"2s\" or \"500us\""))
+    })
+}
+
+/// Reads a number with a unit: `us`, `ms` or `s`.
+fn parse_duration(text: &str) -> Option<Duration> {
+    let unit = text.find(|character: char| !character.is_ascii_digit() && character != '.')?;
+    let number: f64 = text[..unit].parse().ok()?;
+    let seconds = match &text[unit..] {
+        "us" => 1e-6,
+        "ms" => 1e-3,
+        "s" => 1.0,
+        _ => return None,
+    };
+    Duration::try_from_secs_f64(number * seconds).ok()
+}
+
+fn first_seed() -> u64 {
+    1
+}
+
+fn checked() -> bool {
+    true
+}
+
+fn one() -> usize {
+    1
+}
+
+fn peer() -> Role {
+    Role::Peer
+}
+
+impl ScenarioFile {
+    /// Reads a file whose name is only for errors.
+    pub fn parse(file_name: &str, text: &str) -> Result<ScenarioFile, ScenarioError> {
+        toml::from_str(text).map_err(|error| {
+            let message = error.message().to_owned();
+            ScenarioError::at(file_name, text, error.span().unwrap_or(0..0), message)
+        })
+    }
+}
+
+/// What is wrong with a scenario, where, and what to do about it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ScenarioError {
+    /// As it was given; the name of a preset for those.
+    file_name: String,
+    /// From 1.
+    line: usize,
+    /// From 1, in characters.
+    column: usize,
+    /// The line itself.
+    quoted: String,
+    /// Cause and remedy.
+    message: String,
+}
+
+impl ScenarioError {
+    /// An error about the bytes `span` of the text.
+    pub(super) fn at(file_name: &str, text: &str, span: Range<usize>, message: String) -> ScenarioError {
+        let start = (0..=span.start.min(text.len())).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0);
+        let before = &text[..start];
+        let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
+        ScenarioError {
+            file_name: file_name.to_owned(),
+            line: before.matches('\n').count() + 1,
+            column: before[line_start..].chars().count() + 1,
+            quoted: text[line_start..].lines().next().unwrap_or_default().to_owned(),
+            message,
+        }
+    }
+}
+
+impl fmt::Display for ScenarioError {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ScenarioError { file_name, line, column, quoted, message } = self;
+        let number = line.to_string();
+        let (margin, indent) = (" ".repeat(number.len()), " ".repeat(column - 1));
+        write!(
+            formatter,
+            "{file_name}:{line}:{column}: {message}\n{margin} |\n{number} | {quoted}\n{margin} | {indent}^"
+        )
+    }
+}
+
+impl std::error::Error for ScenarioError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_need_a_number_and_a_unit() {
+        assert_eq!(parse_duration("64ms"), Some(Duration::from_millis(64)));
+        assert_eq!(parse_duration("1.5s"), Some(Duration::from_millis(1500)));
+        for wrong in ["", "10", "s", "-1s", "10 s", "3h"] {
+            assert_eq!(parse_duration(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn an_error_shows_file_line_column_and_the_line_itself() {
+        let text = "name = \"x\"\ntitle = \"ü\" 5\n";
+        let error = ScenarioFile::parse("a.toml", text).unwrap_err().to_string();
+        assert!(error.starts_with("a.toml:2:13: "), "{error}");
+        assert!(error.ends_with("2 | title = \"ü\" 5\n  |             ^"), "{error}");
+        let beyond = ScenarioError::at("a.toml", "x", 7..9, "what".to_owned()).to_string();
+        assert!(beyond.starts_with("a.toml:1:2: what"), "{beyond}");
+    }
+}

@@ -1,0 +1,25 @@
+//! The presets: scenario files that are part of the program. They are their own documentation.
+
+/// Name and text of every preset, the default first.
+pub const PRESETS: [(&str, &str); 14] = [
+    ("quick", include_str!("../../presets/quick.toml")),
+    ("smoke", include_str!("../../presets/smoke.toml")),
+    ("frevib", include_str!("../../presets/frevib.toml")),
+    ("joakimthun", include_str!("../../presets/joakimthun.toml")),
+    ("monoio-peak", include_str!("../../presets/monoio-peak.toml")),
+    ("monoio-fixed", include_str!("../../presets/monoio-fixed.toml")),
+    ("go-uring", include_str!("../../presets/go-uring.toml")),
+    ("models", include_str!("../../presets/models.toml")),
+    ("options", include_str!("../../presets/options.toml")),
+    ("large", include_str!("../../presets/large.toml")),
+    ("many", include_str!("../../presets/many.toml")),
+    ("aa", include_str!("../../presets/aa.toml")),
+    ("disk", include_str!("../../presets/disk.toml")),
+    ("idle", include_str!("../../presets/idle.toml")),
+];
+
+/// The text of the preset of this name.
+#[must_use]
+pub fn preset(name: &str) -> Option<&'static str> {
+    PRESETS.iter().find(|(preset, _)| *preset == name).map(|(_, text)| *text)
+}

@@ -1,0 +1,102 @@
+//! Whether a result hangs together: files are edited, cut short and put together, and whoever reads one counts on its
+//! lists being there, on its numbers being places in them, and on nothing being so large that it must be a mistake.
+
+use std::fmt::Display;
+
+use crate::result::LabResult;
+use crate::scenario::{check_cell, check_extent};
+
+/// Says what is wrong with a result that was read.
+///
+/// # Errors
+/// The first fault found.
+pub fn check(result: &LabResult) -> Result<(), String> {
+    let plan = &result.plan;
+    let (contenders, cells) = (result.contenders.len(), plan.cells.len());
+    if contenders == 0 || cells == 0 {
+        return Err("it has no contenders or no cells".to_owned());
+    }
+    if !result.contenders.iter().any(|contender| contender.name == plan.reference) {
+        return Err(format!("its reference \"{}\" is not among its contenders", plan.reference));
+    }
+    check_extent(plan.passes, plan.rounds, cells, contenders)?;
+    let most_cores = plan.server_cores.len().max(1);
+    plan.cells.iter().try_for_each(|cell| check_cell(cell, most_cores))?;
+    if !result.cells.is_empty() && result.cells.len() != cells {
+        return Err(format!("it has figures of {} cells, and {cells} are planned", result.cells.len()));
+    }
+    let names = || result.contenders.iter().map(|contender| &contender.name);
+    let complete = |rows: &[crate::result::Row]| rows.iter().map(|row| &row.contender).eq(names());
+    if let Some(cell) = result.cells.iter().find(|cell| !complete(&cell.rows)) {
+        return Err(format!("the rows of the cell \"{}\" are not those of its contenders", cell.cell));
+    }
+    for slice in &result.slices {
+        within("contender of a slice", slice.contender, contenders)?;
+        within("cell of a slice", slice.cell, cells)?;
+        within("pass of a slice", slice.pass, plan.passes)?;
+        within("round of a slice", slice.round, plan.rounds)?;
+    }
+    for latency in &result.latencies {
+        within("contender of a histogram", latency.contender, contenders)?;
+        within("cell of a histogram", latency.cell, cells)?;
+    }
+    for completed in &result.completed {
+        within("cell that was gone through", completed.cell, cells)?;
+        within("pass that was gone through", completed.pass, plan.passes)?;
+    }
+    Ok(())
+}
+
+fn within(what: impl Display, number: usize, count: usize) -> Result<(), String> {
+    if number < count { Ok(()) } else { Err(format!("the {what} is number {number}, and there are {count}")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::{Path, PathBuf};
+    use std::sync::atomic::AtomicBool;
+
+    use super::*;
+    use crate::contender::Contender;
+    use crate::scenario::LabConfig;
+    use crate::simulation::{Noise, SimulatedServer, Simulation};
+
+    fn result() -> LabResult {
+        let simulation = Simulation::new(1, Noise::NONE, &[("one", SimulatedServer::costing(6_000.0))]);
+        let config = LabConfig {
+            contenders: vec![Contender::new("one", Path::new("one"), &[])],
+            reference: "one".to_owned(),
+            ..LabConfig::smoke(PathBuf::from("anello"))
+        };
+        let (mut load, mut machine) = (simulation.load(), simulation.machine());
+        crate::run(&config, &mut load, &mut machine, &mut |_| {}, &AtomicBool::new(false)).unwrap()
+    }
+
+    #[test]
+    fn odd_results_are_refused_in_words_and_sound_ones_read() {
+        let sound = result();
+        let read = |result: &LabResult| LabResult::from_json(&crate::render_json(result).unwrap());
+        assert_eq!(read(&sound).as_ref().map(|read| read.slices.len()), Ok(sound.slices.len()));
+        type Change = fn(&mut LabResult);
+        let odd: [(Change, &str); 12] = [
+            (|result| result.contenders.clear(), "no contenders"),
+            (|result| result.plan.cells.clear(), "no cells"),
+            (|result| result.plan.reference = "two".to_owned(), "\"two\" is not among"),
+            (|result| result.plan.passes = 1 << 60, "passes"),
+            (|result| result.plan.rounds = 0, "rounds"),
+            (|result| result.plan.cells[0].connections = 1 << 60, "at most"),
+            (|result| drop(result.cells.pop()), "are planned"),
+            (|result| result.cells[0].rows.clear(), "are not those of its contenders"),
+            (|result| result.slices[0].contender = 1, "contender of a slice is number 1, and there are 1"),
+            (|result| result.slices[0].cell = 1000, "cell of a slice"),
+            (|result| result.latencies[0].cell = 1000, "cell of a histogram"),
+            (|result| result.completed[0].pass = 1000, "pass that was gone through"),
+        ];
+        for (change, expected) in odd {
+            let mut odd = sound.clone();
+            change(&mut odd);
+            let why = read(&odd).unwrap_err();
+            assert!(why.starts_with("a result that is damaged: ") && why.contains(expected), "{why}");
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! What must be passed before anything is timed, and how soon a run ends that is to stop.
+
+use std::cell::Cell as StdCell;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anello_lab::result::{Consequence, LabResult, Outcome};
+use anello_lab::simulation::{Fault, Noise, SimulatedServer, Simulation};
+use anello_lab::{
+    Cell, Check, Contender, LabConfig, LabError, Load, LoadSession, Observer, Progress, SliceLoad,
+    echo_cells, run, run_from,
+};
+
+const REFERENCE: &str = "bare epoll";
+
+/// The reference, its twin and one other, all to be checked.
+fn config(other: &str) -> LabConfig {
+    let contender = |name: &str| Contender::new(name, Path::new("server"), &["--cores", "{cores}"]);
+    LabConfig {
+        contenders: vec![contender(REFERENCE), contender(REFERENCE).twin(), contender(other)],
+        cells: echo_cells(&[128], &[1, 50]),
+        check: true,
+        slice: Duration::from_millis(50),
+        server_cores: vec![0],
+        load_cores: vec![1],
+        ..LabConfig::quick(PathBuf::from("server"))
+    }
+}
+
+fn simulation(other: &str, fault: Fault) -> Simulation {
+    let usual = SimulatedServer::costing(6_000.0);
+    let twin = format!("{REFERENCE} again");
+    let other = (other, usual.clone().with_fault(fault));
+    Simulation::new(1, Noise::NONE, &[(REFERENCE, usual.clone()), (&twin, usual), other])
+}
+
+/// Stops the run after so many checks.
+struct StopsAfter<'a>(usize, &'a AtomicBool);
+
+impl Observer for StopsAfter<'_> {
+    fn progress(&mut self, progress: Progress) {
+        if let Progress::Checked(_) = progress {
+            self.0 -= 1;
+            self.1.store(self.0 == 0, Ordering::Relaxed);
+        }
+    }
+
+    fn checkpoint(&mut self, _result: &LabResult) {}
+}
+
+fn part(config: &LabConfig, simulation: &Simulation, checks: usize) -> Result<LabResult, LabError> {
+    let stop = AtomicBool::new(false);
+    let (mut load, mut machine) = (simulation.load(), simulation.machine());
+    run_from(config, None, &mut load, &mut machine, &mut StopsAfter(checks, &stop), &stop)
+}
+
+#[test]
+fn a_contender_that_could_not_be_started_for_its_check_is_not_timed_even_if_it_can_be_later() {
+    let simulation = simulation("late", Fault::CannotStartOnce);
+    let stop = AtomicBool::new(false);
+    let (mut load, mut machine) = (simulation.load(), simulation.machine());
+    let result = run(&config("late"), &mut load, &mut machine, &mut |_| {}, &stop).unwrap();
+    assert!(result.slices.iter().all(|slice| slice.contender != 2));
+    let late = result.checks.iter().find(|check| check.contender == "late").unwrap();
+    assert_eq!((late.what.as_str(), late.passed), ("start", false));
+    assert_eq!(result.failures.len(), 1, "{:?}", result.failures);
+    assert_eq!(result.failures[0].consequence, Consequence::SkippedPass);
+    for cell in &result.cells {
+        assert!(matches!(&cell.rows[2].outcome, Outcome::Skipped(why) if why.contains("not yet")));
+    }
+}
+
+#[test]
+fn a_run_stopped_between_checks_makes_the_others_when_it_is_taken_up_again() {
+    let config = config("loser");
+    for checks in 1..=4 {
+        let part = part(&config, &simulation("loser", Fault::LosesBytes), checks).unwrap();
+        assert_eq!((part.checks.len(), part.slices.len(), part.interrupted), (checks, 0, true));
+        let simulation = simulation("loser", Fault::LosesBytes);
+        let stop = AtomicBool::new(false);
+        let (mut load, mut machine) = (simulation.load(), simulation.machine());
+        let mut observer = StopsAfter(usize::MAX, &stop);
+        let result = run_from(&config, Some(part), &mut load, &mut machine, &mut observer, &stop).unwrap();
+        let made: Vec<(&str, &str, bool)> = result
+            .checks
+            .iter()
+            .map(|check| (check.contender.as_str(), check.what.as_str(), check.passed))
+            .collect();
+        let expected = [
+            (REFERENCE, "complete bytes", true),
+            (REFERENCE, "stalled reader", true),
+            (REFERENCE, "5000 connections", true),
+            ("loser", "complete bytes", true),
+            ("loser", "stalled reader", false),
+        ];
+        assert_eq!(made, expected, "stopped after {checks}");
+        assert!(result.slices.iter().all(|slice| slice.contender != 2));
+    }
+}
+
+/// A load that stops the run in its n-th slice or check, and counts what it is asked for.
+struct StopsIn<L> {
+    load: L,
+    asked: Rc<StdCell<usize>>,
+    at: usize,
+    stop: Arc<AtomicBool>,
+}
+
+struct StopsInSession {
+    session: Box<dyn LoadSession>,
+    asked: Rc<StdCell<usize>>,
+    at: usize,
+    stop: Arc<AtomicBool>,
+}
+
+impl<L: Load> Load for StopsIn<L> {
+    fn connect(&mut self, target: SocketAddr, cell: &Cell) -> Result<Box<dyn LoadSession>, String> {
+        let session = self.load.connect(target, cell)?;
+        let (asked, at, stop) = (Rc::clone(&self.asked), self.at, Arc::clone(&self.stop));
+        Ok(Box::new(StopsInSession { session, asked, at, stop }))
+    }
+
+    fn check(
+        &mut self,
+        _target: SocketAddr,
+        _check: Check,
+        stop: &AtomicBool,
+    ) -> Result<Vec<String>, String> {
+        self.asked.set(self.asked.get() + 1);
+        stop.store(true, Ordering::Relaxed);
+        Err("was stopped before its end".to_owned())
+    }
+}
+
+impl LoadSession for StopsInSession {
+    fn run_slice(&mut self, duration: Duration) -> Result<SliceLoad, String> {
+        self.asked.set(self.asked.get() + 1);
+        self.stop.store(self.asked.get() >= self.at, Ordering::Relaxed);
+        self.session.run_slice(duration)
+    }
+}
+
+fn stopped_in(config: &LabConfig, at: usize) -> (LabResult, usize) {
+    let simulation = simulation("slow", Fault::None);
+    let (asked, stop) = (Rc::new(StdCell::new(0)), Arc::new(AtomicBool::new(false)));
+    let mut load = StopsIn { load: simulation.load(), asked: Rc::clone(&asked), at, stop: Arc::clone(&stop) };
+    let result = run(config, &mut load, &mut simulation.machine(), &mut |_| {}, &stop).unwrap();
+    assert_eq!((simulation.processes_left(), simulation.sessions_left()), (0, 0));
+    (result, asked.get())
+}
+
+#[test]
+fn a_check_that_was_interrupted_is_no_failure() {
+    let (result, asked) = stopped_in(&config("slow"), 1);
+    assert!(result.interrupted && result.checks.is_empty() && result.failures.is_empty(), "{result:?}");
+    assert_eq!(asked, 1);
+}
+
+#[test]
+fn a_long_warm_up_is_left_when_the_run_is_to_stop() {
+    let mut config = LabConfig { check: false, passes: 10_000, ..config("slow") };
+    for contender in &mut config.contenders {
+        contender.warm_up = Duration::from_secs(3600);
+    }
+    let (result, asked) = stopped_in(&config, 3);
+    assert!(result.interrupted && result.slices.is_empty());
+    // The third step of the first contender, and the common warm-up of its cell.
+    assert!((3..=4).contains(&asked), "{asked}");
+}

@@ -1,0 +1,187 @@
+//! Two simulated runs compared: known changes in, known verdicts out.
+
+use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use anello_lab::compare::{ChangeVerdict, Comparison, compare, render_comparison};
+use anello_lab::pairs::Measure;
+use anello_lab::result::Quality;
+use anello_lab::schedule::Random;
+use anello_lab::simulation::{Fault, Noise, SimulatedServer, Simulation};
+use anello_lab::{Contender, LabConfig, LabResult, echo_cells, run};
+
+const REFERENCE: &str = "bare epoll";
+const REFERENCE_NS: f64 = 6_000.0;
+
+/// A run with the reference, its twin and one server that costs so much.
+fn simulate(seed: u64, servers: &[(&'static str, SimulatedServer)]) -> LabResult {
+    let contender = |name: &str| Contender::new(name, Path::new("server"), &[]);
+    let mut contenders = vec![contender(REFERENCE), contender(REFERENCE).twin()];
+    contenders.extend(servers.iter().map(|(name, _)| contender(name)));
+    let config = LabConfig {
+        contenders,
+        cells: echo_cells(&[128], &[1, 50]),
+        slice: Duration::from_millis(50),
+        passes: 11,
+        rounds: 4,
+        seed,
+        server_cores: vec![0],
+        load_cores: vec![1],
+        ..LabConfig::quick(PathBuf::from("server"))
+    };
+    let mut all = vec![
+        (REFERENCE, SimulatedServer::costing(REFERENCE_NS)),
+        ("bare epoll again", SimulatedServer::costing(REFERENCE_NS)),
+    ];
+    all.extend_from_slice(servers);
+    let simulation = Simulation::new(seed, Noise::USUAL, &all);
+    let stop = AtomicBool::new(false);
+    run(&config, &mut simulation.load(), &mut simulation.machine(), &mut |_| {}, &stop).unwrap()
+}
+
+/// A run whose slices are drawn here: the server called "one" costs so much, with noise from slice to slice, luck that
+/// lasts as long as a process, and drift that all share. Much quicker than to simulate every request.
+fn drawn(seed: u64, cost_ns: f64) -> LabResult {
+    static TEMPLATE: LazyLock<LabResult> = LazyLock::new(|| simulate(1, &one(6_000.0)));
+    let mut result = TEMPLATE.clone();
+    let mut random = Random::new(seed);
+    let mut normal = |spread: f64| {
+        let sum: f64 = (0..12).map(|_| random.unit()).sum();
+        1.0 + spread * (sum - 6.0)
+    };
+    let luck: Vec<f64> = (0..3 * result.plan.passes).map(|_| normal(0.004)).collect();
+    let mut drift = 1.0;
+    for slice in &mut result.slices {
+        drift = (drift * normal(0.01)).clamp(0.8, 1.25);
+        let cost_ns = if slice.contender == 2 { cost_ns } else { REFERENCE_NS };
+        let cost_ns =
+            cost_ns * drift * normal(0.015) * luck[slice.contender * result.plan.passes + slice.pass];
+        slice.requests = (slice.elapsed_ns as f64 / cost_ns) as u64;
+        slice.cpu_ns = (slice.requests as f64 * cost_ns) as u64;
+        (slice.quality, slice.phase) = (Quality::Clean, None);
+    }
+    result
+}
+
+fn one(cost_ns: f64) -> [(&'static str, SimulatedServer); 1] {
+    [("one", SimulatedServer::costing(cost_ns))]
+}
+
+fn verdicts(comparison: &Comparison, measure: Measure) -> Vec<ChangeVerdict> {
+    let changes = comparison.changes.iter();
+    changes
+        .filter(|change| change.contender == "one" && change.measure == Some(measure))
+        .map(|change| change.verdict)
+        .collect()
+}
+
+#[test]
+fn no_change_is_claimed_where_there_is_none_in_at_least_19_of_20_pairs_of_runs() {
+    let quiet = (0..20u64)
+        .filter(|seed| {
+            let (before, after) = (drawn(*seed, 6_600.0), drawn(1000 + seed, 6_600.0));
+            let comparison = compare(&before, &after, 0.05);
+            assert_eq!(comparison.regressions, 0, "seed {seed}");
+            assert_eq!(comparison.obstacles, Vec::<String>::new());
+            let mut all = verdicts(&comparison, Measure::Cpu);
+            all.extend(verdicts(&comparison, Measure::Rate));
+            assert_eq!(all.len(), 4);
+            all.iter().all(|&verdict| verdict == ChangeVerdict::NoDifference)
+        })
+        .count();
+    assert!(quiet >= 19, "only {quiet} of 20 pairs of equal runs claimed nothing");
+}
+
+#[test]
+fn a_change_of_five_percent_is_found_nine_times_in_ten() {
+    let (mut found, mut asked) = (0, 0);
+    for seed in 0..12u64 {
+        let (cheap, dear) = (drawn(seed, 6_000.0), drawn(1000 + seed, 6_300.0));
+        let (worse, better) = (compare(&cheap, &dear, 0.0), compare(&dear, &cheap, 0.0));
+        for (comparison, wanted) in [(&worse, ChangeVerdict::Worse), (&better, ChangeVerdict::Better)] {
+            let verdicts = verdicts(comparison, Measure::Cpu);
+            asked += verdicts.len();
+            found += verdicts.iter().filter(|&&verdict| verdict == wanted).count();
+        }
+        assert_eq!(better.regressions, 0, "seed {seed}: what is better is no regression");
+        assert_eq!(compare(&cheap, &dear, 0.10).regressions, 0, "seed {seed}: below the threshold");
+    }
+    assert!(asked == 48 && found >= 43, "only {found} of {asked} changes were found");
+}
+
+#[test]
+fn a_large_regression_is_past_the_threshold_and_named() {
+    let comparison = compare(&simulate(1, &one(6_000.0)), &simulate(2, &one(7_800.0)), 0.05);
+    assert!(comparison.regressions >= 2, "{}", render_comparison(&comparison));
+    let text = render_comparison(&comparison);
+    assert!(text.contains("regressions past 5.0 % beyond doubt"), "{text}");
+    assert!(text.contains("WORSE") && text.contains("50 connections, 128 bytes"), "{text}");
+    assert!(text.lines().all(|line| line.chars().count() <= 108), "{text}");
+}
+
+#[test]
+fn a_slower_machine_changes_the_absolute_figures_and_no_verdict() {
+    let before = simulate(1, &one(6_600.0));
+    let mut after = simulate(2, &one(6_600.0));
+    for slice in &mut after.slices {
+        slice.elapsed_ns = slice.elapsed_ns * 16 / 10;
+        slice.cpu_ns = slice.cpu_ns * 16 / 10;
+    }
+    let comparison = compare(&before, &after, 0.05);
+    assert_eq!(comparison.regressions, 0);
+    for change in comparison.changes.iter().filter(|change| change.measure == Some(Measure::Cpu)) {
+        assert!(change.absolute.unwrap().estimate > 1.5, "{change:?}");
+        assert!(
+            matches!(change.verdict, ChangeVerdict::NoDifference | ChangeVerdict::Reference),
+            "{change:?}"
+        );
+    }
+}
+
+#[test]
+fn another_kernel_or_reference_is_an_obstacle_and_another_seed_is_none() {
+    let before = simulate(1, &one(6_000.0));
+    let mut after = simulate(2, &one(12_000.0));
+    after.environment.kernel = "Linux 9.9".to_owned();
+    let comparison = compare(&before, &after, 0.05);
+    assert_eq!(
+        (comparison.obstacles.as_slice(), comparison.regressions),
+        (&["other kernel".to_owned()][..], 0)
+    );
+    assert!(
+        verdicts(&comparison, Measure::Cpu).iter().all(|&verdict| verdict == ChangeVerdict::NotComparable)
+    );
+    let text = render_comparison(&comparison);
+    assert!(text.contains("Linux 9.9") && text.contains("cannot be compared: other kernel"), "{text}");
+    assert!(!text.contains("seed"));
+}
+
+#[test]
+fn what_broke_is_a_regression_and_what_is_missing_is_not() {
+    let healthy = simulate(1, &one(6_000.0));
+    let broken = simulate(2, &[("one", SimulatedServer::costing(6_000.0).with_fault(Fault::DiesAbove(50)))]);
+    let comparison = compare(&healthy, &broken, 0.05);
+    assert_eq!(comparison.regressions, 1);
+    assert!(
+        render_comparison(&comparison).contains("one at 50 connections, 128 bytes: broke in B: was killed")
+    );
+    let mended = compare(&broken, &healthy, 0.05);
+    assert_eq!(mended.regressions, 0);
+    assert!(mended.changes.iter().any(|change| change.verdict == ChangeVerdict::Mended));
+    let alone = simulate(3, &[]);
+    let gone = compare(&healthy, &alone, 0.05);
+    assert_eq!(gone.regressions, 0);
+    assert!(render_comparison(&gone).contains("Not comparable (2): it took no part in the second run."));
+    let new = compare(&alone, &healthy, 0.05);
+    assert!(render_comparison(&new).contains("it took no part in the first run"));
+}
+
+#[test]
+fn a_comparison_survives_as_json() {
+    let comparison = compare(&simulate(1, &one(6_000.0)), &simulate(2, &one(6_600.0)), 0.05);
+    let text = serde_json::to_string(&comparison).unwrap();
+    let back: Comparison = serde_json::from_str(&text).unwrap();
+    assert_eq!((back.schema.as_str(), back.changes.len()), ("anello-lab-compare", comparison.changes.len()));
+}

@@ -1,0 +1,217 @@
+//! The peers' manifests agree with their lock files, and a peer is built, found out of date, and started.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use anello_lab::contender::ServerProcess;
+use anello_lab::peers::{Driver, Kind, Outcome, Peer, Peers, State, Toolchains};
+
+fn real_peers() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../peers")
+}
+
+#[test]
+fn every_peer_has_a_manifest_that_agrees_with_its_lock_file() {
+    let out = tempfile::tempdir().unwrap();
+    let peers = Peers::open(&real_peers(), out.path()).unwrap();
+    for entry in fs::read_dir(real_peers()).unwrap() {
+        let folder = entry.unwrap().path();
+        let is_peer = folder.is_dir() && folder.to_string_lossy().ends_with("-echo");
+        let folder = fs::canonicalize(folder).unwrap();
+        assert_eq!(is_peer, peers.all().iter().any(|peer| peer.folder == folder), "{}", folder.display());
+    }
+    for peer in peers.all() {
+        if let Some(version) = &peer.manifest.version {
+            assert_eq!(locked_version(peer).as_ref(), Some(version), "{}", peer.manifest.name);
+        }
+        for source in &peer.manifest.sources {
+            assert!(peer.folder.join(source).is_dir(), "{}: {source}", peer.manifest.name);
+        }
+    }
+}
+
+/// The version of a peer's library in the lock file that it has.
+fn locked_version(peer: &Peer) -> Option<String> {
+    let read = |name: &str| fs::read_to_string(peer.folder.join(name)).ok();
+    let library = &peer.manifest.library;
+    let after = |text: &str, start: &str, end: &str| {
+        let (_, rest) = text.split_once(start)?;
+        Some(rest.split_once(end)?.0.to_owned())
+    };
+    if let Some(lock) = read("Cargo.lock") {
+        return after(&lock, &format!("name = \"{library}\"\nversion = \""), "\"");
+    }
+    if let Some(module) = read("go.mod") {
+        return after(&module, &format!("\t{library} "), "\n");
+    }
+    after(&read("pom.xml")?, "<netty.version>", "</netty.version>")
+}
+
+const FAKE: &str = r#"name = "fake"
+title = "a shell script"
+language = "Shell"
+kind = "loop"
+library = "shell"
+version_command = ["sh", "-c", "echo 5.2"]
+toolchain = ["sh", "cp"]
+compiler = ["sh", "-c", "echo; echo sh 1 >&2"]
+build = [["sh", "-c", "echo copying; mkdir -p {out}/bin"], ["cp", "fake.sh", "{out}/bin/fake"]]
+program = ["/bin/sh", "{out}/bin/fake"]
+warm_up_s = 3
+hint = "it needs a shell"
+
+[[contender]]
+name = "fake one"
+driver = "epoll"
+
+[[contender]]
+name = "fake two"
+driver = "io_uring"
+arguments = ["--twice"]
+features = ["twice"]
+connections_limit = 7
+"#;
+
+/// A folder of peers with one in it, and a folder to build in.
+struct Workshop {
+    folder: tempfile::TempDir,
+}
+
+impl Workshop {
+    fn new(manifest: &str) -> Self {
+        let workshop = Self { folder: tempfile::tempdir().unwrap() };
+        fs::create_dir_all(workshop.peer()).unwrap();
+        workshop.write("peer.toml", manifest);
+        workshop.write("fake.sh", "echo \"ready addr=127.0.0.1:4711 driver=none $*\"; exec sleep 60\n");
+        workshop
+    }
+
+    fn peer(&self) -> PathBuf {
+        self.folder.path().join("peers/fake-echo")
+    }
+
+    /// Writes a source, dated long ago.
+    fn write(&self, name: &str, text: &str) {
+        fs::write(self.peer().join(name), text).unwrap();
+        self.date(name, SystemTime::now() - Duration::from_secs(3600));
+    }
+
+    fn date(&self, name: &str, when: SystemTime) {
+        let file = fs::File::options().append(true).open(self.peer().join(name)).unwrap();
+        file.set_modified(when).unwrap();
+    }
+
+    fn peers(&self) -> Peers {
+        Peers::open(&self.folder.path().join("peers"), &self.folder.path().join("out")).unwrap()
+    }
+}
+
+#[test]
+fn a_peer_is_built_once_and_again_when_a_source_or_the_caller_says_so() {
+    let workshop = Workshop::new(FAKE);
+    let (peers, tools) = (workshop.peers(), Toolchains::from_environment());
+    let peer = &peers.all()[0];
+    assert_eq!(peer.state(), State::NotBuilt);
+    assert!(peers.contenders("0").is_empty());
+
+    let Outcome::Built(built) = peer.build(&tools, false) else { panic!("not built") };
+    assert_eq!((built.version.as_str(), built.compiler.as_str()), ("5.2", "sh 1"));
+    assert_eq!(built.commands.len(), 2);
+    assert_eq!(peer.state(), State::Built(built.clone()));
+    assert_eq!(peer.build(&tools, false), Outcome::UpToDate(built.clone()));
+    assert!(matches!(peer.build(&tools, true), Outcome::Built(_)));
+    let log = fs::read_to_string(peer.out.join("build.log")).unwrap();
+    assert!(log.contains("copying\n$ cp fake.sh"), "{log}");
+
+    workshop.date("fake.sh", SystemTime::now() + Duration::from_secs(3600));
+    assert!(matches!(peer.state(), State::Outdated(_)));
+    assert!(matches!(peer.build(&tools, false), Outcome::Built(_)));
+    workshop.date("fake.sh", SystemTime::now() - Duration::from_secs(3600));
+    assert!(matches!(peer.state(), State::Built(_)));
+
+    fs::remove_file(peer.out.join("bin/fake")).unwrap();
+    assert_eq!(peer.state(), State::NotBuilt, "its program is gone");
+}
+
+#[test]
+fn a_built_peer_gives_contenders_that_start() {
+    let workshop = Workshop::new(FAKE);
+    let peers = workshop.peers();
+    assert!(matches!(peers.all()[0].build(&Toolchains::from_environment(), false), Outcome::Built(_)));
+    let contenders = peers.contenders("0,1");
+    let [one, two] = contenders.as_slice() else { panic!("{contenders:?}") };
+    assert_eq!((one.contender.name.as_str(), one.driver, one.kind), ("fake one", Driver::Epoll, Kind::Loop));
+    assert_eq!((two.version.as_str(), two.built_with.as_str()), ("5.2", "Shell (sh 1)"));
+    assert_eq!((two.connections_limit, two.warm_up), (Some(7), Duration::from_secs(3)));
+    assert_eq!(two.features, ["twice"]);
+
+    let core = anello_lab::machine::allowed_cores()[0];
+    let (_process, running) =
+        ServerProcess::start(&two.contender, &[], &[core], Duration::from_secs(20)).unwrap();
+    assert!(running.ready_line.ends_with("--addr 127.0.0.1:0 --cores 0,1 --twice"), "{}", running.ready_line);
+}
+
+#[test]
+fn a_missing_toolchain_is_named_and_nothing_is_done() {
+    let workshop = Workshop::new(FAKE);
+    let tools = tempfile::tempdir().unwrap();
+    let shell = tools.path().join("sh");
+    fs::write(&shell, "").unwrap();
+    fs::set_permissions(&shell, fs::Permissions::from_mode(0o755)).unwrap();
+    // There, but nothing that could be run.
+    fs::write(tools.path().join("cp"), "").unwrap();
+    let outcome = workshop.peers().all()[0].build(&Toolchains::new(tools.path().as_os_str()), true);
+    let Outcome::Missing { programs, hint } = outcome else { panic!("{outcome:?}") };
+    assert_eq!((programs, hint.as_deref()), (vec!["cp".to_owned()], Some("it needs a shell")));
+    assert!(!workshop.folder.path().join("out").exists());
+    let none = workshop.peers().all()[0].missing_programs(&Toolchains::new(OsStr::new("")));
+    assert_eq!(none, ["sh", "cp"]);
+}
+
+#[test]
+fn a_failed_build_is_no_build_and_tells_its_last_words() {
+    let workshop = Workshop::new(FAKE);
+    let tools = Toolchains::from_environment();
+    assert!(matches!(workshop.peers().all()[0].build(&tools, false), Outcome::Built(_)));
+    let broken = FAKE.replace("echo copying", "echo no such header: uv.h; exit 3");
+    workshop.write("peer.toml", &broken);
+    let peers = workshop.peers();
+    let Outcome::Failed { why, last_lines, log, .. } = peers.all()[0].build(&tools, true) else { panic!() };
+    assert!(why.contains("exit status: 3"), "{why}");
+    assert_eq!(last_lines.last().map(String::as_str), Some("no such header: uv.h"));
+    assert!(log.is_file());
+    assert_eq!(peers.all()[0].state(), State::NotBuilt, "not even the earlier one counts");
+}
+
+#[test]
+fn a_build_that_makes_no_program_has_failed() {
+    let workshop =
+        Workshop::new(&FAKE.replace("\"fake.sh\", \"{out}/bin/fake\"", "\"fake.sh\", \"{out}/bin/other\""));
+    let peers = workshop.peers();
+    let outcome = peers.all()[0].build(&Toolchains::from_environment(), false);
+    let Outcome::Failed { why, .. } = outcome else { panic!("{outcome:?}") };
+    assert!(why.contains("made no") && why.ends_with("out/fake/bin/fake"), "{why}");
+}
+
+#[test]
+fn peers_answer_to_their_names_and_mistakes_are_told_with_their_place() {
+    let workshop = Workshop::new(FAKE);
+    let peers = workshop.peers();
+    for name in ["fake", "fake-echo", "fake two"] {
+        assert_eq!(peers.named(&[name.to_owned()]).unwrap().len(), 1, "{name}");
+    }
+    let unknown = peers.named(&["tokyo".to_owned()]).unwrap_err();
+    assert!(unknown.contains("\"tokyo\"") && unknown.contains("there are fake"), "{unknown}");
+
+    let folder = workshop.folder.path().join("peers");
+    let open = || Peers::open(&folder, &folder).unwrap_err().to_string();
+    workshop.write("peer.toml", &FAKE.replace("driver = \"epoll\"", "driver = \"select\""));
+    assert!(open().contains("fake-echo/peer.toml:16: "), "{}", open());
+    workshop.write("peer.toml", &FAKE.replace("fake two", "fake one"));
+    assert!(open().contains("another contender is called \"fake one\""), "{}", open());
+    fs::remove_file(workshop.peer().join("peer.toml")).unwrap();
+    assert!(open().contains("no folder in here has a peer.toml"), "{}", open());
+}

@@ -1,0 +1,375 @@
+//! The reports of simulated runs: everything is there, nothing gets out of its quotes, nothing needs the network.
+
+use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use anello_lab::pairs::{CleanSlices, Measure};
+use anello_lab::published::{Judgement, beside};
+use anello_lab::result::{CheckRecord, ScenarioRecord, Verdict, Versus};
+use anello_lab::simulation::{Fault, Noise, SimulatedServer, Simulation};
+use anello_lab::{
+    Cell, Contender, Instructions, LabConfig, LabResult, Role, echo_cells, render_html, render_page,
+    render_plots, render_table, run,
+};
+
+/// Name, role, cost of a request.
+const FIELD: [(&str, Role, f64); 8] = [
+    ("anello io_uring", Role::Anello, 5_500.0),
+    ("anello epoll", Role::Anello, 6_100.0),
+    ("bare io_uring", Role::Bare, 4_000.0),
+    ("bare epoll", Role::Bare, 6_000.0),
+    ("bare epoll again", Role::Bare, 6_000.0),
+    ("tokio", Role::Peer, 6_600.0),
+    ("go <net> & \"friends\"", Role::Peer, 9_000.0),
+    ("fragile", Role::Peer, 7_000.0),
+];
+
+/// A run like frevib's with something of everything: a peer that cannot start, one that dies, a name full of signs.
+fn sample() -> LabResult {
+    static SAMPLE: LazyLock<LabResult> = LazyLock::new(simulate);
+    SAMPLE.clone()
+}
+
+fn simulate() -> LabResult {
+    let contender = |(name, role, _): &(&str, Role, f64)| Contender {
+        role: *role,
+        twin_of: name.ends_with("again").then(|| "bare epoll".to_owned()),
+        ..Contender::new(name, Path::new("server"), &["--name", name, "--cores", "{cores}"])
+    };
+    let mut contenders: Vec<Contender> = FIELD.iter().map(contender).collect();
+    contenders.push(Contender::new("absent", Path::new("absent"), &[]));
+    let config = LabConfig {
+        contenders,
+        scenario: ScenarioRecord {
+            name: "frevib".to_owned(),
+            title: "A run <of> a test".to_owned(),
+            ..Default::default()
+        },
+        cells: echo_cells(&[128, 512], &[1, 50, 300]),
+        // With checks, who cannot start would not be timed at all.
+        check: false,
+        slice: Duration::from_millis(50),
+        seed: 5,
+        server_cores: vec![0],
+        load_cores: vec![1],
+        repeat_command: "anello lab run --with 'x=<y>'".to_owned(),
+        instructions: Some(
+            Instructions::from_json(
+                r#"{"kernel": "6.12", "cells": [
+                    {"server": "Tokio", "connections": 50, "bytes": 128, "requests": 9, "instructions_per_request": 12571.2},
+                    {"server": "bare-epoll", "connections": 50, "bytes": 128, "requests": 9, "instructions_per_request": 12140}]}"#,
+            )
+            .unwrap(),
+        ),
+        ..LabConfig::quick(PathBuf::from("server"))
+    };
+    let mut servers: Vec<(&str, SimulatedServer)> =
+        FIELD.iter().map(|(name, _, cost_ns)| (*name, SimulatedServer::costing(*cost_ns))).collect();
+    servers[7].1.fault = Fault::DiesAbove(300);
+    let why = "no </script><img src=x onerror=alert(1)> here".to_owned();
+    servers.push(("absent", SimulatedServer::costing(1.0).with_fault(Fault::CannotStart(why))));
+    let simulation = Simulation::new(5, Noise::USUAL, &servers);
+    let stop = AtomicBool::new(false);
+    run(&config, &mut simulation.load(), &mut simulation.machine(), &mut |_| {}, &stop).unwrap()
+}
+
+/// The names of elements that are never closed in HTML.
+const VOID: [&str; 4] = ["meta", "input", "br", "!doctype"];
+
+/// Walks through the tags of a page or drawing and says what is not in order: an element that is not closed, or closed
+/// in another's place, or an attribute without quotes.
+fn check_markup(text: &str) -> Result<usize, String> {
+    let (mut open, mut elements) = (Vec::new(), 0);
+    let mut rest = text;
+    while let Some(start) = rest.find('<') {
+        let tail = &rest[start + 1..];
+        let end =
+            tail.find('>').ok_or_else(|| format!("a tag has no end: {}", &tail[..tail.len().min(60)]))?;
+        let tag = &tail[..end];
+        rest = &tail[end + 1..];
+        if tag.matches('"').count() % 2 == 1 {
+            return Err(format!("quotes are open in <{tag}>"));
+        }
+        let name =
+            tag.trim_start_matches('/').split(|c: char| c.is_whitespace() || c == '/').next().unwrap_or("");
+        if tag.starts_with('/') {
+            let last: Option<&str> = open.pop();
+            if last != Some(name) {
+                return Err(format!("</{name}> closes {last:?} after {elements} elements"));
+            }
+        } else if !tag.ends_with('/') && !VOID.contains(&name) {
+            elements += 1;
+            open.push(name);
+            // Their content is not markup.
+            if matches!(name, "script" | "style") {
+                let close =
+                    rest.find(&format!("</{name}>")).ok_or_else(|| format!("<{name}> is not closed"))?;
+                rest = &rest[close..];
+            }
+        }
+    }
+    if open.is_empty() { Ok(elements) } else { Err(format!("not closed: {open:?}")) }
+}
+
+#[test]
+fn instructions_stand_beside_the_cpu_of_their_cell() {
+    let result = sample();
+    let counted: Vec<(&str, f64)> = result
+        .cells
+        .iter()
+        .filter(|cell| cell.cell == Cell::echo(128, 50))
+        .flat_map(|cell| &cell.rows)
+        .filter_map(|row| Some((row.contender.as_str(), row.instructions_per_request?)))
+        .collect();
+    assert_eq!(counted, [("bare epoll", 12_140.0), ("bare epoll again", 12_140.0), ("tokio", 12_571.2)]);
+    let all = result.cells.iter().flat_map(|cell| &cell.rows);
+    assert_eq!(all.filter(|row| row.instructions_per_request.is_some()).count(), 3);
+    let table = render_table(&result);
+    let line = "instructions per request, emulated, Linux 6.12: bare epoll 12.1k, bare epoll again 12.1k, tokio 12.6k";
+    assert_eq!(table.matches("instructions per request").count(), 1);
+    assert!(table.contains(line), "{table}");
+    assert!(render_html(&result).contains("<td>12.6k</td>"));
+}
+
+#[test]
+fn the_page_is_well_formed_and_needs_no_network() {
+    let page = render_html(&sample());
+    let elements = check_markup(&page).unwrap();
+    assert!(elements > 500, "{elements} elements");
+    assert!(!page.contains("<img"), "what a server said is escaped");
+    for outside in ["src=\"", "@import", "href=\"http", "url(http", "<link", "fetch(", "XMLHttp"] {
+        assert!(!page.contains(outside), "{outside}");
+    }
+    // The only address is the name of the format of drawings, which nobody fetches.
+    let addresses = page.matches("http://").count() + page.matches("https://").count();
+    assert_eq!(addresses, page.matches("xmlns=\"http://www.w3.org/2000/svg\"").count());
+}
+
+#[test]
+fn the_page_names_every_contender_and_every_failure() {
+    let result = sample();
+    let page = render_html(&result);
+    let escape = |text: &str| {
+        text.replace('&', "&amp;")
+            .replace('<', "&lt;")
+            .replace('>', "&gt;")
+            .replace('"', "&quot;")
+            .replace('\'', "&#39;")
+    };
+    for contender in &result.contenders {
+        let times = page.matches(&escape(&contender.name)).count();
+        assert!(times > 5, "{} stands there {times} times", contender.name);
+        assert!(page.contains(&escape(&contender.command)));
+    }
+    assert!(result.failures.len() >= 2);
+    for failure in &result.failures {
+        assert!(page.contains(&escape(&failure.what)), "{failure:?}");
+        assert!(page.contains(&failure.consequence.to_string()), "{failure:?}");
+    }
+    for finding in &result.findings {
+        let words = escape(&finding.text);
+        let end: String = words.chars().rev().take(40).collect::<Vec<_>>().into_iter().rev().collect();
+        assert!(page.contains(&end), "{}", finding.text);
+    }
+    for cell in &result.plan.cells {
+        assert!(page.contains(&cell.to_string()), "{cell}");
+    }
+    assert!(page.contains(&escape(&result.plan.repeat_command)));
+    assert!(page.contains("A run &lt;of&gt; a test"));
+}
+
+#[test]
+fn the_page_has_colours_for_light_and_dark_and_a_switch() {
+    let page = render_html(&sample());
+    assert!(page.contains("@media (prefers-color-scheme:dark){:root{--bg:"));
+    assert!(page.contains(":root[data-theme=dark]") && page.contains(":root[data-theme=light]"));
+    assert!(
+        page.contains("id=\"theme\"") && page.contains("width=device-width") && page.contains("@media print")
+    );
+    // Every variable that is used is defined.
+    for used in page.split("var(--").skip(1) {
+        let name = used.split([')', ',']).next().unwrap();
+        assert!(name == "swatch" || page.contains(&format!("--{name}:")), "--{name} has no value");
+    }
+}
+
+#[test]
+fn the_raw_data_of_every_run_is_in_the_page() {
+    let (one, mut other) = (sample(), sample());
+    other.plan.scenario.name = "other".to_owned();
+    let page = render_page(&[one.clone(), other.clone()]);
+    check_markup(&page).unwrap();
+    for (id, result) in [("raw0", &one), ("raw1", &other)] {
+        let raw = page.split(&format!("id=\"{id}\">")).nth(1).unwrap().split("</script>").next().unwrap();
+        assert_eq!(LabResult::from_json(raw).unwrap().failures, result.failures);
+    }
+    assert!(page.contains("href=\"#run1\"") && page.contains("2 runs on this page"));
+    let ids: Vec<&str> = page.split(" id=\"").skip(1).map(|rest| rest.split('"').next().unwrap()).collect();
+    let unique: std::collections::HashSet<&&str> = ids.iter().collect();
+    assert_eq!(unique.len(), ids.len(), "{ids:?}");
+}
+
+#[test]
+fn plots_stand_alone() {
+    let plots = render_plots(&sample());
+    let names: std::collections::HashSet<&String> = plots.iter().map(|(name, _)| name).collect();
+    assert_eq!(names.len(), plots.len());
+    for wanted in [
+        "echo-128-bytes-requests-s.svg",
+        "echo-512-bytes-server-cpu-per-request.svg",
+        "echo-128-bytes-latency-50.svg",
+    ] {
+        assert!(names.iter().any(|name| *name == wanted), "{wanted} is not among {names:?}");
+    }
+    for (name, svg) in &plots {
+        check_markup(svg).unwrap_or_else(|why| panic!("{name}: {why}"));
+        assert!(svg.starts_with("<svg ") && svg.contains("xmlns=") && !svg.contains("var("), "{name}");
+        assert!(svg.contains("anello io_uring"), "{name}");
+    }
+}
+
+#[test]
+fn published_ratios_stand_beside_those_of_the_run() {
+    let result = sample();
+    let all = beside(&result);
+    assert_eq!(all[0].source.key, "frevib", "the scenario's own source comes first");
+    let comparison = all[0]
+        .comparisons
+        .iter()
+        .find(|row| row.published_cell.connections == 300 && row.published_cell.message_bytes == 128)
+        .unwrap();
+    assert!((comparison.published_ratio.unwrap() - 216_637.0 / 145_517.0).abs() < 1e-9);
+    let bare = comparison.ours.iter().find(|ours| ours.contender == "bare io_uring").unwrap();
+    // 6051.2 against 4051.2 ns at most; what is measured is that of the simulation with its batching and limits.
+    let ratio = bare.ratio.unwrap();
+    assert!(ratio.low > 1.2 && ratio.high < 1.7, "{ratio:?}");
+    assert_eq!(bare.judgement, Judgement::Holds);
+    let anello = comparison.ours.iter().find(|ours| ours.contender == "anello io_uring").unwrap();
+    assert_eq!((anello.to.as_str(), anello.judgement), ("anello epoll", Judgement::DoesNotHold));
+    let claim =
+        all[0].claims.iter().find(|found| found.contender == "bare io_uring" && found.holds == 2).unwrap();
+    assert!(
+        claim.sentence.starts_with("holds here: bare io_uring against bare epoll 1."),
+        "{}",
+        claim.sentence
+    );
+    assert!(claim.sentence.contains("published 1.43 to 1.49"), "{}", claim.sentence);
+    let page = render_html(&result);
+    assert!(
+        page.contains("other machine") && page.contains("“At one connection io_uring and epoll are level”")
+    );
+}
+
+#[test]
+fn a_published_cell_is_found_as_the_share_of_one_core_of_load() {
+    let mut result = sample();
+    let rated = |connections: usize, rate: Option<u64>| Cell {
+        offered_per_second: rate,
+        ..Cell::echo(1024, connections)
+    };
+    // The slices stay as they are; only the names of the cells are others.
+    let cells =
+        [rated(80, None), rated(320, None), rated(80, Some(12_000)), rated(80, Some(4_100)), rated(5, None)];
+    for (index, cell) in cells.into_iter().enumerate() {
+        result.plan.cells[index] = cell;
+        result.cells[index].cell = cell;
+    }
+    let all = beside(&result);
+    let of = |key: &str| {
+        let found = all.iter().find(|beside| beside.source.key == key).unwrap();
+        let place = |row: &anello_lab::published::Comparison| {
+            (row.published_cell.connections, row.published_cell.offered_per_second, row.cell.connections)
+        };
+        let cpu_or_rate = found.comparisons.iter().filter(|row| row.pair == 0 && row.measure != Measure::P50);
+        cpu_or_rate.map(place).collect::<Vec<_>>()
+    };
+    assert_eq!(of("monoio-peak"), [(320, None, 320)], "the whole before a share of it");
+    assert_eq!(of("monoio-fixed"), [(320, Some(16_000), 80), (320, Some(48_000), 80)]);
+}
+
+#[test]
+fn cells_won_and_lost_against_each_peer_are_counted() {
+    let mut result = sample();
+    let slices = CleanSlices::of(&result);
+    let ratio = slices.ratio(1, 0, 5, Measure::Cpu);
+    assert!(ratio.unwrap().estimate < 0.95);
+    let versus = |cell: usize, cpu_verdict: Verdict| Versus {
+        contender: "anello io_uring".to_owned(),
+        peer: "tokio".to_owned(),
+        cell: result.plan.cells[cell],
+        mixed_phase_rounds: 0,
+        rate_ratio: None,
+        cpu_ratio: ratio,
+        p99_ratio: None,
+        memory_ratio: None,
+        rate_verdict: Verdict::NotComparable,
+        cpu_verdict,
+        p99_verdict: Verdict::NotComparable,
+        memory_verdict: Verdict::NotComparable,
+    };
+    let versus = vec![
+        versus(0, Verdict::Less),
+        versus(1, Verdict::Less),
+        versus(2, Verdict::NoDifference),
+        versus(3, Verdict::More),
+    ];
+    result.versus = versus;
+    let page = render_html(&result);
+    check_markup(&page).unwrap();
+    assert!(page.contains("title=\"2 won, 1 level, 1 lost\""));
+}
+
+#[test]
+fn checks_are_shown_with_what_was_done_wrong() {
+    let mut result = sample();
+    let check = |contender: &str, passed: bool, details: &[&str]| CheckRecord {
+        contender: contender.to_owned(),
+        what: "stalled reader".to_owned(),
+        passed,
+        details: details.iter().map(|&line| line.to_owned()).collect(),
+        elapsed_ns: 1,
+    };
+    result.checks =
+        vec![check("tokio", true, &[]), check("fragile", false, &["lost 4096 bytes <at the end>"])];
+    let page = render_html(&result);
+    check_markup(&page).unwrap();
+    assert!(
+        page.contains("<th scope=\"col\">stalled reader</th>")
+            && page.contains("lost 4096 bytes &lt;at the end&gt;")
+    );
+}
+
+#[test]
+fn the_table_shows_a_matrix_and_bars_within_its_width() {
+    let table = render_table(&sample());
+    assert!(
+        table.contains("Echo, 128 bytes: server CPU per request, × bare epoll (less is better)"),
+        "{table}"
+    );
+    assert!(table.contains("Echo, 512 bytes: Requests/s (more is better)"), "{table}");
+    assert!(table.contains("█") && table.contains("skipped") && table.contains("failed"), "{table}");
+    for line in table.lines() {
+        assert!(line.chars().count() <= 108, "{} columns: {line}", line.chars().count());
+        assert_eq!(line, line.trim_end());
+    }
+}
+
+#[test]
+fn a_run_that_measured_nothing_still_makes_reports() {
+    let mut result = sample();
+    result.slices.clear();
+    result.findings.clear();
+    for row in result.cells.iter_mut().flat_map(|cell| &mut cell.rows) {
+        (row.figures, row.cpu_ratio, row.rate_ratio) = (None, None, None);
+        row.latency_curve.clear();
+    }
+    check_markup(&render_html(&result)).unwrap();
+    assert!(render_plots(&result).is_empty());
+    assert!(render_table(&result).contains("failures"));
+    result.cells.clear();
+    check_markup(&render_html(&result)).unwrap();
+    assert!(render_table(&result).lines().all(|line| line.chars().count() <= 108));
+    check_markup(&render_page(&[])).unwrap();
+}
