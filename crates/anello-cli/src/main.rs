@@ -4,6 +4,7 @@
 
 #![forbid(unsafe_code)]
 
+mod address;
 mod bare;
 mod cores;
 mod doctor;
@@ -11,8 +12,18 @@ mod driver_flags;
 mod duration;
 mod echo;
 mod lab;
+mod lab_compare;
+mod lab_list;
+mod lab_load;
+mod lab_peers;
+mod lab_report;
+mod lab_run;
 mod limits;
 mod load;
+mod load_flags;
+mod load_merge;
+mod load_progress;
+mod load_table;
 mod stop;
 
 use std::process::ExitCode;
@@ -29,12 +40,13 @@ struct Arguments {
     command: Command,
 }
 
+// Boxed are those with by far the most flags.
 #[derive(Subcommand)]
 enum Command {
-    Echo(echo::Arguments),
+    Echo(Box<echo::Arguments>),
     Bare(bare::Arguments),
     Doctor(doctor::Arguments),
-    Load(load::Arguments),
+    Load(Box<load::Arguments>),
     Lab(lab::Arguments),
 }
 
@@ -42,10 +54,10 @@ fn main() -> ExitCode {
     let arguments = Arguments::parse();
     start_log();
     let result = match arguments.command {
-        Command::Echo(arguments) => echo::run(arguments),
+        Command::Echo(arguments) => echo::run(*arguments),
         Command::Bare(arguments) => bare::run(arguments),
         Command::Doctor(arguments) => doctor::run(arguments),
-        Command::Load(arguments) => load::run(arguments),
+        Command::Load(arguments) => load::run(*arguments),
         Command::Lab(arguments) => lab::run(arguments),
     };
     match result {

@@ -121,10 +121,79 @@ fn a_lab_that_makes_no_sense_is_refused() {
     }
 }
 
+#[test]
+fn a_run_that_was_stopped_is_taken_up_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let out = directory.path().join("reports");
+    let out = out.to_str().unwrap();
+    let scenario = directory.path().join("mine.toml");
+    let text = r#"
+        name = "mine"
+        title = "Two servers"
+        message_bytes = [64]
+        connections = [1, 3]
+        contenders = ["anello epoll", "bare epoll"]
+        reference = "bare epoll"
+        passes = 40
+        rounds = 3
+        slice = "10ms"
+        warm_up = "1ms"
+    "#;
+    fs::write(&scenario, text).unwrap();
+    let mut command = lab(&["--scenario", scenario.to_str().unwrap(), "--out", out]);
+    let child = command.stdout(Stdio::piped()).spawn().unwrap();
+    // The first checkpoint is there once a cell is behind.
+    let json = loop {
+        let names = fs::read_dir(out).into_iter().flatten().map(|entry| entry.unwrap().path());
+        if let Some(json) = names.into_iter().find(|path| path.extension().is_some_and(|end| end == "json")) {
+            break json;
+        }
+        thread::sleep(Duration::from_millis(1));
+    };
+    rustix::process::kill_process(rustix::process::Pid::from_child(&child), rustix::process::Signal::INT)
+        .unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert!(String::from_utf8_lossy(&output.stdout).contains("lab run --resume"), "{output:?}");
+    let part = read(&json);
+    assert!(part.interrupted && !part.completed.is_empty() && part.completed.len() < 80);
+    // 2 cells in each of 40 passes.
+    let Output { status, stderr, .. } =
+        lab(&["--resume", json.to_str().unwrap(), "--out", out]).output().unwrap();
+    assert!(status.success(), "{}", String::from_utf8_lossy(&stderr));
+    let whole = read(&json);
+    assert!(!whole.interrupted);
+    assert_eq!((whole.completed.len(), whole.started_unix_s), (80, part.started_unix_s));
+    assert_eq!(whole.checks.len(), 2 * 3);
+    assert!(whole.checks.iter().all(|check| check.passed), "{:?}", whole.checks);
+    assert_eq!(whole.plan.scenario.text, text);
+    assert!(whole.slices.len() >= 80 * 3 * 3);
+    let other = ["--resume", json.to_str().unwrap(), "--with", "x=/bin/true"];
+    let Output { status, stderr, .. } = lab(&other).output().unwrap();
+    assert_eq!(status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&stderr).contains("list of contenders"), "{other:?}");
+}
+
+#[test]
+fn a_scenario_that_is_wrong_is_shown_where() {
+    let directory = tempfile::tempdir().unwrap();
+    let scenario = directory.path().join("wrong.toml");
+    fs::write(&scenario, "name = \"x\"\ntitle = 5\n").unwrap();
+    let Output { status, stderr, .. } = lab(&["--scenario", scenario.to_str().unwrap()]).output().unwrap();
+    let stderr = String::from_utf8_lossy(&stderr);
+    assert_eq!(status.code(), Some(1));
+    assert!(stderr.contains("wrong.toml:2:9: ") && stderr.contains("2 | title = 5"), "{stderr}");
+    let Output { status, stderr, .. } = lab(&["--preset", "nginx"]).output().unwrap();
+    assert_eq!(status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&stderr).contains("frevib"));
+}
+
 /// HTML, JSON and text, in this order.
 fn reports_in(directory: &Path) -> Vec<PathBuf> {
-    let mut paths: Vec<PathBuf> =
-        fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let mut paths: Vec<PathBuf> = fs::read_dir(directory)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.is_file())
+        .collect();
     paths.sort();
     paths
 }

@@ -5,14 +5,30 @@ use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::process::{Child, Command, Output, Stdio};
 use std::thread;
 
-use anello_load::{ErrorKind, Report};
+use anello_load::{ErrorKind, ProtocolReport, Report};
 use socket2::{Domain, Socket, Type};
 
 /// `anello load tcp` with these arguments.
 fn load(arguments: &[&str]) -> Command {
+    load_of("tcp", arguments)
+}
+
+/// `anello load` of this protocol.
+fn load_of(protocol: &str, arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_anello"));
-    command.args(["load", "tcp"]).args(arguments).env_remove("ANELLO_DRIVER");
+    command.args(["load", protocol]).args(arguments).env_remove("ANELLO_DRIVER");
     command
+}
+
+/// The exit code and the report of a load that prints JSON.
+fn report(protocol: &str, arguments: &[&str]) -> (Option<i32>, Report) {
+    let output = load_of(protocol, arguments).arg("--json").output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let report = serde_json::from_str(&text);
+    (
+        output.status.code(),
+        report.unwrap_or_else(|error| panic!("{error}: {text}{output:?}", output = output.stderr)),
+    )
 }
 
 fn output(arguments: &[&str]) -> (Option<i32>, String, String) {
@@ -45,8 +61,13 @@ struct Echo(Child, SocketAddr);
 
 impl Echo {
     fn start() -> Self {
+        Self::start_with(&[])
+    }
+
+    fn start_with(arguments: &[&str]) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_anello"));
-        command.args(["echo", "--addr", "127.0.0.1:0", "--driver", "epoll"]).env_remove("ANELLO_DRIVER");
+        command.args(["echo", "--addr", "127.0.0.1:0", "--driver", "epoll"]).args(arguments);
+        command.env_remove("ANELLO_DRIVER");
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
@@ -104,8 +125,9 @@ fn json_is_versioned_and_has_the_servers_cpu_time() {
         (report.schema.as_str(), report.schema_version),
         (anello_load::SCHEMA, anello_load::SCHEMA_VERSION)
     );
-    assert_eq!((report.connections_left, report.message_bytes, report.warm_up_ns), (4, 5000, 10_000_000));
-    let cpu = report.server_cpu.unwrap();
+    let protocol = ProtocolReport::Messages { request_bytes: 5000, response_bytes: 5000 };
+    assert_eq!((report.connections_left, report.protocol, report.warm_up_ns), (4, protocol, 10_000_000));
+    let cpu = report.server.unwrap();
     assert_eq!(cpu.pid, echo.0.id());
     assert!(report.requests > 0 && report.elapsed_ns > 0);
 }
@@ -175,7 +197,7 @@ fn fault_44_a_server_that_is_killed_ends_the_load_with_a_report() {
     assert_eq!(output.status.code(), Some(1));
     let report: Report = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!((report.errors.total(), report.connections_left), (3, 0), "{report:?}");
-    assert!(report.requests > 0 && report.server_cpu.is_none());
+    assert!(report.requests > 0 && report.server.is_none());
 }
 
 #[test]
@@ -191,6 +213,173 @@ fn ctrl_c_ends_the_load_early_with_a_report() {
     assert!(report.interrupted && report.errors.is_empty() && report.requests > 0, "{report:?}");
 }
 
+/// A server of HTTP in this process: `hello` for /, 404 for all else.
+fn http_server() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        for mut stream in listener.incoming().map_while(Result::ok) {
+            thread::spawn(move || {
+                let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
+                while let Some(Ok(request)) = lines.next() {
+                    if lines.by_ref().map_while(Result::ok).take_while(|field| !field.is_empty()).count() == 0
+                    {
+                        return;
+                    }
+                    let answer = match request.starts_with("GET / ") {
+                        true => "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello",
+                        false => "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n",
+                    };
+                    if stream.write_all(answer.as_bytes()).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+    });
+    address.to_string()
+}
+
+#[test]
+fn http_is_loaded_and_wrong_statuses_exit_1_unless_they_are_expected_or_allowed() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| {
+        let path = directory.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.into_os_string().into_string().unwrap()
+    };
+    let (hello, paths) = (file("hello", "hello"), file("paths", "/\n\n/?a\n"));
+    let url = format!("http://{}", http_server());
+    let wrong = format!("{url}/nothing");
+    let short = ["-c", "2", "-d", "30ms"];
+    let code = |arguments: &[&str]| report("http", &[&short[..], arguments].concat()).0;
+    assert_eq!(code(&[&url, "--expect-file", &hello, "--header", "Accept: */*"]), Some(0));
+    assert_eq!(code(&[&url, "--expect-file", &paths]), Some(1));
+    assert_eq!(code(&[&url, "--pipeline", "4", "--verify", "-r", "500"]), Some(0));
+    assert_eq!(code(&[&wrong]), Some(1));
+    assert_eq!(code(&[&wrong, "--expect-status", "200,404"]), Some(0));
+    assert_eq!(code(&[&wrong, "--expect-status", "any", "--no-keep-alive"]), Some(0));
+    // Something must be right, and only what is allowed may be wrong.
+    assert_eq!(code(&[&wrong, "--allow-errors"]), Some(1));
+    assert_eq!(code(&[&url, "--paths", &paths]), Some(1));
+    assert_eq!(code(&[&url, "--paths", &paths, "--allow-errors=wrong_status,reset"]), Some(0));
+    assert_eq!(code(&[&url, "--paths", &paths, "--allow-errors=reset"]), Some(1));
+    assert_eq!(code(&[&url, "--path", "/x", "--path", "/", "--allow-errors"]), Some(0));
+}
+
+#[test]
+fn an_open_loop_is_reported_for_people_and_written_to_files() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name).into_os_string().into_string().unwrap();
+    let (hdr, csv, ndjson) = (path("load.hlog"), path("load.csv"), path("load.ndjson"));
+    let address = server(|_| {});
+    let short = ["-c", "4", "-d", "300ms", "--interval", "100ms", "-r", "1k", "--threads", "2"];
+    let files = ["--hdr", &hdr, "--csv", &csv, "--ndjson", &ndjson, "--arrivals", "poisson", "--seed", "9"];
+    let (code, stdout, stderr) = output(&[&short[..], &files, &[&address]].concat());
+    assert_eq!((code, stderr.as_str()), (Some(0), ""), "{stdout}");
+    for expected in
+        ["open loop, 1,000 requests/s, Poisson (seed 9); 2 threads", "from its time", "offered", "not sent"]
+    {
+        assert!(stdout.contains(expected), "{expected} is missing in:\n{stdout}");
+    }
+    let read = |path: &str| std::fs::read_to_string(path).unwrap();
+    let stream = read(&ndjson);
+    assert!(stream.lines().count() >= 4, "begin, intervals, total: {stream}");
+    assert!(read(&csv).lines().count() >= 3 && read(&hdr).contains("Histogram log format version"));
+    // The stream may go to standard output; the table gets out of its way.
+    let (code, stdout, stderr) = output(&[&short[..], &["--ndjson", "-", &address]].concat());
+    assert_eq!(code, Some(0));
+    assert!(stdout.lines().all(|line| serde_json::from_str::<serde_json::Value>(line).is_ok()), "{stdout}");
+    assert!(stderr.contains("from its time"), "{stderr}");
+    // A place that cannot be written to costs nothing.
+    let (code, _, stderr) = output(&["-d", "10m", "--csv", "/nowhere/load.csv", &address]);
+    assert_eq!(code, Some(1));
+    assert!(stderr.contains("/nowhere/load.csv"), "{stderr}");
+}
+
+#[test]
+fn a_sweep_shows_its_steps_and_its_knee() {
+    let address = server(|_| thread::sleep(std::time::Duration::from_millis(20)));
+    let sweep = ["-c", "2", "-d", "200ms", "-r", "20..2020/1k", "--drain", "0s", "--knee-latency", "1000000"];
+    let (code, stdout, stderr) = output(&[&sweep[..], &["--knee-answered", "50", &address]].concat());
+    assert_eq!((code, stderr.as_str()), (Some(0), ""), "{stdout}");
+    assert!(
+        stdout.contains("1,020 *") && stdout.contains("* knee") && !stdout.contains("\n  2,020"),
+        "{stdout}"
+    );
+}
+
+#[test]
+fn replies_of_another_size_and_unix_sockets_are_loaded() {
+    let echo = Echo::start_with(&["--request-bytes", "100", "--response-bytes", "5000"]);
+    let sizes = ["-b", "100", "--response-bytes", "5000", "-c", "3", "-d", "50ms", "--verify"];
+    let (code, report) = report("tcp", &[&sizes[..], &[&echo.1.to_string()]].concat());
+    assert_eq!((code, report.sent_bytes * 50), (Some(0), report.received_bytes), "{report:?}");
+}
+
+#[test]
+fn unix_sockets_are_loaded_over_both_protocols() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("server").into_os_string().into_string().unwrap();
+    let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+    thread::spawn(move || {
+        for mut stream in listener.incoming().map_while(Result::ok) {
+            thread::spawn(move || {
+                let mut buffer = [0; 4096];
+                while let Ok(count @ 1..) = stream.read(&mut buffer) {
+                    let http = buffer
+                        .starts_with(b"GET ")
+                        .then_some(&b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"[..]);
+                    if stream.write_all(http.unwrap_or(&buffer[..count])).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+    });
+    let short = ["-c", "3", "-d", "50ms", "--verify"];
+    let (code, tcp) = report("tcp", &[&short[..], &[&format!("unix:{path}")]].concat());
+    assert_eq!((code, tcp.target), (Some(0), format!("unix:{path}")));
+    let (code, http) = report("http", &[&short[..], &["http://localhost/", "--unix", &path]].concat());
+    assert_eq!((code, http.target), (Some(0), format!("unix:{path}")));
+}
+
+#[test]
+fn fault_44_a_server_that_is_stopped_for_a_while_shows_in_the_latency() {
+    let echo = Echo::start();
+    let mut child = load(&[&echo.1.to_string(), "-c", "5", "-d", "2s", "-r", "1000", "--json"]);
+    let child = child.stdout(Stdio::piped()).spawn().unwrap();
+    wait_until_worked(&echo.0, 2_000_000);
+    signal(&echo.0, "STOP");
+    thread::sleep(std::time::Duration::from_millis(300));
+    signal(&echo.0, "CONT");
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(0));
+    let report: Report = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((report.offered, report.requests), (Some(2000), 2000), "{report:?}");
+    let latency = report.latency.unwrap();
+    // Those that were due in the first 200 ms of the pause, a tenth of all, and in its first 20 ms. Seen from sending,
+    // there would be five requests.
+    assert!(latency.p90_ns >= 80_000_000 && latency.p99_ns >= 270_000_000, "{latency:?}");
+    assert!(report.late >= 280, "{}", report.late);
+}
+
+#[test]
+fn fault_44_a_server_that_is_stopped_for_good_ends_the_load_with_a_report() {
+    let echo = Echo::start();
+    let address = echo.1.to_string();
+    let mut child = load(&[&address, "-c", "3", "-d", "10m", "-r", "1k", "--timeout", "200ms", "--json"]);
+    let child = child.stdout(Stdio::piped()).spawn().unwrap();
+    wait_until_loaded(&echo.0);
+    signal(&echo.0, "STOP");
+    let output = child.wait_with_output().unwrap();
+    signal(&echo.0, "CONT");
+    assert_eq!(output.status.code(), Some(1));
+    let report: Report = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((report.errors.count(ErrorKind::Timeout), report.connections_left), (3, 0), "{report:?}");
+    assert_eq!(report.offered, Some(report.requests + report.unsent + 3));
+}
+
 #[test]
 fn a_process_that_does_not_exist_fails_with_one_line() {
     let (code, stdout, stderr) = output(&[&server(|_| {}), "--server-pid", "4194305"]);
@@ -201,7 +390,7 @@ fn a_process_that_does_not_exist_fails_with_one_line() {
 
 #[test]
 fn bad_command_lines_exit_2_with_the_reason() {
-    let wrong: [(&[&str], &str); 9] = [
+    let wrong: [(&[&str], &str); 12] = [
         (&[], "ADDR"),
         (&["nowhere"], "HOST:PORT"),
         (&["127.0.0.1:1", "--connections", "0"], "from 1 to"),
@@ -210,7 +399,10 @@ fn bad_command_lines_exit_2_with_the_reason() {
         (&["127.0.0.1:1", "--timeout", "0s"], "greater than 0"),
         (&["127.0.0.1:1", "--sources", "127.0.0.2,here"], "--sources"),
         (&["127.0.0.1:1", "--driver", "kqueue"], "epoll"),
-        (&["127.0.0.1:1", "--rate", "5"], "--rate"),
+        (&["127.0.0.1:1", "--rate", "5..10"], "no step"),
+        (&["127.0.0.1:1", "--rate", "5", "--think", "1s"], "--think"),
+        (&["127.0.0.1:1", "--allow-errors=bytes"], "wrong_bytes"),
+        (&["127.0.0.1:1", "--arrivals", "poisson"], "--rate"),
     ];
     for (arguments, reason) in wrong {
         let (code, stdout, stderr) = output(arguments);
@@ -232,8 +424,13 @@ fn signal(child: &Child, name: &str) {
 
 /// Until the server has worked, which means that requests have come in.
 fn wait_until_loaded(server: &Child) {
+    wait_until_worked(server, 20_000_000);
+}
+
+/// Until the server has spent so much more CPU time.
+fn wait_until_worked(server: &Child, cpu_ns: u64) {
     let idle_ns = anello_load::process_cpu_ns(server.id()).unwrap();
-    while anello_load::process_cpu_ns(server.id()).unwrap() < idle_ns + 20_000_000 {
+    while anello_load::process_cpu_ns(server.id()).unwrap() < idle_ns + cpu_ns {
         thread::sleep(std::time::Duration::from_millis(1));
     }
 }

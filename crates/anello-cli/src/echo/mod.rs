@@ -1,34 +1,55 @@
-//! `anello echo`: the TCP echo server.
+//! `anello echo`: the echo server, on TCP or a Unix socket.
 //!
-//! One worker per core, each with its own listener. A signal ends it politely: no more connections are accepted, what
+//! One worker per core, each with its own listener; of a Unix socket there can be but one, which they share. A signal ends it politely: no more connections are accepted, what
 //! has arrived is echoed, then the connections are closed; a second signal, or the deadline, ends it at once.
+
+mod exchange;
+mod listening;
 
 use std::cell::{Cell, RefCell};
 use std::io::{self, Write};
-use std::net::SocketAddr;
+use std::num::NonZero;
+use std::pin::Pin;
 use std::process::ExitCode;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use anello::net::{Closer, TcpListener, TcpStream};
+use anello::net::{Closer, Echo, Stream, TcpListener, UnixListener, echo};
 use anello::signal::{INTERRUPT, Signals, TERMINATE};
 use anello::time::{sleep, timeout};
 use anello::{Worker, Workers};
 
+use self::exchange::Sizes;
+use self::listening::Listening;
+use crate::address::Address;
 use crate::driver_flags::DriverFlags;
 use crate::{cores, duration, limits};
 
-/// Serve TCP echo (RFC 862): everything received is sent back.
+/// Serve echo (RFC 862): everything received is sent back.
+///
+/// With --request-bytes and --response-bytes, requests of one size are answered by responses of another instead: byte i of
+/// a response is byte (i modulo the request's size) of its request. A request is answered when it is whole, in the order
+/// of arrival, and one that is not whole when the client ends is not answered.
 ///
 /// Prints one line when it is ready, with the address, the driver and the kernel features in use. SIGINT and SIGTERM
 /// stop accepting, echo what has arrived and close; a second signal ends it at once. Exits 0 then.
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// The address to listen on; port 0 lets the kernel choose.
+    /// The address to listen on: IP:PORT, where port 0 lets the kernel choose; unix:/path, a socket file, which must not
+    /// exist and is removed at the end; or unix:@name, an abstract one.
     #[arg(long, default_value = "127.0.0.1:7000")]
-    addr: SocketAddr,
+    addr: Address,
+
+    /// Answer requests of so many bytes each.
+    #[arg(long, value_name = "BYTES", requires = "response_bytes")]
+    request_bytes: Option<NonZero<usize>>,
+
+    /// Answer each request with so many bytes.
+    #[arg(long, value_name = "BYTES", requires = "request_bytes")]
+    response_bytes: Option<NonZero<usize>>,
 
     /// The cores to use, a pinned worker on each, as in 0 or 0,2-3; by default one worker, not pinned.
     #[arg(long, value_name = "LIST", value_parser = cores::parse)]
@@ -52,8 +73,8 @@ pub struct Arguments {
 
 /// What the workers share.
 struct Service {
-    addr: SocketAddr,
-    reuse_port: bool,
+    listening: Listening,
+    sizes: Option<Sizes>,
     max_connections: usize,
     connections: AtomicUsize,
     idle_timeout: Option<Duration>,
@@ -65,12 +86,13 @@ pub fn run(arguments: Arguments) -> io::Result<ExitCode> {
     limits::raise_open_files();
     let cores = arguments.cores.map(|cores| cores.0);
     let workers = cores.as_ref().map_or(1, Vec::len);
-    // Several listeners must agree on a port before they share it: this socket holds it until they do.
-    let held = if workers > 1 { Some(limits::hold_port(arguments.addr)?) } else { None };
-    let addr = held.as_ref().map_or(Ok(arguments.addr), |(_, addr)| Ok::<_, io::Error>(*addr))?;
+    let sizes = arguments.request_bytes.zip(arguments.response_bytes);
     let service = Arc::new(Service {
-        addr,
-        reuse_port: workers > 1,
+        listening: Listening::prepare(&arguments.addr, workers)?,
+        sizes: sizes.map(|(request, response)| Sizes {
+            request_bytes: request.get(),
+            response_bytes: response.get(),
+        }),
         max_connections: arguments.max_connections,
         connections: AtomicUsize::new(0),
         idle_timeout: arguments.idle_timeout,
@@ -92,15 +114,35 @@ pub fn run(arguments: Arguments) -> io::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// One worker: accepts until a signal, then drains.
+/// One worker.
 async fn serve(service: Arc<Service>, worker: Worker) -> io::Result<()> {
-    let listener = TcpListener::builder().reuse_port(service.reuse_port).bind(service.addr)?;
+    match &service.listening {
+        Listening::Internet { address, shared, .. } => {
+            let listener = TcpListener::builder().reuse_port(*shared).bind(*address)?;
+            let address = Address::Internet(listener.local_addr()?);
+            serve_at(&address, async move || listener.accept().await, service, worker).await
+        }
+        Listening::Unix { address, listener, .. } => {
+            let listener = UnixListener::from_std(listener.try_clone()?)?;
+            let address = Address::Unix(address.clone());
+            serve_at(&address, async move || listener.accept().await, service, worker).await
+        }
+    }
+}
+
+/// Accepts until a signal, then drains.
+async fn serve_at<S: Stream>(
+    address: &Address,
+    accept: impl AsyncFn() -> io::Result<S> + 'static,
+    service: Arc<Service>,
+    worker: Worker,
+) -> io::Result<()> {
     let mut signals = Signals::new(&[INTERRUPT, TERMINATE])?;
     if worker.index == 0 {
-        announce(listener.local_addr()?, worker.count)?;
+        announce(address, worker.count)?;
     }
     let open = Rc::new(Open::default());
-    let accepting = anello::spawn(accept(listener, Arc::clone(&service), Rc::clone(&open)));
+    let accepting = anello::spawn(accept_all(accept, Arc::clone(&service), Rc::clone(&open)));
     signals.wait().await?;
     accepting.abort();
     open.drain(service.drain, &mut signals).await;
@@ -108,7 +150,7 @@ async fn serve(service: Arc<Service>, worker: Worker) -> io::Result<()> {
 }
 
 /// The ready line.
-fn announce(addr: SocketAddr, workers: usize) -> io::Result<()> {
+fn announce(addr: &Address, workers: usize) -> io::Result<()> {
     let Some(driver) = anello::current_driver() else { return Ok(()) };
     let mut output = io::stdout().lock();
     write!(output, "anello echo ready addr={addr} driver={} features={}", driver.name, driver.features)?;
@@ -120,9 +162,13 @@ fn announce(addr: SocketAddr, workers: usize) -> io::Result<()> {
     Ok(())
 }
 
-async fn accept(listener: TcpListener, service: Arc<Service>, open: Rc<Open>) {
+async fn accept_all<S: Stream>(
+    accept: impl AsyncFn() -> io::Result<S>,
+    service: Arc<Service>,
+    open: Rc<Open>,
+) {
     loop {
-        let stream = match listener.accept().await {
+        let stream = match accept().await {
             Ok(stream) => stream,
             Err(error) => {
                 tracing::error!(%error, "accept failed");
@@ -135,31 +181,37 @@ async fn accept(listener: TcpListener, service: Arc<Service>, open: Rc<Open>) {
             continue;
         }
         let place = Open::enter(&open, &service, &stream);
-        match service.idle_timeout {
-            None => anello::spawn(connection(stream, place)).detach(),
-            Some(idle) => anello::spawn(connection_with_timeout(stream, idle, place)).detach(),
+        match (service.sizes, service.idle_timeout) {
+            (None, None) => anello::spawn(Connection { echo: echo(stream), _place: place }).detach(),
+            _ => anello::spawn(connection_with_options(stream, place)).detach(),
         }
     }
 }
 
-async fn connection(mut stream: TcpStream, _place: Place) {
-    if let Err(error) = anello::net::echo(&mut stream).await {
-        tracing::debug!(%error, "a connection broke");
+/// As most connections are: one loop of the runtime, and no memory for more.
+///
+/// A future by hand: one with `await` would hold stream and place twice.
+#[repr(C)]
+struct Connection<S> {
+    echo: Echo<S>,
+    _place: Place,
+}
+
+impl<S: Stream> Future for Connection<S> {
+    type Output = ();
+
+    #[inline]
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        if let Err(error) = ready!(Pin::new(&mut self.echo).poll(context)) {
+            tracing::debug!(%error, "a connection broke");
+        }
+        Poll::Ready(())
     }
 }
 
-async fn connection_with_timeout(mut stream: TcpStream, idle: Duration, _place: Place) {
-    let echoing = async {
-        while let Ok(received) = timeout(idle, stream.recv()).await {
-            let Some(chunk) = received? else { return stream.flush().await };
-            // A peer that does not take what it is owed is idle, too.
-            if timeout(idle, stream.send(chunk)).await.is_err() {
-                break;
-            }
-        }
-        stream.flush().await
-    };
-    if let Err(error) = echoing.await {
+async fn connection_with_options(mut stream: impl Stream, place: Place) {
+    let Service { sizes, idle_timeout, .. } = *place.service;
+    if let Err(error) = exchange::serve(&mut stream, sizes, idle_timeout).await {
         tracing::debug!(%error, "a connection broke");
     }
 }
@@ -180,7 +232,7 @@ struct Place {
 }
 
 impl Open {
-    fn enter(open: &Rc<Self>, service: &Arc<Service>, stream: &TcpStream) -> Place {
+    fn enter(open: &Rc<Self>, service: &Arc<Service>, stream: &impl Stream) -> Place {
         let mut closers = open.closers.borrow_mut();
         let index = open.vacant.borrow_mut().pop().unwrap_or_else(|| {
             closers.push(None);

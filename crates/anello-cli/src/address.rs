@@ -1,0 +1,65 @@
+//! Addresses of servers as people write them: `127.0.0.1:7000`, `[::1]:7000`, `unix:/run/echo.sock`, `unix:@name`.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::SocketAddr as UnixAddress;
+use std::str::FromStr;
+
+/// Where a server listens.
+#[derive(Clone, Debug)]
+pub enum Address {
+    Internet(SocketAddr),
+    Unix(UnixAddress),
+}
+
+const UNIX: &str = "unix:";
+
+impl FromStr for Address {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let Some(name) = text.strip_prefix(UNIX) else {
+            let address = text.parse().map_err(|_| {
+                format!("{text:?} is no address: write 127.0.0.1:7000, unix:/path/of/socket or unix:@name")
+            })?;
+            return Ok(Self::Internet(address));
+        };
+        let address = match name.strip_prefix('@') {
+            _ if name.is_empty() => return Err("unix: lacks a path: write unix:/path/of/socket".to_owned()),
+            Some(name) => UnixAddress::from_abstract_name(name),
+            None => UnixAddress::from_pathname(name),
+        };
+        address.map(Self::Unix).map_err(|error| format!("{text:?}: {error}"))
+    }
+}
+
+/// As it is written on the command line.
+impl fmt::Display for Address {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Internet(address) => address.fmt(formatter),
+            Self::Unix(address) => match (address.as_pathname(), address.as_abstract_name()) {
+                (Some(path), _) => write!(formatter, "{UNIX}{}", path.display()),
+                (None, Some(name)) => write!(formatter, "{UNIX}@{}", String::from_utf8_lossy(name)),
+                (None, None) => formatter.write_str(UNIX),
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_read_and_written_alike() {
+        for text in ["127.0.0.1:7000", "[::1]:0", "unix:/run/echo.sock", "unix:here", "unix:@name"] {
+            assert_eq!(text.parse::<Address>().unwrap().to_string(), text);
+        }
+        for text in ["", "localhost", "127.0.0.1", "unix:", &format!("unix:/{}", "x".repeat(200))] {
+            let error = text.parse::<Address>().unwrap_err();
+            assert!(error.contains("unix:"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! `anello lab compare`: what changed between two runs of the lab, beyond noise.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anello_lab::LabResult;
+use anello_lab::compare::{compare, render_comparison};
+
+/// Exit code for input that cannot be read, as of a wrong command line.
+const UNREADABLE: u8 = 2;
+
+/// Show what changed between two runs beyond noise; for CI.
+///
+/// Compares every contender's ratio to the reference of its own run, so that a machine that was slower as a whole does
+/// not count. Exits with 1 if something became worse by more than the threshold beyond doubt, or failed that did not
+/// before; with 2 if a file cannot be read; else with 0.
+#[derive(clap::Args)]
+pub struct CompareArguments {
+    /// JSON of the first run.
+    before: PathBuf,
+
+    /// JSON of the second run.
+    after: PathBuf,
+
+    /// What may become worse without being counted, as in 5%.
+    #[arg(long, value_name = "PERCENT", default_value = "5%", value_parser = parse_percent)]
+    threshold: f64,
+
+    /// Print the comparison as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Compares two runs.
+pub fn run(arguments: &CompareArguments) -> io::Result<ExitCode> {
+    let (before, after) = match (read_result(&arguments.before), read_result(&arguments.after)) {
+        (Ok(before), Ok(after)) => (before, after),
+        (Err(error), _) | (_, Err(error)) => {
+            eprintln!("error: {error}");
+            return Ok(ExitCode::from(UNREADABLE));
+        }
+    };
+    let comparison = compare(&before, &after, arguments.threshold);
+    if arguments.json {
+        println!("{}", serde_json::to_string_pretty(&comparison)?);
+    } else {
+        println!("{}", render_comparison(&comparison).trim_end());
+    }
+    Ok(if comparison.regressions > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// Reads the JSON of a run.
+///
+/// # Errors
+/// Which file, and what is wrong with it.
+pub fn read_result(path: &Path) -> io::Result<LabResult> {
+    let text = std::fs::read_to_string(path)
+        .map_err(|error| io::Error::new(error.kind(), format!("cannot read {}: {error}", path.display())))?;
+    LabResult::from_json(&text)
+        .map_err(|why| io::Error::new(io::ErrorKind::InvalidData, format!("{}: {why}", path.display())))
+}
+
+/// Reads `5%` or `5` as 0.05.
+fn parse_percent(text: &str) -> Result<f64, String> {
+    let number = text.strip_suffix('%').unwrap_or(text).trim().parse::<f64>().ok();
+    let percent = number.filter(|percent| (0.0..=1000.0).contains(percent));
+    percent.map(|percent| percent / 100.0).ok_or_else(|| "write a percentage as in 5%".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentages_are_read_with_and_without_their_sign() {
+        assert_eq!(
+            (parse_percent("5%"), parse_percent("2.5"), parse_percent("0 %")),
+            (Ok(0.05), Ok(0.025), Ok(0.0))
+        );
+        for wrong in ["", "%", "-1%", "NaN", "five"] {
+            assert!(parse_percent(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,39 @@
+//! `anello lab report`: the HTML report of one or several kept runs.
+
+use std::io;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use crate::lab_compare::read_result;
+
+/// Make the HTML report anew from the JSON of one or several runs.
+///
+/// One file that needs no network, with all runs one after the other, and the plots beside it as SVG files in a folder
+/// called plots.
+#[derive(clap::Args)]
+pub struct ReportArguments {
+    /// JSON of the runs.
+    #[arg(required = true, value_name = "JSON")]
+    runs: Vec<PathBuf>,
+
+    /// The file to write.
+    #[arg(long, value_name = "FILE", default_value = "anello-lab.html")]
+    out: PathBuf,
+
+    /// Print the table of every run as well.
+    #[arg(long)]
+    table: bool,
+}
+
+/// Writes the report.
+pub fn run(arguments: &ReportArguments) -> io::Result<ExitCode> {
+    let results = arguments.runs.iter().map(|path| read_result(path)).collect::<io::Result<Vec<_>>>()?;
+    if arguments.table {
+        for result in &results {
+            println!("{}", anello_lab::render_table(result));
+        }
+    }
+    let plots = anello_lab::write_html(&results, &arguments.out)?;
+    println!("Report: {} and {plots} plots beside it", arguments.out.display());
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,448 @@
+//! `anello lab run`: a scenario, from flags and files to the reports.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{self, ExitCode};
+use std::time::Duration;
+
+use anello_lab::executable::{commit_of_version, workspace_commit};
+use anello_lab::peers::{PeerContender, Peers, State};
+use anello_lab::{
+    Cell, Contender, Instructions, LabConfig, LabResult, LocalMachine, Observer, PRESETS, Progress,
+    Resources, Workload, checkpoint, preset, resolve, run_from,
+};
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::lab_load::{EchoLoad, LoadDriver};
+use crate::{duration, stop};
+
+/// Compare servers by interleaved slices of load; without flags anello and the bare servers, in about a minute.
+///
+/// Checks every server (complete bytes, a stalled reader, 5000 connections), then starts each pinned to its cores and
+/// loads them in turn from another core, in random order, checking every byte. Prints what it found and writes it as
+/// JSON and HTML. One server runs twice: what the two differ by is what this machine cannot tell. Ctrl-C finishes with
+/// what there is, which --resume takes up again; a second one ends at once.
+#[derive(clap::Args)]
+pub struct RunArguments {
+    /// What to compare: quick, smoke, frevib, joakimthun, monoio-peak, monoio-fixed, go-uring, models, options, disk or
+    /// idle; quick if nothing is said.
+    #[arg(long, value_name = "NAME", value_parser = parse_preset, conflicts_with_all = ["scenario", "smoke"])]
+    preset: Option<String>,
+
+    /// A scenario file (TOML; docs/lab-scenarios.md).
+    #[arg(long, value_name = "FILE", conflicts_with = "smoke")]
+    scenario: Option<PathBuf>,
+
+    /// A few seconds, to see that everything works; too short for fine differences. The same as --preset smoke.
+    #[arg(long)]
+    smoke: bool,
+
+    /// Go on with a run that was stopped: its JSON. Give the same --scenario and --with as there; the rest is in the
+    /// file.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["preset", "smoke", "seed", "rounds", "time", "connections", "message_bytes", "no_check"])]
+    resume: Option<PathBuf>,
+
+    /// Seed of the order of everything and of the intervals; the same seed repeats a run.
+    #[arg(long, value_name = "NUMBER")]
+    seed: Option<u64>,
+
+    /// Rounds in each cell each time that the servers are started: in a round every server gets one slice of load.
+    #[arg(long, value_name = "COUNT", value_parser = parse_count)]
+    rounds: Option<usize>,
+
+    /// Load for about so long in all, as in 5m, by starting the servers more or less often.
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    time: Option<Duration>,
+
+    /// Numbers of connections to measure instead of the scenario's, as in 1,50,300.
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse_count)]
+    connections: Vec<usize>,
+
+    /// Message sizes to measure instead of the scenario's, as in 128,1024.
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse_count)]
+    message_bytes: Vec<usize>,
+
+    /// Time contenders without checking first that they lose no bytes; the report says so.
+    #[arg(long)]
+    no_check: bool,
+
+    /// One more server to compare: a command that prints a line with addr=IP:PORT when it is ready, echoes until
+    /// SIGTERM and takes words separated by spaces, {cores} being the cores it may use; may be given several times.
+    #[arg(long, value_name = "NAME=COMMAND", value_parser = parse_contender)]
+    with: Vec<Contender>,
+
+    /// The folder of the peers' sources; peers in the current directory or beside the program's workspace by default.
+    #[arg(long, value_name = "DIRECTORY")]
+    peers: Option<PathBuf>,
+
+    /// The file that disk workers read and write, 1 GiB: made if it does not exist, and then removed at the end;
+    /// in /var/tmp by default.
+    #[arg(long, value_name = "PATH")]
+    disk_file: Option<PathBuf>,
+
+    /// The driver that the load runs on, the same for all servers: epoll, or what the run that is gone on with had.
+    #[arg(long, value_enum)]
+    load_driver: Option<LoadDriver>,
+
+    /// Instructions per request, to be shown beside the CPU time: what `bench/instructions/run --json` has written.
+    /// A server there is a contender here if their names are alike but for case, blanks and signs ("uring" is
+    /// "io_uring").
+    #[arg(long, value_name = "FILE")]
+    instructions: Option<PathBuf>,
+
+    /// The directory to write the reports to; made if it does not exist.
+    #[arg(long, value_name = "DIRECTORY", default_value = "anello-lab")]
+    out: PathBuf,
+}
+
+/// Runs the lab and reports.
+pub fn run(arguments: &RunArguments) -> io::Result<ExitCode> {
+    if std::env::var_os("ANELLO_DRIVER").is_some() {
+        let text = "ANELLO_DRIVER is set, and would override the drivers that are to be compared: unset it";
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+    }
+    let disk_file = arguments.disk_file.clone().unwrap_or_else(default_disk_file);
+    let disk_file = DiskFile { was_there: disk_file.exists(), path: disk_file };
+    let previous = arguments.resume.as_deref().map(checkpoint::load).transpose()?;
+    let mut config = configuration(arguments, &disk_file.path, previous.as_ref())?;
+    let stop = stop::flag()?;
+    let driver =
+        arguments.load_driver.or_else(|| LoadDriver::named(previous.as_ref()?.plan.load_driver.as_deref()?));
+    let (mut load, mut machine) =
+        (EchoLoad::new(driver.unwrap_or(LoadDriver::Epoll), &disk_file.path)?, LocalMachine::new());
+    config.load_driver = Some(load.driver_name());
+    config.instructions =
+        arguments.instructions.as_deref().map(|path| instructions(path, &config)).transpose()?;
+    config.check().map_err(invalid)?;
+    announce(&config);
+    let mut display =
+        Display { bar: progress_bar(), directory: config.output_directory.clone(), unsaved: false };
+    let result = run_from(&config, previous, &mut load, &mut machine, &mut display, &stop);
+    display.bar.finish_and_clear();
+    // Before the reports are made, which needs no core of its own: the machine gives the thread its cores back.
+    drop(machine);
+    let mut result = result.map_err(io::Error::other)?;
+    let note = format!("The load ran on anello's {} driver.", load.driver_name());
+    if !result.notes.contains(&note) {
+        result.notes.push(note);
+    }
+    report(&result, &config.output_directory)
+}
+
+/// Counts of instructions; says which contenders they know nothing of.
+fn instructions(path: &Path, config: &LabConfig) -> io::Result<Instructions> {
+    let named = |why: String| format!("{}: {why}", path.display());
+    let text =
+        fs::read_to_string(path).map_err(|error| io::Error::new(error.kind(), named(error.to_string())))?;
+    let counts = Instructions::from_json(&text).map_err(|why| invalid(named(why)))?;
+    let contenders = config.contenders.iter().filter(|contender| contender.twin_of.is_none());
+    let unknown: Vec<&str> =
+        contenders.map(|contender| contender.name.as_str()).filter(|name| !counts.know(name)).collect();
+    if !unknown.is_empty() {
+        eprintln!("  {} counts no instructions of {}", path.display(), unknown.join(", "));
+    }
+    Ok(counts)
+}
+
+fn report(result: &LabResult, directory: &Path) -> io::Result<ExitCode> {
+    println!("{}", anello_lab::render_table(result).trim_end());
+    let paths = anello_lab::write_reports(result, directory)?;
+    println!("\nReport: {}\nJSON:   {}", paths.html.display(), paths.json.display());
+    if result.interrupted {
+        println!("Go on:  anello lab run --resume {}", paths.json.display());
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Says what is about to happen, and for how long.
+fn announce(config: &LabConfig) {
+    let seconds = config.estimated_time().as_secs();
+    let time =
+        if seconds < 90 { format!("{seconds} seconds") } else { format!("{} minutes", (seconds + 30) / 60) };
+    let (cells, contenders) = (config.cells.len(), config.contenders.len());
+    eprintln!("{}: {contenders} contenders in {cells} cells, about {time}", config.scenario.name);
+    config.scenario.scaling.iter().for_each(|note| eprintln!("  {note}"));
+}
+
+fn invalid(why: String) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, why)
+}
+
+/// The configuration that scenario and flags ask for, or that an earlier run had.
+fn configuration(
+    arguments: &RunArguments,
+    disk_file: &Path,
+    previous: Option<&LabResult>,
+) -> io::Result<LabConfig> {
+    let (file_name, text) = scenario_text(arguments, previous)?;
+    let mut config = resolve(&file_name, &text, &resources(arguments.peers.as_deref(), disk_file)?)
+        .map_err(|why| invalid(why.to_string()))?;
+    config.launcher = launcher()?;
+    config.contenders.extend(arguments.with.iter().cloned());
+    let executable = std::env::current_exe()?;
+    let commit = workspace_commit(&executable);
+    for own in config.contenders.iter_mut().filter(|contender| contender.program == executable) {
+        own.commit.clone_from(&commit);
+    }
+    config.repeat_command = repeat_command(std::env::args().skip(1));
+    config.output_directory.clone_from(&arguments.out);
+    match previous {
+        Some(previous) => {
+            let plan = &previous.plan;
+            (config.seed, config.passes, config.rounds) = (plan.seed, plan.passes, plan.rounds);
+            (config.cells, config.check) = (plan.cells.clone(), plan.checked);
+            config.slice = Duration::from_nanos(plan.slice_ns);
+            config.warm_up = Duration::from_nanos(plan.warm_up_ns);
+            config.scenario.scaling.clone_from(&plan.scenario.scaling);
+        }
+        None => change(&mut config, arguments),
+    }
+    Ok(config)
+}
+
+/// What flags say instead of the scenario; all of it goes into the report.
+fn change(config: &mut LabConfig, arguments: &RunArguments) {
+    let mut notes = Vec::new();
+    if !(arguments.connections.is_empty() && arguments.message_bytes.is_empty()) {
+        config.cells = other_cells(&config.cells, &arguments.connections, &arguments.message_bytes);
+        notes.push("The cells were changed by flags.".to_owned());
+    }
+    config.seed = arguments.seed.unwrap_or(config.seed);
+    if let Some(rounds) = arguments.rounds {
+        notes.push(format!("{rounds} rounds instead of {}, by flag.", config.rounds));
+        config.rounds = rounds;
+    }
+    if arguments.no_check {
+        config.check = false;
+    }
+    if let Some(time) = arguments.time {
+        let passes = config.passes;
+        config.passes = 1;
+        let pass = config.load_time().as_secs_f64();
+        config.passes = ((time.as_secs_f64() / pass.max(1e-3)).round() as usize).clamp(1, 100_000);
+        notes.push(format!("{} passes instead of {passes}, by --time.", config.passes));
+    }
+    config.scenario.scaling.extend(notes);
+}
+
+/// The cells with other connections (disk: depths), other message sizes, or both; as they are where none are given.
+fn other_cells(cells: &[Cell], connections: &[usize], message_bytes: &[usize]) -> Vec<Cell> {
+    let mut others: Vec<Cell> = Vec::new();
+    for &cell in cells {
+        let workloads = match cell.workload {
+            Workload::Echo { .. } if !message_bytes.is_empty() => {
+                message_bytes.iter().map(|&message_bytes| Workload::Echo { message_bytes }).collect()
+            }
+            workload => vec![workload],
+        };
+        let own = [cell.connections];
+        let counts = if connections.is_empty() { &own } else { connections };
+        for workload in workloads {
+            let with = |&connections: &usize| Cell { workload, connections, ..cell };
+            others.extend(counts.iter().map(with));
+        }
+    }
+    others.sort();
+    others.dedup();
+    others
+}
+
+/// The scenario, and its name for errors.
+fn scenario_text(arguments: &RunArguments, previous: Option<&LabResult>) -> io::Result<(String, String)> {
+    if let Some(path) = &arguments.scenario {
+        let text = fs::read_to_string(path)
+            .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))?;
+        return Ok((path.display().to_string(), text));
+    }
+    if let Some(previous) = previous {
+        let scenario = &previous.plan.scenario;
+        return Ok((scenario.name.clone(), scenario.text.clone()));
+    }
+    let name = if arguments.smoke { "smoke" } else { arguments.preset.as_deref().unwrap_or("quick") };
+    let text = preset(name).ok_or_else(|| invalid(format!("there is no preset {name}")))?;
+    Ok((name.to_owned(), text.to_owned()))
+}
+
+/// This machine, with the peers that are built on it.
+pub fn resources(folder: Option<&Path>, disk_file: &Path) -> io::Result<Resources> {
+    let mut resources = Resources::of_this_machine(std::env::current_exe()?, disk_file.to_owned());
+    let peers = match Peers::find(folder) {
+        Ok(peers) => peers,
+        // A program that was installed without its sources has none, and needs none.
+        Err(error) if folder.is_none() && error.kind() == io::ErrorKind::NotFound => {
+            return Ok(resources);
+        }
+        Err(error) => return Err(error),
+    };
+    resources.peers = peers.contenders("{cores}").into_iter().map(peer_contender).collect();
+    let unbuilt = peers.all().iter().filter(|peer| !matches!(peer.state(), State::Built(_)));
+    resources.unbuilt_peers = unbuilt
+        .flat_map(|peer| peer.manifest.contenders.iter().map(|contender| contender.name.clone()))
+        .collect();
+    Ok(resources)
+}
+
+fn peer_contender(peer: PeerContender) -> Contender {
+    Contender {
+        driver: Some(peer.driver.to_string()),
+        commit: commit_of_version(&peer.version).map(str::to_owned),
+        version: Some(peer.version),
+        built_with: Some(peer.built_with),
+        features: peer.features,
+        connections_limit: peer.connections_limit,
+        warm_up: peer.warm_up,
+        kind: Some(peer.kind),
+        ..peer.contender
+    }
+}
+
+/// A directory that is on a disk where there is one: /tmp is often memory.
+pub fn default_disk_file() -> PathBuf {
+    let directory = Path::new("/var/tmp");
+    let directory = if directory.is_dir() { directory.to_owned() } else { std::env::temp_dir() };
+    directory.join(format!("anello-lab-{}.disk", process::id()))
+}
+
+/// The file of the disk workers, which goes with the run unless it was there before.
+struct DiskFile {
+    path: PathBuf,
+    was_there: bool,
+}
+
+impl Drop for DiskFile {
+    fn drop(&mut self) {
+        if !self.was_there {
+            // In most runs it was never made.
+            fs::remove_file(&self.path).ok();
+        }
+    }
+}
+
+/// What starts servers so that they end with this process, even if it is killed.
+fn launcher() -> io::Result<Vec<String>> {
+    let executable = std::env::current_exe()?.into_os_string().into_string();
+    let executable =
+        executable.map_err(|path| io::Error::other(format!("{} is no UTF-8", path.display())))?;
+    Ok([&executable, "lab", "launch", &process::id().to_string()].map(str::to_owned).to_vec())
+}
+
+/// The command line that repeats this run, without where its report went.
+fn repeat_command(words: impl Iterator<Item = String>) -> String {
+    let mut command = "anello".to_owned();
+    let mut words = words;
+    while let Some(word) = words.next() {
+        if word == "--out" {
+            words.next();
+        } else if !word.starts_with("--out=") {
+            let plain = !word.is_empty()
+                && !word.contains(|c: char| c.is_whitespace() || "'\"\\$;&|<>*?".contains(c));
+            command += " ";
+            command += &if plain { word } else { format!("'{}'", word.replace('\'', r"'\''")) };
+        }
+    }
+    command
+}
+
+fn parse_preset(name: &str) -> Result<String, String> {
+    let names: Vec<&str> = PRESETS.iter().map(|(name, _)| *name).collect();
+    match names.contains(&name) {
+        true => Ok(name.to_owned()),
+        false => Err(format!("there are {}", names.join(", "))),
+    }
+}
+
+fn parse_count(text: &str) -> Result<usize, String> {
+    let count = text.parse().ok().filter(|count| (1..=1 << 30).contains(count));
+    count.ok_or_else(|| "write a number of at least 1".to_owned())
+}
+
+/// Reads `NAME=COMMAND ARGUMENTS`.
+fn parse_contender(text: &str) -> Result<Contender, String> {
+    let wrong = || format!("{text:?} is not a server: write 'tokio=path/to/server --addr 127.0.0.1:0'");
+    let (name, command) = text.split_once('=').ok_or_else(wrong)?;
+    let mut words = command.split_whitespace();
+    let program = words.next().filter(|_| !name.trim().is_empty()).ok_or_else(wrong)?;
+    Ok(Contender::new(name.trim(), Path::new(program), &words.collect::<Vec<_>>()))
+}
+
+/// The lab's progress on the terminal; nothing where standard error is none.
+fn progress_bar() -> ProgressBar {
+    let style = ProgressStyle::with_template("{wide_bar} {percent}%  {elapsed} of about {duration}  {msg}");
+    let bar = ProgressBar::new(0);
+    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+    bar
+}
+
+/// Shows the run and keeps what it has so far.
+struct Display {
+    bar: ProgressBar,
+    directory: PathBuf,
+    /// Whether it was said that checkpoints cannot be written.
+    unsaved: bool,
+}
+
+impl Observer for Display {
+    fn progress(&mut self, progress: Progress) {
+        let bar = &self.bar;
+        match progress {
+            Progress::Begin { slices } => bar.set_length(slices as u64),
+            Progress::Checking { contender, what } => {
+                bar.set_message(format!("checking {contender}: {what}"))
+            }
+            Progress::Cell { cell, .. } => bar.set_message(cell.to_string()),
+            Progress::Slices { done } => bar.set_position(done as u64),
+            Progress::Failed(failure) => {
+                bar.suspend(|| {
+                    eprintln!("{}: {} ({})", failure.contender, failure.what, failure.consequence)
+                });
+            }
+            Progress::Analysis => bar.set_message("working it out"),
+            Progress::Checked(_) | Progress::Ready { .. } => {}
+        }
+    }
+
+    fn checkpoint(&mut self, result: &LabResult) {
+        if let Err(error) = checkpoint::save(result, &self.directory) {
+            // The run goes on; the reports may have better luck.
+            if !self.unsaved {
+                self.bar.suspend(|| eprintln!("this run could not be resumed: {error}"));
+            }
+            self.unsaved = true;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use anello_lab::echo_cells;
+
+    use super::*;
+
+    #[test]
+    fn the_repeat_command_leaves_out_where_the_report_went() {
+        let words = ["lab", "run", "--out", "a b", "--seed", "3", "--out=c", "--with", "x=y z", "it's"];
+        let command = repeat_command(words.iter().map(|&word| word.to_owned()));
+        assert_eq!(command, r"anello lab run --seed 3 --with 'x=y z' 'it'\''s'");
+    }
+
+    #[test]
+    fn cells_of_flags_keep_what_the_scenario_says_otherwise() {
+        let cells = echo_cells(&[128, 1024], &[1, 50]);
+        assert_eq!(other_cells(&cells, &[7], &[]), echo_cells(&[128, 1024], &[7]));
+        assert_eq!(other_cells(&cells, &[], &[9]), echo_cells(&[9], &[1, 50]));
+        assert_eq!(other_cells(&cells, &[7], &[9]), echo_cells(&[9], &[7]));
+        let idle = Cell { workload: Workload::Idle, ..Cell::echo(1, 1000) };
+        assert_eq!(other_cells(&[idle], &[7], &[9]), [Cell { connections: 7, ..idle }]);
+    }
+
+    #[test]
+    fn a_contender_has_a_name_and_a_command() {
+        let contender = parse_contender("tokio = ./echo --addr 127.0.0.1:0").unwrap();
+        assert_eq!((contender.name.as_str(), contender.program.as_path()), ("tokio", Path::new("./echo")));
+        assert_eq!(contender.arguments, ["--addr", "127.0.0.1:0"]);
+        for wrong in ["", "tokio", "tokio=", "=./echo"] {
+            assert!(parse_contender(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,271 @@
+//! `anello load merge`: the latencies of several runs, as of several machines, added exactly.
+
+use std::fmt::Write as _;
+use std::fs::{self, File};
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anello_load::Latency;
+use anello_load::formats::csv::write_row;
+use anello_load::formats::hdr_log::{HdrLog, UNCORRECTED};
+use anello_load::merge::{self, NamedLog, Sum, TagSum};
+use serde::Serialize;
+
+use crate::load::{grouped, readable};
+
+/// Name of the JSON's format.
+const SCHEMA: &str = "anello-load-merge";
+
+/// Version of the JSON's format.
+const SCHEMA_VERSION: u32 = 1;
+
+/// Add the latencies of several runs exactly, as of one load from several machines.
+///
+/// The logs are those of `anello load … --hdr FILE`, or of any program that writes HdrHistogram's interval logs (version
+/// 2) in nanoseconds. Histograms are added, not percentiles, so the percentiles are those of all requests. Each tag is
+/// added for itself: lines without a tag are latencies from the scheduled time (or of a closed loop), `uncorrected` ones
+/// from the actual sending.
+///
+/// Exits 0; 1 if a log cannot be read or is damaged (the line is named); 2 if the command line was wrong.
+#[derive(clap::Args)]
+pub struct MergeArguments {
+    /// Interval logs.
+    #[arg(value_name = "LOG", required = true)]
+    logs: Vec<PathBuf>,
+
+    /// Write the sum as an interval log, too: a line for each second of the clock and tag.
+    #[arg(long, value_name = "FILE")]
+    hdr: Option<PathBuf>,
+
+    /// Print the sums as JSON. `schema` and `schema_version` name the format; times are in nanoseconds (_ns).
+    #[arg(long, conflicts_with = "csv")]
+    json: bool,
+
+    /// Print the seconds and the sums as a table with commas (RFC 4180).
+    #[arg(long)]
+    csv: bool,
+}
+
+/// Runs the command.
+pub fn run(arguments: &MergeArguments) -> io::Result<ExitCode> {
+    let logs = arguments.logs.iter().map(|path| read(path)).collect::<io::Result<Vec<_>>>()?;
+    let sums = merge::totals(&logs).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+    if let Some(path) = &arguments.hdr {
+        refuse_to_overwrite(path, &arguments.logs)?;
+        let file = File::create(path).map_err(|error| named(path, error))?;
+        merge::write_log(&logs, file).map_err(|error| named(path, error))?;
+    }
+    if let Some(warning) = apart(&logs) {
+        eprintln!("anello: {warning}");
+    }
+    let text = match (arguments.json, arguments.csv) {
+        (true, _) => serde_json::to_string_pretty(&Report::new(&logs, &sums))? + "\n",
+        (_, true) => csv(&logs, &sums)?,
+        _ => render(&logs, &sums),
+    };
+    let mut output = io::stdout().lock();
+    output.write_all(text.as_bytes())?;
+    output.flush()?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn named(path: &Path, error: io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+}
+
+fn read(path: &Path) -> io::Result<NamedLog> {
+    let text = fs::read(path).map_err(|error| named(path, error))?;
+    let failed = |why: String| named(path, io::Error::new(io::ErrorKind::InvalidData, why));
+    let log = HdrLog::parse(&text).map_err(|error| failed(error.to_string()))?;
+    if log.records.is_empty() {
+        return Err(failed("has no intervals".to_owned()));
+    }
+    Ok(NamedLog { name: path.display().to_string(), log })
+}
+
+/// A sum must not take the place of what it is the sum of.
+fn refuse_to_overwrite(path: &Path, logs: &[PathBuf]) -> io::Result<()> {
+    let Ok(target) = path.canonicalize() else { return Ok(()) };
+    match logs.iter().any(|log| log.canonicalize().is_ok_and(|log| log == target)) {
+        true => {
+            let why = "is one of the logs to be added; name another file for the sum";
+            Err(named(path, io::Error::new(io::ErrorKind::InvalidInput, why)))
+        }
+        false => Ok(()),
+    }
+}
+
+/// What to tell if one log ended before another began: the rates of sums are then of no moment.
+fn apart(logs: &[NamedLog]) -> Option<String> {
+    let first_end = logs.iter().min_by_key(|log| log.log.end_ns())?;
+    let last_start = logs.iter().max_by_key(|log| log.log.start_ns())?;
+    (first_end.log.end_ns() <= last_start.log.start_ns()).then(|| {
+        format!(
+            "{} ended before {} began: requests/s of sums count the time between. If they ran together, the clocks \
+             of the machines differ, or one of the logs has no times of the clock.",
+            first_end.name, last_start.name
+        )
+    })
+}
+
+/// The tag as people read it.
+fn title(tag: Option<&str>) -> String {
+    match tag {
+        None => "latency".to_owned(),
+        Some(UNCORRECTED) => "uncorrected latency (from the actual sending)".to_owned(),
+        Some(tag) => format!("latency of {tag}"),
+    }
+}
+
+/// Everything that was measured once: all tags but `uncorrected`, which are the same requests again. None if that is
+/// one tag alone.
+fn all_tags(sums: &[TagSum]) -> Option<Sum> {
+    let mut counted = sums.iter().filter(|sum| sum.tag.as_deref() != Some(UNCORRECTED));
+    let mut all = counted.next()?.total.clone();
+    let mut others = counted.peekable();
+    others.peek()?;
+    others.try_for_each(|other| all.add(&other.total)).ok()?;
+    Some(all)
+}
+
+/// The table for people.
+fn render(logs: &[NamedLog], sums: &[TagSum]) -> String {
+    let mut text = String::new();
+    let width = logs.iter().map(|log| log.name.chars().count()).max().unwrap_or(0).max("all tags".len());
+    let row = |name: &str, sum: &Sum| {
+        let figures = Latency::of(&sum.latency).map_or([(); 5].map(|()| "-".to_owned()), |latency| {
+            let figures = [latency.p50_ns, latency.p90_ns, latency.p99_ns, latency.p999_ns, latency.max_ns];
+            figures.map(|ns| readable(ns as f64))
+        });
+        let requests = grouped(sum.latency.len() as f64);
+        let [p50, p90, p99, p999, max] = figures;
+        format!(
+            "{name:<width$}  {requests:>14}  {:>12}  {p50:>9}  {p90:>9}  {p99:>9}  {p999:>9}  {max:>9}\n",
+            grouped(sum.per_second())
+        )
+    };
+    for sum in sums {
+        let heads = ["p50", "p90", "p99", "p99.9", "max"].map(|head| format!("  {head:>9}")).concat();
+        // Writing to a string cannot fail.
+        writeln!(text, "{}", title(sum.tag.as_deref())).ok();
+        writeln!(text, "{:<width$}  {:>14}  {:>12}{heads}", "", "requests", "requests/s").ok();
+        if logs.len() > 1 {
+            sum.by_log.iter().for_each(|(log, sum)| text += &row(&logs[*log].name, sum));
+        }
+        text += &row("all", &sum.total);
+        text.push('\n');
+    }
+    if let Some(all) = all_tags(sums) {
+        text += &row("all tags", &all);
+        text.push('\n');
+    }
+    text.truncate(text.trim_end().len() + 1);
+    text
+}
+
+/// The table for programs: a row for each second and tag, then for each log and tag, then for each tag.
+fn csv(logs: &[NamedLog], sums: &[TagSum]) -> io::Result<String> {
+    let mut table = Vec::new();
+    let mut row = |kind: &str, log: &str, tag: Option<&str>, sum: &Sum| {
+        let latency = Latency::of(&sum.latency);
+        let of = |figure: fn(&Latency) -> String| latency.as_ref().map_or_else(String::new, figure);
+        let cells = [
+            kind.to_owned(),
+            log.to_owned(),
+            tag.unwrap_or_default().to_owned(),
+            sum.start_ns.to_string(),
+            (sum.end_ns - sum.start_ns).to_string(),
+            sum.latency.len().to_string(),
+            format!("{:.3}", sum.per_second()),
+            of(|latency| latency.min_ns.to_string()),
+            of(|latency| format!("{:.3}", latency.mean_ns)),
+            of(|latency| latency.p50_ns.to_string()),
+            of(|latency| latency.p90_ns.to_string()),
+            of(|latency| latency.p99_ns.to_string()),
+            of(|latency| latency.p999_ns.to_string()),
+            of(|latency| latency.max_ns.to_string()),
+        ];
+        write_row(&mut table, cells.iter())
+    };
+    merge::seconds(logs, |tag, sum| row("interval", "", tag, sum))?;
+    for sum in sums {
+        for (log, by_log) in &sum.by_log {
+            row("log", &logs[*log].name, sum.tag.as_deref(), by_log)?;
+        }
+    }
+    for sum in sums {
+        row("total", "", sum.tag.as_deref(), &sum.total)?;
+    }
+    let header = "row,log,tag,start_unix_ns,elapsed_ns,requests,requests_per_second,latency_min_ns,latency_mean_ns,\
+                  latency_p50_ns,latency_p90_ns,latency_p99_ns,latency_p999_ns,latency_max_ns\n";
+    Ok(header.to_owned() + &String::from_utf8_lossy(&table))
+}
+
+/// The JSON.
+#[derive(Serialize)]
+struct Report {
+    schema: &'static str,
+    schema_version: u32,
+    logs: Vec<String>,
+    tags: Vec<TagReport>,
+    /// All tags but `uncorrected`, where there are several.
+    all_tags: Option<Figures>,
+}
+
+#[derive(Serialize)]
+struct TagReport {
+    tag: Option<String>,
+    #[serde(flatten)]
+    total: Figures,
+    by_log: Vec<LogReport>,
+}
+
+#[derive(Serialize)]
+struct LogReport {
+    log: String,
+    #[serde(flatten)]
+    figures: Figures,
+}
+
+#[derive(Serialize)]
+struct Figures {
+    start_unix_ns: u64,
+    elapsed_ns: u64,
+    requests: u64,
+    requests_per_second: f64,
+    latency: Option<Latency>,
+}
+
+impl Report {
+    fn new(logs: &[NamedLog], sums: &[TagSum]) -> Self {
+        let tag_report = |sum: &TagSum| TagReport {
+            tag: sum.tag.clone(),
+            total: Figures::of(&sum.total),
+            by_log: sum
+                .by_log
+                .iter()
+                .map(|(log, sum)| LogReport { log: logs[*log].name.clone(), figures: Figures::of(sum) })
+                .collect(),
+        };
+        Self {
+            schema: SCHEMA,
+            schema_version: SCHEMA_VERSION,
+            logs: logs.iter().map(|log| log.name.clone()).collect(),
+            tags: sums.iter().map(tag_report).collect(),
+            all_tags: all_tags(sums).as_ref().map(Figures::of),
+        }
+    }
+}
+
+impl Figures {
+    fn of(sum: &Sum) -> Self {
+        Self {
+            start_unix_ns: sum.start_ns,
+            elapsed_ns: sum.end_ns - sum.start_ns,
+            requests: sum.latency.len(),
+            requests_per_second: sum.per_second(),
+            latency: Latency::of(&sum.latency),
+        }
+    }
+}

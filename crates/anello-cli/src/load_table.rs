@@ -1,0 +1,321 @@
+//! The report of `anello load` for people: one table.
+
+use std::fmt::Write as _;
+
+use anello_load::{Latency, ModeReport, ProtocolReport, Report, Step};
+
+/// Width of the names on the left.
+const NAME_WIDTH: usize = 14;
+
+/// The report for people.
+pub fn render(report: &Report) -> String {
+    let mut table = Table::default();
+    let check = match report.verified {
+        true => "every byte checked",
+        false => "bytes counted, not checked",
+    };
+    table.line("server", &format!("{}  ({}, {check})", report.target, protocol(&report.protocol)));
+    table.line("load", &load(report));
+    table.line("connections", &connections(report));
+    let stopped = if report.interrupted { ", stopped early" } else { "" };
+    let seconds = report.elapsed_ns as f64 / 1e9;
+    table.line("requests", &format!("{} in {seconds:.3} s{stopped}", grouped(report.requests as f64)));
+    if report.steps.is_empty() {
+        table.line("requests/s", &grouped(report.requests_per_second));
+        schedule(&mut table, report);
+        latency(&mut table, report);
+    } else {
+        steps(&mut table, report);
+    }
+    if let Some(spread) = report.requests_per_connection.filter(|_| report.connections > 1) {
+        let figures = [("min", spread.min), ("median", spread.median), ("max", spread.max)];
+        let figures = figures.map(|(name, count)| format!("{name} {}", grouped(count as f64)));
+        table.line("a connection", &format!("{} requests", figures.join("   ")));
+    }
+    costs(&mut table, report);
+    if report.errors.is_empty() {
+        table.line("errors", "none");
+    }
+    for error in report.errors.iter() {
+        table.line("ERRORS", &format!("{} × {}: {}", grouped(error.count as f64), error.kind, error.example));
+    }
+    warnings(&mut table, report);
+    table.text
+}
+
+#[derive(Default)]
+struct Table {
+    text: String,
+}
+
+impl Table {
+    fn line(&mut self, name: &str, value: &str) {
+        // Writing to a string cannot fail.
+        writeln!(self.text, "{name:<NAME_WIDTH$}{value}").ok();
+    }
+
+    /// A row of right-aligned cells under or beside a name.
+    fn row(&mut self, name: &str, cells: &[String]) {
+        let cells: String = cells.iter().map(|cell| format!("{cell:>11}")).collect();
+        self.line(name, &cells);
+    }
+}
+
+fn protocol(protocol: &ProtocolReport) -> String {
+    match protocol {
+        ProtocolReport::Messages { request_bytes, response_bytes } if request_bytes == response_bytes => {
+            format!("echo of {} bytes", grouped(*request_bytes as f64))
+        }
+        ProtocolReport::Messages { request_bytes, response_bytes } => {
+            format!("{} bytes for {}", grouped(*response_bytes as f64), grouped(*request_bytes as f64))
+        }
+        ProtocolReport::Http { paths, path_count, keep_alive, pipeline } => {
+            let mut text = match paths.as_slice() {
+                [path] => format!("GET {path}"),
+                _ => format!("GET of {} paths", grouped(*path_count as f64)),
+            };
+            if *pipeline > 1 {
+                text += &format!(", {pipeline} at a time");
+            }
+            if !keep_alive {
+                text += ", a connection each";
+            }
+            text
+        }
+    }
+}
+
+fn load(report: &Report) -> String {
+    let mode = match &report.mode {
+        ModeReport::Closed { think_ns: 0 } => "closed loop".to_owned(),
+        ModeReport::Closed { think_ns } => {
+            format!("closed loop, {} after each reply", readable(*think_ns as f64))
+        }
+        ModeReport::Open { per_second, arrivals, seed } => {
+            format!("open loop, {} requests/s, {}", grouped(*per_second as f64), spread(arrivals, *seed))
+        }
+        ModeReport::Sweep { first, last, step, arrivals, seed } => format!(
+            "open loop, {} to {} requests/s in steps of {}, {}",
+            grouped(*first as f64),
+            grouped(*last as f64),
+            grouped(*step as f64),
+            spread(arrivals, *seed)
+        ),
+    };
+    let threads = match report.threads {
+        1 => "1 thread".to_owned(),
+        threads => format!("{threads} threads"),
+    };
+    let cores: Vec<String> = report.cores.iter().map(usize::to_string).collect();
+    let cores = if cores.is_empty() { String::new() } else { format!(" on core {}", cores.join(",")) };
+    format!("{mode}; {threads}{cores}, {}", report.driver)
+}
+
+fn spread(arrivals: &str, seed: u64) -> String {
+    match arrivals {
+        "poisson" => format!("Poisson (seed {seed})"),
+        other => other.to_owned(),
+    }
+}
+
+fn connections(report: &Report) -> String {
+    let mut text = grouped(report.connections as f64);
+    if report.connections_opened < report.connections {
+        text = format!("{} of {text}", grouped(report.connections_opened as f64));
+    }
+    if report.connections_left < report.connections_opened {
+        text += &format!(", {} left at the end", grouped(report.connections_left as f64));
+    }
+    if report.connections_reopened > 0 {
+        text += &format!(", opened again {} times", grouped(report.connections_reopened as f64));
+    }
+    if report.sources.len() > 1 {
+        text += &format!(", from {} addresses", report.sources.len());
+    }
+    if report.ramp_ns > 0 {
+        text += &format!(", opened over {}", readable(report.ramp_ns as f64));
+    }
+    text
+}
+
+/// Open loop: what the schedule held, and what became of it.
+fn schedule(table: &mut Table, report: &Report) {
+    let Some(offered) = report.offered else { return };
+    let share = |count: u64| {
+        let percent = count as f64 * 100.0 / offered.max(1) as f64;
+        if count == 0 { "0".to_owned() } else { format!("{} ({percent:.2} %)", grouped(count as f64)) }
+    };
+    let text = format!(
+        "{} offered, {} sent more than 1 ms late, {} not sent",
+        grouped(offered as f64),
+        share(report.late),
+        share(report.unsent)
+    );
+    table.line("schedule", &text);
+}
+
+fn latency(table: &mut Table, report: &Report) {
+    let Some(latency) = &report.latency else {
+        return table.line("latency", "nothing was answered");
+    };
+    table.row("latency", &["p50", "p90", "p99", "p99.9", "max", "mean"].map(str::to_owned));
+    match &report.uncorrected_latency {
+        None => table.row("  from sending", &figures(latency)),
+        Some(uncorrected) => {
+            table.row("  from its time", &figures(latency));
+            table.row("  from sending", &figures(uncorrected));
+        }
+    }
+    if let Some(error) = &report.schedule_error {
+        table.row("  sent after", &figures(error));
+    }
+}
+
+fn figures(latency: &Latency) -> [String; 6] {
+    let figures =
+        [latency.p50_ns, latency.p90_ns, latency.p99_ns, latency.p999_ns, latency.max_ns].map(|ns| ns as f64);
+    let [p50, p90, p99, p999, max] = figures.map(readable);
+    [p50, p90, p99, p999, max, readable(latency.mean_ns)]
+}
+
+/// The steps of a sweep, and its knee.
+fn steps(table: &mut Table, report: &Report) {
+    let names = ["answered/s", "p50", "p99", "p99.9", "max", "late", "not sent", "server CPU"];
+    table.row("offered/s", &names.map(str::to_owned));
+    for (number, step) in report.steps.iter().enumerate() {
+        let knee = report.knee.as_ref().is_some_and(|knee| knee.step == number);
+        let name = format!("  {}{}", grouped(step.per_second as f64), if knee { " *" } else { "" });
+        table.row(&name, &step_cells(step));
+    }
+    match &report.knee {
+        Some(knee) => table.line("* knee", &format!("{}/s: {}", grouped(knee.per_second as f64), knee.why)),
+        None if report.interrupted => table.line("knee", "stopped before it was found"),
+        None => table.line("knee", "none: the server followed to the last step"),
+    }
+}
+
+fn step_cells(step: &Step) -> [String; 8] {
+    let total = &step.total;
+    let quantiles = match &total.latency {
+        None => ["-"; 4].map(str::to_owned),
+        Some(latency) => {
+            [latency.p50_ns, latency.p99_ns, latency.p999_ns, latency.max_ns].map(|ns| readable(ns as f64))
+        }
+    };
+    let [p50, p99, p999, max] = quantiles;
+    let cpu = total.server_cpu_ns_per_request.map_or("-".to_owned(), readable);
+    [
+        grouped(step.answered_per_second),
+        p50,
+        p99,
+        p999,
+        max,
+        grouped(total.late as f64),
+        grouped(total.unsent as f64),
+        cpu,
+    ]
+}
+
+/// What server and load spent.
+fn costs(table: &mut Table, report: &Report) {
+    let each = |cpu: Option<f64>| {
+        cpu.map_or("no requests".to_owned(), |cpu| format!("{} per request", readable(cpu)))
+    };
+    if let Some(server) = &report.server {
+        let switches = (server.voluntary_switches + server.involuntary_switches) as f64;
+        let text = format!(
+            "{}, {:.2} context switches per request, {:.1} MiB",
+            each(server.cpu_ns_per_request),
+            switches / report.requests.max(1) as f64,
+            server.resident_bytes as f64 / f64::from(1 << 20)
+        );
+        table.line("server CPU", &text);
+    }
+    let mut text = each(report.load_cpu_ns_per_request);
+    text += &format!(", busiest thread {:.0} % busy", report.load_busy_percent);
+    if report.load_pacing_ns > 0 {
+        let threads_ns = report.elapsed_ns.saturating_mul(report.threads as u64);
+        let percent = report.load_pacing_ns as f64 * 100.0 / threads_ns.max(1) as f64;
+        text += &format!(", watching the clock for {percent:.0} % of the time");
+    }
+    table.line("load CPU", &text);
+}
+
+fn warnings(table: &mut Table, report: &Report) {
+    if report.load_was_bottleneck {
+        let text = match report.mode {
+            ModeReport::Closed { .. } => {
+                "the load was the bottleneck: the figures are its own more than the server's; use more --threads"
+            }
+            _ => "the load was the bottleneck: use more --threads, or a lower rate",
+        };
+        table.line("WARNING", text);
+    }
+    let span_ns = report.elapsed_ns.max(1) as f64;
+    if let Some(stolen_ns) = report.stolen_ns.filter(|&stolen_ns| stolen_ns > 0) {
+        let percent = stolen_ns as f64 * 100.0 / span_ns;
+        let intervals =
+            report.intervals.iter().filter(|interval| interval.stolen_ns.unwrap_or(0) > 0).count();
+        let text = format!(
+            "the hypervisor took {} ({percent:.1} % of a core), in {intervals} of {} intervals",
+            readable(stolen_ns as f64),
+            report.intervals.len()
+        );
+        table.line("WARNING", &text);
+    }
+    // Where the load itself sends late, that is in the latency.
+    if let Some((error, latency)) = report.schedule_error.zip(report.latency)
+        && error.p99_ns * 10 > latency.p99_ns
+        && error.p99_ns > 100_000
+    {
+        let text = format!(
+            "1 % of the requests were sent {} late or more by the load itself, which is in the latency",
+            readable(error.p99_ns as f64)
+        );
+        table.line("WARNING", &text);
+    }
+}
+
+/// Nanoseconds in the unit that suits them, at three digits or so.
+pub fn readable(ns: f64) -> String {
+    let (value, unit) = match ns {
+        ..1e3 => (ns, "ns"),
+        ..1e6 => (ns / 1e3, "µs"),
+        ..1e9 => (ns / 1e6, "ms"),
+        _ => (ns / 1e9, "s"),
+    };
+    let digits = match value {
+        ..10.0 => 2,
+        ..100.0 => 1,
+        _ => 0,
+    };
+    format!("{value:.digits$} {unit}")
+}
+
+/// A whole number with commas: 1,234,567.
+pub fn grouped(number: f64) -> String {
+    let digits = format!("{:.0}", number.max(0.0));
+    let mut text = String::with_capacity(digits.len() * 4 / 3);
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index) % 3 == 0 {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_and_counts_are_readable() {
+        assert_eq!(
+            [7.0, 812.0, 1_234.0, 56_789.0, 123_456.0].map(readable),
+            ["7.00 ns", "812 ns", "1.23 µs", "56.8 µs", "123 µs"]
+        );
+        assert_eq!([5e6, 1.5e9].map(readable), ["5.00 ms", "1.50 s"]);
+        assert_eq!([0.0, 999.0, 1000.0, 1_234_567.8].map(grouped), ["0", "999", "1,000", "1,234,568"]);
+    }
+}

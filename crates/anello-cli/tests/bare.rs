@@ -1,0 +1,107 @@
+//! `anello bare` as others start it: the line that says that it is ready, an answer, and refusals that name the cause.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+/// A running yardstick, ended when dropped.
+struct Yardstick {
+    process: Child,
+    ready: String,
+}
+
+impl Yardstick {
+    fn start(arguments: &[&str]) -> Yardstick {
+        let mut process = command(arguments).stdout(Stdio::piped()).spawn().expect("starts");
+        let mut ready = String::new();
+        let output = process.stdout.take().expect("is piped");
+        BufReader::new(output).read_line(&mut ready).expect("a line");
+        Yardstick { process, ready }
+    }
+
+    fn connect(&self) -> TcpStream {
+        let address = self.ready.split_whitespace().find_map(|word| word.strip_prefix("addr="));
+        let address: SocketAddr = address.expect("addr=").parse().expect("an address");
+        let stream = TcpStream::connect(address).expect("connects");
+        stream.set_read_timeout(Some(Duration::from_secs(60))).expect("timeout");
+        stream
+    }
+}
+
+impl Drop for Yardstick {
+    fn drop(&mut self) {
+        self.process.kill().and_then(|()| self.process.wait()).expect("ends");
+    }
+}
+
+fn command(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_anello"));
+    command.arg("bare").args(arguments).args(["--addr", "127.0.0.1:0"]);
+    command
+}
+
+#[test]
+fn servers_say_what_they_run_on_and_echo() {
+    let mut ways = vec![
+        (vec!["epoll"], "model=epoll"),
+        (vec!["epoll", "--spin", "10us"], "model=epoll"),
+        (vec!["poll"], "model=poll"),
+        (vec!["select"], "model=select"),
+        (vec!["threads"], "model=threads"),
+    ];
+    match anello_bare::check(anello_bare::Model::Uring, &anello_bare::Options::default()) {
+        Ok(()) => ways.extend([
+            (vec!["uring"], "model=uring"),
+            (vec!["uring", "--with-options"], "options=deferred,multishot-receive,buffer-ring"),
+            (vec!["uring", "--own-buffers", "--rings", "2"], "own-buffers,sends-at-submission,rings=2"),
+        ]),
+        Err(error) => println!("uring: skipped: {error}"),
+    }
+    for (arguments, part) in ways {
+        let server = Yardstick::start(&arguments);
+        assert!(server.ready.starts_with("anello bare ready addr="), "{arguments:?}: {}", server.ready);
+        assert!(server.ready.contains(part), "{arguments:?}: {}", server.ready);
+        let mut stream = server.connect();
+        stream.write_all(b"there and back").expect("sends");
+        let mut echoed = [0; 14];
+        stream.read_exact(&mut echoed).expect("echoes");
+        assert_eq!(&echoed, b"there and back", "{arguments:?}");
+    }
+}
+
+#[test]
+fn disk_workers_do_what_a_line_says() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("blocks");
+    let path = path.to_str().expect("a path in UTF-8");
+    let arguments = ["disk", "--engine", "pread", "--file", path, "--create-bytes", "1048576"];
+    let worker = Yardstick::start(&arguments);
+    assert!(worker.ready.contains(" engine=pread file_bytes=1048576 "), "{}", worker.ready);
+    let mut stream = worker.connect();
+    let line =
+        r#"{"operation":"random_write","direct":false,"block_bytes":4096,"depth":4,"duration_ns":1000000}"#;
+    stream.write_all(format!("{line}\n").as_bytes()).expect("sends");
+    let mut answer = String::new();
+    BufReader::new(stream).read_line(&mut answer).expect("answers");
+    let answer: serde_json::Value = serde_json::from_str(&answer).expect("JSON");
+    assert!(answer["operations"].as_u64() > Some(0), "{answer}");
+    assert_eq!(answer["errors"], serde_json::json!([]));
+}
+
+#[test]
+fn refusals_name_the_cause() {
+    let wrong: [(&[&str], &str); 5] = [
+        (&["uring", "--sqpoll", "100", "--task-work", "deferred"], "DEFER_TASKRUN"),
+        (&["uring", "--bundles", "--forced-async"], "order"),
+        (&["uring", "--sqpoll", "100", "--sqpoll-core", "first"], "last"),
+        (&["disk", "--engine", "pread", "--file", "/nowhere/blocks"], "--create-bytes makes it"),
+        (&["disk", "--engine", "mmap", "--file", "blocks"], "linux-aio"),
+    ];
+    for (arguments, part) in wrong {
+        let output = command(arguments).output().expect("runs");
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success(), "{arguments:?}");
+        assert!(error.contains(part), "{arguments:?}: {error}");
+    }
+}

@@ -1,0 +1,118 @@
+//! `anello lab list`, `report` and `compare` as commands, on simulated runs.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use anello_lab::simulation::{Noise, SimulatedServer, Simulation};
+use anello_lab::{Contender, LabConfig, echo_cells, render_json, run};
+
+fn lab(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_anello")).arg("lab").args(arguments).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Writes the JSON of a run in which the server called "one" costs so much.
+fn write_run(path: &Path, seed: u64, cost_ns: f64) -> String {
+    let reference = Contender::new("bare epoll", Path::new("server"), &[]);
+    let config = LabConfig {
+        contenders: vec![
+            reference.clone(),
+            reference.twin(),
+            Contender::new("one", Path::new("server"), &[]),
+        ],
+        cells: echo_cells(&[128], &[50]),
+        slice: Duration::from_millis(50),
+        passes: 5,
+        rounds: 3,
+        seed,
+        server_cores: vec![0],
+        load_cores: vec![1],
+        ..LabConfig::quick(PathBuf::from("server"))
+    };
+    let servers = [("bare epoll", 6_000.0), ("bare epoll again", 6_000.0), ("one", cost_ns)];
+    let servers = servers.map(|(name, cost_ns)| (name, SimulatedServer::costing(cost_ns)));
+    let simulation = Simulation::new(seed, Noise::USUAL, &servers);
+    let stop = AtomicBool::new(false);
+    let result = run(&config, &mut simulation.load(), &mut simulation.machine(), &mut |_| {}, &stop).unwrap();
+    fs::write(path, render_json(&result).unwrap()).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+#[test]
+fn compare_tells_by_its_exit_code_whether_something_became_worse() {
+    let directory = tempfile::tempdir().unwrap();
+    let good = write_run(&directory.path().join("good.json"), 1, 6_000.0);
+    let bad = write_run(&directory.path().join("bad.json"), 2, 9_000.0);
+    let worse = lab(&["compare", &good, &bad]);
+    assert_eq!(worse.status.code(), Some(1), "{}", text(&worse.stderr));
+    assert!(text(&worse.stdout).contains("WORSE"), "{}", text(&worse.stdout));
+    assert_eq!(lab(&["compare", &bad, &good]).status.code(), Some(0));
+    assert_eq!(lab(&["compare", &good, &good]).status.code(), Some(0));
+    assert_eq!(lab(&["compare", &good, &bad, "--threshold", "300%"]).status.code(), Some(0));
+    let json = lab(&["compare", &good, &bad, "--json"]);
+    let value: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
+    assert_eq!((value["schema"].as_str(), json.status.code()), (Some("anello-lab-compare"), Some(1)));
+    assert!(value["regressions"].as_u64().unwrap() >= 1);
+}
+
+#[test]
+fn compare_exits_with_2_on_what_it_cannot_read() {
+    let directory = tempfile::tempdir().unwrap();
+    let good = write_run(&directory.path().join("good.json"), 1, 6_000.0);
+    let other = directory.path().join("other.json");
+    fs::write(&other, "{\"schema\": \"something else\"}").unwrap();
+    for wrong in [other.to_str().unwrap(), "/nonexistent.json"] {
+        let output = lab(&["compare", &good, wrong]);
+        assert_eq!(output.status.code(), Some(2));
+        assert!(text(&output.stderr).contains(wrong), "{}", text(&output.stderr));
+    }
+    assert_eq!(lab(&["compare", &good, &good, "--threshold", "much"]).status.code(), Some(2));
+}
+
+#[test]
+fn report_puts_several_runs_on_one_page_with_their_plots_beside_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let one = write_run(&directory.path().join("one.json"), 1, 6_000.0);
+    let two = write_run(&directory.path().join("two.json"), 2, 7_000.0);
+    let page = directory.path().join("new/page.html");
+    let output = lab(&["report", &one, &two, "--out", page.to_str().unwrap()]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let html = fs::read_to_string(&page).unwrap();
+    assert!(html.contains("2 runs on this page") && html.contains("id=\"raw1\""));
+    for folder in ["1", "2"] {
+        let plots = fs::read_dir(directory.path().join("new/plots").join(folder)).unwrap();
+        assert!(plots.count() >= 4);
+    }
+    let missing = lab(&["report", "/nonexistent.json"]);
+    assert!(!missing.status.success() && text(&missing.stderr).contains("/nonexistent.json"));
+}
+
+#[test]
+fn list_shows_presets_contenders_peers_and_runs() {
+    let directory = tempfile::tempdir().unwrap();
+    write_run(&directory.path().join("lab-1.json"), 1, 6_000.0);
+    fs::write(directory.path().join("lab-2.json"), "nothing").unwrap();
+    let output = lab(&["list", "--out", directory.path().to_str().unwrap()]);
+    let shown = text(&output.stdout);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    for wanted in [
+        "frevib",
+        "monoio-fixed",
+        "anello io_uring",
+        "bare threads",
+        "peers built",
+        "lab-1.json",
+        "lab-2.json",
+    ] {
+        assert!(shown.contains(wanted), "{wanted} is not in {shown}");
+    }
+    assert!(shown.contains("3 contenders, 1 cells") && shown.contains("not the JSON of a run"), "{shown}");
+    let empty = lab(&["list", "--out", directory.path().join("none").to_str().unwrap()]);
+    assert!(text(&empty.stdout).contains("none yet"));
+}

@@ -1,0 +1,131 @@
+//! `anello load merge` as a command.
+
+#![forbid(unsafe_code)]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use anello_load::formats::hdr_log::{HdrLog, HdrLogWriter};
+use hdrhistogram::Histogram;
+use serde_json::Value;
+
+const BEGAN_NS: u64 = 1_700_000_000_000_000_000;
+const SECOND_NS: u64 = 1_000_000_000;
+
+/// A log of two seconds: 1000 requests of these latencies in each, and half of them uncorrected.
+fn write_log(folder: &Path, name: &str, offset_ns: u64, latency_ns: u64) -> PathBuf {
+    let mut writer = HdrLogWriter::new(Vec::new(), BEGAN_NS + offset_ns, &[]).unwrap();
+    let mut histogram = Histogram::<u64>::new_with_bounds(1, 60 * SECOND_NS, 3).unwrap();
+    histogram.record_n(latency_ns, 1000).unwrap();
+    let mut uncorrected = Histogram::<u64>::new_with_bounds(1, 60 * SECOND_NS, 3).unwrap();
+    uncorrected.record_n(latency_ns / 2, 1000).unwrap();
+    for second in 0..2 {
+        let (start_ns, end_ns) = (second * SECOND_NS, (second + 1) * SECOND_NS);
+        writer.write_histogram(None, start_ns, end_ns, &histogram).unwrap();
+        writer.write_histogram(Some("uncorrected"), start_ns, end_ns, &uncorrected).unwrap();
+    }
+    let path = folder.join(name);
+    fs::write(&path, writer.into_inner()).unwrap();
+    path
+}
+
+fn merge(arguments: &[&str], logs: &[&Path]) -> (Option<i32>, String, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_anello"));
+    let Output { status, stdout, stderr } =
+        command.args(["load", "merge"]).args(arguments).args(logs).output().unwrap();
+    (status.code(), String::from_utf8(stdout).unwrap(), String::from_utf8(stderr).unwrap())
+}
+
+#[test]
+fn logs_are_added_for_each_tag_and_in_every_form() {
+    let folder = tempfile::tempdir().unwrap();
+    let one = write_log(folder.path(), "one.hlog", 0, 1_000_000);
+    let other = write_log(folder.path(), "other, \"too\".hlog", 200_000_000, 3_000_000);
+    let logs: [&Path; 2] = [&one, &other];
+
+    let (code, text, error) = merge(&[], &logs);
+    assert_eq!((code, error.as_str()), (Some(0), ""), "{text}");
+    let lines: Vec<&str> = text.lines().filter(|line| line.starts_with("all ")).collect();
+    let [all, uncorrected] = lines[..] else { panic!("{text}") };
+    let cells: Vec<&str> = all.split_whitespace().collect();
+    // 4,000 requests in 2.2 s, half of 1 ms and half of 3 ms.
+    assert_eq!(cells[..7], ["all", "4,000", "1,818", "1.00", "ms", "3.00", "ms"], "{text}");
+    assert!(uncorrected.contains("500 µs") && text.contains("uncorrected latency"), "{text}");
+
+    let (code, text, _) = merge(&["--json"], &logs);
+    let report: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(
+        (code, &report["schema"], &report["schema_version"]),
+        (Some(0), &"anello-load-merge".into(), &1.into())
+    );
+    assert_eq!((&report["tags"][0]["tag"], &report["tags"][1]["tag"]), (&Value::Null, &"uncorrected".into()));
+    assert_eq!(
+        (&report["tags"][0]["requests"], &report["tags"][0]["elapsed_ns"]),
+        (&4000.into(), &2_200_000_000u64.into())
+    );
+    assert_eq!(report["tags"][0]["by_log"][1]["requests"], 2000);
+    assert_eq!((&report["all_tags"], &report["tags"][0]["start_unix_ns"]), (&Value::Null, &BEGAN_NS.into()));
+
+    let (code, text, _) = merge(&["--csv"], &logs);
+    let kinds: Vec<&str> = text.lines().map(|line| line.split(',').next().unwrap()).collect();
+    assert_eq!(code, Some(0));
+    assert_eq!(
+        kinds,
+        ["row", "interval", "interval", "interval", "interval", "log", "log", "log", "log", "total", "total"]
+    );
+    assert!(text.contains("other, \"\"too\"\".hlog\",uncorrected,"), "{text}");
+
+    let sum = folder.path().join("sum.hlog");
+    let (code, ..) = merge(&["--hdr", sum.to_str().unwrap()], &logs);
+    let log = HdrLog::parse(&fs::read(&sum).unwrap()).unwrap();
+    assert_eq!((code, log.records.len()), (Some(0), 4));
+    assert!(log.records.iter().all(|record| record.histogram().unwrap().len() == 2000));
+    assert_eq!((log.start_ns(), log.end_ns()), (Some(BEGAN_NS), Some(BEGAN_NS + 2_200_000_000)));
+}
+
+#[test]
+fn tags_that_were_measured_apart_have_a_sum_and_logs_apart_a_warning() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut histogram = Histogram::<u64>::new(3).unwrap();
+    histogram.record_n(5_000, 10).unwrap();
+    let path = |name: &str, tag: &str, began_ns: u64| {
+        let mut writer = HdrLogWriter::new(Vec::new(), began_ns, &[]).unwrap();
+        writer.write_histogram(Some(tag), 0, SECOND_NS, &histogram).unwrap();
+        fs::write(folder.path().join(name), writer.into_inner()).unwrap();
+        folder.path().join(name)
+    };
+    let (read, write) = (path("a", "read", BEGAN_NS), path("b", "write", BEGAN_NS + 5 * SECOND_NS));
+    let (code, text, error) = merge(&[], &[&read, &write]);
+    assert_eq!(code, Some(0));
+    let last = text.lines().last().unwrap();
+    assert!(last.starts_with("all tags") && last.contains(" 20 "), "{text}");
+    assert!(error.contains("ended before"), "{error}");
+}
+
+#[test]
+fn what_cannot_be_read_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let good = write_log(folder.path(), "good.hlog", 0, 1_000_000);
+    let file = |name: &str, text: &str| {
+        fs::write(folder.path().join(name), text).unwrap();
+        folder.path().join(name)
+    };
+    let cases = [
+        (folder.path().join("missing"), "missing: "),
+        (file("empty", ""), "empty: has no intervals"),
+        (file("text", "#\nhello\n"), "text: line 2: has 1 columns"),
+        (file("histogram", "1.0,1.0,1.0,AAAA\n"), "histogram, line 1: "),
+    ];
+    for (path, expected) in cases {
+        let (code, text, error) = merge(&[], &[&good, &path]);
+        assert_eq!((code, text.as_str()), (Some(1), ""), "{error}");
+        assert!(error.contains(expected), "{error}");
+    }
+    let before = fs::read(&good).unwrap();
+    let (code, _, error) = merge(&["--hdr", good.to_str().unwrap()], &[&good]);
+    assert!(code == Some(1) && error.contains("is one of the logs"), "{error}");
+    assert_eq!(fs::read(&good).unwrap(), before);
+    assert_eq!(merge(&[], &[]).0, Some(2));
+    assert_eq!(merge(&["--json", "--csv"], &[&good]).0, Some(2));
+}
