@@ -102,11 +102,12 @@ pub fn run(arguments: &RunArguments) -> io::Result<ExitCode> {
         let text = "ANELLO_DRIVER is set, and would override the drivers that are to be compared: unset it";
         return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
     }
+    // Before any child is started: Ctrl-C is to end the run, at whatever moment, with what there is.
+    let stop = stop::flag()?;
     let disk_file = arguments.disk_file.clone().unwrap_or_else(default_disk_file);
     let disk_file = DiskFile { was_there: disk_file.exists(), path: disk_file };
     let previous = arguments.resume.as_deref().map(checkpoint::load).transpose()?;
     let mut config = configuration(arguments, &disk_file.path, previous.as_ref())?;
-    let stop = stop::flag()?;
     let driver =
         arguments.load_driver.or_else(|| LoadDriver::named(previous.as_ref()?.plan.load_driver.as_deref()?));
     let (mut load, mut machine) =
