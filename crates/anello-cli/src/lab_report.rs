@@ -1,5 +1,6 @@
 //! `anello lab report`: the HTML report of one or several kept runs.
 
+use std::fs;
 use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -23,6 +24,10 @@ pub struct ReportArguments {
     /// Print the table of every run as well.
     #[arg(long)]
     table: bool,
+
+    /// Write anello against every peer, every cell, as Markdown tables for a document as well.
+    #[arg(long, value_name = "FILE")]
+    markdown: Option<PathBuf>,
 }
 
 /// Writes the report.
@@ -32,6 +37,11 @@ pub fn run(arguments: &ReportArguments) -> io::Result<ExitCode> {
         for result in &results {
             println!("{}", anello_lab::render_table(result));
         }
+    }
+    if let Some(path) = &arguments.markdown {
+        fs::write(path, anello_lab::render_markdown(&results)).map_err(|error| {
+            io::Error::new(error.kind(), format!("cannot write {}: {error}", path.display()))
+        })?;
     }
     let plots = anello_lab::write_html(&results, &arguments.out)?;
     println!("Report: {} and {plots} plots beside it", arguments.out.display());

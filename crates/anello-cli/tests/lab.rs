@@ -74,8 +74,7 @@ fn ctrl_c_ends_the_run_with_what_there_is_and_leaves_no_server_behind() {
     };
     let servers = loop {
         let children = fs::read_to_string(&children).unwrap();
-        let servers: Vec<String> =
-            children.split_whitespace().filter(is_server).map(str::to_owned).collect();
+        let servers: Vec<String> = children.split_whitespace().filter(is_server).map(str::to_owned).collect();
         if !servers.is_empty() {
             break servers;
         }
@@ -89,7 +88,7 @@ fn ctrl_c_ends_the_run_with_what_there_is_and_leaves_no_server_behind() {
     let result = read(&reports_in(directory.path())[1]);
     assert!(result.interrupted);
     for server in servers {
-        assert!(!Path::new("/proc").join(server).exists(), "{server} has ended");
+        assert!(!Path::new("/proc").join(&server).exists(), "{server} has ended");
     }
 }
 

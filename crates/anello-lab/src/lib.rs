@@ -54,7 +54,8 @@ pub use instructions::Instructions;
 pub use load::{Check, Load, LoadSession, SliceLoad};
 pub use machine::{LocalMachine, Machine, Running, Usage};
 pub use report::{
-    ReportPaths, render_html, render_json, render_page, render_plots, render_table, write_html, write_reports,
+    ReportPaths, render_html, render_json, render_markdown, render_page, render_plots, render_table,
+    write_html, write_reports,
 };
 pub use result::LabResult;
 pub use run::{LabError, Observer, Progress, run, run_from};

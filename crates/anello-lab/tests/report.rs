@@ -10,8 +10,8 @@ use anello_lab::published::{Judgement, beside};
 use anello_lab::result::{CheckRecord, ScenarioRecord, Verdict, Versus};
 use anello_lab::simulation::{Fault, Noise, SimulatedServer, Simulation};
 use anello_lab::{
-    Cell, Contender, Instructions, LabConfig, LabResult, Role, echo_cells, render_html, render_page,
-    render_plots, render_table, run,
+    Cell, Contender, Instructions, LabConfig, LabResult, Role, echo_cells, render_html, render_markdown,
+    render_page, render_plots, render_table, run,
 };
 
 /// Name, role, cost of a request.
@@ -319,6 +319,9 @@ fn cells_won_and_lost_against_each_peer_are_counted() {
     let page = render_html(&result);
     check_markup(&page).unwrap();
     assert!(page.contains("title=\"2 won, 1 level, 1 lost\""));
+    let tables = render_markdown(&[result]);
+    assert!(tables.contains("| tokio | 2 / 1 / 1 |\n"), "{tables}");
+    assert!(tables.contains("| tokio | **▲ 0.") && tables.contains("| tokio | ▼ 0."), "{tables}");
 }
 
 #[test]

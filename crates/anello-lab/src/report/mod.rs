@@ -1,9 +1,11 @@
-//! The forms of a result: a table for the terminal, JSON for programs, HTML for everyone else, and its plots as files.
+//! The forms of a result: a table for the terminal, JSON for programs, HTML for everyone else, its plots as files, and
+//! tables for documents.
 
 mod chart;
 mod drawings;
 pub(crate) mod format;
 mod html;
+mod markdown;
 mod matrix;
 mod palette;
 mod svg;
@@ -16,6 +18,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 pub use html::{render_html, render_page};
+pub use markdown::render_markdown;
 pub use table::render_table;
 
 use crate::result::LabResult;

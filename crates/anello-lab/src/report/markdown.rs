@@ -1,0 +1,195 @@
+//! Anello against every peer as tables for documents: cells won, level and lost, then every cell with its interval.
+
+use crate::cell::{Cell, Group};
+use crate::pairs::Measure;
+use crate::report::format::{interval, readable_time, sign, times};
+use crate::report::value::{self, group_title};
+use crate::result::{LabResult, Verdict, Versus};
+use crate::statistics::CONFIDENCE;
+
+/// Comparisons of one contender of anello with one peer, counted by what can be said.
+#[derive(Default)]
+struct Tally {
+    won: usize,
+    level: usize,
+    lost: usize,
+    too_noisy: usize,
+}
+
+impl Tally {
+    fn add(&mut self, measure: Measure, verdict: Verdict) {
+        match (value::is_better(measure, verdict), verdict) {
+            (Some(true), _) => self.won += 1,
+            (Some(false), _) => self.lost += 1,
+            (None, Verdict::NoDifference) => self.level += 1,
+            (None, Verdict::TooNoisy) => self.too_noisy += 1,
+            (None, _) => {}
+        }
+    }
+
+    /// "5 / 1 / 0", with what could not be told behind it; empty if nothing was compared.
+    fn shown(&self) -> String {
+        let Tally { won, level, lost, too_noisy } = *self;
+        match (won + level + lost, too_noisy) {
+            (0, 0) => String::new(),
+            (_, 0) => format!("{won} / {level} / {lost}"),
+            (_, unclear) => format!("{won} / {level} / {lost}, {unclear} unclear"),
+        }
+    }
+}
+
+/// One contender of anello with those it was compared with: peers with a driver of the same kind first, then the
+/// runtimes that do I/O in another way.
+struct Side<'a> {
+    name: &'a str,
+    peers: Vec<&'a str>,
+}
+
+/// The tables of several runs.
+#[must_use]
+pub fn render_markdown(results: &[LabResult]) -> String {
+    results.iter().map(document).collect::<Vec<_>>().join("\n")
+}
+
+fn document(result: &LabResult) -> String {
+    let scenario = &result.plan.scenario;
+    let mut text = format!("## {}: {}\n\n", scenario.name, scenario.title);
+    text += &format!(
+        "{}, {} passes of {} rounds, slices of {} ms; ratios of anello to the peer with intervals of {:.0} %.\n",
+        readable_time(result.started_unix_s),
+        result.plan.passes,
+        result.plan.rounds,
+        result.plan.slice_ns / 1_000_000,
+        CONFIDENCE * 100.0,
+    );
+    for side in sides(result) {
+        text += &summary(result, &side);
+        for group in result.groups() {
+            let cells = result.cells.iter().filter(|cell| cell.cell.group() == group);
+            let measures = cells.map(|cell| Measure::of_cell(&cell.cell)).next().unwrap_or_default();
+            for &measure in measures.iter().filter(|measure| **measure != Measure::P50) {
+                text += &ratios(result, &side, &group, measure);
+            }
+            text += &instructions(result, &side, &group);
+        }
+    }
+    text
+}
+
+fn all(result: &LabResult) -> impl Iterator<Item = &Versus> {
+    result.versus.iter().chain(&result.runtime_versus)
+}
+
+fn sides(result: &LabResult) -> Vec<Side<'_>> {
+    let mut sides: Vec<Side> = Vec::new();
+    for versus in all(result) {
+        let place = sides.iter().position(|side| side.name == versus.contender).unwrap_or_else(|| {
+            sides.push(Side { name: &versus.contender, peers: Vec::new() });
+            sides.len() - 1
+        });
+        if !sides[place].peers.contains(&versus.peer.as_str()) {
+            sides[place].peers.push(&versus.peer);
+        }
+    }
+    sides
+}
+
+/// Cells won against each peer, level with it, and lost.
+fn summary(result: &LabResult, side: &Side) -> String {
+    let of_side = |versus: &&Versus| versus.contender == side.name;
+    let measures = [Measure::Cpu, Measure::Rate, Measure::P99, Measure::Memory];
+    let compared = |measure: &Measure| {
+        all(result).filter(of_side).any(|versus| value::against_peer(versus, *measure).0.is_some())
+    };
+    let measures: Vec<Measure> = measures.into_iter().filter(compared).collect();
+    let names = measures.iter().map(|measure| measure.name().to_owned());
+    let mut text = format!("\n### {}, cells won / level / lost\n\n", side.name);
+    text += &line(["peer".to_owned()].into_iter().chain(names));
+    text += &rule(measures.len());
+    for peer in &side.peers {
+        let tally = |measure: &Measure| {
+            let mut tally = Tally::default();
+            all(result)
+                .filter(|versus| versus.contender == side.name && versus.peer == *peer)
+                .for_each(|versus| tally.add(*measure, value::against_peer(versus, *measure).1));
+            tally.shown()
+        };
+        text += &line([(*peer).to_owned()].into_iter().chain(measures.iter().map(tally)));
+    }
+    text
+}
+
+/// One measure in every cell of a group: a line for each peer.
+fn ratios(result: &LabResult, side: &Side, group: &Group, measure: Measure) -> String {
+    let cells: Vec<_> =
+        result.cells.iter().map(|cell| cell.cell).filter(|cell| cell.group() == *group).collect();
+    let mut text = format!(
+        "\n{} against peers, {}: {} ({})\n\n",
+        side.name,
+        group_title(group),
+        measure.name(),
+        value::better(measure)
+    );
+    let heads = cells.iter().map(value::place);
+    text += &line([value::axis_title(group).to_owned()].into_iter().chain(heads));
+    text += &rule(cells.len());
+    let before = text.len();
+    for peer in &side.peers {
+        let shown = |cell: &Cell| {
+            let versus = all(result)
+                .find(|versus| versus.contender == side.name && versus.peer == *peer && versus.cell == *cell);
+            let (ratio, verdict) = value::against_peer(versus?, measure);
+            let ratio = ratio?;
+            let figures = format!("{} {} ({})", sign(verdict), times(ratio.estimate), interval(&ratio));
+            // Lost cells are to be seen at a glance.
+            Some(if value::is_better(measure, verdict) == Some(false) {
+                format!("**{figures}**")
+            } else {
+                figures
+            })
+        };
+        let shown: Vec<String> = cells.iter().map(|cell| shown(cell).unwrap_or_default()).collect();
+        if shown.iter().any(|shown| !shown.is_empty()) {
+            text += &line([(*peer).to_owned()].into_iter().chain(shown));
+        }
+    }
+    if text.len() == before { String::new() } else { text }
+}
+
+/// Instructions per request where they were counted.
+fn instructions(result: &LabResult, side: &Side, group: &Group) -> String {
+    let Some(counts) = &result.instructions else { return String::new() };
+    let cells: Vec<_> = result
+        .cells
+        .iter()
+        .map(|cell| cell.cell)
+        .filter(|cell| cell.group() == *group && counts.of(side.name, cell).is_some())
+        .collect();
+    if cells.is_empty() {
+        return String::new();
+    }
+    let mut text =
+        format!("\n{} against peers, {}: instructions per request\n\n", side.name, group_title(group));
+    text += &line([value::axis_title(group).to_owned()].into_iter().chain(cells.iter().map(value::place)));
+    text += &rule(cells.len());
+    for name in [side.name].into_iter().chain(side.peers.iter().copied()) {
+        let counted: Vec<Option<f64>> = cells.iter().map(|cell| counts.of(name, cell)).collect();
+        if counted.iter().any(Option::is_some) {
+            let shown = counted
+                .into_iter()
+                .map(|count| count.map_or_else(String::new, |count| format!("{count:.0}")));
+            text += &line([name.to_owned()].into_iter().chain(shown));
+        }
+    }
+    text
+}
+
+fn line(values: impl Iterator<Item = String>) -> String {
+    let values: Vec<String> = values.map(|value| value.trim().replace('|', "\\|")).collect();
+    format!("| {} |\n", values.join(" | "))
+}
+
+/// The line under a table's head; names stand left, figures right.
+fn rule(figures: usize) -> String {
+    format!("|---|{}\n", "---:|".repeat(figures))
+}
