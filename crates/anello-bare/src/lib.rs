@@ -2,7 +2,8 @@
 //!
 //! One TCP echo server per I/O model of Linux, each the smallest program that is still correct, on one thread
 //! (`threads`: one per connection) and without a runtime. What a runtime spends above `epoll` and `uring` is
-//! its own cost; what lies between those two is the cost of the model.
+//! its own cost; what lies between those two is the cost of the model. `uring` with options is a second server, less
+//! small and with a thread per ring, to find what each option is worth.
 //!
 //! Every model keeps the same promises:
 //! - bytes come back once, in order: a send that the kernel refuses or cuts short is finished later;

@@ -83,7 +83,8 @@ pub struct LabConfig {
     pub further_core: Option<usize>,
     /// Name of the contender that the others are compared with.
     pub reference: String,
-    /// A slice is dropped if the hypervisor took more than this fraction of it, or if a CPU limit held the lab back for as long.
+    /// A slice is dropped if the hypervisor took more than this fraction of it, or if a CPU limit held the lab back for
+    /// as long.
     pub stolen_fraction_limit: f64,
     /// Words put before every contender's command when it is started, but not when it is shown: a program that makes
     /// the process ready and then becomes the contender (`execve(2)`). Empty: contenders are started directly.

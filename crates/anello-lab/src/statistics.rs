@@ -67,7 +67,8 @@ pub struct Ratio {
     /// How many paired ratios it is the median of; of two runs compared, those of the run with fewer.
     #[serde(default)]
     pub pairs: usize,
-    /// How many passes (for idle connections: rounds), each with processes of its own, had any; of two runs compared, those of the run with fewer.
+    /// How many passes (for idle connections: rounds), each with processes of its own, had any; of two runs compared,
+    /// those of the run with fewer.
     #[serde(default)]
     pub passes: usize,
     /// By how much the interval was stretched, as an exponent, because passes are few.

@@ -2,7 +2,8 @@
 //!
 //! Three trials, each the lesson of servers that are fast until somebody looks: bytes that are lost, doubled or shifted
 //! when a message is larger than a buffer ([`complete_bytes`]); bytes lost, a server stuck or spinning when a reader
-//! stalls, or others left waiting for it ([`stalled_reader`]); connections refused or mixed up when there are thousands ([`many_connections`]).
+//! stalls, or others left waiting for it ([`stalled_reader`]); connections refused or mixed up when there are thousands
+//! ([`many_connections`]).
 //!
 //! Each returns what was tried, or what the server did instead, and ends in bounded time whatever that is. All run on
 //! the runtime of the calling thread; dropping one closes its connections.

@@ -244,8 +244,8 @@ impl Session {
         }
     }
 
-    /// Runs a stretch to its end: what happened after the last interval that was told. When the observer breaks, requests in flight get a moment, and are then given up
-    /// without being counted.
+    /// Runs a stretch to its end: what happened after the last interval that was told. When the observer breaks, requests
+    /// in flight get a moment, and are then given up without being counted.
     pub(crate) async fn drive(&mut self, stretch: Stretch, observer: &mut dyn Observer) -> Rest {
         let shared = Rc::clone(&self.shared);
         let mut conductor = Conductor::new(&shared, &self.lanes, stretch, observer);

@@ -1,7 +1,8 @@
 //! `anello echo`: the echo server, on TCP or a Unix socket.
 //!
-//! One worker per core, each with its own listener; of a Unix socket there can be but one, which they share. A signal ends it politely: no more connections are accepted, what
-//! has arrived is echoed, then the connections are closed; a second signal, or the deadline, ends it at once.
+//! One worker per core, each with its own listener; of a Unix socket there can be but one, which they share. A signal
+//! ends it politely: no more connections are accepted, what has arrived is echoed, then the connections are closed; a
+//! second signal, or the deadline, ends it at once.
 
 mod exchange;
 mod listening;

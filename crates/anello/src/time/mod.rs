@@ -2,8 +2,7 @@
 //!
 //! Timers cost no system call: the next deadline is the timeout of the driver's wait. They never fire early; they
 //! fire late by up to the wheel's tick (about 0.13 ms; on epoll, whose wait counts milliseconds, up to 1 ms more) and by
-//! what the worker is busy with. On the simulated driver
-//! they run on the virtual clock.
+//! what the worker is busy with. On the simulated driver they run on the virtual clock.
 
 pub(crate) mod wheel;
 

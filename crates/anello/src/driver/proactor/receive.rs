@@ -59,7 +59,8 @@ impl<K: CompletionKernel> Proactor<K> {
             match outcome {
                 Outcome::Chunk(chunk) => {
                     self.metrics.receives += 1;
-                    // A read stops before urgent data, and behind descriptors on a Unix socket. Every wake-up of the ring claims such, so only a call can tell.
+                    // A read stops before urgent data, and behind descriptors on a Unix socket. Every wake-up of the
+                    // ring claims such, so only a call can tell.
                     if !stream.reads.readable {
                         stream.reads.readable = self.kernel.sockets().has_bytes(&stream.socket);
                     }

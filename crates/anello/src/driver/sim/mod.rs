@@ -61,7 +61,8 @@ pub enum SimModel {
 /// A simulated kernel.
 ///
 /// Programs on it are deterministic: a test that fails prints its seed, and the seed replays the failure. Its sockets are
-/// TCP (there are no Unix sockets) and reach each other within one runtime only, and time passes only while the runtime turns: a sleep takes no time.
+/// TCP (there are no Unix sockets) and reach each other within one runtime only, and time passes only while the runtime
+/// turns: a sleep takes no time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SimOptions {
