@@ -2,7 +2,8 @@
 //!
 //! Edge-triggered and speculative: each socket is registered once, for both directions; a receive or send is first
 //! tried, and waits for the next edge only when the kernel refused it. A short read means that the socket was drained,
-//! but for the cases of `stops_short` in `direct.rs`. What cannot be sent at once is queued, and sent on by the turn that sees the socket become writable.
+//! but for the cases of `stops_short` in `direct.rs`. What cannot be sent at once is queued, and sent on by the turn that
+//! sees the socket become writable.
 //!
 //! Invariants: `readable` is false only when the kernel has said (by a short or refused read) that nothing was left,
 //! and since then no edge came; it stays true at the end of the stream. Likewise `writable`. The queue is empty unless
