@@ -180,16 +180,25 @@ impl Contender {
         self.arguments.iter().any(|argument| argument.contains("{cores}"))
     }
 
-    /// The command as one would type it.
+    /// The command as one would type it beside its files: absolute paths by their last name, so that a report does not
+    /// tell where somebody keeps programs.
     #[must_use]
     pub fn command_line(&self) -> String {
         let program = self
             .program
             .file_name()
             .map_or_else(|| self.program.to_string_lossy(), |name| name.to_string_lossy());
-        let words = std::iter::once(program.as_ref()).chain(self.arguments.iter().map(String::as_str));
+        let arguments = self.arguments.iter().map(|word| without_directory(word));
+        let words = std::iter::once(program.as_ref()).chain(arguments);
         words.map(quoted).collect::<Vec<_>>().join(" ")
     }
+}
+
+/// The last name of an absolute path; any other word as it is.
+fn without_directory(word: &str) -> &str {
+    let path = Path::new(word);
+    let name = path.file_name().and_then(OsStr::to_str);
+    name.filter(|_| path.is_absolute()).unwrap_or(word)
 }
 
 /// Cores as one would type them: `0,1`.

@@ -475,7 +475,7 @@ warm_up = "20ms"
     fn disks_have_their_own_contenders_and_keys() {
         let config = resolve("disk", preset("disk").unwrap(), &machine(2)).unwrap();
         assert_eq!(config.cells.len(), 4 * 2 * 4);
-        assert!(config.contenders[0].command_line().contains("bare disk --engine pread --file /tmp/disk"));
+        assert!(config.contenders[0].command_line().contains("bare disk --engine pread --file disk"));
         let mixed = preset("disk").unwrap().replace("depth =", "connections = [1]\ndepth =");
         assert!(fault(&mixed).contains("the key connections is for echo and idle, and the protocol is disk"));
     }
