@@ -21,25 +21,34 @@
 //!   flight. None of them moves or is freed while it may: pool and messages never are, and a connection stays
 //!   until its last completion.
 //! - The lists of things to do hold indices and are hints: the state of the connection decides.
+//!
+//! `uring_options` has its own connections and its own order of things; what is the same in both is in the modules
+//! here.
 
+pub(crate) mod accept;
 mod connection;
+pub(crate) mod enter;
+pub(crate) mod message;
 pub(crate) mod pool;
 pub(crate) mod setup;
+pub(crate) mod token;
 
 use std::io;
 use std::mem::{ManuallyDrop, swap, take};
 use std::net::TcpListener;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::time::Duration;
 
-use io_uring::types::{Fd, Timespec};
+use io_uring::types::Fd;
 use io_uring::{CompletionQueue, EnterFlags, SubmissionQueue, Submitter, cqueue, opcode, squeue};
 use rustix::io::Errno;
 
-use self::connection::{Connection, Kind, MOST_CHUNKS, Stall, Token, find};
+use self::accept::{Accept, accept_many, pause};
+use self::connection::{Connection, MOST_CHUNKS, Stall, find};
+use self::enter::{BUSY_PAUSE, enter, errno, flush_overflow, is_busy};
+use self::message::{Message, PARTS, SEND_ALL, SEND_NOW};
 use self::pool::Pool;
+use self::token::{Kind, Token};
 use crate::Options;
-use crate::accept::{ACCEPT_PAUSE, AcceptFailure};
 
 /// Whether this process may use io_uring here.
 pub(crate) fn check() -> io::Result<()> {
@@ -75,16 +84,6 @@ pub(crate) fn run(listener: TcpListener, options: &Options) -> io::Result<()> {
 
 /// Sends of several chunks in one turn; a connection that finds none left sends its chunks one by one.
 const MESSAGES: usize = 64;
-/// Chunks in one send.
-const PARTS: usize = 16;
-/// A send that completes at submission: takes what there is room for and says so if that was not all.
-const SEND_NOW: i32 = libc::MSG_DONTWAIT | libc::MSG_WAITALL | libc::MSG_NOSIGNAL;
-/// A send that waits until all is taken.
-const SEND_ALL: i32 = libc::MSG_WAITALL | libc::MSG_NOSIGNAL;
-/// How long to leave a kernel alone that can neither take submissions nor give completions.
-const BUSY_PAUSE: Duration = Duration::from_millis(1);
-
-static ACCEPT_PAUSE_TIMESPEC: Timespec = Timespec::new().nsec(ACCEPT_PAUSE.subsec_nanos());
 
 struct Server<'ring> {
     submitter: Submitter<'ring>,
@@ -109,36 +108,6 @@ struct Server<'ring> {
     /// Do not wait: something did not fit into the submission queue, or a send of this turn has something to follow
     /// it (more chunks, the close, a receive), and its success is told by the return of the enter alone.
     follow_up: bool,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Accept {
-    /// The multishot accept is in flight.
-    Armed,
-    /// It is to be submitted.
-    Wanted,
-    /// Descriptors ran out: a timeout is to be submitted.
-    PauseWanted,
-    /// The timeout is in flight.
-    Paused,
-}
-
-/// The header of a send of several chunks. Read by the kernel until the submission returns.
-struct Message {
-    header: libc::msghdr,
-    parts: [libc::iovec; PARTS],
-}
-
-impl Message {
-    fn empty() -> Message {
-        // SAFETY: both are C structures of integers and pointers, for which zero is a value.
-        unsafe { std::mem::zeroed() }
-    }
-}
-
-/// The errno of a completion that failed.
-fn errno(result: i32) -> Errno {
-    Errno::from_raw_os_error(result.wrapping_neg())
 }
 
 impl Server<'_> {
@@ -191,15 +160,12 @@ impl Server<'_> {
         self.to_arm = list;
         match self.accept {
             Accept::Wanted => {
-                let accept =
-                    opcode::AcceptMulti::new(Fd(self.listener.as_raw_fd())).flags(libc::SOCK_CLOEXEC);
-                if self.push(accept.build(), Token::new(Kind::Accept, 0, 0)) {
+                if self.push(accept_many(&self.listener), Token::new(Kind::Accept, 0, 0)) {
                     self.accept = Accept::Armed;
                 }
             }
             Accept::PauseWanted => {
-                let pause = opcode::Timeout::new(&ACCEPT_PAUSE_TIMESPEC).build();
-                if self.push(pause, Token::new(Kind::AcceptPause, 0, 0)) {
+                if self.push(pause(), Token::new(Kind::AcceptPause, 0, 0)) {
                     self.accept = Accept::Paused;
                 }
             }
@@ -232,7 +198,7 @@ impl Server<'_> {
             return self.send_stalled(index, fd);
         }
         let count = connection.chunks;
-        let token = Token::new(Kind::SendNow, connection.generation, index);
+        let token = Token::new(Kind::Send, connection.generation, index);
         let (entry, chunks) = match count {
             0 => return true,
             1 => {
@@ -265,9 +231,8 @@ impl Server<'_> {
             *part = libc::iovec { iov_base: start.cast_mut().cast(), iov_len: bytes as usize };
             number = self.pool.chunk(number).next;
         }
-        message.header.msg_iov = message.parts.as_mut_ptr();
-        message.header.msg_iovlen = chunks.into();
-        (opcode::SendMsg::new(fd, &message.header).flags(SEND_NOW as u32).build(), chunks)
+        let header = message.header_of(chunks.into());
+        (opcode::SendMsg::new(fd, header).flags(SEND_NOW as u32).build(), chunks)
     }
 
     #[cold]
@@ -306,7 +271,7 @@ impl Server<'_> {
         targets.into_iter().filter(|(wanted, _)| *wanted).all(|(_, kind)| {
             let target = Token::new(kind, generation, index);
             let entry = opcode::AsyncCancel::new(target.0).build().flags(squeue::Flags::SKIP_SUCCESS);
-            self.push(entry, Token::new(Kind::Cancel, generation, index))
+            self.push(entry, Token::new(Kind::Ignored, generation, index))
         })
     }
 
@@ -315,20 +280,11 @@ impl Server<'_> {
     #[inline]
     fn enter(&mut self) -> io::Result<bool> {
         self.submissions.sync();
-        let entries = self.submissions.len() as u32;
-        let flags = EnterFlags::GETEVENTS.bits();
-        // SAFETY: no argument is passed, so the flags need none.
-        let result = unsafe { self.submitter.enter::<()>(entries, (!self.follow_up).into(), flags, None) };
+        let (entries, wait_for) = (self.submissions.len(), (!self.follow_up).into());
+        let entered = enter(&self.submitter, entries, wait_for, EnterFlags::GETEVENTS);
         // What was taken is told by the head of the queue, not by the result.
         self.submissions.sync();
-        match result {
-            Ok(_) => Ok(false),
-            Err(error) => match Errno::from_io_error(&error) {
-                Some(Errno::INTR | Errno::TIME) => Ok(false),
-                Some(Errno::AGAIN | Errno::BUSY) => Ok(true),
-                _ => Err(error),
-            },
-        }
+        is_busy(entered)
     }
 
     // Completing.
@@ -347,16 +303,7 @@ impl Server<'_> {
             if !self.submissions.cq_overflow() {
                 return Ok(any);
             }
-            self.flush_overflow()?;
-        }
-    }
-
-    #[cold]
-    fn flush_overflow(&mut self) -> io::Result<()> {
-        // SAFETY: no argument is passed, so the flags need none.
-        match unsafe { self.submitter.enter::<()>(0, 0, EnterFlags::GETEVENTS.bits(), None) } {
-            Err(error) if Errno::from_io_error(&error) != Some(Errno::INTR) => Err(error),
-            _ => Ok(()),
+            flush_overflow(&self.submitter)?;
         }
     }
 
@@ -424,12 +371,12 @@ impl Server<'_> {
                 self.accept = Accept::Wanted;
                 Ok(())
             }
-            Kind::SendNow => {
+            Kind::Send => {
                 self.cut_short(token, completion.result());
                 Ok(())
             }
             // Whether a cancellation found its target is told by the target's own completion.
-            Kind::Cancel => Ok(()),
+            Kind::Ignored | Kind::Close => Ok(()),
         }
     }
 
@@ -516,19 +463,9 @@ impl Server<'_> {
     }
 
     fn accepted(&mut self, result: i32, armed: bool) -> io::Result<()> {
-        if !armed {
-            self.accept = Accept::Wanted;
-        }
-        if result >= 0 {
+        if let Some(socket) = self.accept.completed(result, armed)? {
             // SAFETY: the kernel opened this descriptor for this completion, and nobody else has it.
-            self.add(unsafe { OwnedFd::from_raw_fd(result) });
-            return Ok(());
-        }
-        match AcceptFailure::from(errno(result)) {
-            AcceptFailure::Empty | AcceptFailure::Gone => {}
-            AcceptFailure::Exhausted if armed => {}
-            AcceptFailure::Exhausted => self.accept = Accept::PauseWanted,
-            AcceptFailure::Broken(errno) => return Err(errno.into()),
+            self.add(unsafe { OwnedFd::from_raw_fd(socket) });
         }
         Ok(())
     }
@@ -555,7 +492,7 @@ impl Server<'_> {
                 let number = connection.pop_chunk(&mut self.pool);
                 self.pool.recycle(number);
             }
-            *connection = Connection::vacant((connection.generation + 1) % Token::GENERATIONS);
+            *connection = Connection::vacant(Token::next_generation(connection.generation));
             self.free.push(index);
         }
     }

@@ -30,15 +30,16 @@ use std::net::TcpListener;
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::mpsc;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use io_uring::types::Timespec;
 use io_uring::{CompletionQueue, EnterFlags, SubmissionQueue, Submitter};
-use rustix::io::Errno;
 
 use self::connection::Connection;
 use self::pool::Buffers;
 use crate::options::{Options, Sends, UringOptions};
+use crate::uring::accept::Accept;
+use crate::uring::enter::{BUSY_PAUSE, enter, flush_overflow, is_busy};
 
 /// Whether this process may use io_uring with these options here.
 pub(crate) fn check(options: &UringOptions) -> io::Result<()> {
@@ -145,9 +146,6 @@ impl Maker {
     }
 }
 
-/// How long to leave a kernel alone that can neither take submissions nor give completions.
-const BUSY_PAUSE: Duration = Duration::from_millis(1);
-
 /// One ring and its connections.
 struct Server<'ring> {
     submitter: Submitter<'ring>,
@@ -173,18 +171,6 @@ struct Server<'ring> {
     sends: Sends,
     multishot: bool,
     deadline: Box<Timespec>,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Accept {
-    /// The accept is in flight.
-    Armed,
-    /// It is to be submitted.
-    Wanted,
-    /// Descriptors ran out: a timeout is to be submitted.
-    PauseWanted,
-    /// The timeout is in flight.
-    Paused,
 }
 
 impl Server<'_> {
@@ -218,22 +204,15 @@ impl Server<'_> {
         let result = if self.options.sqpoll.is_some() {
             self.enter_beside_polling(wait)
         } else if wait && !self.options.spin.is_zero() {
-            self.enter_call(self.submissions.len(), 0, EnterFlags::GETEVENTS).and_then(|()| {
-                if self.spin() { Ok(()) } else { self.enter_call(0, 1, EnterFlags::GETEVENTS) }
+            enter(&self.submitter, self.submissions.len(), 0, EnterFlags::GETEVENTS).and_then(|()| {
+                if self.spin() { Ok(()) } else { enter(&self.submitter, 0, 1, EnterFlags::GETEVENTS) }
             })
         } else {
-            self.enter_call(self.submissions.len(), wait.into(), EnterFlags::GETEVENTS)
+            enter(&self.submitter, self.submissions.len(), wait.into(), EnterFlags::GETEVENTS)
         };
         // What was taken is told by the head of the queue, not by the result.
         self.submissions.sync();
-        match result {
-            Ok(()) => Ok(false),
-            Err(error) => match Errno::from_io_error(&error) {
-                Some(Errno::INTR | Errno::TIME) => Ok(false),
-                Some(Errno::AGAIN | Errno::BUSY) => Ok(true),
-                _ => Err(error),
-            },
-        }
+        is_busy(result)
     }
 
     /// The kernel's thread takes the submissions by itself: enter only to wake it, to wait for room, or to sleep.
@@ -249,12 +228,11 @@ impl Server<'_> {
         if sleep {
             flags |= EnterFlags::GETEVENTS;
         }
-        if flags.is_empty() { Ok(()) } else { self.enter_call(self.submissions.len(), sleep.into(), flags) }
-    }
-
-    fn enter_call(&self, entries: usize, wait_for: u32, flags: EnterFlags) -> io::Result<()> {
-        // SAFETY: no argument is passed, so the flags need none.
-        unsafe { self.submitter.enter::<()>(entries as u32, wait_for, flags.bits(), None) }.map(drop)
+        if flags.is_empty() {
+            Ok(())
+        } else {
+            enter(&self.submitter, self.submissions.len(), sleep.into(), flags)
+        }
     }
 
     /// Looks for completions, or for work that would make some, for as long as it was told. `true`: found.
@@ -267,7 +245,7 @@ impl Server<'_> {
             }
             if self.submissions.taskrun() {
                 // A failure would come again at the next enter, which handles it.
-                return self.enter_call(0, 0, EnterFlags::GETEVENTS).is_ok();
+                return enter(&self.submitter, 0, 0, EnterFlags::GETEVENTS).is_ok();
             }
             if start.elapsed() >= self.options.spin {
                 return false;
@@ -289,10 +267,7 @@ impl Server<'_> {
             if !self.submissions.cq_overflow() {
                 return Ok(any);
             }
-            match self.enter_call(0, 0, EnterFlags::GETEVENTS) {
-                Err(error) if Errno::from_io_error(&error) != Some(Errno::INTR) => return Err(error),
-                _ => {}
-            }
+            flush_overflow(&self.submitter)?;
         }
     }
 }

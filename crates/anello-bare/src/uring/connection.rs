@@ -1,4 +1,4 @@
-//! What the server knows of one connection, and the token by which a completion finds its connection again.
+//! What the server knows of one connection, and how a completion finds its connection again.
 //!
 //! Nothing here submits or waits: it is the state that the rest of `uring` decides by. A connection keeps its place
 //! in the table until its last completion; the generation in a token tells a completion for it from one for who had
@@ -7,6 +7,7 @@
 use std::os::fd::OwnedFd;
 
 use super::pool::Pool;
+use super::token::Token;
 
 /// Chunks of one connection at which it stops receiving until they are sent.
 pub(super) const MOST_CHUNKS: u16 = 64;
@@ -97,52 +98,6 @@ impl Connection {
         let quiet = !self.armed && self.chunks_in_flight == 0 && !self.is_sending();
         let echoed = self.chunks == 0 && self.stall.is_none();
         self.socket.is_some() && quiet && (self.broken || self.ended && echoed)
-    }
-}
-
-/// What a completion belongs to, as it travels in `user_data`:
-///
-/// ```text
-///    63      56 55           32 31            0
-///   |   kind   |  generation   |     index     |
-/// ```
-#[derive(Clone, Copy)]
-pub(super) struct Token(pub(super) u64);
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-#[repr(u8)]
-pub(super) enum Kind {
-    Accept,
-    AcceptPause,
-    Receive,
-    SendNow,
-    SendAll,
-    Cancel,
-}
-
-impl Token {
-    pub(super) const GENERATIONS: u32 = 1 << 24;
-
-    #[inline]
-    pub(super) fn new(kind: Kind, generation: u32, index: u32) -> Token {
-        Token((kind as u64) << 56 | u64::from(generation) << 32 | u64::from(index))
-    }
-
-    #[inline]
-    pub(super) fn kind(self) -> Kind {
-        const KINDS: [Kind; 6] =
-            [Kind::Accept, Kind::AcceptPause, Kind::Receive, Kind::SendNow, Kind::SendAll, Kind::Cancel];
-        KINDS.get((self.0 >> 56) as usize).copied().unwrap_or(Kind::Cancel)
-    }
-
-    #[inline]
-    pub(super) fn generation(self) -> u32 {
-        (self.0 >> 32) as u32 % Token::GENERATIONS
-    }
-
-    #[inline]
-    pub(super) fn index(self) -> u32 {
-        self.0 as u32
     }
 }
 

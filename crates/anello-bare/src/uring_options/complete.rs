@@ -6,14 +6,11 @@ use std::os::fd::{FromRawFd, OwnedFd};
 use io_uring::cqueue;
 use rustix::io::Errno;
 
-use super::connection::{Chunk, Connection, Kind, Socket, Target, Token};
-use super::{Accept, Server};
-use crate::accept::AcceptFailure;
-
-/// The errno of a completion that failed.
-fn errno(result: i32) -> Errno {
-    Errno::from_raw_os_error(result.wrapping_neg())
-}
+use super::Server;
+use super::connection::{Chunk, Connection, Socket, Target};
+use crate::uring::accept::Accept;
+use crate::uring::enter::errno;
+use crate::uring::token::{Kind, Token};
 
 impl Server<'_> {
     pub(super) fn complete(&mut self, completion: &cqueue::Entry) -> io::Result<()> {
@@ -34,45 +31,37 @@ impl Server<'_> {
                 Ok(())
             }
             // Whether a cancellation or a timeout found its target is told by the target's own completion.
-            Kind::Ignored => Ok(()),
+            Kind::Ignored | Kind::SendAll => Ok(()),
         }
     }
 
     fn accepted(&mut self, result: i32, armed: bool) -> io::Result<()> {
-        if !armed {
-            self.accept = Accept::Wanted;
-        }
-        if result >= 0 {
-            let socket = if self.options.registered_files {
-                Socket::Registered(result as u32)
-            } else {
-                // SAFETY: the kernel opened this descriptor for this completion, and nobody else has it.
-                Socket::Descriptor(unsafe { OwnedFd::from_raw_fd(result) })
-            };
-            let index = self.free.pop().unwrap_or_else(|| {
-                self.connections.push(Connection::vacant(0));
-                (self.connections.len() - 1) as u32
-            });
-            self.connections[index as usize].socket = socket;
-            self.list(index);
+        let Some(socket) = self.accept.completed(result, armed)? else {
+            if self.options.registered_files {
+                self.places += 1;
+            }
             return Ok(());
-        }
-        if self.options.registered_files {
-            self.places += 1;
-        }
-        match AcceptFailure::from(errno(result)) {
-            AcceptFailure::Empty | AcceptFailure::Gone => {}
-            AcceptFailure::Exhausted if armed => {}
-            AcceptFailure::Exhausted => self.accept = Accept::PauseWanted,
-            AcceptFailure::Broken(errno) => return Err(errno.into()),
-        }
+        };
+        let socket = if self.options.registered_files {
+            Socket::Registered(socket as u32)
+        } else {
+            // SAFETY: the kernel opened this descriptor for this completion, and nobody else has it.
+            Socket::Descriptor(unsafe { OwnedFd::from_raw_fd(socket) })
+        };
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.connections.push(Connection::vacant(0));
+            (self.connections.len() - 1) as u32
+        });
+        self.connections[index as usize].socket = socket;
+        self.list(index);
         Ok(())
     }
 
     fn received(&mut self, token: Token, result: i32, flags: u32) -> io::Result<()> {
         let (index, buffer) = (token.index(), cqueue::buffer_select(flags));
         let bytes = u32::try_from(result).unwrap_or(0);
-        let found = self.connections.get_mut(index as usize).filter(|connection| token.is_for(connection));
+        let found =
+            self.connections.get_mut(index as usize).filter(|connection| connection.is_found_by(token));
         // A connection keeps its place until its receive has ended.
         let Some(connection) = found else { return Ok(()) };
         let place = connection.receiving;
@@ -122,7 +111,8 @@ impl Server<'_> {
 
     fn send_completed(&mut self, token: Token, result: i32, flags: u32) {
         let index = token.index();
-        let found = self.connections.get_mut(index as usize).filter(|connection| token.is_for(connection));
+        let found =
+            self.connections.get_mut(index as usize).filter(|connection| connection.is_found_by(token));
         let Some(connection) = found else { return };
         if cqueue::notif(flags) {
             connection.notifications = connection.notifications.saturating_sub(1);

@@ -1,4 +1,4 @@
-//! What the server knows of one connection, and the token by which a completion finds it again.
+//! What the server knows of one connection, and how a completion finds it again.
 //!
 //! ```text
 //!   kernel ──▶ chunks: | being sent: in_flight | waiting |  ──▶ held: sent without a copy, until the kernel lets go
@@ -17,10 +17,11 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use io_uring::squeue;
 use io_uring::types::Fd;
 
+use crate::uring::message::Message;
+use crate::uring::token::Token;
+
 /// Received buffers of one connection at which it stops receiving until they are sent.
 pub(super) const MOST_CHUNKS: usize = 64;
-/// Buffers in one send.
-pub(super) const PARTS: usize = 16;
 /// Buffers that each connection may have for itself: one is received into while the other is sent.
 pub(super) const OWN_BUFFERS: usize = 2;
 
@@ -96,18 +97,6 @@ pub(super) enum Chunk {
     Own { number: usize, bytes: u32 },
 }
 
-pub(super) struct Message {
-    pub(super) header: libc::msghdr,
-    pub(super) parts: [libc::iovec; PARTS],
-}
-
-impl Message {
-    pub(super) fn new() -> Box<Message> {
-        // SAFETY: both are C structures of integers and pointers, for which zero is a value.
-        Box::new(unsafe { std::mem::zeroed() })
-    }
-}
-
 impl Connection {
     pub(super) fn vacant(generation: u32) -> Connection {
         Connection {
@@ -153,59 +142,14 @@ impl Connection {
         }
     }
 
+    /// Whether a completion of this token is for who has the place now.
+    pub(super) fn is_found_by(&self, token: Token) -> bool {
+        self.generation == token.generation() && self.is_open()
+    }
+
     /// Has nothing left to do, and the kernel nothing of it.
     pub(super) fn is_over(&self) -> bool {
         let quiet = self.receiving.is_none() && self.in_flight == 0 && self.notifications == 0;
         quiet && (self.broken || self.ended && self.chunks.is_empty())
-    }
-}
-
-/// What a completion belongs to, as it travels in `user_data`:
-///
-/// ```text
-///    63      56 55           32 31            0
-///   |   kind   |  generation   |     index     |
-/// ```
-#[derive(Clone, Copy)]
-pub(super) struct Token(pub(super) u64);
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-#[repr(u8)]
-pub(super) enum Kind {
-    Accept,
-    AcceptPause,
-    Receive,
-    Send,
-    /// Of a registered file.
-    Close,
-    /// Of which nothing follows: cancellations, linked timeouts.
-    Ignored,
-}
-
-impl Token {
-    const GENERATIONS: u32 = 1 << 24;
-
-    pub(super) fn new(kind: Kind, generation: u32, index: u32) -> Token {
-        Token((kind as u64) << 56 | u64::from(generation) << 32 | u64::from(index))
-    }
-
-    pub(super) fn kind(self) -> Kind {
-        const KINDS: [Kind; 6] =
-            [Kind::Accept, Kind::AcceptPause, Kind::Receive, Kind::Send, Kind::Close, Kind::Ignored];
-        KINDS.get((self.0 >> 56) as usize).copied().unwrap_or(Kind::Ignored)
-    }
-
-    pub(super) fn index(self) -> u32 {
-        self.0 as u32
-    }
-
-    pub(super) fn next_generation(generation: u32) -> u32 {
-        (generation + 1) % Token::GENERATIONS
-    }
-
-    /// Whether it was made for who has the place now.
-    pub(super) fn is_for(self, connection: &Connection) -> bool {
-        let generation = (self.0 >> 32) as u32 % Token::GENERATIONS;
-        connection.generation == generation && connection.is_open()
     }
 }

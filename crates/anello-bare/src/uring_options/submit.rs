@@ -4,23 +4,19 @@ use std::mem::{replace, take};
 use std::os::fd::AsRawFd;
 use std::ptr;
 
-use io_uring::types::{DestinationSlot, Fd, Fixed, Timespec};
+use io_uring::types::{DestinationSlot, Fd, Fixed};
 use io_uring::{opcode, squeue};
 
-use super::connection::{Chunk, Connection, Kind, MOST_CHUNKS, Message, PARTS, Socket, Target, Token};
-use super::{Accept, Server};
-use crate::accept::ACCEPT_PAUSE;
+use super::Server;
+use super::connection::{Chunk, Connection, MOST_CHUNKS, Socket, Target};
 use crate::options::Sends;
+use crate::uring::accept::{Accept, accept_many, pause};
+use crate::uring::message::{Message, PARTS, SEND_ALL, SEND_NOW};
 use crate::uring::pool::GROUP;
+use crate::uring::token::{Kind, Token};
 
 /// Most entries that one connection asks for at once: two cancellations, a send, a receive and its timeout, a close.
 const MOST_ENTRIES: usize = 6;
-/// A send that completes at submission: takes what there is room for and says so if that was not all.
-const SEND_NOW: i32 = libc::MSG_DONTWAIT | libc::MSG_WAITALL | libc::MSG_NOSIGNAL;
-/// A send that waits until all is taken.
-const SEND_ALL: i32 = libc::MSG_WAITALL | libc::MSG_NOSIGNAL;
-
-static ACCEPT_PAUSE_TIMESPEC: Timespec = Timespec::new().nsec(ACCEPT_PAUSE.subsec_nanos());
 
 impl Server<'_> {
     /// Queues all there is to do, as far as the submission queue has room.
@@ -52,14 +48,11 @@ impl Server<'_> {
         match self.accept {
             Accept::Wanted if self.options.registered_files => self.accept_registered(),
             Accept::Wanted => {
-                let listener = Fd(self.listener.as_raw_fd());
-                let accept = opcode::AcceptMulti::new(listener).flags(libc::SOCK_CLOEXEC).build();
-                self.push(accept, Token::new(Kind::Accept, 0, 0));
+                self.push(accept_many(&self.listener), Token::new(Kind::Accept, 0, 0));
                 self.accept = Accept::Armed;
             }
             Accept::PauseWanted => {
-                let pause = opcode::Timeout::new(&ACCEPT_PAUSE_TIMESPEC).build();
-                self.push(pause, Token::new(Kind::AcceptPause, 0, 0));
+                self.push(pause(), Token::new(Kind::AcceptPause, 0, 0));
                 self.accept = Accept::Paused;
             }
             Accept::Armed | Accept::Paused => {}
@@ -145,11 +138,9 @@ impl Server<'_> {
                 _ => opcode::Send::new(fd, start, bytes).flags(flags).build(),
             }
         } else {
-            let message = connection.message.get_or_insert_with(Message::new);
+            let message = connection.message.get_or_insert_with(|| Box::new(Message::empty()));
             message.parts = parts;
-            message.header.msg_iov = message.parts.as_mut_ptr();
-            message.header.msg_iovlen = count as _;
-            let header = ptr::from_ref(&message.header);
+            let header = message.header_of(count);
             match way {
                 Sends::ZeroCopy => opcode::SendMsgZc::new(fd, header).flags(flags as u32).build(),
                 _ => opcode::SendMsg::new(fd, header).flags(flags as u32).build(),

@@ -1,0 +1,49 @@
+//! `io_uring_enter(2)`, and what its failures and those of completions mean.
+
+use std::io;
+use std::time::Duration;
+
+use io_uring::{EnterFlags, Submitter};
+use rustix::io::Errno;
+
+/// How long to leave a kernel alone that can neither take submissions nor give completions.
+pub(crate) const BUSY_PAUSE: Duration = Duration::from_millis(1);
+
+/// Hands over `entries` submissions and waits for `wait_for` completions.
+#[inline]
+pub(crate) fn enter(
+    submitter: &Submitter<'_>,
+    entries: usize,
+    wait_for: u32,
+    flags: EnterFlags,
+) -> io::Result<()> {
+    // SAFETY: no argument is passed, so the flags need none.
+    unsafe { submitter.enter::<()>(entries as u32, wait_for, flags.bits(), None) }.map(drop)
+}
+
+/// What came of an [`enter`]. `true`: the kernel is short of memory or of room for completions.
+#[inline]
+pub(crate) fn is_busy(entered: io::Result<()>) -> io::Result<bool> {
+    match entered {
+        Ok(()) => Ok(false),
+        Err(error) => match Errno::from_io_error(&error) {
+            Some(Errno::INTR | Errno::TIME) => Ok(false),
+            Some(Errno::AGAIN | Errno::BUSY) => Ok(true),
+            _ => Err(error),
+        },
+    }
+}
+
+/// Fetches the completions that the kernel had no room for.
+#[cold]
+pub(crate) fn flush_overflow(submitter: &Submitter<'_>) -> io::Result<()> {
+    match enter(submitter, 0, 0, EnterFlags::GETEVENTS) {
+        Err(error) if Errno::from_io_error(&error) != Some(Errno::INTR) => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// The errno of a completion that failed.
+pub(crate) fn errno(result: i32) -> Errno {
+    Errno::from_raw_os_error(result.wrapping_neg())
+}
