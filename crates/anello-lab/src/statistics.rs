@@ -213,7 +213,7 @@ fn quantile_of_sorted(sorted: &[f64], fraction: f64) -> Option<f64> {
 }
 
 /// The median of at least one value. Reorders them.
-fn median(values: &mut [f64]) -> f64 {
+pub(crate) fn median(values: &mut [f64]) -> f64 {
     let middle = values.len() / 2;
     let odd = values.len() % 2 == 1;
     let (below, &mut upper, _) = values.select_nth_unstable_by(middle, f64::total_cmp);

@@ -2,7 +2,7 @@
 //! because every pass starts fresh processes and a process keeps its luck for as long as it lives.
 
 use crate::schedule::Random;
-use crate::statistics::{RESAMPLES, Ratio, quantile};
+use crate::statistics::{RESAMPLES, Ratio, median, quantile};
 
 /// The median of `after` as a multiple of the median of `before`, with its interval; both hold the values of each pass of
 /// a run of their own. None when either holds none.
@@ -31,13 +31,7 @@ fn redrawn_median(passes: &[Vec<f64>], draw: &mut Vec<f64>, random: &mut Random)
             draw.extend((0..pass.len()).map(|_| pass[random.below(pass.len())]));
         }
     }
-    let (middle, odd) = (draw.len() / 2, draw.len() % 2 == 1);
-    let (below, &mut upper, _) = draw.select_nth_unstable_by(middle, f64::total_cmp);
-    if odd {
-        return upper;
-    }
-    let lower = below.iter().copied().max_by(f64::total_cmp).unwrap_or(upper);
-    f64::midpoint(lower, upper)
+    median(draw)
 }
 
 #[cfg(test)]
