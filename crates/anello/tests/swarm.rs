@@ -5,6 +5,8 @@
 
 #![forbid(unsafe_code)]
 
+mod common;
+
 use std::cell::RefCell;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -14,35 +16,19 @@ use std::time::Duration;
 use anello::net::{TcpListener, TcpStream, echo};
 use anello::time::{sleep, timeout};
 use anello::{DriverKind, DriverOptions, Runtime, SimFaults, SimModel, SimOptions, spawn};
+use common::Random;
 
 /// In virtual time: long after the last retry of anything.
 const LIMIT: Duration = Duration::from_secs(600);
-
-/// A small generator (splitmix64), so that the load depends on the seed alone.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-
-    fn below(&mut self, limit: u64) -> u64 {
-        self.next() % limit
-    }
-}
 
 /// What happened, in the order in which it did: equal for equal seeds.
 type Trace = Rc<RefCell<Vec<(usize, &'static str, usize)>>>;
 
 /// One seed: which kernel, which faults, which load.
 fn run(seed: u64) -> Vec<(usize, &'static str, usize)> {
-    let mut random = Random(seed);
+    let mut random = Random::new(seed);
     let model = if random.below(2) == 0 { SimModel::Completion } else { SimModel::Readiness };
-    let rate = [0, 5, 50, 300][random.below(4) as usize];
+    let rate = [0, 5, 50, 300][random.below(4)];
     let lossless = random.below(2) == 0;
     let mut faults = if lossless { SimFaults::lossless(rate) } else { SimFaults::all(rate) };
     if lossless {
@@ -54,8 +40,8 @@ fn run(seed: u64) -> Vec<(usize, &'static str, usize)> {
     options.receive_buffers_limit = options.receive_buffers << random.below(3);
     options.receive_buffer_bytes = 64 << random.below(7);
     options.send_queue_bytes = 1 << (6 + random.below(11));
-    options.receive_queue_chunks = 1 + random.below(16) as usize;
-    options.accept_queue = 1 + random.below(8) as usize;
+    options.receive_queue_chunks = 1 + random.below(16);
+    options.accept_queue = 1 + random.below(8);
     options.direct_send_bytes = 1 << (6 + random.below(11));
     let simulated = SimOptions::new(seed).model(model).faults(faults);
     let runtime = Runtime::builder().driver(DriverKind::Sim(simulated)).options(options).build().unwrap();
@@ -71,9 +57,9 @@ fn run(seed: u64) -> Vec<(usize, &'static str, usize)> {
                 spawn(async move { echo(&mut stream).await }).detach();
             }
         });
-        let clients: Vec<_> = (0..1 + random.below(6) as usize)
+        let clients: Vec<_> = (0..1 + random.below(6))
             .map(|number| {
-                let client = client(address, number, Random(random.next()), Rc::clone(&noted));
+                let client = client(address, number, Random::new(random.next()), Rc::clone(&noted));
                 spawn(async move { (number, timeout(LIMIT, client).await) })
             })
             .collect();
@@ -104,12 +90,12 @@ async fn client(
             0 => 1 + random.below(64),
             1 => 1 + random.below(4096),
             _ => 1 + random.below(60_000),
-        } as usize;
+        };
         let salt = random.next();
         let message: Vec<u8> =
             (0..length as u64).map(|at| (at.wrapping_mul(31) ^ salt ^ (at >> 8)) as u8).collect();
         if random.below(8) == 0 {
-            sleep(Duration::from_micros(random.below(2000))).await;
+            sleep(Duration::from_micros(random.below(2000) as u64)).await;
         }
         let (mut reader, mut writer) = stream.split();
         let outgoing = message.clone();
@@ -122,12 +108,13 @@ async fn client(
             }
             writer.flush().await
         };
-        let mut pieces = Random(random.next());
+        let mut pieces = Random::new(random.next());
         let reading = async {
             let mut received = Vec::with_capacity(length);
             while received.len() < length {
                 // A receive given up half-way loses nothing.
-                let Ok(chunk) = timeout(Duration::from_micros(pieces.below(500)), reader.recv()).await else {
+                let Ok(chunk) = timeout(Duration::from_micros(pieces.below(500) as u64), reader.recv()).await
+                else {
                     continue;
                 };
                 let Some(chunk) = chunk? else { return Err(io::ErrorKind::UnexpectedEof.into()) };
