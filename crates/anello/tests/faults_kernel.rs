@@ -15,8 +15,8 @@ use anello::{DriverKind, DriverOptions, Runtime, spawn};
 use common::child::{Child, can_inject, is_child, raise_open_files};
 use common::server::{Server, serve_if_asked};
 use common::{
-    ANY_PORT, Setup, all_drivers, assert_same_bytes, join, on_both_drivers, on_each, on_every_driver, pair,
-    pattern, refuses_uring,
+    ANY_PORT, Setup, all_drivers, assert_same_bytes, exchange, on_both_drivers, on_each, on_every_driver,
+    pair, pattern, refuses_uring,
 };
 
 /// Not a test of its own: the child process of the others.
@@ -30,13 +30,7 @@ async fn serve_as_ever(seed: u64) {
     let (mut client, mut server) = pair().await.unwrap();
     let echoing = spawn(async move { echo(&mut server).await });
     for size in [1, 100, 5000, 100_000] {
-        let message = pattern(seed + size as u64, size);
-        let mut answer = vec![0; size];
-        let (mut reader, mut writer) = client.split();
-        let (written, read) = join(writer.write_all(&message), reader.read_exact(&mut answer)).await;
-        written.unwrap();
-        read.unwrap();
-        assert_same_bytes(&answer, &message);
+        exchange(&mut client, &pattern(seed + size as u64, size)).await;
         let before = Instant::now();
         sleep(Duration::from_millis(1)).await;
         assert!(
@@ -189,13 +183,7 @@ async fn many_clients(count: usize, rounds: u64, size: usize) {
         clients.push(spawn(async move {
             let mut stream = TcpStream::connect(address).await.unwrap();
             for round in 0..rounds {
-                let message = pattern(number << 8 | round, size);
-                let mut answer = vec![0; size];
-                let (mut reader, mut writer) = stream.split();
-                let (written, read) = join(writer.write_all(&message), reader.read_exact(&mut answer)).await;
-                written.unwrap();
-                read.unwrap();
-                assert_same_bytes(&answer, &message);
+                exchange(&mut stream, &pattern(number << 8 | round, size)).await;
             }
             stream
         }));

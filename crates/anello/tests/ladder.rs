@@ -194,14 +194,7 @@ fn each_setup_serves() {
         setup.run(async {
             let (mut client, mut server) = pair().await.unwrap();
             let echoing = spawn(async move { echo(&mut server).await });
-            let message = common::pattern(1, 100_000);
-            let mut answer = vec![0; 100_000];
-            let (mut reader, mut writer) = client.split();
-            let (written, read) =
-                common::join(writer.write_all(&message), reader.read_exact(&mut answer)).await;
-            written.unwrap();
-            read.unwrap();
-            common::assert_same_bytes(&answer, &message);
+            common::exchange(&mut client, &common::pattern(1, 100_000)).await;
             drop(client);
             echoing.await.unwrap().unwrap();
         });

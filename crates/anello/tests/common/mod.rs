@@ -18,7 +18,7 @@ use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::Duration;
 
-use anello::net::{TcpListener, TcpStream};
+use anello::net::{Stream, TcpListener, TcpStream};
 use anello::{
     Builder, DriverKind, DriverOptions, Runtime, Sends, SimModel, SimOptions, SubmissionPolling, TaskWork,
     Without, ZeroCopy,
@@ -260,6 +260,16 @@ pub async fn pair() -> io::Result<(TcpStream, TcpStream)> {
     let listener = TcpListener::bind(ANY_PORT)?;
     let client = TcpStream::connect(listener.local_addr()?).await?;
     Ok((client, listener.accept().await?))
+}
+
+/// A message to a peer that echoes, and back: both at once, because a large one fits no buffer.
+pub async fn exchange<S: Stream>(stream: &mut S, message: &[u8]) {
+    let mut answer = vec![0; message.len()];
+    let (mut reader, mut writer) = stream.split();
+    let (written, read) = join(writer.write_all(message), reader.read_exact(&mut answer)).await;
+    written.unwrap();
+    read.unwrap();
+    assert_same_bytes(&answer, message);
 }
 
 /// Bytes that differ from place to place, so that a lost, doubled or moved one is seen.

@@ -10,7 +10,9 @@ use anello::net::{Outgoing, echo};
 use anello::{spawn, yield_now};
 use bytes::Bytes;
 
-use crate::common::{Random, Setup, assert_same_bytes, join, on_both_drivers, pattern, poll_at_most};
+use crate::common::{
+    Random, Setup, assert_same_bytes, exchange, join, on_both_drivers, pattern, poll_at_most,
+};
 use crate::family::{Stream, connect, listen, on_every_setup, pair};
 
 /// The sizes at which something changes: a byte, a receive buffer, the classes of memory, the send queue.
@@ -66,13 +68,7 @@ fn one_connection_changes_its_sizes() {
                     1 => 1 + random.below(5000),
                     _ => 1 + random.below(30_000),
                 };
-                let message = pattern(round, size);
-                let mut answer = vec![0; size];
-                let (mut reader, mut writer) = client.split();
-                let (written, read) = join(writer.write_all(&message), reader.read_exact(&mut answer)).await;
-                written.unwrap();
-                read.unwrap();
-                assert_same_bytes(&answer, &message);
+                exchange(&mut client, &pattern(round, size)).await;
             }
             // Many small ones: back to the ring, where there is one.
             for round in 0..200u8 {
