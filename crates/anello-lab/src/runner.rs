@@ -5,6 +5,7 @@
 mod checks;
 mod idle;
 mod restless;
+mod slices;
 
 use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
@@ -16,9 +17,9 @@ use hdrhistogram::Histogram;
 use crate::cell::{Cell, Workload};
 use crate::latency;
 use crate::load::{Load, LoadSession, SliceLoad, latency_histogram};
-use crate::machine::{Machine, Running, Usage};
+use crate::machine::{Machine, Running};
 use crate::record;
-use crate::result::{Completed, Consequence, Failure, LabResult, LatencyRecord, Quality, Slice};
+use crate::result::{Completed, Consequence, Failure, LabResult, LatencyRecord, Quality};
 use crate::run::{Observer, Progress};
 use crate::scenario::LabConfig;
 use crate::schedule::Random;
@@ -357,85 +358,6 @@ impl<'a> Runner<'a> {
         Some(Seat { session: keep_open.then_some(session), restarted })
     }
 
-    fn measure(
-        &mut self,
-        index: usize,
-        session: &mut dyn LoadSession,
-        place: Place,
-    ) -> Result<Quality, Trouble> {
-        let pid = self.pid(index)?;
-        let start_ns = self.since_beginning_ns();
-        let stolen_before = self.machine.stolen_ns(&self.cores);
-        let throttled_before_ns = self.machine.throttled_ns();
-        let before = self.machine.usage(pid).map_err(Trouble::Broken)?;
-        let load_cpu_before_ns = self.machine.load_cpu_ns();
-        let load = session.run_slice(self.config.slice).map_err(Trouble::Broken)?;
-        let load_cpu_ns = self.machine.load_cpu_ns().saturating_sub(load_cpu_before_ns);
-        check(&load)?;
-        let after = self.machine.usage(pid).map_err(Trouble::Broken)?;
-        let stolen_ns = match (stolen_before, self.machine.stolen_ns(&self.cores)) {
-            (Ok(before), Ok(after)) => after.saturating_sub(before),
-            _ => 0, // A kernel that does not tell is no reason to give up; the environment says so.
-        };
-        let throttled_ns = self.machine.throttled_ns().saturating_sub(throttled_before_ns);
-        let measured = Measured { load, before, after, stolen_ns, throttled_ns, load_cpu_ns };
-        let slice = self.slice_of(index, place, start_ns, &measured);
-        let quality = slice.quality;
-        if quality == Quality::Clean {
-            add_to(&mut self.pending.1, (index, place.cell), &measured.load.latency);
-        }
-        self.result.slices.push(slice);
-        session.settle().map_err(Trouble::Broken)?;
-        Ok(quality)
-    }
-
-    fn slice_of(&self, contender: usize, place: Place, start_ns: u64, measured: &Measured) -> Slice {
-        let Measured { load, before, after, stolen_ns, throttled_ns, load_cpu_ns } = measured;
-        let cpu_ns = after.cpu_ns.checked_sub(before.cpu_ns).filter(|&cpu_ns| cpu_ns > 0);
-        let switches = |before: Option<u64>, after: Option<u64>| Some(after?.saturating_sub(before?));
-        let limit_ns = self.config.stolen_fraction_limit * load.elapsed_ns as f64 * self.cores.len() as f64;
-        let quality = if load.requests == 0 || cpu_ns.is_none() {
-            Quality::Spoilt
-        } else if *stolen_ns as f64 > limit_ns {
-            Quality::Stolen
-        } else if *throttled_ns as f64 > limit_ns {
-            Quality::Throttled
-        } else {
-            Quality::Clean
-        };
-        let latency = |quantile| load.latency.value_at_quantile(quantile);
-        Slice {
-            contender,
-            cell: place.cell,
-            pass: place.pass,
-            round: place.round,
-            start_ns,
-            requests: load.requests,
-            elapsed_ns: load.elapsed_ns,
-            cpu_ns: cpu_ns.unwrap_or(0),
-            voluntary_switches: switches(before.voluntary_switches, after.voluntary_switches),
-            involuntary_switches: switches(before.involuntary_switches, after.involuntary_switches),
-            resident_bytes: after.resident_bytes,
-            resident_before_bytes: None,
-            connections_before: 0,
-            load_cpu_ns: *load_cpu_ns,
-            load_busy: *load_cpu_ns as f64 / load.elapsed_ns.max(1) as f64,
-            stolen_ns: *stolen_ns,
-            throttled_ns: *throttled_ns,
-            p50_ns: latency(0.5),
-            p90_ns: latency(0.9),
-            p99_ns: latency(0.99),
-            p999_ns: latency(0.999),
-            max_ns: load.latency.max(),
-            uncorrected_p99_ns: load.uncorrected.as_ref().map(|latency| latency.value_at_quantile(0.99)),
-            offered: load.offered,
-            late: load.late,
-            unsent: load.unsent,
-            phase: None,
-            quality,
-        }
-    }
-
     fn pid(&self, index: usize) -> Result<u32, Trouble> {
         self.running[index].as_ref().map(|running| running.pid).ok_or_else(Trouble::gone)
     }
@@ -570,16 +492,6 @@ fn add_to(latencies: &mut Latencies, place: (usize, usize), histogram: &Histogra
 fn said<'a>(ready_line: &'a str, name: &str) -> Option<&'a str> {
     let words = ready_line.split_whitespace();
     words.filter_map(|word| word.strip_prefix(name)?.strip_prefix('=')).find(|value| !value.is_empty())
-}
-
-/// A slice as it was seen from all sides.
-struct Measured {
-    load: SliceLoad,
-    before: Usage,
-    after: Usage,
-    stolen_ns: u64,
-    throttled_ns: u64,
-    load_cpu_ns: u64,
 }
 
 /// Why a slice or a connection failed.

@@ -7,7 +7,8 @@ use crate::cell::Cell;
 use crate::load::{LoadSession, SliceLoad};
 use crate::result::{Consequence, Quality};
 use crate::run::Progress;
-use crate::runner::{Measured, Place, Runner, Trouble, check};
+use crate::runner::slices::Measured;
+use crate::runner::{Place, Runner, Trouble, check};
 use crate::schedule::Random;
 
 /// Connections that are there before memory is looked at for the first time: what a server takes once, whatever the

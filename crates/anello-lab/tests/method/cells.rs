@@ -1,0 +1,158 @@
+//! Kinds of cells: limits, offered rates, idle connections, disks, and the latencies that are kept.
+
+use anello_lab::result::{FindingKind, Outcome, Verdict};
+use anello_lab::simulation::{Noise, SimulatedServer, Simulation};
+use anello_lab::{Cell, DiskOperation, LabConfig, Workload, echo_cells};
+
+use super::{TWIN, config, row, servers, simulate, simulate_on, texts};
+
+#[test]
+fn cells_beyond_a_limit_are_shown_as_beyond_it() {
+    let mut config = config(&["small", "single"], Vec::new(), 1);
+    config.server_cores = vec![0, 1];
+    config.cells = echo_cells(&[128], &[50, 500]);
+    config.cells.push(Cell { server_cores: 2, ..Cell::echo(128, 50) });
+    config.contenders[2].connections_limit = Some(100);
+    config.contenders[3].arguments.clear();
+    let field = ["small", "single"].map(|name| (name, SimulatedServer::costing(6_000.0)));
+    let result = simulate(&config, Noise::USUAL, &field);
+    let outcome = |cell: usize, name: &str| row(&result.cells[cell], name).outcome.clone();
+    assert_eq!(outcome(0, "small"), Outcome::Measured);
+    assert!(matches!(outcome(1, "small"), Outcome::BeyondLimit(why) if why.contains("100 connections")));
+    assert_eq!(outcome(2, "small"), Outcome::Measured);
+    assert_eq!((outcome(0, "single"), outcome(1, "single")), (Outcome::Measured, Outcome::Measured));
+    assert!(matches!(outcome(2, "single"), Outcome::BeyondLimit(why) if why.contains("one core")));
+    assert_eq!(result.failures, []);
+}
+
+#[test]
+fn connections_that_do_not_fit_at_once_are_opened_for_each_slice() {
+    let config = config(&[], echo_cells(&[128], &[10, 100]), 1);
+    let simulation = Simulation::new(1, Noise::USUAL, &servers(&[])).with_connections_at_once(150);
+    let result = simulate_on(&simulation, &config, None).unwrap();
+    assert!(result.cells.iter().all(|cell| row(cell, TWIN).outcome == Outcome::Measured));
+    assert_eq!((simulation.most_sessions(), simulation.sessions_left()), (2, 0), "2 in the small cell");
+    let large = LabConfig { cells: echo_cells(&[128], &[100]), ..config };
+    let simulation = Simulation::new(1, Noise::USUAL, &servers(&[])).with_connections_at_once(150);
+    simulate_on(&simulation, &large, None).unwrap();
+    assert_eq!(simulation.most_sessions(), 1, "one at a time in the large one");
+}
+
+#[test]
+fn offered_rates_are_judged_by_latency_and_cpu_and_who_falls_behind_is_named() {
+    let rated = |rate| Cell { offered_per_second: Some(rate), ..Cell::echo(128, 80) };
+    let config = config(&["slow", "dear"], vec![rated(20_000), rated(100_000)], 1);
+    let field = [("slow", SimulatedServer::costing(30_000.0)), ("dear", SimulatedServer::costing(9_000.0))];
+    let result = simulate(&config, Noise::USUAL, &field);
+    let dear = row(&result.cells[0], "dear");
+    assert_eq!((dear.rate_ratio, dear.rate_verdict), (None, Verdict::NotComparable), "the rate is given");
+    assert_eq!(dear.cpu_verdict, Verdict::More);
+    assert_eq!((dear.p50_verdict, dear.p99_verdict), (Verdict::More, Verdict::More), "{dear:?}");
+    let figures = dear.figures.as_ref().unwrap();
+    assert_eq!(figures.rate_reached, Some(true));
+    assert!(figures.uncorrected_p99_ns.is_some());
+    let behind = row(&result.cells[1], "slow").figures.as_ref().unwrap();
+    assert_eq!(behind.rate_reached, Some(false));
+    assert!(behind.reached_fraction.unwrap() < 0.5);
+    let told = |finding: &&anello_lab::result::Finding| finding.text.starts_with("Did not keep up");
+    let told = result.findings.iter().find(told).expect("told");
+    assert!(told.text.contains("slow at 80 connections, 128 bytes, 100,000 requests/s offered"), "{told:?}");
+    assert!(!told.text.contains("at 80 connections, 128 bytes, 20,000"), "{told:?}");
+    assert!(result.cells[0].p99_resolution.is_some() && result.cells[0].rate_resolution.is_none());
+}
+
+#[test]
+fn late_requests_are_told_and_a_load_that_is_behind_is_blamed_itself() {
+    let cell = Cell { offered_per_second: Some(1_000), ..Cell::echo(128, 50) };
+    let config = config(&["one"], vec![cell], 1);
+    let mut result = simulate(&config, Noise::USUAL, &[("one", SimulatedServer::costing(6_000.0))]);
+    assert_eq!(row(&result.cells[0], "one").figures.as_ref().unwrap().late_fraction, Some(0.0));
+    let quiet = texts(&result, FindingKind::Caution).join("\n");
+    assert!(!quiet.contains("after their time") && !quiet.contains("behind its schedule"), "{quiet}");
+    for slice in &mut result.slices {
+        slice.late = slice.offered.unwrap_or(0) / 10;
+        slice.load_busy = if slice.contender == 2 { 1.0 } else { 0.3 };
+    }
+    anello_lab::analysis::analyse(&mut result);
+    assert!(row(&result.cells[0], "one").figures.as_ref().unwrap().load_bottleneck);
+    let cautions = texts(&result, FindingKind::Caution).join("\n");
+    assert!(cautions.contains("or never: bare epoll at 50 connections"), "{cautions}");
+    assert!(cautions.contains("server was not busy: one at 50 connections"), "{cautions}");
+}
+
+#[test]
+fn memory_of_idle_connections_is_that_of_fresh_servers() {
+    let idle = Cell { workload: Workload::Idle, ..Cell::echo(1, 1000) };
+    let config = config(&["large"], vec![idle], 1);
+    let large = SimulatedServer::costing(6_000.0).with_bytes_per_connection(8192);
+    let simulation = Simulation::new(1, Noise::USUAL, &servers(&[("large", large)]));
+    let result = simulate_on(&simulation, &config, None).unwrap();
+    let large = row(&result.cells[0], "large");
+    let bytes = large.memory_per_connection_bytes.expect("measured").median;
+    assert!((8_000.0..8_400.0).contains(&bytes), "{bytes}");
+    assert_eq!((large.memory_verdict, large.cpu_verdict), (Verdict::More, Verdict::NotComparable));
+    assert_eq!(row(&result.cells[0], TWIN).memory_verdict, Verdict::NoDifference);
+    assert!(large.figures.is_none());
+    assert_eq!(simulation.processes_started(), 3 * config.passes * config.rounds, "one for each slice");
+    assert_eq!((simulation.processes_left(), simulation.sessions_left()), (0, 0));
+    let said = |text: &str| result.findings.iter().any(|finding| finding.text.contains(text));
+    assert!(said("large against bare epoll. Memory per connection: "));
+    assert!(said("No server here takes detectably less memory per connection"), "{:?}", result.findings);
+    assert!(said("What the kernel keeps for a connection comes to it: it was not measured"));
+}
+
+#[test]
+fn memory_that_is_taken_once_is_no_connections_memory() {
+    let cells =
+        [1, 11, 1000].map(|connections| Cell { workload: Workload::Idle, ..Cell::echo(1, connections) });
+    let once = SimulatedServer::costing(6_000.0).with_bytes_once(5 << 20);
+    let result = simulate(&config(&["once"], cells.to_vec(), 1), Noise::NONE, &[("once", once)]);
+    let memory = |cell: usize| row(&result.cells[cell], "once").memory_per_connection_bytes.unwrap().median;
+    assert_eq!((memory(1), memory(2)), (4096.0, 4096.0));
+    assert!(memory(0) > 5e6, "of a single connection nothing can be told apart");
+    let before =
+        |cell: usize| result.slices.iter().find(|slice| slice.cell == cell).unwrap().connections_before;
+    assert_eq!([0, 1, 2].map(before), [0, 5, 10]);
+}
+
+#[test]
+fn connections_that_take_nothing_give_no_ratio() {
+    let idle = Cell { workload: Workload::Idle, ..Cell::echo(1, 1000) };
+    let nothing = SimulatedServer::costing(6_000.0).with_bytes_per_connection(0);
+    let result = simulate(&config(&["nothing"], vec![idle], 1), Noise::NONE, &[("nothing", nothing)]);
+    let nothing = row(&result.cells[0], "nothing");
+    assert_eq!((nothing.memory_ratio, nothing.memory_verdict), (None, Verdict::NotComparable));
+    assert_eq!(nothing.memory_per_connection_bytes.unwrap().median, 0.0);
+}
+
+#[test]
+fn disks_are_spoken_of_in_operations() {
+    let workload = Workload::Disk { operation: DiskOperation::RandomRead, direct: true, block_bytes: 4096 };
+    let cells = [1, 16].map(|depth| Cell { workload, ..Cell::echo(1, depth) });
+    let result = simulate(
+        &config(&["uring"], cells.to_vec(), 1),
+        Noise::USUAL,
+        &[("uring", SimulatedServer::costing(3_000.0))],
+    );
+    let text = &result.findings[0].text;
+    assert!(text.contains("less CPU per operation than bare epoll in 2 of 2 cells"), "{text}");
+    assert!(result.findings.iter().all(|finding| !finding.text.contains("not checked")));
+}
+
+#[test]
+fn latencies_of_all_clean_slices_are_kept() {
+    let result = simulate(&config(&[], echo_cells(&[128], &[50]), 1), Noise::USUAL, &[]);
+    for (contender, row) in result.cells[0].rows.iter().enumerate() {
+        let record = result.latencies.iter().find(|record| record.contender == contender).unwrap();
+        let histogram = anello_lab::latency::decode(&record.histogram).unwrap();
+        assert_eq!(histogram.len() as usize, 100 * row.clean_slices);
+        assert_eq!(row.latency_curve, anello_lab::latency::curve(&histogram));
+        assert_eq!(row.latency_curve.last().unwrap().0, 1.0);
+    }
+    let figures = result.cells[0].rows[0].figures.as_ref().unwrap();
+    assert!(
+        figures.p50_ns.median <= figures.p90_ns.median && figures.p90_ns.median <= figures.p999_ns.median
+    );
+    assert!(figures.max_ns as f64 >= figures.p999_ns.median);
+    assert!(figures.switches_per_request.is_some() && figures.load_busy > 0.9);
+}

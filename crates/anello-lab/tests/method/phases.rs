@@ -1,0 +1,140 @@
+//! What is claimed, and what is not: phases of the machine, equal servers, too few pairs, time that others took.
+
+use anello_lab::result::{CellResult, FindingKind, Quality, Verdict};
+use anello_lab::simulation::{Noise, SimulatedServer};
+use anello_lab::{LabConfig, echo_cells};
+
+use super::{TWIN, claims, config, row, simulate, texts};
+
+/// A steady machine that is slow by a factor of 1.6 for about three seconds at a time.
+const PHASES: Noise = Noise { slow_factor: 1.6, ..Noise::USUAL };
+
+#[test]
+fn a_run_over_a_hundred_cells_of_equal_servers_claims_nothing_in_at_least_95() {
+    let sizes: Vec<usize> = (1..=100).collect();
+    for (seed, noise) in [(1, Noise::USUAL), (2, PHASES)] {
+        let config = LabConfig { passes: 9, ..config(&["one"], echo_cells(&sizes, &[50]), seed) };
+        let result = simulate(&config, noise, &[("one", SimulatedServer::costing(6_000.0))]);
+        let quiet = |cell: &&CellResult| claims(cell, "one") + claims(cell, TWIN) == 0;
+        let quiet = result.cells.iter().filter(quiet).count();
+        assert!(quiet >= 95, "seed {seed}: nothing was claimed in only {quiet} of 100 cells");
+        let unclear = result.cells.iter().flat_map(|cell| &cell.rows);
+        let unclear = unclear.filter(|row| row.cpu_verdict == Verdict::TooNoisy).count();
+        assert!(unclear <= 60, "seed {seed}: {unclear} of 200 verdicts were given up");
+    }
+}
+
+/// The bound that the header of `statistics::phases` speaks of.
+#[test]
+fn phases_neither_bias_ratios_nor_widen_intervals() {
+    let others = ["dear", "equal"];
+    let costing = |cpu_ns| SimulatedServer::costing(cpu_ns);
+    let field = [("dear", costing(6_600.0)), ("equal", costing(6_000.0))];
+    // Eight more, so that a round takes as long as in earnest.
+    let crowd: Vec<(&'static str, SimulatedServer)> =
+        ["c1", "c2", "c3", "c4", "c5", "c6"].map(|name| (name, costing(7_000.0))).to_vec();
+    let names: Vec<&str> = others.iter().copied().chain(crowd.iter().map(|(name, _)| *name)).collect();
+    let all: Vec<(&'static str, SimulatedServer)> = field.into_iter().chain(crowd).collect();
+    let (mut off, mut reach, mut seen, mut mixed) = ([0.0; 2], [0.0; 2], 0, 0);
+    let seeds = 8;
+    for seed in 0..seeds {
+        for (which, noise) in [Noise::USUAL, PHASES].into_iter().enumerate() {
+            let config = config(&names, echo_cells(&[128], &[50, 300]), seed);
+            let result = simulate(&config, noise, &all);
+            for cell in &result.cells {
+                // (6600 × 0.75 + 51.2) / (6000 × 0.75 + 51.2)
+                let truth = 5_001.2 / 4_551.2;
+                let dear = row(cell, "dear").cpu_ratio.expect("a ratio");
+                off[which] += (dear.estimate / truth - 1.0).abs();
+                reach[which] += (dear.high - dear.low) / 2.0;
+                assert_eq!(claims(cell, "equal") + claims(cell, TWIN), 0, "seed {seed}, {}", cell.cell);
+                if which == 1 {
+                    seen += usize::from(cell.phases.is_some());
+                    mixed += cell.rows.iter().map(|row| row.mixed_phase_rounds).sum::<usize>();
+                    if let Some(phases) = cell.phases {
+                        assert!((1.4..1.8).contains(&phases.slow_factor), "seed {seed}: {phases:?}");
+                    }
+                }
+            }
+        }
+    }
+    let cells = f64::from(seeds as u32) * 2.0;
+    let [steady, phased] = off.map(|off| off / cells);
+    assert!(
+        phased < 0.012 && phased < 2.0 * steady.max(0.004),
+        "ratios are off by {phased}, steady {steady}"
+    );
+    let [steady, phased] = reach.map(|reach| reach / cells);
+    assert!(phased < 1.5 * steady, "intervals reach {phased}, on a steady machine {steady}");
+    assert!(seen > seeds as usize, "phases were seen in {seen} cells only");
+    assert!(mixed > 0, "rounds in which the phase changed are counted");
+}
+
+#[test]
+fn phases_are_told_in_a_sentence() {
+    let config = LabConfig { passes: 8, rounds: 3, ..config(&["one"], echo_cells(&[128], &[50]), 4) };
+    let result = simulate(&config, PHASES, &[("one", SimulatedServer::costing(6_000.0))]);
+    assert!(
+        result.findings.iter().any(|finding| finding.text.contains("slow and fast phases")),
+        "{result:?}"
+    );
+    assert!(result.slices.iter().any(|slice| slice.phase == Some(1)));
+}
+
+#[test]
+fn slices_that_a_cpu_limit_held_back_are_dropped_and_counted() {
+    let result = simulate(
+        &config(&[], echo_cells(&[128], &[50]), 1),
+        Noise { throttled: 0.3, stolen: 0.0, ..Noise::USUAL },
+        &[],
+    );
+    let throttled = result.slices.iter().filter(|slice| slice.quality == Quality::Throttled).count();
+    let counted: usize = result.cells[0].rows.iter().map(|row| row.throttled_slices).sum();
+    assert!(throttled > 3 && throttled == counted);
+    assert!(result.slices.iter().all(|slice| (slice.throttled_ns == 0) == (slice.quality == Quality::Clean)));
+    assert!(result.findings.iter().any(|finding| finding.text.contains("a CPU limit held them back")));
+}
+
+#[test]
+fn without_a_twin_nothing_is_claimed_and_the_reader_is_told() {
+    let mut config = config(&["dear"], echo_cells(&[128], &[50]), 1);
+    config.contenders.remove(1);
+    let result = simulate(&config, Noise::USUAL, &[("dear", SimulatedServer::costing(12_000.0))]);
+    assert_eq!(row(&result.cells[0], "dear").cpu_verdict, Verdict::TooNoisy);
+    let cautions = texts(&result, FindingKind::Caution).join("\n");
+    assert!(cautions.contains("In 1 of 1 cell bare epoll was not measured a second time"), "{cautions}");
+}
+
+#[test]
+fn one_pair_gives_no_verdict_however_many_slices_are_clean() {
+    let config = config(&["dear"], echo_cells(&[128], &[50]), 1);
+    let mut result = simulate(&config, Noise::NONE, &[("dear", SimulatedServer::costing(12_000.0))]);
+    assert_eq!(row(&result.cells[0], "dear").cpu_verdict, Verdict::More);
+    // Clean in passes 0 to 4 against 4 to 8: five clean slices each, and one pair.
+    for slice in &mut result.slices {
+        let spoilt = (slice.contender == 0 && slice.pass > 4) || (slice.contender == 2 && slice.pass < 4);
+        if spoilt {
+            slice.quality = Quality::Spoilt;
+        }
+    }
+    anello_lab::analysis::analyse(&mut result);
+    let row = row(&result.cells[0], "dear");
+    assert_eq!((row.clean_slices, row.cpu_ratio.unwrap().pairs), (5, 1));
+    assert_eq!((row.cpu_verdict, row.rate_verdict), (Verdict::TooNoisy, Verdict::TooNoisy));
+}
+
+#[test]
+fn copies_of_the_reference_tell_how_often_a_difference_is_claimed_where_there_is_none() {
+    let names = ["copy a", "copy b"];
+    let mut config = config(&names, echo_cells(&[128, 256], &[1, 20, 50]), 5);
+    let arguments = config.contenders[0].arguments.clone();
+    config.contenders.iter_mut().for_each(|contender| contender.arguments.clone_from(&arguments));
+    let field = names.map(|name| (name, SimulatedServer::costing(6_000.0)));
+    let result = simulate(&config, Noise::USUAL, &field);
+    let first = texts(&result, FindingKind::Headline)[0];
+    assert!(
+        first.starts_with("Equal servers: copy a, copy b are the same command as bare epoll."),
+        "{first}"
+    );
+    assert!(first.contains("No difference was claimed in 6 of 6 cells; 0 of them"), "{first}");
+}

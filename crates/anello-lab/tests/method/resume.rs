@@ -1,0 +1,132 @@
+//! Runs that were stopped and are taken up again.
+
+use std::sync::atomic::AtomicBool;
+
+use anello_lab::result::Outcome;
+use anello_lab::simulation::{Fault, Noise, SimulatedServer, Simulation};
+use anello_lab::{Cell, LabConfig, LabError, LabResult, echo_cells, run_from};
+
+use super::{Keeper, config, servers, simulate, simulate_on};
+
+#[test]
+fn a_stopped_run_is_taken_up_again_and_ends_as_if_it_had_not_been_stopped() {
+    let cells = echo_cells(&[128, 1024], &[1, 50]);
+    let config = LabConfig { check: true, passes: 5, rounds: 3, ..config(&["one"], cells, 7) };
+    let field = servers(&[("one", SimulatedServer::costing(6_000.0))]);
+    let whole = simulate_on(&Simulation::new(7, Noise::NONE, &field), &config, None).unwrap();
+    // Stopped in the middle of a cell of the second pass: 9 slices to a cell, 4 cells to a pass.
+    let stop = AtomicBool::new(false);
+    let mut keeper = Keeper { stop_at_slice: Some((50, &stop)), ..Keeper::default() };
+    let simulation = Simulation::new(7, Noise::NONE, &field);
+    let (mut load, mut machine) = (simulation.load(), simulation.machine());
+    let part = run_from(&config, None, &mut load, &mut machine, &mut keeper, &stop).unwrap();
+    assert!(part.interrupted && part.slices.len() == 50 && part.completed.len() == 5);
+    assert!(part.latencies.iter().any(|record| record.unfinished_pass == Some(1)));
+    let json = anello_lab::render_json(&part).unwrap();
+    let again = LabResult::from_json(&json).unwrap();
+    let resumed = simulate_on(&Simulation::new(7, Noise::NONE, &field), &config, Some(again)).unwrap();
+    assert!(!resumed.interrupted);
+    let order = |result: &LabResult| -> Vec<(usize, usize, usize, usize)> {
+        let slices = result.slices.iter();
+        slices.map(|slice| (slice.pass, slice.cell, slice.round, slice.contender)).collect()
+    };
+    assert_eq!(order(&resumed), order(&whole));
+    assert_eq!(resumed.completed, whole.completed);
+    assert_eq!(resumed.checks.len(), whole.checks.len());
+    let counts = |result: &LabResult| -> Vec<(Outcome, usize, usize)> {
+        let rows = result.cells.iter().flat_map(|cell| &cell.rows);
+        rows.map(|row| (row.outcome.clone(), row.clean_slices, row.latency_curve.len())).collect()
+    };
+    assert_eq!(counts(&resumed), counts(&whole));
+    assert_eq!(resumed.latencies, whole.latencies, "without noise the very same");
+    // From a checkpoint, which has no figures, as well.
+    let checkpoint = keeper.checkpoints.last().unwrap().clone();
+    assert!(checkpoint.cells.is_empty() && checkpoint.completed.len() == 5);
+    let resumed = simulate_on(&Simulation::new(7, Noise::NONE, &field), &config, Some(checkpoint)).unwrap();
+    assert_eq!(order(&resumed), order(&whole));
+}
+
+#[test]
+fn a_run_that_was_complete_has_nothing_left_to_do() {
+    let config = config(&[], echo_cells(&[128], &[1, 50]), 7);
+    let whole = simulate_on(&Simulation::new(7, Noise::NONE, &servers(&[])), &config, None).unwrap();
+    let simulation = Simulation::new(7, Noise::NONE, &servers(&[]));
+    let again = simulate_on(&simulation, &config, Some(whole.clone())).unwrap();
+    assert_eq!(simulation.processes_started(), 0);
+    assert_eq!((again.slices, again.cells), (whole.slices, whole.cells));
+}
+
+#[test]
+fn another_plan_is_not_taken_up() {
+    let first = config(&["one"], echo_cells(&[128], &[1, 50]), 7);
+    let field = [("one", SimulatedServer::costing(6_000.0))];
+    let result = simulate(&first, Noise::NONE, &field);
+    let refused = |change: &dyn Fn(&mut LabConfig)| {
+        let mut other = first.clone();
+        change(&mut other);
+        let simulation = Simulation::new(7, Noise::NONE, &servers(&field));
+        match simulate_on(&simulation, &other, Some(result.clone())) {
+            Err(LabError::Resume(why)) => {
+                assert_eq!(simulation.processes_started(), 0);
+                why
+            }
+            other => panic!("not refused: {other:?}"),
+        }
+    };
+    assert_eq!(refused(&|config| config.seed = 8), "the seed is 7 there and 8 here");
+    let cell = refused(&|config| config.cells[1] = Cell::echo(128, 51));
+    assert_eq!(cell, "cell 2 is \"50 connections, 128 bytes\" there and \"51 connections, 128 bytes\" here");
+    assert!(refused(&|config| config.contenders[2].name = "two".into()).contains("list of contenders"));
+    assert!(refused(&|config| config.contenders[2].arguments.clear()).contains("command of one"));
+    assert!(refused(&|config| config.rounds += 1).contains("rounds"));
+    let driver = refused(&|config| config.load_driver = Some("io_uring".into()));
+    assert_eq!(driver, "the driver of the load is None there and Some(\"io_uring\") here");
+    assert!(refused(&|config| config.contenders[2].connections_limit = Some(9)).contains("most connections"));
+}
+
+#[test]
+fn a_run_is_not_taken_up_with_a_program_built_anew() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("server");
+    std::fs::write(&program, "one build").unwrap();
+    let mut config = config(&["one"], echo_cells(&[128], &[1]), 7);
+    config.contenders[2].program.clone_from(&program);
+    let field = [("one", SimulatedServer::costing(6_000.0))];
+    let result = simulate(&config, Noise::NONE, &field);
+    let again =
+        || simulate_on(&Simulation::new(7, Noise::NONE, &servers(&field)), &config, Some(result.clone()));
+    assert!(again().is_ok());
+    std::fs::write(&program, "another build").unwrap();
+    match again() {
+        Err(LabError::Resume(why)) => {
+            assert!(why.starts_with("the program of one (by its hash) is "), "{why}")
+        }
+        other => panic!("not refused: {other:?}"),
+    }
+}
+
+#[test]
+fn a_run_is_not_taken_up_under_another_congestion_control() {
+    let config = config(&[], echo_cells(&[128], &[1]), 7);
+    let field = servers(&[]);
+    let mut result = simulate_on(&Simulation::new(7, Noise::NONE, &field), &config, None).unwrap();
+    result.environment.congestion_control = Some("bbr".to_owned());
+    let again = simulate_on(&Simulation::new(7, Noise::NONE, &field), &config, Some(result));
+    let Err(LabError::Resume(why)) = again else { panic!("not refused: {again:?}") };
+    assert_eq!(why, "the congestion control is Some(\"bbr\") there and Some(\"cubic\") here");
+}
+
+#[test]
+fn a_contender_disqualified_before_the_stop_stays_so() {
+    let config = config(&["liar"], echo_cells(&[128], &[1, 50]), 3);
+    let liar = SimulatedServer::costing(3_000.0).with_fault(Fault::LiesFrom(1));
+    let field = servers(&[("liar", liar)]);
+    let stop = AtomicBool::new(false);
+    let mut keeper = Keeper { stop_after: Some((2, &stop)), ..Keeper::default() };
+    let simulation = Simulation::new(3, Noise::NONE, &field);
+    let (mut load, mut machine) = (simulation.load(), simulation.machine());
+    let part = run_from(&config, None, &mut load, &mut machine, &mut keeper, &stop).unwrap();
+    assert_eq!(part.failures.len(), 2);
+    let whole = simulate_on(&Simulation::new(3, Noise::NONE, &field), &config, Some(part)).unwrap();
+    assert_eq!(whole.failures.len(), 2, "not asked again: {:?}", whole.failures);
+}
