@@ -30,6 +30,26 @@ pub enum Workload {
     },
 }
 
+impl Workload {
+    /// What is asked for and counted: requests, of a disk operations.
+    #[must_use]
+    pub fn unit(self) -> &'static str {
+        if self.is_disk() { "operation" } else { "request" }
+    }
+
+    /// Who answers: a server, of a disk a worker.
+    #[must_use]
+    pub fn answerer(self) -> &'static str {
+        if self.is_disk() { "worker" } else { "server" }
+    }
+
+    /// Whether it is work on a disk.
+    #[must_use]
+    pub fn is_disk(self) -> bool {
+        matches!(self, Workload::Disk { .. })
+    }
+}
+
 /// Which way a disk is used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -99,10 +119,7 @@ impl fmt::Display for Cell {
             Workload::Echo { message_bytes } => {
                 write!(formatter, "{}, {message_bytes} bytes", counted(*connections, "connection"))?;
             }
-            Workload::Idle => {
-                let plural = if *connections == 1 { "" } else { "s" };
-                write!(formatter, "{connections} idle connection{plural}")?;
-            }
+            Workload::Idle => formatter.write_str(&counted(*connections, "idle connection"))?,
             Workload::Disk { .. } => write!(formatter, "{workload}, queue depth {connections}")?,
         }
         if let Some(rate) = offered_per_second {

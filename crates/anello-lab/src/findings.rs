@@ -238,14 +238,15 @@ fn headline(result: &LabResult) -> String {
     }
     let takes =
         format!("takes detectably less {} than {reference}", name_of_figure.trim_start_matches("server "));
+    let answerer = result.workload().answerer();
     let noisy = |cell: &&&CellResult| cell.rows.iter().any(|row| figure.verdict(row) == Verdict::TooNoisy);
     match (cells.iter().filter(noisy).count(), cells.len()) {
-        (0, _) => format!("No server here {takes}."),
+        (0, _) => format!("No {answerer} here {takes}."),
         (noisy, all) if noisy == all => {
-            format!("Too noisy: this run cannot tell whether any server beats {reference}.")
+            format!("Too noisy: this run cannot tell whether any {answerer} beats {reference}.")
         }
         (noisy, all) => {
-            format!("No server here {takes}, but {noisy} of {all} cells were too noisy to tell.")
+            format!("No {answerer} here {takes}, but {noisy} of {all} cells were too noisy to tell.")
         }
     }
 }
@@ -346,12 +347,7 @@ fn sentence(result: &LabResult, entries: &[Entry], figure: Figure) -> Option<Str
 
 /// The name of a figure, which for disks speaks of operations.
 fn figure_name(result: &LabResult, figure: Figure) -> &'static str {
-    let disk = |cell: &CellResult| matches!(cell.cell.workload, Workload::Disk { .. });
-    match figure {
-        Figure::Rate if result.cells.iter().all(disk) => "operations/s",
-        Figure::Cpu if result.cells.iter().all(disk) => "CPU per operation",
-        figure => figure.name(),
-    }
+    figure.name(result.workload())
 }
 
 fn resolution_sentence(result: &LabResult) -> Option<String> {
@@ -372,8 +368,9 @@ fn resolution_sentence(result: &LabResult) -> Option<String> {
     let (last, others) = figures.split_last()?;
     let list = if others.is_empty() { last.clone() } else { format!("{} and {last}", others.join(", ")) };
     Some(format!(
-        "{} against itself: on this machine two equal servers may differ by {list}. Smaller differences cannot be told.",
+        "{} against itself: on this machine two equal {}s may differ by {list}. Smaller differences cannot be told.",
         result.plan.reference,
+        result.workload().answerer()
     ))
 }
 
@@ -392,7 +389,8 @@ fn noisy_sentences(result: &LabResult) -> Vec<String> {
             .collect();
         (!cells.is_empty()).then(|| {
             format!(
-                "Too noisy to tell servers apart by {}: {}. Run longer, or on a quieter machine.",
+                "Too noisy to tell {}s apart by {}: {}. Run longer, or on a quieter machine.",
+                result.workload().answerer(),
                 figure_name(result, figure),
                 listed(&cells)
             )
@@ -407,14 +405,17 @@ fn phase_sentence(result: &LabResult) -> Option<String> {
     let fractions: Vec<f64> = phases.iter().map(|phases| phases.slow_fraction).collect();
     let (factor, fraction) = (quantile(&factors, 0.5)?, quantile(&fractions, 0.5)?);
     let rows = || result.cells.iter().flat_map(|cell| &cell.rows);
+    let workload = result.workload();
     let mixed: usize = rows().map(|row| row.mixed_phase_rounds).sum();
     Some(format!(
-        "This machine has slow and fast phases: in {} of {} a request cost {factor:.1} times as much for \
-         {:.0}\u{a0}% of the slices. Servers are compared within a phase; {} in which it changed between the two count for \
+        "This machine has slow and fast phases: in {} of {} {} cost {factor:.1} times as much for \
+         {:.0}\u{a0}% of the slices. {} are compared within a phase; {} in which it changed between the two count for \
          nothing.",
         phases.len(),
         counted(result.cells.len(), "cell"),
+        if workload.is_disk() { "an operation" } else { "a request" },
         fraction * 100.0,
+        if workload.is_disk() { "Workers" } else { "Servers" },
         counted(mixed, "round")
     ))
 }
@@ -429,11 +430,12 @@ fn untold_resolution_sentence(result: &LabResult) -> Option<String> {
     let cells = result.cells.iter().filter(untold).count();
     (cells > 0).then(|| {
         format!(
-            "In {} of {} {} was not measured a second time, in 5 pairs from 3 passes or more: what equal servers differ by \
+            "In {} of {} {} was not measured a second time, in 5 pairs from 3 passes or more: what equal {}s differ by \
              is unknown there, and no difference is claimed.",
             cells,
             counted(result.cells.len(), "cell"),
-            result.plan.reference
+            result.plan.reference,
+            result.workload().answerer()
         )
     })
 }
@@ -491,7 +493,7 @@ fn idle_sentence(result: &LabResult) -> Option<String> {
 }
 
 fn unchecked_sentence(result: &LabResult) -> Option<String> {
-    let servers = result.cells.iter().any(|cell| !matches!(cell.cell.workload, Workload::Disk { .. }));
+    let servers = result.cells.iter().any(|cell| !cell.cell.workload.is_disk());
     (servers && !result.plan.checked).then(|| {
         "The contenders were not checked before (complete bytes, a stalled reader, many connections): some may be fast \
          and wrong."

@@ -18,7 +18,7 @@ use crate::statistics::Ratio;
 pub enum Measure {
     /// Requests (disk: operations) per second: more is better.
     Rate,
-    /// Server CPU time per request, in nanoseconds: less is better.
+    /// Server CPU time per request (disk: per operation), in nanoseconds: less is better.
     Cpu,
     /// Median latency in nanoseconds: less is better.
     P50,
@@ -58,15 +58,17 @@ impl Measure {
         self == Measure::Rate
     }
 
-    /// Its name in a sentence.
+    /// Its name in a sentence about such a workload: disks do operations, and what does them is no server.
     #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Measure::Rate => "requests/s",
-            Measure::Cpu => "server CPU per request",
-            Measure::P50 => "median latency",
-            Measure::P99 => "p99 latency",
-            Measure::Memory => "memory per connection",
+    pub fn name(self, workload: Workload) -> &'static str {
+        match (self, workload.is_disk()) {
+            (Measure::Rate, true) => "operations/s",
+            (Measure::Rate, false) => "requests/s",
+            (Measure::Cpu, true) => "CPU per operation",
+            (Measure::Cpu, false) => "server CPU per request",
+            (Measure::P50, _) => "median latency",
+            (Measure::P99, _) => "p99 latency",
+            (Measure::Memory, _) => "memory per connection",
         }
     }
 }

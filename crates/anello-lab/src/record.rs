@@ -4,10 +4,12 @@
 use std::collections::HashSet;
 use std::fmt::Debug;
 
+use crate::cell::Workload;
 use crate::contender::Contender;
 use crate::environment::Environment;
 use crate::executable::Hashes;
 use crate::machine::Machine;
+use crate::pairs::Measure;
 use crate::result::{Completed, ContenderRecord, LabResult, Plan, SCHEMA, SCHEMA_VERSION};
 use crate::scenario::LabConfig;
 
@@ -16,10 +18,12 @@ pub fn begin(config: &LabConfig, machine: &mut dyn Machine) -> LabResult {
     let mut notes = Vec::new();
     let mut hashes = Hashes::new();
     if config.server_cores == config.load_cores {
+        let workload = config.cells.first().map_or(Workload::Idle, |cell| cell.workload);
         notes.push(format!(
-            "There is only one core to use: server and load share core {}, so requests/s is what both reach together. \
-             Server CPU per request is the figure to read.",
-            config.server_cores[0]
+            "There is only one core to use: server and load share core {}, so {} is what both reach together. Read the {}.",
+            config.server_cores[0],
+            Measure::Rate.name(workload),
+            Measure::Cpu.name(workload)
         ));
     }
     LabResult {

@@ -9,7 +9,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::cell::{Cell, Group};
+use crate::cell::{Cell, Group, Workload};
 use crate::contender::Role;
 use crate::environment::Environment;
 use crate::executable::Executable;
@@ -86,6 +86,13 @@ impl LabResult {
             }
         }
         groups
+    }
+
+    /// In whose words sentences about the whole run speak: those of its first workload that is no disk, else of disks.
+    pub(crate) fn workload(&self) -> Workload {
+        let all = || self.plan.cells.iter().map(|cell| cell.workload);
+        let spoken = all().find(|workload| !workload.is_disk()).or_else(|| all().next());
+        spoken.unwrap_or(Workload::Idle)
     }
 
     /// Reads a result as [`render_json`](crate::render_json) writes it.

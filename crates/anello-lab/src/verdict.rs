@@ -10,6 +10,7 @@
 
 use crate::cell::{Cell, Workload};
 use crate::findings;
+use crate::pairs::Measure;
 use crate::result::{CellResult, LabResult, Row, Slice, Verdict, Versus};
 use crate::statistics::{Ratio, quantile};
 
@@ -30,7 +31,7 @@ pub const SERVER_BUSY: f64 = 0.9;
 pub enum Figure {
     /// Requests (disk: operations) per second: more is better.
     Rate,
-    /// Server CPU per request: less is better.
+    /// Server CPU per request (disk: CPU per operation): less is better.
     Cpu,
     /// Median latency at an offered rate: less is better.
     P50,
@@ -139,16 +140,17 @@ impl Figure {
         }
     }
 
-    /// Its name in a sentence.
+    /// Its name in a sentence about such a workload.
     #[must_use]
-    pub fn name(self) -> &'static str {
+    pub fn name(self, workload: Workload) -> &'static str {
         match self {
-            Figure::Rate => "requests/s",
-            Figure::Cpu => "server CPU per request",
-            Figure::P50 => "median latency",
-            Figure::P99 => "p99 latency",
-            Figure::Memory => "memory per connection",
+            Figure::Rate => Measure::Rate,
+            Figure::Cpu => Measure::Cpu,
+            Figure::P50 => Measure::P50,
+            Figure::P99 => Measure::P99,
+            Figure::Memory => Measure::Memory,
         }
+        .name(workload)
     }
 }
 

@@ -5,13 +5,14 @@ use std::sync::LazyLock;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use anello_lab::compare::{compare, render_comparison};
 use anello_lab::pairs::{CleanSlices, Measure};
 use anello_lab::published::{Judgement, beside};
 use anello_lab::result::{CheckRecord, ScenarioRecord, Verdict, Versus};
 use anello_lab::simulation::{Fault, Noise, SimulatedServer, Simulation};
 use anello_lab::{
-    Cell, Contender, Instructions, LabConfig, LabResult, Role, echo_cells, render_html, render_markdown,
-    render_page, render_plots, render_table, run,
+    Cell, Contender, DiskOperation, Instructions, LabConfig, LabResult, Role, Workload, echo_cells,
+    render_html, render_markdown, render_page, render_plots, render_table, run,
 };
 
 /// Name, role, cost of a request.
@@ -28,11 +29,12 @@ const FIELD: [(&str, Role, f64); 8] = [
 
 /// A run like frevib's with something of everything: a peer that cannot start, one that dies, a name full of signs.
 fn sample() -> LabResult {
-    static SAMPLE: LazyLock<LabResult> = LazyLock::new(simulate);
+    static SAMPLE: LazyLock<LabResult> =
+        LazyLock::new(|| simulate_in(echo_cells(&[128, 512], &[1, 50, 300]), Noise::USUAL));
     SAMPLE.clone()
 }
 
-fn simulate() -> LabResult {
+fn simulate_in(cells: Vec<Cell>, noise: Noise) -> LabResult {
     let contender = |(name, role, _): &(&str, Role, f64)| Contender {
         role: *role,
         twin_of: name.ends_with("again").then(|| "bare epoll".to_owned()),
@@ -47,7 +49,7 @@ fn simulate() -> LabResult {
             title: "A run <of> a test".to_owned(),
             ..Default::default()
         },
-        cells: echo_cells(&[128, 512], &[1, 50, 300]),
+        cells,
         // With checks, who cannot start would not be timed at all.
         check: false,
         slice: Duration::from_millis(50),
@@ -70,7 +72,7 @@ fn simulate() -> LabResult {
     servers[7].1.fault = Fault::DiesAbove(300);
     let why = "no </script><img src=x onerror=alert(1)> here".to_owned();
     servers.push(("absent", SimulatedServer::costing(1.0).with_fault(Fault::CannotStart(why))));
-    let simulation = Simulation::new(5, Noise::USUAL, &servers);
+    let simulation = Simulation::new(5, noise, &servers);
     let stop = AtomicBool::new(false);
     run(&config, &mut simulation.load(), &mut simulation.machine(), &mut |_| {}, &stop).unwrap()
 }
@@ -375,4 +377,75 @@ fn a_run_that_measured_nothing_still_makes_reports() {
     check_markup(&render_html(&result)).unwrap();
     assert!(render_table(&result).lines().all(|line| line.chars().count() <= 108));
     check_markup(&render_page(&[])).unwrap();
+}
+
+/// A result that was read is whole; one that a program has put together may be anything.
+#[test]
+fn a_result_put_together_by_hand_still_makes_reports() {
+    let idle = Cell { workload: Workload::Idle, ..Cell::echo(1, 1000) };
+    let idle = simulate_in(vec![idle], Noise::USUAL);
+    type Change = fn(&mut LabResult);
+    let changes: [Change; 9] = [
+        |result| result.contenders.clear(),
+        |result| drop(result.contenders.pop()),
+        |result| result.contenders.extend(result.contenders.clone()),
+        |result| result.cells.clear(),
+        |result| result.plan.cells.clear(),
+        |result| drop(result.plan.cells.remove(0)),
+        |result| result.cells.iter_mut().for_each(|cell| cell.rows.clear()),
+        |result| result.plan.reference.clear(),
+        |result| (result.plan.passes, result.plan.rounds) = (0, 0),
+    ];
+    for result in [sample(), idle] {
+        for (index, change) in changes.into_iter().enumerate() {
+            let mut odd = result.clone();
+            change(&mut odd);
+            check_markup(&render_html(&odd)).unwrap_or_else(|why| panic!("change {index}: {why}"));
+            render_plots(&odd);
+            assert!(render_table(&odd).lines().all(|line| line.chars().count() <= 108), "change {index}");
+            render_comparison(&compare(&odd, &result, 0.05));
+            render_comparison(&compare(&result, &odd, 0.05));
+        }
+    }
+}
+
+#[test]
+fn disks_are_reported_in_operations_of_workers() {
+    let workload = Workload::Disk { operation: DiskOperation::RandomRead, direct: true, block_bytes: 4096 };
+    let depths = [1, 16].map(|depth| Cell { workload, ..Cell::echo(1, depth) });
+    let result = simulate_in(depths.to_vec(), Noise { slow_factor: 1.6, ..Noise::USUAL });
+    let table = render_table(&result);
+    for wanted in [
+        "4096 bytes: CPU per operation, × bare epoll (less is better)",
+        "4096 bytes: operations/s, × bare epoll (more is better)",
+        "4096 bytes: Operations/s (more is better)",
+        "(equal workers)",
+        "queue depth 1 ",
+        "queue depth 16",
+        "CPU µs/op",
+    ] {
+        assert!(table.contains(wanted), "{wanted} is not in {table}");
+    }
+    let page = render_html(&result);
+    let page = page.split("id=\"raw0\">").next().unwrap();
+    assert!(page.contains("CPU µs/operation") && page.contains("anello io_uring: CPU per operation"));
+    let comparison = render_comparison(&compare(&result, &result, 0.05));
+    for (name, text) in [("table", table.as_str()), ("page", page), ("comparison", comparison.as_str())] {
+        let found: Vec<&str> = text.lines().filter(|line| line.contains("request")).collect();
+        assert!(found.is_empty(), "the {name} speaks of requests: {found:#?}");
+    }
+    let plots = render_plots(&result);
+    assert!(plots.iter().any(|(name, _)| name.ends_with("-cpu-per-operation.svg")));
+    assert!(plots.iter().all(|(name, svg)| !name.contains("request") && !svg.contains("request")));
+}
+
+#[test]
+fn one_connection_is_one_at_the_head_of_bars() {
+    let table = render_table(&sample());
+    assert!(table.contains(" 1 connection ") && table.contains("50 connections"), "{table}");
+    assert!(!table.contains("1 connections"), "{table}");
+    let idle = [1, 1000].map(|connections| Cell { workload: Workload::Idle, ..Cell::echo(1, connections) });
+    let table = render_table(&simulate_in(idle.to_vec(), Noise::USUAL));
+    assert!(table.contains(" 1 idle connection ") && table.contains("1000 idle connections"), "{table}");
+    assert!(!table.contains("1 idle connections"), "{table}");
 }

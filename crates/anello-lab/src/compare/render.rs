@@ -85,18 +85,15 @@ fn verdict(comparison: &Comparison) -> Vec<String> {
         count(ChangeVerdict::NotComparable),
     ));
     for measure in [Measure::Cpu, Measure::Rate, Measure::P99, Measure::Memory] {
-        let noise: Vec<f64> = comparison
-            .changes
-            .iter()
-            .filter(|change| change.measure == Some(measure))
-            .filter_map(|change| change.noise)
-            .collect();
+        let of_measure = || comparison.changes.iter().filter(|change| change.measure == Some(measure));
+        let Some(workload) = of_measure().next().map(|change| change.cell.workload) else { continue };
+        let noise: Vec<f64> = of_measure().filter_map(|change| change.noise).collect();
         let least = noise.iter().copied().min_by(f64::total_cmp);
         let most = noise.iter().copied().max_by(f64::total_cmp);
         if let (Some(least), Some(most)) = (least, most) {
             sentences.push(format!(
                 "{}: the reference against itself changed by {} to {}; smaller changes cannot be told.",
-                measure.name(),
+                measure.name(workload),
                 percent(least),
                 percent(most)
             ));
@@ -125,8 +122,8 @@ fn line(change: &Change) -> String {
         _ => "worse",
     };
     let what = match change.measure {
-        Some(Measure::Cpu) => "CPU per request",
-        Some(measure) => measure.name(),
+        // Without "server", for which there is no room.
+        Some(measure) => measure.name(change.cell.workload).trim_start_matches("server "),
         None => "",
     };
     let name = cut(&change.contender, 20);

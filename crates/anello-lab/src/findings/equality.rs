@@ -29,8 +29,9 @@ pub fn sentences(result: &LabResult) -> Option<String> {
     }
     (judged > 0).then(|| {
         format!(
-            "Equal servers: {} the same command as {}. No difference was claimed in {quiet} of {}; {noisy} of them were too \
+            "Equal {}s: {} the same command as {}. No difference was claimed in {quiet} of {}; {noisy} of them were too \
              noisy to tell anything.",
+            result.workload().answerer(),
             if let [one] = copies[..] { format!("{one} is") } else { format!("{} are", copies.join(", ")) },
             reference.name,
             counted(judged, "cell")

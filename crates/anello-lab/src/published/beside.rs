@@ -404,7 +404,9 @@ fn claim_found(claim: &Claim, contender: &str, to: &str, cells: &[(&Comparison, 
     let there = ratios(compared().filter_map(|(comparison, _)| comparison.published_ratio).collect());
     let figures = match (here, there) {
         (Some(here), Some(there)) => {
-            format!(": {contender} against {to} {here} in {}, published {there}", claim.measure.name())
+            let workload = cells.first().map_or(Workload::Idle, |(comparison, _)| comparison.cell.workload);
+            let figure = claim.measure.name(workload);
+            format!(": {contender} against {to} {here} in {figure}, published {there}")
         }
         _ => String::new(),
     };

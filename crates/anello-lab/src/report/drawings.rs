@@ -89,7 +89,7 @@ impl<'a> Painter<'a> {
 
     /// Whether a contender gets a line or row of its own: the twin would only hide the reference.
     fn is_shown(&self, contender: usize) -> bool {
-        self.result.contenders[contender].twin_of.is_none()
+        self.result.contenders.get(contender).is_some_and(|record| record.twin_of.is_none())
     }
 
     fn drawing(&self, what: &str, svg: String) -> Drawing {
@@ -125,7 +125,7 @@ impl<'a> Painter<'a> {
             _ => Axis::from_zero("", values().fold(0.0, f64::max), words),
         };
         let title = format!("{} · {}", value::heading(measure, self.group.workload), value::better(measure));
-        Some(self.drawing(measure.name(), lines(&title, &self.axis(), &y, &all)))
+        Some(self.drawing(measure.name(self.group.workload), lines(&title, &self.axis(), &y, &all)))
     }
 
     /// The ratio to the reference against what the cells differ in: where the lines of absolute figures lie on each
@@ -171,7 +171,8 @@ impl<'a> Painter<'a> {
         let heading = value::heading(measure, self.group.workload);
         let heading = heading.split(',').next().unwrap_or(heading);
         let title = format!("{heading}, × {reference} · {}", value::better(measure));
-        Some(self.drawing(&format!("relative {}", measure.name()), lines(&title, &self.axis(), &y, &all)))
+        let name = format!("relative {}", measure.name(self.group.workload));
+        Some(self.drawing(&name, lines(&title, &self.axis(), &y, &all)))
     }
 
     /// A line for each contender, with the points that `point` makes of its rows and that are put into their places
@@ -325,7 +326,7 @@ impl<'a> Painter<'a> {
                 value::better(measure)
             );
             let number = if several { format!(" {}", part + 1) } else { String::new() };
-            let name = format!("ratio {}{number}", measure.name());
+            let name = format!("ratio {}{number}", measure.name(self.group.workload));
             Some(self.drawing(&name, ratio_grid(&title, &columns, &rows)))
         };
         parts.iter().enumerate().filter_map(drawn).collect()

@@ -49,7 +49,7 @@ fn matrix(text: &mut String, result: &LabResult, group: &Group, cells: &[&CellRe
     let title = format!(
         "\n{}: {}, × {reference} ({})",
         value::group_title(group),
-        measure.name(),
+        measure.name(group.workload),
         value::better(measure)
     );
     put(text, &title);
@@ -82,7 +82,10 @@ fn matrix(text: &mut String, result: &LabResult, group: &Group, cells: &[&CellRe
     let resolution = |cell: &&CellResult| {
         value::resolution(cell, measure).map_or_else(String::new, |by| format!("±{:.1}%", by * 100.0))
     };
-    put(text, &row("(equal servers)", cells.iter().map(resolution).collect()));
+    put(
+        text,
+        &row(&format!("(equal {}s)", group.workload.answerer()), cells.iter().map(resolution).collect()),
+    );
 }
 
 /// Why there is no ratio, in at most seven letters.
@@ -117,12 +120,8 @@ pub fn render_bars(text: &mut String, result: &LabResult) {
 
 fn bars(text: &mut String, result: &LabResult, group: &Group, cells: &[&CellResult], measure: Measure) {
     let blank = BAR_WIDTH + FIGURE_WIDTH + 2;
-    let heads: String = cells
-        .iter()
-        .map(|cell| {
-            format!("{:<blank$}", format!("{} {}", value::place(&cell.cell), value::axis_title(group)))
-        })
-        .collect();
+    let heads: String =
+        cells.iter().map(|cell| format!("{:<blank$}", value::place_in_words(group, &cell.cell))).collect();
     put(text, &format!("{:NAME_WIDTH$}{heads}", ""));
     let most = |cell: &CellResult| {
         let values = cell.rows.iter().filter_map(|row| Some(value::estimate(row, measure)?.median));

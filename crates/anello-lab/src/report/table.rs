@@ -73,11 +73,19 @@ fn render_cell(text: &mut String, result: &LabResult, cell: &CellResult) {
     put(text, &format!("\n{title}{}{resolution}", " ".repeat(gap)));
     put(text, &"─".repeat(WIDTH));
     let reference = format!("× {}", result.plan.reference);
+    let workload = cell.cell.workload;
     put(
         text,
         &format!(
             "{:NAME_WIDTH$} {:>12} {:>11} {:>11} {:>11} {:>5}  {:<17} {:<17}",
-            "server", "requests/s", "p50 µs", "p99 µs", "CPU µs/req", "low", "rate", "CPU"
+            workload.answerer(),
+            format!("{}s/s", workload.unit()),
+            "p50 µs",
+            "p99 µs",
+            if workload.is_disk() { "CPU µs/op" } else { "CPU µs/req" },
+            "low",
+            "rate",
+            "CPU"
         ),
     );
     put(text, &format!("{:NAME_WIDTH$} {:>54}  {reference:<17} {reference:<17}", "", "decile"));

@@ -123,6 +123,16 @@ pub fn place(cell: &Cell) -> String {
     }
 }
 
+/// A cell's place within its group with what it counts: "1 connection", "20.0k requests/s offered", "queue depth 16".
+pub fn place_in_words(group: &Group, cell: &Cell) -> String {
+    let (place, axis) = (place(cell), axis_title(group));
+    match (group.workload, group.connections) {
+        (Workload::Disk { .. }, _) => format!("{axis} {place}"),
+        (_, None) if cell.connections == 1 => format!("{place} {}", axis.trim_end_matches('s')),
+        _ => format!("{place} {axis}"),
+    }
+}
+
 /// In a word or two why a row has no figure; empty if it has.
 pub fn why_none(outcome: &Outcome) -> &'static str {
     match outcome {

@@ -39,7 +39,13 @@ impl Runner<'_> {
         Ok(quality)
     }
 
-    pub(super) fn slice_of(&self, contender: usize, place: Place, start_ns: u64, measured: &Measured) -> Slice {
+    pub(super) fn slice_of(
+        &self,
+        contender: usize,
+        place: Place,
+        start_ns: u64,
+        measured: &Measured,
+    ) -> Slice {
         let Measured { load, before, after, stolen_ns, throttled_ns, load_cpu_ns } = measured;
         let cpu_ns = after.cpu_ns.checked_sub(before.cpu_ns).filter(|&cpu_ns| cpu_ns > 0);
         let switches = |before: Option<u64>, after: Option<u64>| Some(after?.saturating_sub(before?));

@@ -171,10 +171,11 @@ impl Page {
         );
         let slow: Vec<_> = result.cells.iter().filter_map(|cell| cell.phases).collect();
         if let Some(most) = slow.iter().map(|phases| phases.slow_factor).reduce(f64::max) {
+            let unit = result.workload().unit();
             add(
                 "Slow and fast phases",
                 format!(
-                    "in {} of {} cells, up to {most:.2} times as long per request; contenders were compared within a phase",
+                    "in {} of {} cells, up to {most:.2} times as long per {unit}; contenders were compared within a phase",
                     slow.len(),
                     result.cells.len()
                 ),

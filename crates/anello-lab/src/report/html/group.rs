@@ -36,10 +36,11 @@ impl Page {
             self.add("</div>");
         }
         let measures = Measure::of_cell(&first.cell);
+        let answerer = first.cell.workload.answerer();
         self.add(&format!(
             "<h3>Against {}</h3>\n<p class=\"lead\">Each contender as a multiple of {}, with the 99 % interval. ▲ more and \
              ▼ less beyond doubt, coloured green where that is better and orange where it is worse; = no difference that \
-             this machine can tell; ? too noisy. The last line is what two equal servers may differ by.</p>",
+             this machine can tell; ? too noisy. The last line is what two equal {answerer}s may differ by.</p>",
             escape(&view.result.plan.reference),
             escape(&view.result.plan.reference)
         ));
@@ -48,7 +49,11 @@ impl Page {
         }
         self.anello_against_peers(view, &cells, measures, axis_words(drawn));
         if !drawn.ratios.is_empty() {
-            self.add("<details><summary>The same as plots</summary><p class=\"lead\">Point: middle of the paired ratios; large where the difference is beyond doubt. Line: 99 % interval. Band: what two equal servers may differ by.</p>");
+            self.add(&format!(
+                "<details><summary>The same as plots</summary><p class=\"lead\">Point: middle of the paired ratios; large \
+                 where the difference is beyond doubt. Line: 99 % interval. Band: what two equal {answerer}s may differ \
+                 by.</p>"
+            ));
             drawn.ratios.iter().for_each(|drawing| self.figure(drawing, "wide"));
             self.add("</details>");
         }
@@ -77,7 +82,8 @@ impl Page {
     }
 
     fn ratio_table(&mut self, view: &View<'_>, cells: &[&CellResult], measure: Measure, axis: &str) {
-        let heading = value::heading(measure, cells[0].cell.workload);
+        let workload = cells[0].cell.workload;
+        let heading = value::heading(measure, workload);
         let heading = heading.split(',').next().unwrap_or(heading);
         self.table_head(&format!("{heading} <small>{}</small>", value::better(measure)), cells, axis);
         for (index, contender) in view.result.contenders.iter().enumerate() {
@@ -109,7 +115,7 @@ impl Page {
                 format!("<td class=\"same\">{text}</td>")
             })
             .collect();
-        self.add(&format!("<tr class=\"resolution\"><th scope=\"row\">equal servers</th>{resolution}</tr></tbody>\n</table></div>"));
+        self.add(&format!("<tr class=\"resolution\"><th scope=\"row\">equal {}s</th>{resolution}</tr></tbody>\n</table></div>", workload.answerer()));
     }
 
     /// The cells of anello against each peer, for each of anello's drivers.
@@ -141,7 +147,7 @@ impl Page {
                 let title = format!(
                     "{}: {} <small>{}</small>",
                     escape(driver),
-                    measure.name(),
+                    measure.name(cells[0].cell.workload),
                     value::better(measure)
                 );
                 self.table_head(&title, cells, axis);
@@ -177,14 +183,15 @@ impl Page {
         self.add(
             "<details><summary>Every figure</summary><p class=\"lead\">Medians over the clean slices; ± is half the \
              distance between the quartiles, as a part of the median. Low decile: a tenth of the slices cost less. Busy: \
-             part of the time that the server was on its cores. Instructions: kernel and user together, \
+             part of the time that it was on its cores. Instructions: kernel and user together, \
              counted in an emulated machine, where they were given. Dropped: slices with stolen or throttled time, or spoilt. \
              † was started again in this cell. ‡ the load set the pace. § did not keep up with the offered rate.</p>",
         );
         for cell in cells {
+            let (unit, answerer) = (cell.cell.workload.unit(), cell.cell.workload.answerer());
             let phases = cell.phases.map_or(String::new(), |phases| {
                 format!(
-                    " <span class=\"note\">· the machine had slow phases: {} times as long per request, {:.0} % of the slices, \
+                    " <span class=\"note\">· the machine had slow phases: {} times as long per {unit}, {:.0} % of the slices, \
                      {} changes</span>",
                     times(phases.slow_factor),
                     phases.slow_fraction * 100.0,
@@ -192,13 +199,13 @@ impl Page {
                 )
             });
             self.add(&format!("<h4>{}{phases}</h4>", escape(&cell.cell.to_string())));
-            self.add(
-                "<div class=\"scroll\"><table>\n<thead><tr><th scope=\"col\">server</th><th scope=\"col\">requests/s</th>\
+            self.add(&format!(
+                "<div class=\"scroll\"><table>\n<thead><tr><th scope=\"col\">{answerer}</th><th scope=\"col\">{unit}s/s</th>\
                  <th scope=\"col\">p50 µs</th><th scope=\"col\">p99 µs</th><th scope=\"col\">p99.9 µs</th>\
-                 <th scope=\"col\">CPU µs/request</th><th scope=\"col\">instructions/request</th><th scope=\"col\">low decile</th><th scope=\"col\">busy</th>\
-                 <th scope=\"col\">switches/request</th><th scope=\"col\">memory</th><th scope=\"col\">slices</th>\
-                 <th scope=\"col\">dropped</th></tr></thead>\n<tbody>",
-            );
+                 <th scope=\"col\">CPU µs/{unit}</th><th scope=\"col\">instructions/{unit}</th><th scope=\"col\">low decile</th><th scope=\"col\">busy</th>\
+                 <th scope=\"col\">switches/{unit}</th><th scope=\"col\">memory</th><th scope=\"col\">slices</th>\
+                 <th scope=\"col\">dropped</th></tr></thead>\n<tbody>"
+            ));
             for (index, row) in cell.rows.iter().enumerate() {
                 self.figures_row(view, index, row);
             }

@@ -129,7 +129,7 @@ impl Page {
         for measure in &measures {
             self.add(&format!(
                 "<th scope=\"col\" class=\"left\">{} ({})</th>",
-                measure.name(),
+                measure.name(view.result.workload()),
                 value::better(*measure)
             ));
         }
