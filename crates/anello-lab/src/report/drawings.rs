@@ -87,7 +87,8 @@ impl<'a> Painter<'a> {
         }
     }
 
-    /// Whether a contender gets a line or row of its own: the twin would only hide the reference.
+    /// Whether a contender gets a line or row of its own: the twin would only hide the reference, and a row of nobody,
+    /// which only a result made by hand can have, has no look.
     fn is_shown(&self, contender: usize) -> bool {
         self.result.contenders.get(contender).is_some_and(|record| record.twin_of.is_none())
     }
