@@ -5,8 +5,10 @@ use std::sync::LazyLock;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use anello_lab::analysis::analyse;
 use anello_lab::compare::{compare, render_comparison};
 use anello_lab::pairs::{CleanSlices, Measure};
+use anello_lab::peers::Kind;
 use anello_lab::published::{Judgement, beside};
 use anello_lab::result::{CheckRecord, ScenarioRecord, Verdict, Versus};
 use anello_lab::simulation::{Fault, Noise, SimulatedServer, Simulation};
@@ -324,6 +326,30 @@ fn cells_won_and_lost_against_each_peer_are_counted() {
     let tables = render_markdown(&[result]);
     assert!(tables.contains("| tokio | 2 / 1 / 1 |\n"), "{tables}");
     assert!(tables.contains("| tokio | **▲ 0.") && tables.contains("| tokio | ▼ 0."), "{tables}");
+}
+
+#[test]
+fn runtimes_that_do_io_in_another_way_have_a_table_of_their_own() {
+    let mut result = sample();
+    assert!(!render_html(&result).contains("async runtime"), "nothing where there are none");
+    for (record, driver) in [(0, "io_uring"), (1, "epoll"), (5, "epoll"), (6, "epoll"), (7, "epoll")] {
+        result.contenders[record].driver = Some(driver.to_owned());
+    }
+    result.contenders[5].kind = Some(Kind::Runtime);
+    analyse(&mut result);
+    assert_eq!(result.runtime_versus.len(), 6, "anello io_uring against tokio in each cell");
+    let page = render_html(&result);
+    check_markup(&page).unwrap();
+    let summary =
+        "<summary>anello as a multiple of each async runtime that does I/O in another way</summary>";
+    assert_eq!(page.matches(summary).count(), 2, "one in each group");
+    let table = page.split(summary).nth(1).unwrap().split("</details>").next().unwrap();
+    assert!(table.contains("runtime on another kind of driver"), "{table}");
+    assert_eq!(table.matches("anello io_uring: ").count(), 2, "CPU and rate: {table}");
+    assert!(table.contains("tokio") && !table.contains("anello epoll") && !table.contains("fragile"));
+    let versus = result.runtime_versus.iter().find(|versus| versus.cell == Cell::echo(128, 50)).unwrap();
+    let ratio = format!("{:.2}", versus.cpu_ratio.unwrap().estimate);
+    assert!(table.contains(&ratio), "{ratio} is not in {table}");
 }
 
 #[test]

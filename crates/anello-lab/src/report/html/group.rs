@@ -6,7 +6,7 @@ use crate::report::format::{bytes, count, cut, interval, micros, percent, sign, 
 use crate::report::html::{Page, View};
 use crate::report::svg::escape;
 use crate::report::value;
-use crate::result::{CellResult, Figures, Outcome, Row, Verdict};
+use crate::result::{CellResult, Figures, Outcome, Row, Verdict, Versus};
 use crate::statistics::{Estimate, Ratio};
 
 /// Reasons in the tables are cut to so many characters.
@@ -14,6 +14,25 @@ const WHY_LENGTH: usize = 110;
 
 /// With more cells than this, the latency curves are folded.
 const OPEN_CURVES: usize = 4;
+
+/// What stands over the tables of anello against peers.
+struct Titled {
+    summary: &'static str,
+    explanation: &'static str,
+}
+
+const PEERS: Titled = Titled {
+    summary: "anello as a multiple of each peer",
+    explanation: "Each driver of anello against every peer that does I/O the same way, by the signs and colours of the \
+                  tables above.",
+};
+
+const RUNTIMES: Titled = Titled {
+    summary: "anello as a multiple of each async runtime that does I/O in another way",
+    explanation: "Each driver of anello against every peer that is an async runtime on another kind of driver (io_uring \
+                  against epoll, epoll against io_uring): part of each difference is the way of doing I/O, not the \
+                  runtime.",
+};
 
 impl Page {
     pub(super) fn group(&mut self, view: &View<'_>, index: usize, drawn: &GroupDrawings) {
@@ -47,7 +66,8 @@ impl Page {
         for &measure in measures {
             self.ratio_table(view, &cells, measure, axis_words(drawn));
         }
-        self.anello_against_peers(view, &cells, measures, axis_words(drawn));
+        self.multiples(view, &view.result.versus, &cells, &PEERS);
+        self.multiples(view, &view.result.runtime_versus, &cells, &RUNTIMES);
         if !drawn.ratios.is_empty() {
             self.add(&format!(
                 "<details><summary>The same as plots</summary><p class=\"lead\">Point: middle of the paired ratios; large \
@@ -118,20 +138,10 @@ impl Page {
         self.add(&format!("<tr class=\"resolution\"><th scope=\"row\">equal {}s</th>{resolution}</tr></tbody>\n</table></div>", workload.answerer()));
     }
 
-    /// The cells of anello against each peer, for each of anello's drivers.
-    fn anello_against_peers(
-        &mut self,
-        view: &View<'_>,
-        cells: &[&CellResult],
-        measures: &[Measure],
-        axis: &str,
-    ) {
-        let here: Vec<_> = view
-            .result
-            .versus
-            .iter()
-            .filter(|versus| cells.iter().any(|cell| cell.cell == versus.cell))
-            .collect();
+    /// The cells of anello against each of these peers, for each of anello's drivers.
+    fn multiples(&mut self, view: &View<'_>, all: &[Versus], cells: &[&CellResult], title: &Titled) {
+        let here: Vec<&Versus> =
+            all.iter().filter(|versus| cells.iter().any(|cell| cell.cell == versus.cell)).collect();
         let mut drivers: Vec<&str> = Vec::new();
         for versus in &here {
             if !drivers.contains(&versus.contender.as_str()) {
@@ -141,13 +151,18 @@ impl Page {
         if drivers.is_empty() {
             return;
         }
-        self.add("<details><summary>anello as a multiple of each peer</summary>");
+        self.add(&format!(
+            "<details><summary>{}</summary><p class=\"lead\">{}</p>",
+            title.summary, title.explanation
+        ));
+        let (workload, axis) = (cells[0].cell.workload, value::axis_title(&cells[0].cell.group()));
+        let measures = Measure::of_cell(&cells[0].cell);
         for driver in drivers {
             for &measure in measures.iter().filter(|&&measure| measure != Measure::P50) {
                 let title = format!(
                     "{}: {} <small>{}</small>",
                     escape(driver),
-                    measure.name(cells[0].cell.workload),
+                    measure.name(workload),
                     value::better(measure)
                 );
                 self.table_head(&title, cells, axis);
