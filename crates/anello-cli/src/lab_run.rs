@@ -77,7 +77,7 @@ pub struct RunArguments {
     peers: Option<PathBuf>,
 
     /// The file that disk workers read and write, 1 GiB: made if it does not exist, and then removed at the end;
-    /// in /var/tmp by default.
+    /// in /var/tmp by default, or that of the run that is gone on with.
     #[arg(long, value_name = "PATH")]
     disk_file: Option<PathBuf>,
 
@@ -104,9 +104,9 @@ pub fn run(arguments: &RunArguments) -> io::Result<ExitCode> {
     }
     // Before any child is started: Ctrl-C is to end the run, at whatever moment, with what there is.
     let stop = stop::flag()?;
-    let disk_file = arguments.disk_file.clone().unwrap_or_else(default_disk_file);
-    let disk_file = DiskFile { was_there: disk_file.exists(), path: disk_file };
     let previous = arguments.resume.as_deref().map(checkpoint::load).transpose()?;
+    let disk_file = disk_file(arguments.disk_file.as_deref(), previous.as_ref());
+    let disk_file = DiskFile { was_there: disk_file.exists(), path: disk_file };
     let mut config = configuration(arguments, &disk_file.path, previous.as_ref())?;
     let driver =
         arguments.load_driver.or_else(|| LoadDriver::named(previous.as_ref()?.plan.load_driver.as_deref()?));
@@ -210,21 +210,24 @@ fn change(config: &mut LabConfig, arguments: &RunArguments) {
         notes.push("The cells were changed by flags.".to_owned());
     }
     config.seed = arguments.seed.unwrap_or(config.seed);
-    if let Some(rounds) = arguments.rounds {
+    if let Some(rounds) = arguments.rounds.filter(|&rounds| rounds != config.rounds) {
         notes.push(format!("{rounds} rounds instead of {}, by flag.", config.rounds));
         config.rounds = rounds;
     }
     if arguments.no_check {
         config.check = false;
     }
-    if let Some(time) = arguments.time {
-        let passes = config.passes;
-        config.passes = 1;
-        let pass = config.load_time().as_secs_f64();
-        config.passes = ((time.as_secs_f64() / pass.max(1e-3)).round() as usize).clamp(1, 100_000);
-        notes.push(format!("{} passes instead of {passes}, by --time.", config.passes));
-    }
+    notes.extend(arguments.time.and_then(|time| fit_passes(config, time)));
     config.scenario.scaling.extend(notes);
+}
+
+/// As many passes as fill so much time with load; says so if they are not those that there were.
+fn fit_passes(config: &mut LabConfig, time: Duration) -> Option<String> {
+    let passes = config.passes;
+    config.passes = 1;
+    let pass = config.load_time().as_secs_f64();
+    config.passes = ((time.as_secs_f64() / pass.max(1e-3)).round() as usize).clamp(1, 100_000);
+    (config.passes != passes).then(|| format!("{} passes instead of {passes}, by --time.", config.passes))
 }
 
 /// The cells with other connections (disk: depths), other message sizes, or both; as they are where none are given.
@@ -298,7 +301,14 @@ fn peer_contender(peer: PeerContender) -> Contender {
     }
 }
 
-/// A directory that is on a disk where there is one: /tmp is often memory.
+/// The file of the disk workers: as it was asked for, else that of the run that is gone on with, whose workers' commands
+/// name it, else one that no other lab uses.
+fn disk_file(asked: Option<&Path>, previous: Option<&LabResult>) -> PathBuf {
+    let earlier = || previous?.plan.disk_file.as_deref().map(Path::new);
+    asked.or_else(earlier).map_or_else(default_disk_file, Path::to_owned)
+}
+
+/// In a directory that is on a disk where there is one: /tmp is often memory.
 pub fn default_disk_file() -> PathBuf {
     let directory = Path::new("/var/tmp");
     let directory = if directory.is_dir() { directory.to_owned() } else { std::env::temp_dir() };
@@ -435,6 +445,17 @@ mod tests {
         assert_eq!(other_cells(&cells, &[7], &[9]), echo_cells(&[9], &[7]));
         let idle = Cell { workload: Workload::Idle, ..Cell::echo(1, 1000) };
         assert_eq!(other_cells(&[idle], &[7], &[9]), [Cell { connections: 7, ..idle }]);
+    }
+
+    #[test]
+    fn passes_that_stay_as_they_are_are_not_spoken_of() {
+        let mut config = LabConfig::quick(PathBuf::from("anello"));
+        let (passes, time) = (config.passes, config.load_time());
+        assert_eq!(fit_passes(&mut config, time), None);
+        assert_eq!(config.passes, passes);
+        let note = fit_passes(&mut config, 3 * time);
+        assert_eq!(note, Some(format!("{} passes instead of {passes}, by --time.", 3 * passes)));
+        assert_eq!(config.passes, 3 * passes);
     }
 
     #[test]

@@ -145,20 +145,8 @@ fn a_run_that_was_stopped_is_taken_up_again() {
         warm_up = "1ms"
     "#;
     fs::write(&scenario, text).unwrap();
-    let mut command = lab(&["--scenario", scenario.to_str().unwrap(), "--out", out]);
-    let child = command.stdout(Stdio::piped()).spawn().unwrap();
-    // The first checkpoint is there once a cell is behind.
-    let json = loop {
-        let names = fs::read_dir(out).into_iter().flatten().map(|entry| entry.unwrap().path());
-        if let Some(json) = names.into_iter().find(|path| path.extension().is_some_and(|end| end == "json")) {
-            break json;
-        }
-        thread::sleep(Duration::from_millis(1));
-    };
-    rustix::process::kill_process(rustix::process::Pid::from_child(&child), rustix::process::Signal::INT)
-        .unwrap();
-    let output = child.wait_with_output().unwrap();
-    assert!(String::from_utf8_lossy(&output.stdout).contains("lab run --resume"), "{output:?}");
+    let child = lab(&["--scenario", scenario.to_str().unwrap(), "--out", out]);
+    let json = stop_after_a_cell(child, Path::new(out));
     let part = read(&json);
     assert!(part.interrupted && !part.completed.is_empty() && part.completed.len() < 80);
     // 2 cells in each of 40 passes.
@@ -179,6 +167,53 @@ fn a_run_that_was_stopped_is_taken_up_again() {
 }
 
 #[test]
+fn a_disk_run_is_taken_up_again_with_the_file_that_it_had() {
+    let directory = tempfile::tempdir().unwrap();
+    let out = directory.path().join("reports");
+    let (out, scenario) = (out.to_str().unwrap(), directory.path().join("disk.toml"));
+    let worker = "{anello} bare disk --file {file} --create-bytes 65536 --addr 127.0.0.1:0 --engine";
+    let text = format!(
+        r#"
+        name = "disk"
+        title = "Two workers"
+        protocol = "disk"
+        operations = ["random_read"]
+        direct = [false]
+        block_bytes = [4096]
+        depth = [1, 2]
+        contenders = [
+            {{ name = "one", command = "{worker} pread" }},
+            {{ name = "other", command = "{worker} threads" }},
+        ]
+        reference = "one"
+        passes = 40
+        rounds = 3
+        slice = "10ms"
+        warm_up = "1ms"
+    "#
+    );
+    fs::write(&scenario, text).unwrap();
+    let child = lab(&["--scenario", scenario.to_str().unwrap(), "--out", out]);
+    let json = stop_after_a_cell(child, Path::new(out));
+    let part = read(&json);
+    assert!(part.interrupted && part.completed.len() < 80);
+    let file = part.plan.disk_file.clone().expect("the plan names the file");
+    assert!(part.contenders.iter().all(|contender| contender.command.contains(&file)));
+    assert!(!Path::new(&file).exists(), "what the lab has made goes with it");
+    let other = ["--resume", json.to_str().unwrap(), "--disk-file", "/nowhere/blocks", "--out", out];
+    let Output { status, stderr, .. } = lab(&other).output().unwrap();
+    assert_eq!(status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&stderr).contains("file of the disk workers (--disk-file) is "));
+    let again = lab(&["--resume", json.to_str().unwrap(), "--out", out]).output().unwrap();
+    assert!(again.status.success(), "{}", String::from_utf8_lossy(&again.stderr));
+    let whole = read(&json);
+    assert_eq!((whole.interrupted, whole.completed.len()), (false, 80));
+    assert_eq!(whole.plan.disk_file, Some(file.clone()));
+    assert!(whole.failures.is_empty(), "{:?}", whole.failures);
+    assert!(!Path::new(&file).exists(), "and again");
+}
+
+#[test]
 fn a_scenario_that_is_wrong_is_shown_where() {
     let directory = tempfile::tempdir().unwrap();
     let scenario = directory.path().join("wrong.toml");
@@ -190,6 +225,24 @@ fn a_scenario_that_is_wrong_is_shown_where() {
     let Output { status, stderr, .. } = lab(&["--preset", "nginx"]).output().unwrap();
     assert_eq!(status.code(), Some(2));
     assert!(String::from_utf8_lossy(&stderr).contains("frevib"));
+}
+
+/// Starts a run and stops it once a cell is behind, when the first checkpoint is there; returns the path of that.
+fn stop_after_a_cell(mut command: Command, out: &Path) -> PathBuf {
+    let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+    let json = loop {
+        let names = fs::read_dir(out).into_iter().flatten().map(|entry| entry.unwrap().path());
+        if let Some(json) = names.into_iter().find(|path| path.extension().is_some_and(|end| end == "json")) {
+            break json;
+        }
+        assert_eq!(child.try_wait().unwrap(), None, "the run has ended before a cell was behind");
+        thread::sleep(Duration::from_millis(1));
+    };
+    rustix::process::kill_process(rustix::process::Pid::from_child(&child), rustix::process::Signal::INT)
+        .unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert!(String::from_utf8_lossy(&output.stdout).contains("lab run --resume"), "{output:?}");
+    json
 }
 
 /// HTML, JSON and text, in this order.

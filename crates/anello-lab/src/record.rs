@@ -96,6 +96,9 @@ fn agree(previous: &LabResult, fresh: &LabResult) -> Result<(), String> {
     same("cores of the servers", &old.server_cores, &new.server_cores)?;
     same("cores of the load", &old.load_cores, &new.load_cores)?;
     same("driver of the load", &old.load_driver, &new.load_driver)?;
+    if old.disk_file.is_some() {
+        same("file of the disk workers (--disk-file)", &old.disk_file, &new.disk_file)?;
+    }
     same("limit of stolen time", old.stolen_fraction_limit, new.stolen_fraction_limit)?;
     same("choice whether to check", old.checked, new.checked)?;
     same("number of cells", old.cells.len(), new.cells.len())?;
@@ -160,6 +163,7 @@ fn plan(config: &LabConfig) -> Plan {
         server_cores: config.server_cores.clone(),
         load_cores: config.load_cores.clone(),
         load_driver: config.load_driver.clone(),
+        disk_file: config.disk_file.clone(),
         reference: config.reference.clone(),
         stolen_fraction_limit: config.stolen_fraction_limit,
         checked: config.check,

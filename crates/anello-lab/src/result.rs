@@ -153,6 +153,10 @@ pub struct Plan {
     /// What the load ran on: "epoll", "io_uring"; none if it did not tell.
     #[serde(default)]
     pub load_driver: Option<String>,
+    /// The file that disk workers read and wrote; none where there were none, or where its path is no UTF-8. Whoever
+    /// takes the run up again must name the same, since it stands in the workers' commands.
+    #[serde(default)]
+    pub disk_file: Option<String>,
     /// Name of the contender the others are compared with.
     pub reference: String,
     /// A slice was dropped if more than this fraction of it was stolen or throttled.

@@ -77,6 +77,8 @@ pub struct LabConfig {
     pub load_cores: Vec<usize>,
     /// What the load runs on, in a word: "epoll", "io_uring"; none if it does not tell.
     pub load_driver: Option<String>,
+    /// The file that disk workers read and write; none where there are none, or where its path is no UTF-8.
+    pub disk_file: Option<String>,
     /// Instructions per request that were counted elsewhere, for the report.
     pub instructions: Option<Instructions>,
     /// A core of its own for contenders that ask for one (`{further_core}`), where there is one beyond these.
@@ -149,6 +151,7 @@ impl LabConfig {
             server_cores: Vec::new(),
             load_cores: Vec::new(),
             load_driver: None,
+            disk_file: None,
             instructions: None,
             further_core: None,
             reference: String::new(),

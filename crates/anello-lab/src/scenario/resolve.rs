@@ -151,6 +151,10 @@ impl Resolver<'_> {
             server_cores,
             load_cores: vec![load_core],
             further_core,
+            disk_file: match self.file.protocol {
+                Protocol::Disk => self.resources.disk_file.to_str().map(str::to_owned),
+                Protocol::Echo | Protocol::Idle => None,
+            },
             reference: self.file.reference.get_ref().clone(),
             start_timeout: match self.file.protocol {
                 // The first worker makes its file.
