@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anello_lab::LabResult;
-use anello_lab::compare::{compare, render_comparison};
+use anello_lab::compare::{Counted, compare_counting, render_comparison};
 
 /// Exit code for input that cannot be read, as of a wrong command line.
 const UNREADABLE: u8 = 2;
@@ -13,8 +13,9 @@ const UNREADABLE: u8 = 2;
 /// Show what changed between two runs beyond noise; for CI.
 ///
 /// Compares every contender's ratio to the reference of its own run, so that a machine that was slower as a whole does
-/// not count. Exits with 1 if something became worse by more than the threshold beyond doubt, or failed that did not
-/// before; with 2 if a file cannot be read; else with 0.
+/// not count. Exits with 1 if one of anello's contenders became worse by more than the threshold beyond doubt, or failed
+/// and did not before; with 2 if a file cannot be read; else with 0. A peer or bare server that became worse is shown and
+/// does not count: it or the machine changed, not anello. --count says otherwise.
 #[derive(clap::Args)]
 pub struct CompareArguments {
     /// JSON of the first run.
@@ -26,6 +27,11 @@ pub struct CompareArguments {
     /// What may become worse without being counted, as in 5%.
     #[arg(long, value_name = "PERCENT", default_value = "5%", value_parser = parse_percent)]
     threshold: f64,
+
+    /// Whose regressions count: anello (its own contenders; all where there are none of anello), all, or the name of a
+    /// contender; may be given several times.
+    #[arg(long, value_name = "WHO", default_value = "anello", value_parser = parse_counted)]
+    count: Vec<Counted>,
 
     /// Print the comparison as JSON.
     #[arg(long)]
@@ -41,7 +47,12 @@ pub fn run(arguments: &CompareArguments) -> io::Result<ExitCode> {
             return Ok(ExitCode::from(UNREADABLE));
         }
     };
-    let comparison = compare(&before, &after, arguments.threshold);
+    let unknown = Counted::unknown(&arguments.count, &before, &after);
+    if !unknown.is_empty() {
+        eprintln!("error: --count: neither run has a contender called {}", unknown.join(", "));
+        return Ok(ExitCode::from(UNREADABLE));
+    }
+    let comparison = compare_counting(&before, &after, arguments.threshold, &arguments.count);
     if arguments.json {
         println!("{}", serde_json::to_string_pretty(&comparison)?);
     } else {
@@ -59,6 +70,16 @@ pub fn read_result(path: &Path) -> io::Result<LabResult> {
         .map_err(|error| io::Error::new(error.kind(), format!("cannot read {}: {error}", path.display())))?;
     LabResult::from_json(&text)
         .map_err(|why| io::Error::new(io::ErrorKind::InvalidData, format!("{}: {why}", path.display())))
+}
+
+/// Reads who counts: any word that is no keyword is a name.
+fn parse_counted(word: &str) -> Result<Counted, String> {
+    match word {
+        "" => Err("write anello, all or the name of a contender".to_owned()),
+        "anello" => Ok(Counted::Anello),
+        "all" => Ok(Counted::All),
+        name => Ok(Counted::Named(name.to_owned())),
+    }
 }
 
 /// Reads `5%` or `5` as 0.05.

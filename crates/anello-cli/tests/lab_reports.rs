@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use anello_lab::simulation::{Noise, SimulatedServer, Simulation};
-use anello_lab::{Contender, LabConfig, echo_cells, render_json, run};
+use anello_lab::{Contender, LabConfig, LabResult, Role, echo_cells, render_json, run};
 
 fn lab(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_anello")).arg("lab").args(arguments).output().unwrap()
@@ -59,6 +59,31 @@ fn compare_tells_by_its_exit_code_whether_something_became_worse() {
     let value: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
     assert_eq!((value["schema"].as_str(), json.status.code()), (Some("anello-lab-compare"), Some(1)));
     assert!(value["regressions"].as_u64().unwrap() >= 1);
+}
+
+#[test]
+fn compare_does_not_fail_for_a_peer_unless_it_is_told_to() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name);
+    let good = write_run(&path("good.json"), 1, 6_000.0);
+    let bad = write_run(&path("bad.json"), 2, 9_000.0);
+    // The server that became worse is a peer beside one of anello.
+    for run in [&good, &bad] {
+        let mut result = LabResult::from_json(&fs::read_to_string(run).unwrap()).unwrap();
+        result.contenders[0].role = Role::Anello;
+        fs::write(run, render_json(&result).unwrap()).unwrap();
+    }
+    let output = lab(&["compare", &good, &bad]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stdout));
+    assert!(text(&output.stdout).contains("Not counted: "), "{}", text(&output.stdout));
+    assert_eq!(lab(&["compare", &good, &bad, "--count", "all"]).status.code(), Some(1));
+    let named = ["compare", &good, &bad, "--count", "anello", "--count", "one"];
+    assert_eq!(lab(&named).status.code(), Some(1));
+    let unknown = lab(&["compare", &good, &bad, "--count", "nobody"]);
+    assert_eq!(unknown.status.code(), Some(2));
+    assert!(text(&unknown.stderr).contains("called nobody"), "{}", text(&unknown.stderr));
+    let help = text(&lab(&["compare", "--help"]).stdout);
+    assert!(help.contains("--count") && help.contains("does not count"), "{help}");
 }
 
 #[test]

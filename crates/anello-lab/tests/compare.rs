@@ -5,12 +5,12 @@ use std::sync::LazyLock;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use anello_lab::compare::{ChangeVerdict, Comparison, compare, render_comparison};
+use anello_lab::compare::{ChangeVerdict, Comparison, Counted, compare, compare_counting, render_comparison};
 use anello_lab::pairs::Measure;
 use anello_lab::result::Quality;
 use anello_lab::schedule::Random;
 use anello_lab::simulation::{Fault, Noise, SimulatedServer, Simulation};
-use anello_lab::{Contender, LabConfig, LabResult, echo_cells, run};
+use anello_lab::{Contender, Executable, LabConfig, LabResult, Role, echo_cells, run};
 
 const REFERENCE: &str = "bare epoll";
 const REFERENCE_NS: f64 = 6_000.0;
@@ -156,6 +156,77 @@ fn another_kernel_or_reference_is_an_obstacle_and_another_seed_is_none() {
     let text = render_comparison(&comparison);
     assert!(text.contains("Linux 9.9") && text.contains("cannot be compared: other kernel"), "{text}");
     assert!(!text.contains("seed"));
+}
+
+#[test]
+fn a_peer_that_became_worse_is_told_and_does_not_count() {
+    let field = |anello_ns, peer_ns| {
+        [("anello epoll", SimulatedServer::costing(anello_ns)), ("peer", SimulatedServer::costing(peer_ns))]
+    };
+    let run = |seed, anello_ns, peer_ns| {
+        let mut result = simulate(seed, &field(anello_ns, peer_ns));
+        result.contenders[2].role = Role::Anello;
+        result
+    };
+    let (good, worse_peer) = (run(1, 6_000.0, 6_000.0), run(2, 6_000.0, 9_000.0));
+    let comparison = compare(&good, &worse_peer, 0.05);
+    assert_eq!(
+        (comparison.regressions, comparison.counted.as_slice()),
+        (0, &["anello epoll".to_owned()][..])
+    );
+    assert!(comparison.regressions_of_others >= 2, "{}", render_comparison(&comparison));
+    let text = render_comparison(&comparison);
+    assert!(text.contains("No regression of anello epoll past 5.0 % beyond doubt."), "{text}");
+    assert!(text.contains("regressions of peer, where they or the machine changed"), "{text}");
+    assert!(text.contains("worse") && !text.contains("WORSE"), "{text}");
+    for counted in [Counted::All, Counted::Named("peer".to_owned())] {
+        let all = compare_counting(&good, &worse_peer, 0.05, &[counted]);
+        assert_eq!((all.regressions, all.regressions_of_others), (comparison.regressions_of_others, 0));
+    }
+    let worse_anello = compare(&good, &run(2, 9_000.0, 6_000.0), 0.05);
+    assert!(worse_anello.regressions >= 2 && worse_anello.regressions_of_others == 0);
+    assert!(render_comparison(&worse_anello).contains("WORSE"));
+    // A peer that breaks is no regression of anello's either.
+    let mut broken = field(6_000.0, 6_000.0);
+    broken[1].1.fault = Fault::DiesAbove(50);
+    let mut broken = simulate(2, &broken);
+    broken.contenders[2].role = Role::Anello;
+    let broken = compare(&good, &broken, 0.05);
+    assert_eq!((broken.regressions, broken.regressions_of_others), (0, 1));
+    let names = [Counted::Anello, Counted::Named("nobody".to_owned())];
+    assert_eq!(Counted::unknown(&names, &good, &worse_peer), ["nobody"]);
+}
+
+#[test]
+fn programs_commits_and_versions_that_changed_are_shown_once() {
+    let before = simulate(1, &one(6_000.0));
+    let mut before = LabResult { slices: Vec::new(), ..before };
+    let mut after = before.clone();
+    let program = |letter: &str| Executable { file: "anello".to_owned(), sha256: letter.repeat(64) };
+    for (result, letter, version) in [(&mut before, "a", "0.1.0"), (&mut after, "b", "0.2.0")] {
+        for contender in &mut result.contenders {
+            contender.executables = vec![program(letter)];
+        }
+        result.contenders[2].version = Some(version.to_owned());
+        result.contenders[2].commit = Some(format!("{}-dirty", letter.repeat(40)));
+    }
+    let comparison = compare(&before, &after, 0.05);
+    let shown: Vec<(&str, &str, &str)> = comparison
+        .differences
+        .iter()
+        .map(|one| (one.what.as_str(), one.before.as_str(), one.after.as_str()))
+        .collect();
+    let expected = [
+        ("version of one", "0.1.0", "0.2.0"),
+        ("commit of one", "aaaaaaaaaaaa-dirty", "bbbbbbbbbbbb-dirty"),
+        ("program of bare epoll and 1 more", "aaaaaaaaaaaa anello", "bbbbbbbbbbbb anello"),
+    ];
+    assert_eq!(shown, expected, "the twin is no program of its own");
+    let text = render_comparison(&comparison);
+    assert!(
+        expected.iter().all(|(what, one, other)| [what, one, other].iter().all(|word| text.contains(**word)))
+    );
+    assert!(text.lines().all(|line| line.chars().count() <= 108), "{text}");
 }
 
 #[test]

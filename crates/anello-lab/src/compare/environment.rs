@@ -2,10 +2,14 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::result::LabResult;
+use crate::executable::Executable;
+use crate::result::{ContenderRecord, LabResult};
 
 /// Facts that differ from one minute to the next.
 const FLEETING: [&str; 3] = ["Load average", "Load average after", "Stolen by the hypervisor"];
+
+/// Digits of a commit that are shown.
+const COMMIT_DIGITS: usize = 12;
 
 /// One thing that is not the same in both runs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -49,15 +53,52 @@ pub fn differences(before: &LabResult, after: &LabResult) -> Vec<Difference> {
         cores(&one.server_cores, &one.load_cores),
         cores(&other.server_cores, &other.load_cores),
     );
-    for contender in &before.contenders {
-        let Some(other) = after.contenders.iter().find(|other| other.name == contender.name) else {
-            continue;
-        };
-        let version = |version: &Option<String>| version.clone().unwrap_or_default();
-        add(&contender.name, version(&contender.version), version(&other.version));
-        add(&format!("{}, driver", contender.name), version(&contender.driver), version(&other.driver));
+    found.extend(contender_differences(before, after));
+    found
+}
+
+/// What differs between the contenders that both runs have: version, commit, program, driver. Those that differ alike,
+/// as the many that are one program do, stand in one line.
+fn contender_differences(before: &LabResult, after: &LabResult) -> Vec<Difference> {
+    type Trait = fn(&ContenderRecord) -> String;
+    let traits: [(&str, Trait); 4] = [
+        ("version", |record| record.version.clone().unwrap_or_default()),
+        ("commit", |record| record.commit.as_deref().map_or_else(String::new, short_commit)),
+        ("program", |record| programs(&record.executables)),
+        ("driver", |record| record.driver.clone().unwrap_or_default()),
+    ];
+    let mut found = Vec::new();
+    for (label, value_of) in traits {
+        let mut groups: Vec<(Vec<&str>, String, String)> = Vec::new();
+        for one in before.contenders.iter().filter(|one| one.twin_of.is_none()) {
+            let Some(other) = after.contenders.iter().find(|other| other.name == one.name) else { continue };
+            let (value, other) = (value_of(one), value_of(other));
+            match groups.iter_mut().find(|(_, before, after)| *before == value && *after == other) {
+                Some((names, ..)) => names.push(&one.name),
+                None if value != other => groups.push((vec![&one.name], value, other)),
+                None => {}
+            }
+        }
+        found.extend(groups.into_iter().map(|(names, before, after)| {
+            let more = if names.len() > 1 { format!(" and {} more", names.len() - 1) } else { String::new() };
+            Difference { what: format!("{label} of {}{more}", names[0]), before, after }
+        }));
     }
     found
+}
+
+/// A commit in as few digits as tell commits apart; what follows it, as "-dirty" does, stays.
+fn short_commit(commit: &str) -> String {
+    let digits = commit.chars().take_while(char::is_ascii_hexdigit).count();
+    let (hash, rest) = commit.split_at(digits);
+    format!("{}{rest}", hash.get(..COMMIT_DIGITS).unwrap_or(hash))
+}
+
+/// Files with the beginnings of their hashes.
+fn programs(executables: &[Executable]) -> String {
+    let files: Vec<String> =
+        executables.iter().map(|executable| format!("{} {}", executable.short(), executable.file)).collect();
+    files.join(", ")
 }
 
 /// What forbids to compare the runs, each in a few words; a change in the program under test does not.

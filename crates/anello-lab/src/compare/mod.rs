@@ -13,13 +13,15 @@
 //!
 //! A regression counts if it is beyond doubt that it exceeds the threshold: the whole interval of the change does, and
 //! the change is larger than the noise. A contender that was measured in the first run and failed in the second counts
-//! too. Absolute changes stand beside, for runs on one machine; they prove nothing, because the machine may have changed
+//! too. Whose regressions count is another question: see [`Counted`]. Absolute changes stand beside, for runs on one machine; they prove nothing, because the machine may have changed
 //! its speed in between.
 
 mod bootstrap;
+mod counting;
 mod environment;
 mod render;
 
+pub use counting::Counted;
 pub use environment::Difference;
 pub use render::render_comparison;
 
@@ -39,7 +41,7 @@ use crate::verdict::{rests_on_enough, verdict_on};
 pub const SCHEMA: &str = "anello-lab-compare";
 
 /// Version of that format.
-pub const SCHEMA_VERSION: u32 = 1;
+pub const SCHEMA_VERSION: u32 = 2;
 
 /// What changed from one run to another.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -60,8 +62,12 @@ pub struct Comparison {
     pub obstacles: Vec<String>,
     /// Every contender in every cell that either run has, by the order of the first run.
     pub changes: Vec<Change>,
-    /// How many of them are regressions past the threshold beyond doubt.
+    /// The contenders whose regressions count.
+    pub counted: Vec<String>,
+    /// How many changes of these are regressions past the threshold beyond doubt.
     pub regressions: usize,
+    /// How many changes of other contenders are.
+    pub regressions_of_others: usize,
 }
 
 /// What a run is known by.
@@ -98,7 +104,7 @@ pub struct Change {
     pub verdict: ChangeVerdict,
     /// Why nothing can be said, or how the contender broke.
     pub why: Option<String>,
-    /// Whether it is a regression past the threshold beyond doubt.
+    /// Whether it is a regression past the threshold beyond doubt, be its contender one that counts or not.
     pub regression: bool,
 }
 
@@ -124,9 +130,20 @@ pub enum ChangeVerdict {
     NotComparable,
 }
 
-/// Compares two runs; `threshold` is the fraction up to which a regression is not counted.
+/// Compares two runs and counts the regressions of anello; `threshold` is the fraction up to which one is not counted.
 #[must_use]
 pub fn compare(before: &LabResult, after: &LabResult, threshold: f64) -> Comparison {
+    compare_counting(before, after, threshold, Counted::DEFAULT)
+}
+
+/// As [`compare`], and counts the regressions of whom one likes.
+#[must_use]
+pub fn compare_counting(
+    before: &LabResult,
+    after: &LabResult,
+    threshold: f64,
+    counted: &[Counted],
+) -> Comparison {
     let differences = environment::differences(before, after);
     let obstacles = environment::obstacles(before, after);
     let pair = Runs {
@@ -138,13 +155,20 @@ pub fn compare(before: &LabResult, after: &LabResult, threshold: f64) -> Compari
         threshold,
     };
     let changes = pair.changes();
+    let counted = Counted::among(counted, before, after);
+    let (own, others): (Vec<&Change>, Vec<&Change>) = changes
+        .iter()
+        .filter(|change| change.regression)
+        .partition(|change| counted.contains(&change.contender));
     Comparison {
         schema: SCHEMA.to_owned(),
         schema_version: SCHEMA_VERSION,
         before: name_of(before),
         after: name_of(after),
         threshold,
-        regressions: changes.iter().filter(|change| change.regression).count(),
+        regressions: own.len(),
+        regressions_of_others: others.len(),
+        counted,
         differences,
         obstacles,
         changes,

@@ -24,7 +24,7 @@ pub fn render_comparison(comparison: &Comparison) -> String {
         put(&mut text, &head);
         put(&mut text, &"─".repeat(WIDTH));
     }
-    shown.into_iter().for_each(|change| put(&mut text, &line(change)));
+    shown.into_iter().for_each(|change| put(&mut text, &line(comparison, change)));
     for (title, verdict) in
         [("broke in B", ChangeVerdict::Broke), ("works again in B", ChangeVerdict::Mended)]
     {
@@ -39,13 +39,13 @@ pub fn render_comparison(comparison: &Comparison) -> String {
 /// What is not the same in both runs, apart from the figures.
 fn differences(text: &mut String, comparison: &Comparison) {
     if comparison.differences.is_empty() {
-        put(text, "The two runs were made alike: same machine, same plan, same versions.");
+        put(text, "The two runs were made alike: same machine, same plan, same programs.");
         return;
     }
-    put(text, &format!("{:<30} {:<37} B", "differs", "A"));
-    let shown = |value: &str| if value.is_empty() { "–".to_owned() } else { cut(value, 36) };
+    put(text, &format!("{:<37} {:<34} B", "differs", "A"));
+    let shown = |value: &str| if value.is_empty() { "–".to_owned() } else { cut(value, 34) };
     for Difference { what, before, after } in &comparison.differences {
-        put(text, &format!("{:<30} {:<37} {:<37}", cut(what, 30), shown(before), shown(after)));
+        put(text, &format!("{:<37} {:<34} {:<34}", cut(what, 37), shown(before), shown(after)));
     }
 }
 
@@ -65,23 +65,28 @@ fn verdict(comparison: &Comparison) -> Vec<String> {
         return sentences;
     }
     let threshold = percent(comparison.threshold);
+    let own = || comparison.changes.iter().filter(|change| counts(comparison, change));
     let told = |change: &&Change| change.change.is_some() || change.verdict == ChangeVerdict::Broke;
-    let (told, noisy) = (comparison.changes.iter().filter(told).count(), count(ChangeVerdict::TooNoisy));
+    let told = own().filter(told).count();
+    let noisy = own().filter(|change| change.verdict == ChangeVerdict::TooNoisy).count();
+    let everyone = comparison.changes.iter().all(|change| counts(comparison, change));
+    let whose = if everyone { String::new() } else { format!(" of {}", comparison.counted.join(", ")) };
     sentences.push(match comparison.regressions {
-        0 if told == 0 => "Nothing could be compared.".to_owned(),
+        0 if told == 0 => format!("Nothing{whose} could be compared."),
         0 if noisy == told => {
-            "Too noisy: these two runs cannot tell whether anything became worse.".to_owned()
+            format!("Too noisy: these two runs cannot tell whether anything{whose} became worse.")
         }
-        0 => format!("No regression past {threshold} beyond doubt."),
-        1 => format!("One regression past {threshold} beyond doubt."),
-        more => format!("{more} regressions past {threshold} beyond doubt."),
+        0 => format!("No regression{whose} past {threshold} beyond doubt."),
+        1 => format!("One regression{whose} past {threshold} beyond doubt."),
+        more => format!("{more} regressions{whose} past {threshold} beyond doubt."),
     });
+    sentences.extend(of_others(comparison));
     sentences.push(format!(
         "Beyond noise: {} better, {} worse. No detectable difference: {}. Too noisy to tell: {}. Not comparable: {}.",
         count(ChangeVerdict::Better),
         count(ChangeVerdict::Worse) + count(ChangeVerdict::Broke),
         count(ChangeVerdict::NoDifference),
-        noisy,
+        count(ChangeVerdict::TooNoisy),
         count(ChangeVerdict::NotComparable),
     ));
     for measure in [Measure::Cpu, Measure::Rate, Measure::P99, Measure::Memory] {
@@ -111,12 +116,38 @@ fn verdict(comparison: &Comparison) -> Vec<String> {
     sentences
 }
 
-fn line(change: &Change) -> String {
+fn counts(comparison: &Comparison, change: &Change) -> bool {
+    comparison.counted.contains(&change.contender)
+}
+
+/// What became worse of those who do not count.
+fn of_others(comparison: &Comparison) -> Option<String> {
+    let mut names: Vec<&str> = Vec::new();
+    for change in comparison.changes.iter().filter(|change| change.regression && !counts(comparison, change))
+    {
+        if !names.contains(&change.contender.as_str()) {
+            names.push(&change.contender);
+        }
+    }
+    (!names.is_empty()).then(|| {
+        format!(
+            "Not counted: {} of {}, where they or the machine changed (--count all counts them).",
+            if comparison.regressions_of_others == 1 {
+                "one regression".to_owned()
+            } else {
+                format!("{} regressions", comparison.regressions_of_others)
+            },
+            names.join(", ")
+        )
+    })
+}
+
+fn line(comparison: &Comparison, change: &Change) -> String {
     let value = |value: Option<f64>| value.map_or(String::new(), times);
     let shown = change
         .change
         .map_or(String::new(), |ratio| format!("{} ({})", times(ratio.estimate), interval(&ratio)));
-    let verdict = match (change.verdict, change.regression) {
+    let verdict = match (change.verdict, change.regression && counts(comparison, change)) {
         (ChangeVerdict::Better, _) => "better",
         (_, true) => "WORSE",
         _ => "worse",
