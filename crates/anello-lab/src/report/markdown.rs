@@ -102,7 +102,12 @@ fn summary(result: &LabResult, side: &Side) -> String {
         all(result).filter(of_side).any(|versus| value::against_peer(versus, *measure).0.is_some())
     };
     let measures: Vec<Measure> = measures.into_iter().filter(compared).collect();
-    let names = measures.iter().map(|measure| measure.name().to_owned());
+    let workload = |measure: &Measure| {
+        let of_measure = |cell: &&Cell| Measure::of_cell(cell).contains(measure);
+        result.plan.cells.iter().find(of_measure).map(|cell| cell.workload)
+    };
+    let name = |measure: &Measure| Some(measure.name(workload(measure)?).to_owned());
+    let names = measures.iter().filter_map(name);
     let mut text = format!("\n### {}, cells won / level / lost\n\n", side.name);
     text += &line(["peer".to_owned()].into_iter().chain(names));
     text += &rule(measures.len());
@@ -127,7 +132,7 @@ fn ratios(result: &LabResult, side: &Side, group: &Group, measure: Measure) -> S
         "\n{} against peers, {}: {} ({})\n\n",
         side.name,
         group_title(group),
-        measure.name(),
+        measure.name(group.workload),
         value::better(measure)
     );
     let heads = cells.iter().map(value::place);
