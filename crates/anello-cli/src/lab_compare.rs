@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use anello_lab::LabResult;
 use anello_lab::compare::{Counted, compare_counting, render_comparison};
+use anello_lab::raw::read_runs;
 
 /// Exit code for input that cannot be read, as of a wrong command line.
 const UNREADABLE: u8 = 2;
@@ -18,10 +19,10 @@ const UNREADABLE: u8 = 2;
 /// does not count: it or the machine changed, not anello. --count says otherwise.
 #[derive(clap::Args)]
 pub struct CompareArguments {
-    /// JSON of the first run.
+    /// The first run: its JSON, or its report.
     before: PathBuf,
 
-    /// JSON of the second run.
+    /// The second run.
     after: PathBuf,
 
     /// What may become worse without being counted, as in 5%.
@@ -61,15 +62,19 @@ pub fn run(arguments: &CompareArguments) -> io::Result<ExitCode> {
     Ok(if comparison.regressions > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-/// Reads the JSON of a run.
+/// Reads a run from its JSON or its report.
 ///
 /// # Errors
 /// Which file, and what is wrong with it.
 pub fn read_result(path: &Path) -> io::Result<LabResult> {
-    let text = std::fs::read_to_string(path)
-        .map_err(|error| io::Error::new(error.kind(), format!("cannot read {}: {error}", path.display())))?;
-    LabResult::from_json(&text)
-        .map_err(|why| io::Error::new(io::ErrorKind::InvalidData, format!("{}: {why}", path.display())))
+    let mut runs = read_runs(path)?;
+    match runs.pop() {
+        Some(run) if runs.is_empty() => Ok(run),
+        _ => {
+            let text = format!("{} is a page of several runs: give the JSON of one", path.display());
+            Err(io::Error::new(io::ErrorKind::InvalidInput, text))
+        }
+    }
 }
 
 /// Reads who counts: any word that is no keyword is a name.

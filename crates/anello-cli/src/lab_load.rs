@@ -37,6 +37,8 @@ const IDLE_MESSAGE_BYTES: usize = 128;
 /// The driver of the load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum LoadDriver {
+    /// io_uring where it may be used, else epoll.
+    Auto,
     /// Works everywhere, so that results of different machines can be compared.
     Epoll,
     /// Costs the load fewer system calls; fails where io_uring is not allowed.
@@ -65,6 +67,7 @@ impl EchoLoad {
     /// A load on a runtime of this thread. `disk_file` is the file that disk workers use.
     pub fn new(driver: LoadDriver, disk_file: &Path) -> io::Result<Self> {
         let driver = match driver {
+            LoadDriver::Auto => DriverKind::Auto,
             LoadDriver::Epoll => DriverKind::Epoll,
             LoadDriver::Uring => DriverKind::Uring,
         };

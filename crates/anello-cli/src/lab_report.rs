@@ -5,16 +5,16 @@ use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use crate::lab_compare::read_result;
+use anello_lab::raw::read_runs;
 
-/// Make the HTML report anew from the JSON of one or several runs.
+/// Make the HTML report anew from one or several runs: their JSON, or reports that have it in them.
 ///
 /// One file that needs no network, with all runs one after the other, and the plots beside it as SVG files in a folder
 /// called plots.
 #[derive(clap::Args)]
 pub struct ReportArguments {
-    /// JSON of the runs.
-    #[arg(required = true, value_name = "JSON")]
+    /// The runs: JSON or HTML.
+    #[arg(required = true, value_name = "RUN")]
     runs: Vec<PathBuf>,
 
     /// The file to write.
@@ -32,7 +32,8 @@ pub struct ReportArguments {
 
 /// Writes the report.
 pub fn run(arguments: &ReportArguments) -> io::Result<ExitCode> {
-    let results = arguments.runs.iter().map(|path| read_result(path)).collect::<io::Result<Vec<_>>>()?;
+    let runs = arguments.runs.iter().map(|path| read_runs(path)).collect::<io::Result<Vec<_>>>()?;
+    let results = runs.concat();
     if arguments.table {
         for result in &results {
             println!("{}", anello_lab::render_table(result));

@@ -81,7 +81,8 @@ pub struct RunArguments {
     #[arg(long, value_name = "PATH")]
     disk_file: Option<PathBuf>,
 
-    /// The driver that the load runs on, the same for all servers: epoll, or what the run that is gone on with had.
+    /// The driver that the load runs on, the same for all servers: auto, or what the run that is gone on with had. The
+    /// less a request costs the load, the more it tells about the servers.
     #[arg(long, value_enum)]
     load_driver: Option<LoadDriver>,
 
@@ -111,7 +112,7 @@ pub fn run(arguments: &RunArguments) -> io::Result<ExitCode> {
     let driver =
         arguments.load_driver.or_else(|| LoadDriver::named(previous.as_ref()?.plan.load_driver.as_deref()?));
     let (mut load, mut machine) =
-        (EchoLoad::new(driver.unwrap_or(LoadDriver::Epoll), &disk_file.path)?, LocalMachine::new());
+        (EchoLoad::new(driver.unwrap_or(LoadDriver::Auto), &disk_file.path)?, LocalMachine::new());
     config.load_driver = Some(load.driver_name());
     config.instructions =
         arguments.instructions.as_deref().map(|path| instructions(path, &config)).transpose()?;

@@ -22,7 +22,7 @@ use crate::statistics::{Estimate, Ratio, quantile};
 use crate::verdict::{self, Figure, SERVER_BUSY};
 
 /// Above this part of its cores the load sets the pace.
-const LOAD_BUSY: f64 = 0.95;
+pub const LOAD_BUSY: f64 = 0.95;
 
 /// An offered rate counts as reached when this part of its requests was answered.
 const RATE_REACHED: f64 = 0.99;

@@ -1,6 +1,7 @@
 //! The verdicts in sentences, the most important first.
 
 mod equality;
+mod pace;
 mod rates;
 mod runtimes;
 
@@ -42,7 +43,8 @@ pub fn findings(result: &LabResult) -> Vec<Finding> {
         rates::load_behind_sentence(result),
         foreign_sentence(result),
         dropped_sentence(result),
-        load_bound_sentence(result),
+        pace::load_bound_sentence(result),
+        pace::abreast_sentence(result),
         idle_sentence(result),
         unchecked_sentence(result),
     ];
@@ -462,25 +464,6 @@ fn dropped_sentence(result: &LabResult) -> Option<String> {
         .map(|(count, why)| format!("{count} of {} slices were dropped because {why}.", result.slices.len()))
         .collect();
     (!told.is_empty()).then(|| told.join(" "))
-}
-
-/// Where the load, not the server, set the pace, the rate says little about the server.
-fn load_bound_sentence(result: &LabResult) -> Option<String> {
-    let bound = |cell: &&CellResult| {
-        let reference = cell.rows.iter().find(|row| row.contender == result.plan.reference);
-        let figures = reference.and_then(|row| row.figures.as_ref());
-        let echo = matches!(cell.cell.workload, Workload::Echo { .. });
-        let closed = cell.cell.offered_per_second.is_none();
-        echo && closed && cell.cell.connections > 1 && figures.is_some_and(|figures| figures.load_bottleneck)
-    };
-    let cells: Vec<String> = result.cells.iter().filter(bound).map(|cell| cell.cell.to_string()).collect();
-    (!cells.is_empty()).then(|| {
-        format!(
-            "{} was not busy all the time at {}: there the load sets the pace, and CPU per request is the figure to read.",
-            result.plan.reference,
-            listed(&cells)
-        )
-    })
 }
 
 fn idle_sentence(result: &LabResult) -> Option<String> {

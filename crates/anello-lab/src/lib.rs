@@ -34,6 +34,7 @@ pub mod machine;
 pub mod pairs;
 pub mod peers;
 pub mod published;
+pub mod raw;
 mod record;
 pub mod report;
 pub mod result;

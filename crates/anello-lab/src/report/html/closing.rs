@@ -1,6 +1,7 @@
 //! What a reader needs to judge and repeat the run: failures, checks, contenders, machine, method, raw data.
 
 use crate::contender::Role;
+use crate::raw;
 use crate::report::format::{grouped, percent};
 use crate::report::html::{Page, View};
 use crate::report::svg::escape;
@@ -215,17 +216,16 @@ impl Page {
     pub(super) fn raw(&mut self, view: &View<'_>) {
         let run = self.run;
         self.add(&format!("<h2 id=\"r{run}raw\">Raw data</h2>"));
-        // Compact, and with no "<" in it, so that nothing inside can end the element.
-        match serde_json::to_string(view.result).map(|json| json.replace('<', "\\u003c")) {
+        match serde_json::to_string(view.result) {
             Ok(json) => {
                 self.add(
-                    "<p class=\"lead\">Every slice and every histogram is part of this page; the same JSON lies beside it. \
-                     <code>anello lab report</code> makes this page from it, <code>anello lab compare</code> lays two side by side.</p>",
+                    "<p class=\"lead\">Every slice and every histogram is part of this page. <code>anello lab report</code> makes the \
+                     page anew from it or from the JSON beside it, <code>anello lab compare</code> lays two runs side by side.</p>",
                 );
                 self.add(&format!(
                     "<button class=\"js save\" type=\"button\" data-raw=\"raw{run}\">Save as JSON</button>"
                 ));
-                self.add(&format!("<script type=\"application/json\" id=\"raw{run}\">{json}</script>"));
+                self.add(&raw::element(run, &json));
             }
             Err(error) => {
                 self.add(&format!("<p class=\"note\">No raw data: {}</p>", escape(&error.to_string())));

@@ -38,10 +38,13 @@
     });
   });
 
-  document.querySelectorAll('.save').forEach(save => save.addEventListener('click', () => {
+  document.querySelectorAll('.save').forEach(save => save.addEventListener('click', async () => {
+    const packed = atob(document.getElementById(save.dataset.raw).textContent);
+    const bytes = Uint8Array.from(packed, sign => sign.charCodeAt(0));
+    const unpacked = new Blob([bytes]).stream().pipeThrough(new DecompressionStream('gzip'));
+    const json = await new Response(unpacked).text();
     const link = document.createElement('a');
-    const text = document.getElementById(save.dataset.raw).textContent;
-    link.href = URL.createObjectURL(new Blob([text], { type: 'application/json' }));
+    link.href = URL.createObjectURL(new Blob([json], { type: 'application/json' }));
     link.download = 'anello-lab.json';
     link.click();
     URL.revokeObjectURL(link.href);

@@ -1,0 +1,55 @@
+//! Who sets the pace of a closed loop: the servers, the load, or both.
+
+use super::{counted, listed};
+use crate::analysis::LOAD_BUSY;
+use crate::cell::{Cell, Workload};
+use crate::result::{CellResult, LabResult, Quality};
+use crate::statistics::quantile;
+
+/// Closed loops with requests enough in flight to keep both sides busy.
+fn is_crowded_loop(cell: &Cell) -> bool {
+    let echo = matches!(cell.workload, Workload::Echo { .. });
+    echo && cell.offered_per_second.is_none() && cell.connections > 1
+}
+
+/// Where the load, not the server, set the pace, the rate says little about the server.
+pub fn load_bound_sentence(result: &LabResult) -> Option<String> {
+    let bound = |cell: &&CellResult| {
+        let reference = cell.rows.iter().find(|row| row.contender == result.plan.reference);
+        let figures = reference.and_then(|row| row.figures.as_ref());
+        is_crowded_loop(&cell.cell) && figures.is_some_and(|figures| figures.load_bottleneck)
+    };
+    let cells: Vec<String> = result.cells.iter().filter(bound).map(|cell| cell.cell.to_string()).collect();
+    (!cells.is_empty()).then(|| {
+        format!(
+            "{} was not busy all the time at {}: there the load sets the pace, and CPU per request is the figure to read.",
+            result.plan.reference,
+            listed(&cells)
+        )
+    })
+}
+
+/// Where the load was as busy as the servers, what they differ by shows only in part: one that needs less than the load
+/// finds fewer requests waiting each time it looks, so that each of them bears more of the looking.
+pub fn abreast_sentence(result: &LabResult) -> Option<String> {
+    let loops: Vec<usize> =
+        (0..result.plan.cells.len()).filter(|&cell| is_crowded_loop(&result.plan.cells[cell])).collect();
+    let load_cores = result.plan.load_cores.len().max(1) as f64;
+    let abreast = loops
+        .iter()
+        .filter(|&&cell| {
+            let clean = result.slices.iter().filter(|slice| slice.quality == Quality::Clean);
+            let busy: Vec<f64> =
+                clean.filter(|slice| slice.cell == cell).map(|slice| slice.load_busy).collect();
+            quantile(&busy, 0.5).is_some_and(|busy| busy > LOAD_BUSY * load_cores)
+        })
+        .count();
+    (abreast > 0).then(|| {
+        format!(
+            "In {abreast} of {} with several connections the load was as busy as the servers: for each request both do the \
+             same work in the kernel. A server that needs less than the load then finds fewer requests waiting and gains \
+             less by taking many at once: the differences are larger than they look here.",
+            counted(loops.len(), "cell")
+        )
+    })
+}
