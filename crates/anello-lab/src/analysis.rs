@@ -320,6 +320,8 @@ fn figures_of(
     let answered: u64 = slices.iter().map(|slice| slice.requests).sum();
     let reached_fraction = offered.map(|offered| answered as f64 / offered.max(1) as f64);
     let load_cores = result.plan.load_cores.len() as f64;
+    let plan = &result.plan;
+    let share = cell.server_share(plan.server_share, &plan.server_cores, &plan.load_cores);
     let of_offered = |count: fn(&Slice) -> u64| {
         offered.map(|offered| {
             slices.iter().map(|slice| count(slice)).sum::<u64>() as f64 / offered.max(1) as f64
@@ -349,7 +351,7 @@ fn figures_of(
         load_busy,
         load_bottleneck: behind
             && load_busy > LOAD_BUSY * load_cores
-            && server_busy < SERVER_BUSY * cell.server_cores as f64,
+            && server_busy < SERVER_BUSY * share * cell.server_cores as f64,
         reached_fraction,
         rate_reached: reached_fraction.map(|fraction| fraction >= RATE_REACHED),
         late_fraction,

@@ -79,6 +79,9 @@ pub struct Cell {
     pub server_cores: usize,
 }
 
+/// From so many connections for each core of the servers on, a closed loop keeps both sides busy.
+pub const CROWD: usize = 16;
+
 impl Cell {
     /// Echo of `message_bytes` over `connections` connections, as fast as the server answers, on one core.
     #[must_use]
@@ -89,6 +92,25 @@ impl Cell {
             offered_per_second: None,
             server_cores: 1,
         }
+    }
+
+    /// Whether this is a closed loop with requests enough in flight to keep both sides busy: [`CROWD`] connections for
+    /// each core of the servers, and no offered rate.
+    #[must_use]
+    pub fn is_crowded_loop(&self) -> bool {
+        let echo = matches!(self.workload, Workload::Echo { .. });
+        let crowd = CROWD.saturating_mul(self.server_cores);
+        echo && self.offered_per_second.is_none() && self.connections >= crowd
+    }
+
+    /// The part of their cores that servers have in this cell, if they are to have `share` in crowded closed loops: less
+    /// where they have more cores than the load, all where they share one with it.
+    #[must_use]
+    pub fn server_share(&self, share: f64, server_cores: &[usize], load_cores: &[usize]) -> f64 {
+        if !self.is_crowded_loop() || server_cores == load_cores {
+            return 1.0;
+        }
+        share * (load_cores.len() as f64 / self.server_cores.max(1) as f64).min(1.0)
     }
 
     /// The chart that this cell belongs into.
@@ -200,6 +222,18 @@ fn grouped_digits(number: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn servers_are_held_back_in_crowded_closed_loops_alone() {
+        let share = |cell: Cell| cell.server_share(0.8, &[0, 2], &[1]);
+        assert_eq!(share(Cell::echo(128, CROWD)), 0.8);
+        assert_eq!(share(Cell::echo(128, CROWD - 1)), 1.0);
+        assert_eq!(share(Cell { server_cores: 2, ..Cell::echo(128, 2 * CROWD) }), 0.4);
+        assert_eq!(share(Cell { server_cores: 2, ..Cell::echo(128, 2 * CROWD - 1) }), 1.0);
+        assert_eq!(share(Cell { offered_per_second: Some(1), ..Cell::echo(128, 300) }), 1.0);
+        assert_eq!(share(Cell { workload: Workload::Idle, ..Cell::echo(128, 300) }), 1.0);
+        assert_eq!(Cell::echo(128, 300).server_share(0.8, &[0], &[0]), 1.0, "the load is on the same core");
+    }
 
     #[test]
     fn cells_are_named_in_words() {

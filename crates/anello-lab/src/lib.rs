@@ -20,6 +20,7 @@
 #![forbid(unsafe_code)]
 
 pub mod analysis;
+mod brake;
 pub mod cell;
 pub mod checkpoint;
 pub mod compare;

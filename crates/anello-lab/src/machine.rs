@@ -18,6 +18,7 @@ use rustix::io::Errno;
 use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, setrlimit};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
+use crate::brake::Brake;
 use crate::contender::{Contender, ServerProcess};
 use crate::environment::Environment;
 use crate::scenario::LabConfig;
@@ -82,6 +83,12 @@ pub trait Machine {
     /// Waits without using any of the cores.
     fn rest(&mut self, duration: Duration);
 
+    /// Leaves servers this part of these cores, of 1, until [`let_go`](Self::let_go).
+    fn hold_back(&mut self, cores: &[usize], share: f64);
+
+    /// Gives servers all of their cores again.
+    fn let_go(&mut self);
+
     /// Halts a process (SIGSTOP) until [`resume`](Self::resume). Unknown ids are ignored.
     fn pause(&mut self, pid: u32);
 
@@ -128,6 +135,8 @@ pub struct LocalMachine {
     original_cores: Option<CpuSet>,
     /// The statistics of this process's control group.
     throttled_file: Option<PathBuf>,
+    /// What holds servers back; none before it is first needed.
+    brake: Option<Brake>,
 }
 
 impl LocalMachine {
@@ -140,6 +149,7 @@ impl LocalMachine {
             started: Instant::now(),
             original_cores: None,
             throttled_file,
+            brake: None,
         }
     }
 }
@@ -218,7 +228,8 @@ impl Machine for LocalMachine {
     }
 
     fn load_cpu_ns(&mut self) -> u64 {
-        self.usage(std::process::id()).map_or(0, |usage| usage.cpu_ns)
+        let brake_ns = self.brake.as_ref().map_or(0, Brake::cpu_ns);
+        self.usage(std::process::id()).map_or(0, |usage| usage.cpu_ns.saturating_sub(brake_ns))
     }
 
     fn foreign_ns(&mut self, cores: &[usize]) -> Option<u64> {
@@ -250,6 +261,22 @@ impl Machine for LocalMachine {
 
     fn rest(&mut self, duration: Duration) {
         std::thread::sleep(duration);
+    }
+
+    fn hold_back(&mut self, cores: &[usize], share: f64) {
+        if !self.brake.as_ref().is_some_and(|brake| brake.is_on(cores)) {
+            // Without it servers have all of their cores, which their figures show.
+            self.brake = Brake::new(cores).ok();
+        }
+        if let Some(brake) = &self.brake {
+            brake.hold_back(share);
+        }
+    }
+
+    fn let_go(&mut self) {
+        if let Some(brake) = &self.brake {
+            brake.let_go();
+        }
     }
 
     fn pause(&mut self, pid: u32) {

@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use std::fmt::Debug;
 
 use crate::cell::Workload;
+use crate::cell::{CROWD, Cell};
 use crate::contender::Contender;
 use crate::environment::Environment;
 use crate::executable::Hashes;
@@ -24,6 +25,17 @@ pub fn begin(config: &LabConfig, machine: &mut dyn Machine) -> LabResult {
             config.server_cores[0],
             Measure::Rate.name(workload),
             Measure::Cpu.name(workload)
+        ));
+    }
+    let held_back = |cell: &&Cell| config.server_share_in(cell) < 1.0;
+    if let Some(cell) = config.cells.iter().find(held_back) {
+        let share = config.server_share_in(cell);
+        notes.push(format!(
+            "In closed loops of {CROWD} connections and more for each core, servers had {:.0} % of their cores: the rest was \
+             taken away in a piece of every millisecond, so that requests always waited, and a server showed what a request \
+             costs when it is busy, not what it spends while it waits for a load that costs as much. Requests/s are those \
+             of such a part of a core, and latencies hold the pieces.",
+            share * 100.0
         ));
     }
     LabResult {
@@ -95,6 +107,7 @@ fn agree(previous: &LabResult, fresh: &LabResult) -> Result<(), String> {
     same("reference", &old.reference, &new.reference)?;
     same("cores of the servers", &old.server_cores, &new.server_cores)?;
     same("cores of the load", &old.load_cores, &new.load_cores)?;
+    same("share of their cores that servers have", old.server_share, new.server_share)?;
     same("driver of the load", &old.load_driver, &new.load_driver)?;
     if old.disk_file.is_some() {
         same("file of the disk workers (--disk-file)", &old.disk_file, &new.disk_file)?;
@@ -163,6 +176,7 @@ fn plan(config: &LabConfig) -> Plan {
         server_cores: config.server_cores.clone(),
         load_cores: config.load_cores.clone(),
         load_driver: config.load_driver.clone(),
+        server_share: config.server_share,
         disk_file: config.disk_file.clone(),
         reference: config.reference.clone(),
         stolen_fraction_limit: config.stolen_fraction_limit,

@@ -125,6 +125,11 @@ impl LabResult {
     }
 }
 
+/// What servers had of their cores before runs told it.
+fn all_of_it() -> f64 {
+    1.0
+}
+
 /// What the run set out to do.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
@@ -153,6 +158,9 @@ pub struct Plan {
     /// What the load ran on: "epoll", "io_uring"; none if it did not tell.
     #[serde(default)]
     pub load_driver: Option<String>,
+    /// The part of their cores that servers had in crowded closed loops, see [`LabConfig`](crate::LabConfig).
+    #[serde(default = "all_of_it")]
+    pub server_share: f64,
     /// The file that disk workers read and wrote; none where there were none, or where its path is no UTF-8. Whoever
     /// takes the run up again must name the same, since it stands in the workers' commands.
     #[serde(default)]

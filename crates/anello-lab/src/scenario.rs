@@ -46,6 +46,13 @@ const LONGEST_SLICE: Duration = Duration::from_secs(3600);
 /// The same for connections, bytes and depths, and for a rate per second.
 const LARGEST: usize = 1 << 30;
 
+/// What of their cores servers have in crowded closed loops unless a scenario says otherwise. Measured with small
+/// messages over 50 and 300 connections: enough for requests to wait always, while the load's core is 80 to 85 % busy.
+pub const SERVER_SHARE: f64 = 0.8;
+
+/// A server that has less of its core does little but wait for it.
+const LEAST_SERVER_SHARE: f64 = 0.1;
+
 /// A run of the lab.
 ///
 /// The run is made of `passes`; each starts every contender anew and walks through all cells in random order. In a
@@ -75,6 +82,9 @@ pub struct LabConfig {
     pub server_cores: Vec<usize>,
     /// Cores that the load runs on. The same as those of the servers where there is only one.
     pub load_cores: Vec<usize>,
+    /// The part of their cores, of 1, that servers have in crowded closed loops ([`Cell::is_crowded_loop`]): the rest is
+    /// taken away in short pieces, so that the load has the lead and a server shows what it costs when it is busy.
+    pub server_share: f64,
     /// What the load runs on, in a word: "epoll", "io_uring"; none if it does not tell.
     pub load_driver: Option<String>,
     /// The file that disk workers read and write; none where there are none, or where its path is no UTF-8.
@@ -150,6 +160,7 @@ impl LabConfig {
             seed: 1,
             server_cores: Vec::new(),
             load_cores: Vec::new(),
+            server_share: SERVER_SHARE,
             load_driver: None,
             disk_file: None,
             instructions: None,
@@ -169,6 +180,12 @@ impl LabConfig {
     #[must_use]
     pub fn cores_of(&self, cell: &Cell) -> &[usize] {
         &self.server_cores[..cell.server_cores.min(self.server_cores.len())]
+    }
+
+    /// The part of their cores that servers have in a cell.
+    #[must_use]
+    pub fn server_share_in(&self, cell: &Cell) -> f64 {
+        cell.server_share(self.server_share, &self.server_cores, &self.load_cores)
     }
 
     /// The largest number of connections that every contender has open at once in any cell.
@@ -251,6 +268,12 @@ impl LabConfig {
         }
         if self.slice.max(self.warm_up) > LONGEST_SLICE {
             return Err("slice and warm_up must be at most 3600s".to_owned());
+        }
+        if !(LEAST_SERVER_SHARE..=1.0).contains(&self.server_share) {
+            return Err(format!(
+                "server_share must be from {LEAST_SERVER_SHARE} to 1, not {}",
+                self.server_share
+            ));
         }
         if !(0.0..=1e9).contains(&self.stolen_fraction_limit) {
             return Err("the limit of stolen time must be a fraction, 0 or more".to_owned());
@@ -518,6 +541,8 @@ warm_up = "20ms"
         );
         assert!(error.contains("6 | contenders = [\"bare epoll\", \"tokyo\"]\n"), "{error}");
         assert!(error.ends_with(&format!("  | {}^", " ".repeat(28))), "{error}");
+        let error = fault(&format!("server_share = 1.5\n{MINIMAL}"));
+        assert!(error.starts_with("mine.toml:1:16: server_share must be from 0.1 to 1, not 1.5"), "{error}");
         let error = fault(&MINIMAL.replace("rounds = 3", "round = 3"));
         assert!(error.contains("8:1: unknown field `round`, expected one of"), "{error}");
         let error = fault(&MINIMAL.replace("[1, 50]", "[1, 0]"));
@@ -552,6 +577,7 @@ warm_up = "20ms"
             config.check().unwrap_err()
         };
         assert!(fault(&|config| config.reference = "nginx".into()).contains("bare epoll"));
+        assert!(fault(&|config| config.server_share = 0.0).contains("server_share"));
         assert!(fault(&|config| config.stolen_fraction_limit = f64::NAN).contains("stolen"));
         assert!(fault(&|config| config.rounds = 0).contains("rounds"));
         assert!(fault(&|config| config.passes = usize::MAX).contains("passes"));

@@ -480,6 +480,10 @@ impl Machine for SimulatedMachine {
         }
     }
 
+    fn hold_back(&mut self, _cores: &[usize], _share: f64) {}
+
+    fn let_go(&mut self) {}
+
     fn pause(&mut self, pid: u32) {
         self.world.borrow_mut().processes[pid as usize].paused = true;
     }

@@ -2,22 +2,15 @@
 
 use super::{counted, listed};
 use crate::analysis::LOAD_BUSY;
-use crate::cell::{Cell, Workload};
 use crate::result::{CellResult, LabResult, Quality};
 use crate::statistics::quantile;
-
-/// Closed loops with requests enough in flight to keep both sides busy.
-fn is_crowded_loop(cell: &Cell) -> bool {
-    let echo = matches!(cell.workload, Workload::Echo { .. });
-    echo && cell.offered_per_second.is_none() && cell.connections > 1
-}
 
 /// Where the load, not the server, set the pace, the rate says little about the server.
 pub fn load_bound_sentence(result: &LabResult) -> Option<String> {
     let bound = |cell: &&CellResult| {
         let reference = cell.rows.iter().find(|row| row.contender == result.plan.reference);
         let figures = reference.and_then(|row| row.figures.as_ref());
-        is_crowded_loop(&cell.cell) && figures.is_some_and(|figures| figures.load_bottleneck)
+        cell.cell.is_crowded_loop() && figures.is_some_and(|figures| figures.load_bottleneck)
     };
     let cells: Vec<String> = result.cells.iter().filter(bound).map(|cell| cell.cell.to_string()).collect();
     (!cells.is_empty()).then(|| {
@@ -33,7 +26,7 @@ pub fn load_bound_sentence(result: &LabResult) -> Option<String> {
 /// finds fewer requests waiting each time it looks, so that each of them bears more of the looking.
 pub fn abreast_sentence(result: &LabResult) -> Option<String> {
     let loops: Vec<usize> =
-        (0..result.plan.cells.len()).filter(|&cell| is_crowded_loop(&result.plan.cells[cell])).collect();
+        (0..result.plan.cells.len()).filter(|&cell| result.plan.cells[cell].is_crowded_loop()).collect();
     let load_cores = result.plan.load_cores.len().max(1) as f64;
     let abreast = loops
         .iter()

@@ -19,7 +19,14 @@ impl Runner<'_> {
         let throttled_before_ns = self.machine.throttled_ns();
         let before = self.machine.usage(pid).map_err(Trouble::Broken)?;
         let load_cpu_before_ns = self.machine.load_cpu_ns();
-        let load = session.run_slice(self.config.slice).map_err(Trouble::Broken)?;
+        let cell = &self.config.cells[place.cell];
+        let share = self.config.server_share_in(cell);
+        if share < 1.0 {
+            self.machine.hold_back(self.config.cores_of(cell), share);
+        }
+        let load = session.run_slice(self.config.slice);
+        self.machine.let_go();
+        let load = load.map_err(Trouble::Broken)?;
         let load_cpu_ns = self.machine.load_cpu_ns().saturating_sub(load_cpu_before_ns);
         check(&load)?;
         let after = self.machine.usage(pid).map_err(Trouble::Broken)?;

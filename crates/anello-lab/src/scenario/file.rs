@@ -57,6 +57,7 @@ pub(super) struct ScenarioFile {
     pub slice: Duration,
     #[serde(deserialize_with = "duration")]
     pub warm_up: Duration,
+    pub server_share: Option<Spanned<f64>>,
     #[serde(default = "first_seed")]
     pub seed: u64,
     #[serde(default = "checked")]

@@ -1,0 +1,146 @@
+//! Takes a part of the servers' cores away, so that the load has the lead.
+//!
+//! On loopback a small request costs the load as much as the server: both do the same work in the kernel. If each has a
+//! core, the one that needs less waits for the other, finds fewer requests (or replies) each time it looks, and spends
+//! what it saved on looking more often: all servers that need no more than the load then seem to cost the same. With a
+//! fifth of their core taken away, requests always wait, and a server shows what it costs when it is busy.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use rustix::thread::{CpuSet, sched_setaffinity};
+use rustix::time::{ClockId, clock_gettime};
+
+/// The brake takes its part out of every such time.
+const PERIOD: Duration = Duration::from_millis(1);
+
+/// A thread on each core that takes time when told to, and sleeps otherwise.
+#[derive(Debug)]
+pub(crate) struct Brake {
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+    cores: Vec<usize>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    /// What to take of every period, in nanoseconds; 0: nothing.
+    taken_ns: AtomicU64,
+    ended: AtomicBool,
+    /// CPU time of all threads so far.
+    cpu_ns: AtomicU64,
+}
+
+impl Brake {
+    /// A brake on these cores that does nothing yet.
+    ///
+    /// # Errors
+    /// A thread could not be started.
+    pub(crate) fn new(cores: &[usize]) -> std::io::Result<Brake> {
+        let shared = Arc::new(Shared::default());
+        let mut brake = Brake { shared, threads: Vec::new(), cores: cores.to_vec() };
+        for &core in cores {
+            let shared = Arc::clone(&brake.shared);
+            let thread = thread::Builder::new().name(format!("brake-{core}"));
+            brake.threads.push(thread.spawn(move || take(&shared, core))?);
+        }
+        Ok(brake)
+    }
+
+    /// Whether it is on exactly these cores.
+    pub(crate) fn is_on(&self, cores: &[usize]) -> bool {
+        self.cores == cores
+    }
+
+    /// Leaves this part of the cores, of 1, until [`let_go`](Self::let_go).
+    pub(crate) fn hold_back(&self, share: f64) {
+        let taken_ns = PERIOD.as_nanos() as f64 * (1.0 - share.clamp(0.0, 1.0));
+        self.shared.taken_ns.store(taken_ns as u64, Ordering::Relaxed);
+        self.threads.iter().for_each(|thread| thread.thread().unpark());
+    }
+
+    /// Takes no more, but for a period that has begun.
+    pub(crate) fn let_go(&self) {
+        self.shared.taken_ns.store(0, Ordering::Relaxed);
+    }
+
+    /// CPU time that it has used so far, in nanoseconds, but for a period that has begun.
+    pub(crate) fn cpu_ns(&self) -> u64 {
+        self.shared.cpu_ns.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Brake {
+    fn drop(&mut self) {
+        self.shared.ended.store(true, Ordering::Relaxed);
+        for thread in self.threads.drain(..) {
+            thread.thread().unpark();
+            thread.join().ok();
+        }
+    }
+}
+
+/// What a thread of the brake does.
+fn take(shared: &Shared, core: usize) {
+    let mut only = CpuSet::new();
+    only.set(core);
+    if sched_setaffinity(None, &only).is_err() {
+        return; // A brake on another core would hold back the load.
+    }
+    let mut counted_ns = 0;
+    let mut next = Instant::now();
+    while !shared.ended.load(Ordering::Relaxed) {
+        let taken_ns = shared.taken_ns.load(Ordering::Relaxed);
+        if taken_ns == 0 {
+            thread::park();
+            next = Instant::now();
+            continue;
+        }
+        let began = Instant::now();
+        while began.elapsed() < Duration::from_nanos(taken_ns) {
+            std::hint::spin_loop();
+        }
+        let cpu_ns = thread_cpu_ns();
+        shared.cpu_ns.fetch_add(cpu_ns - counted_ns, Ordering::Relaxed);
+        counted_ns = cpu_ns;
+        // A period that was missed, because the machine was away, is not made up for.
+        next = (next + PERIOD).max(Instant::now());
+        thread::sleep(next.saturating_duration_since(Instant::now()));
+    }
+}
+
+fn thread_cpu_ns() -> u64 {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::machine::allowed_cores;
+
+    #[test]
+    fn it_takes_time_when_told_to_and_none_after() {
+        let brake = Brake::new(&allowed_cores()[..1]).unwrap();
+        assert!(brake.is_on(&allowed_cores()[..1]) && !brake.is_on(&[]));
+        assert_eq!(brake.cpu_ns(), 0);
+        brake.hold_back(0.8);
+        let patience = Instant::now() + Duration::from_secs(60);
+        let wait = |until: &dyn Fn() -> bool, what: &str| {
+            while !until() {
+                assert!(Instant::now() < patience, "{what}");
+                thread::sleep(Duration::from_millis(5));
+            }
+        };
+        wait(&|| brake.cpu_ns() > 1_000_000, "it takes nothing");
+        brake.let_go();
+        let is_at_rest = || {
+            let before_ns = brake.cpu_ns();
+            thread::sleep(Duration::from_millis(50));
+            brake.cpu_ns() == before_ns
+        };
+        wait(&is_at_rest, "it goes on");
+    }
+}
