@@ -6,6 +6,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
 use std::time::Duration;
 
 use anello_load::{ErrorKind, HttpLoad, Load, Protocol};
@@ -86,6 +87,19 @@ fn all_ways_of_framing_and_all_paths_are_understood() {
             assert!(report.is_good() && report.requests >= 5 * pipeline as u64, "{report:?}");
             assert_eq!((report.connections_left, report.connections_reopened), (5, 0));
         }
+    }
+}
+
+#[test]
+fn an_interim_response_that_comes_alone_is_not_the_answer() {
+    // Other connections get theirs in the pause.
+    let address = http_server(|stream, _, _| {
+        let interim = answer(stream, "HTTP/1.1 103 Early Hints\r\nLink: <a>\r\n\r\n");
+        thread::sleep(Duration::from_millis(3));
+        interim && answer(stream, &with_length("hello"))
+    });
+    for report in reports(&load(address, |_| {})) {
+        assert!(report.is_good() && report.connections_left == 5, "{report:?}");
     }
 }
 

@@ -9,8 +9,8 @@
 //! ```
 //!
 //! No I/O: bytes go in wherever the network cut them, parts come out where they lie. Interim responses (1xx but 101) are
-//! skipped. A server under load sends the same head again and again, but for its date; [`HeadCache`] knows the last one,
-//! and a head that is equal in all other bytes is not parsed again.
+//! skipped. A server under load sends the same head again and again, but for its date; [`HeadCache`] knows the last one
+//! that was not interim, and a head that is equal in all other bytes is not parsed again.
 
 use std::ops::Range;
 
@@ -79,6 +79,11 @@ enum Framing {
 }
 
 impl Head {
+    /// The response is still to come.
+    fn is_interim(&self) -> bool {
+        matches!(self.status, 100 | 102..=199)
+    }
+
     /// The length of the body, where the head tells it.
     pub fn body_bytes(&self) -> Option<u64> {
         match self.framing {
@@ -92,7 +97,7 @@ impl Head {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Malformed(pub String);
 
-/// The last head, and what it meant.
+/// The last head, and what it meant. Never an interim one: who finds a head here may take it for that of a response.
 #[derive(Debug, Default)]
 pub(crate) struct HeadCache {
     bytes: Vec<u8>,
@@ -137,8 +142,7 @@ impl Decoder {
             match self.state {
                 State::Head => match self.head(input, cache)? {
                     None => return Ok(None),
-                    // Interim: the response is still to come.
-                    Some(head) if matches!(head.status, 100 | 102..=199) => {}
+                    Some(head) if head.is_interim() => {}
                     Some(head) => {
                         self.line_bytes = 0;
                         self.state = match head.framing {
@@ -268,7 +272,7 @@ fn take<'a>(input: &mut &'a [u8], limit: u64) -> Option<&'a [u8]> {
     (!taken.is_empty()).then_some(taken)
 }
 
-/// Reads a head and remembers it; its length, too. None if it is not whole.
+/// Reads a head, and remembers it unless it is interim; its length, too. None if it is not whole.
 fn parse(input: &[u8], cache: &mut HeadCache) -> Result<Option<(Head, usize)>, Malformed> {
     let mut headers = [httparse::EMPTY_HEADER; HEADERS_LIMIT];
     let mut response = httparse::Response::new(&mut headers);
@@ -310,7 +314,9 @@ fn parse(input: &[u8], cache: &mut HeadCache) -> Result<Option<(Head, usize)>, M
     };
     closes |= framing == Framing::UntilClose;
     let head = Head { status, closes, framing };
-    *cache = HeadCache { bytes: input[..bytes].to_vec(), date, head: Some(head) };
+    if !head.is_interim() {
+        *cache = HeadCache { bytes: input[..bytes].to_vec(), date, head: Some(head) };
+    }
     Ok(Some((head, bytes)))
 }
 
@@ -383,6 +389,14 @@ mod tests {
                 (200, "until the end"),
             ],
         );
+    }
+
+    #[test]
+    fn an_interim_head_is_nobodys_response() {
+        let interim = b"HTTP/1.1 103 Early Hints\r\n\r\n";
+        let (mut first, second, mut cache) = (Decoder::default(), Decoder::default(), HeadCache::default());
+        assert_eq!(first.next(&mut &interim[..], &mut cache), Ok(None));
+        assert_eq!(second.peek(interim, &cache), None, "another connection of the same page");
     }
 
     #[test]
