@@ -53,8 +53,9 @@ impl Lane {
         }
     }
 
-    /// A connection is open.
+    /// A connection is open. Who was given up while it was being opened is looked at anew: there was nothing to close.
     pub fn opened(&self, closer: Closer) {
+        self.given_up.set(None);
         self.closer.replace(Some(closer));
     }
 
@@ -149,5 +150,34 @@ impl Lane {
     /// The task is over; wakers of it mean nothing any more.
     pub fn leave(&self) {
         self.waker.replace(None);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use anello::net::TcpStream;
+
+    use super::*;
+
+    #[test]
+    fn a_request_that_was_late_while_its_connection_was_opened_times_out_on_it() {
+        let server = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = server.local_addr().unwrap();
+        anello::Runtime::new().unwrap().block_on(async {
+            let lane = Lane::new();
+            lane.busy_since(1);
+            lane.check(20, 10);
+            assert_eq!(lane.given_up(), Some(GivenUp::TimedOut));
+            // At the same moment it is open, and nobody has seen that it was given up.
+            let mut stream = TcpStream::connect(address).await.unwrap();
+            lane.opened(stream.closer());
+            assert_eq!(lane.given_up(), None);
+            lane.check(20, 10);
+            assert_eq!(lane.given_up(), Some(GivenUp::TimedOut));
+            let ended = stream.recv().await.map(|chunk| chunk.is_none());
+            assert!(ended.unwrap_or(true), "it waits for nothing any more");
+        });
     }
 }
