@@ -41,6 +41,10 @@ const STOP_GRACE_NS: u64 = 500_000_000;
 /// Most requests that wait in the lines of a thread; what comes then is unsent.
 const WAITING_LIMIT: usize = 4_000_000;
 
+/// Most requests that are handed out in one turn of the runtime's loop, so that replies, the clock and the user have
+/// theirs at any rate.
+const TURN_LIMIT: usize = 10_000;
+
 /// What is told about a stretch while it lasts.
 pub(crate) trait Observer {
     /// Told every so often; says whether to go on.
@@ -73,6 +77,17 @@ pub(crate) struct Rest {
     pub pacing_ns: u64,
     /// Before the planned end, which did not come, instead of after it.
     pub in_time: bool,
+    /// What the whole stretch did until its planned end.
+    pub pace: Pace,
+}
+
+/// What was answered while requests could begin. The wait for what was owed after that is left out: it says more about
+/// the slowest connection than about all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Pace {
+    pub requests: u64,
+    /// From the beginning of the measurement on.
+    pub elapsed_ns: u64,
 }
 
 pub(crate) struct Conductor<'a> {
@@ -89,6 +104,10 @@ pub(crate) struct Conductor<'a> {
     /// The next interval's end; `u64::MAX` if there is none.
     next_cut_ns: u64,
     last_cut_ns: u64,
+    /// Requests of the intervals that were cut.
+    cut_requests: u64,
+    /// Known once the planned end has come.
+    pace: Option<Pace>,
     /// The user wants to stop: when requests in flight are given up.
     give_up_ns: Option<u64>,
     timer: Sleep,
@@ -123,6 +142,7 @@ impl<'a> Conductor<'a> {
             Pacer::new(schedule, stretch.start_ns, deadline_ns, WAITING_LIMIT / lanes.len().max(1))
         });
         shared.schedule_over.set(pacer.is_none());
+        shared.lines_closed.set(false);
         let tick_ns = (TICK.as_nanos() as u64).min(stretch.stall_timeout_ns / 4).max(1_000_000);
         let interval_ns = stretch.interval_ns.unwrap_or(u64::MAX);
         Self {
@@ -140,6 +160,8 @@ impl<'a> Conductor<'a> {
                 .interval_ns
                 .map_or(u64::MAX, |interval_ns| count_from_ns.saturating_add(interval_ns).min(deadline_ns)),
             last_cut_ns: count_from_ns,
+            cut_requests: 0,
+            pace: None,
             give_up_ns: None,
             timer: sleep(Duration::ZERO),
             timer_ns: 0,
@@ -175,13 +197,16 @@ impl<'a> Conductor<'a> {
     }
 
     /// What happened since the last cut, at the end of everything.
-    pub fn finish(self) -> Rest {
+    pub fn finish(mut self) -> Rest {
+        // No connection is left, but the schedule goes on.
+        self.give_up_schedule();
         let end_ns = self.shared.tally.last_ns.get().max(self.last_cut_ns);
-        Rest {
-            interval: self.interval(end_ns),
-            pacing_ns: self.pacing_ns,
-            in_time: self.phase <= Phase::Measuring,
-        }
+        let interval = self.interval(end_ns);
+        let pace = self.pace.unwrap_or(Pace {
+            requests: self.cut_requests + interval.requests,
+            elapsed_ns: end_ns.saturating_sub(self.shared.count_from_ns.get()),
+        });
+        Rest { interval, pacing_ns: self.pacing_ns, in_time: self.phase <= Phase::Measuring, pace }
     }
 
     /// Warm-up, intervals, deadline, drain.
@@ -196,6 +221,7 @@ impl<'a> Conductor<'a> {
         if now_ns >= self.next_cut_ns && self.phase == Phase::Measuring {
             let index = (self.next_cut_ns - count_from_ns).saturating_sub(1) / self.interval_ns;
             let interval = self.interval(now_ns);
+            self.cut_requests += interval.requests;
             self.observer.interval(index, interval, std::mem::take(&mut self.pacing_ns));
             self.last_cut_ns = now_ns;
             // A thread that was held up for longer leaves intervals out.
@@ -205,12 +231,25 @@ impl<'a> Conductor<'a> {
         }
         if self.phase == Phase::Measuring && now_ns >= deadline_ns {
             self.phase = Phase::Draining;
+            self.pace = Some(self.pace_at_deadline(now_ns));
             // Who thinks, or waits for its turn to be opened, sees that it is too late.
             self.lanes.iter().for_each(|lane| lane.wake());
         }
         if self.phase == Phase::Draining && now_ns >= deadline_ns.saturating_add(self.drain_ns) {
             self.phase = Phase::Over;
+            self.give_up_schedule();
             self.clear_lines();
+        }
+    }
+
+    /// What was answered by now, when the planned end has just passed.
+    fn pace_at_deadline(&self, now_ns: u64) -> Pace {
+        let (tally, deadline_ns) = (&self.shared.tally, self.shared.deadline_ns.get());
+        // A look that comes late has nothing of the time in which nothing was sent any more.
+        let end_ns = tally.last_ns.get().clamp(deadline_ns, now_ns.max(deadline_ns));
+        Pace {
+            requests: self.cut_requests + tally.standing().requests,
+            elapsed_ns: end_ns.saturating_sub(self.shared.count_from_ns.get()),
         }
     }
 
@@ -224,7 +263,19 @@ impl<'a> Conductor<'a> {
         self.lanes.iter().for_each(|lane| lane.wake());
     }
 
+    /// What has not been handed out by now never will be.
+    fn give_up_schedule(&mut self) {
+        if let Some(pacer) = self.pacer.take() {
+            let left = pacer.left(self.shared.count_from_ns.get());
+            let tally = &self.shared.tally;
+            tally.offered.set(tally.offered.get().saturating_add(left));
+            tally.unsent(left);
+            self.end_schedule();
+        }
+    }
+
     fn clear_lines(&self) {
+        self.shared.lines_closed.set(true);
         for lane in self.lanes {
             lane.clear_line(&self.shared);
             lane.wake();
@@ -260,7 +311,12 @@ impl<'a> Conductor<'a> {
         let mut wake_ns = phase_ns.min(self.next_tick_ns).min(self.next_cut_ns);
         if let Some(pacer) = &self.pacer {
             let due_ns = pacer.due_ns();
-            if due_ns.saturating_sub(now_ns) <= pacer.margin_ns {
+            if due_ns <= now_ns {
+                // More was due than one turn may hand out.
+                context.waker().wake_by_ref();
+                return;
+            }
+            if due_ns - now_ns <= pacer.margin_ns {
                 self.idle_look = Some((now_ns, self.shared.polls.get()));
                 context.waker().wake_by_ref();
                 return;
@@ -318,7 +374,8 @@ impl Pacer {
     }
 
     fn hand_out(&mut self, now_ns: u64, lanes: &[Rc<Lane>], shared: &Shared) {
-        while let Some((due_ns, place)) = self.next.filter(|&(due_ns, _)| due_ns <= now_ns) {
+        for _ in 0..TURN_LIMIT {
+            let Some((due_ns, place)) = self.next.filter(|&(due_ns, _)| due_ns <= now_ns) else { return };
             let lane = &lanes[place];
             // In a ramp, a connection whose turn has not come is offered nothing.
             if due_ns >= lane.opens_at_ns.get() {
@@ -335,6 +392,14 @@ impl Pacer {
             }
             self.step();
         }
+    }
+
+    /// How many requests the schedule still holds that were to be counted.
+    fn left(&self, count_from_ns: u64) -> u64 {
+        let Some((due_ns, _)) = self.next else { return 0 };
+        let from_ns = count_from_ns.saturating_sub(self.start_ns);
+        let left = self.schedule.left(from_ns, self.end_ns.saturating_sub(self.start_ns));
+        left.saturating_add(u64::from(due_ns >= count_from_ns))
     }
 }
 

@@ -368,6 +368,12 @@ impl Connection {
 
     fn note_sending(&mut self, flight: Flight, shared: &Shared) {
         self.began |= flight.sent_ns >= shared.count_from_ns.get();
+        // How late it was sent is told by the first time.
+        let taken_back = self.lane.taken_back.get();
+        if taken_back > 0 {
+            self.lane.taken_back.set(taken_back - 1);
+            return;
+        }
         if shared.open_loop && flight.due_ns >= shared.count_from_ns.get() {
             shared.tally.sent_on_schedule(flight, flight.due_ns >= self.free_since_ns);
         }
@@ -444,15 +450,26 @@ impl Connection {
         Next::Changed
     }
 
-    /// Requests behind the last response are not lost: the server has told that they must be sent again.
+    /// Requests that were sent in vain are not lost: they are sent again, on another connection.
     fn take_back(&mut self, shared: &Shared) {
         self.sequence -= self.in_flight.len() as u64;
         while let Some(flight) = self.in_flight.pop_back() {
-            if shared.open_loop {
+            if !shared.open_loop {
+                continue;
+            }
+            if shared.lines_closed.get() {
+                shared.tally.unsent(u64::from(flight.due_ns >= shared.count_from_ns.get()));
+            } else {
                 self.lane.line.borrow_mut().push_front(flight.due_ns);
+                self.lane.taken_back.set(self.lane.taken_back.get() + 1);
             }
         }
         self.lane.idle();
+    }
+
+    /// Whether a request was answered on the connection since it was opened.
+    fn has_answered(&self) -> bool {
+        self.sequence - self.in_flight.len() as u64 > self.first_sequence
     }
 
     /// The server has closed an open connection.
@@ -514,7 +531,10 @@ impl Connection {
         let tally = &shared.tally;
         let lost = (self.in_flight.len() as u64 + u64::from(self.held.is_some())).max(1);
         match self.lane.given_up() {
-            Some(GivenUp::Abandoned) => {}
+            Some(GivenUp::Abandoned) => {
+                let (from_ns, lost) = (shared.count_from_ns.get(), self.in_flight.iter().chain(&self.held));
+                tally.abandoned(lost.filter(|flight| flight.due_ns >= from_ns).count() as u64);
+            }
             Some(GivenUp::TimedOut) => tally.error(ErrorKind::Timeout, lost, || {
                 format!("connection {} waited for its reply for too long", self.index)
             }),

@@ -37,6 +37,8 @@ pub struct Interval {
     pub late: u64,
     /// Open loop only: requests of the schedule that were never sent.
     pub unsent: u64,
+    /// Requests in flight that were given up, because the load was stopped before its end.
+    pub abandoned: u64,
     /// Bytes sent.
     pub sent_bytes: u64,
     /// Bytes received.
@@ -67,6 +69,7 @@ impl Interval {
             offered: open_loop.then_some(0),
             late: 0,
             unsent: 0,
+            abandoned: 0,
             sent_bytes: 0,
             received_bytes: 0,
             errors: Errors::default(),
@@ -120,6 +123,7 @@ impl Interval {
         self.offered = sum_of_known(self.offered, other.offered);
         self.late += other.late;
         self.unsent += other.unsent;
+        self.abandoned += other.abandoned;
         self.sent_bytes += other.sent_bytes;
         self.received_bytes += other.received_bytes;
         self.errors.merge(other.errors.clone());

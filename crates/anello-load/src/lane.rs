@@ -21,6 +21,8 @@ pub(crate) struct Lane {
     closer: RefCell<Option<Closer>>,
     /// Open loop: when requests that wait to be sent were due.
     pub line: RefCell<VecDeque<u64>>,
+    /// How many of them, in front, have been sent before.
+    pub taken_back: Cell<usize>,
     waker: RefCell<Option<Waker>>,
     /// A request could be sent at once.
     free: Cell<bool>,
@@ -46,6 +48,7 @@ impl Lane {
             given_up: Cell::new(None),
             closer: RefCell::new(None),
             line: RefCell::default(),
+            taken_back: Cell::new(0),
             waker: RefCell::new(None),
             free: Cell::new(true),
             opens_at_ns: Cell::new(0),
@@ -117,6 +120,7 @@ impl Lane {
     /// Gives up what waits to be sent.
     pub fn clear_line(&self, shared: &Shared) {
         let waiting = std::mem::take(&mut *self.line.borrow_mut());
+        self.taken_back.set(0);
         let from_ns = shared.count_from_ns.get();
         shared.tally.unsent(waiting.into_iter().filter(|&due_ns| due_ns >= from_ns).count() as u64);
     }

@@ -67,7 +67,13 @@ pub struct Report {
     pub requests: u64,
     /// From the beginning to the last reply, or to the last trouble; without the warm-up.
     pub elapsed_ns: u64,
-    /// Requests answered per second.
+    /// Requests answered until the planned end of the measurement, or of each step of a sweep.
+    #[serde(default)]
+    pub answered_in_time: u64,
+    /// How long that took: without the wait for what was owed then.
+    #[serde(default)]
+    pub in_time_ns: u64,
+    /// Requests answered per second, until the planned end; where nothing was answered by then, until the last reply.
     pub requests_per_second: f64,
     /// Time to the whole reply, in a closed loop from sending the request, in an open loop from the moment it was due;
     /// none if nothing was answered.
@@ -80,6 +86,9 @@ pub struct Report {
     pub late: u64,
     /// Open loop only: requests of the schedule that were never sent.
     pub unsent: u64,
+    /// Requests in flight that were given up, because the load was stopped before its end.
+    #[serde(default)]
+    pub abandoned: u64,
     /// Open loop only: how long after it was due a request was sent whose connection was free: the load's own part in
     /// the latency.
     pub schedule_error: Option<Latency>,
@@ -102,7 +111,8 @@ pub struct Report {
     pub load_pacing_ns: u64,
     /// How much of its time the busiest thread worked, or waited for a core, in percent.
     pub load_busy_percent: f64,
-    /// Whether that was more than 95 %. In a closed loop the figures then are the load's more than the server's.
+    /// Whether that was more than 95 %, in a sweep at any step. In a closed loop the figures then are the load's more than
+    /// the server's.
     pub load_was_bottleneck: bool,
     /// Time that the hypervisor took from the cores of the load and the server; none if it cannot be told.
     pub stolen_ns: Option<u64>,
@@ -178,6 +188,9 @@ pub struct Step {
     pub per_second: u64,
     /// Requests answered within the step, per second.
     pub answered_per_second: f64,
+    /// Requests answered within the step.
+    #[serde(default)]
+    pub answered_in_time: u64,
     /// What happened, replies after its end included.
     pub total: IntervalRecord,
     /// How well requests kept to their time.

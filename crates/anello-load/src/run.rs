@@ -17,6 +17,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use anello::DriverDescription;
 use hdrhistogram::Histogram;
 
+use crate::conductor::Pace;
 use crate::config::{Load, Mode};
 use crate::errors::Errors;
 use crate::http::references;
@@ -135,6 +136,8 @@ struct Run<'a, W> {
     interrupted: bool,
     errors: Errors,
     total: Option<Interval>,
+    /// Of all stretches.
+    pace: Pace,
     records: Vec<crate::formats::IntervalRecord>,
     schedule_error: Histogram<u64>,
     usage: Vec<ThreadUsage>,
@@ -148,8 +151,7 @@ struct Run<'a, W> {
 /// What a stretch was, of all threads.
 struct Measured {
     total: Option<Interval>,
-    /// Requests answered until its planned end.
-    answered_in_time: u64,
+    pace: Pace,
     schedule_error: Histogram<u64>,
     busy_percent: f64,
 }
@@ -175,6 +177,7 @@ impl<'a, W: FnMut(Event<'_>) -> ControlFlow<()>> Run<'a, W> {
             interrupted: false,
             errors: Errors::default(),
             total: None,
+            pace: Pace::default(),
             records: Vec::new(),
             schedule_error: latency_histogram(),
             usage: vec![ThreadUsage::default(); load.threads],
@@ -247,7 +250,8 @@ impl<'a, W: FnMut(Event<'_>) -> ControlFlow<()>> Run<'a, W> {
         let seconds = self.load.duration.as_secs_f64().max(1e-9);
         let step = Step {
             per_second,
-            answered_per_second: measured.answered_in_time as f64 / seconds,
+            answered_per_second: measured.pace.requests as f64 / seconds,
+            answered_in_time: measured.pace.requests,
             total: total.into(),
             schedule_error: Latency::of(&measured.schedule_error),
             load_was_bottleneck: measured.busy_percent > BUSY_PERCENT,
@@ -273,7 +277,7 @@ impl<'a, W: FnMut(Event<'_>) -> ControlFlow<()>> Run<'a, W> {
         let mut series = Series::new(threads, first_ns, end_ns, interval_ns, first_ns - began_ns);
         let mut measured = Measured {
             total: None,
-            answered_in_time: 0,
+            pace: Pace::default(),
             schedule_error: latency_histogram(),
             busy_percent: 0.0,
         };
@@ -291,7 +295,6 @@ impl<'a, W: FnMut(Event<'_>) -> ControlFlow<()>> Run<'a, W> {
                 Some(Message { what: What::Failed(error), .. }) => return Err(error),
                 Some(Message { what: What::WarmedUp(errors), .. }) => self.errors.merge(errors),
                 Some(Message { thread, what: What::Interval(number, part) }) => {
-                    measured.answered_in_time += part.requests;
                     series.part(thread, number, *part);
                 }
                 Some(Message { thread, what: What::Done(done) }) => {
@@ -316,6 +319,8 @@ impl<'a, W: FnMut(Event<'_>) -> ControlFlow<()>> Run<'a, W> {
             self.take_complete(&mut series, &mut measured);
         }
         self.take_complete(&mut series, &mut measured);
+        self.pace.requests += measured.pace.requests;
+        self.pace.elapsed_ns += measured.pace.elapsed_ns;
         Ok(measured)
     }
 
@@ -349,7 +354,8 @@ impl<'a, W: FnMut(Event<'_>) -> ControlFlow<()>> Run<'a, W> {
         usage.cpu_ns += done.usage.cpu_ns;
         usage.delayed_ns += done.usage.delayed_ns;
         usage.pacing_ns += done.usage.pacing_ns;
-        measured.answered_in_time += if done.in_time { done.rest.requests } else { 0 };
+        measured.pace.requests += done.pace.requests;
+        measured.pace.elapsed_ns = measured.pace.elapsed_ns.max(done.pace.elapsed_ns);
         series.done(thread, done.rest);
     }
 
@@ -435,6 +441,9 @@ impl<'a, W: FnMut(Event<'_>) -> ControlFlow<()>> Run<'a, W> {
         let busy_percent = self.usage.iter().map(ThreadUsage::busy_percent).fold(0.0, f64::max);
         let driver = self.driver.take();
         let elapsed_ns = total.end_ns();
+        // A stretch that is shorter than a request has none in time.
+        let pace = Some(self.pace).filter(|pace| pace.requests > 0);
+        let pace = pace.unwrap_or(Pace { requests: total.requests, elapsed_ns });
         let report = Report {
             schema: SCHEMA.to_owned(),
             schema_version: SCHEMA_VERSION,
@@ -458,12 +467,15 @@ impl<'a, W: FnMut(Event<'_>) -> ControlFlow<()>> Run<'a, W> {
             interrupted: self.interrupted,
             requests: total.requests,
             elapsed_ns,
-            requests_per_second: total.requests as f64 * 1e9 / elapsed_ns.max(1) as f64,
+            answered_in_time: self.pace.requests,
+            in_time_ns: self.pace.elapsed_ns,
+            requests_per_second: pace.requests as f64 * 1e9 / pace.elapsed_ns.max(1) as f64,
             latency: total.quantiles(),
             uncorrected_latency: total.uncorrected_quantiles(),
             offered: total.offered,
             late: total.late,
             unsent: total.unsent,
+            abandoned: total.abandoned,
             schedule_error: Latency::of(&self.schedule_error),
             sent_bytes: total.sent_bytes,
             received_bytes: total.received_bytes,
@@ -481,7 +493,8 @@ impl<'a, W: FnMut(Event<'_>) -> ControlFlow<()>> Run<'a, W> {
             load_cpu_ns_per_request: total.load_cpu_ns_per_request(),
             load_pacing_ns: self.usage.iter().map(|usage| usage.pacing_ns).sum(),
             load_busy_percent: busy_percent,
-            load_was_bottleneck: busy_percent > BUSY_PERCENT,
+            load_was_bottleneck: busy_percent > BUSY_PERCENT
+                || self.steps.iter().any(|step| step.load_was_bottleneck),
             stolen_ns: total.stolen_ns,
             intervals: self.records,
             steps: self.steps,

@@ -18,6 +18,10 @@ use crate::config::Arrivals;
 /// A second in nanoseconds.
 const SECOND_NS: u128 = 1_000_000_000;
 
+/// Most Poisson arrivals that are counted one by one; of more, there are as many as are to be expected, within a
+/// thousandth.
+const COUNT_LIMIT: f64 = 10e6;
+
 /// Which of a load's connections are of this thread: those whose number is `thread` modulo `threads`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Share {
@@ -45,7 +49,7 @@ impl Share {
 }
 
 /// The moments of one thread's requests, in order.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Schedule {
     share: Share,
     arrivals: Arrivals,
@@ -62,6 +66,40 @@ impl Schedule {
     pub fn new(share: Share, per_second: u64, arrivals: Arrivals, seed: u64) -> Self {
         let random = Random(seed ^ (share.thread as u64 + 1).wrapping_mul(0xA076_1D64_78BD_642F));
         Self { share, arrivals, per_second: per_second.max(1), index: 0, random, poisson_ns: 0.0 }
+    }
+
+    /// How many of the moments to come are from `from_ns` on and before `to_ns`, without going through all of them.
+    pub fn left(&self, from_ns: u64, to_ns: u64) -> u64 {
+        match self.arrivals {
+            Arrivals::Constant => {
+                let after = |ns| self.constant_before(ns).saturating_sub(u128::from(self.index));
+                u64::try_from(after(to_ns).saturating_sub(after(from_ns))).unwrap_or(u64::MAX)
+            }
+            Arrivals::Poisson => {
+                let expected = (to_ns as f64 - self.poisson_ns.max(from_ns as f64)) / self.poisson_mean_ns();
+                if expected > COUNT_LIMIT {
+                    return expected as u64;
+                }
+                let moments = self.clone().map(|(ns, _)| ns).take_while(|&ns| ns < to_ns);
+                moments.filter(|&ns| ns >= from_ns).count() as u64
+            }
+        }
+    }
+
+    /// Constant arrivals: this thread's requests before a moment, since the beginning.
+    fn constant_before(&self, ns: u64) -> u128 {
+        // Request k is due at k / rate, in whole nanoseconds: before `ns` if k is less than this.
+        let all = (u128::from(ns) * u128::from(self.per_second)).div_ceil(SECOND_NS);
+        let [connections, threads, thread] =
+            [self.share.connections, self.share.threads, self.share.thread].map(|number| number as u128);
+        let (rounds, rest) = (all / connections, all % connections);
+        rounds * self.share.count() as u128 + (rest + threads - 1 - thread) / threads
+    }
+
+    /// Poisson arrivals: the mean time between two of this thread.
+    fn poisson_mean_ns(&self) -> f64 {
+        let share = self.share.count() as f64 / self.share.connections as f64;
+        SECOND_NS as f64 / (self.per_second as f64 * share)
     }
 }
 
@@ -80,9 +118,7 @@ impl Iterator for Schedule {
                 u64::try_from(request * SECOND_NS / u128::from(self.per_second)).ok()?
             }
             Arrivals::Poisson => {
-                let share = mine as f64 / self.share.connections as f64;
-                let mean_ns = SECOND_NS as f64 / (self.per_second as f64 * share);
-                self.poisson_ns += self.random.exponential() * mean_ns;
+                self.poisson_ns += self.random.exponential() * self.poisson_mean_ns();
                 self.poisson_ns as u64
             }
         };
@@ -91,7 +127,7 @@ impl Iterator for Schedule {
 }
 
 /// Random numbers that follow from a seed (splitmix64).
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Random(u64);
 
 impl Random {
@@ -154,6 +190,28 @@ mod tests {
         let variance = gaps.iter().map(|gap| (gap - mean).powi(2)).sum::<f64>() / gaps.len() as f64;
         assert!((mean / 250_000.0 - 1.0).abs() < 0.02, "{mean}");
         assert!((variance.sqrt() / mean - 1.0).abs() < 0.02, "the deviation is the mean: {variance}");
+    }
+
+    #[test]
+    fn what_is_left_is_what_would_come() {
+        for arrivals in [Arrivals::Constant, Arrivals::Poisson] {
+            for (thread, threads, connections) in [(0, 1, 1), (0, 2, 5), (1, 2, 5), (2, 3, 8), (3, 4, 4)] {
+                let mut schedule = Schedule::new(Share { thread, threads, connections }, 3000, arrivals, 5);
+                for passed in [0, 1, 7, 100] {
+                    schedule.by_ref().take(passed).for_each(drop);
+                    for (from_ns, to_ns) in [(0, 0), (0, 1), (0, 333_334), (50_000_000, 90_000_001)] {
+                        let moments = schedule.clone().map(|(ns, _)| ns).take_while(|&ns| ns < to_ns);
+                        let expected = moments.filter(|&ns| ns >= from_ns).count() as u64;
+                        let case = (arrivals, thread, connections, passed, from_ns, to_ns);
+                        assert_eq!(schedule.left(from_ns, to_ns), expected, "{case:?}");
+                    }
+                }
+            }
+        }
+        // More than could be gone through.
+        let left = |arrivals| Schedule::new(Share::whole(3), 1_000_000_000, arrivals, 5).left(0, 1 << 50);
+        assert_eq!(left(Arrivals::Constant), 1 << 50);
+        assert!(left(Arrivals::Poisson).abs_diff(1 << 50) < 1 << 10);
     }
 
     #[test]

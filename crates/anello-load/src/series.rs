@@ -106,6 +106,7 @@ fn happened(rest: &Interval) -> bool {
     rest.requests > 0
         || !rest.errors.is_empty()
         || rest.unsent > 0
+        || rest.abandoned > 0
         || rest.offered.is_some_and(|offered| offered > 0)
 }
 

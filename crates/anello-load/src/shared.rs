@@ -42,8 +42,10 @@ pub(crate) struct Shared {
     pub deadline_ns: Cell<u64>,
     /// The user wants to stop: nobody needs to make a first request.
     pub stopping: Cell<bool>,
-    /// Open loop: nothing more comes into the lines.
+    /// Open loop: the schedule hands nothing more out.
     pub schedule_over: Cell<bool>,
+    /// Open loop: it is too late to wait for being sent; whatever still would is unsent.
+    pub lines_closed: Cell<bool>,
     pub tally: Tally,
     /// How often connections had something to do; by this the pacer sees whether it waits alone.
     pub polls: Cell<u64>,
@@ -74,6 +76,7 @@ impl Shared {
             deadline_ns: Cell::new(0),
             stopping: Cell::new(false),
             schedule_over: Cell::new(true),
+            lines_closed: Cell::new(false),
             tally: Tally::new(open_loop),
             polls: Cell::new(0),
             reopened: Cell::new(0),
@@ -112,6 +115,7 @@ pub(crate) struct Tally {
     pub offered: Cell<u64>,
     late: Cell<u64>,
     pub unsent: Cell<u64>,
+    abandoned: Cell<u64>,
     sent_bytes: Cell<u64>,
     received_bytes: Cell<u64>,
     /// Open loop: how long after its time a request was sent for which the connection was free. Since the beginning.
@@ -132,6 +136,7 @@ impl Tally {
             offered: Cell::new(0),
             late: Cell::new(0),
             unsent: Cell::new(0),
+            abandoned: Cell::new(0),
             sent_bytes: Cell::new(0),
             received_bytes: Cell::new(0),
             schedule_error: RefCell::new(latency_histogram()),
@@ -175,7 +180,12 @@ impl Tally {
 
     /// Open loop: so many requests of the schedule will never be sent.
     pub fn unsent(&self, count: u64) {
-        self.unsent.set(self.unsent.get() + count);
+        self.unsent.set(self.unsent.get().saturating_add(count));
+    }
+
+    /// So many requests in flight were given up because the user wants to stop.
+    pub fn abandoned(&self, count: u64) {
+        self.abandoned.set(self.abandoned.get() + count);
     }
 
     #[cold]
@@ -207,6 +217,7 @@ impl Tally {
             uncorrected,
             late: self.late.take(),
             unsent: self.unsent.take(),
+            abandoned: self.abandoned.take(),
             sent_bytes: self.sent_bytes.take(),
             received_bytes: self.received_bytes.take(),
             errors: self.errors.take(),

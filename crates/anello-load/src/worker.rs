@@ -14,7 +14,7 @@ use hdrhistogram::Histogram;
 use rustix::thread::{CpuSet, sched_setaffinity};
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::conductor::Observer;
+use crate::conductor::{Observer, Pace};
 use crate::config::Load;
 use crate::errors::Errors;
 use crate::http::References;
@@ -68,8 +68,7 @@ pub(crate) enum What {
 pub(crate) struct Done {
     /// Since the last interval.
     pub rest: Interval,
-    /// That was before the planned end.
-    pub in_time: bool,
+    pub pace: Pace,
     pub requests_by_connection: Vec<u64>,
     pub opened: usize,
     pub open: usize,
@@ -165,7 +164,7 @@ impl Worker {
         let empty = crate::latency_histogram();
         Done {
             rest: interval,
-            in_time: rest.in_time,
+            pace: rest.pace,
             requests_by_connection: session.requests_by_connection(),
             opened: session.opened_connections(),
             open: session.open_connections(),

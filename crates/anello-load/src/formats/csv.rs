@@ -39,6 +39,7 @@ const COLUMNS: &[Column] = &[
     ("offered", |record| whole(record.offered)),
     ("late", |record| record.late.to_string()),
     ("unsent", |record| record.unsent.to_string()),
+    ("abandoned", |record| record.abandoned.to_string()),
     ("sent_bytes", |record| record.sent_bytes.to_string()),
     ("received_bytes", |record| record.received_bytes.to_string()),
     ("errors", |record| record.errors.total().to_string()),

@@ -28,6 +28,9 @@ pub struct IntervalRecord {
     pub late: u64,
     /// Open loop only: requests of the schedule that were never sent.
     pub unsent: u64,
+    /// Requests in flight that were given up, because the load was stopped before its end.
+    #[serde(default)]
+    pub abandoned: u64,
     /// Bytes sent.
     pub sent_bytes: u64,
     /// Bytes received.
@@ -60,6 +63,7 @@ impl From<&Interval> for IntervalRecord {
             offered: interval.offered,
             late: interval.late,
             unsent: interval.unsent,
+            abandoned: interval.abandoned,
             sent_bytes: interval.sent_bytes,
             received_bytes: interval.received_bytes,
             errors: interval.errors.clone(),
