@@ -236,7 +236,9 @@ impl<'a, W: FnMut(Event<'_>) -> ControlFlow<()>> Run<'a, W> {
                     let why = knee::shows(&sweep.knee, &self.steps).filter(|_| !self.interrupted);
                     let step = self.steps.len().saturating_sub(1);
                     self.knee = why.map(|why| KneeReport { step, per_second, why });
-                    if self.knee.is_some() || self.interrupted || self.connections() == 0 {
+                    // Those that are closed, but not broken, are opened again.
+                    let none_left = self.requests_by_connection.is_empty();
+                    if self.knee.is_some() || self.interrupted || none_left {
                         break;
                     }
                 }
