@@ -63,6 +63,9 @@ pub(crate) struct Connection {
     /// Times in a row that opening it failed, or brought nothing.
     failures: u32,
     opened_before: bool,
+    /// When it was opened last, and the number of the first request on it.
+    opened_ns: u64,
+    first_sequence: u64,
 }
 
 enum Link {
@@ -100,6 +103,8 @@ impl Connection {
             now_ns: 0,
             failures: 0,
             opened_before: false,
+            opened_ns: 0,
+            first_sequence: 0,
         }
     }
 
@@ -110,6 +115,7 @@ impl Connection {
             shared.reopened.set(shared.reopened.get() + 1);
         }
         self.opened_before = true;
+        (self.opened_ns, self.first_sequence) = (shared.now_ns(), self.sequence);
         self.lane.opened(stream.closer());
         self.wire = shared.exchange.wire();
         self.link = Link::Open(stream);
@@ -229,6 +235,10 @@ impl Connection {
             Link::Pausing(pause) => {
                 if pause_is_over(pause, context) || self.is_over(shared) {
                     self.link = Link::Closed;
+                    // Until its turn it was the load that waited.
+                    if self.failures > 0 {
+                        self.free_since_ns = self.now(shared);
+                    }
                 } else {
                     return Poll::Pending;
                 }
@@ -487,9 +497,24 @@ impl Connection {
             self.close(shared);
             return Next::Changed;
         }
-        if !given_up && self.in_flight.is_empty() && self.held.is_none() && shared.may_close {
-            self.close(shared);
-            return Next::Changed;
+        if !given_up && shared.may_close && self.held.is_none() {
+            let answered = self.has_answered();
+            if self.in_flight.is_empty() {
+                self.close(shared);
+                // One that is there for a while only to be closed unused is no trouble.
+                let open_ns = self.now_ns.saturating_sub(self.opened_ns);
+                if !answered && open_ns < PAUSE_LIMIT.as_nanos() as u64 {
+                    self.pause();
+                }
+                return Next::Changed;
+            }
+            // Between requests, just when the next was under way: it is asked again. That happens once to a request,
+            // since the next connection has to answer something first.
+            if answered && self.wire.progress(&shared.exchange).is_none() {
+                self.take_back(shared);
+                self.close(shared);
+                return Next::Changed;
+            }
         }
         self.bury(
             match self.wire.progress(&shared.exchange) {
@@ -511,6 +536,15 @@ impl Connection {
         self.leave(shared);
         self.link = Link::Closed;
         self.lane.closed();
+        // What was due before could not be sent because of the connection, not because of the load.
+        self.free_since_ns = self.now(shared);
+    }
+
+    /// Not opened again at once: it was in vain.
+    fn pause(&mut self) {
+        let pause = PAUSE.saturating_mul(1 << self.failures.min(10)).min(PAUSE_LIMIT);
+        self.failures = self.failures.saturating_add(1);
+        self.link = Link::Pausing(sleep(pause));
     }
 
     /// Closes the stream, if there is one, without sending what is left.
@@ -547,11 +581,11 @@ impl Connection {
         if !shared.reconnect {
             self.give_up(shared);
         } else {
-            let pause = PAUSE.saturating_mul(1 << self.failures.min(10)).min(PAUSE_LIMIT);
             if self.failures > 0 || fault.kind == ErrorKind::Refused {
-                self.link = Link::Pausing(sleep(pause));
+                self.pause();
+            } else {
+                self.failures = 1;
             }
-            self.failures = self.failures.saturating_add(1);
         }
         Next::Changed
     }
