@@ -6,8 +6,10 @@ use crate::report::Step;
 /// How it shows that the server did not follow the last of these steps, in words; none if it did.
 pub(crate) fn shows(knee: &Knee, steps: &[Step]) -> Option<String> {
     let (first, last) = (steps.first()?, steps.last()?);
-    let percent = last.answered_per_second * 100.0 / last.per_second.max(1) as f64;
-    if percent < f64::from(knee.answered_percent) {
+    // Of what was offered, which differs from the rate: in a ramp, and with Poisson arrivals.
+    let offered = last.total.offered.filter(|&offered| offered > 0);
+    let percent = offered.map(|offered| last.answered_in_time as f64 * 100.0 / offered as f64);
+    if let Some(percent) = percent.filter(|&percent| percent < f64::from(knee.answered_percent)) {
         return Some(format!(
             "{percent:.1} % of the offered requests were answered in time, less than {} %",
             knee.answered_percent
@@ -30,12 +32,15 @@ mod tests {
     use super::*;
     use crate::interval::Interval;
 
+    /// A step of one second.
     fn step(per_second: u64, answered_per_second: f64, latency_ns: u64) -> Step {
         let mut total = Interval::empty(0, true);
         total.latency.saturating_record(latency_ns);
+        total.offered = Some(per_second);
         Step {
             per_second,
             answered_per_second,
+            answered_in_time: answered_per_second as u64,
             total: (&total).into(),
             schedule_error: None,
             load_was_bottleneck: false,
@@ -54,6 +59,9 @@ mod tests {
         let slow = shows(&knee, &[first.clone(), step(2000, 2000.0, 1_100_000)]).unwrap();
         assert!(slow.contains("11.0 times"), "{slow}");
         assert!(shows(&knee, &[step(1000, 900.0, 1)]).is_some(), "it may be the first one");
+        let mut few = step(1000, 800.0, 1);
+        few.total.offered = Some(820);
+        assert_eq!(shows(&knee, &[few]), None, "of fewer than the rate says, as arrivals may be");
         let patient = Knee { answered_percent: 50, latency_factor: 100 };
         assert_eq!(shows(&patient, &[first, step(2000, 1100.0, 1_100_000)]), None);
     }
