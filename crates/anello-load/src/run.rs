@@ -377,13 +377,16 @@ impl<'a, W: FnMut(Event<'_>) -> ControlFlow<()>> Run<'a, W> {
 
     /// What the threads tell next; nothing when progress, or something in `pause`, is due first.
     fn next(&self, pause: Duration) -> io::Result<Option<Message>> {
+        let panicked = || io::Error::other("a thread of the load has panicked: see its message above");
+        // None ends before it is let go but one that cannot go on, and what it had to say is here by then.
+        if self.threads.iter().any(JoinHandle::is_finished) {
+            return self.reports.try_recv().map(Some).map_err(|_| panicked());
+        }
         let pause = if pause.is_zero() { TICK } else { pause.min(TICK) };
         match self.reports.recv_timeout(pause) {
             Ok(message) => Ok(Some(message)),
             Err(RecvTimeoutError::Timeout) => Ok(None),
-            Err(RecvTimeoutError::Disconnected) => {
-                Err(io::Error::other("a thread of the load has panicked: see its message above"))
-            }
+            Err(RecvTimeoutError::Disconnected) => Err(panicked()),
         }
     }
 
@@ -503,5 +506,31 @@ impl<'a, W: FnMut(Event<'_>) -> ControlFlow<()>> Run<'a, W> {
             knee: self.knee,
         };
         Outcome { report, total }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+    use std::thread;
+
+    use super::*;
+
+    #[test]
+    fn a_thread_that_ends_without_a_word_ends_the_load() {
+        let server = TcpListener::bind("127.0.0.1:0").unwrap();
+        let load = Load { connections: 1, ..Load::echo(server.local_addr().unwrap(), 1) };
+        let sampler = Sampler::new(None, Vec::new()).unwrap();
+        let watch = |_: Event<'_>| ControlFlow::Continue(());
+        let mut run = Run::start(&load, &anello::Runtime::builder(), sampler, watch).unwrap();
+        // The other thread goes on, so that the channel stays open.
+        let gone = thread::spawn(|| {});
+        while !gone.is_finished() {
+            thread::yield_now();
+        }
+        run.threads.push(gone);
+        let error = (0..100).find_map(|_| run.next(Duration::from_millis(1)).err());
+        run.end();
+        assert!(error.is_some_and(|error| error.to_string().contains("panicked")));
     }
 }
