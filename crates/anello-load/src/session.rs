@@ -25,8 +25,8 @@ use crate::schedule::{Schedule, Share};
 use crate::shared::{Shared, Standing};
 use crate::wire::Exchange;
 
-/// Longest latency that the histograms tell apart, in nanoseconds.
-const LATENCY_LIMIT_NS: u64 = 60_000_000_000;
+/// Longest latency that the histograms tell apart, in nanoseconds: a day, which is as long as a timeout may be.
+const LATENCY_LIMIT_NS: u64 = 86_400_000_000_000;
 
 /// Connections to one server, on this thread's runtime. Dropping it closes them.
 ///
@@ -67,7 +67,7 @@ pub struct Session {
 pub struct Slice {
     /// Requests answered: whole and, if verified, with the right bytes.
     pub requests: u64,
-    /// From the beginning to the last reply, or to the last trouble.
+    /// From the beginning to the last reply, or to the last trouble: the wait for what was owed at the end is in it.
     pub elapsed_ns: u64,
     /// Time to the whole reply in nanoseconds, one value for each request, at three significant digits: from sending the
     /// request, in an open loop from the moment it was due.
@@ -78,7 +78,8 @@ pub struct Slice {
     pub offered: Option<u64>,
     /// Open loop only: requests that were sent more than 1 ms after they were due.
     pub late: u64,
-    /// Open loop only: requests of the schedule that were never sent.
+    /// Open loop only: requests of the schedule that were never sent; those that were still to come when no connection
+    /// was left are among them.
     pub unsent: u64,
     /// Requests answered on each of the connections that did not break.
     pub requests_by_connection: Vec<u64>,
@@ -312,8 +313,8 @@ impl Observer for Unobserved {
     fn interval(&mut self, _: u64, _: Interval, _: u64) {}
 }
 
-/// An empty histogram as slices have them: 1 ns to 60 s at three significant digits. Longer latencies are counted as
-/// 60 s.
+/// An empty histogram as slices have them: 1 ns to a day at three significant digits. Longer latencies are counted as
+/// a day.
 ///
 /// # Panics
 /// Never: the bounds are constants that make sense.
