@@ -25,7 +25,7 @@ use crate::load::resolve;
 /// Exits 0 if something was answered and nothing went wrong, else 1; 2 if the command line was wrong.
 #[derive(clap::Args)]
 pub struct TcpArguments {
-    /// The server, as HOST:PORT, or as unix:/PATH for a Unix socket.
+    /// The server, as HOST:PORT, as unix:/PATH for a Unix socket, or as unix:@NAME for one of that abstract name.
     #[arg(value_name = "ADDR", value_parser = parse_target)]
     target: Target,
 
@@ -52,6 +52,7 @@ impl TcpArguments {
         let target = match &self.target {
             Target::Tcp(host_and_port) => Address::Tcp(resolve(host_and_port)?),
             Target::Unix(path) => Address::Unix(path.clone()),
+            Target::Abstract(name) => Address::Abstract(name.clone()),
         };
         self.common.fill(Load { protocol, ..Load::echo(target, self.message_bytes) })
     }
@@ -61,7 +62,7 @@ impl TcpArguments {
 ///
 /// Closed loop, or open loop with --rate, as anello load tcp. Responses may have a length, chunks, or end with the
 /// connection; interim ones are skipped. A server that closes a connection between requests is connected to again, which
-/// is no error.
+/// is no error; a request that was just under way is sent again then.
 ///
 /// Exits 0 if something was answered and nothing went wrong, else 1; 2 if the command line was wrong.
 #[derive(clap::Args)]
@@ -223,11 +224,11 @@ pub struct CommonFlags {
     )]
     allow_errors: Option<Vec<Kinds>>,
 
-    /// How long opening all connections may take.
+    /// How long opening all connections may take; 24h at most.
     #[arg(long, value_name = "DURATION", value_parser = parse_timeout, default_value = "10s")]
     connect_timeout: Duration,
 
-    /// How long a request may wait for the end of its reply.
+    /// How long a request may wait for the end of its reply; 24h at most.
     #[arg(long, value_name = "DURATION", value_parser = parse_timeout, default_value = "5s")]
     timeout: Duration,
 
@@ -399,12 +400,16 @@ fn parse_url(text: &str) -> Result<Url, String> {
 enum Target {
     Tcp(String),
     Unix(PathBuf),
+    Abstract(String),
 }
 
-/// Checks the form of `HOST:PORT` or `unix:/PATH`; whether there is such a thing is found out later.
+/// Checks the form of `HOST:PORT`, `unix:/PATH` or `unix:@NAME`; whether there is such a thing is found out later.
 fn parse_target(text: &str) -> Result<Target, String> {
     if let Some(path) = text.strip_prefix("unix:").filter(|path| !path.is_empty()) {
-        return Ok(Target::Unix(path.into()));
+        return Ok(match path.strip_prefix('@') {
+            Some(name) => Target::Abstract(name.to_owned()),
+            None => Target::Unix(path.into()),
+        });
     }
     let port = text.rsplit_once(':').filter(|(host, _)| !host.is_empty()).map(|(_, port)| port);
     match port.and_then(|port| port.parse::<u16>().ok()) {
@@ -494,6 +499,8 @@ mod tests {
             assert_eq!(parse_target(right), Ok(Target::Tcp(right.to_owned())));
         }
         assert_eq!(parse_target("unix:/run/echo"), Ok(Target::Unix("/run/echo".into())));
+        assert_eq!(parse_target("unix:@echo"), Ok(Target::Abstract("echo".to_owned())));
+        assert_eq!(parse_target("unix:./@echo"), Ok(Target::Unix("./@echo".into())));
         for wrong in ["", "unix:", "localhost", ":80", "127.0.0.1:", "127.0.0.1:0", "127.0.0.1:99999"] {
             assert!(parse_target(wrong).is_err(), "{wrong}");
         }

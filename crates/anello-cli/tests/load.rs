@@ -318,6 +318,20 @@ fn replies_of_another_size_and_unix_sockets_are_loaded() {
 }
 
 #[test]
+fn an_abstract_name_is_loaded() {
+    let address = format!("unix:@anello-load-test-{}", std::process::id());
+    let mut command = Command::new(env!("CARGO_BIN_EXE_anello"));
+    command.args(["echo", "--driver", "epoll", "--addr", &address]).env_remove("ANELLO_DRIVER");
+    let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let found = report("tcp", &["-c", "3", "-d", "50ms", "--verify", &address]);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_eq!((found.0, &found.1.target), (Some(0), &address), "{line}{:?}", found.1);
+}
+
+#[test]
 fn unix_sockets_are_loaded_over_both_protocols() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("server").into_os_string().into_string().unwrap();

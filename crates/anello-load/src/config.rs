@@ -20,6 +20,9 @@ const RATE_LIMIT: u64 = 1_000_000_000;
 /// Most steps of a sweep.
 const STEPS_LIMIT: u64 = 1000;
 
+/// Longest timeout.
+const TIMEOUT_LIMIT: Duration = Duration::from_secs(24 * 3600);
+
 /// Most threads.
 const THREADS_LIMIT: usize = 1024;
 
@@ -54,12 +57,13 @@ pub struct Load {
     /// HTTP, the first right response to a path is what the others are compared with.
     pub verify: bool,
     /// Whether a connection that broke is opened again; off by default. A server of HTTP may always close a connection
-    /// between requests: that is no error, and it is opened again.
+    /// between requests, whether it says so or not: that is no error, and it is opened again. A request that was just
+    /// under way is sent again then, if the connection has answered one before.
     pub reconnect: bool,
-    /// How long opening all connections may take; 10 seconds by default. In a ramp, and when a connection is opened
+    /// How long opening all connections may take; 10 seconds by default, a day at most. In a ramp, and when a connection is opened
     /// again, how long that one may take.
     pub connect_timeout: Duration,
-    /// How long a request may wait for the end of its reply; 5 seconds by default. Looked after four times in that
+    /// How long a request may wait for the end of its reply; 5 seconds by default, a day at most. Looked after four times in that
     /// time, so that a connection is given up after at most 1.25 times as long.
     pub stall_timeout: Duration,
     /// Connections that each thread opens at a time; 64 by default, for servers with short queues.
@@ -151,7 +155,7 @@ pub struct Sweep {
 /// What says that a server does not follow a rate. The sweep stops at the first step of which one is true.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Knee {
-    /// Fewer requests are answered within the step than this percentage of those offered; 95 by default.
+    /// Fewer requests are answered within the step than this percentage of those offered in it; 95 by default.
     pub answered_percent: u32,
     /// The 99th percentile of the latency is so many times that of the first step; 10 by default.
     pub latency_factor: u32,
@@ -244,7 +248,7 @@ impl Load {
     fn tcp_target(&self) -> Option<SocketAddr> {
         match self.target {
             Address::Tcp(target) => Some(target),
-            Address::Unix(_) => None,
+            Address::Unix(_) | Address::Abstract(_) => None,
         }
     }
 
@@ -292,6 +296,9 @@ impl Load {
                 "the timeouts must be greater than 0: without them a dead server would hold the load"
                     .to_owned(),
             );
+        }
+        if self.connect_timeout.max(self.stall_timeout) > TIMEOUT_LIMIT {
+            return Err("the timeouts must be 24 hours at most".to_owned());
         }
         if self.interval < Duration::from_millis(10) {
             return Err("the stretches that are recorded must take at least 10 ms".to_owned());
@@ -440,6 +447,8 @@ mod tests {
         let sources = vec![[127, 0, 0, 1].into(), Ipv6Addr::LOCALHOST.into()];
         assert!(fault(&|load| load.sources.clone_from(&sources)).contains("family"));
         assert!(fault(&|load| load.stall_timeout = Duration::ZERO).contains("timeouts"));
+        assert!(fault(&|load| load.stall_timeout = Duration::MAX).contains("24 hours"));
+        assert!(fault(&|load| load.connect_timeout = Duration::MAX).contains("24 hours"));
         let open = |per_second| Mode::Open { per_second, arrivals: Arrivals::Constant, seed: 0 };
         assert!(fault(&|load| load.mode = open(0)).contains("per second"));
         let fault = |change: &dyn Fn(&mut HttpLoad)| {

@@ -11,6 +11,8 @@
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::SocketAddr as UnixAddress;
 
 use anello::net::{TcpStream, UnixStream};
 
@@ -36,11 +38,15 @@ pub(crate) fn loopback_sources(target: SocketAddr, connections: usize) -> Vec<Ip
 /// Connects to `target`. Cancel-safe: dropping the future abandons the connection.
 ///
 /// # Errors
-/// As [`TcpStream::connect_from`] and [`UnixStream::connect`].
+/// As [`TcpStream::connect_from`] and [`UnixStream::connect_addr`]; `InvalidInput` when a name is too long.
 pub(crate) async fn connect(target: &Address, source: Option<IpAddr>) -> io::Result<Stream> {
     match target {
         Address::Tcp(target) => connect_tcp(*target, source).await.map(Stream::Tcp),
         Address::Unix(path) => UnixStream::connect(path).await.map(Stream::Unix),
+        Address::Abstract(name) => {
+            let address = UnixAddress::from_abstract_name(name)?;
+            UnixStream::connect_addr(&address).await.map(Stream::Unix)
+        }
     }
 }
 

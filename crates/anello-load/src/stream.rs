@@ -21,6 +21,8 @@ pub enum Address {
     Tcp(SocketAddr),
     /// A Unix stream socket at this path.
     Unix(PathBuf),
+    /// A Unix stream socket of this abstract name (`unix(7)`).
+    Abstract(String),
 }
 
 impl From<SocketAddr> for Address {
@@ -40,6 +42,7 @@ impl fmt::Display for Address {
         match self {
             Self::Tcp(address) => write!(formatter, "{address}"),
             Self::Unix(path) => write!(formatter, "unix:{}", path.display()),
+            Self::Abstract(name) => write!(formatter, "unix:@{name}"),
         }
     }
 }
