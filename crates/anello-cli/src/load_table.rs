@@ -18,16 +18,23 @@ pub fn render(report: &Report) -> String {
     table.line("load", &load(report));
     table.line("connections", &connections(report));
     let stopped = if report.interrupted { ", stopped early" } else { "" };
+    let given_up = match report.abandoned {
+        0 => String::new(),
+        count => format!(", {} given up", grouped(count as f64)),
+    };
     let seconds = report.elapsed_ns as f64 / 1e9;
-    table.line("requests", &format!("{} in {seconds:.3} s{stopped}", grouped(report.requests as f64)));
+    let requests = grouped(report.requests as f64);
+    table.line("requests", &format!("{requests} in {seconds:.3} s{stopped}{given_up}"));
     if report.steps.is_empty() {
-        table.line("requests/s", &grouped(report.requests_per_second));
+        table.line("requests/s", &rate(report));
         schedule(&mut table, report);
         latency(&mut table, report);
     } else {
         steps(&mut table, report);
     }
-    if let Some(spread) = report.requests_per_connection.filter(|_| report.connections > 1) {
+    // Of a sweep, that would be its last step alone.
+    let several = report.connections > 1 && report.steps.is_empty();
+    if let Some(spread) = report.requests_per_connection.filter(|_| several) {
         let figures = [("min", spread.min), ("median", spread.median), ("max", spread.max)];
         let figures = figures.map(|(name, count)| format!("{name} {}", grouped(count as f64)));
         table.line("a connection", &format!("{} requests", figures.join("   ")));
@@ -138,6 +145,16 @@ fn connections(report: &Report) -> String {
     text
 }
 
+/// Requests per second, and of which, where much of the time was spent waiting for the last.
+fn rate(report: &Report) -> String {
+    let mut text = grouped(report.requests_per_second);
+    if report.answered_in_time > 0 && report.elapsed_ns > report.in_time_ns.saturating_mul(11) / 10 {
+        let (count, seconds) = (report.answered_in_time as f64, report.in_time_ns as f64 / 1e9);
+        text += &format!("  ({} in the first {seconds:.3} s; the rest was owed then)", grouped(count));
+    }
+    text
+}
+
 /// Open loop: what the schedule held, and what became of it.
 fn schedule(table: &mut Table, report: &Report) {
     let Some(offered) = report.offered else { return };
@@ -184,14 +201,26 @@ fn steps(table: &mut Table, report: &Report) {
     table.row("offered/s", &names.map(str::to_owned));
     for (number, step) in report.steps.iter().enumerate() {
         let knee = report.knee.as_ref().is_some_and(|knee| knee.step == number);
-        let name = format!("  {}{}", grouped(step.per_second as f64), if knee { " *" } else { "" });
-        table.row(&name, &step_cells(step));
+        let marks = match (knee, step.load_was_bottleneck) {
+            (false, false) => "",
+            (true, false) => " *",
+            (false, true) => " !",
+            (true, true) => " *!",
+        };
+        table.row(&format!("  {}{marks}", grouped(step.per_second as f64)), &step_cells(step));
     }
     match &report.knee {
         Some(knee) => table.line("* knee", &format!("{}/s: {}", grouped(knee.per_second as f64), knee.why)),
         None if report.interrupted => table.line("knee", "stopped before it was found"),
+        None if !has_last_step(report) => table.line("knee", "not found: no connection was left"),
         None => table.line("knee", "none: the server followed to the last step"),
     }
+}
+
+/// Whether a sweep came to its last rate.
+fn has_last_step(report: &Report) -> bool {
+    let ModeReport::Sweep { last, step, .. } = report.mode else { return false };
+    report.steps.last().is_some_and(|reached| reached.per_second.saturating_add(step) > last)
 }
 
 fn step_cells(step: &Step) -> [String; 8] {
@@ -242,7 +271,17 @@ fn costs(table: &mut Table, report: &Report) {
 }
 
 fn warnings(table: &mut Table, report: &Report) {
-    if report.load_was_bottleneck {
+    let slow = report.steps.iter().filter(|step| step.load_was_bottleneck).count();
+    if slow > 0 {
+        let knee = report.knee.as_ref().and_then(|knee| report.steps.get(knee.step));
+        let knee =
+            if knee.is_some_and(|step| step.load_was_bottleneck) { ", the knee among them" } else { "" };
+        let text = format!(
+            "the load was the bottleneck in {slow} of {} steps (!){knee}: use more --threads, or lower rates",
+            report.steps.len()
+        );
+        table.line("WARNING", &text);
+    } else if report.load_was_bottleneck {
         let text = match report.mode {
             ModeReport::Closed { .. } => {
                 "the load was the bottleneck: the figures are its own more than the server's; use more --threads"
@@ -307,7 +346,62 @@ pub fn grouped(number: f64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::net::TcpListener;
+    use std::ops::ControlFlow;
+    use std::time::Duration;
+
+    use anello_load::{Arrivals, Knee, Load, Mode, Sweep, run};
+
     use super::*;
+
+    /// What a sweep of two steps finds where nobody answers, changed to what it might have found.
+    fn sweep() -> Report {
+        let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+        let sweep = Sweep {
+            first: 100,
+            last: 250,
+            step: 100,
+            arrivals: Arrivals::Constant,
+            seed: 1,
+            knee: Knee { answered_percent: 0, latency_factor: 1 },
+        };
+        let load = Load {
+            connections: 2,
+            mode: Mode::Sweep(sweep),
+            duration: Duration::from_millis(20),
+            stall_timeout: Duration::from_millis(50),
+            ..Load::echo(silent.local_addr().unwrap(), 1)
+        };
+        let outcome = run(&load, &anello::Runtime::builder(), |_| ControlFlow::Continue(()));
+        let mut report = outcome.unwrap().report;
+        report.load_was_bottleneck = false;
+        report.steps.iter_mut().for_each(|step| step.load_was_bottleneck = false);
+        report
+    }
+
+    #[test]
+    fn a_sweep_that_ends_before_its_last_rate_does_not_say_that_the_server_followed() {
+        let mut report = sweep();
+        assert_eq!((report.steps.len(), report.connections_left), (1, 0), "{report:?}");
+        let text = render(&report);
+        assert!(text.contains("no connection was left") && !text.contains("followed"), "{text}");
+        report.steps.push(anello_load::Step { per_second: 200, ..report.steps[0].clone() });
+        assert!(render(&report).contains("followed to the last step"), "250 is no step");
+    }
+
+    #[test]
+    fn steps_in_which_the_load_was_the_bottleneck_are_marked_and_warned_of() {
+        let mut report = sweep();
+        assert!(!render(&report).contains("bottleneck"));
+        report.steps.push(anello_load::Step { load_was_bottleneck: true, ..report.steps[0].clone() });
+        let text = render(&report);
+        assert!(text.contains("  100 !") && text.contains("in 1 of 2 steps (!):"), "{text}");
+        report.knee = Some(anello_load::KneeReport { step: 1, per_second: 100, why: "slow".to_owned() });
+        let text = render(&report);
+        assert!(text.contains("  100 *!") && text.contains("(!), the knee among them:"), "{text}");
+        report.requests_per_connection = Some(anello_load::Spread { min: 1, median: 1, max: 1 });
+        assert!(!render(&report).contains("a connection"), "that is the last step's alone");
+    }
 
     #[test]
     fn times_and_counts_are_readable() {
