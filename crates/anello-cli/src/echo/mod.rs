@@ -16,7 +16,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anello::net::{Closer, Echo, Stream, TcpListener, UnixListener, echo};
 use anello::signal::{INTERRUPT, Signals, TERMINATE};
@@ -249,13 +249,17 @@ impl Open {
         for closer in self.closers.borrow().iter().flatten() {
             closer.end_receiving();
         }
-        let mut waited = Duration::ZERO;
         const STEP: Duration = Duration::from_millis(5);
-        while self.count.get() > 0 && waited < deadline {
-            if timeout(STEP, signals.wait()).await.is_ok() {
-                break;
+        let began = Instant::now();
+        while self.count.get() > 0 && began.elapsed() < deadline {
+            match timeout(STEP, signals.wait()).await {
+                Ok(Ok(_)) => break,
+                Ok(Err(error)) => {
+                    tracing::error!(%error, "signals cannot be waited for");
+                    sleep(STEP).await;
+                }
+                Err(_) => {}
             }
-            waited += STEP;
         }
         if self.count.get() > 0 {
             tracing::warn!(connections = self.count.get(), "connections were closed before they were done");
