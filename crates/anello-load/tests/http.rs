@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use anello_load::{ErrorKind, HttpLoad, Load, Protocol};
+use anello_load::{Arrivals, ErrorKind, HttpLoad, Knee, Load, Mode, Protocol, Sweep};
 use common::{reports, reset, server};
 
 /// A server that reads heads of requests; `respond` gets each path, with its number on the connection, and says
@@ -129,6 +129,103 @@ fn a_server_that_closes_between_requests_is_connected_to_again_without_an_error(
             assert_eq!((report.requests, report.connections_left), (served.swap(0, Ordering::SeqCst), 5));
             assert!(report.requests < 15 || report.connections_reopened > 0, "{report:?}");
         }
+    }
+}
+
+#[test]
+fn a_server_that_closes_between_requests_without_a_word_is_connected_to_again() {
+    let served = Arc::new(AtomicU64::new(0));
+    let counter = Arc::clone(&served);
+    let address = http_server(move |stream, _, number| {
+        counter.fetch_add(1, Ordering::SeqCst);
+        answer(stream, &with_length("hello"));
+        if number == 2 {
+            stream.shutdown(std::net::Shutdown::Write).unwrap();
+            // A request that is under way is taken, so that it does not make a reset of the end.
+            std::io::copy(stream, &mut std::io::sink()).ok();
+        }
+        number < 2
+    });
+    let open = Mode::Open { per_second: 1000, arrivals: Arrivals::Constant, seed: 1 };
+    for mode in [Mode::Closed { think: Duration::ZERO }, open] {
+        let load = Load { mode, duration: Duration::from_millis(100), ..load(address, |_| {}) };
+        for report in reports(&load) {
+            assert!(report.is_good() && report.connections_left == 5, "{report:?}");
+            assert_eq!(report.requests, served.swap(0, Ordering::SeqCst));
+            assert!(report.requests <= 15 || report.connections_reopened > 0, "{report:?}");
+            assert!(report.offered.is_none_or(|offered| offered == report.requests), "{report:?}");
+        }
+    }
+}
+
+#[test]
+fn a_server_that_closes_at_once_is_not_connected_to_without_a_pause() {
+    let accepted = Arc::new(AtomicU64::new(0));
+    let counter = Arc::clone(&accepted);
+    let address = server(move |stream| {
+        counter.fetch_add(1, Ordering::SeqCst);
+        drop(stream);
+        Ok(())
+    });
+    let load = Load {
+        connections: 2,
+        // The second connection has nothing to do in this time.
+        mode: Mode::Open { per_second: 1, arrivals: Arrivals::Constant, seed: 1 },
+        duration: Duration::from_millis(300),
+        ..load(address, |_| {})
+    };
+    for report in reports(&load) {
+        assert_eq!((report.requests, report.offered), (0, Some(1)), "{report:?}");
+        // After 10, 20, 40 ms and so on.
+        let accepted = accepted.swap(0, Ordering::SeqCst);
+        assert!((3..15).contains(&accepted), "{accepted} connections: {report:?}");
+    }
+}
+
+#[test]
+fn a_servers_slow_close_is_not_taken_for_a_late_load() {
+    let address = http_server(|stream, _, _| {
+        answer(stream, "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nConnection: close\r\n\r\nx");
+        thread::sleep(Duration::from_millis(400));
+        false
+    });
+    let load = Load {
+        connections: 1,
+        mode: Mode::Open { per_second: 10, arrivals: Arrivals::Constant, seed: 1 },
+        duration: Duration::from_millis(800),
+        drain: Duration::from_secs(60),
+        ..load(address, |http| http.keep_alive = false)
+    };
+    for report in reports(&load) {
+        assert!(report.is_good() && report.requests == 8, "{report:?}");
+        // Only the first finds nothing in its way; one that was due just after a close would be 300 ms late else.
+        assert!(report.schedule_error.is_some_and(|error| error.max_ns < 250_000_000), "{report:?}");
+    }
+}
+
+#[test]
+fn a_sweep_with_a_connection_for_each_request_goes_on_to_its_end() {
+    let address = http_server(|stream, _, _| {
+        answer(stream, "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nConnection: close\r\n\r\nx");
+        false
+    });
+    let sweep = Sweep {
+        first: 100,
+        last: 300,
+        step: 100,
+        arrivals: Arrivals::Constant,
+        seed: 1,
+        knee: Knee { answered_percent: 1, latency_factor: u32::MAX },
+    };
+    let load = Load {
+        mode: Mode::Sweep(sweep),
+        duration: Duration::from_millis(100),
+        ..load(address, |http| http.keep_alive = false)
+    };
+    for report in reports(&load) {
+        let offered: Vec<_> = report.steps.iter().map(|step| step.total.offered).collect();
+        assert_eq!(offered, [10, 20, 30].map(Some), "{report:?}");
+        assert!(report.is_good() && report.knee.is_none() && report.requests == 60, "{report:?}");
     }
 }
 

@@ -172,21 +172,39 @@ fn what_is_not_sent_in_time_is_counted() {
 
 #[test]
 fn requests_of_connections_that_broke_are_unsent() {
-    let address = server(|mut stream| {
+    let accepted = AtomicU64::new(0);
+    let address = server(move |mut stream| {
+        let breaks = accepted.fetch_add(1, Ordering::SeqCst).is_multiple_of(2);
         let mut message = [0; MESSAGE_BYTES];
-        for _ in 0..5 {
+        for number in 0.. {
             stream.read_exact(&mut message)?;
+            if breaks && number == 5 {
+                return Ok(());
+            }
             stream.write_all(&message)?;
         }
-        stream.read_exact(&mut message)
+        Ok(())
     });
-    // One connection is left, so that the load goes on to its end.
     let good = logging_server(|_, _| Duration::ZERO).0;
     for driver in drivers() {
-        let load = Load { connections: 2, duration: Duration::from_millis(200), ..open_loop(address, 1000) };
-        let report = run(&load, &driver, |_| ControlFlow::Continue(())).unwrap().report;
-        assert_eq!((report.requests, report.errors.count(ErrorKind::ClosedEarly)), (10, 2), "{report:?}");
-        assert_eq!(report.offered, Some(report.requests + report.unsent + report.errors.total()));
+        // One connection is left, so that the load goes on to its end, be it on the same thread or on another.
+        for (threads, arrivals) in [(1, Arrivals::Constant), (2, Arrivals::Constant), (2, Arrivals::Poisson)]
+        {
+            let load = Load {
+                connections: 2,
+                threads,
+                mode: Mode::Open { per_second: 1000, arrivals, seed: 1 },
+                duration: Duration::from_millis(200),
+                ..open_loop(address, 1000)
+            };
+            let report = run(&load, &driver, |_| ControlFlow::Continue(())).unwrap().report;
+            let broken = (report.errors.count(ErrorKind::ClosedEarly), report.errors.total());
+            assert_eq!((broken, report.connections_left), ((1, 1), 1), "{report:?}");
+            assert_eq!(report.offered, Some(report.requests + report.unsent + 1), "{report:?}");
+            if arrivals == Arrivals::Constant {
+                assert_eq!((report.requests, report.unsent), (100 + 5, 100 - 6), "{report:?}");
+            }
+        }
         let report = run(&open_loop(good, 1000), &driver, |_| ControlFlow::Continue(())).unwrap().report;
         assert_eq!((report.offered, report.requests, report.unsent), (Some(1000), 1000, 0));
     }
@@ -224,9 +242,9 @@ fn intervals_of_several_threads_add_up_to_the_whole() {
         assert_eq!(outcome.total.latency.len(), 1000);
         assert_eq!(intervals.len(), report.intervals.len());
         assert!(intervals.windows(2).all(|pair| pair[0].start_ns < pair[1].start_ns));
-        assert!(
-            intervals.iter().all(|interval| interval.open_connections <= 5 && interval.stolen_ns.is_some())
-        );
+        assert!(intervals.iter().all(|interval| (1..=5).contains(&interval.open_connections)));
+        assert!(intervals.iter().any(|interval| interval.open_connections == 5));
+        assert!(intervals.iter().all(|interval| interval.stolen_ns.is_some()));
         assert!(report.server.is_some_and(|server| server.cpu_ns > 0 && server.resident_bytes > 0));
     }
 }
@@ -265,6 +283,52 @@ fn a_sweep_stops_at_the_knee() {
         assert_eq!(requests.sum::<u64>(), report.requests);
         assert_eq!(report.steps[0].total.offered, Some(30));
         assert_eq!(report.connections_left, 10, "the same connections");
+    }
+}
+
+#[test]
+fn a_rate_beyond_all_bounds_holds_up_neither_the_clock_nor_the_user() {
+    let (address, _) = logging_server(|_, _| Duration::ZERO);
+    for driver in drivers() {
+        let load = Load {
+            duration: Duration::from_millis(50),
+            drain: Duration::ZERO,
+            ..open_loop(address, 1_000_000_000)
+        };
+        let report = run(&load, &driver, |_| ControlFlow::Continue(())).unwrap().report;
+        assert_eq!(report.offered, Some(50_000_000), "{report:?}");
+        assert_eq!(report.requests + report.unsent, 50_000_000, "{report:?}");
+        let long = Load { duration: Duration::from_secs(3600), ..load };
+        let report = run(&long, &driver, |event| match event {
+            Event::Progress(progress) if progress.requests > 0 => ControlFlow::Break(()),
+            _ => ControlFlow::Continue(()),
+        });
+        let report = report.unwrap().report;
+        assert!(report.interrupted, "{report:?}");
+        assert_eq!(report.offered, Some(report.requests + report.unsent + report.abandoned));
+    }
+}
+
+#[test]
+fn requests_that_are_given_up_at_a_stop_are_counted() {
+    let (address, _) = logging_server(|_, _| Duration::from_secs(600));
+    for driver in drivers() {
+        for mode in [Mode::Closed { think: Duration::ZERO }, open_loop(address, 1000).mode] {
+            let load = Load {
+                connections: 3,
+                mode,
+                duration: Duration::from_secs(3600),
+                ..open_loop(address, 1000)
+            };
+            let mut looks = 0;
+            let report = run(&load, &driver, |event| {
+                looks += usize::from(matches!(event, Event::Progress(_)));
+                if looks < 5 { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+            });
+            let report = report.unwrap().report;
+            assert_eq!((report.abandoned, report.errors.total(), report.requests), (3, 0, 0), "{report:?}");
+            assert!(report.offered.is_none_or(|offered| offered == report.unsent + 3), "{report:?}");
+        }
     }
 }
 

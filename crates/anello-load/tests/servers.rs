@@ -298,6 +298,33 @@ fn fault_44_a_server_that_stalls_midway_ends_in_timeouts_and_what_came_before_co
 }
 
 #[test]
+fn a_connection_that_stalls_does_not_dilute_the_rate() {
+    let accepted = AtomicU64::new(0);
+    let address = server(move |stream| {
+        let stalls = accepted.fetch_add(1, Ordering::SeqCst).is_multiple_of(7);
+        echo(stream, |_, _| {
+            if stalls {
+                thread::sleep(Duration::from_secs(600));
+            }
+            true
+        })
+    });
+    let load = Load {
+        duration: Duration::from_millis(100),
+        stall_timeout: Duration::from_millis(1500),
+        ..load(address)
+    };
+    for report in reports(&load) {
+        assert_eq!((report.errors.count(ErrorKind::Timeout), report.errors.total()), (1, 1), "{report:?}");
+        assert!(report.elapsed_ns >= 1_500_000_000 && report.in_time_ns < report.elapsed_ns, "{report:?}");
+        // The others answer all of theirs as long as requests begin.
+        assert!(report.answered_in_time + 6 >= report.requests, "{report:?}");
+        let per_second = report.answered_in_time as f64 * 1e9 / report.in_time_ns as f64;
+        assert!((report.requests_per_second / per_second - 1.0).abs() < 1e-9, "{report:?}");
+    }
+}
+
+#[test]
 fn fault_44_resets_are_counted() {
     let address = server(|stream| {
         let mut left = 5;
@@ -445,7 +472,7 @@ fn a_break_ends_the_load_early_with_a_report() {
     for driver in drivers() {
         let outcome = run(&load, &driver, |event| match event {
             Event::Progress(progress) if progress.phase == Phase::Measuring && progress.requests > 0 => {
-                assert!(progress.connections <= 7);
+                assert_eq!(progress.connections, 7);
                 ControlFlow::Break(())
             }
             _ => ControlFlow::Continue(()),
@@ -469,6 +496,7 @@ fn a_break_does_not_wait_for_a_server_that_stalls() {
     for driver in drivers() {
         let report = run(&load, &driver, |_| ControlFlow::Break(())).unwrap().report;
         assert!(report.interrupted && report.errors.is_empty() && !report.is_good(), "{report:?}");
+        assert!(report.abandoned <= 7, "{report:?}");
     }
 }
 
