@@ -96,7 +96,8 @@
 //!   a schedule;
 //! - between slices nothing is in flight;
 //! - a reply counts as a request only if it is whole, expected and, when verified, right;
-//! - nothing is lost: a request of a schedule is answered, has an error, or is unsent.
+//! - nothing is lost: a request of a schedule is answered, has an error, is unsent, or was given up when the load was
+//!   stopped.
 #![forbid(unsafe_code)]
 
 pub mod check;
