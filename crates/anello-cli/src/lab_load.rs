@@ -75,9 +75,12 @@ impl EchoLoad {
         Ok(Self { runtime: Rc::new(runtime), disk_file: disk_file.to_owned() })
     }
 
-    /// The name of the driver that it runs on.
+    /// The name of the driver that it runs on, as results hold it: "epoll" or "io_uring".
     pub fn driver_name(&self) -> String {
-        self.runtime.driver().name.to_string()
+        match self.runtime.driver().name {
+            "uring" => "io_uring".to_owned(),
+            name => name.to_owned(),
+        }
     }
 
     fn open(&self, load: &anello_load::Load) -> Result<EchoSession, String> {
@@ -341,6 +344,17 @@ mod tests {
             .connect(worker(answer), &cell)
             .unwrap();
         session.run_slice(Duration::from_millis(5))
+    }
+
+    #[test]
+    fn the_driver_has_the_name_that_results_hold() {
+        for driver in [LoadDriver::Epoll, LoadDriver::Auto] {
+            let name = EchoLoad::new(driver, Path::new("none")).unwrap().driver_name();
+            assert!(["epoll", "io_uring"].contains(&name.as_str()), "{name}");
+            assert!(
+                LoadDriver::named(&name).is_some_and(|named| driver == LoadDriver::Auto || named == driver)
+            );
+        }
     }
 
     #[test]

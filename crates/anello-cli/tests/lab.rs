@@ -42,7 +42,11 @@ fn the_smoke_run_compares_all_servers_and_writes_its_reports() {
         result.plan.repeat_command.starts_with("anello lab run --smoke --rounds 2 --seed 7 --with 'broken")
     );
     assert!(!result.plan.repeat_command.contains("--out"), "{}", result.plan.repeat_command);
-    assert!(result.notes.iter().any(|note| note.contains("epoll driver")), "{:?}", result.notes);
+    // io_uring where it may be used, epoll elsewhere.
+    let driver = result.plan.load_driver.as_deref().expect("the plan names the load's driver");
+    assert!(["epoll", "io_uring"].contains(&driver), "{driver}");
+    let note = format!("The load ran on anello's {driver} driver.");
+    assert!(result.notes.contains(&note), "{:?}", result.notes);
     assert_eq!(result.cells.len(), 2);
     for row in result.cells.iter().flat_map(|cell| &cell.rows) {
         let uring_is_forbidden =

@@ -119,7 +119,11 @@ impl LabResult {
             _ => return Err(format!("not a result of the lab: it does not say \"schema\": \"{SCHEMA}\"")),
         }
         let damaged = |why: String| format!("a result that is damaged: {why}");
-        let result: LabResult = serde_json::from_str(text).map_err(|error| damaged(error.to_string()))?;
+        let mut result: LabResult = serde_json::from_str(text).map_err(|error| damaged(error.to_string()))?;
+        // Runs are kept that call it by its short name: they were not made in another way.
+        if result.plan.load_driver.as_deref() == Some("uring") {
+            result.plan.load_driver = Some("io_uring".to_owned());
+        }
         validity::check(&result).map_err(damaged)?;
         Ok(result)
     }

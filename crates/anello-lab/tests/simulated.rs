@@ -343,6 +343,17 @@ fn the_json_is_versioned_and_read_back_whole() {
 }
 
 #[test]
+fn a_load_on_uring_is_read_as_one_on_io_uring() {
+    for (kept, read) in [("uring", "io_uring"), ("io_uring", "io_uring"), ("epoll", "epoll")] {
+        let config = LabConfig { load_driver: Some(kept.to_owned()), ..config(&[], 1) };
+        let result = simulate(&config, Noise::NONE, &[]).1.unwrap();
+        assert_eq!(result.plan.load_driver.as_deref(), Some(kept));
+        let back = LabResult::from_json(&render_json(&result).unwrap()).unwrap();
+        assert_eq!(back.plan.load_driver.as_deref(), Some(read));
+    }
+}
+
+#[test]
 fn no_line_of_the_table_is_wider_than_110_columns() {
     let why = "a very long explanation of what went wrong, ".repeat(12);
     let servers = [
