@@ -7,6 +7,8 @@ use std::process::ExitCode;
 
 use anello_lab::raw::read_runs;
 
+use crate::output::show;
+
 /// Make the HTML report anew from one or several runs: their JSON, or reports that have it in them.
 ///
 /// One file that needs no network, with all runs one after the other, and the plots beside it as SVG files in a folder
@@ -34,17 +36,17 @@ pub struct ReportArguments {
 pub fn run(arguments: &ReportArguments) -> io::Result<ExitCode> {
     let runs = arguments.runs.iter().map(|path| read_runs(path)).collect::<io::Result<Vec<_>>>()?;
     let results = runs.concat();
-    if arguments.table {
-        for result in &results {
-            println!("{}", anello_lab::render_table(result));
-        }
-    }
     if let Some(path) = &arguments.markdown {
         fs::write(path, anello_lab::render_markdown(&results)).map_err(|error| {
             io::Error::new(error.kind(), format!("cannot write {}: {error}", path.display()))
         })?;
     }
     let plots = anello_lab::write_html(&results, &arguments.out)?;
-    println!("Report: {} and {plots} plots beside it", arguments.out.display());
+    let mut text = String::new();
+    for result in results.iter().filter(|_| arguments.table) {
+        text += &format!("{}\n", anello_lab::render_table(result));
+    }
+    text += &format!("Report: {} and {plots} plots beside it\n", arguments.out.display());
+    show(&text)?;
     Ok(ExitCode::SUCCESS)
 }

@@ -15,6 +15,7 @@ use anello_lab::{
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::lab_load::{EchoLoad, LoadDriver};
+use crate::output::{say, show};
 use crate::{duration, stop};
 
 /// Compare servers by interleaved slices of load; without flags anello and the bare servers, in about a minute.
@@ -38,8 +39,7 @@ pub struct RunArguments {
     #[arg(long)]
     smoke: bool,
 
-    /// Go on with a run that was stopped: its JSON. Give the same --scenario and --with as there; the rest is in the
-    /// file.
+    /// Go on with a run that was stopped: its JSON. Give the same --with and --peers as there; the rest is in the file.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["preset", "smoke", "seed", "rounds", "time", "connections", "message_bytes", "no_check"])]
     resume: Option<PathBuf>,
 
@@ -129,7 +129,7 @@ pub fn run(arguments: &RunArguments) -> io::Result<ExitCode> {
     if !result.notes.contains(&note) {
         result.notes.push(note);
     }
-    report(&result, &config.output_directory)
+    report(&result, arguments)
 }
 
 /// Counts of instructions; says which contenders they know nothing of.
@@ -142,19 +142,23 @@ fn instructions(path: &Path, config: &LabConfig) -> io::Result<Instructions> {
     let unknown: Vec<&str> =
         contenders.map(|contender| contender.name.as_str()).filter(|name| !counts.know(name)).collect();
     if !unknown.is_empty() {
-        eprintln!("  {} counts no instructions of {}", path.display(), unknown.join(", "));
+        say(format_args!("  {} counts no instructions of {}", path.display(), unknown.join(", ")));
     }
     Ok(counts)
 }
 
-fn report(result: &LabResult, directory: &Path) -> io::Result<ExitCode> {
-    println!("{}", anello_lab::render_table(result).trim_end());
-    let paths = anello_lab::write_reports(result, directory)?;
-    println!("\nReport: {}\nJSON:   {}", paths.html.display(), paths.json.display());
-    if result.interrupted {
-        println!("Go on:  anello lab run --resume {}", paths.json.display());
+/// Writes the reports, and then shows the result: it is kept whoever reads on, and shown even if it cannot be kept.
+fn report(result: &LabResult, arguments: &RunArguments) -> io::Result<ExitCode> {
+    let written = anello_lab::write_reports(result, &arguments.out);
+    let mut text = format!("{}\n", anello_lab::render_table(result).trim_end());
+    if let Ok(paths) = &written {
+        text += &format!("\nReport: {}\nJSON:   {}\n", paths.html.display(), paths.json.display());
+        if result.interrupted {
+            text += &format!("Go on:  {}\n", resume_command(arguments, &paths.json));
+        }
     }
-    Ok(ExitCode::SUCCESS)
+    show(&text)?;
+    written.map(|_| ExitCode::SUCCESS)
 }
 
 /// Says what is about to happen, and for how long.
@@ -163,8 +167,8 @@ fn announce(config: &LabConfig) {
     let time =
         if seconds < 90 { format!("{seconds} seconds") } else { format!("{} minutes", (seconds + 30) / 60) };
     let (cells, contenders) = (config.cells.len(), config.contenders.len());
-    eprintln!("{}: {contenders} contenders in {cells} cells, about {time}", config.scenario.name);
-    config.scenario.scaling.iter().for_each(|note| eprintln!("  {note}"));
+    say(format_args!("{}: {contenders} contenders in {cells} cells, about {time}", config.scenario.name));
+    config.scenario.scaling.iter().for_each(|note| say(format_args!("  {note}")));
 }
 
 fn invalid(why: String) -> io::Error {
@@ -187,7 +191,9 @@ fn configuration(
     for own in config.contenders.iter_mut().filter(|contender| contender.program == executable) {
         own.commit.clone_from(&commit);
     }
-    config.repeat_command = repeat_command(std::env::args().skip(1));
+    // A word may be no Unicode, as a path may be.
+    let words = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned());
+    config.repeat_command = repeat_command(words);
     config.output_directory.clone_from(&arguments.out);
     match previous {
         Some(previous) => {
@@ -347,13 +353,42 @@ fn repeat_command(words: impl Iterator<Item = String>) -> String {
         if word == "--out" {
             words.next();
         } else if !word.starts_with("--out=") {
-            let plain = !word.is_empty()
-                && !word.contains(|c: char| c.is_whitespace() || "'\"\\$;&|<>*?".contains(c));
-            command += " ";
-            command += &if plain { word } else { format!("'{}'", word.replace('\'', r"'\''")) };
+            add_word(&mut command, &word);
         }
     }
     command
+}
+
+/// The command line that takes a stopped run up again: its JSON, and the flags that are not in it.
+fn resume_command(arguments: &RunArguments, json: &Path) -> String {
+    let mut command = "anello lab run".to_owned();
+    let mut add = |flag: &str, value: &str| {
+        add_word(&mut command, flag);
+        add_word(&mut command, value);
+    };
+    add("--resume", &json.to_string_lossy());
+    for contender in &arguments.with {
+        let mut with = format!("{}={}", contender.name, contender.program.display());
+        contender.arguments.iter().for_each(|word| with += &format!(" {word}"));
+        add("--with", &with);
+    }
+    if let Some(peers) = &arguments.peers {
+        add("--peers", &peers.to_string_lossy());
+    }
+    add("--out", &arguments.out.to_string_lossy());
+    command
+}
+
+/// Adds a word to a command line, in quotes where a shell would not take it as it is.
+fn add_word(command: &mut String, word: &str) {
+    let plain =
+        !word.is_empty() && !word.contains(|c: char| c.is_whitespace() || "'\"\\$;&|<>*?".contains(c));
+    command.push(' ');
+    if plain {
+        command.push_str(word);
+    } else {
+        *command += &format!("'{}'", word.replace('\'', r"'\''"));
+    }
 }
 
 fn parse_preset(name: &str) -> Result<String, String> {
@@ -406,7 +441,7 @@ impl Observer for Display {
             Progress::Slices { done } => bar.set_position(done as u64),
             Progress::Failed(failure) => {
                 bar.suspend(|| {
-                    eprintln!("{}: {} ({})", failure.contender, failure.what, failure.consequence)
+                    say(format_args!("{}: {} ({})", failure.contender, failure.what, failure.consequence));
                 });
             }
             Progress::Analysis => bar.set_message("working it out"),
@@ -418,7 +453,7 @@ impl Observer for Display {
         if let Err(error) = checkpoint::save(result, &self.directory) {
             // The run goes on; the reports may have better luck.
             if !self.unsaved {
-                self.bar.suspend(|| eprintln!("this run could not be resumed: {error}"));
+                self.bar.suspend(|| say(format_args!("this run could not be resumed: {error}")));
             }
             self.unsaved = true;
         }
@@ -436,6 +471,25 @@ mod tests {
         let words = ["lab", "run", "--out", "a b", "--seed", "3", "--out=c", "--with", "x=y z", "it's"];
         let command = repeat_command(words.iter().map(|&word| word.to_owned()));
         assert_eq!(command, r"anello lab run --seed 3 --with 'x=y z' 'it'\''s'");
+    }
+
+    #[test]
+    fn a_stopped_run_is_taken_up_with_the_flags_that_are_not_in_its_json() {
+        #[derive(clap::Parser)]
+        struct Line {
+            #[command(flatten)]
+            run: RunArguments,
+        }
+        let command = |words: &[&str]| {
+            let line = <Line as clap::Parser>::try_parse_from([&["run"][..], words].concat()).unwrap();
+            resume_command(&line.run, Path::new("a b/lab-1.json"))
+        };
+        assert_eq!(command(&[]), "anello lab run --resume 'a b/lab-1.json' --out anello-lab");
+        let other = ["--with", "x = ./x  --cores {cores}", "--with=y=y", "--peers", "p", "--out", "a b"];
+        assert_eq!(
+            command(&other),
+            "anello lab run --resume 'a b/lab-1.json' --with 'x=./x --cores {cores}' --with y=y --peers p --out 'a b'"
+        );
     }
 
     #[test]

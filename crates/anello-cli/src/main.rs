@@ -24,6 +24,7 @@ mod load_flags;
 mod load_merge;
 mod load_progress;
 mod load_table;
+mod output;
 mod stop;
 
 use std::process::ExitCode;

@@ -1,7 +1,9 @@
 //! `anello lab run` as a command, with real servers.
 
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::mpsc;
@@ -63,6 +65,54 @@ fn the_smoke_run_compares_all_servers_and_writes_its_reports() {
             ),
         }
     }
+}
+
+/// A scenario of one cell that is gone through in a moment.
+fn moment(directory: &Path) -> PathBuf {
+    let scenario = directory.join("moment.toml");
+    let text = r#"
+        name = "moment"
+        title = "One server"
+        message_bytes = [64]
+        connections = [1]
+        contenders = ["bare epoll"]
+        reference = "bare epoll"
+        passes = 1
+        rounds = 1
+        slice = "10ms"
+        warm_up = "1ms"
+        check = false
+    "#;
+    fs::write(&scenario, text).unwrap();
+    scenario
+}
+
+#[test]
+fn a_reader_that_has_gone_costs_nobody_the_report() {
+    let directory = tempfile::tempdir().unwrap();
+    let (scenario, out) = (moment(directory.path()), directory.path().join("reports"));
+    // One that fails is spoken of while the run goes on.
+    let broken = "broken=/nonexistent/server";
+    let mut command =
+        lab(&["--scenario", scenario.to_str().unwrap(), "--with", broken, "--out", out.to_str().unwrap()]);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    drop((child.stdout.take(), child.stderr.take()));
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    let reports = reports_in(&out);
+    assert_eq!(reports.len(), 3, "{reports:?}");
+    assert_eq!(read(&reports[1]).failures.len(), 1);
+}
+
+#[test]
+fn a_word_that_is_no_unicode_may_stand_in_the_command() {
+    let directory = tempfile::tempdir().unwrap();
+    let (scenario, out) = (moment(directory.path()), directory.path().join(OsStr::from_bytes(b"r\xff")));
+    let mut command = lab(&["--scenario", scenario.to_str().unwrap()]);
+    let Output { status, stderr, .. } = command.arg("--out").arg(&out).output().unwrap();
+    assert!(status.success(), "{}", String::from_utf8_lossy(&stderr));
+    let reports = reports_in(&out);
+    assert_eq!(reports.len(), 3, "{reports:?}");
+    assert!(read(&reports[1]).plan.repeat_command.starts_with("anello lab run --scenario "));
 }
 
 #[test]
