@@ -473,6 +473,46 @@ fn disks_are_reported_in_operations_of_workers() {
 }
 
 #[test]
+fn idle_connections_are_reported_by_their_memory() {
+    let cell = Cell { workload: Workload::Idle, ..Cell::echo(1, 200) };
+    let result = simulate_in(vec![cell], Noise::USUAL);
+    let table = render_table(&result);
+    let block = table.split("\n200 idle connections ").nth(1).unwrap_or_else(|| panic!("{table}"));
+    let (heading, block) = block.split_once('\n').unwrap();
+    assert!(
+        heading.trim_start().starts_with("resolves ") && heading.ends_with("% of the memory"),
+        "{heading}"
+    );
+    let line = |name: &str| block.lines().find(|line| line.starts_with(name)).unwrap().to_owned();
+    assert!(line("server").contains("memory/connection  memory"), "{block}");
+    assert!(line("anello epoll").contains(" KiB ±") && line("anello epoll").contains("–"), "{block}");
+    assert!(line("absent").contains("skipped: "), "{block}");
+    assert!(!block.contains("not measured") && !block.contains("s/s"), "{block}");
+    let page = render_html(&result);
+    check_markup(&page).unwrap();
+    let figures = page.split("<summary>Every figure</summary>").nth(1).unwrap();
+    let figures = figures.split("</details>").next().unwrap();
+    assert!(figures.contains("<th scope=\"col\">memory per connection</th>"), "{figures}");
+    assert!(figures.contains(" KiB <small>±") && figures.contains("colspan=\"3\">Skipped: "), "{figures}");
+    assert!(!figures.contains("Not measured") && !figures.contains("requests/s<"), "{figures}");
+}
+
+#[test]
+fn the_resolution_of_a_cell_is_that_of_its_figures() {
+    let rated = Cell { offered_per_second: Some(100_000), ..Cell::echo(128, 80) };
+    let table = render_table(&simulate_in(vec![rated, Cell::echo(128, 80)], Noise::USUAL));
+    let told: Vec<&str> = table.lines().filter(|line| line.contains("resolves ")).collect();
+    let [of_rated, of_loop] = told[..] else { panic!("{table}") };
+    for (line, wanted, other) in [
+        (of_rated, ["% of the CPU", "% of the p50", "% of the p99"].as_slice(), "of the rate"),
+        (of_loop, ["% of the rate", "% of the CPU"].as_slice(), "of the p"),
+    ] {
+        assert!(wanted.iter().all(|wanted| line.contains(wanted)) && !line.contains(other), "{line}");
+    }
+    assert!(table.lines().all(|line| line.chars().count() <= 108), "{table}");
+}
+
+#[test]
 fn one_connection_is_one_at_the_head_of_bars() {
     let table = render_table(&sample());
     assert!(table.contains(" 1 connection ") && table.contains("50 connections"), "{table}");

@@ -1,16 +1,22 @@
 //! The terminal table: findings, a matrix for each group, bars, one block for each cell; at most [`WIDTH`] columns,
 //! plain text.
 
+use crate::cell::Workload;
+use crate::pairs::Measure;
 use crate::report::format::{
-    count, cut, grouped, interval, micros, percent, readable_time, sign, spread, times,
+    bytes, count, cut, grouped, interval, micros, percent, readable_time, sign, spread, times,
 };
 use crate::report::matrix::{render_bars, render_matrices};
 use crate::report::text::{WIDTH, put, wrap};
+use crate::report::value;
 use crate::result::{CellResult, Failure, Figures, FindingKind, LabResult, Outcome, Row, Verdict};
 use crate::statistics::{Estimate, Ratio};
 
 /// Names of contenders are cut to this.
 const NAME_WIDTH: usize = 16;
+
+/// Width of the only figure of idle connections.
+const MEMORY_WIDTH: usize = 17;
 
 /// With more contenders than this, the sentence about each of them is left to the other reports.
 const MANY_CONTENDERS: usize = 10;
@@ -62,18 +68,59 @@ pub fn render_table(result: &LabResult) -> String {
 }
 
 fn render_cell(text: &mut String, result: &LabResult, cell: &CellResult) {
-    let resolution = match (cell.rate_resolution, cell.cpu_resolution) {
-        (Some(rate), Some(cpu)) => {
-            format!("resolves {} of the rate, {} of the CPU", percent(rate), percent(cpu))
-        }
-        _ => "resolution unknown".to_owned(),
-    };
+    render_heading(text, cell);
+    if cell.cell.workload == Workload::Idle {
+        render_idle_columns(text, &result.plan.reference);
+    } else {
+        render_columns(text, &result.plan.reference, cell.cell.workload);
+    }
+    for row in &cell.rows {
+        put(text, &render_row(row));
+    }
+    render_instructions(text, result, cell);
+}
+
+/// The cell with what can be told apart in it; on two lines where one is too short.
+fn render_heading(text: &mut String, cell: &CellResult) {
     let title = cell.cell.to_string();
-    let gap = WIDTH.saturating_sub(title.chars().count() + resolution.chars().count());
-    put(text, &format!("\n{title}{}{resolution}", " ".repeat(gap)));
+    let resolution = resolution(cell);
+    let taken = title.chars().count() + resolution.chars().count();
+    if taken < WIDTH {
+        put(text, &format!("\n{title}{}{resolution}", " ".repeat(WIDTH - taken)));
+    } else {
+        put(text, &format!("\n{title}\n{resolution:>WIDTH$}"));
+    }
     put(text, &"─".repeat(WIDTH));
-    let reference = format!("× {}", result.plan.reference);
-    let workload = cell.cell.workload;
+}
+
+/// What two equal servers may differ by, in the figures by which they are compared in such a cell.
+fn resolution(cell: &CellResult) -> String {
+    let compared = Measure::of_cell(&cell.cell);
+    let names = [
+        (Measure::Rate, "rate"),
+        (Measure::Cpu, "CPU"),
+        (Measure::P50, "p50"),
+        (Measure::P99, "p99"),
+        (Measure::Memory, "memory"),
+    ];
+    let known: Vec<String> = names
+        .iter()
+        .filter(|(measure, _)| compared.contains(measure))
+        .filter_map(|(measure, name)| {
+            Some(format!("{} of the {name}", percent(value::resolution(cell, *measure)?)))
+        })
+        .collect();
+    if known.is_empty() { "resolution unknown".to_owned() } else { format!("resolves {}", known.join(", ")) }
+}
+
+fn render_idle_columns(text: &mut String, reference: &str) {
+    let answerer = Workload::Idle.answerer();
+    put(text, &format!("{answerer:NAME_WIDTH$} {:>MEMORY_WIDTH$}  memory", "memory/connection"));
+    put(text, &format!("{:NAME_WIDTH$} {:MEMORY_WIDTH$}  × {reference}", "", ""));
+}
+
+fn render_columns(text: &mut String, reference: &str, workload: Workload) {
+    let reference = format!("× {reference}");
     put(
         text,
         &format!(
@@ -89,10 +136,6 @@ fn render_cell(text: &mut String, result: &LabResult, cell: &CellResult) {
         ),
     );
     put(text, &format!("{:NAME_WIDTH$} {:>54}  {reference:<17} {reference:<17}", "", "decile"));
-    for row in &cell.rows {
-        put(text, &render_row(row));
-    }
-    render_instructions(text, result, cell);
 }
 
 /// The rows of the table have no room left for them.
@@ -113,8 +156,8 @@ fn render_row(row: &Row) -> String {
     let mark = if row.restarts > 0 { "†" } else { "" };
     let name: String = row.contender.chars().take(NAME_WIDTH - mark.chars().count()).collect();
     let name = format!("{name}{mark}");
-    match (&row.outcome, &row.figures) {
-        (Outcome::Measured, Some(figures)) => {
+    match (&row.outcome, &row.figures, &row.memory_per_connection_bytes) {
+        (Outcome::Measured, Some(figures), _) => {
             format!(
                 "{name:NAME_WIDTH$} {} {} {}",
                 render_figures(figures),
@@ -122,7 +165,12 @@ fn render_row(row: &Row) -> String {
                 render_ratio(row.cpu_ratio, row.cpu_verdict)
             )
         }
-        (outcome, _) => {
+        (Outcome::Measured, None, Some(memory)) => {
+            let ratio = render_ratio(row.memory_ratio, row.memory_verdict);
+            let memory = format!("{} {}", bytes(memory.median), spread(memory));
+            format!("{name:NAME_WIDTH$} {memory:>MEMORY_WIDTH$}  {ratio}")
+        }
+        (outcome, _, _) => {
             let why = match outcome {
                 Outcome::Skipped(why) => format!("skipped: {why}"),
                 Outcome::Failed(why) => format!("failed: {why}"),

@@ -1,5 +1,6 @@
 //! One group of cells: the table of ratios first, then the charts, then every figure.
 
+use crate::cell::Workload;
 use crate::pairs::Measure;
 use crate::report::drawings::GroupDrawings;
 use crate::report::format::{bytes, count, cut, interval, micros, percent, sign, spread, times};
@@ -203,7 +204,8 @@ impl Page {
              † was started again in this cell. ‡ the load set the pace. § did not keep up with the offered rate.</p>",
         );
         for cell in cells {
-            let (unit, answerer) = (cell.cell.workload.unit(), cell.cell.workload.answerer());
+            let workload = cell.cell.workload;
+            let (unit, answerer) = (workload.unit(), workload.answerer());
             let phases = cell.phases.map_or(String::new(), |phases| {
                 format!(
                     " <span class=\"note\">· the machine had slow phases: {} times as long per {unit}, {:.0} % of the slices, \
@@ -214,22 +216,20 @@ impl Page {
                 )
             });
             self.add(&format!("<h4>{}{phases}</h4>", escape(&cell.cell.to_string())));
+            let heads = figure_heads(workload);
+            let head: String = heads.iter().map(|head| format!("<th scope=\"col\">{head}</th>")).collect();
             self.add(&format!(
-                "<div class=\"scroll\"><table>\n<thead><tr><th scope=\"col\">{answerer}</th><th scope=\"col\">{unit}s/s</th>\
-                 <th scope=\"col\">p50 µs</th><th scope=\"col\">p99 µs</th><th scope=\"col\">p99.9 µs</th>\
-                 <th scope=\"col\">CPU µs/{unit}</th><th scope=\"col\">instructions/{unit}</th><th scope=\"col\">low decile</th><th scope=\"col\">busy</th>\
-                 <th scope=\"col\">switches/{unit}</th><th scope=\"col\">memory</th><th scope=\"col\">slices</th>\
-                 <th scope=\"col\">dropped</th></tr></thead>\n<tbody>"
+                "<div class=\"scroll\"><table>\n<thead><tr><th scope=\"col\">{answerer}</th>{head}</tr></thead>\n<tbody>"
             ));
             for (index, row) in cell.rows.iter().enumerate() {
-                self.figures_row(view, index, row);
+                self.figures_row(view, index, row, heads.len());
             }
             self.add("</tbody>\n</table></div>");
         }
         self.add("</details>");
     }
 
-    fn figures_row(&mut self, view: &View<'_>, index: usize, row: &Row) {
+    fn figures_row(&mut self, view: &View<'_>, index: usize, row: &Row, columns: usize) {
         let reference = if row.contender == view.result.plan.reference { " reference" } else { "" };
         let mut marks = String::new();
         if row.restarts > 0 {
@@ -241,9 +241,12 @@ impl Page {
         if row.figures.as_ref().is_some_and(|figures| figures.rate_reached == Some(false)) {
             marks.push_str(" §");
         }
-        let body = match &row.figures {
-            Some(figures) => figure_columns(figures, row),
-            None => format!("<td class=\"why\" colspan=\"12\">{}</td>", escape(&why_not(row))),
+        let body = match (&row.figures, &row.memory_per_connection_bytes) {
+            (Some(figures), _) => figure_columns(figures, row),
+            (None, Some(memory)) => memory_columns(memory, row),
+            (None, None) => {
+                format!("<td class=\"why\" colspan=\"{columns}\">{}</td>", escape(&why_not(row)))
+            }
         };
         let name = view.named(index);
         self.add(&format!(
@@ -283,17 +286,50 @@ fn ratio_cell(ratio: Option<Ratio>, verdict: Verdict, measure: Measure, outcome:
     }
 }
 
-fn figure_columns(figures: &Figures, row: &Row) -> String {
-    let with_spread =
-        |value: String, estimate: &Estimate| format!("<td>{value} <small>{}</small></td>", spread(estimate));
+/// The heads of the columns behind the contender.
+fn figure_heads(workload: Workload) -> Vec<String> {
+    if workload == Workload::Idle {
+        return ["memory per connection", "slices", "dropped"].map(str::to_owned).to_vec();
+    }
+    let unit = workload.unit();
+    vec![
+        format!("{unit}s/s"),
+        "p50 µs".to_owned(),
+        "p99 µs".to_owned(),
+        "p99.9 µs".to_owned(),
+        format!("CPU µs/{unit}"),
+        format!("instructions/{unit}"),
+        "low decile".to_owned(),
+        "busy".to_owned(),
+        format!("switches/{unit}"),
+        "memory".to_owned(),
+        "slices".to_owned(),
+        "dropped".to_owned(),
+    ]
+}
+
+fn with_spread(value: &str, estimate: &Estimate) -> String {
+    format!("<td>{value} <small>{}</small></td>", spread(estimate))
+}
+
+/// The last two columns of every cell.
+fn slice_columns(row: &Row) -> String {
     let dropped = row.stolen_slices + row.throttled_slices + row.spoilt_slices;
-    let memory = row.memory_per_connection_bytes.map(|estimate| estimate.median);
+    format!("<td>{}</td><td>{dropped}</td>", row.clean_slices)
+}
+
+/// Idle connections have one figure.
+fn memory_columns(memory: &Estimate, row: &Row) -> String {
+    with_spread(&bytes(memory.median), memory) + &slice_columns(row)
+}
+
+fn figure_columns(figures: &Figures, row: &Row) -> String {
     [
-        with_spread(count(figures.requests_per_second.median), &figures.requests_per_second),
-        with_spread(micros(figures.p50_ns.median), &figures.p50_ns),
-        with_spread(micros(figures.p99_ns.median), &figures.p99_ns),
-        with_spread(micros(figures.p999_ns.median), &figures.p999_ns),
-        with_spread(micros(figures.cpu_ns.median), &figures.cpu_ns),
+        with_spread(&count(figures.requests_per_second.median), &figures.requests_per_second),
+        with_spread(&micros(figures.p50_ns.median), &figures.p50_ns),
+        with_spread(&micros(figures.p99_ns.median), &figures.p99_ns),
+        with_spread(&micros(figures.p999_ns.median), &figures.p999_ns),
+        with_spread(&micros(figures.cpu_ns.median), &figures.cpu_ns),
         format!("<td>{}</td>", row.instructions_per_request.map_or_else(|| "–".to_owned(), count)),
         format!("<td>{}</td>", micros(figures.cpu_low_decile_ns)),
         format!("<td>{:.0} %</td>", figures.server_busy * 100.0),
@@ -301,9 +337,8 @@ fn figure_columns(figures: &Figures, row: &Row) -> String {
             "<td>{}</td>",
             figures.switches_per_request.map_or_else(|| "–".to_owned(), |value| format!("{value:.3}"))
         ),
-        format!("<td>{}</td>", memory.or(figures.resident_bytes).map_or_else(|| "–".to_owned(), bytes)),
-        format!("<td>{}</td>", row.clean_slices),
-        format!("<td>{dropped}</td>"),
+        format!("<td>{}</td>", figures.resident_bytes.map_or_else(|| "–".to_owned(), bytes)),
+        slice_columns(row),
     ]
     .concat()
 }
