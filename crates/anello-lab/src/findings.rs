@@ -1,15 +1,15 @@
 //! The verdicts in sentences, the most important first.
 
 mod equality;
+mod headline;
 mod pace;
 mod rates;
 mod runtimes;
 
 use crate::cell::{Cell, Workload};
-use crate::pairs::{CleanSlices, Measure};
 use crate::result::{CellResult, Finding, FindingKind, LabResult, Outcome, Row, Verdict, Versus};
 use crate::statistics::{Ratio, quantile};
-use crate::verdict::{Figure, verdict_on};
+use crate::verdict::Figure;
 
 /// Other programs that take more than this part of the cores are worth a word.
 const FOREIGN: f64 = 0.02;
@@ -30,7 +30,7 @@ pub fn findings(result: &LabResult) -> Vec<Finding> {
     equality::sentences(result).into_iter().for_each(|text| add(FindingKind::Headline, text));
     versus_headlines(result).into_iter().for_each(|text| add(FindingKind::Headline, text));
     runtimes::sentences(result).into_iter().for_each(|text| add(FindingKind::Headline, text));
-    add(FindingKind::Headline, headline(result));
+    add(FindingKind::Headline, headline::sentence(result));
     peer_sentences(result).into_iter().for_each(|text| add(FindingKind::Peer, text));
     contender_sentences(result).into_iter().for_each(|text| add(FindingKind::Contender, text));
     resolution_sentence(result).into_iter().for_each(|text| add(FindingKind::Resolution, text));
@@ -191,93 +191,6 @@ fn contender_sentences(result: &LabResult) -> Vec<String> {
 /// The order in which figures are told.
 fn figures_in_order() -> impl Iterator<Item = Figure> {
     [Figure::Cpu, Figure::Rate, Figure::P50, Figure::P99, Figure::Memory].into_iter()
-}
-
-/// The figure by which the headline judges: what a request costs, or, where nothing but idle connections was measured,
-/// what these cost.
-fn headline_figure(result: &LabResult) -> Figure {
-    let idle = result.cells.iter().all(|cell| cell.cell.workload == Workload::Idle);
-    if idle && !result.cells.is_empty() { Figure::Memory } else { Figure::Cpu }
-}
-
-/// The answer in one sentence: who costs least.
-fn headline(result: &LabResult) -> String {
-    let reference = &result.plan.reference;
-    let figure = headline_figure(result);
-    let cells: Vec<&CellResult> = result.cells.iter().filter(|cell| figure.applies(&cell.cell)).collect();
-    let measured = |cell: &&CellResult| {
-        cell.rows.iter().any(|row| row.contender == *reference && row.outcome == Outcome::Measured)
-    };
-    if !cells.iter().any(measured) {
-        return format!(
-            "{reference} was not measured, so the others cannot be compared with it; the table has their figures."
-        );
-    }
-    let better_by = |name: &str| {
-        let entries = entries_of(result, name, figure);
-        let better = entries.iter().filter(|entry| figure.is_better(entry.verdict) == Some(true));
-        let ratios: Vec<f64> = better.map(|entry| entry.ratio.estimate).collect();
-        (ratios.len(), 1.0 - quantile(&ratios, 0.5).unwrap_or(1.0))
-    };
-    let competitors = result
-        .contenders
-        .iter()
-        .filter(|contender| contender.name != *reference && contender.twin_of.is_none());
-    let weight = |(cells, by): (usize, f64)| cells as f64 * by;
-    let mut ranking: Vec<((usize, f64), &str)> =
-        competitors.map(|contender| (better_by(&contender.name), contender.name.as_str())).collect();
-    ranking.sort_by(|(left, _), (right, _)| weight(*right).total_cmp(&weight(*left)));
-    let name_of_figure = figure_name(result, figure);
-    if let Some(&((better @ 1.., _), name)) = ranking.first() {
-        let clause = range(&entries_of(result, name, figure), figure, true);
-        let runner_up = ranking.get(1).filter(|((better, _), _)| *better > 0);
-        let beside = runner_up.and_then(|(_, second)| beside_runner_up(result, name, second, figure));
-        let (opening, beside) = beside.unwrap_or_else(|| ("Cheapest here", String::new()));
-        return format!(
-            "{opening}: {name}, with {clause} {name_of_figure} than {reference} in {better} of {}.{beside}",
-            counted(cells.len(), "cell")
-        );
-    }
-    let takes =
-        format!("takes detectably less {} than {reference}", name_of_figure.trim_start_matches("server "));
-    let answerer = result.workload().answerer();
-    let noisy = |cell: &&&CellResult| cell.rows.iter().any(|row| figure.verdict(row) == Verdict::TooNoisy);
-    match (cells.iter().filter(noisy).count(), cells.len()) {
-        (0, _) => format!("No {answerer} here {takes}."),
-        (noisy, all) if noisy == all => {
-            format!("Too noisy: this run cannot tell whether any {answerer} beats {reference}.")
-        }
-        (noisy, all) => {
-            format!("No {answerer} here {takes}, but {noisy} of {all} cells were too noisy to tell.")
-        }
-    }
-}
-
-/// How the first is called, and a sentence on it beside the second; none if no cell has both.
-fn beside_runner_up(
-    result: &LabResult,
-    first: &str,
-    second: &str,
-    figure: Figure,
-) -> Option<(&'static str, String)> {
-    let place = |name: &str| result.contenders.iter().position(|contender| contender.name == name);
-    let (one, other) = (place(first)?, place(second)?);
-    let measure = if figure == Figure::Memory { Measure::Memory } else { Measure::Cpu };
-    let slices = CleanSlices::of(result);
-    let measured = |cell: &CellResult, place: usize| cell.rows[place].outcome == Outcome::Measured;
-    let entries: Vec<Entry> = (result.cells.iter().enumerate())
-        .filter(|(_, cell)| figure.applies(&cell.cell) && measured(cell, one) && measured(cell, other))
-        .filter_map(|(index, cell)| {
-            let ratio = slices.ratio(index, one, other, measure)?;
-            Some(Entry { cell: cell.cell, ratio, verdict: verdict_on(ratio, figure.resolution(cell)) })
-        })
-        .collect();
-    let count =
-        |better| entries.iter().filter(|entry| figure.is_better(entry.verdict) == Some(better)).count();
-    let opening =
-        if count(true) > 0 && count(false) == 0 { "Cheapest here" } else { "Among the cheapest here" };
-    let text = sentence(result, &entries, figure)?;
-    Some((opening, format!(" Beside the runner-up, {second}: {}{}.", text[..1].to_lowercase(), &text[1..])))
 }
 
 /// "4 to 9 % less" over the cells where the contender is better (or worse).

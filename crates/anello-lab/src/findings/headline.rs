@@ -1,0 +1,140 @@
+//! The answer in one sentence: who costs least.
+
+use super::{Entry, counted, entries_of, figure_name, listed, range};
+use crate::cell::Workload;
+use crate::pairs::{CleanSlices, Measure};
+use crate::result::{CellResult, LabResult, Outcome, Verdict};
+use crate::statistics::quantile;
+use crate::verdict::{Figure, verdict_on};
+
+/// Who costs least, and what that rests on.
+pub fn sentence(result: &LabResult) -> String {
+    let reference = &result.plan.reference;
+    let figure = headline_figure(result);
+    let cells: Vec<&CellResult> = result.cells.iter().filter(|cell| figure.applies(&cell.cell)).collect();
+    let measured = |cell: &&CellResult| {
+        cell.rows.iter().any(|row| row.contender == *reference && row.outcome == Outcome::Measured)
+    };
+    if !cells.iter().any(measured) {
+        return format!(
+            "{reference} was not measured, so the others cannot be compared with it; the table has their figures."
+        );
+    }
+    let better_by = |name: &str| {
+        let entries = entries_of(result, name, figure);
+        let better = entries.iter().filter(|entry| figure.is_better(entry.verdict) == Some(true));
+        let ratios: Vec<f64> = better.map(|entry| entry.ratio.estimate).collect();
+        (ratios.len(), 1.0 - quantile(&ratios, 0.5).unwrap_or(1.0))
+    };
+    let weight = |(cells, by): (usize, f64)| cells as f64 * by;
+    let mut ranking: Vec<((usize, f64), &str)> =
+        competitors(result).into_iter().map(|name| (better_by(name), name)).collect();
+    ranking.sort_by(|(left, _), (right, _)| weight(*right).total_cmp(&weight(*left)));
+    match ranking.first() {
+        Some(&((1.., _), first)) => {
+            let runner_up = ranking.get(1).filter(|((better, _), _)| *better > 0);
+            cheapest(result, &cells, figure, first, runner_up.map(|(_, name)| *name))
+        }
+        _ => nobody(result, &cells, figure),
+    }
+}
+
+/// The figure by which the headline judges: what a request costs, or, where nothing but idle connections was measured,
+/// what these cost.
+fn headline_figure(result: &LabResult) -> Figure {
+    let idle = result.cells.iter().all(|cell| cell.cell.workload == Workload::Idle);
+    if idle && !result.cells.is_empty() { Figure::Memory } else { Figure::Cpu }
+}
+
+/// Everybody who is to beat the reference.
+fn competitors(result: &LabResult) -> Vec<&str> {
+    let others = result.contenders.iter().filter(|contender| contender.twin_of.is_none());
+    others.map(|contender| contender.name.as_str()).filter(|name| *name != result.plan.reference).collect()
+}
+
+/// The first is the cheapest only if it is dearer than the reference nowhere, and cheaper than the runner-up.
+fn cheapest(
+    result: &LabResult,
+    cells: &[&CellResult],
+    figure: Figure,
+    first: &str,
+    runner_up: Option<&str>,
+) -> String {
+    let entries = entries_of(result, first, figure);
+    let of =
+        |better: bool| entries.iter().filter(move |entry| figure.is_better(entry.verdict) == Some(better));
+    let dearer: Vec<String> = of(false).map(|entry| entry.cell.to_string()).collect();
+    let but = match dearer.len() {
+        0 => String::new(),
+        _ => format!(", but {} at {}", range(&entries, figure, false), listed(&dearer)),
+    };
+    let (beats_runner_up, beside) = match runner_up {
+        Some(second) => beside_runner_up(result, first, second, figure).unwrap_or_default(),
+        None => (true, String::new()),
+    };
+    let opening =
+        if beats_runner_up && dearer.is_empty() { "Cheapest here" } else { "Among the cheapest here" };
+    format!(
+        "{opening}: {first}, with {} {} than {} in {} of {}{but}.{beside}",
+        range(&entries, figure, true),
+        figure_name(result, figure),
+        result.plan.reference,
+        of(true).count(),
+        counted(cells.len(), "cell")
+    )
+}
+
+/// Whether the first is cheaper than the second somewhere and dearer nowhere, and a sentence on it; none if no cell has
+/// both.
+fn beside_runner_up(result: &LabResult, first: &str, second: &str, figure: Figure) -> Option<(bool, String)> {
+    let place = |name: &str| result.contenders.iter().position(|contender| contender.name == name);
+    let (one, other) = (place(first)?, place(second)?);
+    let measure = if figure == Figure::Memory { Measure::Memory } else { Measure::Cpu };
+    let slices = CleanSlices::of(result);
+    let measured = |cell: &CellResult, place: usize| cell.rows[place].outcome == Outcome::Measured;
+    let entries: Vec<Entry> = (result.cells.iter().enumerate())
+        .filter(|(_, cell)| figure.applies(&cell.cell) && measured(cell, one) && measured(cell, other))
+        .filter_map(|(index, cell)| {
+            let ratio = slices.ratio(index, one, other, measure)?;
+            Some(Entry { cell: cell.cell, ratio, verdict: verdict_on(ratio, figure.resolution(cell)) })
+        })
+        .collect();
+    let count =
+        |better| entries.iter().filter(|entry| figure.is_better(entry.verdict) == Some(better)).count();
+    let text = super::sentence(result, &entries, figure)?;
+    let text = format!(" Beside the runner-up, {second}: {}{}.", text[..1].to_lowercase(), &text[1..]);
+    Some((count(true) > 0 && count(false) == 0, text))
+}
+
+/// Nobody is cheaper than the reference, as far as can be told.
+fn nobody(result: &LabResult, cells: &[&CellResult], figure: Figure) -> String {
+    let (reference, answerer) = (&result.plan.reference, result.workload().answerer());
+    let name_of_figure = figure_name(result, figure).trim_start_matches("server ");
+    let competitors = competitors(result);
+    let noisy = |cell: &&&CellResult| cell.rows.iter().any(|row| figure.verdict(row) == Verdict::TooNoisy);
+    let compared = |cell: &CellResult| {
+        let mut rows = cell.rows.iter().filter(|row| competitors.contains(&row.contender.as_str()));
+        rows.any(|row| figure.ratio(row).is_some())
+    };
+    // Without competitors there is nobody who could have been compared.
+    let alone = |cell: &&&CellResult| !competitors.is_empty() && !compared(cell);
+    let all = cells.len();
+    let (noisy, alone) = (cells.iter().filter(noisy).count(), cells.iter().filter(alone).count());
+    if alone == all {
+        return format!(
+            "No other {answerer} could be compared with {reference}, so that none can be said to take less {name_of_figure}."
+        );
+    }
+    if noisy == all {
+        return format!("Too noisy: this run cannot tell whether any {answerer} beats {reference}.");
+    }
+    let mut clauses = Vec::new();
+    if noisy > 0 {
+        clauses.push(format!("{noisy} of {all} cells were too noisy to tell"));
+    }
+    if alone > 0 {
+        clauses.push(format!("in {alone} of {all} cells no other could be compared with it"));
+    }
+    let but = if clauses.is_empty() { String::new() } else { format!(", but {}", clauses.join(" and ")) };
+    format!("No {answerer} here takes detectably less {name_of_figure} than {reference}{but}.")
+}
