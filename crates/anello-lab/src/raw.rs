@@ -16,6 +16,11 @@ use crate::result::LabResult;
 const ELEMENT: &str = "<script type=\"application/gzip\" id=\"raw";
 const END: &str = "</script>";
 
+/// How a page ends.
+const PAGE_END: &str = "</html>";
+
+const CUT_SHORT: &str = "raw data that are cut short: the file is not whole";
+
 /// No run is longer than this; what claims to be is not unpacked.
 const LONGEST_JSON_BYTES: u64 = 1 << 30;
 
@@ -45,10 +50,17 @@ pub fn runs_of(text: &str) -> Result<Vec<LabResult>, String> {
     if !text.trim_start().starts_with('<') {
         return LabResult::from_json(text).map(|result| vec![result]);
     }
-    let elements = text.split(ELEMENT).skip(1);
-    let packed = elements.filter_map(|element| Some(element.split_once('>')?.1.split_once(END)?.0));
-    let runs = packed.map(|packed| LabResult::from_json(&unpack(packed)?)).collect::<Result<Vec<_>, _>>()?;
-    if runs.is_empty() { Err("a page without the raw data of a run".to_owned()) } else { Ok(runs) }
+    let elements: Vec<&str> = text.split(ELEMENT).skip(1).collect();
+    let Some(last) = elements.last() else { return Err("a page without the raw data of a run".to_owned()) };
+    // Where the page has no end, runs may be missing without a trace.
+    if !last.contains(PAGE_END) {
+        return Err(CUT_SHORT.to_owned());
+    }
+    let run = |element: &str| {
+        let packed = element.split_once('>').and_then(|(_, rest)| rest.split_once(END));
+        LabResult::from_json(&unpack(packed.ok_or(CUT_SHORT)?.0)?)
+    };
+    elements.into_iter().map(run).collect()
 }
 
 fn unpack(packed: &str) -> Result<String, String> {
@@ -69,14 +81,16 @@ mod tests {
         for (text, why) in [
             ("", "not the JSON of a run"),
             ("<!doctype html><p>hello", "without the raw data"),
-            ("<!doctype html><script type=\"application/gzip\" id=\"raw0\">!</script>", "damaged"),
-            ("<!doctype html><script type=\"application/gzip\" id=\"raw0\">AAAA</script>", "damaged"),
-            ("<!doctype html><script type=\"application/gzip\" id=\"raw0\">AAAA", "without the raw data"),
+            ("<!doctype html><script type=\"application/gzip\" id=\"raw0\">!</script></html>", "damaged"),
+            ("<!doctype html><script type=\"application/gzip\" id=\"raw0\">AAAA</script></html>", "damaged"),
+            ("<!doctype html><script type=\"application/gzip\" id=\"raw0\">AAAA</script>", "cut short"),
+            ("<!doctype html><script type=\"application/gzip\" id=\"raw0\">AAAA</html>", "cut short"),
+            ("<!doctype html><script type=\"application/gzip\" id=\"raw0\">AAAA", "cut short"),
         ] {
             let found = runs_of(text).unwrap_err();
             assert!(found.contains(why), "{text}: {found}");
         }
-        let page = format!("<!doctype html>{}", element(0, "{}"));
+        let page = format!("<!doctype html>{}</html>", element(0, "{}"));
         assert!(runs_of(&page).unwrap_err().contains("not a result of the lab"));
     }
 }
