@@ -19,6 +19,10 @@ pub fn check(result: &LabResult) -> Result<(), String> {
     if !result.contenders.iter().any(|contender| contender.name == plan.reference) {
         return Err(format!("its reference \"{}\" is not among its contenders", plan.reference));
     }
+    let executables = result.contenders.iter().flat_map(|contender| &contender.executables);
+    if let Some(odd) = executables.map(|executable| &executable.sha256).find(|sha256| !is_sha256(sha256)) {
+        return Err(format!("the hash of a program is not 64 hexadecimal digits: {odd:?}"));
+    }
     check_extent(plan.passes, plan.rounds, cells, contenders)?;
     let most_cores = plan.server_cores.len().max(1);
     plan.cells.iter().try_for_each(|cell| check_cell(cell, most_cores))?;
@@ -47,6 +51,10 @@ pub fn check(result: &LabResult) -> Result<(), String> {
     Ok(())
 }
 
+fn is_sha256(text: &str) -> bool {
+    text.len() == 64 && text.bytes().all(|digit| digit.is_ascii_hexdigit())
+}
+
 fn within(what: impl Display, number: usize, count: usize) -> Result<(), String> {
     if number < count { Ok(()) } else { Err(format!("the {what} is number {number}, and there are {count}")) }
 }
@@ -58,6 +66,7 @@ mod tests {
 
     use super::*;
     use crate::contender::Contender;
+    use crate::executable::Executable;
     use crate::scenario::LabConfig;
     use crate::simulation::{Noise, SimulatedServer, Simulation};
 
@@ -78,7 +87,16 @@ mod tests {
         let read = |result: &LabResult| LabResult::from_json(&crate::render_json(result).unwrap());
         assert_eq!(read(&sound).as_ref().map(|read| read.slices.len()), Ok(sound.slices.len()));
         type Change = fn(&mut LabResult);
-        let odd: [(Change, &str); 12] = [
+        fn program(result: &mut LabResult, sha256: &str) {
+            let program = Executable { file: "one".to_owned(), sha256: sha256.to_owned() };
+            result.contenders[0].executables = vec![program];
+        }
+        let mut hashed = sound.clone();
+        program(&mut hashed, &"0aF9".repeat(16));
+        assert!(read(&hashed).is_ok());
+        let odd: [(Change, &str); 14] = [
+            (|result| program(result, &"0aF".repeat(21)), "is not 64 hexadecimal digits: \"0aF0aF"),
+            (|result| program(result, &"0aG9".repeat(16)), "is not 64 hexadecimal digits"),
             (|result| result.contenders.clear(), "no contenders"),
             (|result| result.plan.cells.clear(), "no cells"),
             (|result| result.plan.reference = "two".to_owned(), "\"two\" is not among"),

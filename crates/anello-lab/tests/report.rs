@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anello_lab::analysis::analyse;
 use anello_lab::compare::{compare, render_comparison};
+use anello_lab::executable::Executable;
 use anello_lab::pairs::{CleanSlices, Measure};
 use anello_lab::peers::Kind;
 use anello_lab::published::{Judgement, beside};
@@ -150,6 +151,18 @@ fn the_page_is_well_formed_and_needs_no_network() {
     // The only address is the name of the format of drawings, which nobody fetches.
     let addresses = page.matches("http://").count() + page.matches("https://").count();
     assert_eq!(addresses, page.matches("xmlns=\"http://www.w3.org/2000/svg\"").count());
+}
+
+#[test]
+fn a_hash_gets_no_markup_into_the_page() {
+    let mut result = sample();
+    // None that a file may hold, but a program can put anything together.
+    let executable = Executable { file: "<u>".to_owned(), sha256: "<img src=x>\"".to_owned() };
+    result.contenders[0].executables = vec![executable];
+    let page = render_html(&result);
+    check_markup(&page).unwrap();
+    assert!(!page.contains("<img") && !page.contains("<u>"));
+    assert!(page.contains("&lt;u&gt; &lt;img src=x&gt;"));
 }
 
 #[test]

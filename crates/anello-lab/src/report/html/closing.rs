@@ -108,7 +108,7 @@ impl Page {
                 .executables
                 .iter()
                 .map(|executable| {
-                    let (file, short) = (escape(&executable.file), executable.short());
+                    let (file, short) = (escape(&executable.file), escape(executable.short()));
                     format!(
                         "<br><small title=\"SHA-256 {}\">{file} {short}</small>",
                         escape(&executable.sha256)
