@@ -2,14 +2,18 @@
 
 use super::{counted, listed};
 use crate::analysis::LOAD_BUSY;
-use crate::result::{CellResult, LabResult, Quality};
+use crate::result::{CellResult, Figures, LabResult, Quality};
 use crate::statistics::quantile;
+use crate::verdict::SERVER_BUSY;
+
+fn of_reference<'a>(result: &LabResult, cell: &'a CellResult) -> Option<&'a Figures> {
+    cell.rows.iter().find(|row| row.contender == result.plan.reference)?.figures.as_ref()
+}
 
 /// Where the load, not the server, set the pace, the rate says little about the server.
 pub fn load_bound_sentence(result: &LabResult) -> Option<String> {
     let bound = |cell: &&CellResult| {
-        let reference = cell.rows.iter().find(|row| row.contender == result.plan.reference);
-        let figures = reference.and_then(|row| row.figures.as_ref());
+        let figures = of_reference(result, cell);
         cell.cell.is_crowded_loop() && figures.is_some_and(|figures| figures.load_bottleneck)
     };
     let cells: Vec<String> = result.cells.iter().filter(bound).map(|cell| cell.cell.to_string()).collect();
@@ -22,21 +26,24 @@ pub fn load_bound_sentence(result: &LabResult) -> Option<String> {
     })
 }
 
-/// Where the load was as busy as the servers, what they differ by shows only in part: one that needs less than the load
+/// Where load and servers were both busy, what servers differ by shows only in part: one that needs less than the load
 /// finds fewer requests waiting each time it looks, so that each of them bears more of the looking.
 pub fn abreast_sentence(result: &LabResult) -> Option<String> {
-    let loops: Vec<usize> =
-        (0..result.plan.cells.len()).filter(|&cell| result.plan.cells[cell].is_crowded_loop()).collect();
-    let load_cores = result.plan.load_cores.len().max(1) as f64;
-    let abreast = loops
-        .iter()
-        .filter(|&&cell| {
-            let clean = result.slices.iter().filter(|slice| slice.quality == Quality::Clean);
-            let busy: Vec<f64> =
-                clean.filter(|slice| slice.cell == cell).map(|slice| slice.load_busy).collect();
-            quantile(&busy, 0.5).is_some_and(|busy| busy > LOAD_BUSY * load_cores)
-        })
-        .count();
+    let loops: Vec<(usize, &CellResult)> =
+        result.cells.iter().enumerate().filter(|(_, cell)| cell.cell.is_crowded_loop()).collect();
+    let plan = &result.plan;
+    let load_cores = plan.load_cores.len().max(1) as f64;
+    let load_is_busy = |index: usize| {
+        let clean = result.slices.iter().filter(|slice| slice.quality == Quality::Clean);
+        let busy: Vec<f64> = clean.filter(|slice| slice.cell == index).map(|slice| slice.load_busy).collect();
+        quantile(&busy, 0.5).is_some_and(|busy| busy > LOAD_BUSY * load_cores)
+    };
+    let server_is_busy = |cell: &CellResult| {
+        let share = cell.cell.server_share(plan.server_share, &plan.server_cores, &plan.load_cores);
+        let least = SERVER_BUSY * share * cell.cell.server_cores as f64;
+        of_reference(result, cell).is_some_and(|figures| figures.server_busy >= least)
+    };
+    let abreast = loops.iter().filter(|(index, cell)| load_is_busy(*index) && server_is_busy(cell)).count();
     (abreast > 0).then(|| {
         format!(
             "In {abreast} of {} with several connections the load was as busy as the servers: for each request both do the \

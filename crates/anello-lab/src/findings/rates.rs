@@ -4,14 +4,16 @@ use super::{listed, rows_of};
 use crate::analysis::LATE;
 use crate::result::{Figures, LabResult};
 
-/// Who did not keep up with the offered rate.
+/// Who did not keep up with the offered rate, where the load did.
 pub fn behind_sentence(result: &LabResult) -> Option<String> {
     let mut behind = Vec::new();
     for contender in result.contenders.iter().filter(|contender| contender.twin_of.is_none()) {
         for (cell, row) in rows_of(result, &contender.name) {
             let figures = row.figures.as_ref();
-            if let Some(fraction) = figures.filter(|figures| figures.rate_reached == Some(false)) {
-                let fraction = fraction.reached_fraction.unwrap_or(0.0);
+            let overloaded =
+                |figures: &&Figures| figures.rate_reached == Some(false) && !figures.load_bottleneck;
+            if let Some(figures) = figures.filter(overloaded) {
+                let fraction = figures.reached_fraction.unwrap_or(0.0);
                 behind.push(format!("{} at {} ({:.0}\u{a0}%)", contender.name, cell.cell, fraction * 100.0));
             }
         }

@@ -4,7 +4,7 @@ use anello_lab::result::{FindingKind, Outcome, Verdict};
 use anello_lab::simulation::{Noise, SimulatedServer, Simulation};
 use anello_lab::{Cell, DiskOperation, LabConfig, Workload, echo_cells};
 
-use super::{TWIN, config, row, servers, simulate, simulate_on, texts};
+use super::{REFERENCE, TWIN, config, row, servers, simulate, simulate_on, texts};
 
 #[test]
 fn cells_beyond_a_limit_are_shown_as_beyond_it() {
@@ -78,6 +78,35 @@ fn late_requests_are_told_and_a_load_that_is_behind_is_blamed_itself() {
     let cautions = texts(&result, FindingKind::Caution).join("\n");
     assert!(cautions.contains("or never: bare epoll at 50 connections"), "{cautions}");
     assert!(cautions.contains("server was not busy: one at 50 connections"), "{cautions}");
+}
+
+#[test]
+fn a_server_is_not_called_overloaded_where_the_load_was_behind() {
+    let cell = Cell { offered_per_second: Some(1_000), ..Cell::echo(128, 50) };
+    let config = config(&["one"], vec![cell], 1);
+    let mut result = simulate(&config, Noise::NONE, &[("one", SimulatedServer::costing(6_000.0))]);
+    for slice in &mut result.slices {
+        let offered = slice.offered.unwrap_or(0);
+        (slice.requests, slice.unsent) = (offered / 2, offered / 2);
+        slice.load_busy = if slice.contender == 2 { 1.0 } else { 0.3 };
+    }
+    anello_lab::analysis::analyse(&mut result);
+    let cautions = texts(&result, FindingKind::Caution);
+    let behind = cautions.iter().find(|text| text.starts_with("Did not keep up")).expect("told");
+    assert!(behind.contains("bare epoll at 50 connections") && !behind.contains("one at 50"), "{behind}");
+    let load = cautions.iter().find(|text| text.starts_with("The load itself was behind")).expect("told");
+    assert!(load.contains("one at 50 connections") && !load.contains("bare epoll"), "{load}");
+}
+
+#[test]
+fn no_cell_is_both_bound_by_the_load_and_level_with_it() {
+    // The load needs 3 µs for a request; the servers need 1.3 at 50 connections and 3.8 at 300.
+    let server = SimulatedServer::costing(1_000.0).with_cost_per_connection(10.0);
+    let simulation = Simulation::new(1, Noise::NONE, &[(REFERENCE, server.clone()), (TWIN, server)]);
+    let result = simulate_on(&simulation, &config(&[], echo_cells(&[128], &[50, 300]), 1), None).unwrap();
+    let cautions = texts(&result, FindingKind::Caution).join("\n");
+    assert!(cautions.contains("was not busy all the time at 50 connections, 128 bytes: there"), "{cautions}");
+    assert!(cautions.contains("In 1 of 2 cells with several connections the load was as busy"), "{cautions}");
 }
 
 #[test]
