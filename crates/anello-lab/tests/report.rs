@@ -166,6 +166,17 @@ fn a_hash_gets_no_markup_into_the_page() {
 }
 
 #[test]
+fn the_page_says_how_connections_were_held() {
+    let idle = Cell { workload: Workload::Idle, ..Cell::echo(1, 20) };
+    let (held, alone) =
+        ("all servers hold their connections open", "Idle connections are opened to a server");
+    let busy = render_html(&sample());
+    assert!(busy.contains(held) && !busy.contains(alone));
+    let idle = render_html(&simulate_in(vec![idle], Noise::USUAL));
+    assert!(idle.contains(alone) && !idle.contains(held));
+}
+
+#[test]
 fn the_page_names_every_contender_and_every_failure() {
     let result = sample();
     let page = render_html(&result);

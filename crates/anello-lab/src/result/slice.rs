@@ -98,6 +98,6 @@ pub enum Quality {
     Stolen,
     /// A CPU limit held the lab or the server back during it.
     Throttled,
-    /// There were errors, no requests, or the server's CPU time could not be told.
+    /// There were no requests, or the server's CPU time (of idle connections its memory) could not be told.
     Spoilt,
 }

@@ -1,5 +1,6 @@
 //! What a reader needs to judge and repeat the run: failures, checks, contenders, machine, method, raw data.
 
+use crate::cell::{Cell, Workload};
 use crate::contender::Role;
 use crate::raw;
 use crate::report::format::{grouped, percent};
@@ -192,13 +193,14 @@ impl Page {
         let plan = &view.result.plan;
         self.add("<h2>Method</h2>");
         self.add(&format!(
-            "<p class=\"lead\">{} passes; each starts every server anew and walks through the cells in random order. In a \
-             cell all servers hold their connections open, the idle ones asleep, and each of {} rounds gives every server \
+            "<p class=\"lead\">{} passes; each starts every server anew and walks through the cells in random order. {} Each \
+             of {} rounds gives every server \
              one slice of {:.0} ms in random order (seed {}). Every byte that comes back is checked. A slice is dropped \
              if the hypervisor or a CPU limit took more than {} of it. Ratios pair slices of the same round and the same \
              phase of the machine; their intervals are a bootstrap over passes and rounds. Two servers are told apart only \
              if the interval leaves out 1 and the difference exceeds what {} shows against itself.</p>",
             plan.passes,
+            connections_are_held(&plan.cells),
             plan.rounds,
             plan.slice_ns as f64 / 1e6,
             plan.seed,
@@ -232,6 +234,25 @@ impl Page {
             }
         }
     }
+}
+
+/// Who has its connections when.
+fn connections_are_held(cells: &[Cell]) -> String {
+    let is_idle = |cell: &Cell| cell.workload == Workload::Idle;
+    let mut sentences = Vec::new();
+    if !cells.iter().all(is_idle) {
+        sentences.push(
+            "In a cell all servers hold their connections open, and those that wait for their turn are asleep; where the \
+             connections of all do not fit at once, each server is connected to for its slice alone.",
+        );
+    }
+    if cells.iter().any(is_idle) {
+        sentences.push(
+            "Idle connections are opened to a server that was started for this one slice, and its memory is looked at when \
+             the first few are there and when all are.",
+        );
+    }
+    sentences.join(" ")
 }
 
 /// The first 12 digits of a commit, with the mark of sources that were changed since.
