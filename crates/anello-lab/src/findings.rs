@@ -403,6 +403,10 @@ fn failure_sentences(result: &LabResult) -> Vec<String> {
         let rows: Vec<_> = rows_of(result, &contender.name).collect();
         let failed: Vec<_> =
             rows.iter().filter(|(_, row)| matches!(row.outcome, Outcome::Failed(_))).collect();
+        let skipped: Vec<_> =
+            rows.iter().filter(|(_, row)| matches!(row.outcome, Outcome::Skipped(_))).collect();
+        let measured = rows.iter().any(|(_, row)| row.outcome == Outcome::Measured);
+        let more = |count: usize| if count > 1 { format!(", and {} more", count - 1) } else { String::new() };
         let restarts: usize = rows.iter().map(|(_, row)| row.restarts).sum();
         let name = &contender.name;
         if let Some((_, Row { outcome: Outcome::CheckFailed(why), .. })) = rows.first() {
@@ -410,13 +414,18 @@ fn failure_sentences(result: &LabResult) -> Vec<String> {
                 let why = why.trim_end_matches('.');
                 sentences.push(format!("{name} failed its check and was not timed: {why}."));
             }
-        } else if let Some((_, Row { outcome: Outcome::Skipped(why), .. })) = rows.first() {
-            sentences.push(format!("{name} took no part: {}.", why.trim_end_matches('.')));
         } else if let Some((cell, Row { outcome: Outcome::Failed(why), .. })) = failed.first() {
-            let where_else =
-                if failed.len() > 1 { format!(", and {} more", failed.len() - 1) } else { String::new() };
+            let where_else = more(failed.len());
             let why = why.trim_end_matches('.');
             sentences.push(format!("{name} failed at {}{where_else}: {why}.", cell.cell));
+        } else if let Some((cell, Row { outcome: Outcome::Skipped(why), .. })) = skipped.first() {
+            let why = why.trim_end_matches('.');
+            sentences.push(if measured {
+                let cells = format!("{}{}", cell.cell, more(skipped.len()));
+                format!("{name} was not measured at {cells}: it could not be started ({why}).")
+            } else {
+                format!("{name} took no part: {why}.")
+            });
         } else if restarts > 0 {
             let times = if restarts == 1 { "once".to_owned() } else { format!("{restarts} times") };
             sentences.push(format!("{name} broke and was started again {times}; see the failures."));

@@ -53,6 +53,8 @@ pub struct Runner<'a> {
     disqualified: HashSet<(usize, usize)>,
     /// Contenders that failed a check.
     failed_check: HashSet<usize>,
+    /// Contenders that could not be started when all were, and are not asked until all are started again.
+    skipped: HashSet<usize>,
     /// Of the cells that were gone through.
     latencies: Latencies,
     /// Of the cell under way, with its pass.
@@ -106,6 +108,7 @@ impl<'a> Runner<'a> {
             restless: HashSet::new(),
             disqualified: disqualified.collect(),
             failed_check: failed_check.filter_map(|check| contender(&check.contender)).collect(),
+            skipped: HashSet::new(),
             latencies: latencies.collect(),
             pending: (0, HashMap::new()),
             clock_offset_ns: i128::from(result.elapsed_ns) - i128::from(machine.now_ns()),
@@ -204,6 +207,7 @@ impl<'a> Runner<'a> {
         if only_idle {
             return; // They are started one at a time.
         }
+        self.skipped.clear();
         let mut random = Random::of_place(self.config.seed, pass, Some(usize::MAX - server_cores));
         for index in random.order(self.config.contenders.len()) {
             if self.stopped() {
@@ -215,6 +219,7 @@ impl<'a> Runner<'a> {
                 continue;
             }
             if let Err(what) = self.start(index, &self.config.server_cores[..server_cores]) {
+                self.skipped.insert(index);
                 self.report(index, None, pass, what, Consequence::SkippedPass);
             }
         }
@@ -268,7 +273,7 @@ impl<'a> Runner<'a> {
 
     /// Connects and warms up a contender for a cell, with a second try after a restart if that fails.
     fn take_seat(&mut self, index: usize, pass: usize, cell: usize) -> Option<Seat> {
-        if !self.takes_part(index, cell) || (self.running[index].is_none() && !self.ever_ran(index)) {
+        if !self.takes_part(index, cell) || self.skipped.contains(&index) {
             return None;
         }
         self.wake_up(index);
@@ -279,11 +284,6 @@ impl<'a> Runner<'a> {
         self.look_at_rest(index);
         self.put_to_rest(index);
         seat
-    }
-
-    /// Whether the contender has been ready at least once, so that starting it again makes sense.
-    fn ever_ran(&self, index: usize) -> bool {
-        self.result.contenders[index].ready_line.is_some()
     }
 
     fn connect(&mut self, index: usize, cell: usize) -> Result<Box<dyn LoadSession>, Trouble> {

@@ -57,6 +57,8 @@ pub enum Fault {
     CannotStart(String),
     /// It cannot start the first time, and can from then on.
     CannotStartOnce,
+    /// It can start the first time, and cannot from then on.
+    StartsOnce,
     /// It dies in its n-th slice, once.
     DiesOnce(usize),
     /// It dies in every slice with at least so many connections.
@@ -446,6 +448,9 @@ impl Machine for SimulatedMachine {
         if server.fault == Fault::CannotStartOnce {
             server.fault = Fault::None;
             return Err("exited with status 1: not yet".to_owned());
+        }
+        if server.fault == Fault::StartsOnce {
+            server.fault = Fault::CannotStart("no more".to_owned());
         }
         world.clock_ns += 5_000_000;
         let luck = 1.0 + world.noise.process * world.normal();

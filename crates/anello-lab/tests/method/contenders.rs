@@ -63,6 +63,56 @@ fn a_contender_that_cannot_rest_is_halted_while_others_have_their_turn() {
     assert!(costs.iter().all(|cost| (cost - costs[0]).abs() < 1.0), "{costs:?}");
 }
 
+#[test]
+fn a_contender_that_could_not_be_started_sits_out_the_pass_and_no_more() {
+    let mut config = config(&["late", "once"], echo_cells(&[128], &[1, 50]), 3);
+    (config.passes, config.rounds) = (3, 2);
+    let field = [
+        ("late", SimulatedServer::costing(6_000.0).with_fault(Fault::CannotStartOnce)),
+        ("once", SimulatedServer::costing(6_000.0).with_fault(Fault::StartsOnce)),
+    ];
+    let result = simulate(&config, Noise::NONE, &field);
+    let passes = |contender: usize| -> Vec<usize> {
+        let slices = result.slices.iter().filter(|slice| slice.contender == contender);
+        let mut passes: Vec<usize> = slices.map(|slice| slice.pass).collect();
+        passes.sort_unstable();
+        passes.dedup();
+        passes
+    };
+    assert_eq!((passes(2), passes(3)), (vec![1, 2], vec![0]));
+    let mut skipped: Vec<(&str, usize, Consequence)> = result
+        .failures
+        .iter()
+        .map(|failure| (failure.contender.as_str(), failure.pass, failure.consequence))
+        .collect();
+    skipped.sort_by_key(|&(name, pass, _)| (name, pass));
+    let expected = [("late", 0), ("once", 1), ("once", 2)];
+    assert_eq!(skipped, expected.map(|(name, pass)| (name, pass, Consequence::SkippedPass)));
+}
+
+#[test]
+fn only_who_was_never_measured_took_no_part() {
+    let mut config = config(&["late"], echo_cells(&[128], &[1, 50]), 3);
+    config.passes = 5;
+    let late = SimulatedServer::costing(6_000.0).with_fault(Fault::CannotStartOnce);
+    let mut result = simulate(&config, Noise::NONE, &[("late", late)]);
+    assert_eq!(texts(&result, FindingKind::Failure), Vec::<&str>::new(), "measured in all cells");
+    // As if the run had been stopped before it was measured in the first cell.
+    result.slices.retain(|slice| (slice.contender, slice.cell) != (2, 0));
+    anello_lab::analysis::analyse(&mut result);
+    assert!(matches!(row(&result.cells[0], "late").outcome, Outcome::Skipped(_)));
+    let told = texts(&result, FindingKind::Failure);
+    assert_eq!(
+        told,
+        ["late was not measured at 1 connection, 128 bytes: it could not be started (exited with status 1: not yet)."]
+    );
+    // And here before any.
+    result.slices.retain(|slice| slice.contender != 2);
+    anello_lab::analysis::analyse(&mut result);
+    let told = texts(&result, FindingKind::Failure);
+    assert_eq!(told, ["late took no part: exited with status 1: not yet."]);
+}
+
 /// Anello on both drivers against a peer of each kin, and one of unknown kin.
 fn field_with_peers() -> LabConfig {
     let names = ["anello io_uring", "anello epoll", "ring", "tokio", "other"];
