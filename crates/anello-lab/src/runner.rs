@@ -274,6 +274,9 @@ impl<'a> Runner<'a> {
     /// Connects and warms up a contender for a cell, with a second try after a restart if that fails.
     fn take_seat(&mut self, index: usize, pass: usize, cell: usize) -> Option<Seat> {
         if !self.takes_part(index, cell) || self.skipped.contains(&index) {
+            // It may run nevertheless, and is not to disturb those that take part.
+            self.look_at_rest(index);
+            self.put_to_rest(index);
             return None;
         }
         self.wake_up(index);

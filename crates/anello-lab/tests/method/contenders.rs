@@ -3,7 +3,7 @@
 use anello_lab::peers::Kind;
 use anello_lab::result::{Consequence, FindingKind, Outcome, Verdict};
 use anello_lab::simulation::{Fault, Noise, SimulatedServer, Simulation};
-use anello_lab::{LabConfig, Role, echo_cells};
+use anello_lab::{LabConfig, LabResult, Role, echo_cells};
 
 use super::{REFERENCE, TWIN, config, row, servers, simulate, simulate_on, texts};
 
@@ -64,6 +64,22 @@ fn a_contender_that_cannot_rest_is_halted_while_others_have_their_turn() {
 }
 
 #[test]
+fn a_contender_that_cannot_rest_is_halted_in_cells_that_it_sits_out() {
+    let mut config = config(&["restless"], echo_cells(&[128], &[50]), 3);
+    config.contenders[2].connections_limit = Some(10);
+    let calm = simulate(&config, Noise::NONE, &[("restless", SimulatedServer::costing(6_000.0))]);
+    let restless = SimulatedServer::costing(6_000.0).with_fault(Fault::Restless(0.3));
+    let result = simulate(&config, Noise::NONE, &[("restless", restless)]);
+    assert!(matches!(row(&result.cells[0], "restless").outcome, Outcome::BeyondLimit(_)));
+    assert_eq!(result.contenders[2].idle_use, Some(0.3));
+    let cost =
+        |result: &LabResult, name: &str| row(&result.cells[0], name).figures.as_ref().unwrap().cpu_ns.median;
+    for name in [REFERENCE, TWIN] {
+        assert_eq!(cost(&result, name), cost(&calm, name), "undisturbed in every pass");
+    }
+}
+
+#[test]
 fn a_contender_that_could_not_be_started_sits_out_the_pass_and_no_more() {
     let mut config = config(&["late", "once"], echo_cells(&[128], &[1, 50]), 3);
     (config.passes, config.rounds) = (3, 2);
@@ -104,7 +120,9 @@ fn only_who_was_never_measured_took_no_part() {
     let told = texts(&result, FindingKind::Failure);
     assert_eq!(
         told,
-        ["late was not measured at 1 connection, 128 bytes: it could not be started (exited with status 1: not yet)."]
+        [
+            "late was not measured at 1 connection, 128 bytes: it could not be started (exited with status 1: not yet)."
+        ]
     );
     // And here before any.
     result.slices.retain(|slice| slice.contender != 2);
