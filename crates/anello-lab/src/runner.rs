@@ -325,12 +325,14 @@ impl<'a> Runner<'a> {
     /// One slice for one contender, repeated if time was stolen from it. Gives the seat back if it may stay.
     fn run_turn(&mut self, index: usize, seat: Seat, place: Place, keep_open: bool) -> Option<Seat> {
         self.wake_up(index);
-        let seat = self.run_awake(index, seat, place, keep_open);
+        let seat = self.run_awake(index, seat, place);
+        // A restart has opened connections, too, and they must not cost another its own.
+        let seat = seat.map(|seat| Seat { session: seat.session.filter(|_| keep_open), ..seat });
         self.put_to_rest(index);
         seat
     }
 
-    fn run_awake(&mut self, index: usize, seat: Seat, place: Place, keep_open: bool) -> Option<Seat> {
+    fn run_awake(&mut self, index: usize, seat: Seat, place: Place) -> Option<Seat> {
         let Seat { session, restarted } = seat;
         let session = match session {
             Some(session) => Ok(session),
@@ -358,7 +360,7 @@ impl<'a> Runner<'a> {
                 }
             }
         }
-        Some(Seat { session: keep_open.then_some(session), restarted })
+        Some(Seat { session: Some(session), restarted })
     }
 
     fn pid(&self, index: usize) -> Result<u32, Trouble> {

@@ -1,7 +1,7 @@
 //! Kinds of cells: limits, offered rates, idle connections, disks, and the latencies that are kept.
 
 use anello_lab::result::{FindingKind, Outcome, Verdict};
-use anello_lab::simulation::{Noise, SimulatedServer, Simulation};
+use anello_lab::simulation::{Fault, Noise, SimulatedServer, Simulation};
 use anello_lab::{Cell, DiskOperation, LabConfig, Workload, echo_cells};
 
 use super::{REFERENCE, TWIN, config, row, servers, simulate, simulate_on, texts};
@@ -36,6 +36,17 @@ fn connections_that_do_not_fit_at_once_are_opened_for_each_slice() {
     let simulation = Simulation::new(1, Noise::USUAL, &servers(&[])).with_connections_at_once(150);
     simulate_on(&simulation, &large, None).unwrap();
     assert_eq!(simulation.most_sessions(), 1, "one at a time in the large one");
+}
+
+#[test]
+fn connections_of_a_contender_that_was_started_again_are_closed_where_not_all_fit() {
+    let config = LabConfig { rounds: 3, ..config(&["fragile"], echo_cells(&[128], &[100]), 1) };
+    let fragile = SimulatedServer::costing(6_000.0).with_fault(Fault::DiesOnce(3));
+    let field = servers(&[("fragile", fragile)]);
+    let simulation = Simulation::new(1, Noise::NONE, &field).with_connections_at_once(250);
+    let result = simulate_on(&simulation, &config, None).unwrap();
+    assert_eq!(row(&result.cells[0], "fragile").restarts, 1, "{:?}", result.failures);
+    assert_eq!((simulation.most_sessions(), simulation.sessions_left()), (1, 0));
 }
 
 #[test]
