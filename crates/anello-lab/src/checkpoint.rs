@@ -35,5 +35,5 @@ pub fn load(path: &Path) -> io::Result<LabResult> {
     let named =
         |error: io::Error| io::Error::new(error.kind(), format!("cannot read {}: {error}", path.display()));
     let text = fs::read_to_string(path).map_err(named)?;
-    LabResult::from_json(&text).map_err(|why| named(io::Error::new(io::ErrorKind::InvalidData, why)))
+    LabResult::as_written(&text).map_err(|why| named(io::Error::new(io::ErrorKind::InvalidData, why)))
 }

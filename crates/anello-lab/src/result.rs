@@ -9,6 +9,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::analysis;
 use crate::cell::{Cell, Group, Workload};
 use crate::contender::Role;
 use crate::environment::Environment;
@@ -37,7 +38,7 @@ pub struct LabResult {
     pub started_unix_s: u64,
     /// Length of the run.
     pub elapsed_ns: u64,
-    /// Whether the run was stopped before its end.
+    /// Whether the run was stopped before its end; so it is in every checkpoint.
     pub interrupted: bool,
     /// What the run set out to do.
     pub plan: Plan,
@@ -95,12 +96,22 @@ impl LabResult {
         spoken.unwrap_or(Workload::Idle)
     }
 
-    /// Reads a result as [`render_json`](crate::render_json) writes it.
+    /// Reads a result as [`render_json`](crate::render_json) writes it. A checkpoint has slices and no figures: what a run
+    /// that crashed leaves behind is worked out here, like one that was stopped.
     ///
     /// # Errors
     /// What is wrong with the text: another format, another version of it, no JSON, or a result that does not hang
     /// together.
     pub fn from_json(text: &str) -> Result<LabResult, String> {
+        let mut result = LabResult::as_written(text)?;
+        if result.cells.is_empty() {
+            analysis::analyse(&mut result);
+        }
+        Ok(result)
+    }
+
+    /// Reads a result or a checkpoint without working anything out: to go on with.
+    pub(crate) fn as_written(text: &str) -> Result<LabResult, String> {
         #[derive(Deserialize)]
         struct Head {
             schema: Option<String>,

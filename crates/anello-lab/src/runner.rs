@@ -191,6 +191,8 @@ impl<'a> Runner<'a> {
         let of_cell = self.latencies.iter().filter(|((_, of), _)| *of == cell);
         self.result.latencies.extend(of_cell.filter_map(|entry| latency_record(entry, None)));
         self.result.elapsed_ns = self.since_beginning_ns();
+        // Read as it is, a checkpoint is a run that did not reach its end.
+        self.result.interrupted = true;
         self.observer.checkpoint(self.result);
     }
 

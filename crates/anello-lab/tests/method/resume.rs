@@ -47,6 +47,30 @@ fn a_stopped_run_is_taken_up_again_and_ends_as_if_it_had_not_been_stopped() {
 }
 
 #[test]
+fn what_a_crash_leaves_behind_is_read_as_a_run_that_was_stopped() {
+    let config = LabConfig { passes: 5, ..config(&["one"], echo_cells(&[128], &[1, 50]), 7) };
+    let field = servers(&[("one", SimulatedServer::costing(6_000.0))]);
+    let never = AtomicBool::new(false);
+    // Never stopped: only the checkpoints are looked at.
+    let mut keeper = Keeper { stop_after: Some((usize::MAX, &never)), ..Keeper::default() };
+    let simulation = Simulation::new(7, Noise::NONE, &field);
+    let (mut load, mut machine) = (simulation.load(), simulation.machine());
+    let whole = run_from(&config, None, &mut load, &mut machine, &mut keeper, &never).unwrap();
+    assert!(!whole.interrupted);
+    assert_eq!(keeper.checkpoints.len(), 10, "one for each cell of each pass");
+    let last = LabResult::from_json(&anello_lab::render_json(&keeper.checkpoints[9]).unwrap()).unwrap();
+    assert!(last.interrupted && !last.findings.is_empty());
+    assert_eq!((&last.slices, &last.cells), (&whole.slices, &whole.cells));
+    assert!(anello_lab::render_table(&last).contains("stopped before its end"));
+    let first = LabResult::from_json(&anello_lab::render_json(&keeper.checkpoints[0]).unwrap()).unwrap();
+    assert_eq!((first.cells.len(), first.slices.len()), (2, 3));
+    // It can still be gone on with as it was written.
+    let folder = tempfile::tempdir().unwrap();
+    let path = anello_lab::checkpoint::save(&keeper.checkpoints[0], folder.path()).unwrap();
+    assert_eq!(anello_lab::checkpoint::load(&path).unwrap(), keeper.checkpoints[0]);
+}
+
+#[test]
 fn a_run_that_was_complete_has_nothing_left_to_do() {
     let config = config(&[], echo_cells(&[128], &[1, 50]), 7);
     let whole = simulate_on(&Simulation::new(7, Noise::NONE, &servers(&[])), &config, None).unwrap();
