@@ -1,12 +1,13 @@
 //! What a run has so far, on disk, so that nothing but the cell under way is lost if it ends.
 //!
-//! The file is the one that the finished result goes to. It is written beside it and then renamed (`rename(2)`), so that
-//! whoever looks finds a whole result: an old one or a new one.
+//! The file is the one that the finished result goes to. It is replaced whole, so that whoever looks finds a result: an
+//! old one or a new one, whenever the run, the disk or the power ends.
 
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use crate::replace::replace;
 use crate::report::file_stem;
 use crate::result::LabResult;
 
@@ -16,14 +17,11 @@ use crate::result::LabResult;
 /// Which path could not be written, and why.
 pub fn save(result: &LabResult, directory: &Path) -> io::Result<PathBuf> {
     let path = directory.join(format!("{}.json", file_stem(result)));
-    let beside = path.with_extension("json.part");
-    let failed = |error: io::Error| {
-        io::Error::new(error.kind(), format!("cannot write {}: {error}", beside.display()))
-    };
+    let failed =
+        |error: io::Error| io::Error::new(error.kind(), format!("cannot write {}: {error}", path.display()));
     fs::create_dir_all(directory).map_err(failed)?;
     // Compact: it is written after every cell.
-    fs::write(&beside, serde_json::to_vec(result)?).map_err(failed)?;
-    fs::rename(&beside, &path).map_err(failed)?;
+    replace(&path, &serde_json::to_vec(result)?).map_err(failed)?;
     Ok(path)
 }
 

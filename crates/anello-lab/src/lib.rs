@@ -37,6 +37,7 @@ pub mod peers;
 pub mod published;
 pub mod raw;
 mod record;
+mod replace;
 pub mod report;
 pub mod result;
 pub mod run;

@@ -390,6 +390,14 @@ fn reports_are_written_and_a_bad_directory_is_named() {
     for path in [&paths.json, &paths.html, &paths.table] {
         assert!(std::fs::metadata(path).unwrap().len() > 1000, "{}", path.display());
     }
+    // What was there before is never overwritten, but replaced: a report that fails half way costs no run.
+    let checkpoint = directory.path().join("checkpoint");
+    std::fs::hard_link(&paths.json, &checkpoint).unwrap();
+    let before = std::fs::read_to_string(&checkpoint).unwrap();
+    let other = LabResult { notes: vec!["another".to_owned()], ..result.clone() };
+    anello_lab::write_reports(&other, &directory.path().join("new")).unwrap();
+    assert_ne!(std::fs::read_to_string(&paths.json).unwrap(), before);
+    assert_eq!(std::fs::read_to_string(&checkpoint).unwrap(), before);
     let error = anello_lab::write_reports(&result, &paths.json).unwrap_err().to_string();
     assert!(error.contains("cannot write") && error.contains("choose another directory"), "{error}");
 }

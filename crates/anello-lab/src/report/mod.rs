@@ -21,6 +21,7 @@ pub use html::{render_html, render_page};
 pub use markdown::render_markdown;
 pub use table::render_table;
 
+use crate::replace::replace;
 use crate::result::LabResult;
 
 /// Where the reports of one run lie.
@@ -102,7 +103,9 @@ fn write_plots(result: &LabResult, directory: &Path) -> io::Result<usize> {
     let plots = render_plots(result);
     make_directory(directory)?;
     for (name, text) in &plots {
-        write(&directory.join(name), text)?;
+        let path = directory.join(name);
+        // Made from the run that is kept, and many: they can be made again.
+        fs::write(&path, text).map_err(|error| failed(&path, &error))?;
     }
     Ok(plots.len())
 }
@@ -111,8 +114,9 @@ fn make_directory(directory: &Path) -> io::Result<()> {
     fs::create_dir_all(directory).map_err(|error| failed(directory, &error))
 }
 
+/// A run is kept in these files, and what was there before may be the only checkpoint of it.
 fn write(path: &Path, text: &str) -> io::Result<()> {
-    fs::write(path, text).map_err(|error| failed(path, &error))
+    replace(path, text.as_bytes()).map_err(|error| failed(path, &error))
 }
 
 fn failed(path: &Path, error: &io::Error) -> io::Error {
