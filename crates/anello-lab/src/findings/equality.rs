@@ -5,14 +5,15 @@ use crate::result::{LabResult, Verdict};
 use crate::verdict::Figure;
 
 /// In how many cells no difference was claimed between the reference and each copy of it, and all of them together.
-/// Nothing if nobody runs the reference's command but itself and its twin, whose own noise is the measure.
+/// Nothing if nobody runs the reference's program by its command but itself and its twin, whose own noise is the measure.
 pub fn sentences(result: &LabResult) -> Option<String> {
     let reference = result.contenders.iter().find(|record| record.name == result.plan.reference)?;
     let copies: Vec<&str> = result
         .contenders
         .iter()
         .filter(|record| record.twin_of.is_none() && record.name != reference.name)
-        .filter(|record| record.command == reference.command)
+        // A command names its program by its last name only: two builds have the same, and other hashes.
+        .filter(|record| record.command == reference.command && record.executables == reference.executables)
         .map(|record| record.name.as_str())
         .collect();
     let (mut quiet, mut judged, mut noisy) = (0, 0, 0);

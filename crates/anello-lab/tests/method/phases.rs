@@ -2,7 +2,7 @@
 
 use anello_lab::result::{CellResult, FindingKind, Quality, Verdict};
 use anello_lab::simulation::{Noise, SimulatedServer};
-use anello_lab::{LabConfig, echo_cells};
+use anello_lab::{Executable, LabConfig, echo_cells};
 
 use super::{TWIN, claims, config, row, simulate, texts};
 
@@ -137,4 +137,24 @@ fn copies_of_the_reference_tell_how_often_a_difference_is_claimed_where_there_is
         "{first}"
     );
     assert!(first.contains("No difference was claimed in 6 of 6 cells; 0 of them"), "{first}");
+}
+
+#[test]
+fn another_build_under_the_same_command_is_no_copy_of_the_reference() {
+    let mut config = config(&["new build"], echo_cells(&[128], &[1, 50]), 5);
+    config.contenders[2].arguments = config.contenders[0].arguments.clone();
+    let field = [("new build", SimulatedServer::costing(5_000.0))];
+    let mut result = simulate(&config, Noise::USUAL, &field);
+    for (record, letter) in result.contenders.iter_mut().zip(["a", "a", "b"]) {
+        record.executables = vec![Executable { file: "server".to_owned(), sha256: letter.repeat(64) }];
+    }
+    anello_lab::analysis::analyse(&mut result);
+    assert!(
+        result.findings.iter().all(|finding| !finding.text.starts_with("Equal")),
+        "{:?}",
+        result.findings
+    );
+    result.contenders[2].executables = result.contenders[0].executables.clone();
+    anello_lab::analysis::analyse(&mut result);
+    assert!(texts(&result, FindingKind::Headline)[0].starts_with("Equal servers: new build is the same"));
 }
