@@ -504,6 +504,13 @@ warm_up = "20ms"
         assert!(config.contenders[0].command_line().contains("bare disk --engine pread --file disk"));
         let mixed = preset("disk").unwrap().replace("depth =", "connections = [1]\ndepth =");
         assert!(fault(&mixed).contains("the key connections is for echo and idle, and the protocol is disk"));
+        let cores = preset("disk").unwrap().replace("depth =", "server_cores = [1]\ndepth =");
+        assert!(fault(&cores).contains("the key server_cores is for echo and idle"), "{}", fault(&cores));
+        let single = format!("{}\n[[cells]]\nconnections = 7\nmessage_bytes = 1\n", preset("disk").unwrap());
+        assert!(fault(&single).contains("the key cells is for echo and idle"), "{}", fault(&single));
+        let idle = preset("idle").unwrap().replace("connections =", "server_cores = [1]\nconnections =")
+            + "\n[[cells]]\nconnections = 7\n";
+        assert_eq!(resolve("idle", &idle, &machine(2)).unwrap().cells.len(), 3);
     }
 
     #[test]

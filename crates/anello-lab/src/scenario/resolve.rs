@@ -243,12 +243,14 @@ impl Resolver<'_> {
         let network = [
             (first(&file.connections), "connections"),
             (first(&file.connections_per_core), "connections_per_core"),
+            (first(&file.server_cores), "server_cores"),
+            (file.cells.first().map(toml::Spanned::span), "cells"),
             (first(&file.message_bytes).filter(|_| file.protocol != Protocol::Echo), "message_bytes"),
             (file.rates_per_second.first().map(toml::Spanned::span), "rates_per_second"),
         ];
         let (keys, only): (&[_], _) = match file.protocol {
             Protocol::Echo => (&disk, "disk"),
-            Protocol::Idle => (&[disk.as_slice(), &network[2..]].concat(), "another protocol"),
+            Protocol::Idle => (&[disk.as_slice(), &network[4..]].concat(), "another protocol"),
             Protocol::Disk => (&network, "echo and idle"),
         };
         match keys.iter().find_map(|(span, key)| Some((span.clone()?, key))) {
