@@ -10,7 +10,7 @@ use anello_lab::executable::{commit_of_version, workspace_commit};
 use anello_lab::peers::{PeerContender, Peers, State};
 use anello_lab::{
     Cell, Contender, Instructions, LabConfig, LabResult, LocalMachine, Observer, PRESETS, Progress,
-    Resources, Workload, checkpoint, preset, resolve, run_from,
+    Resources, Workload, checkpoint, leave_out_beyond, machine, preset, resolve, run_from,
 };
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -204,17 +204,25 @@ fn configuration(
             config.warm_up = Duration::from_nanos(plan.warm_up_ns);
             config.scenario.scaling.clone_from(&plan.scenario.scaling);
         }
-        None => change(&mut config, arguments),
+        None => change(&mut config, arguments, machine::connections_limit())?,
     }
     Ok(config)
 }
 
-/// What flags say instead of the scenario; all of it goes into the report.
-fn change(config: &mut LabConfig, arguments: &RunArguments) {
+/// What flags say instead of the scenario, as far as the lab may have so many connections open; all of it goes into the
+/// report.
+fn change(config: &mut LabConfig, arguments: &RunArguments, connections_limit: usize) -> io::Result<()> {
     let mut notes = Vec::new();
     if !(arguments.connections.is_empty() && arguments.message_bytes.is_empty()) {
         config.cells = other_cells(&config.cells, &arguments.connections, &arguments.message_bytes);
         notes.push("The cells were changed by flags.".to_owned());
+        notes.extend(leave_out_beyond(&mut config.cells, connections_limit));
+        if config.cells.is_empty() {
+            return Err(invalid(format!(
+                "nothing is left to measure: the lab may have {connections_limit} connections open here (`ulimit -Hn`); give \
+                 --connections no more than that, or raise the limit"
+            )));
+        }
     }
     config.seed = arguments.seed.unwrap_or(config.seed);
     if let Some(rounds) = arguments.rounds.filter(|&rounds| rounds != config.rounds) {
@@ -226,6 +234,7 @@ fn change(config: &mut LabConfig, arguments: &RunArguments) {
     }
     notes.extend(arguments.time.and_then(|time| fit_passes(config, time)));
     config.scenario.scaling.extend(notes);
+    Ok(())
 }
 
 /// As many passes as fill so much time with load; says so if they are not those that there were.
@@ -500,6 +509,32 @@ mod tests {
         assert_eq!(other_cells(&cells, &[7], &[9]), echo_cells(&[9], &[7]));
         let idle = Cell { workload: Workload::Idle, ..Cell::echo(1, 1000) };
         assert_eq!(other_cells(&[idle], &[7], &[9]), [Cell { connections: 7, ..idle }]);
+    }
+
+    /// The flags of a run as they come from a command line.
+    fn flags(words: &[&str]) -> RunArguments {
+        #[derive(clap::Parser)]
+        struct Line {
+            #[command(flatten)]
+            run: RunArguments,
+        }
+        let words = ["run"].iter().chain(words);
+        <Line as clap::Parser>::parse_from(words).run
+    }
+
+    #[test]
+    fn connections_of_flags_obey_the_limit_of_open_files() {
+        let mut config = LabConfig::smoke(PathBuf::from("anello"));
+        change(&mut config, &flags(&["--connections", "5,100,101", "--message-bytes", "64"]), 100).unwrap();
+        assert_eq!(config.cells, echo_cells(&[64], &[5, 100]));
+        let scaling = config.scenario.scaling.join("\n");
+        assert!(scaling.contains("only 100 connections open here (`ulimit -Hn`): 101 connections."), "{scaling}");
+        let why = change(&mut config, &flags(&["--connections", "101"]), 100).unwrap_err();
+        assert_eq!(why.kind(), io::ErrorKind::InvalidInput);
+        assert!(why.to_string().contains("nothing is left to measure"), "{why}");
+        let mut disk = LabConfig::preset("disk", PathBuf::from("anello")).unwrap();
+        change(&mut disk, &flags(&["--connections", "101"]), 100).unwrap();
+        assert!(disk.cells.iter().all(|cell| cell.connections == 101), "operations in flight, not connections");
     }
 
     #[test]

@@ -21,7 +21,7 @@ use crate::result::ScenarioRecord;
 
 pub use file::ScenarioError;
 pub use presets::{PRESETS, preset};
-pub use resolve::{Resources, resolve};
+pub use resolve::{Resources, leave_out_beyond, resolve};
 
 /// How long a server that shows signs of death is waited for until it counts as alive.
 ///

@@ -363,22 +363,7 @@ impl Resolver<'_> {
             Protocol::Disk => self.disk_cells()?,
             Protocol::Echo | Protocol::Idle => self.network_cells()?,
         };
-        let limit = self.resources.connections_limit;
-        let disk = self.file.protocol == Protocol::Disk;
-        let mut dropped: Vec<usize> = Vec::new();
-        cells.retain(|cell| {
-            let fits = disk || cell.connections <= limit;
-            if !fits && !dropped.contains(&cell.connections) {
-                dropped.push(cell.connections);
-            }
-            fits
-        });
-        if !dropped.is_empty() {
-            self.notes.push(format!(
-                "Left out, since the lab may have only {limit} connections open here (`ulimit -Hn`): {} connections.",
-                listed(&dropped)
-            ));
-        }
+        self.notes.extend(leave_out_beyond(&mut cells, self.resources.connections_limit));
         Ok(cells)
     }
 
@@ -513,6 +498,26 @@ impl Resolver<'_> {
     fn cores_for_servers(&self) -> usize {
         self.resources.cores.len().saturating_sub(1).max(1)
     }
+}
+
+/// Removes the cells with more connections than the lab may have open, `limit`, and says which; disks have operations in
+/// flight instead.
+#[must_use]
+pub fn leave_out_beyond(cells: &mut Vec<Cell>, limit: usize) -> Option<String> {
+    let mut dropped: Vec<usize> = Vec::new();
+    cells.retain(|cell| {
+        let fits = cell.workload.is_disk() || cell.connections <= limit;
+        if !fits && !dropped.contains(&cell.connections) {
+            dropped.push(cell.connections);
+        }
+        fits
+    });
+    (!dropped.is_empty()).then(|| {
+        format!(
+            "Left out, since the lab may have only {limit} connections open here (`ulimit -Hn`): {} connections.",
+            listed(&dropped)
+        )
+    })
 }
 
 fn listed(numbers: &[usize]) -> String {
