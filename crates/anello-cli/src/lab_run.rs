@@ -97,6 +97,10 @@ pub struct RunArguments {
     out: PathBuf,
 }
 
+/// A disk file that nobody named is called by the process id of its lab, between these.
+const DISK_FILE_START: &str = "anello-lab-";
+const DISK_FILE_END: &str = ".disk";
+
 /// Runs the lab and reports.
 pub fn run(arguments: &RunArguments) -> io::Result<ExitCode> {
     if std::env::var_os("ANELLO_DRIVER").is_some() {
@@ -107,7 +111,9 @@ pub fn run(arguments: &RunArguments) -> io::Result<ExitCode> {
     let stop = stop::flag()?;
     let previous = arguments.resume.as_deref().map(checkpoint::load).transpose()?;
     let disk_file = disk_file(arguments.disk_file.as_deref(), previous.as_ref());
-    let disk_file = DiskFile { was_there: disk_file.exists(), path: disk_file };
+    let earlier = previous.as_ref().map(|previous| previous.plan.repeat_command.as_str());
+    let is_own = is_labs_own(&disk_file, arguments.disk_file.as_deref(), earlier);
+    let disk_file = DiskFile { was_there: !is_own && disk_file.exists(), path: disk_file };
     let mut config = configuration(arguments, &disk_file.path, previous.as_ref())?;
     let driver =
         arguments.load_driver.or_else(|| LoadDriver::named(previous.as_ref()?.plan.load_driver.as_deref()?));
@@ -324,14 +330,28 @@ fn disk_file(asked: Option<&Path>, previous: Option<&LabResult>) -> PathBuf {
     asked.or_else(earlier).map_or_else(default_disk_file, Path::to_owned)
 }
 
-/// In a directory that is on a disk where there is one: /tmp is often memory.
 pub fn default_disk_file() -> PathBuf {
-    let directory = Path::new("/var/tmp");
-    let directory = if directory.is_dir() { directory.to_owned() } else { std::env::temp_dir() };
-    directory.join(format!("anello-lab-{}.disk", process::id()))
+    disk_directory().join(format!("{DISK_FILE_START}{}{DISK_FILE_END}", process::id()))
 }
 
-/// The file of the disk workers, which goes with the run unless it was there before.
+/// One that is on a disk where there is one: /tmp is often memory.
+fn disk_directory() -> PathBuf {
+    let directory = Path::new("/var/tmp");
+    if directory.is_dir() { directory.to_owned() } else { std::env::temp_dir() }
+}
+
+/// Whether the file of the disk workers is one that a lab has named for itself, this one or the one that is gone on with,
+/// whose command line was `earlier`. What such a file holds is what a lab has left that crashed; any other is the user's.
+fn is_labs_own(path: &Path, asked: Option<&Path>, earlier: Option<&str>) -> bool {
+    let named_by_user = asked.is_some() || earlier.is_some_and(|command| command.contains("--disk-file"));
+    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or("");
+    let process = name.strip_prefix(DISK_FILE_START).and_then(|name| name.strip_suffix(DISK_FILE_END));
+    let is_numbered = process
+        .is_some_and(|process| !process.is_empty() && process.bytes().all(|byte| byte.is_ascii_digit()));
+    !named_by_user && is_numbered && path.parent() == Some(disk_directory().as_path())
+}
+
+/// The file of the disk workers, which goes with the run unless it is the user's and was there before.
 struct DiskFile {
     path: PathBuf,
     was_there: bool,
@@ -523,18 +543,40 @@ mod tests {
     }
 
     #[test]
+    fn a_disk_file_that_the_user_has_named_is_never_the_labs_own() {
+        let own = default_disk_file();
+        let first = "anello lab run --preset disk";
+        assert!(is_labs_own(&own, None, None) && is_labs_own(&own, None, Some(first)));
+        let earlier = disk_directory().join("anello-lab-17.disk");
+        assert!(is_labs_own(&earlier, None, Some(first)), "of the lab that is gone on with");
+        assert!(!is_labs_own(&own, Some(&own), Some(first)));
+        let named = "anello lab run --preset disk --disk-file /var/tmp/anello-lab-17.disk";
+        assert!(!is_labs_own(&earlier, None, Some(named)));
+        for other in ["blocks", "anello-lab-.disk", "anello-lab-mine.disk"] {
+            assert!(!is_labs_own(&disk_directory().join(other), None, Some(first)), "{other}");
+        }
+        assert!(!is_labs_own(Path::new("/srv/anello-lab-17.disk"), None, Some(first)));
+    }
+
+    #[test]
     fn connections_of_flags_obey_the_limit_of_open_files() {
         let mut config = LabConfig::smoke(PathBuf::from("anello"));
         change(&mut config, &flags(&["--connections", "5,100,101", "--message-bytes", "64"]), 100).unwrap();
         assert_eq!(config.cells, echo_cells(&[64], &[5, 100]));
         let scaling = config.scenario.scaling.join("\n");
-        assert!(scaling.contains("only 100 connections open here (`ulimit -Hn`): 101 connections."), "{scaling}");
+        assert!(
+            scaling.contains("only 100 connections open here (`ulimit -Hn`): 101 connections."),
+            "{scaling}"
+        );
         let why = change(&mut config, &flags(&["--connections", "101"]), 100).unwrap_err();
         assert_eq!(why.kind(), io::ErrorKind::InvalidInput);
         assert!(why.to_string().contains("nothing is left to measure"), "{why}");
         let mut disk = LabConfig::preset("disk", PathBuf::from("anello")).unwrap();
         change(&mut disk, &flags(&["--connections", "101"]), 100).unwrap();
-        assert!(disk.cells.iter().all(|cell| cell.connections == 101), "operations in flight, not connections");
+        assert!(
+            disk.cells.iter().all(|cell| cell.connections == 101),
+            "operations in flight, not connections"
+        );
     }
 
     #[test]

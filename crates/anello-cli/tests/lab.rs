@@ -261,13 +261,27 @@ fn a_disk_run_is_taken_up_again_with_the_file_that_it_had() {
     let Output { status, stderr, .. } = lab(&other).output().unwrap();
     assert_eq!(status.code(), Some(1));
     assert!(String::from_utf8_lossy(&stderr).contains("file of the disk workers (--disk-file) is "));
+    leave_behind(&file);
     let again = lab(&["--resume", json.to_str().unwrap(), "--out", out]).output().unwrap();
     assert!(again.status.success(), "{}", String::from_utf8_lossy(&again.stderr));
     let whole = read(&json);
     assert_eq!((whole.interrupted, whole.completed.len()), (false, 80));
     assert_eq!(whole.plan.disk_file, Some(file.clone()));
     assert!(whole.failures.is_empty(), "{:?}", whole.failures);
-    assert!(!Path::new(&file).exists(), "and again");
+    assert!(!Path::new(&file).exists(), "what a crash has left is the lab's, too");
+}
+
+/// Leaves the file of disk workers behind, as a lab does that crashed.
+fn leave_behind(file: &str) {
+    let worker = ["bare", "disk", "--engine", "pread", "--file", file, "--create-bytes", "65536"];
+    let mut command = Command::new(env!("CARGO_BIN_EXE_anello"));
+    command.args(worker).args(["--addr", "127.0.0.1:0"]).env_remove("ANELLO_DRIVER");
+    let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+    let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    assert!(lines.map_while(Result::ok).any(|line| line.contains("addr=")), "not ready");
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(Path::new(file).exists());
 }
 
 #[test]
