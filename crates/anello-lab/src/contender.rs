@@ -3,7 +3,7 @@
 //! A contender is a command that prints one ready line with `addr=IP:PORT` on its standard output and then serves
 //! until it is told to stop. A [`ServerProcess`] owns the child: whatever happens, dropping it ends the process and
 //! reaps it. Children get a process group of their own, so that Ctrl-C on the terminal reaches the lab alone and no
-//! contender seems to crash. A lab that is killed cannot drop anything: for that, the `anello` command starts its
+//! contender seems to crash, and so that what a child has started in its turn is halted and ends with it. A lab that is killed cannot drop anything: for that, the `anello` command starts its
 //! contenders through a launcher.
 
 use std::ffi::OsStr;
@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 use serde::{Deserialize, Serialize};
 
 use crate::machine::{Running, on_cores, pin_process};
@@ -215,10 +215,13 @@ fn quoted(word: &str) -> String {
     }
 }
 
-/// A contender that runs as a child process. Dropping it ends the process (SIGTERM, then SIGKILL) and reaps it.
+/// A contender that runs as a child process. Dropping it ends the process (SIGTERM, then SIGKILL) with all that belong to
+/// its process group, and reaps it.
 #[derive(Debug)]
 pub struct ServerProcess {
     child: Child,
+    /// Once it has been reaped: from then on its id may be another's.
+    status: Option<ExitStatus>,
     /// The end of what it wrote to standard error.
     errors: Arc<Mutex<Vec<u8>>>,
     /// Disconnects when standard error has been read to its end.
@@ -254,7 +257,7 @@ impl ServerProcess {
         let errors = Arc::new(Mutex::new(Vec::new()));
         let (complete, errors_complete) = sync_channel(0);
         // From here on the child is owned by something that ends it on drop.
-        let mut process = ServerProcess { child, errors: Arc::clone(&errors), errors_complete };
+        let mut process = ServerProcess { child, status: None, errors: Arc::clone(&errors), errors_complete };
         pin_process(process.id(), cores).map_err(&unpinned)?;
         let ready = match (stdout, stderr) {
             (Some(stdout), Some(stderr)) => {
@@ -290,22 +293,35 @@ impl ServerProcess {
         }
     }
 
-    /// Asks the process to end (SIGTERM) without waiting. Dropping does the rest.
+    /// Asks the process and its group to end (SIGTERM) without waiting. Dropping does the rest.
     pub fn ask_to_end(&mut self) {
         self.signal(Signal::TERM);
         // One that is halted would hear it only then.
         self.signal(Signal::CONT);
     }
 
-    /// Sends a signal, if the process still runs.
+    /// Sends a signal to the process and its group, if the process still runs.
     pub fn signal(&mut self, signal: Signal) {
-        if matches!(self.child.try_wait(), Ok(None)) {
-            // It has not been reaped, so the id is still its own. It may end at this very moment: then there is
-            // nothing left to signal, and the error says just that.
-            if let Some(pid) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
-                kill_process(pid, signal).ok();
-            }
+        if matches!(self.reap(), Ok(None)) {
+            // It has not been reaped, so the id is still its own and its group's. They may end at this very moment: then
+            // there is nothing left to signal, and the error says just that.
+            kill_process_group(Pid::from_child(&self.child), signal).ok();
         }
+    }
+
+    /// The child's status if it has ended. What is left of its group then is killed before the child is reaped: until
+    /// then the id cannot be that of another group.
+    fn reap(&mut self) -> io::Result<Option<ExitStatus>> {
+        if self.status.is_none() {
+            let pid = Pid::from_child(&self.child);
+            let seen = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+            if waitid(WaitId::Pid(pid), seen)?.is_none() {
+                return Ok(None);
+            }
+            kill_process_group(pid, Signal::KILL).ok();
+            self.status = self.child.try_wait()?;
+        }
+        Ok(self.status)
     }
 
     fn wait_until_ready(
@@ -336,7 +352,7 @@ impl ServerProcess {
     /// The child's status once it has ended; none if it still runs at the deadline. Asks at least once.
     fn wait_until(&mut self, deadline: Instant) -> io::Result<Option<ExitStatus>> {
         loop {
-            let ended = self.child.try_wait()?;
+            let ended = self.reap()?;
             if ended.is_some() || Instant::now() >= deadline {
                 return Ok(ended);
             }
@@ -370,8 +386,8 @@ impl Drop for ServerProcess {
     fn drop(&mut self) {
         self.ask_to_end();
         if !matches!(self.wait_until(Instant::now() + TERMINATION_GRACE), Ok(Some(_))) {
-            // Fails only if it has just ended; the wait below reaps it either way.
-            self.child.kill().ok();
+            // Does nothing if it has just ended; the wait below reaps it either way.
+            self.signal(Signal::KILL);
             self.child.wait().ok();
         }
     }
@@ -459,6 +475,51 @@ mod tests {
             start("trap '' TERM; echo addr=127.0.0.1:1; while true; do sleep 0.05; done").unwrap();
         drop(process);
         assert!(!exists(running.pid));
+    }
+
+    /// Whether a process has ended, be it reaped or not: nobody may care for the orphans here.
+    fn has_ended(pid: &str) -> bool {
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status"));
+        !status.is_ok_and(|status| status.lines().all(|line| !line.starts_with("State:\tZ")))
+    }
+
+    #[test]
+    fn what_a_server_has_started_ends_with_it_however_that_ends() {
+        let deaf = "(trap '' TERM; exec sleep 300) & child=$!";
+        for end in ["wait", "trap '' TERM; while true; do wait; done", "kill -9 $$", "exit 3"] {
+            let (mut process, running) =
+                start(&format!("{deaf}; echo addr=127.0.0.1:1 child=$child; {end}")).unwrap();
+            let (_, child) = running.ready_line.split_once("child=").unwrap();
+            if end.starts_with(['k', 'e']) {
+                assert!(process.ended(Duration::from_secs(20)).is_some(), "{end}");
+            } else {
+                assert!(!has_ended(child), "{end}");
+            }
+            drop(process);
+            let deadline = Instant::now() + Duration::from_secs(20);
+            while !has_ended(child) && Instant::now() < deadline {
+                thread::sleep(Duration::from_millis(2));
+            }
+            assert!(has_ended(child), "{end}: the child of the server outlives the lab");
+        }
+    }
+
+    #[test]
+    fn a_server_is_halted_with_what_it_has_started() {
+        let (mut process, running) = start("sleep 300 & echo addr=127.0.0.1:1 child=$!; wait").unwrap();
+        let (_, child) = running.ready_line.split_once("child=").unwrap();
+        let is_halted = || {
+            let status = std::fs::read_to_string(format!("/proc/{child}/status")).unwrap();
+            status.lines().any(|line| line.starts_with("State:\tT"))
+        };
+        for (signal, halted) in [(Signal::STOP, true), (Signal::CONT, false)] {
+            process.signal(signal);
+            let deadline = Instant::now() + Duration::from_secs(20);
+            while is_halted() != halted && Instant::now() < deadline {
+                thread::sleep(Duration::from_millis(2));
+            }
+            assert_eq!(is_halted(), halted, "{signal:?}");
+        }
     }
 
     #[test]
