@@ -230,6 +230,42 @@ fn programs_commits_and_versions_that_changed_are_shown_once() {
 }
 
 #[test]
+fn what_else_was_made_differently_is_told_and_another_load_forbids_a_comparison() {
+    let mut before = LabResult { slices: Vec::new(), ..simulate(1, &one(6_000.0)) };
+    before.plan.load_driver = Some("epoll".to_owned());
+    before.contenders[2].command = "server --with many words that are the same --driver epoll".to_owned();
+    assert_eq!(compare(&before, &before, 0.05).differences, []);
+    let mut after = before.clone();
+    after.plan.slice_ns += 300_000;
+    (after.plan.warm_up_ns, after.plan.checked) = (500_000, !before.plan.checked);
+    after.contenders[2].command = "server --with many words that are the same --driver io_uring".to_owned();
+    let comparison = compare(&before, &after, 0.05);
+    let whats: Vec<&str> = comparison.differences.iter().map(|one| one.what.as_str()).collect();
+    assert_eq!(whats, ["slice", "warm-up", "contenders checked first", "command of one"]);
+    assert_eq!((comparison.differences[0].after.as_str(), comparison.obstacles.len()), ("50.3 ms", 0));
+    let text = render_comparison(&comparison);
+    assert!(!text.contains("made alike") && text.contains("… epoll") && text.contains("… io_uring"), "{text}");
+    after.plan.load_driver = Some("io_uring".to_owned());
+    let comparison = compare(&before, &after, 0.05);
+    assert!(comparison.differences.iter().any(|one| one.what == "driver of the load"));
+    assert_eq!(comparison.obstacles, ["other driver of the load"]);
+    after.plan.load_driver = None;
+    assert!(compare(&before, &after, 0.05).obstacles.is_empty(), "not known to be another");
+}
+
+#[test]
+fn the_disk_file_that_every_lab_names_anew_is_no_difference() {
+    let mut before = LabResult { slices: Vec::new(), ..simulate(1, &one(6_000.0)) };
+    let mut after = before.clone();
+    for (result, process) in [(&mut before, 17), (&mut after, 18)] {
+        let name = format!("anello-lab-{process}.disk");
+        result.contenders[2].command = format!("anello bare disk --file {name} --engine pread");
+        result.plan.disk_file = Some(format!("/var/tmp/{name}"));
+    }
+    assert_eq!(compare(&before, &after, 0.05).differences, []);
+}
+
+#[test]
 fn what_broke_is_a_regression_and_what_is_missing_is_not() {
     let healthy = simulate(1, &one(6_000.0));
     let broken = simulate(2, &[("one", SimulatedServer::costing(6_000.0).with_fault(Fault::DiesAbove(50)))]);

@@ -1,8 +1,11 @@
 //! What differs between the machines and plans of two runs, and what of it forbids a comparison.
 
+use std::path::Path;
+
 use serde::{Deserialize, Serialize};
 
 use crate::executable::Executable;
+use crate::report::format::milliseconds;
 use crate::result::{ContenderRecord, LabResult};
 
 /// Facts that differ from one minute to the next.
@@ -46,6 +49,7 @@ pub fn differences(before: &LabResult, after: &LabResult) -> Vec<Difference> {
     add("scenario", one.scenario.name.clone(), other.scenario.name.clone());
     add("slice", milliseconds(one.slice_ns), milliseconds(other.slice_ns));
     let rounds = |passes: usize, rounds: usize| format!("{passes} passes of {rounds} rounds");
+    add("warm-up", milliseconds(one.warm_up_ns), milliseconds(other.warm_up_ns));
     add("rounds", rounds(one.passes, one.rounds), rounds(other.passes, other.rounds));
     let cores = |servers: &[usize], load: &[usize]| format!("servers {servers:?}, load {load:?}");
     add(
@@ -53,27 +57,32 @@ pub fn differences(before: &LabResult, after: &LabResult) -> Vec<Difference> {
         cores(&one.server_cores, &one.load_cores),
         cores(&other.server_cores, &other.load_cores),
     );
+    let driver = |driver: &Option<String>| driver.clone().unwrap_or_default();
+    add("driver of the load", driver(&one.load_driver), driver(&other.load_driver));
+    let checked = |checked: bool| if checked { "yes" } else { "no" }.to_owned();
+    add("contenders checked first", checked(one.checked), checked(other.checked));
     found.extend(contender_differences(before, after));
     found
 }
 
-/// What differs between the contenders that both runs have: version, commit, program, driver. Those that differ alike,
+/// What differs between the contenders that both runs have: version, commit, program, driver, command. Those that differ alike,
 /// as the many that are one program do, stand in one line.
 fn contender_differences(before: &LabResult, after: &LabResult) -> Vec<Difference> {
-    type Trait = fn(&ContenderRecord) -> String;
-    let traits: [(&str, Trait); 4] = [
-        ("version", |record| record.version.clone().unwrap_or_default()),
-        ("commit", |record| record.commit.as_deref().map_or_else(String::new, short_commit)),
-        ("program", |record| programs(&record.executables)),
-        ("driver", |record| record.driver.clone().unwrap_or_default()),
+    type Trait = fn(&LabResult, &ContenderRecord) -> String;
+    let traits: [(&str, Trait); 5] = [
+        ("version", |_, record| record.version.clone().unwrap_or_default()),
+        ("commit", |_, record| record.commit.as_deref().map_or_else(String::new, short_commit)),
+        ("program", |_, record| programs(&record.executables)),
+        ("driver", |_, record| record.driver.clone().unwrap_or_default()),
+        ("command", command),
     ];
     let mut found = Vec::new();
     for (label, value_of) in traits {
         let mut groups: Vec<(Vec<&str>, String, String)> = Vec::new();
         for one in before.contenders.iter().filter(|one| one.twin_of.is_none()) {
             let Some(other) = after.contenders.iter().find(|other| other.name == one.name) else { continue };
-            let (value, other) = (value_of(one), value_of(other));
-            match groups.iter_mut().find(|(_, before, after)| *before == value && *after == other) {
+            let (value, other) = (value_of(before, one), value_of(after, other));
+            match groups.iter_mut().find(|(_, left, right)| *left == value && *right == other) {
                 Some((names, ..)) => names.push(&one.name),
                 None if value != other => groups.push((vec![&one.name], value, other)),
                 None => {}
@@ -110,11 +119,23 @@ pub fn obstacles(before: &LabResult, after: &LabResult) -> Vec<String> {
         ("other CPU", one.cpu_model == other.cpu_model && one.virtual_machine == other.virtual_machine),
         ("other mitigations", one.mitigations == other.mitigations),
         ("other congestion control", one.congestion_control == other.congestion_control),
+        ("other driver of the load", !other_load_driver(before, after)),
         ("other reference", before.plan.reference == after.plan.reference),
     ];
     same.into_iter().filter(|(_, same)| !same).map(|(what, _)| what.to_owned()).collect()
 }
 
-fn milliseconds(ns: u64) -> String {
-    format!("{:.0} ms", ns as f64 / 1e6)
+/// Whether the loads are known to have run on different drivers; old runs do not name theirs.
+fn other_load_driver(before: &LabResult, after: &LabResult) -> bool {
+    let drivers = before.plan.load_driver.as_ref().zip(after.plan.load_driver.as_ref());
+    drivers.is_some_and(|(before, after)| before != after)
+}
+
+/// A contender's command. The file that disk workers share is named after the process of the lab, and so differs always.
+fn command(result: &LabResult, record: &ContenderRecord) -> String {
+    let file = result.plan.disk_file.as_deref().and_then(|file| Path::new(file).file_name()?.to_str());
+    match file {
+        Some(file) => record.command.replace(file, "{file}"),
+        None => record.command.clone(),
+    }
 }

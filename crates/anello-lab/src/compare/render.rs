@@ -5,6 +5,9 @@ use crate::pairs::Measure;
 use crate::report::format::{cut, interval, percent, readable_time, times};
 use crate::report::text::{WIDTH, put, wrap};
 
+/// Values that differ are cut to this.
+const VALUE_WIDTH: usize = 34;
+
 /// Renders the comparison as plain text, at most 108 columns wide.
 #[must_use]
 pub fn render_comparison(comparison: &Comparison) -> String {
@@ -43,10 +46,23 @@ fn differences(text: &mut String, comparison: &Comparison) {
         return;
     }
     put(text, &format!("{:<37} {:<34} B", "differs", "A"));
-    let shown = |value: &str| if value.is_empty() { "–".to_owned() } else { cut(value, 34) };
     for Difference { what, before, after } in &comparison.differences {
-        put(text, &format!("{:<37} {:<34} {:<34}", cut(what, 37), shown(before), shown(after)));
+        let (before, after) = apart(before, after);
+        put(text, &format!("{:<37} {before:<34} {after:<34}", cut(what, 37)));
     }
+}
+
+/// Two values, cut to the width that there is; without the words in front that they share where they would look alike.
+fn apart(before: &str, after: &str) -> (String, String) {
+    let shown = |value: &str| if value.is_empty() { "–".to_owned() } else { cut(value, VALUE_WIDTH) };
+    if shown(before) != shown(after) {
+        return (shown(before), shown(after));
+    }
+    let words = |value: &str| value.split(' ').map(str::to_owned).collect::<Vec<_>>();
+    let (before, after) = (words(before), words(after));
+    let alike = before.iter().zip(&after).take_while(|(one, other)| one == other).count();
+    let rest = |words: &[String]| cut(&format!("… {}", words[alike..].join(" ")), VALUE_WIDTH);
+    (rest(&before), rest(&after))
 }
 
 fn worth_a_line(verdict: ChangeVerdict) -> bool {

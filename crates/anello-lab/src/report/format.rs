@@ -24,6 +24,11 @@ pub fn micros(ns: f64) -> String {
     }
 }
 
+/// A length of time that somebody has chosen, whole: 64 ms, 0.5 ms.
+pub fn milliseconds(ns: u64) -> String {
+    format!("{} ms", ns as f64 / 1e6)
+}
+
 /// Bytes with binary prefixes and three significant digits: 987 B, 4.21 KiB, 12.3 MiB.
 pub fn bytes(bytes: f64) -> String {
     let magnitude = bytes.abs();
@@ -135,6 +140,7 @@ mod tests {
         assert_eq!([4_213.0, 12_345.0, 1_234_567.0].map(micros), ["4.21", "12.3", "1235"]);
         assert_eq!([12.0, 1024.0, 54_321.0, 4e9].map(bytes), ["12 B", "1.00 KiB", "53.0 KiB", "3.73 GiB"]);
         assert_eq!([0.9449, 12.34].map(times), ["0.94", "12.3"]);
+        assert_eq!([64_000_000, 500_000, 250_001].map(milliseconds), ["64 ms", "0.5 ms", "0.250001 ms"]);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use crate::cell::{Cell, Group};
 use crate::pairs::Measure;
-use crate::report::format::{interval, readable_time, sign, times};
+use crate::report::format::{interval, milliseconds, readable_time, sign, times};
 use crate::report::value::{self, group_title};
 use crate::result::{LabResult, Verdict, Versus};
 use crate::statistics::CONFIDENCE;
@@ -55,11 +55,11 @@ fn document(result: &LabResult) -> String {
     let scenario = &result.plan.scenario;
     let mut text = format!("## {}: {}\n\n", scenario.name, scenario.title);
     text += &format!(
-        "{}, {} passes of {} rounds, slices of {} ms; ratios of anello to the peer with intervals of {:.0} %.\n",
+        "{}, {} passes of {} rounds, slices of {}; ratios of anello to the peer with intervals of {:.0} %.\n",
         readable_time(result.started_unix_s),
         result.plan.passes,
         result.plan.rounds,
-        result.plan.slice_ns / 1_000_000,
+        milliseconds(result.plan.slice_ns),
         CONFIDENCE * 100.0,
     );
     for side in sides(result) {

@@ -3,7 +3,7 @@
 use crate::cell::{Cell, Workload};
 use crate::contender::Role;
 use crate::raw;
-use crate::report::format::{grouped, percent};
+use crate::report::format::{grouped, milliseconds, percent};
 use crate::report::html::{Page, View};
 use crate::report::svg::escape;
 use crate::result::Quality;
@@ -195,14 +195,14 @@ impl Page {
         self.add(&format!(
             "<p class=\"lead\">{} passes; each starts every server anew and walks through the cells in random order. {} Each \
              of {} rounds gives every server \
-             one slice of {:.0} ms in random order (seed {}). Every byte that comes back is checked. A slice is dropped \
+             one slice of {} in random order (seed {}). Every byte that comes back is checked. A slice is dropped \
              if the hypervisor or a CPU limit took more than {} of it. Ratios pair slices of the same round and the same \
              phase of the machine; their intervals are a bootstrap over passes and rounds. Two servers are told apart only \
              if the interval leaves out 1 and the difference exceeds what {} shows against itself.</p>",
             plan.passes,
             connections_are_held(&plan.cells),
             plan.rounds,
-            plan.slice_ns as f64 / 1e6,
+            milliseconds(plan.slice_ns),
             plan.seed,
             percent(plan.stolen_fraction_limit),
             escape(&plan.reference)
