@@ -446,6 +446,9 @@ warm_up = "20ms"
                 assert_eq!(config.scenario.text, text);
                 let twins = config.contenders.iter().filter(|contender| contender.twin_of.is_some());
                 assert_eq!(twins.count(), 1, "{name}");
+                // Two builds of anello cannot be compared by themselves. There no yardstick takes several cores.
+                let reference = &config.contenders[config.reference_index().unwrap()];
+                assert_eq!(reference.role == Role::Anello, name == "monoio-peak", "{name}");
                 let idle = config.cells.iter().all(|cell| cell.workload == Workload::Idle);
                 let processes = if idle { config.rounds * config.passes } else { config.passes };
                 assert!(processes >= 7, "{name}: enough processes for a verdict, even if a slice is lost");

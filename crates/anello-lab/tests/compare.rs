@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anello_lab::compare::{ChangeVerdict, Comparison, Counted, compare, compare_counting, render_comparison};
 use anello_lab::pairs::Measure;
-use anello_lab::result::Quality;
+use anello_lab::result::{ContenderRecord, Quality};
 use anello_lab::schedule::Random;
 use anello_lab::simulation::{Fault, Noise, SimulatedServer, Simulation};
 use anello_lab::{Contender, Executable, LabConfig, LabResult, Role, echo_cells, run};
@@ -198,6 +198,45 @@ fn a_peer_that_became_worse_is_told_and_does_not_count() {
 }
 
 #[test]
+fn a_reference_of_anellos_own_tells_nothing_of_itself_and_must_be_the_same_build() {
+    let program = |letter: &str| vec![Executable { file: "anello".to_owned(), sha256: letter.repeat(64) }];
+    let run = |seed| {
+        let mut result = simulate(seed, &one(6_000.0));
+        for contender in &mut result.contenders {
+            (contender.role, contender.executables) = (Role::Anello, program("a"));
+        }
+        result
+    };
+    // The reference, which its twin is, costs half as much: all others seem to cost twice as much.
+    let (before, mut after) = (run(1), run(2));
+    for slice in after.slices.iter_mut().filter(|slice| slice.contender < 2) {
+        (slice.elapsed_ns, slice.cpu_ns) = (slice.elapsed_ns / 2, slice.cpu_ns / 2);
+    }
+    after.contenders.iter_mut().for_each(|contender| contender.executables = program("b"));
+    for (one, other) in [(&before, &after), (&after, &before)] {
+        let comparison = compare(one, other, 0.05);
+        assert_eq!((comparison.regressions, comparison.obstacles.len()), (0, 1));
+        let text = render_comparison(&comparison);
+        assert!(text.contains("cannot be compared: the reference bare epoll is anello's own"), "{text}");
+        assert!(!text.contains("No regression"), "{text}");
+    }
+    let comparison = compare(&before, &run(3), 0.05);
+    assert_eq!((comparison.regressions, comparison.obstacles.len()), (0, 0), "the same build");
+    let text = render_comparison(&comparison);
+    assert!(
+        text.contains("bare epoll is what all are compared with: of itself only that it broke"),
+        "{text}"
+    );
+    let peer = |mut result: LabResult| {
+        result.contenders.push(ContenderRecord { name: "peer".to_owned(), ..result.contenders[2].clone() });
+        result.contenders[3].role = Role::Peer;
+        result
+    };
+    let text = render_comparison(&compare(&peer(before), &peer(run(3)), 0.05));
+    assert!(text.contains("No regression of one past 5.0 % beyond doubt."), "not of the reference: {text}");
+}
+
+#[test]
 fn programs_commits_and_versions_that_changed_are_shown_once() {
     let before = simulate(1, &one(6_000.0));
     let mut before = LabResult { slices: Vec::new(), ..before };
@@ -244,7 +283,10 @@ fn what_else_was_made_differently_is_told_and_another_load_forbids_a_comparison(
     assert_eq!(whats, ["slice", "warm-up", "contenders checked first", "command of one"]);
     assert_eq!((comparison.differences[0].after.as_str(), comparison.obstacles.len()), ("50.3 ms", 0));
     let text = render_comparison(&comparison);
-    assert!(!text.contains("made alike") && text.contains("… epoll") && text.contains("… io_uring"), "{text}");
+    assert!(
+        !text.contains("made alike") && text.contains("… epoll") && text.contains("… io_uring"),
+        "{text}"
+    );
     after.plan.load_driver = Some("io_uring".to_owned());
     let comparison = compare(&before, &after, 0.05);
     assert!(comparison.differences.iter().any(|one| one.what == "driver of the load"));

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
+use crate::contender::Role;
 use crate::executable::Executable;
 use crate::report::format::milliseconds;
 use crate::result::{ContenderRecord, LabResult};
@@ -122,7 +123,24 @@ pub fn obstacles(before: &LabResult, after: &LabResult) -> Vec<String> {
         ("other driver of the load", !other_load_driver(before, after)),
         ("other reference", before.plan.reference == after.plan.reference),
     ];
-    same.into_iter().filter(|(_, same)| !same).map(|(what, _)| what.to_owned()).collect()
+    let other = same.into_iter().filter(|(_, same)| !same).map(|(what, _)| what.to_owned());
+    other.chain(changed_reference(before, after)).collect()
+}
+
+/// The reference of both runs, if it is of the program under test and another build: where it changed, what became better
+/// seems to make all others worse.
+fn changed_reference(before: &LabResult, after: &LabResult) -> Option<String> {
+    let reference = |result: &LabResult| {
+        let mut all = result.contenders.iter();
+        all.find(|record| record.name == result.plan.reference && record.role == Role::Anello).cloned()
+    };
+    let (one, other) = (reference(before)?, reference(after)?);
+    (one.name == other.name && one.executables != other.executables).then(|| {
+        format!(
+            "the reference {} is anello's own and another build (take one that is not anello's)",
+            one.name
+        )
+    })
 }
 
 /// Whether the loads are known to have run on different drivers; old runs do not name theirs.

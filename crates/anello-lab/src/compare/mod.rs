@@ -62,7 +62,7 @@ pub struct Comparison {
     pub obstacles: Vec<String>,
     /// Every contender in every cell that either run has, by the order of the first run.
     pub changes: Vec<Change>,
-    /// The contenders whose regressions count.
+    /// The contenders whose regressions count. Of the reference, if it is among them, only that it broke can be told.
     pub counted: Vec<String>,
     /// How many changes of these are regressions past the threshold beyond doubt.
     pub regressions: usize,

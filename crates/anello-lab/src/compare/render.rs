@@ -86,7 +86,13 @@ fn verdict(comparison: &Comparison) -> Vec<String> {
     let told = own().filter(told).count();
     let noisy = own().filter(|change| change.verdict == ChangeVerdict::TooNoisy).count();
     let everyone = comparison.changes.iter().all(|change| counts(comparison, change));
-    let whose = if everyone { String::new() } else { format!(" of {}", comparison.counted.join(", ")) };
+    let reference = reference_among(&comparison.counted, comparison);
+    let names = comparison.counted.iter().map(String::as_str);
+    let mut names: Vec<&str> = names.filter(|&name| Some(name) != reference).collect();
+    if names.is_empty() {
+        names.extend(reference);
+    }
+    let whose = if everyone { String::new() } else { format!(" of {}", names.join(", ")) };
     sentences.push(match comparison.regressions {
         0 if told == 0 => format!("Nothing{whose} could be compared."),
         0 if noisy == told => {
@@ -96,6 +102,9 @@ fn verdict(comparison: &Comparison) -> Vec<String> {
         1 => format!("One regression{whose} past {threshold} beyond doubt."),
         more => format!("{more} regressions{whose} past {threshold} beyond doubt."),
     });
+    sentences.extend(reference.map(|name| {
+        format!("{name} is what all are compared with: of itself only that it broke could be told.")
+    }));
     sentences.extend(of_others(comparison));
     sentences.push(format!(
         "Beyond noise: {} better, {} worse. No detectable difference: {}. Too noisy to tell: {}. Not comparable: {}.",
@@ -130,6 +139,14 @@ fn verdict(comparison: &Comparison) -> Vec<String> {
     }
     sentences.extend(told.into_iter().map(|(why, count)| format!("Not comparable ({count}): {why}.")));
     sentences
+}
+
+/// The reference of both runs, if it is one of these names.
+fn reference_among<'a>(names: &'a [String], comparison: &Comparison) -> Option<&'a str> {
+    let mut references =
+        comparison.changes.iter().filter(|change| change.verdict == ChangeVerdict::Reference);
+    let reference = &references.next()?.contender;
+    names.iter().find(|name| *name == reference).map(String::as_str)
 }
 
 fn counts(comparison: &Comparison, change: &Change) -> bool {
