@@ -293,6 +293,15 @@ fn what_else_was_made_differently_is_told_and_another_load_forbids_a_comparison(
     assert_eq!(comparison.obstacles, ["other driver of the load"]);
     after.plan.load_driver = None;
     assert!(compare(&before, &after, 0.05).obstacles.is_empty(), "not known to be another");
+    (before.plan.server_share, after.plan.server_share) = (0.5, 1.0);
+    let comparison = compare(&before, &after, 0.05);
+    assert_eq!(comparison.obstacles, ["other share of their cores for servers"]);
+    assert!(
+        comparison
+            .differences
+            .iter()
+            .any(|one| (one.before.as_str(), one.after.as_str()) == ("50 %", "100 %"))
+    );
 }
 
 #[test]

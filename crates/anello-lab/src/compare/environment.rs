@@ -60,6 +60,8 @@ pub fn differences(before: &LabResult, after: &LabResult) -> Vec<Difference> {
     );
     let driver = |driver: &Option<String>| driver.clone().unwrap_or_default();
     add("driver of the load", driver(&one.load_driver), driver(&other.load_driver));
+    let share = |share: f64| format!("{:.0} %", share * 100.0);
+    add("servers' share of crowded cores", share(one.server_share), share(other.server_share));
     let checked = |checked: bool| if checked { "yes" } else { "no" }.to_owned();
     add("contenders checked first", checked(one.checked), checked(other.checked));
     found.extend(contender_differences(before, after));
@@ -121,6 +123,7 @@ pub fn obstacles(before: &LabResult, after: &LabResult) -> Vec<String> {
         ("other mitigations", one.mitigations == other.mitigations),
         ("other congestion control", one.congestion_control == other.congestion_control),
         ("other driver of the load", !other_load_driver(before, after)),
+        ("other share of their cores for servers", before.plan.server_share == after.plan.server_share),
         ("other reference", before.plan.reference == after.plan.reference),
     ];
     let other = same.into_iter().filter(|(_, same)| !same).map(|(what, _)| what.to_owned());
