@@ -29,6 +29,9 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 use super::super::op::Wait;
 use super::sqe::Sqe;
 
+/// How often deferred work is asked for in a row: more may come as fast as it is done.
+const MOST_ENTERS: usize = 64;
+
 /// A ring of this thread.
 #[derive(Debug)]
 pub(super) struct Ring {
@@ -196,11 +199,33 @@ impl Ring {
                 unsafe { io_uring_enter_arg(ring, to_submit, 1, flags, Some(&argument)) }
             }
         };
+        if entered.is_ok() && self.parameters.flags.contains(IoringSetupFlags::DEFER_TASKRUN) {
+            self.run_deferred(ring, flags.difference(IoringEnterFlags::EXT_ARG));
+        }
         self.consumed = self.submission(self.parameters.sq_off.head).load(Ordering::Acquire);
         self.full_at = self.consumed.wrapping_add(self.parameters.sq_entries);
         match entered {
             Ok(_) | Err(Errno::INTR | Errno::TIME | Errno::BUSY | Errno::AGAIN) => Ok(()),
             Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Asks again while the kernel has deferred work left: since 6.13 an enter does some twenty pieces of it. That all
+    /// which has come is received before anything of it is answered takes a quarter less CPU a request with hundreds of
+    /// busy connections (measured on 6.18: 3.2 instead of 4.2 µs at 300).
+    #[inline]
+    fn run_deferred(&self, ring: BorrowedFd<'_>, flags: IoringEnterFlags) {
+        for _ in 0..MOST_ENTERS {
+            let tail = self.submission(self.parameters.cq_off.tail).load(Ordering::Acquire);
+            let is_filling = tail.wrapping_sub(self.completion_head) > self.parameters.cq_entries / 2;
+            if !self.flags().contains(IoringSqFlags::TASKRUN) || is_filling {
+                return;
+            }
+            // SAFETY: the ring is open, or its index valid, as for the enter before; nothing is submitted and no argument
+            // passed. An error is met again by the next enter.
+            if unsafe { io_uring_enter(ring, 0, 0, flags) }.is_err() {
+                return;
+            }
         }
     }
 
