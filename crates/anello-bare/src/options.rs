@@ -111,8 +111,10 @@ pub const MOST_RINGS: u16 = 256;
 /// When the kernel does the work that completes requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TaskWork {
-    /// When the thread asks for completions (`IORING_SETUP_DEFER_TASKRUN`, Linux 6.1).
+    /// When the thread asks for completions, again until none is left (`IORING_SETUP_DEFER_TASKRUN`, Linux 6.1).
     Deferred,
+    /// When the thread asks for completions, once a turn: since Linux 6.13 that does some twenty pieces of it.
+    DeferredOnce,
     /// At the thread's next system call (`IORING_SETUP_COOP_TASKRUN`, Linux 5.19).
     Cooperative,
     /// At once: a running thread is interrupted.
@@ -121,12 +123,14 @@ pub enum TaskWork {
 
 impl TaskWork {
     /// Every way, the default first.
-    pub const ALL: [TaskWork; 3] = [TaskWork::Deferred, TaskWork::Cooperative, TaskWork::Interrupting];
+    pub const ALL: [TaskWork; 4] =
+        [TaskWork::Deferred, TaskWork::DeferredOnce, TaskWork::Cooperative, TaskWork::Interrupting];
 
     /// The name that [`FromStr`] reads and [`Display`](fmt::Display) writes.
     pub fn name(self) -> &'static str {
         match self {
             TaskWork::Deferred => "deferred",
+            TaskWork::DeferredOnce => "deferred-once",
             TaskWork::Cooperative => "cooperative",
             TaskWork::Interrupting => "interrupting",
         }
@@ -144,7 +148,9 @@ impl FromStr for TaskWork {
 
     fn from_str(name: &str) -> Result<TaskWork, String> {
         let found = TaskWork::ALL.into_iter().find(|way| way.name() == name);
-        found.ok_or_else(|| format!("unknown task work {name:?}: use deferred, cooperative or interrupting"))
+        found.ok_or_else(|| {
+            format!("unknown task work {name:?}: use deferred, deferred-once, cooperative or interrupting")
+        })
     }
 }
 
@@ -207,6 +213,11 @@ impl UringOptions {
     /// Whether one submission receives for good.
     pub(crate) fn multishot(&self) -> bool {
         !self.one_shot_receive && !self.own_buffers && self.linked_timeout.is_none()
+    }
+
+    /// Whether deferred work is asked for until none is left.
+    pub(crate) fn fetches_all(&self) -> bool {
+        self.sqpoll.is_none() && self.task_work.is_none_or(|way| way == TaskWork::Deferred)
     }
 
     pub(crate) fn sends(&self) -> Sends {
@@ -307,6 +318,12 @@ pub fn variants() -> &'static [Variant] {
             &["uring", "--with-options"],
             DEFAULT,
             "deferred task work, multishot receive into a buffer ring, sends that complete at submission",
+        ),
+        new(
+            "deferred once",
+            &["uring", "--task-work", "deferred-once"],
+            DEFAULT,
+            "deferred task work, asked for once a turn",
         ),
         new(
             "cooperative",

@@ -1,4 +1,5 @@
-//! `uring`: one `io_uring_enter(2)` per turn carries every submission and waits for the next completions.
+//! `uring`: one `io_uring_enter(2)` per turn carries every submission and waits for the next completions; where more
+//! deferred work waits than one does, further ones fetch it before anything is answered.
 //!
 //! One multishot accept makes connections, one multishot receive per connection fills buffers that the kernel
 //! takes from a shared ring. What was received is sent straight from those buffers by sends that complete at
@@ -44,7 +45,7 @@ use rustix::io::Errno;
 
 use self::accept::{Accept, accept_many, pause};
 use self::connection::{Connection, MOST_CHUNKS, Stall, find};
-use self::enter::{BUSY_PAUSE, enter, errno, flush_overflow, is_busy};
+use self::enter::{BUSY_PAUSE, Turn, enter, errno, flush_overflow, is_busy};
 use self::message::{Message, PARTS, SEND_ALL, SEND_NOW};
 use self::pool::Pool;
 use self::token::{Kind, Token};
@@ -78,6 +79,7 @@ pub(crate) fn run(listener: TcpListener, options: &Options) -> io::Result<()> {
         to_cancel: Vec::new(),
         in_flight: Vec::new(),
         follow_up: false,
+        turn: Turn::default(),
     });
     server.serve()
 }
@@ -108,6 +110,7 @@ struct Server<'ring> {
     /// Do not wait: something did not fit into the submission queue, or a send of this turn has something to follow
     /// it (more chunks, the close, a receive), and its success is told by the return of the enter alone.
     follow_up: bool,
+    turn: Turn,
 }
 
 impl Server<'_> {
@@ -116,7 +119,10 @@ impl Server<'_> {
             self.build();
             self.pool.publish();
             let busy = self.enter()?;
-            let reaped = self.reap()?;
+            let mut reaped = self.reap()?;
+            while self.turn.goes_on(&self.submitter, &self.submissions) {
+                reaped |= self.reap()?;
+            }
             self.settle();
             if busy && !reaped {
                 std::thread::sleep(BUSY_PAUSE);
@@ -397,12 +403,16 @@ impl Server<'_> {
             } else if let Some(stall) = &mut connection.stall {
                 stall.more.extend_from_slice(self.pool.bytes(number));
                 self.pool.recycle(number);
+                self.turn.fill();
                 self.to_cancel.push(index);
             } else {
                 connection.push_chunk(&mut self.pool, number);
                 match connection.chunks {
                     1 => self.to_send.push(index),
-                    MOST_CHUNKS.. => self.to_cancel.push(index),
+                    MOST_CHUNKS.. => {
+                        self.turn.fill();
+                        self.to_cancel.push(index);
+                    }
                     _ => {}
                 }
             }
@@ -418,7 +428,10 @@ impl Server<'_> {
             connection.ended = true;
         } else if result < 0 {
             match errno(result) {
-                Errno::NOBUFS => self.pool.grow(),
+                Errno::NOBUFS => {
+                    self.turn.fill();
+                    self.pool.grow();
+                }
                 Errno::CANCELED | Errno::INTR | Errno::AGAIN => {}
                 Errno::INVAL => {
                     let reason = "multishot receive is refused: it needs Linux 6.0 or later, or use epoll";

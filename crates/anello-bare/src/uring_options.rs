@@ -39,7 +39,7 @@ use self::connection::Connection;
 use self::pool::Buffers;
 use crate::options::{Options, Sends, UringOptions};
 use crate::uring::accept::Accept;
-use crate::uring::enter::{BUSY_PAUSE, enter, flush_overflow, is_busy};
+use crate::uring::enter::{BUSY_PAUSE, Turn, enter, flush_overflow, is_busy};
 
 /// Whether this process may use io_uring with these options here.
 pub(crate) fn check(options: &UringOptions) -> io::Result<()> {
@@ -135,9 +135,11 @@ impl Maker {
             due: Vec::new(),
             unsettled: Vec::new(),
             follow_up: false,
+            turn: Turn::default(),
             options: self.uring,
             sends: self.uring.sends(),
             multishot: self.uring.multishot(),
+            fetches_all: self.uring.fetches_all(),
             deadline: Box::new(Timespec::new().sec(deadline.as_secs()).nsec(deadline.subsec_nanos())),
         });
         self.news.send(News::Ready(descriptor)).map_err(io::Error::other)?;
@@ -167,9 +169,12 @@ struct Server<'ring> {
     /// Do not wait: something did not fit into the submission queue, or a send of this turn has something to follow
     /// it, and its success is told by the return of the enter alone.
     follow_up: bool,
+    turn: Turn,
     options: UringOptions,
     sends: Sends,
     multishot: bool,
+    /// Asks for deferred work until none is left.
+    fetches_all: bool,
     deadline: Box<Timespec>,
 }
 
@@ -179,7 +184,10 @@ impl Server<'_> {
             self.submit();
             self.buffers.publish();
             let busy = self.enter()?;
-            let reaped = self.reap()?;
+            let mut reaped = self.reap()?;
+            while self.fetches_all && self.turn.goes_on(&self.submitter, &self.submissions) {
+                reaped |= self.reap()?;
+            }
             self.settle();
             if busy && !reaped {
                 thread::sleep(BUSY_PAUSE);

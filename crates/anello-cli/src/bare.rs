@@ -69,7 +69,8 @@ struct UringArguments {
 #[derive(clap::Args)]
 #[command(next_help_heading = "Options of io_uring")]
 struct UringFlags {
-    /// When the kernel does the work that completes requests: deferred (the default), cooperative or interrupting.
+    /// When the kernel does the work that completes requests: deferred (the default), deferred-once (not asked for
+    /// again before something is answered), cooperative or interrupting.
     #[arg(long, value_name = "WHEN")]
     task_work: Option<TaskWork>,
 

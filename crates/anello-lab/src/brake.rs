@@ -7,6 +7,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -37,15 +38,25 @@ impl Brake {
     /// A brake on these cores that does nothing yet.
     ///
     /// # Errors
-    /// A thread could not be started.
+    /// A thread could not be started, or not be pinned: on another core it would hold back the load.
     pub(crate) fn new(cores: &[usize]) -> std::io::Result<Brake> {
         let shared = Arc::new(Shared::default());
         let mut brake = Brake { shared, threads: Vec::new(), cores: cores.to_vec() };
+        let (pinned, answers) = mpsc::channel();
         for &core in cores {
-            let shared = Arc::clone(&brake.shared);
+            let (shared, pinned) = (Arc::clone(&brake.shared), pinned.clone());
             let thread = thread::Builder::new().name(format!("brake-{core}"));
-            brake.threads.push(thread.spawn(move || take(&shared, core))?);
+            brake.threads.push(thread.spawn(move || {
+                let is_pinned = pin(core);
+                let ready = is_pinned.is_ok();
+                // Nobody listens any more if another thread could not be pinned.
+                if pinned.send(is_pinned).is_ok() && ready {
+                    take(&shared);
+                }
+            })?);
         }
+        drop(pinned);
+        answers.into_iter().collect::<std::io::Result<()>>()?;
         Ok(brake)
     }
 
@@ -82,13 +93,18 @@ impl Drop for Brake {
     }
 }
 
-/// What a thread of the brake does.
-fn take(shared: &Shared, core: usize) {
+/// Confines this thread to a core.
+fn pin(core: usize) -> std::io::Result<()> {
     let mut only = CpuSet::new();
-    only.set(core);
-    if sched_setaffinity(None, &only).is_err() {
-        return; // A brake on another core would hold back the load.
+    if core >= CpuSet::MAX_CPU {
+        return Err(std::io::Error::other(format!("there is no core {core}")));
     }
+    only.set(core);
+    Ok(sched_setaffinity(None, &only)?)
+}
+
+/// What a thread of the brake does.
+fn take(shared: &Shared) {
     let mut counted_ns = 0;
     let mut next = Instant::now();
     while !shared.ended.load(Ordering::Relaxed) {
@@ -142,5 +158,10 @@ mod tests {
             brake.cpu_ns() == before_ns
         };
         wait(&is_at_rest, "it goes on");
+    }
+
+    #[test]
+    fn it_does_not_start_where_it_cannot_be_pinned() {
+        assert!(Brake::new(&[allowed_cores()[0], CpuSet::MAX_CPU]).is_err());
     }
 }

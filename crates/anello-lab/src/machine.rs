@@ -84,7 +84,10 @@ pub trait Machine {
     fn rest(&mut self, duration: Duration);
 
     /// Leaves servers this part of these cores, of 1, until [`let_go`](Self::let_go).
-    fn hold_back(&mut self, cores: &[usize], share: f64);
+    ///
+    /// # Errors
+    /// They keep all of their cores, for this reason.
+    fn hold_back(&mut self, cores: &[usize], share: f64) -> Result<(), String>;
 
     /// Gives servers all of their cores again.
     fn let_go(&mut self);
@@ -263,14 +266,14 @@ impl Machine for LocalMachine {
         std::thread::sleep(duration);
     }
 
-    fn hold_back(&mut self, cores: &[usize], share: f64) {
-        if !self.brake.as_ref().is_some_and(|brake| brake.is_on(cores)) {
-            // Without it servers have all of their cores, which their figures show.
-            self.brake = Brake::new(cores).ok();
-        }
-        if let Some(brake) = &self.brake {
-            brake.hold_back(share);
-        }
+    fn hold_back(&mut self, cores: &[usize], share: f64) -> Result<(), String> {
+        let brake = match self.brake.take() {
+            Some(brake) if brake.is_on(cores) => brake,
+            _ => Brake::new(cores).map_err(|error| error.to_string())?,
+        };
+        brake.hold_back(share);
+        self.brake = Some(brake);
+        Ok(())
     }
 
     fn let_go(&mut self) {

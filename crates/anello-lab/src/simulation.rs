@@ -170,6 +170,7 @@ struct World {
     open_sessions: usize,
     most_open_sessions: usize,
     connections_at_once: usize,
+    brake_refusal: Option<String>,
 }
 
 #[derive(Debug)]
@@ -201,6 +202,7 @@ impl Simulation {
             open_sessions: 0,
             most_open_sessions: 0,
             connections_at_once: 1 << 20,
+            brake_refusal: None,
         };
         Simulation { world: Rc::new(RefCell::new(world)) }
     }
@@ -221,6 +223,13 @@ impl Simulation {
     #[must_use]
     pub fn with_connections_at_once(self, connections: usize) -> Simulation {
         self.world.borrow_mut().connections_at_once = connections;
+        self
+    }
+
+    /// The same machine, of whose cores no part can be taken away from servers, for this reason.
+    #[must_use]
+    pub fn with_brake_refused(self, reason: &str) -> Simulation {
+        self.world.borrow_mut().brake_refusal = Some(reason.to_owned());
         self
     }
 
@@ -485,7 +494,9 @@ impl Machine for SimulatedMachine {
         }
     }
 
-    fn hold_back(&mut self, _cores: &[usize], _share: f64) {}
+    fn hold_back(&mut self, _cores: &[usize], _share: f64) -> Result<(), String> {
+        self.world.borrow().brake_refusal.clone().map_or(Ok(()), Err)
+    }
 
     fn let_go(&mut self) {}
 

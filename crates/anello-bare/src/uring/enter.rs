@@ -3,7 +3,7 @@
 use std::io;
 use std::time::Duration;
 
-use io_uring::{EnterFlags, Submitter};
+use io_uring::{EnterFlags, SubmissionQueue, Submitter};
 use rustix::io::Errno;
 
 /// How long to leave a kernel alone that can neither take submissions nor give completions.
@@ -19,6 +19,41 @@ pub(crate) fn enter(
 ) -> io::Result<()> {
     // SAFETY: no argument is passed, so the flags need none.
     unsafe { submitter.enter::<()>(entries as u32, wait_for, flags.bits(), None) }.map(drop)
+}
+
+/// How often deferred work is asked for in a row: more may come as fast as it is done.
+const MOST_ENTERS: u32 = 64;
+
+/// Decides whether more is received before anything is answered.
+///
+/// Since Linux 6.13 an enter does some twenty pieces of deferred work. With hundreds of busy connections it is worth a
+/// quarter of the CPU to receive all that has come before any of it is answered.
+#[derive(Default)]
+pub(crate) struct Turn {
+    enters: u32,
+    is_full: bool,
+}
+
+impl Turn {
+    /// One connection has sent enough, or the buffers have run out.
+    #[inline]
+    pub(crate) fn fill(&mut self) {
+        self.is_full = true;
+    }
+
+    /// Asks for deferred work again if some is left and the turn has room for it. `false`: it is time to answer, and the
+    /// next turn begins.
+    #[inline]
+    pub(crate) fn goes_on(&mut self, submitter: &Submitter<'_>, submissions: &SubmissionQueue<'_>) -> bool {
+        self.enters += 1;
+        let wanted = submissions.taskrun() && !self.is_full && self.enters < MOST_ENTERS;
+        // What fails here fails again at the next enter, which says so.
+        let goes_on = wanted && enter(submitter, 0, 0, EnterFlags::GETEVENTS).is_ok();
+        if !goes_on {
+            *self = Self::default();
+        }
+        goes_on
+    }
 }
 
 /// What came of an [`enter`]. `true`: the kernel is short of memory or of room for completions.

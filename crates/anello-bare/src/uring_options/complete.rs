@@ -7,7 +7,7 @@ use io_uring::cqueue;
 use rustix::io::Errno;
 
 use super::Server;
-use super::connection::{Chunk, Connection, Socket, Target};
+use super::connection::{Chunk, Connection, MOST_CHUNKS, Socket, Target};
 use crate::uring::accept::Accept;
 use crate::uring::enter::errno;
 use crate::uring::token::{Kind, Token};
@@ -81,6 +81,9 @@ impl Server<'_> {
             }
             (None, _) => {}
         }
+        if connection.chunks.len() >= MOST_CHUNKS {
+            self.turn.fill();
+        }
         if result == 0 {
             connection.ended = true;
         } else if result < 0 {
@@ -93,7 +96,10 @@ impl Server<'_> {
     fn receive_failed(&mut self, index: u32, errno: Errno) -> io::Result<()> {
         let connection = &mut self.connections[index as usize];
         match errno {
-            Errno::NOBUFS => connection.no_buffer = !self.buffers.grow(),
+            Errno::NOBUFS => {
+                self.turn.fill();
+                connection.no_buffer = !self.buffers.grow();
+            }
             // Only a timeout cancels a receive that was not to be cancelled.
             Errno::CANCELED if !connection.receive_cancelled && self.options.linked_timeout.is_some() => {
                 connection.broken = true;

@@ -58,7 +58,9 @@ fn build(options: &UringOptions, attach: Option<RawFd>, without_array: bool) -> 
         }
     } else {
         match options.task_work.unwrap_or(TaskWork::Deferred) {
-            TaskWork::Deferred => builder.setup_coop_taskrun().setup_taskrun_flag().setup_defer_taskrun(),
+            TaskWork::Deferred | TaskWork::DeferredOnce => {
+                builder.setup_coop_taskrun().setup_taskrun_flag().setup_defer_taskrun()
+            }
             TaskWork::Cooperative => builder.setup_coop_taskrun().setup_taskrun_flag(),
             TaskWork::Interrupting => &mut builder,
         };

@@ -21,8 +21,13 @@ impl Runner<'_> {
         let load_cpu_before_ns = self.machine.load_cpu_ns();
         let cell = &self.config.cells[place.cell];
         let share = self.config.server_share_in(cell);
-        if share < 1.0 {
-            self.machine.hold_back(self.config.cores_of(cell), share);
+        if share < 1.0
+            && let Err(reason) = self.machine.hold_back(self.config.cores_of(cell), share)
+        {
+            self.note(format!(
+                "No part of the servers' cores could be taken away ({reason}): they had all of them, and those that need \
+                 no more than the load look more equal than they are."
+            ));
         }
         let load = session.run_slice(self.config.slice);
         self.machine.let_go();
@@ -44,6 +49,13 @@ impl Runner<'_> {
         self.result.slices.push(slice);
         session.settle().map_err(Trouble::Broken)?;
         Ok(quality)
+    }
+
+    /// Tells what readers of the result must know, once.
+    fn note(&mut self, note: String) {
+        if !self.result.notes.contains(&note) {
+            self.result.notes.push(note);
+        }
     }
 
     pub(super) fn slice_of(

@@ -39,6 +39,17 @@ fn connections_that_do_not_fit_at_once_are_opened_for_each_slice() {
 }
 
 #[test]
+fn a_run_tells_once_that_servers_could_not_be_held_back() {
+    let config = config(&[], echo_cells(&[1, 128], &[4, 50]), 1);
+    let refused = Simulation::new(1, Noise::NONE, &servers(&[])).with_brake_refused("no such core");
+    let result = simulate_on(&refused, &config, None).unwrap();
+    let notes: Vec<&String> = result.notes.iter().filter(|note| note.contains("no such core")).collect();
+    assert_eq!(notes.len(), 1, "{:?}", result.notes);
+    let few = LabConfig { cells: echo_cells(&[1], &[4]), ..config };
+    assert_eq!(simulate_on(&refused, &few, None).unwrap().notes, [""; 0], "nobody is held back there");
+}
+
+#[test]
 fn connections_of_a_contender_that_was_started_again_are_closed_where_not_all_fit() {
     let config = LabConfig { rounds: 3, ..config(&["fragile"], echo_cells(&[128], &[100]), 1) };
     let fragile = SimulatedServer::costing(6_000.0).with_fault(Fault::DiesOnce(3));
