@@ -9,7 +9,7 @@ use anello_lab::result::FindingKind;
 use anello_lab::{Contender, LabResult, PRESETS, Resources, resolve};
 
 use crate::lab_compare::read_result;
-use crate::lab_run;
+use crate::{lab_disk_file, lab_run};
 
 /// Widest column of names.
 const NAME_WIDTH: usize = 18;
@@ -28,7 +28,7 @@ pub struct ListArguments {
 
 /// Prints the lists.
 pub fn run(arguments: &ListArguments) -> io::Result<ExitCode> {
-    let resources = lab_run::resources(arguments.peers.as_deref(), &lab_run::default_disk_file())?;
+    let resources = lab_run::resources(arguments.peers.as_deref(), &lab_disk_file::default_disk_file())?;
     list_presets(&resources);
     list_contenders(&resources);
     list_runs(&arguments.out)?;

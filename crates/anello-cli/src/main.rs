@@ -13,6 +13,7 @@ mod duration;
 mod echo;
 mod lab;
 mod lab_compare;
+mod lab_disk_file;
 mod lab_list;
 mod lab_load;
 mod lab_peers;

@@ -10,6 +10,7 @@ use crate::cell::{Cell, Workload};
 use crate::contender::Role;
 use crate::latency;
 use crate::load::latency_histogram;
+use crate::measure::Measure;
 use crate::peers::Kind;
 use crate::result::{
     CellResult, Consequence, ContenderRecord, Figures, LabResult, Outcome, PhaseSummary, Quality, Row, Slice,
@@ -19,7 +20,7 @@ use crate::runner::beyond_limit;
 use crate::schedule::Random;
 use crate::statistics::phases::{self, Sample};
 use crate::statistics::{Estimate, Ratio, quantile};
-use crate::verdict::{self, Figure, SERVER_BUSY};
+use crate::verdict::{self, SERVER_BUSY};
 
 /// Above this part of its cores the load sets the pace.
 pub const LOAD_BUSY: f64 = 0.95;
@@ -108,12 +109,12 @@ impl<'a> SliceIndex<'a> {
         cell: usize,
         contender: usize,
         passes: usize,
-        figure: Figure,
+        measure: Measure,
         of: &Cell,
     ) -> Vec<Vec<f64>> {
         let mut values = vec![Vec::new(); passes];
         for slice in self.clean(cell, contender) {
-            if let (Some(pass), Some(value)) = (values.get_mut(slice.pass), figure.value(slice, of)) {
+            if let (Some(pass), Some(value)) = (values.get_mut(slice.pass), measure.value(slice, of)) {
                 pass.push(value);
             }
         }
@@ -146,7 +147,7 @@ impl Pairs {
         plan_passes: usize,
         (cell_index, cell): (usize, &Cell),
         (left, right): (usize, usize),
-        figure: Figure,
+        measure: Measure,
     ) -> Pairs {
         let mut right_slices: HashMap<(usize, usize), &Slice> = HashMap::new();
         for slice in index.clean(cell_index, right) {
@@ -161,7 +162,7 @@ impl Pairs {
                 pairs.mixed_rounds += 1;
                 continue;
             }
-            let values = figure.value(slice, cell).zip(figure.value(other, cell));
+            let values = measure.value(slice, cell).zip(measure.value(other, cell));
             // Memory may have shrunk: there is no ratio to nothing or to less.
             let values = values.filter(|&(left, right)| left > 0.0 && right > 0.0);
             let ratio = values.map(|(left, right)| left / right).filter(|ratio| ratio.is_finite());
@@ -214,18 +215,18 @@ fn analyse_row(
     // Every comparison draws from its own stream, so that adding a contender does not shift the others' intervals.
     let mut random = Random::stream(result.plan.seed, 1000 + cell_index as u64 * 1000 + contender as u64);
     let mut mixed_phase_rounds = 0;
-    let mut ratio = |figure: Figure| {
-        let other = other.filter(|_| figure.applies(cell))?;
-        let pairs = Pairs::of(index, passes, (cell_index, cell), (contender, other), figure);
+    let mut ratio = |measure: Measure| {
+        let other = other.filter(|_| measure.applies(cell))?;
+        let pairs = Pairs::of(index, passes, (cell_index, cell), (contender, other), measure);
         mixed_phase_rounds = pairs.mixed_rounds;
         Ratio::of(&pairs.ratios, &mut random)
     };
-    let (rate_ratio, cpu_ratio) = (ratio(Figure::Rate), ratio(Figure::Cpu));
-    let (p50_ratio, p99_ratio) = (ratio(Figure::P50), ratio(Figure::P99));
-    let memory_ratio = ratio(Figure::Memory);
-    let low = |contender| index.by_pass(cell_index, contender, passes, Figure::Cpu, cell);
+    let (rate_ratio, cpu_ratio) = (ratio(Measure::Rate), ratio(Measure::Cpu));
+    let (p50_ratio, p99_ratio) = (ratio(Measure::P50), ratio(Measure::P99));
+    let memory_ratio = ratio(Measure::Memory);
+    let low = |contender| index.by_pass(cell_index, contender, passes, Measure::Cpu, cell);
     let cpu_low_ratio = other
-        .filter(|_| Figure::Cpu.applies(cell))
+        .filter(|_| Measure::Cpu.applies(cell))
         .and_then(|other| Ratio::of_low_deciles(&low(contender), &low(other), &mut random));
     let idle = cell.workload == Workload::Idle;
     let memory: Vec<f64> = index
@@ -426,15 +427,16 @@ fn versus_in(
     let stream = VERSUS_STREAMS + ((cell_index as u64) << 24) + ((own as u64) << 12) + peer as u64;
     let mut random = Random::stream(result.plan.seed, stream);
     let mut mixed_phase_rounds = 0;
-    let mut ratio = |figure: Figure| {
+    let mut ratio = |measure: Measure| {
         let place = (cell_index, cell);
-        let pairs =
-            figure.applies(cell).then(|| Pairs::of(index, result.plan.passes, place, (own, peer), figure))?;
+        let pairs = measure
+            .applies(cell)
+            .then(|| Pairs::of(index, result.plan.passes, place, (own, peer), measure))?;
         mixed_phase_rounds = pairs.mixed_rounds;
         Ratio::of(&pairs.ratios, &mut random)
     };
-    let (rate_ratio, cpu_ratio) = (ratio(Figure::Rate), ratio(Figure::Cpu));
-    let (p99_ratio, memory_ratio) = (ratio(Figure::P99), ratio(Figure::Memory));
+    let (rate_ratio, cpu_ratio) = (ratio(Measure::Rate), ratio(Measure::Cpu));
+    let (p99_ratio, memory_ratio) = (ratio(Measure::P99), ratio(Measure::Memory));
     Versus {
         contender: result.contenders[own].name.clone(),
         peer: result.contenders[peer].name.clone(),

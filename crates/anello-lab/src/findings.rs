@@ -7,9 +7,9 @@ mod rates;
 mod runtimes;
 
 use crate::cell::{Cell, Workload};
+use crate::measure::Measure;
 use crate::result::{CellResult, Finding, FindingKind, LabResult, Outcome, Row, Verdict, Versus};
 use crate::statistics::{Ratio, quantile};
-use crate::verdict::Figure;
 
 /// Other programs that take more than this part of the cores are worth a word.
 const FOREIGN: f64 = 0.02;
@@ -53,7 +53,7 @@ pub fn findings(result: &LabResult) -> Vec<Finding> {
     findings
 }
 
-/// What was found about one figure in one cell.
+/// What was found about one measure in one cell.
 struct Entry {
     cell: Cell,
     ratio: Ratio,
@@ -61,10 +61,10 @@ struct Entry {
 }
 
 /// All cells in which a contender has a ratio to the reference.
-fn entries_of(result: &LabResult, name: &str, figure: Figure) -> Vec<Entry> {
+fn entries_of(result: &LabResult, name: &str, measure: Measure) -> Vec<Entry> {
     let rows = rows_of(result, name);
     let entry = |(cell, row): (&CellResult, &Row)| {
-        Some(Entry { cell: cell.cell, ratio: figure.ratio(row)?, verdict: figure.verdict(row) })
+        Some(Entry { cell: cell.cell, ratio: measure.ratio(row)?, verdict: measure.verdict(row) })
     };
     rows.filter_map(entry).collect()
 }
@@ -82,9 +82,10 @@ fn versus_headlines(result: &LabResult) -> Vec<String> {
     for contender in &result.contenders {
         let pairs: Vec<&Versus> =
             result.versus.iter().filter(|versus| versus.contender == contender.name).collect();
-        let judged =
-            |figure: Figure| pairs.iter().map(move |versus| (figure, *versus, figure.versus_verdict(versus)));
-        let all: Vec<(Figure, &Versus, Verdict)> = Figure::ALL
+        let judged = |measure: Measure| {
+            pairs.iter().map(move |versus| (measure, *versus, measure.versus_verdict(versus)))
+        };
+        let all: Vec<(Measure, &Versus, Verdict)> = Measure::ALL
             .into_iter()
             .flat_map(judged)
             .filter(|(_, _, verdict)| *verdict != Verdict::NotComparable)
@@ -97,15 +98,15 @@ fn versus_headlines(result: &LabResult) -> Vec<String> {
         let name = &contender.name;
         let lost: Vec<String> = all
             .iter()
-            .filter(|(figure, _, verdict)| figure.is_better(*verdict) == Some(false))
-            .filter_map(|(figure, versus, _)| {
-                let by = figure.versus_ratio(versus)?.estimate;
+            .filter(|(measure, _, verdict)| measure.is_better(*verdict) == Some(false))
+            .filter_map(|(measure, versus, _)| {
+                let by = measure.versus_ratio(versus)?.estimate;
                 let clause = difference(by, by, by > 1.0);
                 Some(format!(
                     "{} at {} ({name}: {clause} {})",
                     versus.peer,
                     versus.cell,
-                    figure_name(result, *figure)
+                    figure_name(result, *measure)
                 ))
             })
             .collect();
@@ -116,9 +117,7 @@ fn versus_headlines(result: &LabResult) -> Vec<String> {
         };
         let compared = counted(peers.len(), "peer");
         sentences.push(if lost.is_empty() {
-            let seen = unseen_difference(result, &all).map_or_else(String::new, |most| {
-                format!(" Where it could tell, differences up to {:.1}\u{a0}% may have gone unseen.", most * 100.0)
-            });
+            let seen = unseen_sentence(result, &all).unwrap_or_default();
             format!(
                 "In no cell does one of {compared} beat {name} beyond what this run can resolve.{seen}{unclear}"
             )
@@ -134,17 +133,24 @@ fn versus_headlines(result: &LabResult) -> Vec<String> {
     sentences
 }
 
-/// The largest difference that may have gone unseen in these comparisons, where they were not too noisy altogether: what
-/// equal servers differ by, or half the interval, whichever is more.
-fn unseen_difference(result: &LabResult, all: &[(Figure, &Versus, Verdict)]) -> Option<f64> {
+/// Differences that may have gone unseen in these comparisons, where they were not too noisy altogether: what equal
+/// servers differ by, or half the interval, whichever is more.
+fn unseen_sentence(result: &LabResult, all: &[(Measure, &Versus, Verdict)]) -> Option<String> {
     let told = all.iter().filter(|(_, _, verdict)| *verdict == Verdict::NoDifference);
-    let unseen = told.filter_map(|(figure, versus, _)| {
+    let unseen = told.filter_map(|(measure, versus, _)| {
         let cell = result.cells.iter().find(|cell| cell.cell == versus.cell)?;
-        let ratio = figure.versus_ratio(versus)?;
+        let ratio = measure.versus_ratio(versus)?;
         let half = (ratio.estimate - ratio.low).max(ratio.high - ratio.estimate);
-        Some(figure.resolution(cell)?.max(half))
+        Some(measure.resolution(cell)?.max(half))
     });
-    unseen.reduce(f64::max)
+    let unseen: Vec<f64> = unseen.collect();
+    let percent = |at: f64| Some(quantile(&unseen, at)? * 100.0);
+    Some(format!(
+        " Where they look level, half of the comparisons would have shown a difference of {:.1}\u{a0}%, nine of ten one of \
+         {:.0}\u{a0}%.",
+        percent(0.5)?,
+        percent(0.9)?
+    ))
 }
 
 fn peer_sentences(result: &LabResult) -> Vec<String> {
@@ -155,17 +161,20 @@ fn peer_sentences(result: &LabResult) -> Vec<String> {
             pairs.push(pair);
         }
     }
+    // One driver after the other.
+    let place = |name: &str| result.contenders.iter().position(|contender| contender.name == name);
+    pairs.sort_by_key(|(contender, _)| place(contender));
     let sentence_on = |(contender, peer): (&str, &str)| {
         let of_pair = || {
             result.versus.iter().filter(move |versus| versus.contender == contender && versus.peer == peer)
         };
         let sentences: Vec<String> = figures_in_order()
-            .filter_map(|figure| {
+            .filter_map(|measure| {
                 let entry = |versus: &Versus| {
-                    let ratio = figure.versus_ratio(versus)?;
-                    Some(Entry { cell: versus.cell, ratio, verdict: figure.versus_verdict(versus) })
+                    let ratio = measure.versus_ratio(versus)?;
+                    Some(Entry { cell: versus.cell, ratio, verdict: measure.versus_verdict(versus) })
                 };
-                sentence(result, &of_pair().filter_map(entry).collect::<Vec<_>>(), figure)
+                sentence(result, &of_pair().filter_map(entry).collect::<Vec<_>>(), measure)
             })
             .collect();
         (!sentences.is_empty()).then(|| format!("{contender} against {peer}. {}.", sentences.join(". ")))
@@ -181,7 +190,7 @@ fn contender_sentences(result: &LabResult) -> Vec<String> {
         .filter(|contender| contender.name != *reference && contender.twin_of.is_none());
     let sentence_on = |name: &str| {
         let sentences: Vec<String> = figures_in_order()
-            .filter_map(|figure| sentence(result, &entries_of(result, name, figure), figure))
+            .filter_map(|measure| sentence(result, &entries_of(result, name, measure), measure))
             .collect();
         (!sentences.is_empty()).then(|| format!("{name} against {reference}. {}.", sentences.join(". ")))
     };
@@ -189,15 +198,15 @@ fn contender_sentences(result: &LabResult) -> Vec<String> {
 }
 
 /// The order in which figures are told.
-fn figures_in_order() -> impl Iterator<Item = Figure> {
-    [Figure::Cpu, Figure::Rate, Figure::P50, Figure::P99, Figure::Memory].into_iter()
+fn figures_in_order() -> impl Iterator<Item = Measure> {
+    [Measure::Cpu, Measure::Rate, Measure::P50, Measure::P99, Measure::Memory].into_iter()
 }
 
 /// "4 to 9 % less" over the cells where the contender is better (or worse).
-fn range(entries: &[Entry], figure: Figure, better: bool) -> String {
-    let judged = entries.iter().filter(|entry| figure.is_better(entry.verdict) == Some(better));
+fn range(entries: &[Entry], measure: Measure, better: bool) -> String {
+    let judged = entries.iter().filter(|entry| measure.is_better(entry.verdict) == Some(better));
     let ratios: Vec<f64> = judged.map(|entry| entry.ratio.estimate).collect();
-    let more = (figure == Figure::Rate) == better;
+    let more = (measure == Measure::Rate) == better;
     let by_distance = |left: &f64, right: &f64| (left - 1.0).abs().total_cmp(&(right - 1.0).abs());
     let least = ratios.iter().copied().min_by(by_distance);
     let most = ratios.iter().copied().max_by(by_distance);
@@ -227,12 +236,12 @@ fn difference(least: f64, most: f64, more: bool) -> String {
 }
 
 /// "Server CPU per request: 4 to 9 % less in 3 of 6 cells, no detectable difference in 3".
-fn sentence(result: &LabResult, entries: &[Entry], figure: Figure) -> Option<String> {
+fn sentence(result: &LabResult, entries: &[Entry], measure: Measure) -> Option<String> {
     if entries.is_empty() {
         return None;
     }
     let total = entries.len();
-    let applicable = result.cells.iter().filter(|cell| figure.applies(&cell.cell)).count();
+    let applicable = result.cells.iter().filter(|cell| measure.applies(&cell.cell)).count();
     let measured = if total < applicable { " measured" } else { "" };
     let mut clauses = Vec::new();
     let mut add = |words: String, cells: Vec<Cell>| {
@@ -248,30 +257,30 @@ fn sentence(result: &LabResult, entries: &[Entry], figure: Figure) -> Option<Str
         entries.iter().filter(|entry| wanted(entry.verdict)).map(|entry| entry.cell).collect()
     };
     for better in [true, false] {
-        let found = cells(&|verdict| figure.is_better(verdict) == Some(better));
+        let found = cells(&|verdict| measure.is_better(verdict) == Some(better));
         if !found.is_empty() {
-            add(range(entries, figure, better), found);
+            add(range(entries, measure, better), found);
         }
     }
     add("no detectable difference".to_owned(), cells(&|verdict| verdict == Verdict::NoDifference));
     add("too noisy to tell".to_owned(), cells(&|verdict| verdict == Verdict::TooNoisy));
-    let name = figure_name(result, figure);
+    let name = figure_name(result, measure);
     let (first, rest) = name.split_at(1);
     Some(format!("{}{rest}: {}", first.to_uppercase(), clauses.join(", ")))
 }
 
-/// The name of a figure, which for disks speaks of operations.
-fn figure_name(result: &LabResult, figure: Figure) -> &'static str {
-    figure.name(result.workload())
+/// The name of a measure, which for disks speaks of operations.
+fn figure_name(result: &LabResult, measure: Measure) -> &'static str {
+    measure.name(result.workload())
 }
 
 fn resolution_sentence(result: &LabResult) -> Option<String> {
-    let of = |figure: Figure| {
-        let all: Vec<f64> = result.cells.iter().filter_map(|cell| figure.resolution(cell)).collect();
+    let of = |measure: Measure| {
+        let all: Vec<f64> = result.cells.iter().filter_map(|cell| measure.resolution(cell)).collect();
         let most = all.iter().copied().fold(0.0, f64::max);
         quantile(&all, 0.5).map(|middle| {
             let (middle, most) = (format!("{:.1}", middle * 100.0), format!("{:.1}", most * 100.0));
-            let name = figure_name(result, figure);
+            let name = figure_name(result, measure);
             if middle == most {
                 format!("{middle}\u{a0}% in {name}")
             } else {
@@ -290,13 +299,13 @@ fn resolution_sentence(result: &LabResult) -> Option<String> {
 }
 
 fn noisy_sentences(result: &LabResult) -> Vec<String> {
-    let noisy = |figure: Figure| {
+    let noisy = |measure: Measure| {
         let cells: Vec<String> = result
             .cells
             .iter()
-            .filter(|cell| cell.rows.iter().any(|row| figure.verdict(row) == Verdict::TooNoisy))
+            .filter(|cell| cell.rows.iter().any(|row| measure.verdict(row) == Verdict::TooNoisy))
             .map(|cell| {
-                let by = figure
+                let by = measure
                     .resolution(cell)
                     .map_or(String::new(), |by| format!(" (±{:.0}\u{a0}%)", by * 100.0));
                 format!("{}{by}", cell.cell)
@@ -306,7 +315,7 @@ fn noisy_sentences(result: &LabResult) -> Vec<String> {
             format!(
                 "Too noisy to tell {}s apart by {}: {}. Run longer, or on a quieter machine.",
                 result.workload().answerer(),
-                figure_name(result, figure),
+                figure_name(result, measure),
                 listed(&cells)
             )
         })
@@ -338,9 +347,9 @@ fn phase_sentence(result: &LabResult) -> Option<String> {
 /// Without a twin nobody knows what equal servers differ by.
 fn untold_resolution_sentence(result: &LabResult) -> Option<String> {
     let untold = |cell: &&CellResult| {
-        let figures = || Figure::ALL.into_iter().filter(|figure| figure.applies(&cell.cell));
-        let compared = cell.rows.iter().any(|row| figures().any(|figure| figure.ratio(row).is_some()));
-        compared && figures().all(|figure| figure.resolution(cell).is_none())
+        let figures = || Measure::ALL.into_iter().filter(|measure| measure.applies(&cell.cell));
+        let compared = cell.rows.iter().any(|row| figures().any(|measure| measure.ratio(row).is_some()));
+        compared && figures().all(|measure| measure.resolution(cell).is_none())
     };
     let cells = result.cells.iter().filter(untold).count();
     (cells > 0).then(|| {

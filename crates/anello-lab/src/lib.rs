@@ -32,6 +32,7 @@ pub mod instructions;
 pub mod latency;
 pub mod load;
 pub mod machine;
+pub mod measure;
 pub mod pairs;
 pub mod peers;
 pub mod published;

@@ -7,71 +7,10 @@
 use std::collections::HashMap;
 
 use crate::analysis::by_process;
-use crate::cell::{Cell, Workload};
+use crate::measure::Measure;
 use crate::result::{LabResult, Quality, Slice};
 use crate::schedule::Random;
 use crate::statistics::Ratio;
-
-/// A figure that every slice has a value of.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Measure {
-    /// Requests (disk: operations) per second: more is better.
-    Rate,
-    /// Server CPU time per request (disk: per operation), in nanoseconds: less is better.
-    Cpu,
-    /// Median latency in nanoseconds: less is better.
-    P50,
-    /// 99th percentile of the latency in nanoseconds: less is better.
-    P99,
-    /// Memory of the process for each idle connection, in bytes: less is better.
-    Memory,
-}
-
-impl Measure {
-    /// The value of a slice in `cell`; none if the slice cannot tell, or the value makes no ratio.
-    #[must_use]
-    pub fn of(self, slice: &Slice, cell: &Cell) -> Option<f64> {
-        let value = match self {
-            Measure::Rate => slice.requests_per_second(),
-            Measure::Cpu => slice.cpu_ns_per_request(),
-            Measure::P50 => slice.p50_ns as f64,
-            Measure::P99 => slice.p99_ns as f64,
-            Measure::Memory => slice.memory_per_connection(cell.connections)?,
-        };
-        (value.is_finite() && value > 0.0).then_some(value)
-    }
-
-    /// What is worth comparing in a cell, the most telling first.
-    #[must_use]
-    pub fn of_cell(cell: &Cell) -> &'static [Measure] {
-        match (cell.workload, cell.offered_per_second) {
-            (Workload::Idle, _) => &[Measure::Memory],
-            (_, Some(_)) => &[Measure::Cpu, Measure::P99, Measure::P50],
-            (_, None) => &[Measure::Cpu, Measure::Rate],
-        }
-    }
-
-    /// Whether more of it is better.
-    #[must_use]
-    pub fn more_is_better(self) -> bool {
-        self == Measure::Rate
-    }
-
-    /// Its name in a sentence about such a workload: disks do operations, and what does them is no server.
-    #[must_use]
-    pub fn name(self, workload: Workload) -> &'static str {
-        match (self, workload.is_disk()) {
-            (Measure::Rate, true) => "operations/s",
-            (Measure::Rate, false) => "requests/s",
-            (Measure::Cpu, true) => "CPU per operation",
-            (Measure::Cpu, false) => "server CPU per request",
-            (Measure::P50, _) => "median latency",
-            (Measure::P99, _) => "p99 latency",
-            (Measure::Memory, _) => "memory per connection",
-        }
-    }
-}
 
 /// The clean slices of a run, by where they belong.
 #[derive(Debug)]

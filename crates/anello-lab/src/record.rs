@@ -10,7 +10,7 @@ use crate::contender::Contender;
 use crate::environment::Environment;
 use crate::executable::Hashes;
 use crate::machine::Machine;
-use crate::pairs::Measure;
+use crate::measure::Measure;
 use crate::result::{Completed, ContenderRecord, LabResult, Plan, SCHEMA, SCHEMA_VERSION};
 use crate::scenario::LabConfig;
 

@@ -8,10 +8,9 @@
 //! Where the resolution is worse than [`NOISY_RESOLUTION`] or unknown, or the ratio rests on fewer than [`LEAST_PAIRS`]
 //! pairs or [`LEAST_PASSES`] passes, the cell is too noisy to say anything. The twins' own ratio must rest on as many.
 
-use crate::cell::{Cell, Workload};
 use crate::findings;
-use crate::pairs::Measure;
-use crate::result::{CellResult, LabResult, Row, Slice, Verdict, Versus};
+use crate::measure::Measure;
+use crate::result::{CellResult, LabResult, Verdict};
 use crate::statistics::{Ratio, quantile};
 
 /// A cell in which two equal servers may differ by more than this fraction tells nothing.
@@ -26,152 +25,24 @@ pub const LEAST_PASSES: usize = 3;
 /// Below this part of its core the server was waiting for the load.
 pub const SERVER_BUSY: f64 = 0.9;
 
-/// A figure by which contenders are compared.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Figure {
-    /// Requests (disk: operations) per second: more is better.
-    Rate,
-    /// Server CPU per request (disk: CPU per operation): less is better.
-    Cpu,
-    /// Median latency at an offered rate: less is better.
-    P50,
-    /// 99th percentile of the latency at an offered rate: less is better.
-    P99,
-    /// Memory per idle connection: less is better.
-    Memory,
-}
-
-impl Figure {
-    /// All figures.
-    pub const ALL: [Figure; 5] = [Figure::Rate, Figure::Cpu, Figure::P50, Figure::P99, Figure::Memory];
-
-    /// Whether contenders are compared by it in such a cell. At an offered rate the rate is given, and the latency of a
-    /// closed loop is the rate in another form.
-    #[must_use]
-    pub fn applies(self, cell: &Cell) -> bool {
-        let idle = cell.workload == Workload::Idle;
-        match self {
-            Figure::Rate => !idle && cell.offered_per_second.is_none(),
-            Figure::Cpu => !idle,
-            Figure::P50 | Figure::P99 => !idle && cell.offered_per_second.is_some(),
-            Figure::Memory => idle,
-        }
-    }
-
-    /// The value of one slice; none if it was not measured.
-    #[must_use]
-    pub fn value(self, slice: &Slice, cell: &Cell) -> Option<f64> {
-        match self {
-            Figure::Rate => Some(slice.requests_per_second()),
-            Figure::Cpu => Some(slice.cpu_ns_per_request()),
-            Figure::P50 => Some(slice.p50_ns as f64),
-            Figure::P99 => Some(slice.p99_ns as f64),
-            Figure::Memory => slice.memory_per_connection(cell.connections),
-        }
-    }
-
-    /// The ratio of a row.
-    #[must_use]
-    pub fn ratio(self, row: &Row) -> Option<Ratio> {
-        match self {
-            Figure::Rate => row.rate_ratio,
-            Figure::Cpu => row.cpu_ratio,
-            Figure::P50 => row.p50_ratio,
-            Figure::P99 => row.p99_ratio,
-            Figure::Memory => row.memory_ratio,
-        }
-    }
-
-    /// The verdict of a row.
-    #[must_use]
-    pub fn verdict(self, row: &Row) -> Verdict {
-        match self {
-            Figure::Rate => row.rate_verdict,
-            Figure::Cpu => row.cpu_verdict,
-            Figure::P50 => row.p50_verdict,
-            Figure::P99 => row.p99_verdict,
-            Figure::Memory => row.memory_verdict,
-        }
-    }
-
-    /// The resolution of a cell.
-    #[must_use]
-    pub fn resolution(self, cell: &CellResult) -> Option<f64> {
-        match self {
-            Figure::Rate => cell.rate_resolution,
-            Figure::Cpu => cell.cpu_resolution,
-            Figure::P50 => cell.p50_resolution,
-            Figure::P99 => cell.p99_resolution,
-            Figure::Memory => cell.memory_resolution,
-        }
-    }
-
-    /// The ratio of anello to a peer; none for the median latency, of which pairs are not made.
-    #[must_use]
-    pub fn versus_ratio(self, versus: &Versus) -> Option<Ratio> {
-        match self {
-            Figure::Rate => versus.rate_ratio,
-            Figure::Cpu => versus.cpu_ratio,
-            Figure::P50 => None,
-            Figure::P99 => versus.p99_ratio,
-            Figure::Memory => versus.memory_ratio,
-        }
-    }
-
-    /// The verdict on anello against a peer.
-    #[must_use]
-    pub fn versus_verdict(self, versus: &Versus) -> Verdict {
-        match self {
-            Figure::Rate => versus.rate_verdict,
-            Figure::Cpu => versus.cpu_verdict,
-            Figure::P50 => Verdict::NotComparable,
-            Figure::P99 => versus.p99_verdict,
-            Figure::Memory => versus.memory_verdict,
-        }
-    }
-
-    /// Whether this verdict is a good one for the contender; none if it is neither good nor bad.
-    #[must_use]
-    pub fn is_better(self, verdict: Verdict) -> Option<bool> {
-        match verdict {
-            Verdict::More => Some(self == Figure::Rate),
-            Verdict::Less => Some(self != Figure::Rate),
-            _ => None,
-        }
-    }
-
-    /// Its name in a sentence about such a workload.
-    #[must_use]
-    pub fn name(self, workload: Workload) -> &'static str {
-        match self {
-            Figure::Rate => Measure::Rate,
-            Figure::Cpu => Measure::Cpu,
-            Figure::P50 => Measure::P50,
-            Figure::P99 => Measure::P99,
-            Figure::Memory => Measure::Memory,
-        }
-        .name(workload)
-    }
-}
-
 /// Fills in the resolutions, the verdicts and the findings.
 pub fn judge(result: &mut LabResult) {
-    for figure in Figure::ALL {
-        judge_figure(result, figure);
-        judge_versus(result, figure);
+    for measure in Measure::ALL {
+        judge_measure(result, measure);
+        judge_versus(result, measure);
     }
     result.findings = findings::findings(result);
 }
 
-fn judge_figure(result: &mut LabResult, figure: Figure) {
+fn judge_measure(result: &mut LabResult, measure: Measure) {
     let twin = result
         .contenders
         .iter()
         .position(|contender| contender.twin_of.as_ref() == Some(&result.plan.reference));
-    let reach = |cell: &CellResult| Some(figure.ratio(&cell.rows[twin?]).filter(rests_on_enough)?.reach());
+    let reach = |cell: &CellResult| Some(measure.ratio(&cell.rows[twin?]).filter(rests_on_enough)?.reach());
     let reaches: Vec<f64> = result.cells.iter().filter_map(reach).collect();
     let middle = quantile(&reaches, 0.5);
-    for cell in result.cells.iter_mut().filter(|cell| figure.applies(&cell.cell)) {
+    for cell in result.cells.iter_mut().filter(|cell| measure.applies(&cell.cell)) {
         // A cell in which the twin is missing is judged by the others.
         let resolution = match (reach(cell), middle) {
             (Some(here), Some(middle)) => Some(here.max(middle)),
@@ -181,40 +52,40 @@ fn judge_figure(result: &mut LabResult, figure: Figure) {
             let verdict = if row.contender == result.plan.reference {
                 Verdict::Reference
             } else {
-                let ratio = figure.ratio(row);
+                let ratio = measure.ratio(row);
                 ratio.map_or(Verdict::NotComparable, |ratio| verdict_on(ratio, resolution))
             };
-            match figure {
-                Figure::Rate => row.rate_verdict = verdict,
-                Figure::Cpu => row.cpu_verdict = verdict,
-                Figure::P50 => row.p50_verdict = verdict,
-                Figure::P99 => row.p99_verdict = verdict,
-                Figure::Memory => row.memory_verdict = verdict,
+            match measure {
+                Measure::Rate => row.rate_verdict = verdict,
+                Measure::Cpu => row.cpu_verdict = verdict,
+                Measure::P50 => row.p50_verdict = verdict,
+                Measure::P99 => row.p99_verdict = verdict,
+                Measure::Memory => row.memory_verdict = verdict,
             }
         }
-        match figure {
-            Figure::Rate => cell.rate_resolution = resolution,
-            Figure::Cpu => cell.cpu_resolution = resolution,
-            Figure::P50 => cell.p50_resolution = resolution,
-            Figure::P99 => cell.p99_resolution = resolution,
-            Figure::Memory => cell.memory_resolution = resolution,
+        match measure {
+            Measure::Rate => cell.rate_resolution = resolution,
+            Measure::Cpu => cell.cpu_resolution = resolution,
+            Measure::P50 => cell.p50_resolution = resolution,
+            Measure::P99 => cell.p99_resolution = resolution,
+            Measure::Memory => cell.memory_resolution = resolution,
         }
     }
 }
 
 /// The verdicts on anello against peers, by the same measure: what two equal servers show in the cell.
-fn judge_versus(result: &mut LabResult, figure: Figure) {
+fn judge_versus(result: &mut LabResult, measure: Measure) {
     for versus in result.versus.iter_mut().chain(&mut result.runtime_versus) {
         let Some(cell) = result.cells.iter().find(|cell| cell.cell == versus.cell) else { continue };
-        let ratio = figure.versus_ratio(versus);
+        let ratio = measure.versus_ratio(versus);
         let verdict =
-            ratio.map_or(Verdict::NotComparable, |ratio| verdict_on(ratio, figure.resolution(cell)));
-        match figure {
-            Figure::Rate => versus.rate_verdict = verdict,
-            Figure::Cpu => versus.cpu_verdict = verdict,
-            Figure::P50 => {}
-            Figure::P99 => versus.p99_verdict = verdict,
-            Figure::Memory => versus.memory_verdict = verdict,
+            ratio.map_or(Verdict::NotComparable, |ratio| verdict_on(ratio, measure.resolution(cell)));
+        match measure {
+            Measure::Rate => versus.rate_verdict = verdict,
+            Measure::Cpu => versus.cpu_verdict = verdict,
+            Measure::P50 => {}
+            Measure::P99 => versus.p99_verdict = verdict,
+            Measure::Memory => versus.memory_verdict = verdict,
         }
     }
 }
@@ -294,8 +165,8 @@ mod tests {
 
     #[test]
     fn better_means_more_requests_and_less_cpu() {
-        assert_eq!(Figure::Rate.is_better(Verdict::More), Some(true));
-        assert_eq!(Figure::Cpu.is_better(Verdict::More), Some(false));
-        assert_eq!(Figure::Cpu.is_better(Verdict::NoDifference), None);
+        assert_eq!(Measure::Rate.is_better(Verdict::More), Some(true));
+        assert_eq!(Measure::Cpu.is_better(Verdict::More), Some(false));
+        assert_eq!(Measure::Cpu.is_better(Verdict::NoDifference), None);
     }
 }

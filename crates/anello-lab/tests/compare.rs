@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use anello_lab::compare::{ChangeVerdict, Comparison, Counted, compare, compare_counting, render_comparison};
-use anello_lab::pairs::Measure;
+use anello_lab::measure::Measure;
 use anello_lab::result::{ContenderRecord, Quality};
 use anello_lab::schedule::Random;
 use anello_lab::simulation::{Fault, Noise, SimulatedServer, Simulation};

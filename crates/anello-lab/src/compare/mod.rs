@@ -31,7 +31,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::cell::Cell;
 use crate::compare::bootstrap::ratio_of_medians;
-use crate::pairs::{CleanSlices, Measure};
+use crate::measure::Measure;
+use crate::pairs::CleanSlices;
 use crate::result::{LabResult, Outcome, Row, Verdict};
 use crate::schedule::Random;
 use crate::statistics::{Ratio, quantile};

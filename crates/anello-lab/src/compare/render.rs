@@ -1,7 +1,7 @@
 //! A comparison for the terminal: what differs around it, the verdict, then what changed.
 
 use crate::compare::{Change, ChangeVerdict, Comparison, Difference, RunName};
-use crate::pairs::Measure;
+use crate::measure::Measure;
 use crate::report::format::{cut, interval, percent, readable_time, times};
 use crate::report::text::{WIDTH, put, wrap};
 

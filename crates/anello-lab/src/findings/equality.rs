@@ -1,8 +1,8 @@
 //! Copies of the reference that compete under names of their own: whatever is claimed of them is wrong.
 
 use super::counted;
+use crate::measure::Measure;
 use crate::result::{LabResult, Verdict};
-use crate::verdict::Figure;
 
 /// In how many cells no difference was claimed between the reference and each copy of it, and all of them together.
 /// Nothing if nobody runs the reference's program by its command but itself and its twin, whose own noise is the measure.
@@ -20,7 +20,7 @@ pub fn sentences(result: &LabResult) -> Option<String> {
     for cell in &result.cells {
         let of_copies = cell.rows.iter().filter(|row| copies.contains(&row.contender.as_str()));
         let verdicts: Vec<Verdict> = of_copies
-            .flat_map(|row| Figure::ALL.map(|figure| figure.verdict(row)))
+            .flat_map(|row| Measure::ALL.map(|measure| measure.verdict(row)))
             .filter(|verdict| *verdict != Verdict::NotComparable)
             .collect();
         judged += usize::from(!verdicts.is_empty());

@@ -2,16 +2,17 @@
 
 use super::{Entry, counted, entries_of, figure_name, listed, range};
 use crate::cell::Workload;
-use crate::pairs::{CleanSlices, Measure};
+use crate::measure::Measure;
+use crate::pairs::CleanSlices;
 use crate::result::{CellResult, LabResult, Outcome, Verdict};
 use crate::statistics::quantile;
-use crate::verdict::{Figure, verdict_on};
+use crate::verdict::verdict_on;
 
 /// Who costs least, and what that rests on.
 pub fn sentence(result: &LabResult) -> String {
     let reference = &result.plan.reference;
-    let figure = headline_figure(result);
-    let cells: Vec<&CellResult> = result.cells.iter().filter(|cell| figure.applies(&cell.cell)).collect();
+    let measure = headline_figure(result);
+    let cells: Vec<&CellResult> = result.cells.iter().filter(|cell| measure.applies(&cell.cell)).collect();
     let measured = |cell: &&CellResult| {
         cell.rows.iter().any(|row| row.contender == *reference && row.outcome == Outcome::Measured)
     };
@@ -21,8 +22,8 @@ pub fn sentence(result: &LabResult) -> String {
         );
     }
     let better_by = |name: &str| {
-        let entries = entries_of(result, name, figure);
-        let better = entries.iter().filter(|entry| figure.is_better(entry.verdict) == Some(true));
+        let entries = entries_of(result, name, measure);
+        let better = entries.iter().filter(|entry| measure.is_better(entry.verdict) == Some(true));
         let ratios: Vec<f64> = better.map(|entry| entry.ratio.estimate).collect();
         (ratios.len(), 1.0 - quantile(&ratios, 0.5).unwrap_or(1.0))
     };
@@ -33,17 +34,17 @@ pub fn sentence(result: &LabResult) -> String {
     match ranking.first() {
         Some(&((1.., _), first)) => {
             let runner_up = ranking.get(1).filter(|((better, _), _)| *better > 0);
-            cheapest(result, &cells, figure, first, runner_up.map(|(_, name)| *name))
+            cheapest(result, &cells, measure, first, runner_up.map(|(_, name)| *name))
         }
-        _ => nobody(result, &cells, figure),
+        _ => nobody(result, &cells, measure),
     }
 }
 
-/// The figure by which the headline judges: what a request costs, or, where nothing but idle connections was measured,
+/// The measure by which the headline judges: what a request costs, or, where nothing but idle connections was measured,
 /// what these cost.
-fn headline_figure(result: &LabResult) -> Figure {
+fn headline_figure(result: &LabResult) -> Measure {
     let idle = result.cells.iter().all(|cell| cell.cell.workload == Workload::Idle);
-    if idle && !result.cells.is_empty() { Figure::Memory } else { Figure::Cpu }
+    if idle && !result.cells.is_empty() { Measure::Memory } else { Measure::Cpu }
 }
 
 /// Everybody who is to beat the reference.
@@ -56,28 +57,28 @@ fn competitors(result: &LabResult) -> Vec<&str> {
 fn cheapest(
     result: &LabResult,
     cells: &[&CellResult],
-    figure: Figure,
+    measure: Measure,
     first: &str,
     runner_up: Option<&str>,
 ) -> String {
-    let entries = entries_of(result, first, figure);
+    let entries = entries_of(result, first, measure);
     let of =
-        |better: bool| entries.iter().filter(move |entry| figure.is_better(entry.verdict) == Some(better));
+        |better: bool| entries.iter().filter(move |entry| measure.is_better(entry.verdict) == Some(better));
     let dearer: Vec<String> = of(false).map(|entry| entry.cell.to_string()).collect();
     let but = match dearer.len() {
         0 => String::new(),
-        _ => format!(", but {} at {}", range(&entries, figure, false), listed(&dearer)),
+        _ => format!(", but {} at {}", range(&entries, measure, false), listed(&dearer)),
     };
     let (beats_runner_up, beside) = match runner_up {
-        Some(second) => beside_runner_up(result, first, second, figure).unwrap_or_default(),
+        Some(second) => beside_runner_up(result, first, second, measure).unwrap_or_default(),
         None => (true, String::new()),
     };
     let opening =
         if beats_runner_up && dearer.is_empty() { "Cheapest here" } else { "Among the cheapest here" };
     format!(
         "{opening}: {first}, with {} {} than {} in {} of {}{but}.{beside}",
-        range(&entries, figure, true),
-        figure_name(result, figure),
+        range(&entries, measure, true),
+        figure_name(result, measure),
         result.plan.reference,
         of(true).count(),
         counted(cells.len(), "cell")
@@ -86,35 +87,40 @@ fn cheapest(
 
 /// Whether the first is cheaper than the second somewhere and dearer nowhere, and a sentence on it; none if no cell has
 /// both.
-fn beside_runner_up(result: &LabResult, first: &str, second: &str, figure: Figure) -> Option<(bool, String)> {
+fn beside_runner_up(
+    result: &LabResult,
+    first: &str,
+    second: &str,
+    measure: Measure,
+) -> Option<(bool, String)> {
     let place = |name: &str| result.contenders.iter().position(|contender| contender.name == name);
     let (one, other) = (place(first)?, place(second)?);
-    let measure = if figure == Figure::Memory { Measure::Memory } else { Measure::Cpu };
+    let measure = if measure == Measure::Memory { Measure::Memory } else { Measure::Cpu };
     let slices = CleanSlices::of(result);
     let measured = |cell: &CellResult, place: usize| cell.rows[place].outcome == Outcome::Measured;
     let entries: Vec<Entry> = (result.cells.iter().enumerate())
-        .filter(|(_, cell)| figure.applies(&cell.cell) && measured(cell, one) && measured(cell, other))
+        .filter(|(_, cell)| measure.applies(&cell.cell) && measured(cell, one) && measured(cell, other))
         .filter_map(|(index, cell)| {
             let ratio = slices.ratio(index, one, other, measure)?;
-            Some(Entry { cell: cell.cell, ratio, verdict: verdict_on(ratio, figure.resolution(cell)) })
+            Some(Entry { cell: cell.cell, ratio, verdict: verdict_on(ratio, measure.resolution(cell)) })
         })
         .collect();
     let count =
-        |better| entries.iter().filter(|entry| figure.is_better(entry.verdict) == Some(better)).count();
-    let text = super::sentence(result, &entries, figure)?;
+        |better| entries.iter().filter(|entry| measure.is_better(entry.verdict) == Some(better)).count();
+    let text = super::sentence(result, &entries, measure)?;
     let text = format!(" Beside the runner-up, {second}: {}{}.", text[..1].to_lowercase(), &text[1..]);
     Some((count(true) > 0 && count(false) == 0, text))
 }
 
 /// Nobody is cheaper than the reference, as far as can be told.
-fn nobody(result: &LabResult, cells: &[&CellResult], figure: Figure) -> String {
+fn nobody(result: &LabResult, cells: &[&CellResult], measure: Measure) -> String {
     let (reference, answerer) = (&result.plan.reference, result.workload().answerer());
-    let name_of_figure = figure_name(result, figure).trim_start_matches("server ");
+    let name_of_figure = figure_name(result, measure).trim_start_matches("server ");
     let competitors = competitors(result);
-    let noisy = |cell: &&&CellResult| cell.rows.iter().any(|row| figure.verdict(row) == Verdict::TooNoisy);
+    let noisy = |cell: &&&CellResult| cell.rows.iter().any(|row| measure.verdict(row) == Verdict::TooNoisy);
     let compared = |cell: &CellResult| {
         let mut rows = cell.rows.iter().filter(|row| competitors.contains(&row.contender.as_str()));
-        rows.any(|row| figure.ratio(row).is_some())
+        rows.any(|row| measure.ratio(row).is_some())
     };
     // Without competitors there is nobody who could have been compared.
     let alone = |cell: &&&CellResult| !competitors.is_empty() && !compared(cell);

@@ -1,16 +1,16 @@
 //! Anello against the async runtimes among the peers, whichever way they do I/O, where connections are many.
 
-use super::{counted, difference, figure_name, listed};
+use super::{counted, difference, figure_name};
 use crate::cell::Workload;
+use crate::measure::Measure;
 use crate::peers::Kind;
 use crate::result::{LabResult, Verdict, Versus};
-use crate::verdict::Figure;
 
 /// From so many connections on anello is to be ahead of every runtime.
 const MANY_CONNECTIONS: usize = 50;
 
 /// The figures that decide who is ahead where data flow.
-const DECISIVE: [Figure; 3] = [Figure::Cpu, Figure::Rate, Figure::P99];
+const DECISIVE: [Measure; 3] = [Measure::Cpu, Measure::Rate, Measure::P99];
 
 /// A sentence for each of anello's contenders that met runtimes.
 pub fn sentences(result: &LabResult) -> Vec<String> {
@@ -36,39 +36,94 @@ fn sentence(result: &LabResult, name: &str) -> Option<String> {
     let mut runtimes: Vec<&str> = met.iter().map(|versus| versus.peer.as_str()).collect();
     runtimes.sort_unstable();
     runtimes.dedup();
-    let not_ahead: Vec<String> = met
-        .iter()
-        .filter_map(|versus| {
-            Some(format!("{} at {} ({})", versus.peer, versus.cell, obstacle(result, versus)?))
-        })
-        .collect();
+    let of = |runtime: &str| {
+        let verdicts = met.iter().filter(|versus| versus.peer == runtime);
+        Tally { standings: verdicts.map(|versus| standing(result, versus)).collect() }
+    };
+    let tallies: Vec<(&str, Tally)> = runtimes.iter().map(|&runtime| (runtime, of(runtime))).collect();
+    let ahead: usize = tallies.iter().map(|(_, tally)| tally.ahead()).sum();
     let compared = counted(met.len(), "comparison");
-    let against = format!("{} ({})", counted(runtimes.len(), "async runtime"), runtimes.join(", "));
-    Some(if not_ahead.is_empty() {
-        format!(
-            "At {MANY_CONNECTIONS} connections and more {name} is ahead of {against} in all of {compared}: better in CPU per \
-             request, rate or latency, and worse in none of them."
-        )
-    } else {
-        format!(
-            "At {MANY_CONNECTIONS} connections and more {name} is ahead of {against} in {} of {compared}; not of {}.",
-            met.len() - not_ahead.len(),
-            listed(&not_ahead)
-        )
-    })
+    let runtimes_met = counted(runtimes.len(), "async runtime");
+    let head = format!("At {MANY_CONNECTIONS} connections and more {name} is ahead of {runtimes_met}");
+    if ahead == met.len() {
+        return Some(format!(
+            "{head} ({}) in all of {compared}: better in CPU per request, rate or latency, and worse in none of them.",
+            runtimes.join(", ")
+        ));
+    }
+    let (all, some): (Vec<_>, Vec<_>) =
+        tallies.into_iter().partition(|(_, tally)| tally.ahead() == tally.standings.len());
+    let mut clauses: Vec<String> = Vec::new();
+    if !all.is_empty() {
+        let names: Vec<&str> = all.iter().map(|(runtime, _)| *runtime).collect();
+        clauses.push(format!("of {} in every cell", names.join(", ")));
+    }
+    clauses.extend(some.iter().map(|(runtime, tally)| format!("of {runtime} {}", tally.in_words())));
+    Some(format!("{head} in {ahead} of {compared}: {}.", clauses.join("; ")))
 }
 
-/// Why anello is not ahead in a comparison; none if it is: better in one figure at least and worse in none.
-fn obstacle(result: &LabResult, versus: &Versus) -> Option<String> {
-    let verdicts = DECISIVE.map(|figure| (figure, figure.versus_verdict(versus)));
-    let worse = verdicts.iter().find(|(figure, verdict)| figure.is_better(*verdict) == Some(false));
-    if let Some((figure, _)) = worse {
-        let by = figure.versus_ratio(versus).map_or(1.0, |ratio| ratio.estimate);
-        return Some(format!("{} {}", difference(by, by, by > 1.0), figure_name(result, *figure)));
+/// How anello stands beside a peer in one cell.
+enum Standing {
+    /// Better in one measure at least and worse in none.
+    Ahead,
+    /// Worse, and how, in words.
+    Behind(String),
+    Level,
+    TooNoisy,
+}
+
+fn standing(result: &LabResult, versus: &Versus) -> Standing {
+    let verdicts = DECISIVE.map(|measure| (measure, measure.versus_verdict(versus)));
+    let worse = verdicts.iter().find(|(measure, verdict)| measure.is_better(*verdict) == Some(false));
+    if let Some((measure, _)) = worse {
+        let by = measure.versus_ratio(versus).map_or(1.0, |ratio| ratio.estimate);
+        return Standing::Behind(format!(
+            "{} {}",
+            difference(by, by, by > 1.0),
+            figure_name(result, *measure)
+        ));
     }
-    if verdicts.iter().any(|(figure, verdict)| figure.is_better(*verdict) == Some(true)) {
-        return None;
+    if verdicts.iter().any(|(measure, verdict)| measure.is_better(*verdict) == Some(true)) {
+        return Standing::Ahead;
     }
     let level = verdicts.iter().any(|(_, verdict)| *verdict == Verdict::NoDifference);
-    Some(if level { "no detectable difference" } else { "too noisy to tell" }.to_owned())
+    if level { Standing::Level } else { Standing::TooNoisy }
+}
+
+/// How anello stands beside one peer, cell by cell.
+struct Tally {
+    standings: Vec<Standing>,
+}
+
+impl Tally {
+    fn count(&self, wanted: fn(&Standing) -> bool) -> usize {
+        self.standings.iter().filter(|standing| wanted(standing)).count()
+    }
+
+    fn ahead(&self) -> usize {
+        self.count(|standing| matches!(standing, Standing::Ahead))
+    }
+
+    /// "in 3 of 20 cells (16 no detectable difference, 1 too noisy to tell)"
+    fn in_words(&self) -> String {
+        let behind: Vec<&str> = (self.standings.iter())
+            .filter_map(|standing| match standing {
+                Standing::Behind(how) => Some(how.as_str()),
+                _ => None,
+            })
+            .collect();
+        let mut clauses = Vec::new();
+        match behind[..] {
+            [] => {}
+            [how] => clauses.push(format!("1 behind: {how}")),
+            _ => clauses.push(format!("{} behind", behind.len())),
+        }
+        let others = [
+            (self.count(|standing| matches!(standing, Standing::Level)), "no detectable difference"),
+            (self.count(|standing| matches!(standing, Standing::TooNoisy)), "too noisy to tell"),
+        ];
+        let others = others.into_iter().filter(|(count, _)| *count > 0);
+        clauses.extend(others.map(|(count, what)| format!("{count} {what}")));
+        format!("in {} of {} ({})", self.ahead(), counted(self.standings.len(), "cell"), clauses.join(", "))
+    }
 }

@@ -14,7 +14,8 @@
 use std::collections::HashMap;
 
 use crate::cell::{Cell, Workload};
-use crate::pairs::{CleanSlices, Measure};
+use crate::measure::Measure;
+use crate::pairs::CleanSlices;
 use crate::published::{Claim, Expectation, Figure, Pair, PublishedCell, SOURCES, Source, parse};
 use crate::result::{LabResult, Row};
 use crate::statistics::Ratio;

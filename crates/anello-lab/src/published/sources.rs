@@ -1,6 +1,6 @@
 //! The published tables: where each comes from, which of its servers are compared, and what it claims in words.
 
-use crate::pairs::Measure;
+use crate::measure::Measure;
 use crate::published::PublishedCell;
 
 /// One published table.

@@ -7,7 +7,7 @@
 //! | idle | none | memory as bars, ratios |
 
 use crate::cell::{Group, Workload};
-use crate::pairs::Measure;
+use crate::measure::Measure;
 use crate::report::chart::{Axis, Bar, Mark, Point, RatioColumn, RatioRow, Series, bars, lines, ratio_grid};
 use crate::report::format::{interval, sign, times};
 use crate::report::palette::{Look, looks};
@@ -316,7 +316,7 @@ impl<'a> Painter<'a> {
             }
             let column = |cell: &&CellResult| RatioColumn {
                 heading: format!("{} {}", value::place(&cell.cell), short_axis(&self.group, &cell.cell)),
-                resolution: value::resolution(cell, measure),
+                resolution: measure.resolution(cell),
             };
             let columns: Vec<RatioColumn> = cells.iter().map(column).collect();
             let heading = value::heading(measure, self.group.workload);

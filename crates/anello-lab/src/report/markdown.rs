@@ -1,7 +1,7 @@
 //! Anello against every peer as tables for documents: cells won, level and lost, then every cell with its interval.
 
 use crate::cell::{Cell, Group};
-use crate::pairs::Measure;
+use crate::measure::Measure;
 use crate::report::format::{interval, milliseconds, readable_time, sign, times};
 use crate::report::value::{self, group_title};
 use crate::result::{LabResult, Verdict, Versus};
@@ -18,7 +18,7 @@ struct Tally {
 
 impl Tally {
     fn add(&mut self, measure: Measure, verdict: Verdict) {
-        match (value::is_better(measure, verdict), verdict) {
+        match (measure.is_better(verdict), verdict) {
             (Some(true), _) => self.won += 1,
             (Some(false), _) => self.lost += 1,
             (None, Verdict::NoDifference) => self.level += 1,
@@ -147,11 +147,7 @@ fn ratios(result: &LabResult, side: &Side, group: &Group, measure: Measure) -> S
             let ratio = ratio?;
             let figures = format!("{} {} ({})", sign(verdict), times(ratio.estimate), interval(&ratio));
             // Lost cells are to be seen at a glance.
-            Some(if value::is_better(measure, verdict) == Some(false) {
-                format!("**{figures}**")
-            } else {
-                figures
-            })
+            Some(if measure.is_better(verdict) == Some(false) { format!("**{figures}**") } else { figures })
         };
         let shown: Vec<String> = cells.iter().map(|cell| shown(cell).unwrap_or_default()).collect();
         if shown.iter().any(|shown| !shown.is_empty()) {

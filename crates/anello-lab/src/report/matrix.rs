@@ -8,7 +8,7 @@
 //! ```
 
 use crate::cell::{Group, Workload};
-use crate::pairs::Measure;
+use crate::measure::Measure;
 use crate::report::format::{cut, sign, times};
 use crate::report::text::{WIDTH, put};
 use crate::report::value;
@@ -80,7 +80,7 @@ fn matrix(text: &mut String, result: &LabResult, group: &Group, cells: &[&CellRe
         put(text, &row(&name, cells.iter().map(shown).collect()));
     }
     let resolution = |cell: &&CellResult| {
-        value::resolution(cell, measure).map_or_else(String::new, |by| format!("±{:.1}%", by * 100.0))
+        measure.resolution(cell).map_or_else(String::new, |by| format!("±{:.1}%", by * 100.0))
     };
     put(
         text,

@@ -2,13 +2,12 @@
 //! plain text.
 
 use crate::cell::Workload;
-use crate::pairs::Measure;
+use crate::measure::Measure;
 use crate::report::format::{
     bytes, count, cut, grouped, interval, micros, percent, readable_time, sign, spread, times,
 };
 use crate::report::matrix::{render_bars, render_matrices};
 use crate::report::text::{WIDTH, put, wrap};
-use crate::report::value;
 use crate::result::{CellResult, Failure, Figures, FindingKind, LabResult, Outcome, Row, Verdict};
 use crate::statistics::{Estimate, Ratio};
 
@@ -106,9 +105,7 @@ fn resolution(cell: &CellResult) -> String {
     let known: Vec<String> = names
         .iter()
         .filter(|(measure, _)| compared.contains(measure))
-        .filter_map(|(measure, name)| {
-            Some(format!("{} of the {name}", percent(value::resolution(cell, *measure)?)))
-        })
+        .filter_map(|(measure, name)| Some(format!("{} of the {name}", percent(measure.resolution(cell)?))))
         .collect();
     if known.is_empty() { "resolution unknown".to_owned() } else { format!("resolves {}", known.join(", ")) }
 }

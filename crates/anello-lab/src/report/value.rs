@@ -1,9 +1,9 @@
 //! What a row of a result holds about each measure, and how it is called where it is shown.
 
 use crate::cell::{Cell, Group, Workload};
-use crate::pairs::Measure;
+use crate::measure::Measure;
 use crate::report::format::{bytes, count, micros};
-use crate::result::{CellResult, Outcome, Row, Verdict, Versus};
+use crate::result::{Outcome, Row, Verdict, Versus};
 use crate::statistics::{Estimate, Ratio};
 
 /// The absolute figure.
@@ -20,44 +20,12 @@ pub fn estimate(row: &Row, measure: Measure) -> Option<Estimate> {
 
 /// The ratio to the reference and what can be said about it.
 pub fn against_reference(row: &Row, measure: Measure) -> (Option<Ratio>, Verdict) {
-    match measure {
-        Measure::Rate => (row.rate_ratio, row.rate_verdict),
-        Measure::Cpu => (row.cpu_ratio, row.cpu_verdict),
-        Measure::P50 => (row.p50_ratio, row.p50_verdict),
-        Measure::P99 => (row.p99_ratio, row.p99_verdict),
-        Measure::Memory => (row.memory_ratio, row.memory_verdict),
-    }
+    (measure.ratio(row), measure.verdict(row))
 }
 
 /// The ratio of anello to a peer and what can be said about it.
 pub fn against_peer(versus: &Versus, measure: Measure) -> (Option<Ratio>, Verdict) {
-    match measure {
-        Measure::Rate => (versus.rate_ratio, versus.rate_verdict),
-        Measure::Cpu => (versus.cpu_ratio, versus.cpu_verdict),
-        Measure::P99 => (versus.p99_ratio, versus.p99_verdict),
-        Measure::Memory => (versus.memory_ratio, versus.memory_verdict),
-        Measure::P50 => (None, Verdict::NotComparable),
-    }
-}
-
-/// What two equal servers may differ by.
-pub fn resolution(cell: &CellResult, measure: Measure) -> Option<f64> {
-    match measure {
-        Measure::Rate => cell.rate_resolution,
-        Measure::Cpu => cell.cpu_resolution,
-        Measure::P50 => cell.p50_resolution,
-        Measure::P99 => cell.p99_resolution,
-        Measure::Memory => cell.memory_resolution,
-    }
-}
-
-/// Whether a verdict is a good one; none if it is neither good nor bad.
-pub fn is_better(measure: Measure, verdict: Verdict) -> Option<bool> {
-    match verdict {
-        Verdict::More => Some(measure.more_is_better()),
-        Verdict::Less => Some(!measure.more_is_better()),
-        _ => None,
-    }
+    (measure.versus_ratio(versus), measure.versus_verdict(versus))
 }
 
 /// The measure as the heading of a table or chart of this workload: name and unit.

@@ -1,9 +1,9 @@
 //! HTTP/1.1: the requests of a load, made once, and the responses of a connection, judged as they come.
 
 mod decoder;
+mod reference;
 
 use std::cell::RefCell;
-use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 
@@ -11,18 +11,15 @@ use crate::config::HttpLoad;
 use crate::errors::{ErrorKind, Fault};
 use crate::wire::Verdict;
 use decoder::{Decoder, Head, HeadCache, Malformed, Part};
+use reference::{Comparison, Judgement, Reference};
 
-/// Longest right answer that is kept to compare others with.
-const REFERENCE_LIMIT_BYTES: usize = 1 << 30;
-
-/// The right answer of each path, shared by all threads: the first that came, or what was expected from the beginning.
-pub(crate) type References = Arc<[OnceLock<Bytes>]>;
+pub(crate) use reference::References;
 
 /// No references yet, or the one that is expected of every path.
 pub(crate) fn references(load: &HttpLoad) -> References {
     let expected = || match &load.expected_body {
-        None => OnceLock::new(),
-        Some(body) => OnceLock::from(body.clone()),
+        None => Reference::default(),
+        Some(body) => Reference::expected(body.clone()),
     };
     load.paths.iter().map(|_| expected()).collect()
 }
@@ -59,9 +56,7 @@ pub(crate) struct HttpWire {
 struct Response {
     status: u16,
     body_bytes: u64,
-    /// The body so far, while there is nothing to compare it with.
-    collected: Vec<u8>,
-    wrong_bytes: bool,
+    comparison: Comparison,
 }
 
 impl HttpShared {
@@ -167,37 +162,18 @@ impl HttpWire {
 
     #[inline]
     fn body(&mut self, data: &[u8], shared: &HttpShared, page: usize) {
-        let response = &mut self.response;
-        let from = response.body_bytes;
-        response.body_bytes += data.len() as u64;
-        if !shared.verify {
-            return;
-        }
-        match shared.references[page].get() {
-            Some(reference) if response.collected.is_empty() => {
-                let from = usize::try_from(from).unwrap_or(usize::MAX);
-                let to = from.saturating_add(data.len());
-                response.wrong_bytes |= reference.get(from..to.min(reference.len())).is_some_and(|right| {
-                    // What is beyond the reference is a matter of length.
-                    right != &data[..right.len()]
-                });
-            }
-            _ if response.body_bytes <= REFERENCE_LIMIT_BYTES as u64 => {
-                response.collected.extend_from_slice(data);
-            }
-            _ => {}
+        self.response.body_bytes += data.len() as u64;
+        if shared.verify {
+            self.response.comparison.piece(&shared.references, page, data);
         }
     }
 
     /// The response is whole.
     #[inline]
     fn finish(&mut self, shared: &HttpShared, page: usize) -> Verdict {
-        let response = &mut self.response;
-        let (status, body_bytes) = (response.status, std::mem::take(&mut response.body_bytes));
-        let wrong_bytes = std::mem::take(&mut response.wrong_bytes);
+        let Response { status, body_bytes, comparison } = std::mem::take(&mut self.response);
         let path = &shared.pages[page].path;
         if !shared.expected_status.is_empty() && !shared.expected_status.contains(&status) {
-            response.collected.clear();
             return Verdict::wrong(ErrorKind::WrongStatus, || {
                 format!("{path} was answered with status {status}")
             });
@@ -205,24 +181,15 @@ impl HttpWire {
         if !shared.verify {
             return Verdict::Right;
         }
-        let reference = &shared.references[page];
-        let collected = std::mem::take(&mut response.collected);
-        if body_bytes > REFERENCE_LIMIT_BYTES as u64 && reference.get().is_none() {
-            return Verdict::wrong(ErrorKind::WrongLength, || {
-                format!("{path} has {body_bytes} bytes: too many to keep and compare with")
-            });
+        match comparison.finish(&shared.references, page) {
+            Judgement::Right => Verdict::Right,
+            Judgement::OtherLength(right) => Verdict::wrong(ErrorKind::WrongLength, || {
+                format!("{path} has {body_bytes} bytes instead of {right}")
+            }),
+            Judgement::OtherBytes => {
+                Verdict::wrong(ErrorKind::WrongBytes, || format!("{path} has other bytes than expected"))
+            }
         }
-        // The first right answer, of whichever connection, is what the others are compared with.
-        let right = reference.get_or_init(|| collected.clone().into());
-        if body_bytes != right.len() as u64 {
-            return Verdict::wrong(ErrorKind::WrongLength, || {
-                format!("{path} has {body_bytes} bytes instead of {}", right.len())
-            });
-        }
-        if wrong_bytes || (!collected.is_empty() && collected != right[..]) {
-            return Verdict::wrong(ErrorKind::WrongBytes, || format!("{path} has other bytes than expected"));
-        }
-        Verdict::Right
     }
 }
 

@@ -1,7 +1,7 @@
 //! One group of cells: the table of ratios first, then the charts, then every figure.
 
 use crate::cell::Workload;
-use crate::pairs::Measure;
+use crate::measure::Measure;
 use crate::report::drawings::GroupDrawings;
 use crate::report::format::{bytes, count, cut, interval, micros, percent, sign, spread, times};
 use crate::report::html::{Page, View};
@@ -131,7 +131,8 @@ impl Page {
         let resolution: String = cells
             .iter()
             .map(|cell| {
-                let text = value::resolution(cell, measure)
+                let text = measure
+                    .resolution(cell)
                     .map_or_else(|| "unknown".to_owned(), |by| format!("±{}", percent(by)));
                 format!("<td class=\"same\">{text}</td>")
             })
@@ -260,7 +261,7 @@ fn axis_words(drawn: &GroupDrawings) -> &'static str {
 }
 
 fn ratio_cell(ratio: Option<Ratio>, verdict: Verdict, measure: Measure, outcome: &Outcome) -> String {
-    let class = match value::is_better(measure, verdict) {
+    let class = match measure.is_better(verdict) {
         Some(true) => "good",
         Some(false) => "bad",
         None if verdict == Verdict::NoDifference => "same",

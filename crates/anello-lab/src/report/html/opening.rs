@@ -1,6 +1,6 @@
 //! What came out: the verdicts in sentences, and anello against its peers in one table.
 
-use crate::pairs::Measure;
+use crate::measure::Measure;
 use crate::report::format::{readable_time, times};
 use crate::report::html::{Page, View, run_title};
 use crate::report::svg::escape;
@@ -49,13 +49,11 @@ impl Page {
         for finding in of_kind(&[FindingKind::Caution]).into_iter().chain(few) {
             self.finding(view, finding);
         }
-        for note in scenario.scaling.iter().chain(&result.notes) {
-            self.add(&format!("<li class=\"resolution\">{}</li>", escape(note)));
-        }
         for finding in of_kind(&[FindingKind::Resolution]) {
             self.finding(view, finding);
         }
         self.add("</ul>");
+        self.notes(scenario.scaling.iter().chain(&result.notes));
         self.sentences(view, "Contenders that failed somewhere", &many);
         self.sentences(view, "anello against each peer, in sentences", &of_kind(&[FindingKind::Peer]));
         self.sentences(
@@ -82,6 +80,21 @@ impl Page {
             self.finding(view, finding);
         }
         self.add("</ul></details>");
+    }
+
+    /// How the run was made: what was scaled down, and what the machine or a contender asked for.
+    fn notes<'a>(&mut self, notes: impl Iterator<Item = &'a String>) {
+        let notes: Vec<String> =
+            notes.map(|note| format!("<li class=\"resolution\">{}</li>", escape(note))).collect();
+        if notes.is_empty() {
+            return;
+        }
+        let open = if notes.len() <= OPEN_SENTENCES { " open" } else { "" };
+        self.add(&format!(
+            "<details{open}><summary>How this run was made ({})</summary><ul class=\"findings\">{}</ul></details>",
+            notes.len(),
+            notes.concat()
+        ));
     }
 
     fn finding(&mut self, view: &View<'_>, finding: &Finding) {
@@ -141,6 +154,8 @@ impl Page {
                 pairs.push(pair);
             }
         }
+        // One driver after the other.
+        pairs.sort_by_key(|(contender, _)| view.index_of(contender));
         let mut earlier = "";
         for (contender, peer) in pairs {
             if contender != earlier {
@@ -171,8 +186,8 @@ fn standing(versus: &[&Versus], measure: Measure) -> String {
     let count = |wanted: &dyn Fn(Verdict) -> bool| {
         of_measure().filter(|(ratio, verdict)| ratio.is_some() && wanted(*verdict)).count()
     };
-    let won = count(&|verdict| value::is_better(measure, verdict) == Some(true));
-    let lost = count(&|verdict| value::is_better(measure, verdict) == Some(false));
+    let won = count(&|verdict| measure.is_better(verdict) == Some(true));
+    let lost = count(&|verdict| measure.is_better(verdict) == Some(false));
     let level = count(&|verdict| verdict == Verdict::NoDifference);
     let noisy = count(&|verdict| verdict == Verdict::TooNoisy);
     let ratios: Vec<f64> = of_measure().filter_map(|(ratio, _)| Some(ratio?.estimate)).collect();

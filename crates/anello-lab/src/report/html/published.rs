@@ -1,6 +1,6 @@
 //! Published ratios beside ours, and whether the claims hold on this machine.
 
-use crate::pairs::Measure;
+use crate::measure::Measure;
 use crate::published::{Beside, ClaimFound, Comparison, Judgement, Ours, PublishedCell, beside};
 use crate::report::format::{count, interval, times};
 use crate::report::html::{Page, View};
