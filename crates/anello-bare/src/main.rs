@@ -20,7 +20,7 @@ epoll and uring:
   --spin DURATION           look for work so long before sleeping, as in 50us
 uring (any of these, and --spin, choose the server with options instead of the yardstick):
   --with-options            the server with options, without any: what they are to be compared with
-  --task-work WHEN          deferred, cooperative or interrupting
+  --task-work WHEN          deferred, deferred-once, cooperative or interrupting
   --sqpoll IDLE_MS          a kernel thread takes submissions
   --sqpoll-core CORE        and is pinned to this core, or to the last that may be used: last
   --one-shot-receive        a submission for each receive

@@ -47,10 +47,10 @@ impl Brake {
             let (shared, pinned) = (Arc::clone(&brake.shared), pinned.clone());
             let thread = thread::Builder::new().name(format!("brake-{core}"));
             brake.threads.push(thread.spawn(move || {
-                let is_pinned = pin(core);
-                let ready = is_pinned.is_ok();
+                let result = pin(core);
+                let ready = result.is_ok();
                 // Nobody listens any more if another thread could not be pinned.
-                if pinned.send(is_pinned).is_ok() && ready {
+                if pinned.send(result).is_ok() && ready {
                     take(&shared);
                 }
             })?);
@@ -83,13 +83,25 @@ impl Brake {
     }
 }
 
-impl Drop for Brake {
-    fn drop(&mut self) {
+impl Brake {
+    /// Ends its threads: the CPU time that it has used in all.
+    pub(crate) fn end(mut self) -> u64 {
+        self.join();
+        self.cpu_ns()
+    }
+
+    fn join(&mut self) {
         self.shared.ended.store(true, Ordering::Relaxed);
         for thread in self.threads.drain(..) {
             thread.thread().unpark();
             thread.join().ok();
         }
+    }
+}
+
+impl Drop for Brake {
+    fn drop(&mut self) {
+        self.join();
     }
 }
 
@@ -100,7 +112,8 @@ fn pin(core: usize) -> std::io::Result<()> {
         return Err(std::io::Error::other(format!("there is no core {core}")));
     }
     only.set(core);
-    Ok(sched_setaffinity(None, &only)?)
+    sched_setaffinity(None, &only)
+        .map_err(|error| std::io::Error::other(format!("core {core} is refused: {error}")))
 }
 
 /// What a thread of the brake does.

@@ -8,7 +8,9 @@ mod runtimes;
 
 use crate::cell::{Cell, Workload};
 use crate::measure::Measure;
-use crate::result::{CellResult, Finding, FindingKind, LabResult, Outcome, Row, Verdict, Versus};
+use crate::result::{
+    CellResult, ContenderRecord, Finding, FindingKind, LabResult, Outcome, Row, Verdict, Versus,
+};
 use crate::statistics::{Ratio, quantile};
 
 /// Other programs that take more than this part of the cores are worth a word.
@@ -36,6 +38,7 @@ pub fn findings(result: &LabResult) -> Vec<Finding> {
     resolution_sentence(result).into_iter().for_each(|text| add(FindingKind::Resolution, text));
     noisy_sentences(result).into_iter().for_each(|text| add(FindingKind::Resolution, text));
     phase_sentence(result).into_iter().for_each(|text| add(FindingKind::Resolution, text));
+    restless_sentence(result).into_iter().for_each(|text| add(FindingKind::Resolution, text));
     let cautions = [
         untold_resolution_sentence(result),
         rates::behind_sentence(result),
@@ -106,7 +109,7 @@ fn versus_headlines(result: &LabResult) -> Vec<String> {
                     "{} at {} ({name}: {clause} {})",
                     versus.peer,
                     versus.cell,
-                    figure_name(result, *measure)
+                    measure_name(result, *measure)
                 ))
             })
             .collect();
@@ -146,8 +149,8 @@ fn unseen_sentence(result: &LabResult, all: &[(Measure, &Versus, Verdict)]) -> O
     let unseen: Vec<f64> = unseen.collect();
     let percent = |at: f64| Some(quantile(&unseen, at)? * 100.0);
     Some(format!(
-        " Where they look level, half of the comparisons would have shown a difference of {:.1}\u{a0}%, nine of ten one of \
-         {:.0}\u{a0}%.",
+        " Where they look level, differences below {:.1}\u{a0}% could not have been told in half of the comparisons, and \
+         below {:.1}\u{a0}% in one of ten.",
         percent(0.5)?,
         percent(0.9)?
     ))
@@ -168,7 +171,7 @@ fn peer_sentences(result: &LabResult) -> Vec<String> {
         let of_pair = || {
             result.versus.iter().filter(move |versus| versus.contender == contender && versus.peer == peer)
         };
-        let sentences: Vec<String> = figures_in_order()
+        let sentences: Vec<String> = measures_in_order()
             .filter_map(|measure| {
                 let entry = |versus: &Versus| {
                     let ratio = measure.versus_ratio(versus)?;
@@ -189,7 +192,7 @@ fn contender_sentences(result: &LabResult) -> Vec<String> {
         .iter()
         .filter(|contender| contender.name != *reference && contender.twin_of.is_none());
     let sentence_on = |name: &str| {
-        let sentences: Vec<String> = figures_in_order()
+        let sentences: Vec<String> = measures_in_order()
             .filter_map(|measure| sentence(result, &entries_of(result, name, measure), measure))
             .collect();
         (!sentences.is_empty()).then(|| format!("{name} against {reference}. {}.", sentences.join(". ")))
@@ -197,8 +200,8 @@ fn contender_sentences(result: &LabResult) -> Vec<String> {
     others.filter_map(|contender| sentence_on(&contender.name)).collect()
 }
 
-/// The order in which figures are told.
-fn figures_in_order() -> impl Iterator<Item = Measure> {
+/// The order in which measures are told.
+fn measures_in_order() -> impl Iterator<Item = Measure> {
     [Measure::Cpu, Measure::Rate, Measure::P50, Measure::P99, Measure::Memory].into_iter()
 }
 
@@ -206,7 +209,7 @@ fn figures_in_order() -> impl Iterator<Item = Measure> {
 fn range(entries: &[Entry], measure: Measure, better: bool) -> String {
     let judged = entries.iter().filter(|entry| measure.is_better(entry.verdict) == Some(better));
     let ratios: Vec<f64> = judged.map(|entry| entry.ratio.estimate).collect();
-    let more = (measure == Measure::Rate) == better;
+    let more = measure.more_is_better() == better;
     let by_distance = |left: &f64, right: &f64| (left - 1.0).abs().total_cmp(&(right - 1.0).abs());
     let least = ratios.iter().copied().min_by(by_distance);
     let most = ratios.iter().copied().max_by(by_distance);
@@ -264,13 +267,13 @@ fn sentence(result: &LabResult, entries: &[Entry], measure: Measure) -> Option<S
     }
     add("no detectable difference".to_owned(), cells(&|verdict| verdict == Verdict::NoDifference));
     add("too noisy to tell".to_owned(), cells(&|verdict| verdict == Verdict::TooNoisy));
-    let name = figure_name(result, measure);
+    let name = measure_name(result, measure);
     let (first, rest) = name.split_at(1);
     Some(format!("{}{rest}: {}", first.to_uppercase(), clauses.join(", ")))
 }
 
 /// The name of a measure, which for disks speaks of operations.
-fn figure_name(result: &LabResult, measure: Measure) -> &'static str {
+fn measure_name(result: &LabResult, measure: Measure) -> &'static str {
     measure.name(result.workload())
 }
 
@@ -280,7 +283,7 @@ fn resolution_sentence(result: &LabResult) -> Option<String> {
         let most = all.iter().copied().fold(0.0, f64::max);
         quantile(&all, 0.5).map(|middle| {
             let (middle, most) = (format!("{:.1}", middle * 100.0), format!("{:.1}", most * 100.0));
-            let name = figure_name(result, measure);
+            let name = measure_name(result, measure);
             if middle == most {
                 format!("{middle}\u{a0}% in {name}")
             } else {
@@ -288,7 +291,7 @@ fn resolution_sentence(result: &LabResult) -> Option<String> {
             }
         })
     };
-    let figures: Vec<String> = figures_in_order().filter_map(of).collect();
+    let figures: Vec<String> = measures_in_order().filter_map(of).collect();
     let (last, others) = figures.split_last()?;
     let list = if others.is_empty() { last.clone() } else { format!("{} and {last}", others.join(", ")) };
     Some(format!(
@@ -315,12 +318,12 @@ fn noisy_sentences(result: &LabResult) -> Vec<String> {
             format!(
                 "Too noisy to tell {}s apart by {}: {}. Run longer, or on a quieter machine.",
                 result.workload().answerer(),
-                figure_name(result, measure),
+                measure_name(result, measure),
                 listed(&cells)
             )
         })
     };
-    figures_in_order().filter_map(noisy).collect()
+    measures_in_order().filter_map(noisy).collect()
 }
 
 fn phase_sentence(result: &LabResult) -> Option<String> {
@@ -342,6 +345,20 @@ fn phase_sentence(result: &LabResult) -> Option<String> {
         if workload.is_disk() { "Workers" } else { "Servers" },
         counted(mixed, "round")
     ))
+}
+
+/// Who used CPU time while there was nothing to do.
+fn restless_sentence(result: &LabResult) -> Option<String> {
+    let used = |contender: &ContenderRecord| {
+        Some(format!("{} ({:.0}\u{a0}% of a core)", contender.name, contender.idle_use? * 100.0))
+    };
+    let restless: Vec<String> = result.contenders.iter().filter_map(used).collect();
+    (!restless.is_empty()).then(|| {
+        format!(
+            "Halted while others had their turn, because they do not rest when idle: {}.",
+            restless.join(", ")
+        )
+    })
 }
 
 /// Without a twin nobody knows what equal servers differ by.

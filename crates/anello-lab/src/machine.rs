@@ -140,6 +140,8 @@ pub struct LocalMachine {
     throttled_file: Option<PathBuf>,
     /// What holds servers back; none before it is first needed.
     brake: Option<Brake>,
+    /// CPU time of brakes on other cores, which are gone.
+    ended_brakes_ns: u64,
 }
 
 impl LocalMachine {
@@ -153,6 +155,7 @@ impl LocalMachine {
             original_cores: None,
             throttled_file,
             brake: None,
+            ended_brakes_ns: 0,
         }
     }
 }
@@ -231,7 +234,7 @@ impl Machine for LocalMachine {
     }
 
     fn load_cpu_ns(&mut self) -> u64 {
-        let brake_ns = self.brake.as_ref().map_or(0, Brake::cpu_ns);
+        let brake_ns = self.ended_brakes_ns + self.brake.as_ref().map_or(0, Brake::cpu_ns);
         self.usage(std::process::id()).map_or(0, |usage| usage.cpu_ns.saturating_sub(brake_ns))
     }
 
@@ -269,7 +272,10 @@ impl Machine for LocalMachine {
     fn hold_back(&mut self, cores: &[usize], share: f64) -> Result<(), String> {
         let brake = match self.brake.take() {
             Some(brake) if brake.is_on(cores) => brake,
-            _ => Brake::new(cores).map_err(|error| error.to_string())?,
+            other => {
+                self.ended_brakes_ns += other.map_or(0, Brake::end);
+                Brake::new(cores).map_err(|error| error.to_string())?
+            }
         };
         brake.hold_back(share);
         self.brake = Some(brake);

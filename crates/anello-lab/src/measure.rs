@@ -4,7 +4,7 @@ use crate::cell::{Cell, Workload};
 use crate::result::{CellResult, Row, Slice, Verdict, Versus};
 use crate::statistics::Ratio;
 
-/// A figure that every slice has a value of.
+/// What contenders are compared by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Measure {
@@ -64,13 +64,7 @@ impl Measure {
     /// closed loop is the rate in another form.
     #[must_use]
     pub fn applies(self, cell: &Cell) -> bool {
-        let idle = cell.workload == Workload::Idle;
-        match self {
-            Measure::Rate => !idle && cell.offered_per_second.is_none(),
-            Measure::Cpu => !idle,
-            Measure::P50 | Measure::P99 => !idle && cell.offered_per_second.is_some(),
-            Measure::Memory => idle,
-        }
+        Self::of_cell(cell).contains(&self)
     }
 
     /// The value of one slice; none if it was not measured.
@@ -153,5 +147,17 @@ impl Measure {
             Verdict::Less => Some(!self.more_is_better()),
             _ => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn better_means_more_requests_and_less_cpu() {
+        assert_eq!(Measure::Rate.is_better(Verdict::More), Some(true));
+        assert_eq!(Measure::Cpu.is_better(Verdict::More), Some(false));
+        assert_eq!(Measure::Cpu.is_better(Verdict::NoDifference), None);
     }
 }

@@ -162,11 +162,4 @@ mod tests {
         assert_eq!(verdict_on(ratio(1.05, 0.02), None), Verdict::TooNoisy);
         assert_eq!(verdict_on(ratio(3.0, 0.02), None), Verdict::TooNoisy);
     }
-
-    #[test]
-    fn better_means_more_requests_and_less_cpu() {
-        assert_eq!(Measure::Rate.is_better(Verdict::More), Some(true));
-        assert_eq!(Measure::Cpu.is_better(Verdict::More), Some(false));
-        assert_eq!(Measure::Cpu.is_better(Verdict::NoDifference), None);
-    }
 }

@@ -115,7 +115,6 @@ impl Connection {
         self.opened_before = true;
         (self.opened_ns, self.first_sequence) = (shared.now_ns(), self.sequence);
         self.lane.opened(stream.closer());
-        self.wire = shared.exchange.wire();
         self.link = Link::Open(stream);
     }
 

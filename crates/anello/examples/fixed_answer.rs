@@ -1,5 +1,5 @@
-//! Answers every HTTP/1.1 request with the same 13 bytes, without reading more of it than where it ends: so cheap a server
-//! that HTTP clients are the limit, and can be compared. Requests with a body are not understood.
+//! Answers every HTTP/1.1 request with the same 13 bytes, looking only for where it ends: so cheap a server that HTTP
+//! clients are the limit, and can be compared. Requests with a body are not understood.
 //!
 //! usage: `fixed_answer [ADDRESS]`; it says where it listens and serves until it is ended.
 

@@ -145,6 +145,54 @@ fn streams_are_given_to_the_standard_library_and_taken_back() {
     });
 }
 
+/// Many sockets have become readable at once: then a driver may send the answers together, when all have been received.
+#[test]
+fn answers_to_many_at_once_leave_before_whatever_ends_the_connection() {
+    on_every_driver(|setup| {
+        setup.run(async {
+            let (mut peers, mut tasks) = (Vec::new(), Vec::new());
+            for number in 0..40 {
+                let (mut stream, peer) = with_std().await;
+                peers.push(peer);
+                tasks.push(spawn(async move {
+                    let mut asked = vec![0; 90];
+                    stream.read_exact(&mut asked).await.unwrap();
+                    stream.send(asked).await.unwrap();
+                    stream.send(pattern(number, 300)).await.unwrap();
+                    match number % 4 {
+                        0 => drop(stream),
+                        1 => stream.flush().await.unwrap(),
+                        2 => stream.shutdown().await.unwrap(),
+                        _ => drop(stream.into_std().await.unwrap()),
+                    }
+                }));
+            }
+            // Until all wait for their request.
+            anello::time::sleep(Duration::from_millis(10)).await;
+            for (number, peer) in (0..).zip(&mut peers) {
+                peer.write_all(&pattern(100 + number, 90)).unwrap();
+            }
+            let read = |mut peer: std::net::TcpStream| {
+                thread::spawn(move || {
+                    let mut found = Vec::new();
+                    peer.read_to_end(&mut found).map(|_| found)
+                })
+            };
+            let readers: Vec<_> = peers.into_iter().map(read).collect();
+            for task in tasks {
+                task.await.unwrap();
+            }
+            for (number, reader) in (0..).zip(readers) {
+                while !reader.is_finished() {
+                    anello::time::sleep(Duration::from_millis(1)).await;
+                }
+                let expected = [pattern(100 + number, 90), pattern(number, 300)].concat();
+                assert_same_bytes(&reader.join().unwrap().unwrap(), &expected);
+            }
+        });
+    });
+}
+
 #[test]
 fn a_duplicated_descriptor_does_not_disturb() {
     on_every_driver(|setup| {

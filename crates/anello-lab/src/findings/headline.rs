@@ -1,6 +1,6 @@
 //! The answer in one sentence: who costs least.
 
-use super::{Entry, counted, entries_of, figure_name, listed, range};
+use super::{Entry, counted, entries_of, listed, measure_name, range};
 use crate::cell::Workload;
 use crate::measure::Measure;
 use crate::pairs::CleanSlices;
@@ -11,7 +11,7 @@ use crate::verdict::verdict_on;
 /// Who costs least, and what that rests on.
 pub fn sentence(result: &LabResult) -> String {
     let reference = &result.plan.reference;
-    let measure = headline_figure(result);
+    let measure = headline_measure(result);
     let cells: Vec<&CellResult> = result.cells.iter().filter(|cell| measure.applies(&cell.cell)).collect();
     let measured = |cell: &&CellResult| {
         cell.rows.iter().any(|row| row.contender == *reference && row.outcome == Outcome::Measured)
@@ -42,7 +42,7 @@ pub fn sentence(result: &LabResult) -> String {
 
 /// The measure by which the headline judges: what a request costs, or, where nothing but idle connections was measured,
 /// what these cost.
-fn headline_figure(result: &LabResult) -> Measure {
+fn headline_measure(result: &LabResult) -> Measure {
     let idle = result.cells.iter().all(|cell| cell.cell.workload == Workload::Idle);
     if idle && !result.cells.is_empty() { Measure::Memory } else { Measure::Cpu }
 }
@@ -78,7 +78,7 @@ fn cheapest(
     format!(
         "{opening}: {first}, with {} {} than {} in {} of {}{but}.{beside}",
         range(&entries, measure, true),
-        figure_name(result, measure),
+        measure_name(result, measure),
         result.plan.reference,
         of(true).count(),
         counted(cells.len(), "cell")
@@ -95,7 +95,6 @@ fn beside_runner_up(
 ) -> Option<(bool, String)> {
     let place = |name: &str| result.contenders.iter().position(|contender| contender.name == name);
     let (one, other) = (place(first)?, place(second)?);
-    let measure = if measure == Measure::Memory { Measure::Memory } else { Measure::Cpu };
     let slices = CleanSlices::of(result);
     let measured = |cell: &CellResult, place: usize| cell.rows[place].outcome == Outcome::Measured;
     let entries: Vec<Entry> = (result.cells.iter().enumerate())
@@ -115,7 +114,7 @@ fn beside_runner_up(
 /// Nobody is cheaper than the reference, as far as can be told.
 fn nobody(result: &LabResult, cells: &[&CellResult], measure: Measure) -> String {
     let (reference, answerer) = (&result.plan.reference, result.workload().answerer());
-    let name_of_figure = figure_name(result, measure).trim_start_matches("server ");
+    let name_of_measure = measure_name(result, measure).trim_start_matches("server ");
     let competitors = competitors(result);
     let noisy = |cell: &&&CellResult| cell.rows.iter().any(|row| measure.verdict(row) == Verdict::TooNoisy);
     let compared = |cell: &CellResult| {
@@ -128,7 +127,7 @@ fn nobody(result: &LabResult, cells: &[&CellResult], measure: Measure) -> String
     let (noisy, alone) = (cells.iter().filter(noisy).count(), cells.iter().filter(alone).count());
     if alone == all {
         return format!(
-            "No other {answerer} could be compared with {reference}, so that none can be said to take less {name_of_figure}."
+            "No other {answerer} could be compared with {reference}, so that none can be said to take less {name_of_measure}."
         );
     }
     if noisy == all {
@@ -142,5 +141,5 @@ fn nobody(result: &LabResult, cells: &[&CellResult], measure: Measure) -> String
         clauses.push(format!("in {alone} of {all} cells no other could be compared with it"));
     }
     let but = if clauses.is_empty() { String::new() } else { format!(", but {}", clauses.join(" and ")) };
-    format!("No {answerer} here takes detectably less {name_of_figure} than {reference}{but}.")
+    format!("No {answerer} here takes detectably less {name_of_measure} than {reference}{but}.")
 }

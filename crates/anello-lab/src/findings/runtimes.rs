@@ -1,6 +1,6 @@
 //! Anello against the async runtimes among the peers, whichever way they do I/O, where connections are many.
 
-use super::{counted, difference, figure_name};
+use super::{counted, difference, measure_name};
 use crate::cell::Workload;
 use crate::measure::Measure;
 use crate::peers::Kind;
@@ -9,7 +9,7 @@ use crate::result::{LabResult, Verdict, Versus};
 /// From so many connections on anello is to be ahead of every runtime.
 const MANY_CONNECTIONS: usize = 50;
 
-/// The figures that decide who is ahead where data flow.
+/// The measures that decide who is ahead where data flow.
 const DECISIVE: [Measure; 3] = [Measure::Cpu, Measure::Rate, Measure::P99];
 
 /// A sentence for each of anello's contenders that met runtimes.
@@ -37,8 +37,8 @@ fn sentence(result: &LabResult, name: &str) -> Option<String> {
     runtimes.sort_unstable();
     runtimes.dedup();
     let of = |runtime: &str| {
-        let verdicts = met.iter().filter(|versus| versus.peer == runtime);
-        Tally { standings: verdicts.map(|versus| standing(result, versus)).collect() }
+        let comparisons = met.iter().filter(|versus| versus.peer == runtime);
+        Tally { standings: comparisons.map(|versus| standing(versus)).collect() }
     };
     let tallies: Vec<(&str, Tally)> = runtimes.iter().map(|&runtime| (runtime, of(runtime))).collect();
     let ahead: usize = tallies.iter().map(|(_, tally)| tally.ahead()).sum();
@@ -58,7 +58,7 @@ fn sentence(result: &LabResult, name: &str) -> Option<String> {
         let names: Vec<&str> = all.iter().map(|(runtime, _)| *runtime).collect();
         clauses.push(format!("of {} in every cell", names.join(", ")));
     }
-    clauses.extend(some.iter().map(|(runtime, tally)| format!("of {runtime} {}", tally.in_words())));
+    clauses.extend(some.iter().map(|(runtime, tally)| format!("of {runtime} {}", tally.in_words(result))));
     Some(format!("{head} in {ahead} of {compared}: {}.", clauses.join("; ")))
 }
 
@@ -66,22 +66,18 @@ fn sentence(result: &LabResult, name: &str) -> Option<String> {
 enum Standing {
     /// Better in one measure at least and worse in none.
     Ahead,
-    /// Worse, and how, in words.
-    Behind(String),
+    /// Worse in this measure, by this ratio.
+    Behind(Measure, f64),
     Level,
     TooNoisy,
 }
 
-fn standing(result: &LabResult, versus: &Versus) -> Standing {
+fn standing(versus: &Versus) -> Standing {
     let verdicts = DECISIVE.map(|measure| (measure, measure.versus_verdict(versus)));
     let worse = verdicts.iter().find(|(measure, verdict)| measure.is_better(*verdict) == Some(false));
     if let Some((measure, _)) = worse {
         let by = measure.versus_ratio(versus).map_or(1.0, |ratio| ratio.estimate);
-        return Standing::Behind(format!(
-            "{} {}",
-            difference(by, by, by > 1.0),
-            figure_name(result, *measure)
-        ));
+        return Standing::Behind(*measure, by);
     }
     if verdicts.iter().any(|(measure, verdict)| measure.is_better(*verdict) == Some(true)) {
         return Standing::Ahead;
@@ -105,18 +101,20 @@ impl Tally {
     }
 
     /// "in 3 of 20 cells (16 no detectable difference, 1 too noisy to tell)"
-    fn in_words(&self) -> String {
-        let behind: Vec<&str> = (self.standings.iter())
+    fn in_words(&self, result: &LabResult) -> String {
+        let behind: Vec<(Measure, f64)> = (self.standings.iter())
             .filter_map(|standing| match standing {
-                Standing::Behind(how) => Some(how.as_str()),
+                Standing::Behind(measure, by) => Some((*measure, *by)),
                 _ => None,
             })
             .collect();
+        let distance = |(_, by): &&(Measure, f64)| by.ln().abs();
+        let farthest = behind.iter().max_by(|left, right| distance(left).total_cmp(&distance(right)));
         let mut clauses = Vec::new();
-        match behind[..] {
-            [] => {}
-            [how] => clauses.push(format!("1 behind: {how}")),
-            _ => clauses.push(format!("{} behind", behind.len())),
+        if let Some(&(measure, by)) = farthest {
+            let how = format!("{} {}", difference(by, by, by > 1.0), measure_name(result, measure));
+            let most = if behind.len() > 1 { " by up to" } else { ":" };
+            clauses.push(format!("{} behind{most} {how}", behind.len()));
         }
         let others = [
             (self.count(|standing| matches!(standing, Standing::Level)), "no detectable difference"),

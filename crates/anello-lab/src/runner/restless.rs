@@ -32,11 +32,6 @@ impl Runner<'_> {
         let contender = &mut self.result.contenders[index];
         if contender.idle_use.is_none() {
             contender.idle_use = Some(used);
-            self.result.notes.push(format!(
-                "{} used {:.0} % of a core while it had nothing to do: it was halted while others had their turn.",
-                contender.name,
-                used * 100.0
-            ));
         }
     }
 

@@ -25,8 +25,8 @@ impl Runner<'_> {
             && let Err(reason) = self.machine.hold_back(self.config.cores_of(cell), share)
         {
             self.note(format!(
-                "No part of the servers' cores could be taken away ({reason}): they had all of them, and those that need \
-                 no more than the load look more equal than they are."
+                "Unlike planned, no part of the servers' cores could be taken away ({reason}): they had all of them, and \
+                 those that need no more than the load look more equal than they are."
             ));
         }
         let load = session.run_slice(self.config.slice);

@@ -51,11 +51,9 @@ fn a_contender_that_cannot_rest_is_halted_while_others_have_their_turn() {
     let record = |name: &str| result.contenders.iter().find(|contender| contender.name == name).unwrap();
     assert_eq!(record("restless").idle_use, Some(0.3));
     assert_eq!(record("calm").idle_use, None);
-    assert!(
-        result.notes.iter().any(|note| note.starts_with("restless used 30 % of a core")),
-        "{:?}",
-        result.notes
-    );
+    let told = texts(&result, FindingKind::Resolution);
+    let halted = told.iter().find(|text| text.starts_with("Halted while others had their turn"));
+    assert!(halted.is_some_and(|text| text.ends_with(": restless (30\u{a0}% of a core).")), "{told:?}");
     assert!(result.failures.is_empty(), "{:?}", result.failures);
     // Undisturbed, the others cost what they cost alone; so does the restless one itself, which runs in its turns.
     let costs: Vec<f64> =

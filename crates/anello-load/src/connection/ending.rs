@@ -124,6 +124,8 @@ impl Connection {
         if let Link::Open(stream) | Link::Ending(stream) = std::mem::replace(&mut self.link, Link::Closed) {
             stream.abort();
         }
+        // The next one begins anew; what this one has kept of a body goes.
+        self.wire = shared.exchange.wire();
         // The gauge is told by who was open: all that ever had a closer.
         if self.lane.is_open() {
             shared.tally.open.set(shared.tally.open.get() - 1);

@@ -6,7 +6,9 @@
 //! ```text
 //!                      nobody keeps one          whole, and like the first
 //!   NotBegun ─────────► Kept ─────────────────────────────────────────────► body known
-//!      │  └──────────── Digest   (somebody keeps one, or it is too long)
+//!      │  │                │ too long
+//!      │  │                ▼
+//!      │  └──────────── Digest   (somebody keeps one, or it is known to be too long)
 //!      └─────────────── Pieces   (the body is known)
 //! ```
 
@@ -79,8 +81,13 @@ impl Reference {
         Self {
             digest: OnceLock::from(digest),
             body: OnceLock::from(body),
-            is_being_kept: AtomicBool::new(true),
+            is_being_kept: AtomicBool::new(false),
         }
+    }
+
+    /// Whether the right body is known to be longer than any that is kept.
+    fn is_too_long(&self) -> bool {
+        self.digest.get().is_some_and(|right| right.bytes > LONGEST_KEPT_BYTES as u64)
     }
 
     /// What a body with this digest is. The first is right.
@@ -140,7 +147,7 @@ impl Comparison {
         let reference = &references[page];
         if reference.body.get().is_some() {
             Self::Pieces { bytes: 0, differ: false }
-        } else if reference.is_being_kept.swap(true, Ordering::Relaxed) {
+        } else if reference.is_too_long() || reference.is_being_kept.swap(true, Ordering::Relaxed) {
             Self::Digest { bytes: 0, crc: Crc::new() }
         } else {
             Self::Kept(Kept { bytes: Vec::new(), references: Arc::clone(references), page })
@@ -165,7 +172,7 @@ impl Comparison {
             Self::Kept(mut kept) => {
                 let judgement = reference.judge(Digest::of(&kept.bytes));
                 if judgement == Judgement::Right {
-                    // Nobody else keeps one at the same time, so that there is none yet.
+                    // Another may have become it between our look at `body` and the claim to keep one.
                     reference.body.get_or_init(|| std::mem::take(&mut kept.bytes).into());
                 }
                 judgement

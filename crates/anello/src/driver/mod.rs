@@ -253,8 +253,10 @@ impl Driver {
     pub fn needs_turn(&self) -> bool {
         match &self.kernel {
             Kernel::Uring(uring) => uring.kernel.needs_enter(),
-            // Calls are made at once, or nobody else runs meanwhile.
-            Kernel::Epoll(_) | Kernel::SimCompletion(_) | Kernel::SimReadiness(_) => false,
+            Kernel::Epoll(epoll) => epoll.needs_turn(),
+            Kernel::SimReadiness(sim) => sim.needs_turn(),
+            // Nobody else runs meanwhile.
+            Kernel::SimCompletion(_) => false,
         }
     }
 

@@ -23,8 +23,9 @@ pub struct DriverOptions {
     pub send_queue_bytes: usize,
     /// Connections accepted by the kernel and not yet taken by the program at which a listener stops accepting.
     pub accept_queue: usize,
-    /// Messages of at least so many bytes are sent by a system call at once, while they are in the cache
-    /// (io_uring only; epoll always does).
+    /// Messages of at least so many bytes are sent by a system call at once, while they are in the cache. Smaller ones
+    /// go to the kernel with the next turn; on epoll only where many sockets were ready at once, else these, too, at
+    /// once.
     pub direct_send_bytes: usize,
     /// When to send without a copy (`SEND_ZC`, Linux 6.0).
     pub zero_copy: ZeroCopy,

@@ -52,8 +52,11 @@ impl Page {
         for finding in of_kind(&[FindingKind::Resolution]) {
             self.finding(view, finding);
         }
+        for note in &result.notes {
+            self.add(&format!("<li class=\"resolution\">{}</li>", escape(note)));
+        }
         self.add("</ul>");
-        self.notes(scenario.scaling.iter().chain(&result.notes));
+        self.scaling(&scenario.scaling);
         self.sentences(view, "Contenders that failed somewhere", &many);
         self.sentences(view, "anello against each peer, in sentences", &of_kind(&[FindingKind::Peer]));
         self.sentences(
@@ -82,18 +85,16 @@ impl Page {
         self.add("</ul></details>");
     }
 
-    /// How the run was made: what was scaled down, and what the machine or a contender asked for.
-    fn notes<'a>(&mut self, notes: impl Iterator<Item = &'a String>) {
-        let notes: Vec<String> =
-            notes.map(|note| format!("<li class=\"resolution\">{}</li>", escape(note))).collect();
-        if notes.is_empty() {
+    /// What the scenario says of itself, and what was changed or scaled down.
+    fn scaling(&mut self, scaling: &[String]) {
+        if scaling.is_empty() {
             return;
         }
-        let open = if notes.len() <= OPEN_SENTENCES { " open" } else { "" };
+        let items: String =
+            scaling.iter().map(|note| format!("<li class=\"resolution\">{}</li>", escape(note))).collect();
+        let count = scaling.len();
         self.add(&format!(
-            "<details{open}><summary>How this run was made ({})</summary><ul class=\"findings\">{}</ul></details>",
-            notes.len(),
-            notes.concat()
+            "<details><summary>How this run was made ({count})</summary><ul class=\"findings\">{items}</ul></details>"
         ));
     }
 
