@@ -1,8 +1,9 @@
 //! Contenders that cannot rest: a polling kernel thread, a timer that never ends, a loop that spins.
 //!
 //! All contenders share one core, and the idle ones should sleep. One that does not would take time and cache from
-//! whoever has its turn. So each is looked at after its warm-up in a cell, with nothing to do; whoever used its core then
-//! is halted (SIGSTOP) outside its own turns from there on, and the report says so.
+//! whoever has its turn. So each is looked at after its warm-up in a cell, with nothing to do, and whoever is busy a second
+//! time, when the last of the warm-up is through. Whoever used its core then, too, is halted (SIGSTOP) outside its own
+//! turns from there on, and the report says so.
 
 use std::time::Duration;
 
@@ -10,6 +11,9 @@ use crate::runner::Runner;
 
 /// How long a contender is looked at.
 const LOOK: Duration = Duration::from_millis(10);
+
+/// How often a busy one is looked at.
+const LOOKS: usize = 2;
 
 /// Part of a core that a contender may use while it has nothing to do.
 const RESTLESS: f64 = 0.02;
@@ -21,18 +25,23 @@ impl Runner<'_> {
             return;
         }
         let Ok(pid) = self.pid(index) else { return };
-        let Ok(before) = self.machine.usage(pid) else { return };
-        self.machine.rest(LOOK);
-        let Ok(after) = self.machine.usage(pid) else { return };
-        let used = after.cpu_ns.saturating_sub(before.cpu_ns) as f64 / LOOK.as_nanos() as f64;
-        if used <= RESTLESS {
-            return;
+        let mut used = 0.0;
+        for _ in 0..LOOKS {
+            used = self.use_at_rest(pid).unwrap_or(0.0);
+            if used <= RESTLESS {
+                return;
+            }
         }
         self.restless.insert(index);
-        let contender = &mut self.result.contenders[index];
-        if contender.idle_use.is_none() {
-            contender.idle_use = Some(used);
-        }
+        self.result.contenders[index].idle_use.get_or_insert(used);
+    }
+
+    /// Part of a core that a process uses for a while.
+    fn use_at_rest(&mut self, pid: u32) -> Option<f64> {
+        let before = self.machine.usage(pid).ok()?;
+        self.machine.rest(LOOK);
+        let after = self.machine.usage(pid).ok()?;
+        Some(after.cpu_ns.saturating_sub(before.cpu_ns) as f64 / LOOK.as_nanos() as f64)
     }
 
     /// Lets a contender run that may have been halted.

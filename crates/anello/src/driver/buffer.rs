@@ -4,7 +4,7 @@
 //!  BufferRing                                   HotPool
 //!  entries: [bid 3][bid 0][bid 7]...  <- tail     4 KiB: [..][..]      last in, first out:
 //!  memory:  |bid 0|bid 1|...|bid 63| (grows) |   16 KiB: [..]          the next read lands in
-//!                                                64 KiB: [..]          memory the cache still holds
+//!                                               128 KiB: [..]          memory the cache still holds
 //! ```
 //!
 //! Invariants: a buffer of the ring is either *provided* (its id stands between the kernel's head and our tail) or
@@ -20,10 +20,13 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicU16, Ordering};
 
 /// Sizes of the hot pool's buffers in bytes; a stream moves between them as its reads fill them or do not.
-pub(crate) const CLASS_BYTES: [usize; 3] = [4 * 1024, 16 * 1024, 64 * 1024];
+///
+/// A read that fills its buffer is followed by another, to see whether there is more: the largest is twice as long as
+/// what is sent in one piece most often, 64 KiB.
+pub(crate) const CLASS_BYTES: [usize; 3] = [4 * 1024, 16 * 1024, 128 * 1024];
 
 /// How many free buffers of each class are kept for reuse; more are given back to the allocator.
-const CLASS_KEEP: [usize; 3] = [256, 64, 16];
+const CLASS_KEEP: [usize; 3] = [256, 64, 8];
 
 /// Marks the id of a chunk that came from the hot pool; the low bits are its class.
 const HOT: u32 = 1 << 31;

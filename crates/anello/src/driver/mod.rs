@@ -7,7 +7,8 @@
 //! ever lends memory to the kernel.
 //!
 //! - A poll never blocks and never fails because a queue is full. It may perform a system call that does not wait
-//!   (epoll; large messages on io_uring) or note an operation for the next [`Driver::turn`] (io_uring).
+//!   (epoll; large messages on io_uring) or note an operation for the next [`Driver::turn`] (io_uring; small messages
+//!   on epoll when many sockets were ready).
 //! - One waker per direction: a later poll replaces an earlier one's.
 //! - Dropping a future changes nothing in the driver: bytes received stay queued, bytes accepted by `poll_send` are
 //!   sent. So every operation is cancel-safe.

@@ -143,9 +143,10 @@ impl UnixStream {
     ///
     /// They are accepted while less than [`send_queue_bytes`](crate::DriverOptions::send_queue_bytes) wait to be taken
     /// by the kernel, and are then sent in order, whatever happens to this future (`IORING_OP_SEND`, Linux 5.6, with the
-    /// runtime's next system call; `send(2)` at once on epoll). [`flush`](Self::flush) waits until the kernel has taken
-    /// them: they are then with the peer's socket. Zero-copy sends do not exist on Unix sockets, whatever the options
-    /// say. Cancel-safe: a future dropped before it was ready has accepted nothing.
+    /// runtime's next system call; `send(2)` on epoll, at once or, small and where many sockets were ready, with the
+    /// runtime's next turn). [`flush`](Self::flush) waits until the kernel has taken them: they are then with the peer's
+    /// socket. Zero-copy sends do not exist on Unix sockets, whatever the options say. Cancel-safe: a future dropped
+    /// before it was ready has accepted nothing.
     ///
     /// # Errors
     /// When the connection is broken (`BrokenPipe`, never a signal), by this or an earlier send: what was accepted and
