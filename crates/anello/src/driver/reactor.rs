@@ -6,7 +6,7 @@
 //! sees the socket become writable.
 //!
 //! Where a wait has brought many edges, small messages are not sent at once but by the next turn, when all that has come
-//! has been received: that takes some 3 % less CPU than going back and forth (`DEFER_EDGES`).
+//! has been received: that takes 1 to 2 % less CPU than going back and forth (`DEFER_EDGES`).
 //!
 //! Invariants: `readable` is false only when the kernel has said (by a short or refused read) that nothing was left,
 //! and since then no edge came; it stays true at the end of the stream. Likewise `writable`. The queue is empty unless
