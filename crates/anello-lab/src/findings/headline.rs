@@ -107,8 +107,17 @@ fn beside_runner_up(
     let count =
         |better| entries.iter().filter(|entry| measure.is_better(entry.verdict) == Some(better)).count();
     let text = super::sentence(result, &entries, measure)?;
-    let text = format!(" Beside the runner-up, {second}: {}{}.", text[..1].to_lowercase(), &text[1..]);
+    let text = format!(" Beside the runner-up, {second}: {}.", without_capital(&text));
     Some((count(true) > 0 && count(false) == 0, text))
+}
+
+/// A sentence as it goes on behind a colon: "CPU" stays as it is.
+fn without_capital(sentence: &str) -> String {
+    let mut rest = sentence.chars();
+    match (rest.next(), rest.clone().next()) {
+        (Some(first), Some(second)) if second.is_lowercase() => first.to_lowercase().chain(rest).collect(),
+        _ => sentence.to_owned(),
+    }
 }
 
 /// Nobody is cheaper than the reference, as far as can be told.
@@ -142,4 +151,16 @@ fn nobody(result: &LabResult, cells: &[&CellResult], measure: Measure) -> String
     }
     let but = if clauses.is_empty() { String::new() } else { format!(", but {}", clauses.join(" and ")) };
     format!("No {answerer} here takes detectably less {name_of_measure} than {reference}{but}.")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::without_capital;
+
+    #[test]
+    fn an_abbreviation_keeps_its_capitals() {
+        assert_eq!(without_capital("CPU per operation: 3 % less"), "CPU per operation: 3 % less");
+        assert_eq!(without_capital("Memory per connection: 3 % less"), "memory per connection: 3 % less");
+        assert_eq!(without_capital(""), "");
+    }
 }
