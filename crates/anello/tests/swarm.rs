@@ -43,6 +43,7 @@ fn run(seed: u64) -> Vec<(usize, &'static str, usize)> {
     options.receive_queue_chunks = 1 + random.below(16);
     options.accept_queue = 1 + random.below(8);
     options.direct_send_bytes = 1 << (6 + random.below(11));
+    options.deferred_send_edges = random.below(4);
     let simulated = SimOptions::new(seed).model(model).faults(faults);
     let runtime = Runtime::builder().driver(DriverKind::Sim(simulated)).options(options).build().unwrap();
     let trace = Trace::default();

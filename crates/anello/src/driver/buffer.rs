@@ -72,6 +72,12 @@ impl Chunk {
         }
     }
 
+    /// Whether this lease keeps one of the few large buffers from others.
+    #[inline]
+    pub(crate) fn is_of_largest_class(&self) -> bool {
+        self.id == HOT | (CLASS_BYTES.len() - 1) as u32
+    }
+
     /// Bytes of memory that this lease keeps from others: at least the length.
     #[inline]
     pub fn capacity(&self) -> usize {

@@ -15,7 +15,7 @@ pub struct DriverOptions {
     /// Most buffers in the receive ring (at most 32,768). Beyond, bytes are received into other memory.
     pub receive_buffers_limit: u32,
     /// Bytes of one receive buffer, from 64 to 1 MiB (and 1 GiB for all of them). Streams with larger messages are
-    /// received without the ring.
+    /// received without the ring. Only what is received takes memory: pages that were never written to have none.
     pub receive_buffer_bytes: usize,
     /// Chunks received and not yet taken by the program at which a stream stops receiving.
     pub receive_queue_chunks: usize,
@@ -23,10 +23,14 @@ pub struct DriverOptions {
     pub send_queue_bytes: usize,
     /// Connections accepted by the kernel and not yet taken by the program at which a listener stops accepting.
     pub accept_queue: usize,
-    /// Messages of at least so many bytes are sent by a system call at once, while they are in the cache. Smaller ones
-    /// go to the kernel with the next turn; on epoll only where many sockets were ready at once, else these, too, at
-    /// once.
+    /// Messages of at least so many bytes are sent by a system call at once, while they are in the cache, as is what was
+    /// received into a large buffer. On io_uring shorter ones go to the kernel with the next turn. On epoll those up to
+    /// 4096 bytes do where many sockets were ready at once ([`deferred_send_edges`](Self::deferred_send_edges)), all
+    /// others are sent at once.
     pub direct_send_bytes: usize,
+    /// Edges that one wait of the epoll driver brings from which on small messages go to the kernel with the next turn,
+    /// all together: zero always, `usize::MAX` never. With fewer than the default it saves nothing.
+    pub deferred_send_edges: usize,
     /// When to send without a copy (`SEND_ZC`, Linux 6.0).
     pub zero_copy: ZeroCopy,
     /// How sends complete on io_uring.
@@ -55,11 +59,12 @@ impl Default for DriverOptions {
             completion_entries: 4096,
             receive_buffers: 64,
             receive_buffers_limit: 4096,
-            receive_buffer_bytes: 4096,
+            receive_buffer_bytes: 16 * 1024,
             receive_queue_chunks: 16,
             send_queue_bytes: 64 * 1024,
             accept_queue: 256,
-            direct_send_bytes: 4097,
+            direct_send_bytes: 16 * 1024 + 1,
+            deferred_send_edges: 8,
             zero_copy: ZeroCopy::Remote { threshold_bytes: 64 * 1024 },
             sends: Sends::AtSubmission,
             task_work: TaskWork::Deferred,

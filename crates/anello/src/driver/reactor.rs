@@ -6,7 +6,7 @@
 //! sees the socket become writable.
 //!
 //! Where a wait has brought many edges, small messages are not sent at once but by the next turn, when all that has come
-//! has been received: that takes 1 to 2 % less CPU than going back and forth (`DEFER_EDGES`).
+//! has been received: that takes 1 to 2 % less CPU than going back and forth (`DriverOptions::deferred_send_edges`).
 //!
 //! Invariants: `readable` is false only when the kernel has said (by a short or refused read) that nothing was left,
 //! and since then no edge came; it stays true at the end of the stream. Likewise `writable`. The queue is empty unless
@@ -17,7 +17,7 @@ use std::net::SocketAddr;
 use std::num::NonZero;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
-use std::task::{Poll, Waker};
+use std::task::{Poll, Waker, ready};
 
 use super::buffer::{Chunk, Pools, put_into};
 use super::counters::Metrics;
@@ -31,8 +31,8 @@ use super::token::{Key, Kind, Token};
 use super::transmit::{Outgoing, Transmit};
 use super::wake::{Waiter, Woken};
 
-/// Edges of one wait from which on small messages are sent together by the next turn: with fewer it brings nothing.
-const DEFER_EDGES: usize = 8;
+/// The longest message that is put off on epoll: with longer ones nothing is saved.
+const DEFERRED_BYTES: usize = 4096;
 
 /// A kernel that reports readiness.
 pub(crate) trait ReadinessKernel: Sized {
@@ -69,8 +69,10 @@ pub(crate) struct Reactor<K: ReadinessKernel> {
     listeners: Table<Listener<Socket<K>>>,
     pools: Rc<Pools>,
     send_queue_bytes: usize,
-    /// The longest message that may be put off to the next turn, and whether such are.
+    /// The longest message that may be put off to the next turn, the edges of a wait from which on such are, and whether
+    /// the last wait brought so many.
     deferred_bytes: usize,
+    deferred_send_edges: usize,
     defers: bool,
     /// Streams with something that was put off; some may be gone, or have sent it since.
     unsent: Vec<Key>,
@@ -109,8 +111,9 @@ impl<K: ReadinessKernel> Reactor<K> {
             pools: Pools::new(None),
             // With no room at all nothing would ever be accepted.
             send_queue_bytes: options.send_queue_bytes.max(1),
-            deferred_bytes: options.direct_send_bytes.saturating_sub(1),
-            defers: false,
+            deferred_bytes: options.direct_send_bytes.saturating_sub(1).min(DEFERRED_BYTES),
+            deferred_send_edges: options.deferred_send_edges,
+            defers: options.deferred_send_edges == 0,
             unsent: Vec::new(),
             metrics: Metrics::default(),
         }
@@ -193,12 +196,7 @@ impl<K: ReadinessKernel> Reactor<K> {
 
     /// Waits until everything accepted was sent, then takes the socket out.
     pub fn poll_detach(&mut self, key: Key, waker: &Waker) -> Poll<io::Result<(OwnedFd, Vec<Chunk>)>> {
-        let Some(stream) = self.streams.get_mut(key) else { return Poll::Ready(Err(gone())) };
-        stream.send_on(self.kernel.sockets_mut(), &mut self.metrics)?;
-        if !stream.transmit.is_empty() {
-            stream.send_waker.wait(waker);
-            return Poll::Pending;
-        }
+        ready!(self.poll_flush(key, waker))?;
         let Some(stream) = self.streams.remove(key) else { return Poll::Ready(Err(gone())) };
         let socket = self
             .kernel
@@ -428,7 +426,7 @@ impl<K: ReadinessKernel> Reactor<K> {
                 _ => {}
             }
         }
-        self.defers = edges >= DEFER_EDGES;
+        self.defers = edges >= self.deferred_send_edges;
         Ok(())
     }
 
@@ -446,7 +444,7 @@ impl<K: ReadinessKernel> Reactor<K> {
             let length = data.len();
             let result = self.kernel.sockets_mut().send(&stream.socket, data);
             let is_whole = matches!(result, Ok(count) if count == length);
-            if is_whole && !stream.transmit.has_rest() && !stream.released {
+            if is_whole && !stream.transmit.has_rest() {
                 // The way of nearly every message.
                 self.metrics.sends += 1;
                 stream.transmit.taken_whole();

@@ -27,6 +27,13 @@ impl Outgoing {
             Self::Vec(vector) => vector,
         }
     }
+
+    /// Whether to send it at once however short it is: until it is sent, a large buffer is kept from other streams, which
+    /// then have to allocate theirs.
+    #[inline]
+    fn is_urgent(&self) -> bool {
+        matches!(self, Self::Chunk(chunk) if chunk.is_of_largest_class())
+    }
 }
 
 impl From<Chunk> for Outgoing {
@@ -124,14 +131,16 @@ impl Transmit {
         }
     }
 
-    /// Takes what is to be sent into an empty queue, if it is at most so many bytes and not nothing; where it lies.
+    /// Takes what is to be sent later into an empty queue, if it is at most so many bytes, not nothing and can wait; where
+    /// it lies.
     #[inline]
     pub fn start(&mut self, outgoing: &mut Option<Outgoing>, most_bytes: usize) -> Option<(*const u8, u32)> {
         debug_assert!(self.is_empty());
-        let data = outgoing.as_ref()?.as_slice();
+        let message = outgoing.as_ref()?;
+        let data = message.as_slice();
         let (address, length) = (data.as_ptr(), data.len());
         // One comparison for both: nothing wraps to the largest length.
-        if length.wrapping_sub(1) >= most_bytes {
+        if length.wrapping_sub(1) >= most_bytes || message.is_urgent() {
             return None;
         }
         self.queued_bytes = length;
@@ -144,6 +153,11 @@ impl Transmit {
     #[inline]
     pub fn pending(&self) -> Option<&[u8]> {
         self.front.as_ref().map(|front| &front.as_slice()[self.taken_bytes..])
+    }
+
+    /// Whether [`pending`](Self::pending) is to be sent at once however short it is.
+    pub fn is_urgent(&self) -> bool {
+        self.front.as_ref().is_some_and(Outgoing::is_urgent)
     }
 
     /// The kernel has taken `count` bytes of [`pending`](Self::pending).

@@ -325,7 +325,6 @@ impl Inner {
 
     /// Gives the socket up when everything accepted was sent, with the bytes that were received and not taken.
     pub async fn detach(&self) -> io::Result<(OwnedFd, Vec<u8>)> {
-        self.flush().await?;
         let detaching =
             poll_fn(|context| self.shared.driver.borrow_mut().poll_detach(self.key, context.waker()));
         let (descriptor, chunks) = detaching.await?;

@@ -184,6 +184,7 @@ pub fn all_drivers() -> Vec<Setup> {
         }),
         uring("uring, spinning", |options| options.spin = Duration::from_micros(20)),
         epoll("epoll, everything small", smallest),
+        epoll("epoll, putting every small send off", |options| options.deferred_send_edges = 0),
         epoll("epoll, spinning", |options| options.spin = Duration::from_micros(20)),
     ]);
     setups

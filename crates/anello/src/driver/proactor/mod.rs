@@ -41,7 +41,7 @@ use std::io;
 use std::num::NonZero;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
-use std::task::{Poll, Waker};
+use std::task::{Poll, Waker, ready};
 use std::time::Duration;
 
 use self::accept::Listener;
@@ -214,6 +214,7 @@ impl<K: CompletionKernel> Proactor<K> {
     /// Waits until nothing is in flight for a stream and everything accepted was sent, then takes the socket out,
     /// with the chunks that were received and not taken.
     pub fn poll_detach(&mut self, key: Key, waker: &Waker) -> Poll<io::Result<(OwnedFd, Vec<Chunk>)>> {
+        ready!(self.poll_flush(key, waker))?;
         self.stop_receiving(key);
         let Some(stream) = self.streams.get_mut(key) else { return Poll::Ready(Err(gone())) };
         if stream.receiving != Receiving::Idle || stream.sending != Sending::Idle {

@@ -112,8 +112,8 @@ impl<K: CompletionKernel> Proactor<K> {
                 && self.abilities.zero_copy
                 && stream.family == Family::Internet
                 && self.kernel.zero_copy_pays(&stream.socket);
-            let large = length >= self.limits.direct_send_bytes;
-            if zero_copy || refused || !large {
+            let at_once = length >= self.limits.direct_send_bytes || stream.transmit.is_urgent();
+            if zero_copy || refused || !at_once {
                 let how = match () {
                     () if zero_copy => SendHow::ZeroCopy,
                     () if refused => SendHow::Ordinary,

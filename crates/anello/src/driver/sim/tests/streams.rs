@@ -23,6 +23,7 @@ fn driver_options(random: &mut Random) -> DriverOptions {
     options.receive_queue_chunks = 1 + random.below(8) as usize;
     options.send_queue_bytes = 1 << (8 + random.below(9));
     options.direct_send_bytes = 1 << (6 + random.below(9));
+    options.deferred_send_edges = random.below(4) as usize;
     options.completion_entries = 1 << random.below(8);
     options.accept_queue = 1 + random.below(3) as usize;
     options.sends = if random.chance(700) { Sends::AtSubmission } else { Sends::Ordinary };
