@@ -49,6 +49,10 @@ pub struct DriverFlags {
     #[arg(long, value_name = "BYTES")]
     zero_copy_bytes: Option<usize>,
 
+    /// Send messages of at least so many bytes by a system call at once; smaller ones go to the kernel with the next turn.
+    #[arg(long, value_name = "BYTES")]
+    direct_send_bytes: Option<usize>,
+
     /// Bytes of one receive buffer (io_uring); larger messages are received on readiness.
     #[arg(long, value_name = "BYTES")]
     receive_buffer_bytes: Option<usize>,
@@ -129,6 +133,7 @@ impl DriverFlags {
             Some(0) => ZeroCopy::Never,
             Some(threshold_bytes) => ZeroCopy::Remote { threshold_bytes },
         };
+        options.direct_send_bytes = self.direct_send_bytes.unwrap_or(options.direct_send_bytes);
         options.receive_buffer_bytes = self.receive_buffer_bytes.unwrap_or(options.receive_buffer_bytes);
         options.receive_buffers = self.receive_buffers.unwrap_or(options.receive_buffers);
         options.receive_buffers_limit = self.receive_buffers_limit.unwrap_or(options.receive_buffers_limit);
