@@ -1,5 +1,6 @@
 //! `anello lab run` as a command, with real servers.
 
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
@@ -11,7 +12,7 @@ use std::thread;
 use std::time::Duration;
 
 use anello_lab::LabResult;
-use anello_lab::result::Outcome;
+use anello_lab::result::{Outcome, Row};
 
 fn lab(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_anello"));
@@ -50,6 +51,7 @@ fn the_smoke_run_compares_all_servers_and_writes_its_reports() {
     let note = format!("The load ran on anello's {driver} driver.");
     assert!(result.notes.contains(&note), "{:?}", result.notes);
     assert_eq!(result.cells.len(), 2);
+    assert_plots(&reports[1].with_extension(""), &result);
     for row in result.cells.iter().flat_map(|cell| &cell.rows) {
         let uring_is_forbidden =
             row.contender.contains("io_uring") && matches!(row.outcome, Outcome::Skipped(_));
@@ -65,6 +67,26 @@ fn the_smoke_run_compares_all_servers_and_writes_its_reports() {
             ),
         }
     }
+}
+
+/// Beside the reports called `stem` lie the plots of this result, each a file of its own.
+fn assert_plots(stem: &Path, result: &LabResult) {
+    let mut folder = stem.as_os_str().to_owned();
+    folder.push("-plots");
+    let plots: BTreeMap<String, String> = anello_lab::render_plots(result).into_iter().collect();
+    let measured = |row: &Row| row.outcome == Outcome::Measured;
+    // On a machine that steals all the time there is nothing to draw.
+    if result.cells.iter().flat_map(|cell| &cell.rows).any(measured) {
+        for name in ["echo-128-bytes-requests-s.svg", "echo-128-bytes-server-cpu-per-request.svg"] {
+            assert!(plots.contains_key(name), "{name} is not among {:?}", plots.keys());
+        }
+    }
+    let files = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let name = |path: &Path| path.file_name().unwrap().to_str().unwrap().to_owned();
+    let files: BTreeMap<String, String> =
+        files.map(|path| (name(&path), fs::read_to_string(&path).unwrap())).collect();
+    assert_eq!(files.keys().collect::<Vec<_>>(), plots.keys().collect::<Vec<_>>());
+    assert!(files == plots && files.values().all(|svg| svg.starts_with("<svg ")), "as the result is drawn");
 }
 
 /// A scenario of one cell that is gone through in a moment.
