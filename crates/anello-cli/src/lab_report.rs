@@ -27,7 +27,8 @@ pub struct ReportArguments {
     #[arg(long)]
     table: bool,
 
-    /// Write anello against every peer, every cell, as Markdown tables for a document as well.
+    /// Write anello against every peer, and each contender against the one that it names as its base, every cell, as
+    /// Markdown tables for a document as well.
     #[arg(long, value_name = "FILE")]
     markdown: Option<PathBuf>,
 }

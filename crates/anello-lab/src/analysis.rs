@@ -1,5 +1,6 @@
-//! From slices to figures: what each contender did in each cell, and how it compares with the reference and, for
-//! anello, with the peers that do I/O the same way and with the async runtimes among the others.
+//! From slices to figures: what each contender did in each cell, and how it compares with the reference, with the one
+//! that differs from it in nothing but what it is named for, and, for anello, with the peers that do I/O the same way and
+//! with the async runtimes among the others.
 //!
 //! Only clean slices count. A ratio is taken within a round, between slices that ran moments apart and in the same phase
 //! of the machine; a round in which either side has no clean slice, or the phase changed in between, gives none.
@@ -31,7 +32,7 @@ const RATE_REACHED: f64 = 0.99;
 /// More than this part of the offered requests sent late, or not at all, is worth a word.
 pub const LATE: f64 = 0.01;
 
-/// Random streams of the pairs with peers begin here, apart from those of the pairs with the reference.
+/// Random streams of the pairs with peers and bases begin here, apart from those of the pairs with the reference.
 const VERSUS_STREAMS: u64 = 1 << 40;
 
 /// Fills in the phases, cells, pairs and findings of `result` from its plan, slices, latencies and failures.
@@ -47,9 +48,10 @@ pub fn analyse(result: &mut LabResult) {
         let other_runtime =
             |own: &_, peer: &ContenderRecord| peer.kind == Some(Kind::Runtime) && !comparable(own, peer);
         let runtime_versus = all_versus(result, &index, &cells, other_runtime);
-        (cells, versus, runtime_versus)
+        let base_versus = base_versus(result, &index, &cells);
+        (cells, versus, runtime_versus, base_versus)
     };
-    (result.cells, result.versus, result.runtime_versus) = analysed;
+    (result.cells, result.versus, result.runtime_versus, result.base_versus) = analysed;
     verdict::judge(result);
 }
 
@@ -384,19 +386,38 @@ fn all_versus(
     let mut versus = Vec::new();
     for (peer_index, peer) in contenders().filter(|(_, record)| is(record, Role::Peer)) {
         for (own_index, own) in contenders().filter(|(_, record)| is(record, Role::Anello)) {
-            if !compared(own, peer) {
-                continue;
-            }
-            for (cell_index, cell) in cells.iter().enumerate() {
-                let measured = |contender: usize| cell.rows[contender].outcome == Outcome::Measured;
-                if measured(own_index) && measured(peer_index) {
-                    let pair = (own_index, peer_index);
-                    versus.push(versus_in(result, index, (cell_index, &cell.cell), pair));
-                }
+            if compared(own, peer) {
+                versus.extend(versus_of(result, index, cells, (own_index, peer_index)));
             }
         }
     }
     versus
+}
+
+/// Every contender that names its base against that, in every cell where both were measured.
+fn base_versus(result: &LabResult, index: &SliceIndex<'_>, cells: &[CellResult]) -> Vec<Versus> {
+    let place = |name: &str| {
+        result.contenders.iter().position(|record| record.name == name && record.twin_of.is_none())
+    };
+    let pair = |(own, record): (usize, &ContenderRecord)| {
+        let base = place(record.against.as_deref()?)?;
+        (base != own).then_some((own, base))
+    };
+    let pairs = result.contenders.iter().enumerate().filter_map(pair);
+    pairs.flat_map(|pair| versus_of(result, index, cells, pair)).collect()
+}
+
+/// One contender against another in every cell where both were measured.
+fn versus_of(
+    result: &LabResult,
+    index: &SliceIndex<'_>,
+    cells: &[CellResult],
+    pair: (usize, usize),
+) -> Vec<Versus> {
+    let measured = |cell: &CellResult, contender: usize| cell.rows[contender].outcome == Outcome::Measured;
+    let places = cells.iter().enumerate();
+    let places = places.filter(|(_, cell)| measured(cell, pair.0) && measured(cell, pair.1));
+    places.map(|(place, cell)| versus_in(result, index, (place, &cell.cell), pair)).collect()
 }
 
 /// Whether a peer does I/O as this driver of anello does. A peer that does it in neither way, or does not say how, is

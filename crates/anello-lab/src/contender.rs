@@ -80,6 +80,10 @@ pub struct Contender {
     pub twin_of: Option<String>,
     /// What kind of peer it is; none for others, and for those that do not say.
     pub kind: Option<Kind>,
+    /// Name of another contender, which differs from this one in nothing but what this one is named for: the two are
+    /// compared by themselves.
+    #[serde(default)]
+    pub against: Option<String>,
 }
 
 impl Contender {
@@ -100,13 +104,15 @@ impl Contender {
             warm_up: Duration::ZERO,
             twin_of: None,
             kind: None,
+            against: None,
         }
     }
 
     /// The same command under the name "… again".
     #[must_use]
     pub fn twin(&self) -> Contender {
-        Contender { name: format!("{} again", self.name), twin_of: Some(self.name.clone()), ..self.clone() }
+        let twin_of = Some(self.name.clone());
+        Contender { name: format!("{} again", self.name), twin_of, against: None, ..self.clone() }
     }
 
     /// Anello on both drivers, the bare servers, and bare epoll a second time. `executable` is the `anello` command.

@@ -115,7 +115,7 @@ impl Measure {
         }
     }
 
-    /// The ratio of anello to a peer; none for the median latency, of which pairs are not made.
+    /// The ratio of anello to a peer, or of another to its base; none for the median latency, of which pairs are not made.
     #[must_use]
     pub fn versus_ratio(self, versus: &Versus) -> Option<Ratio> {
         match self {
@@ -127,7 +127,7 @@ impl Measure {
         }
     }
 
-    /// The verdict on anello against a peer.
+    /// The verdict on anello against a peer, or on another against its base.
     #[must_use]
     pub fn versus_verdict(self, versus: &Versus) -> Verdict {
         match self {

@@ -55,6 +55,7 @@ pub fn begin(config: &LabConfig, machine: &mut dyn Machine) -> LabResult {
         cells: Vec::new(),
         versus: Vec::new(),
         runtime_versus: Vec::new(),
+        base_versus: Vec::new(),
         failures: Vec::new(),
         notes,
         foreign_fraction: None,
@@ -82,6 +83,10 @@ pub fn take_up(mut previous: LabResult, fresh: LabResult) -> Result<LabResult, S
         let cell = failure.cell.and_then(|cell| cells.iter().position(|&other| other == cell));
         cell.is_none_or(|cell| completed.contains(&Completed { pass: failure.pass, cell }))
     });
+    // Who is set against whom bears on no slice: what the scenario says now counts.
+    for (contender, now) in previous.contenders.iter_mut().zip(&fresh.contenders) {
+        contender.against.clone_from(&now.against);
+    }
     Ok(LabResult {
         interrupted: false,
         plan: Plan { repeat_command: previous.plan.repeat_command.clone(), ..fresh.plan },
@@ -89,6 +94,7 @@ pub fn take_up(mut previous: LabResult, fresh: LabResult) -> Result<LabResult, S
         cells: Vec::new(),
         versus: Vec::new(),
         runtime_versus: Vec::new(),
+        base_versus: Vec::new(),
         environment_after: Environment::default(),
         instructions: fresh.instructions.or(previous.instructions),
         ..previous
@@ -201,5 +207,6 @@ fn contender_record(contender: &Contender, hashes: &mut Hashes) -> ContenderReco
         idle_use: None,
         twin_of: contender.twin_of.clone(),
         kind: contender.kind,
+        against: contender.against.clone(),
     }
 }

@@ -55,6 +55,10 @@ pub struct LabResult {
     /// Anello against each peer that is an async runtime and does I/O in another way, cell by cell.
     #[serde(default)]
     pub runtime_versus: Vec<Versus>,
+    /// Each contender that names one which differs from it in nothing but what it is named for
+    /// ([`ContenderRecord::against`]) against that one, cell by cell.
+    #[serde(default)]
+    pub base_versus: Vec<Versus>,
     /// Everything that went wrong, in order.
     pub failures: Vec<Failure>,
     /// What else the reader should know about the run.
@@ -245,6 +249,9 @@ pub struct ContenderRecord {
     /// What kind of peer it is; none for others, and for those that do not say.
     #[serde(default)]
     pub kind: Option<Kind>,
+    /// The contender that differs from it in nothing but what it is named for; none if it names none.
+    #[serde(default)]
+    pub against: Option<String>,
 }
 
 /// What one contender did in one check.
@@ -371,12 +378,13 @@ pub struct Row {
     pub latency_curve: Vec<(f64, u64)>,
 }
 
-/// One of anello's drivers against a peer in one cell.
+/// One contender against another in one cell: one of anello's drivers against a peer, or one that differs from another in
+/// one thing against that one, its base. What is said of anello and the peer below holds for these two as well.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Versus {
-    /// Anello on one driver.
+    /// Anello on one driver; or who names a base.
     pub contender: String,
-    /// The peer.
+    /// The peer; or the base.
     pub peer: String,
     /// The cell.
     pub cell: Cell,

@@ -262,6 +262,10 @@ impl LabConfig {
                 return Err(format!("two contenders are called \"{}\": rename one", contender.name));
             }
         }
+        let names = names_but_twins(&self.contenders);
+        for contender in &self.contenders {
+            contender.against.iter().try_for_each(|base| check_against(&contender.name, base, &names))?;
+        }
         check_extent(self.passes, self.rounds, self.cells.len(), self.contenders.len())?;
         if self.slice.is_zero() {
             return Err("the slice must be longer than 0".to_owned());
@@ -320,6 +324,26 @@ pub(crate) fn check_extent(
             Err(format!("there would be more than {MOST_SLICES} slices: give fewer passes, rounds or cells"))
         }
     }
+}
+
+/// The names of all but twins, which are compared with nobody but the one that they are a second time.
+fn names_but_twins(contenders: &[Contender]) -> Vec<&str> {
+    let others = contenders.iter().filter(|contender| contender.twin_of.is_none());
+    others.map(|contender| contender.name.as_str()).collect()
+}
+
+/// Whether `base`, which the contender called `name` is to be set against, is another one of `names`.
+fn check_against(name: &str, base: &str, names: &[&str]) -> Result<(), String> {
+    let others: Vec<&str> = names.iter().copied().filter(|other| *other != name).collect();
+    if others.contains(&base) {
+        return Ok(());
+    }
+    let why = if base == name { "which is itself" } else { "which is not among the contenders" };
+    Err(format!(
+        "\"{name}\" is to be set against \"{base}\", {why}: name the one that differs from it in nothing else, one of \
+         {}, or leave the key out",
+        others.join(", ")
+    ))
 }
 
 pub(crate) fn check_cell(cell: &Cell, server_cores: usize) -> Result<(), String> {

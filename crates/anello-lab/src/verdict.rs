@@ -73,9 +73,11 @@ fn judge_measure(result: &mut LabResult, measure: Measure) {
     }
 }
 
-/// The verdicts on anello against peers, by the same measure: what two equal servers show in the cell.
+/// The verdicts on anello against peers, and on others against their bases, by the same measure: what two equal servers
+/// show in the cell.
 fn judge_versus(result: &mut LabResult, measure: Measure) {
-    for versus in result.versus.iter_mut().chain(&mut result.runtime_versus) {
+    let all = result.versus.iter_mut().chain(&mut result.runtime_versus).chain(&mut result.base_versus);
+    for versus in all {
         let Some(cell) = result.cells.iter().find(|cell| cell.cell == versus.cell) else { continue };
         let ratio = measure.versus_ratio(versus);
         let verdict =

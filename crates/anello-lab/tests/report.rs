@@ -43,6 +43,7 @@ fn simulate_in(cells: Vec<Cell>, noise: Noise) -> LabResult {
     let contender = |(name, role, _): &(&str, Role, f64)| Contender {
         role: *role,
         twin_of: name.ends_with("again").then(|| "bare epoll".to_owned()),
+        against: (*name == "fragile").then(|| FIELD[6].0.to_owned()),
         ..Contender::new(name, Path::new("server"), &["--name", name, "--cores", "{cores}"])
     };
     let mut contenders: Vec<Contender> = FIELD.iter().map(contender).collect();
@@ -292,6 +293,52 @@ fn latency_and_cpu_are_drawn_against_the_offered_rate() {
         assert!(page.contains(&format!("aria-label=\"{title}\"")), "{title} is not in the page");
     }
     assert!(names.iter().all(|name| !name.contains("requests-s")), "the rate is given: {names:?}");
+}
+
+#[test]
+fn who_names_a_base_stands_beside_it_in_a_table_of_its_own() {
+    let mut result = sample();
+    let title = "Each option against the server that differs in nothing else";
+    let compared: Vec<Cell> = result.base_versus.iter().map(|versus| versus.cell).collect();
+    assert_eq!(compared, echo_cells(&[128, 512], &[1, 50]), "fragile dies at 300 connections");
+    let versus = result.base_versus.iter().find(|versus| versus.cell == Cell::echo(128, 50)).unwrap();
+    // 7,000 against 9,000 ns.
+    let ratio = versus.cpu_ratio.unwrap();
+    assert!((0.7..0.85).contains(&ratio.estimate) && versus.cpu_verdict == Verdict::Less, "{versus:?}");
+    let [estimate, low, high] = [ratio.estimate, ratio.low, ratio.high].map(|value| format!("{value:.2}"));
+    let page = render_html(&result);
+    check_markup(&page).unwrap();
+    assert_eq!(page.matches(&format!("<h3>{title}</h3>")).count(), 2, "one in each group");
+    let table = page.split(title).nth(1).unwrap().split("<details>").next().unwrap();
+    let row = "fragile<br><small>× go &lt;net&gt; &amp; &quot;friends&quot;</small></th>";
+    assert_eq!(
+        (table.matches("<table").count(), table.matches(row).count()),
+        (2, 2),
+        "CPU and rate: {table}"
+    );
+    let cell = format!(
+        "<td class=\"good\">▼ {estimate}<br><small>{low}–{high}</small></td><td class=\"none\">–</td>"
+    );
+    assert!(table.contains(&cell), "{cell} is not in {table}");
+    let text = render_table(&result);
+    let block = text.split(title).nth(1).unwrap_or_else(|| panic!("{text}"));
+    assert!(
+        block.starts_with("\n\nEcho, 128 bytes: server CPU per request (less is better)\nconnections "),
+        "{block}"
+    );
+    let line = block.lines().find(|line| line.starts_with("fragile ")).unwrap();
+    let wanted = format!(" ▼ {estimate} {low}–{high} ");
+    assert!(line.contains(" × go <net> ") && line.contains(&wanted) && line.ends_with(" –"), "{line}");
+    let tables = render_markdown(std::slice::from_ref(&result));
+    let block = tables.split(&format!("\n### {title}\n")).nth(1).unwrap_or_else(|| panic!("{tables}"));
+    let wanted = format!("| ▼ {estimate} ({low}–{high}) |  |\n");
+    let line = block.lines().find(|line| line.starts_with("| fragile × go <net> & \"friends\" | ")).unwrap();
+    assert!(format!("{line}\n").ends_with(&wanted), "{line}");
+    result.contenders.iter_mut().for_each(|record| record.against = None);
+    analyse(&mut result);
+    for text in [render_html(&result), render_table(&result), render_markdown(&[result])] {
+        assert!(!text.contains(title), "nothing where nobody names one: {text}");
+    }
 }
 
 #[test]

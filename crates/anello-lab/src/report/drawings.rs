@@ -169,8 +169,7 @@ impl<'a> Painter<'a> {
             high,
             logarithmic: true,
         };
-        let heading = value::heading(measure, self.group.workload);
-        let heading = heading.split(',').next().unwrap_or(heading);
+        let heading = value::heading_of_ratios(measure, self.group.workload);
         let title = format!("{heading}, × {reference} · {}", value::better(measure));
         let name = format!("relative {}", measure.name(self.group.workload));
         Some(self.drawing(&name, lines(&title, &self.axis(), &y, &all)))
@@ -319,8 +318,7 @@ impl<'a> Painter<'a> {
                 resolution: measure.resolution(cell),
             };
             let columns: Vec<RatioColumn> = cells.iter().map(column).collect();
-            let heading = value::heading(measure, self.group.workload);
-            let heading = heading.split(',').next().unwrap_or(heading);
+            let heading = value::heading_of_ratios(measure, self.group.workload);
             let title = format!(
                 "{heading} as a multiple of {} · {}",
                 self.result.plan.reference,

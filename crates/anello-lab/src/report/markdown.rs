@@ -1,7 +1,9 @@
-//! Anello against every peer as tables for documents: cells won, level and lost, then every cell with its interval.
+//! Anello against every peer as tables for documents: cells won, level and lost, then every cell with its interval; and
+//! contenders against those that differ from them in nothing but what they are named for.
 
 use crate::cell::{Cell, Group};
 use crate::measure::Measure;
+use crate::report::base;
 use crate::report::format::{interval, milliseconds, readable_time, sign, times};
 use crate::report::value::{self, group_title};
 use crate::result::{LabResult, Verdict, Versus};
@@ -54,26 +56,31 @@ pub fn render_markdown(results: &[LabResult]) -> String {
 fn document(result: &LabResult) -> String {
     let scenario = &result.plan.scenario;
     let mut text = format!("## {}: {}\n\n", scenario.name, scenario.title);
+    let sides = sides(result);
     text += &format!(
-        "{}, {} passes of {} rounds, slices of {}; ratios of anello to the peer with intervals of {:.0} %.\n",
+        "{}, {} passes of {} rounds, slices of {}; ratios{} with intervals of {:.0} %.\n",
         readable_time(result.started_unix_s),
         result.plan.passes,
         result.plan.rounds,
         milliseconds(result.plan.slice_ns),
+        if sides.is_empty() { "" } else { " of anello to the peer" },
         CONFIDENCE * 100.0,
     );
-    for side in sides(result) {
+    for side in sides {
         text += &summary(result, &side);
         for group in result.groups() {
-            let cells = result.cells.iter().filter(|cell| cell.cell.group() == group);
-            let measures = cells.map(|cell| Measure::of_cell(&cell.cell)).next().unwrap_or_default();
-            for &measure in measures.iter().filter(|measure| **measure != Measure::P50) {
+            for measure in cells_of(result, &group).first().into_iter().flat_map(base::measures) {
                 text += &ratios(result, &side, &group, measure);
             }
             text += &instructions(result, &side, &group);
         }
     }
+    text += &bases(result);
     text
+}
+
+fn cells_of(result: &LabResult, group: &Group) -> Vec<Cell> {
+    result.cells.iter().map(|cell| cell.cell).filter(|cell| cell.group() == *group).collect()
 }
 
 fn all(result: &LabResult) -> impl Iterator<Item = &Versus> {
@@ -126,24 +133,55 @@ fn summary(result: &LabResult, side: &Side) -> String {
 
 /// One measure in every cell of a group: a line for each peer.
 fn ratios(result: &LabResult, side: &Side, group: &Group, measure: Measure) -> String {
-    let cells: Vec<_> =
-        result.cells.iter().map(|cell| cell.cell).filter(|cell| cell.group() == *group).collect();
-    let mut text = format!(
-        "\n{} against peers, {}: {} ({})\n\n",
-        side.name,
-        group_title(group),
-        measure.name(group.workload),
-        value::better(measure)
-    );
+    let row = |peer: &&str| {
+        let of_both = |versus: &&Versus| versus.contender == side.name && versus.peer == *peer;
+        ((*peer).to_owned(), all(result).filter(of_both).collect::<Vec<_>>())
+    };
+    let rows: Vec<Line> = side.peers.iter().map(row).collect();
+    ratio_table(
+        result,
+        &format!("{} against peers, {}", side.name, group_title(group)),
+        group,
+        measure,
+        &rows,
+    )
+}
+
+/// Every contender that names a base against that: a table for each group and measure.
+fn bases(result: &LabResult) -> String {
+    let mut text = String::new();
+    for group in result.groups() {
+        let rows = base::rows(result, &group).into_iter();
+        let rows: Vec<Line> = rows.map(|row| (format!("{} × {}", row.name, row.base), row.versus)).collect();
+        for measure in cells_of(result, &group).first().into_iter().flat_map(base::measures) {
+            text += &ratio_table(result, &group_title(&group), &group, measure, &rows);
+        }
+    }
+    if text.is_empty() { text } else { format!("\n### {}\n{text}", base::title(result.workload())) }
+}
+
+/// What stands at the head of a line of a table, and the comparisons in it.
+type Line<'a> = (String, Vec<&'a Versus>);
+
+/// One measure in every cell of a group; empty if nothing was compared by it.
+fn ratio_table(
+    result: &LabResult,
+    title: &str,
+    group: &Group,
+    measure: Measure,
+    rows: &[Line<'_>],
+) -> String {
+    let cells = cells_of(result, group);
+    let (name, better) = (measure.name(group.workload), value::better(measure));
+    let mut text = format!("\n{title}: {name} ({better})\n\n");
     let heads = cells.iter().map(value::place);
     text += &line([value::axis_title(group).to_owned()].into_iter().chain(heads));
     text += &rule(cells.len());
     let before = text.len();
-    for peer in &side.peers {
+    for (head, versus) in rows {
         let shown = |cell: &Cell| {
-            let versus = all(result)
-                .find(|versus| versus.contender == side.name && versus.peer == *peer && versus.cell == *cell);
-            let (ratio, verdict) = value::against_peer(versus?, measure);
+            let versus = versus.iter().find(|versus| versus.cell == *cell)?;
+            let (ratio, verdict) = value::against_peer(versus, measure);
             let ratio = ratio?;
             let figures = format!("{} {} ({})", sign(verdict), times(ratio.estimate), interval(&ratio));
             // Lost cells are to be seen at a glance.
@@ -151,7 +189,7 @@ fn ratios(result: &LabResult, side: &Side, group: &Group, measure: Measure) -> S
         };
         let shown: Vec<String> = cells.iter().map(|cell| shown(cell).unwrap_or_default()).collect();
         if shown.iter().any(|shown| !shown.is_empty()) {
-            text += &line([(*peer).to_owned()].into_iter().chain(shown));
+            text += &line([head.clone()].into_iter().chain(shown));
         }
     }
     if text.len() == before { String::new() } else { text }

@@ -6,10 +6,13 @@
 //!  anello io_uring    ▼ 0.90  ▼ 0.93  ▼ 0.91
 //!  tokio              ▲ 1.07  = 1.01  ? 1.02
 //! ```
+//!
+//! Contenders that name a base have a matrix of their own, with the intervals.
 
 use crate::cell::{Group, Workload};
 use crate::measure::Measure;
-use crate::report::format::{cut, sign, times};
+use crate::report::base::{self, BaseRow};
+use crate::report::format::{cut, interval, sign, times};
 use crate::report::text::{WIDTH, put};
 use crate::report::value;
 use crate::result::{CellResult, LabResult, Outcome};
@@ -19,6 +22,10 @@ const NAME_WIDTH: usize = 19;
 
 /// Width of a cell in the matrix.
 const CELL_WIDTH: usize = 8;
+
+/// The same where each contender has the name of its base beside its own, and each ratio its interval.
+const BASE_WIDTH: usize = 21;
+const INTERVAL_WIDTH: usize = 17;
 
 /// Width of a bar, and of the figure behind it.
 const BAR_WIDTH: usize = 22;
@@ -86,6 +93,57 @@ fn matrix(text: &mut String, result: &LabResult, group: &Group, cells: &[&CellRe
         text,
         &row(&format!("(equal {}s)", group.workload.answerer()), cells.iter().map(resolution).collect()),
     );
+}
+
+/// Writes, for every group, each contender that names a base as a multiple of that.
+pub fn render_bases(text: &mut String, result: &LabResult) {
+    let mut is_titled = false;
+    for group in result.groups() {
+        let (cells, rows) = (cells_of(result, &group), base::rows(result, &group));
+        let Some(first) = cells.first().filter(|_| !rows.is_empty()) else { continue };
+        if !is_titled {
+            put(text, &format!("\n{}", base::title(group.workload)));
+            is_titled = true;
+        }
+        for measure in base::measures(&first.cell) {
+            for part in cells.chunks((WIDTH - NAME_WIDTH - BASE_WIDTH) / INTERVAL_WIDTH) {
+                base_matrix(text, &group, &rows, part, measure);
+            }
+        }
+    }
+}
+
+fn base_matrix(
+    text: &mut String,
+    group: &Group,
+    rows: &[BaseRow<'_>],
+    cells: &[&CellResult],
+    measure: Measure,
+) {
+    let (title, name) = (value::group_title(group), measure.name(group.workload));
+    put(text, &format!("\n{title}: {name} ({})", value::better(measure)));
+    let line = |name: &str, base: &str, values: Vec<String>| {
+        let values: String = values
+            .iter()
+            .map(|value| format!("{:>INTERVAL_WIDTH$}", cut(value, INTERVAL_WIDTH - 1)))
+            .collect();
+        let (name, base) = (cut(name, NAME_WIDTH - 1), cut(base, BASE_WIDTH - 1));
+        format!("{name:NAME_WIDTH$}{base:BASE_WIDTH$}{values}")
+    };
+    let places = cells.iter().map(|cell| value::place(&cell.cell)).collect();
+    put(text, &line(value::axis_title(group), "", places));
+    for row in rows {
+        let shown = |cell: &&CellResult| {
+            let compared = row.in_cell(&cell.cell).map(|versus| value::against_peer(versus, measure));
+            match compared {
+                Some((Some(ratio), verdict)) => {
+                    format!("{} {} {}", sign(verdict), times(ratio.estimate), interval(&ratio))
+                }
+                _ => "–".to_owned(),
+            }
+        };
+        put(text, &line(row.name, &format!("× {}", row.base), cells.iter().map(shown).collect()));
+    }
 }
 
 /// Why there is no ratio, in at most seven letters.

@@ -1,6 +1,7 @@
 //! The forms of a result: a table for the terminal, JSON for programs, HTML for everyone else, its plots as files, and
 //! tables for documents.
 
+mod base;
 mod chart;
 mod drawings;
 pub(crate) mod format;

@@ -1,4 +1,4 @@
-//! The terminal table: findings, a matrix for each group, bars, one block for each cell; at most [`WIDTH`] columns,
+//! The terminal table: findings, matrices for each group, bars, one block for each cell; at most [`WIDTH`] columns,
 //! plain text.
 
 use crate::cell::Workload;
@@ -6,7 +6,7 @@ use crate::measure::Measure;
 use crate::report::format::{
     bytes, count, cut, grouped, interval, micros, percent, readable_time, sign, spread, times,
 };
-use crate::report::matrix::{render_bars, render_matrices};
+use crate::report::matrix::{render_bars, render_bases, render_matrices};
 use crate::report::text::{WIDTH, put, wrap};
 use crate::result::{CellResult, Failure, Figures, FindingKind, LabResult, Outcome, Row, Verdict};
 use crate::statistics::{Estimate, Ratio};
@@ -36,6 +36,7 @@ pub fn render_table(result: &LabResult) -> String {
         wrap(&mut text, "! ", note);
     }
     render_matrices(&mut text, result);
+    render_bases(&mut text, result);
     render_bars(&mut text, result);
     if result.cells.len() <= DETAILED_CELLS {
         for cell in &result.cells {

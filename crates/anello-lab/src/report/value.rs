@@ -23,7 +23,7 @@ pub fn against_reference(row: &Row, measure: Measure) -> (Option<Ratio>, Verdict
     (measure.ratio(row), measure.verdict(row))
 }
 
-/// The ratio of anello to a peer and what can be said about it.
+/// The ratio of anello to a peer, or of another to its base, and what can be said about it.
 pub fn against_peer(versus: &Versus, measure: Measure) -> (Option<Ratio>, Verdict) {
     (measure.versus_ratio(versus), measure.versus_verdict(versus))
 }
@@ -39,6 +39,12 @@ pub fn heading(measure: Measure, workload: Workload) -> &'static str {
         (Measure::P99, _) => "p99 latency, µs",
         (Measure::Memory, _) => "Memory per idle connection",
     }
+}
+
+/// The same without the unit, over tables of ratios, which have none.
+pub fn heading_of_ratios(measure: Measure, workload: Workload) -> &'static str {
+    let heading = heading(measure, workload);
+    heading.split(',').next().unwrap_or(heading)
 }
 
 /// The unit of what [`shown`] shows.

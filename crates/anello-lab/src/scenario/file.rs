@@ -103,6 +103,8 @@ pub(super) struct InlineContender {
     pub driver: Option<String>,
     pub version: Option<String>,
     pub connections_limit: Option<usize>,
+    /// Another contender, which differs from this one in nothing but what this one is named for.
+    pub against: Option<Spanned<String>>,
 }
 
 impl<'de> Deserialize<'de> for ContenderEntry {

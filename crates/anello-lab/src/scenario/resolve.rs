@@ -9,7 +9,7 @@ use crate::environment::core_siblings;
 use crate::machine::{allowed_cores, connections_limit};
 use crate::result::ScenarioRecord;
 use crate::scenario::file::{ContenderEntry, InlineContender, Protocol, ScenarioError, ScenarioFile};
-use crate::scenario::{LabConfig, SERVER_SHARE, check_cell, check_extent};
+use crate::scenario::{LabConfig, SERVER_SHARE, check_against, check_cell, check_extent, names_but_twins};
 
 /// Slices with an offered rate are at least so long: the schedule needs some requests on every connection.
 const RATED_SLICE: std::time::Duration = std::time::Duration::from_millis(250);
@@ -103,6 +103,7 @@ impl Resolver<'_> {
         }
         self.keys_of_the_protocol()?;
         let mut contenders = self.contenders()?;
+        self.check_bases(&contenders)?;
         let cells = self.cells()?;
         if cells.is_empty() {
             return self.wrong(
@@ -118,6 +119,7 @@ impl Resolver<'_> {
         let load_core = cores.get(most_cores).or_else(|| cores.last()).copied().unwrap_or(0);
         let further_core = cores.get(most_cores + 1).copied();
         let further_core = self.give_further_core(&mut contenders, further_core);
+        self.forget_missing_bases(&mut contenders);
         if most_cores > 1 {
             self.notes.push(format!(
                 "The load is one thread on core {load_core}: servers on several cores may be faster than it can ask. Where \
@@ -223,6 +225,45 @@ impl Resolver<'_> {
             *word = word.replace(FURTHER_CORE, &core.to_string());
         }
         Some(core)
+    }
+
+    /// Refuses a contender that is to be set against itself, or against one that this scenario does not have. A peer that
+    /// it has and that is not built here is one.
+    fn check_bases(&self, contenders: &[Contender]) -> Result<(), ScenarioError> {
+        let entries = || self.file.contenders.iter().map(toml::Spanned::get_ref);
+        let is_asked_for = |peer: &&str| {
+            entries()
+                .any(|entry| matches!(entry, ContenderEntry::Name(name) if name == peer || name == "peers"))
+        };
+        let unbuilt = self.resources.unbuilt_peers.iter().map(String::as_str);
+        let names: Vec<&str> =
+            names_but_twins(contenders).into_iter().chain(unbuilt.filter(is_asked_for)).collect();
+        for entry in entries() {
+            let ContenderEntry::Inline(InlineContender { name, against: Some(base), .. }) = entry else {
+                continue;
+            };
+            if let Err(why) = check_against(name.trim(), base.get_ref().trim(), &names) {
+                return self.wrong(base.span(), why);
+            }
+        }
+        Ok(())
+    }
+
+    /// Who is to be set against a contender that takes no part on this machine stands alone, and this is said.
+    fn forget_missing_bases(&mut self, contenders: &mut [Contender]) {
+        let names: Vec<String> = names_but_twins(contenders).into_iter().map(str::to_owned).collect();
+        let mut alone = Vec::new();
+        for contender in contenders {
+            if let Some(base) = contender.against.take_if(|base| !names.contains(base)) {
+                alone.push(format!("{} ({base})", contender.name));
+            }
+        }
+        if !alone.is_empty() {
+            self.notes.push(format!(
+                "Not set against the one that differs in nothing else, since that takes no part here: {}.",
+                alone.join(", ")
+            ));
+        }
     }
 
     fn wrong<T>(&self, span: Range<usize>, message: String) -> Result<T, ScenarioError> {
@@ -354,6 +395,7 @@ impl Resolver<'_> {
             driver: inline.driver.clone(),
             version: inline.version.clone().or_else(|| own.then(|| env!("CARGO_PKG_VERSION").to_owned())),
             connections_limit: inline.connections_limit,
+            against: inline.against.as_ref().map(|base| base.get_ref().trim().to_owned()),
             ..Contender::new("", Path::new(&program), &[])
         })
     }

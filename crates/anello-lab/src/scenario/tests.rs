@@ -176,6 +176,52 @@ fn contenders_are_named_or_given() {
 }
 
 #[test]
+fn a_contender_may_name_the_one_that_it_is_set_against() {
+    let with = |against: &str, also: &str| {
+        let mine = format!(r#"{{ name = "mine", command = "/bin/mine", against = "{against}" }}"#);
+        MINIMAL.replace("\"tokio\"]", &format!("{also}\n    {mine},\n]"))
+    };
+    let resolved = |text: &str| resolve("mine.toml", text, &machine(2)).unwrap();
+    let base = |config: &LabConfig, name: &str| {
+        let contender = config.contenders.iter().find(|contender| contender.name == name).unwrap();
+        contender.against.clone()
+    };
+    let config = resolved(&with("bare epoll", ""));
+    assert_eq!(config.check(), Ok(()));
+    assert_eq!(base(&config, "mine").as_deref(), Some("bare epoll"));
+    assert_eq!((base(&config, "bare epoll"), base(&config, "bare epoll again")), (None, None));
+    assert_eq!(base(&resolved(&with("tokio", "\"peers\",")), "mine").as_deref(), Some("tokio"));
+    // The twin of the reference is no second one of the option.
+    let twice = with("bare epoll", "").replace("reference = \"bare epoll\"", "reference = \"mine\"");
+    assert_eq!(base(&resolved(&twice), "mine again"), None);
+    // A peer that is not built takes no part, and nobody can be set against it.
+    for also in ["\"peers\",", "\"gnet\","] {
+        let config = resolved(&with("gnet", also));
+        assert_eq!((base(&config, "mine"), config.check()), (None, Ok(())));
+        let scaling = config.scenario.scaling.join("\n");
+        assert!(scaling.contains("Not set against the one that differs in nothing else"), "{scaling}");
+        assert!(scaling.contains("takes no part here: mine (gnet)."), "{scaling}");
+    }
+    for (against, why) in [
+        ("mine", "\"mine\" is to be set against \"mine\", which is itself: name the one"),
+        ("gnet", "\"gnet\", which is not among the contenders"),
+        ("bare epoll again", "one of bare epoll, or leave the key out"),
+        ("", "against \"\", which is not among the contenders"),
+    ] {
+        let error = fault(&with(against, ""));
+        assert!(error.starts_with("mine.toml:7:55: ") && error.contains(why), "{error}");
+        assert!(
+            error.contains(&format!(
+                "\n7 |     {{ name = \"mine\", command = \"/bin/mine\", against = \"{against}\" }},\n"
+            )),
+            "{error}"
+        );
+    }
+    let number = with("bare epoll", "").replace("against = \"bare epoll\"", "against = 7");
+    assert!(fault(&number).starts_with("mine.toml:7:55: "), "{}", fault(&number));
+}
+
+#[test]
 fn cells_can_be_named_for_themselves_and_rates_make_slices_longer() {
     let text = MINIMAL.replace("message_bytes = [128]\nconnections = [1, 50]\n", "")
         + "[[cells]]\nconnections = 80\nmessage_bytes = 100\nrate_per_second = 20000\n\
@@ -242,4 +288,6 @@ fn faults_in_the_configuration_are_named() {
     assert!(fault(&|config| config.cells[0].server_cores = 2).contains("not 2"));
     assert!(fault(&|config| config.cells[0].offered_per_second = Some(0)).contains("offered rate"));
     assert!(fault(&|config| config.contenders[0].name = "bare epoll".into()).contains("rename"));
+    let nobody = fault(&|config| config.contenders[0].against = Some("nginx".into()));
+    assert!(nobody.contains("against \"nginx\", which is not among the contenders"), "{nobody}");
 }

@@ -1,6 +1,7 @@
-//! The method on a simulated machine: phases, checks, limits, rates, idle connections, runs that are taken up again, and
-//! what is said about equal servers in a hundred cells.
+//! The method on a simulated machine: phases, checks, limits, rates, idle connections, options beside what they bring
+//! along, runs that are taken up again, and what is said about equal servers in a hundred cells.
 
+mod bases;
 mod cells;
 mod contenders;
 mod phases;

@@ -2,12 +2,13 @@
 
 use crate::cell::Workload;
 use crate::measure::Measure;
+use crate::report::base;
 use crate::report::drawings::GroupDrawings;
 use crate::report::format::{bytes, count, cut, interval, micros, percent, sign, spread, times};
 use crate::report::html::{Page, View};
 use crate::report::svg::escape;
 use crate::report::value;
-use crate::result::{CellResult, Figures, Outcome, Row, Verdict, Versus};
+use crate::result::{CellResult, ContenderRecord, Figures, Outcome, Row, Verdict, Versus};
 use crate::statistics::{Estimate, Ratio};
 
 /// Reasons in the tables are cut to so many characters.
@@ -34,6 +35,15 @@ const RUNTIMES: Titled = Titled {
                   against epoll, epoll against io_uring): part of each difference is the way of doing I/O, not the \
                   runtime.",
 };
+
+/// A row of a table of one contender against another.
+struct VersusRow<'a> {
+    /// Index of the contender whose colour it has, and with whom it is shown and hidden.
+    index: usize,
+    /// Its head, in HTML.
+    head: String,
+    versus: Vec<&'a Versus>,
+}
 
 impl Page {
     pub(super) fn group(&mut self, view: &View<'_>, index: usize, drawn: &GroupDrawings) {
@@ -67,6 +77,7 @@ impl Page {
         for &measure in measures {
             self.ratio_table(view, &cells, measure, axis_words(drawn));
         }
+        self.bases(view, &cells);
         self.multiples(view, &view.result.versus, &cells, &PEERS);
         self.multiples(view, &view.result.runtime_versus, &cells, &RUNTIMES);
         if !drawn.ratios.is_empty() {
@@ -104,8 +115,7 @@ impl Page {
 
     fn ratio_table(&mut self, view: &View<'_>, cells: &[&CellResult], measure: Measure, axis: &str) {
         let workload = cells[0].cell.workload;
-        let heading = value::heading(measure, workload);
-        let heading = heading.split(',').next().unwrap_or(heading);
+        let heading = value::heading_of_ratios(measure, workload);
         self.table_head(&format!("{heading} <small>{}</small>", value::better(measure)), cells, axis);
         for (index, contender) in view.result.contenders.iter().enumerate() {
             let shown = |cell: &&CellResult| {
@@ -157,43 +167,69 @@ impl Page {
             "<details><summary>{}</summary><p class=\"lead\">{}</p>",
             title.summary, title.explanation
         ));
-        let (workload, axis) = (cells[0].cell.workload, value::axis_title(&cells[0].cell.group()));
-        let measures = Measure::of_cell(&cells[0].cell);
+        let workload = cells[0].cell.workload;
         for driver in drivers {
-            for &measure in measures.iter().filter(|&&measure| measure != Measure::P50) {
+            let row = |(index, peer): (usize, &ContenderRecord)| {
+                let of_peer = |versus: &&Versus| versus.contender == driver && versus.peer == peer.name;
+                let versus: Vec<&Versus> = here.iter().copied().filter(of_peer).collect();
+                (!versus.is_empty()).then(|| VersusRow { index, head: view.named(index), versus })
+            };
+            let rows: Vec<VersusRow> = view.result.contenders.iter().enumerate().filter_map(row).collect();
+            for measure in base::measures(&cells[0].cell) {
                 let title = format!(
                     "{}: {} <small>{}</small>",
                     escape(driver),
                     measure.name(workload),
                     value::better(measure)
                 );
-                self.table_head(&title, cells, axis);
-                for (index, peer) in view.result.contenders.iter().enumerate() {
-                    let of_peer: Vec<_> = here
-                        .iter()
-                        .filter(|versus| versus.contender == driver && versus.peer == peer.name)
-                        .collect();
-                    if of_peer.is_empty() {
-                        continue;
-                    }
-                    let shown = |cell: &&CellResult| {
-                        let Some(versus) = of_peer.iter().find(|versus| versus.cell == cell.cell) else {
-                            return "<td class=\"none\">–</td>".to_owned();
-                        };
-                        let (ratio, verdict) = value::against_peer(versus, measure);
-                        let outcome = cell.rows.get(index).map_or(&Outcome::NotMeasured, |row| &row.outcome);
-                        ratio_cell(ratio, verdict, measure, outcome)
-                    };
-                    let row: String = cells.iter().map(shown).collect();
-                    self.add(&format!(
-                        "<tr class=\"c{index}\"><th scope=\"row\">{}</th>{row}</tr>",
-                        view.named(index)
-                    ));
-                }
-                self.add("</tbody>\n</table></div>");
+                self.versus_table(&title, cells, measure, &rows);
             }
         }
         self.add("</details>");
+    }
+
+    /// Each contender that has a base as a multiple of that.
+    fn bases(&mut self, view: &View<'_>, cells: &[&CellResult]) {
+        let workload = cells[0].cell.workload;
+        let rows: Vec<VersusRow> = base::rows(view.result, &cells[0].cell.group())
+            .into_iter()
+            .map(|row| VersusRow {
+                index: row.index,
+                head: format!("{}<br><small>× {}</small>", view.named(row.index), escape(row.base)),
+                versus: row.versus,
+            })
+            .collect();
+        if rows.is_empty() {
+            return;
+        }
+        self.add(&format!(
+            "<h3>{}</h3>\n<p class=\"lead\">Some options bring another along, so that beside {} they show what both are worth \
+             together. Here each is a multiple of the one under its name, by the signs and colours of the tables above.</p>",
+            base::title(workload),
+            escape(&view.result.plan.reference)
+        ));
+        for measure in base::measures(&cells[0].cell) {
+            let heading = value::heading_of_ratios(measure, workload);
+            let title = format!("{heading} <small>{}</small>", value::better(measure));
+            self.versus_table(&title, cells, measure, &rows);
+        }
+    }
+
+    fn versus_table(&mut self, title: &str, cells: &[&CellResult], measure: Measure, rows: &[VersusRow<'_>]) {
+        self.table_head(title, cells, value::axis_title(&cells[0].cell.group()));
+        for VersusRow { index, head, versus } in rows {
+            let shown = |cell: &&CellResult| {
+                let Some(versus) = versus.iter().find(|versus| versus.cell == cell.cell) else {
+                    return "<td class=\"none\">–</td>".to_owned();
+                };
+                let (ratio, verdict) = value::against_peer(versus, measure);
+                let outcome = cell.rows.get(*index).map_or(&Outcome::NotMeasured, |row| &row.outcome);
+                ratio_cell(ratio, verdict, measure, outcome)
+            };
+            let row: String = cells.iter().map(shown).collect();
+            self.add(&format!("<tr class=\"c{index}\"><th scope=\"row\">{head}</th>{row}</tr>"));
+        }
+        self.add("</tbody>\n</table></div>");
     }
 
     fn all_figures(&mut self, view: &View<'_>, cells: &[&CellResult]) {

@@ -1,0 +1,164 @@
+//! Contenders that name one which differs from them in nothing but what they are named for: known ratios between the two
+//! in, known verdicts out, whatever both have in common against the reference.
+
+use std::sync::atomic::AtomicBool;
+
+use anello_lab::measure::Measure;
+use anello_lab::pairs::CleanSlices;
+use anello_lab::result::{Verdict, Versus};
+use anello_lab::simulation::{Fault, Noise, SimulatedServer, Simulation};
+use anello_lab::{Cell, LabConfig, LabError, LabResult, echo_cells, run_from};
+
+use super::{Keeper, REFERENCE, TWIN, config, row, servers, simulate, simulate_on};
+
+/// Contenders after the reference and its twin, each with whom it is set against.
+fn config_of(field: &[(&str, Option<&str>)], cells: Vec<Cell>, seed: u64) -> LabConfig {
+    let names: Vec<&str> = field.iter().map(|(name, _)| *name).collect();
+    let mut config = config(&names, cells, seed);
+    for (contender, (_, against)) in config.contenders[2..].iter_mut().zip(field) {
+        contender.against = against.map(str::to_owned);
+    }
+    config
+}
+
+fn found<'a>(result: &'a LabResult, name: &str, connections: usize) -> &'a Versus {
+    let here = |versus: &&Versus| versus.contender == name && versus.cell.connections == connections;
+    result.base_versus.iter().find(here).unwrap_or_else(|| panic!("{name} at {connections} connections"))
+}
+
+/// What one request costs in the simulation, nanoseconds.
+fn cost_ns(cpu_ns: f64, connections: usize) -> f64 {
+    cpu_ns * if connections == 1 { 1.0 } else { 0.75 } + 128.0 * 0.4
+}
+
+#[test]
+fn an_option_is_told_from_the_one_that_it_brings_along() {
+    let costing = SimulatedServer::costing;
+    // Both are far from the reference, which costs 6,000 ns, and the one is no more than the other and a tenth less.
+    let field = [("dear", costing(12_000.0)), ("option", costing(10_800.0)), ("nothing", costing(12_000.0))];
+    let bases = [("dear", Some(REFERENCE)), ("option", Some("dear")), ("nothing", Some("dear"))];
+    let config = config_of(&bases, echo_cells(&[128], &[1, 50]), 1);
+    let exact = simulate(&config, Noise::NONE, &field);
+    assert_eq!(exact.base_versus.len(), 3 * 2, "{:?}", exact.base_versus);
+    let slices = CleanSlices::of(&exact);
+    for (cell, connections) in [(0, 1), (1, 50)] {
+        let option = found(&exact, "option", connections);
+        let ratio = option.cpu_ratio.unwrap();
+        let wanted = cost_ns(10_800.0, connections) / cost_ns(12_000.0, connections);
+        assert!((ratio.estimate - wanted).abs() < 0.001, "{ratio:?} is not {wanted}");
+        assert_eq!(option.peer, "dear");
+        let pair = slices.ratio(cell, 3, 2, Measure::Cpu).unwrap();
+        assert_eq!((pair.estimate, pair.pairs), (ratio.estimate, ratio.pairs), "as of any other pair");
+        assert_eq!((option.cpu_verdict, option.rate_verdict), (Verdict::Less, Verdict::More));
+        assert_eq!(row(&exact.cells[cell], "option").cpu_verdict, Verdict::More, "against the reference");
+        let nothing = found(&exact, "nothing", connections);
+        assert_eq!((nothing.cpu_ratio.unwrap().estimate, nothing.cpu_verdict), (1.0, Verdict::NoDifference));
+        assert_eq!(found(&exact, "dear", connections).cpu_verdict, Verdict::More);
+    }
+}
+
+#[test]
+fn a_tenth_between_option_and_base_is_found_on_a_usual_machine_and_nothing_where_nothing_is() {
+    let costing = SimulatedServer::costing;
+    let field = [("dear", costing(12_000.0)), ("option", costing(10_800.0)), ("nothing", costing(12_000.0))];
+    let bases = [("dear", None), ("option", Some("dear")), ("nothing", Some("dear"))];
+    let (mut right, mut wrong) = (0, 0);
+    for seed in 0..20 {
+        let config = config_of(&bases, echo_cells(&[128], &[1, 50]), seed);
+        let result = simulate(&config, Noise::USUAL, &field);
+        let verdicts = |name: &str| [1, 50].map(|connections| found(&result, name, connections).cpu_verdict);
+        right += usize::from(verdicts("option") == [Verdict::Less; 2]);
+        let claims = |verdict: &Verdict| matches!(verdict, Verdict::More | Verdict::Less);
+        wrong += usize::from(verdicts("nothing").iter().any(claims));
+    }
+    assert!(right >= 19, "only {right} of 20 runs found the difference in both cells");
+    assert!(wrong <= 1, "{wrong} of 20 runs claimed a difference where there is none");
+}
+
+#[test]
+fn only_cells_that_both_were_measured_in_are_compared_and_a_verdict_needs_the_twin() {
+    let small = SimulatedServer::costing(9_000.0).with_fault(Fault::DiesAbove(50));
+    let field = [("small", small), ("option", SimulatedServer::costing(6_000.0))];
+    let config = config_of(&[("small", None), ("option", Some("small"))], echo_cells(&[128], &[1, 50]), 2);
+    let mut result = simulate(&config, Noise::USUAL, &field);
+    let cells: Vec<usize> = result.base_versus.iter().map(|versus| versus.cell.connections).collect();
+    assert_eq!(cells, [1]);
+    assert_eq!(found(&result, "option", 1).cpu_verdict, Verdict::Less);
+    let twin = result.contenders.iter().position(|contender| contender.name == TWIN).unwrap();
+    result.slices.retain(|slice| slice.contender != twin);
+    anello_lab::analysis::analyse(&mut result);
+    assert_eq!(
+        found(&result, "option", 1).cpu_verdict,
+        Verdict::TooNoisy,
+        "nobody knows what equals differ by"
+    );
+}
+
+#[test]
+fn rates_are_compared_by_cpu_and_latency() {
+    let rated = Cell { offered_per_second: Some(20_000), ..Cell::echo(128, 50) };
+    let field = [("dear", SimulatedServer::costing(18_000.0)), ("option", SimulatedServer::costing(9_000.0))];
+    let config = config_of(&[("dear", None), ("option", Some("dear"))], vec![rated], 1);
+    let result = simulate(&config, Noise::NONE, &field);
+    let option = found(&result, "option", 50);
+    assert_eq!((option.cpu_verdict, option.p99_verdict), (Verdict::Less, Verdict::Less), "{option:?}");
+    assert_eq!((option.rate_ratio, option.rate_verdict), (None, Verdict::NotComparable));
+}
+
+#[test]
+fn who_is_set_against_nobody_or_itself_is_refused() {
+    let of = |base: &str| {
+        let config = config_of(&[("one", Some(base))], echo_cells(&[128], &[1]), 1);
+        let simulation = Simulation::new(1, Noise::NONE, &servers(&[("one", SimulatedServer::costing(1.0))]));
+        match simulate_on(&simulation, &config, None) {
+            Err(LabError::Config(why)) => why,
+            other => panic!("not refused: {other:?}"),
+        }
+    };
+    for (base, why) in [
+        ("one", "\"one\" is to be set against \"one\", which is itself"),
+        (
+            "two",
+            "against \"two\", which is not among the contenders: name the one that differs from it in nothing",
+        ),
+        (TWIN, "which is not among the contenders"),
+    ] {
+        assert!(of(base).contains(why), "{}", of(base));
+    }
+}
+
+#[test]
+fn a_result_from_before_there_were_bases_is_read_and_has_none() {
+    let field = [("option", SimulatedServer::costing(9_000.0))];
+    let config = config_of(&[("option", Some(REFERENCE))], echo_cells(&[128], &[1]), 1);
+    let result = simulate(&config, Noise::USUAL, &field);
+    let json = anello_lab::render_json(&result).unwrap();
+    assert_eq!(LabResult::from_json(&json).as_ref(), Ok(&result));
+    let mut value: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(value["contenders"][2]["against"], REFERENCE);
+    assert!(value.as_object_mut().unwrap().remove("base_versus").is_some());
+    for contender in value["contenders"].as_array_mut().unwrap() {
+        assert!(contender.as_object_mut().unwrap().remove("against").is_some());
+    }
+    let old = LabResult::from_json(&value.to_string()).unwrap();
+    assert_eq!((old.base_versus.len(), &old.contenders[2].against), (0, &None));
+    assert_eq!(old.cells, result.cells);
+    assert!(!anello_lab::render_html(&old).contains("differs in nothing else"));
+}
+
+#[test]
+fn a_run_that_is_taken_up_again_is_compared_as_its_scenario_says_now() {
+    let cells = echo_cells(&[128], &[1, 50]);
+    let field = servers(&[("one", SimulatedServer::costing(6_000.0))]);
+    let simulation = Simulation::new(7, Noise::NONE, &field);
+    let stop = AtomicBool::new(false);
+    let mut keeper = Keeper { stop_at_slice: Some((4, &stop)), ..Keeper::default() };
+    let (mut load, mut machine) = (simulation.load(), simulation.machine());
+    let alone = config_of(&[("one", None)], cells.clone(), 7);
+    let part = run_from(&alone, None, &mut load, &mut machine, &mut keeper, &stop).unwrap();
+    assert!(part.interrupted && part.base_versus.is_empty());
+    let config = config_of(&[("one", Some(REFERENCE))], cells, 7);
+    let whole = simulate_on(&Simulation::new(7, Noise::NONE, &field), &config, Some(part)).unwrap();
+    assert_eq!((whole.interrupted, whole.base_versus.len()), (false, 2));
+    assert_eq!(whole.contenders[2].against.as_deref(), Some(REFERENCE));
+}
