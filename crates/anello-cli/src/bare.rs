@@ -231,6 +231,7 @@ impl UringFlags {
 
 #[cfg(test)]
 mod tests {
+    use anello_lab::{Resources, preset, resolve};
     use clap::Parser;
 
     use super::*;
@@ -250,6 +251,32 @@ mod tests {
                 panic!("{}: not uring", variant.name);
             };
             arguments.options.into_options().validate().expect(variant.name);
+        }
+    }
+
+    #[test]
+    fn the_lab_sets_every_variant_against_the_one_that_it_is_to_be_compared_with() {
+        let resources = Resources {
+            cores: vec![0, 1, 2],
+            siblings: vec![vec![0], vec![1], vec![2]],
+            ..Resources::of_this_machine("anello".into(), "unused".into())
+        };
+        let text = preset("options").expect("there is such a preset");
+        let config = resolve("options", text, &resources).expect("it fits three cores");
+        let contender = |variant: &anello_bare::Variant| {
+            let words = ["bare"].into_iter().chain(variant.arguments.iter().copied());
+            // The lab gives the polling thread a core that neither servers nor load have.
+            let words = words.map(|word| if word == "last" { "2" } else { word });
+            let words: Vec<&str> = words.chain(["--addr", "127.0.0.1:0"]).collect();
+            let found = config.contenders.iter().find(|contender| contender.arguments == words);
+            found.unwrap_or_else(|| panic!("{} is not in the preset: {words:?}", variant.name))
+        };
+        // Where nothing is given to the worker threads it does not matter whose they are.
+        let shown = |variant: &&anello_bare::Variant| variant.name != "two rings, shared workers";
+        for variant in anello_bare::variants().iter().filter(shown) {
+            let base = anello_bare::variants().iter().find(|base| base.name == variant.against);
+            let base = base.filter(|base| base.name != variant.name).map(|base| &contender(base).name);
+            assert_eq!(contender(variant).against.as_ref(), base, "{}", variant.name);
         }
     }
 }

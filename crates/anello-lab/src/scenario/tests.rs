@@ -222,6 +222,21 @@ fn a_contender_may_name_the_one_that_it_is_set_against() {
 }
 
 #[test]
+fn every_option_of_the_preset_is_set_against_another_and_the_yardsticks_against_none() {
+    let options = |cores: usize| resolve("options", preset("options").unwrap(), &machine(cores)).unwrap();
+    let large = options(3);
+    let alone = large.contenders.iter().filter(|contender| contender.against.is_none());
+    let alone: Vec<&str> = alone.map(|contender| contender.name.as_str()).collect();
+    assert_eq!(alone, ["defaults", "defaults again", "bare io_uring", "bare epoll", "anello io_uring"]);
+    assert!(large.scenario.scaling.iter().any(|note| note.contains("On loopback the kernel copies")));
+    let small = options(2);
+    let missing = |contender: &&Contender| !small.contenders.contains(contender);
+    let missing: Vec<&str> =
+        large.contenders.iter().filter(missing).map(|contender| contender.name.as_str()).collect();
+    assert_eq!(missing, ["SQPOLL pinned", "anello SQPOLL pinned"], "and nobody has lost a base with them");
+}
+
+#[test]
 fn cells_can_be_named_for_themselves_and_rates_make_slices_longer() {
     let text = MINIMAL.replace("message_bytes = [128]\nconnections = [1, 50]\n", "")
         + "[[cells]]\nconnections = 80\nmessage_bytes = 100\nrate_per_second = 20000\n\
