@@ -27,8 +27,7 @@ pub(super) struct ScenarioFile {
     pub source: Option<String>,
     #[serde(default)]
     pub notes: Vec<String>,
-    #[serde(default)]
-    pub protocol: Protocol,
+    pub protocol: Option<Spanned<Protocol>>,
     #[serde(default)]
     pub message_bytes: Vec<Spanned<usize>>,
     #[serde(default)]
@@ -40,9 +39,9 @@ pub(super) struct ScenarioFile {
     #[serde(default)]
     pub server_cores: Vec<Spanned<usize>>,
     #[serde(default)]
-    pub operations: Vec<DiskOperation>,
+    pub operations: Vec<Spanned<DiskOperation>>,
     #[serde(default)]
-    pub direct: Vec<bool>,
+    pub direct: Vec<Spanned<bool>>,
     #[serde(default)]
     pub block_bytes: Vec<Spanned<usize>>,
     #[serde(default)]
@@ -172,6 +171,17 @@ impl ScenarioFile {
             let message = error.message().to_owned();
             ScenarioError::at(file_name, text, error.span().unwrap_or(0..0), message)
         })
+    }
+
+    /// What is asked of contenders.
+    pub fn protocol(&self) -> Protocol {
+        self.protocol.as_ref().map_or_else(Protocol::default, |protocol| *protocol.get_ref())
+    }
+
+    /// Where an error about a key belongs that is not there: to the protocol, which asks for it, or, where that is not
+    /// there either, to the name.
+    pub fn place_of_missing(&self) -> Range<usize> {
+        self.protocol.as_ref().map_or_else(|| self.name.span(), Spanned::span)
     }
 }
 

@@ -154,12 +154,12 @@ impl Resolver<'_> {
             load_cores: vec![load_core],
             server_share: self.file.server_share.as_ref().map_or(SERVER_SHARE, |share| *share.get_ref()),
             further_core,
-            disk_file: match self.file.protocol {
+            disk_file: match self.file.protocol() {
                 Protocol::Disk => self.resources.disk_file.to_str().map(str::to_owned),
                 Protocol::Echo | Protocol::Idle => None,
             },
             reference: self.file.reference.get_ref().clone(),
-            start_timeout: match self.file.protocol {
+            start_timeout: match self.file.protocol() {
                 // The first worker makes its file.
                 Protocol::Disk => std::time::Duration::from_secs(300),
                 Protocol::Echo | Protocol::Idle => std::time::Duration::from_secs(10),
@@ -273,30 +273,29 @@ impl Resolver<'_> {
     /// Refuses keys that another protocol would read.
     fn keys_of_the_protocol(&self) -> Result<(), ScenarioError> {
         let file = self.file;
-        let first = |all: &[toml::Spanned<usize>]| all.first().map(toml::Spanned::span);
-        let name = file.name.span();
+        let protocol = file.protocol();
         let disk = [
             (first(&file.depth), "depth"),
             (first(&file.block_bytes), "block_bytes"),
-            ((!file.operations.is_empty()).then(|| name.clone()), "operations"),
-            ((!file.direct.is_empty()).then(|| name.clone()), "direct"),
+            (first(&file.operations), "operations"),
+            (first(&file.direct), "direct"),
         ];
         let network = [
             (first(&file.connections), "connections"),
             (first(&file.connections_per_core), "connections_per_core"),
             (first(&file.server_cores), "server_cores"),
-            (file.cells.first().map(toml::Spanned::span), "cells"),
-            (first(&file.message_bytes).filter(|_| file.protocol != Protocol::Echo), "message_bytes"),
-            (file.rates_per_second.first().map(toml::Spanned::span), "rates_per_second"),
+            (first(&file.cells), "cells"),
+            (first(&file.message_bytes).filter(|_| protocol != Protocol::Echo), "message_bytes"),
+            (first(&file.rates_per_second), "rates_per_second"),
         ];
-        let (keys, only): (&[_], _) = match file.protocol {
+        let (keys, only): (&[_], _) = match protocol {
             Protocol::Echo => (&disk, "disk"),
             Protocol::Idle => (&[disk.as_slice(), &network[4..]].concat(), "another protocol"),
             Protocol::Disk => (&network, "echo and idle"),
         };
         match keys.iter().find_map(|(span, key)| Some((span.clone()?, key))) {
             Some((span, key)) => {
-                let protocol = format!("{:?}", file.protocol).to_lowercase();
+                let protocol = format!("{protocol:?}").to_lowercase();
                 self.wrong(
                     span,
                     format!("the key {key} is for {only}, and the protocol is {protocol}: remove it"),
@@ -307,7 +306,7 @@ impl Resolver<'_> {
     }
 
     fn contenders(&mut self) -> Result<Vec<Contender>, ScenarioError> {
-        let built_in = match self.file.protocol {
+        let built_in = match self.file.protocol() {
             Protocol::Disk => Contender::disk_workers(&self.resources.executable, &self.resources.disk_file),
             Protocol::Echo | Protocol::Idle => Contender::all_of_anello(&self.resources.executable),
         };
@@ -401,7 +400,7 @@ impl Resolver<'_> {
     }
 
     fn cells(&mut self) -> Result<Vec<Cell>, ScenarioError> {
-        let mut cells = match self.file.protocol {
+        let mut cells = match self.file.protocol() {
             Protocol::Disk => self.disk_cells()?,
             Protocol::Echo | Protocol::Idle => self.network_cells()?,
         };
@@ -417,11 +416,16 @@ impl Resolver<'_> {
             (file.block_bytes.is_empty(), "block_bytes"),
         ];
         if let Some((_, key)) = missing.iter().find(|(missing, _)| *missing) {
-            return self.wrong(file.name.span(), format!("a scenario for disks needs the key {key}"));
+            let why =
+                format!("a scenario for disks needs the key {key}, a list with at least one value: add it");
+            return self.wrong(file.place_of_missing(), why);
         }
-        let ways = if file.direct.is_empty() { vec![false, true] } else { file.direct.clone() };
+        let ways = match file.direct.as_slice() {
+            [] => vec![false, true],
+            ways => ways.iter().map(|direct| *direct.get_ref()).collect(),
+        };
         let mut cells = Vec::new();
-        for &operation in &file.operations {
+        for operation in file.operations.iter().map(|operation| *operation.get_ref()) {
             for &direct in &ways {
                 for block in &file.block_bytes {
                     for depth in &file.depth {
@@ -437,8 +441,8 @@ impl Resolver<'_> {
 
     fn network_cells(&mut self) -> Result<Vec<Cell>, ScenarioError> {
         let file = self.file;
-        let workloads: Vec<(Workload, Range<usize>)> = match file.protocol {
-            Protocol::Idle => vec![(Workload::Idle, file.name.span())],
+        let workloads: Vec<(Workload, Range<usize>)> = match file.protocol() {
+            Protocol::Idle => vec![(Workload::Idle, file.place_of_missing())],
             _ => file
                 .message_bytes
                 .iter()
@@ -447,8 +451,9 @@ impl Resolver<'_> {
         };
         let product = !file.connections.is_empty() || !file.connections_per_core.is_empty();
         if file.cells.is_empty() && (!product || workloads.is_empty()) {
-            let why = "give message_bytes with connections or connections_per_core, or single [[cells]]";
-            return self.wrong(file.name.span(), why.to_owned());
+            let what = if file.protocol() == Protocol::Idle { "" } else { "message_bytes with " };
+            let why = format!("give {what}connections or connections_per_core, or single [[cells]]");
+            return self.wrong(file.place_of_missing(), why);
         }
         let mut cells = Vec::new();
         let rates: Vec<Option<u64>> = match file.rates_per_second.as_slice() {
@@ -466,7 +471,8 @@ impl Resolver<'_> {
                     for &offered_per_second in &rates {
                         let cell =
                             Cell { workload: *workload, connections, offered_per_second, server_cores };
-                        let span = if connections == 0 { count_span.clone() } else { span.clone() };
+                        let of_count = connections == 0 || *workload == Workload::Idle;
+                        let span = if of_count { count_span.clone() } else { span.clone() };
                         self.add(&mut cells, cell, span)?;
                     }
                 }
@@ -474,7 +480,7 @@ impl Resolver<'_> {
         }
         for entry in &file.cells {
             let cell = entry.get_ref();
-            let workload = match (file.protocol, cell.message_bytes) {
+            let workload = match (file.protocol(), cell.message_bytes) {
                 (Protocol::Idle, None) => Workload::Idle,
                 (Protocol::Idle, Some(_)) => {
                     return self.wrong(entry.span(), "idle connections have no message_bytes".to_owned());
@@ -560,6 +566,11 @@ pub fn leave_out_beyond(cells: &mut Vec<Cell>, limit: usize) -> Option<String> {
             listed(&dropped)
         )
     })
+}
+
+/// The place of a list's first value, if it has one.
+fn first<T>(all: &[toml::Spanned<T>]) -> Option<Range<usize>> {
+    all.first().map(toml::Spanned::span)
 }
 
 fn listed(numbers: &[usize]) -> String {

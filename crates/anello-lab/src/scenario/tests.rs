@@ -161,6 +161,49 @@ fn disks_have_their_own_contenders_and_keys() {
 }
 
 #[test]
+fn keys_of_another_protocol_and_keys_that_are_missing_are_pointed_at() {
+    let disk = preset("disk").unwrap();
+    // Where a line that begins so stands in a text, with the column of its value, from 1.
+    let value_of = |text: &str, key: &str| {
+        let (line, found) =
+            text.lines().enumerate().find(|(_, line)| line.starts_with(&format!("{key} = "))).unwrap();
+        let column = key.len() + " = ".len() + 1 + usize::from(found.contains('['));
+        format!("mine.toml:{}:{column}: ", line + 1)
+    };
+    for key in ["operations = [\"random_read\"]", "direct = [true]", "depth = [4]", "block_bytes = [4096]"] {
+        let text = format!("{MINIMAL}{key}\n");
+        let name = key.split(' ').next().unwrap();
+        let error = fault(&text);
+        assert!(error.starts_with(&value_of(&text, name)), "{error}");
+        assert!(error.contains(&format!("the key {name} is for disk, and the protocol is echo")), "{error}");
+        assert!(error.contains(&format!("| {key}\n")), "shows the line: {error}");
+        let idle = text.replace("message_bytes = [128]", "protocol = \"idle\"");
+        assert!(fault(&idle).starts_with(&value_of(&idle, name)), "{}", fault(&idle));
+    }
+    for key in ["operations", "depth", "block_bytes"] {
+        let without: String =
+            disk.lines().filter(|line| !line.starts_with(key)).map(|line| format!("{line}\n")).collect();
+        let empty = format!("{key} = []\n{without}");
+        for text in [without, empty] {
+            let error = fault(&text);
+            assert!(error.starts_with(&value_of(&text, "protocol")), "{error}");
+            assert!(error.contains(&format!("needs the key {key}")), "{error}");
+        }
+    }
+    let idle = preset("idle").unwrap().replace("connections =", "notes = [] #");
+    let error = fault(&idle);
+    assert!(
+        error.starts_with(&value_of(&idle, "protocol")) && error.contains(": give connections or"),
+        "{error}"
+    );
+    let twice = preset("idle").unwrap().replace("[1000, 5000]", "[7, 7]");
+    assert!(fault(&twice).contains("| connections = [7, 7]\n"), "{}", fault(&twice));
+    let unknown = disk.replace("\"random_write\"", "\"random_wipe\"");
+    let error = fault(&unknown);
+    assert!(error.contains("random_wipe") && error.contains("| operations = ["), "{error}");
+}
+
+#[test]
 fn contenders_are_named_or_given() {
     let text = MINIMAL.replace(
         "\"tokio\"]",
