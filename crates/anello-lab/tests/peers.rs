@@ -33,6 +33,21 @@ fn every_peer_has_a_manifest_that_agrees_with_its_lock_file() {
     }
 }
 
+#[test]
+fn what_runs_tasks_is_an_async_runtime_and_what_only_calls_back_is_none() {
+    let out = tempfile::tempdir().unwrap();
+    let peers = Peers::open(&real_peers(), out.path()).unwrap();
+    let of = |kind: Kind| -> Vec<&str> {
+        let those = peers.all().iter().filter(|peer| peer.manifest.kind == kind);
+        those.map(|peer| peer.manifest.name.as_str()).collect()
+    };
+    let runtimes =
+        ["compio", "glommio", "go-net", "may", "monoio", "netty", "ntex-net", "ringline", "smol", "tokio"];
+    assert_eq!(of(Kind::Runtime), runtimes);
+    assert_eq!(of(Kind::Library), ["asio", "gnet", "go-uring", "libuv"]);
+    assert_eq!(of(Kind::Loop), ["mio-hot"]);
+}
+
 /// The version of a peer's library in the lock file that it has.
 fn locked_version(peer: &Peer) -> Option<String> {
     let read = |name: &str| fs::read_to_string(peer.folder.join(name)).ok();

@@ -88,9 +88,10 @@ pub enum Driver {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
-    /// Runs tasks, coroutines or goroutines that wait for their sockets.
+    /// Runs tasks, coroutines or goroutines that wait for their sockets, or handlers on an executor of its own whose
+    /// operations are futures, as Netty does.
     Runtime,
-    /// Calls back when something happened.
+    /// Calls back when something happened, and is nothing more.
     Library,
     /// A bare loop around the readiness of sockets.
     Loop,
