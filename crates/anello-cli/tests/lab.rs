@@ -278,6 +278,8 @@ fn a_disk_run_is_taken_up_again_with_the_file_that_it_had() {
     let name = Path::new(&file).file_name().unwrap().to_str().unwrap();
     let word = format!(" --file {name} ");
     assert!(part.contenders.iter().all(|contender| contender.command.contains(&word)), "{file}");
+    let disk = part.environment.disk.as_ref().expect("what the file lies on");
+    assert!(!disk.file_system.is_empty(), "{disk}");
     assert!(!Path::new(&file).exists(), "what the lab has made goes with it");
     let other = ["--resume", json.to_str().unwrap(), "--disk-file", "/nowhere/blocks", "--out", out];
     let Output { status, stderr, .. } = lab(&other).output().unwrap();

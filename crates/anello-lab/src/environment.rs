@@ -1,11 +1,30 @@
-//! What a reader must know about the machine to judge the figures: kernel, CPU, limits, noise.
+//! What a reader must know about the machine to judge the figures: kernel, CPU, limits, disk, noise.
 //!
 //! Everything comes from files under `/proc` and `/sys`. Whatever cannot be read is left out, never guessed.
 
+mod disk;
+mod mitigations;
+
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
+
+pub use disk::Disk;
+use mitigations::{Faults, chosen_at_boot};
+
+/// Settings of the kernel that bear on connections, sockets and disk I/O, beside those that have a field of their own.
+const SYSCTLS: [&str; 8] = [
+    "net.core.rmem_max",
+    "net.core.wmem_max",
+    "net.core.default_qdisc",
+    "net.core.busy_poll",
+    "net.core.busy_read",
+    "net.ipv4.tcp_max_syn_backlog",
+    "net.ipv4.ip_local_port_range",
+    "fs.aio-max-nr",
+];
 
 /// The machine as it was at one moment.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -34,10 +53,17 @@ pub struct Environment {
     pub somaxconn: Option<u64>,
     /// The io_uring sysctl: 0 allowed, 1 for a group only, 2 forbidden.
     pub io_uring_disabled: Option<u64>,
-    /// CPU frequency governor of the first core.
+    /// CPU frequency governor of the cores that the run used; which core has which, if they differ.
     pub governor: Option<String>,
     /// Mitigations of CPU faults that are at work, by fault.
     pub mitigations: Vec<String>,
+    /// CPU faults to which the kernel says that the machine is vulnerable, or of which it does not know, in its words;
+    /// none if it does not tell, or if nobody asked.
+    #[serde(default)]
+    pub vulnerable: Option<Vec<String>>,
+    /// What the kernel's command line says of all mitigations at once, as in "off"; none if it says nothing.
+    #[serde(default)]
+    pub mitigations_at_boot: Option<String>,
     /// Signs of a container.
     pub container: Option<String>,
     /// Seccomp mode of this process: disabled, strict, filter.
@@ -46,6 +72,9 @@ pub struct Environment {
     pub open_files: Option<String>,
     /// Limit of locked memory: soft and hard.
     pub locked_memory: Option<String>,
+    /// Limit of processes and threads of the user: soft and hard.
+    #[serde(default)]
+    pub processes: Option<String>,
     /// Whether two threads share each core: "on", "off", "notsupported", as the kernel says.
     #[serde(default)]
     pub smt: Option<String>,
@@ -76,13 +105,21 @@ pub struct Environment {
     /// Whether the kernel moves memory after the tasks that use it, on machines with several memory nodes.
     #[serde(default)]
     pub numa_balancing: Option<String>,
+    /// Further settings of the kernel by name, as in "net.core.rmem_max"; without those that cannot be read.
+    #[serde(default)]
+    pub sysctls: BTreeMap<String, String>,
+    /// What the file of the disk workers lies on; none if there are none, or if it cannot be told.
+    #[serde(default)]
+    pub disk: Option<Disk>,
 }
 
 impl Environment {
-    /// Reads everything from the file tree at `root` (`/` on a real machine).
+    /// Reads everything from the file tree at `root` (`/` on a real machine). `cores` are those that the run uses,
+    /// `disk_file` is the file of its disk workers, which need not exist yet.
     #[must_use]
-    pub fn capture(root: &Path) -> Environment {
+    pub fn capture(root: &Path, cores: &[usize], disk_file: Option<&Path>) -> Environment {
         let tree = Tree { root };
+        let faults = Faults::of(&tree);
         let cpuinfo = tree.text("proc/cpuinfo").unwrap_or_default();
         let status = tree.text("proc/self/status").unwrap_or_default();
         let limits = tree.text("proc/self/limits").unwrap_or_default();
@@ -105,12 +142,15 @@ impl Environment {
             io_uring_disabled: tree
                 .line("proc/sys/kernel/io_uring_disabled")
                 .and_then(|line| line.parse().ok()),
-            governor: tree.line("sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
-            mitigations: tree.mitigations(),
+            governor: tree.governor(cores),
+            vulnerable: faults.as_ref().map(|faults| faults.open.clone()),
+            mitigations: faults.unwrap_or_default().mitigated,
+            mitigations_at_boot: chosen_at_boot(&tree),
             container: tree.container(),
             seccomp: field(&status, "Seccomp").map(|mode| seccomp_mode(&mode).to_owned()),
             open_files: limit(&limits, "Max open files"),
             locked_memory: limit(&limits, "Max locked memory"),
+            processes: limit(&limits, "Max processes"),
             smt: tree.line("sys/devices/system/cpu/smt/control"),
             siblings: tree.line("sys/devices/system/cpu/cpu0/topology/thread_siblings_list"),
             boost: tree.boost(),
@@ -123,6 +163,8 @@ impl Environment {
             tcp_send_buffer: tree.words("proc/sys/net/ipv4/tcp_wmem"),
             io_uring_group: tree.line("proc/sys/kernel/io_uring_group").and_then(|line| line.parse().ok()),
             numa_balancing: tree.line("proc/sys/kernel/numa_balancing"),
+            sysctls: tree.sysctls(),
+            disk: disk_file.and_then(|file| Disk::of(&tree, file)),
         }
     }
 
@@ -160,15 +202,25 @@ impl Environment {
         add("TCP receive buffer (least, default, most)", self.tcp_receive_buffer.clone());
         add("TCP send buffer (least, default, most)", self.tcp_send_buffer.clone());
         add("somaxconn", self.somaxconn.map(|value| value.to_string()));
+        for name in SYSCTLS {
+            add(name, self.sysctls.get(name).cloned());
+        }
         add("io_uring sysctl", self.io_uring_disabled.map(|value| uring_sysctl(value).to_owned()));
         add("io_uring group", self.io_uring_group.filter(|&group| group >= 0).map(|group| group.to_string()));
         add("Seccomp", self.seccomp.clone());
         add("Container", Some(self.container.clone().unwrap_or_else(|| "no sign of one".to_owned())));
         add("Open files (soft, hard)", self.open_files.clone());
         add("Locked memory (soft, hard)", self.locked_memory.clone());
-        let mitigations =
-            if self.mitigations.is_empty() { "none".to_owned() } else { self.mitigations.join("; ") };
-        add("Mitigations at work", Some(mitigations));
+        add("Processes and threads (soft, hard)", self.processes.clone());
+        add("Disk file", self.disk.as_ref().map(Disk::to_string));
+        let listed = |faults: &[String], none: &str| {
+            if faults.is_empty() { none.to_owned() } else { faults.join("; ") }
+        };
+        // Where the kernel says nothing of any fault, it may do something all the same.
+        let none = if self.vulnerable.is_some() { "none" } else { "none is told of" };
+        add("Mitigations at work", Some(listed(&self.mitigations, none)));
+        add("Open CPU faults", self.vulnerable.as_deref().map(|open| listed(open, "none")));
+        add("Mitigations chosen at boot", self.mitigations_at_boot.clone());
         facts
     }
 }
@@ -211,19 +263,30 @@ impl Tree<'_> {
         (!line.is_empty()).then(|| line.to_owned())
     }
 
-    fn mitigations(&self) -> Vec<String> {
-        let directory = "sys/devices/system/cpu/vulnerabilities";
-        let Ok(entries) = fs::read_dir(self.root.join(directory)) else { return Vec::new() };
-        let mut active: Vec<String> = entries
-            .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
-            .filter_map(|name| {
-                let line = self.line(&format!("{directory}/{name}"))?;
-                let mitigation = line.strip_prefix("Mitigation: ")?;
-                Some(format!("{name}: {}", mitigation.split([';', ',']).next().unwrap_or(mitigation).trim()))
-            })
-            .collect();
-        active.sort();
-        active
+    /// The frequency governor of these cores: a word if they have it in common, else each with its cores; none if it can
+    /// be seen of no core.
+    fn governor(&self, cores: &[usize]) -> Option<String> {
+        let mut groups: Vec<(Option<String>, Vec<String>)> = Vec::new();
+        for core in cores {
+            let governor = self.line(&format!("sys/devices/system/cpu/cpu{core}/cpufreq/scaling_governor"));
+            match groups.iter_mut().find(|(known, _)| *known == governor) {
+                Some((_, group)) => group.push(core.to_string()),
+                None => groups.push((governor, vec![core.to_string()])),
+            }
+        }
+        if let [(governor, _)] = groups.as_slice() {
+            return governor.clone();
+        }
+        let told = |(governor, group): &(Option<String>, Vec<String>)| {
+            let plural = if group.len() == 1 { "core" } else { "cores" };
+            format!("{} on {plural} {}", governor.as_deref().unwrap_or("not visible"), group.join(", "))
+        };
+        (!groups.is_empty()).then(|| groups.iter().map(told).collect::<Vec<_>>().join("; "))
+    }
+
+    fn sysctls(&self) -> BTreeMap<String, String> {
+        let value = |name: &str| self.words(&format!("proc/sys/{}", name.replace('.', "/")));
+        SYSCTLS.iter().filter_map(|&name| Some((name.to_owned(), value(name)?))).collect()
     }
 
     /// A line whose words are numbers, one blank between them.
@@ -328,7 +391,7 @@ fn uring_sysctl(value: u64) -> &'static str {
 mod tests {
     use super::*;
 
-    fn write(root: &Path, path: &str, text: &str) {
+    pub(super) fn write(root: &Path, path: &str, text: &str) {
         let path = root.join(path);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, text).unwrap();
@@ -348,7 +411,7 @@ mod tests {
         write(
             root,
             "proc/self/limits",
-            "Limit  Soft Limit  Hard Limit  Units\nMax open files  1024  524288  files\nMax locked memory  8388608  unlimited  bytes\n",
+            "Limit  Soft Limit  Hard Limit  Units\nMax open files  1024  524288  files\nMax locked memory  8388608  unlimited  bytes\nMax processes  63000  63000  processes\n",
         );
         write(root, "proc/loadavg", "0.50 0.25 0.10 1/100 4242\n");
         write(root, "proc/meminfo", "MemTotal:        2097152 kB\n");
@@ -365,9 +428,15 @@ mod tests {
         write(root, "sys/kernel/mm/transparent_hugepage/enabled", "always [madvise] never\n");
         write(root, "proc/sys/net/ipv4/tcp_rmem", "4096\t131072\t6291456\n");
         write(root, "proc/sys/kernel/io_uring_group", "-1\n");
+        write(root, "proc/sys/net/core/rmem_max", "212992\n");
+        write(root, "proc/sys/net/ipv4/ip_local_port_range", "32768\t60999\n");
+        write(root, "proc/sys/fs/aio-max-nr", "65536\n");
         write(root, "sys/devices/system/cpu/vulnerabilities/meltdown", "Mitigation: PTI\n");
         write(root, "sys/devices/system/cpu/vulnerabilities/l1tf", "Not affected\n");
-        let environment = Environment::capture(root);
+        write(root, "sys/devices/system/cpu/vulnerabilities/mds", "Vulnerable\n");
+        write(root, "proc/cmdline", "quiet mitigations=auto,nosmt\n");
+        write(root, "proc/self/mountinfo", "1 0 8:0 / / rw - ext4 /dev/sda rw\n");
+        let environment = Environment::capture(root, &[0, 1], Some(Path::new("/no-such/file")));
         assert_eq!(environment.kernel, "Linux 6.18.0");
         assert_eq!(environment.cpu_model, "Fast CPU 9000");
         assert!(environment.virtual_machine);
@@ -377,7 +446,11 @@ mod tests {
         assert_eq!(environment.memory_kib, Some(2_097_152));
         assert_eq!(environment.open_files.as_deref(), Some("1024, 524288"));
         assert_eq!(environment.locked_memory.as_deref(), Some("8388608, unlimited"));
+        assert_eq!(environment.processes.as_deref(), Some("63000, 63000"));
         assert_eq!(environment.mitigations, ["meltdown: PTI"]);
+        assert_eq!(environment.vulnerable, Some(vec!["mds: Vulnerable".to_owned()]));
+        let names: Vec<&str> = environment.sysctls.keys().map(String::as_str).collect();
+        assert_eq!(names, ["fs.aio-max-nr", "net.core.rmem_max", "net.ipv4.ip_local_port_range"]);
         assert_eq!(environment.container.as_deref(), Some("kubepods (cgroup of process 1)"));
         assert_eq!(environment.seccomp.as_deref(), Some("filter"));
         assert_eq!(environment.io_uring_disabled, Some(2));
@@ -388,8 +461,44 @@ mod tests {
         assert!(facts.contains(&("CPU limit of the control group", "150000 of 100000 us".to_owned())));
         assert!(facts.contains(&("Clock boost", "off".to_owned())));
         assert!(facts.contains(&("Transparent huge pages", "madvise".to_owned())));
+        assert!(facts.contains(&("net.ipv4.ip_local_port_range", "32768 60999".to_owned())));
+        assert!(!facts.iter().any(|(label, _)| *label == "net.core.wmem_max"), "what cannot be read");
+        assert!(facts.contains(&("Open CPU faults", "mds: Vulnerable".to_owned())));
+        assert!(facts.contains(&("Mitigations chosen at boot", "auto,nosmt".to_owned())));
+        let disk = "ext4 on no known device, I/O scheduler unknown";
+        assert!(facts.contains(&("Disk file", disk.to_owned())));
         assert_eq!(environment.tcp_receive_buffer.as_deref(), Some("4096 131072 6291456"));
         assert!(!facts.iter().any(|(label, _)| *label == "io_uring group"), "-1 is no group");
+    }
+
+    #[test]
+    fn a_governor_is_told_once_or_with_its_cores() {
+        let root = tempfile::tempdir().unwrap();
+        let governor = |cores: &[usize]| Environment::capture(root.path(), cores, None).governor;
+        for (core, word) in [(0, "performance"), (1, "performance"), (2, "powersave")] {
+            write(
+                root.path(),
+                &format!("sys/devices/system/cpu/cpu{core}/cpufreq/scaling_governor"),
+                &format!("{word}\n"),
+            );
+        }
+        assert_eq!(governor(&[0, 1]).as_deref(), Some("performance"));
+        assert_eq!(governor(&[2]).as_deref(), Some("powersave"), "not that of the first core");
+        let several = "performance on cores 0, 1; powersave on core 2; not visible on core 3";
+        assert_eq!(governor(&[0, 1, 2, 3]).as_deref(), Some(several));
+        assert_eq!((governor(&[3]), governor(&[])), (None, None));
+    }
+
+    #[test]
+    fn what_older_results_do_not_say_is_not_known() {
+        let root = tempfile::tempdir().unwrap();
+        let mut old = serde_json::to_value(Environment::capture(root.path(), &[], None)).unwrap();
+        for field in ["vulnerable", "mitigations_at_boot", "processes", "sysctls", "disk"] {
+            old.as_object_mut().unwrap().remove(field).expect(field);
+        }
+        let environment: Environment = serde_json::from_value(old).unwrap();
+        assert_eq!((environment.vulnerable.as_ref(), environment.processes.as_ref()), (None, None));
+        assert!(!environment.facts().iter().any(|(label, _)| *label == "Open CPU faults"));
     }
 
     #[test]
@@ -406,8 +515,10 @@ mod tests {
     #[test]
     fn a_machine_that_shows_nothing_is_not_invented() {
         let root = tempfile::tempdir().unwrap();
-        let environment = Environment::capture(root.path());
+        let environment = Environment::capture(root.path(), &[0], Some(Path::new("/no-such/file")));
         assert_eq!(environment.governor, None);
+        assert_eq!((environment.vulnerable.clone(), environment.disk.clone()), (None, None));
+        assert!(environment.sysctls.is_empty());
         assert_eq!(environment.stolen_ticks, None);
         assert_eq!(environment.kernel, "Linux unknown");
         assert!(!environment.facts().is_empty());

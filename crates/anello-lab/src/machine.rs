@@ -101,8 +101,8 @@ pub trait Machine {
     /// Ends these processes, halted or not, and reaps them. Unknown ids are ignored.
     fn stop(&mut self, pids: &[u32]);
 
-    /// Describes the machine as it is now.
-    fn environment(&mut self) -> Environment;
+    /// Describes the machine as it is now, in what a run of this configuration uses of it.
+    fn environment(&mut self, config: &LabConfig) -> Environment;
 }
 
 /// What the threads of a process have used.
@@ -307,8 +307,9 @@ impl Machine for LocalMachine {
         ending.iter_mut().for_each(ServerProcess::ask_to_end);
     }
 
-    fn environment(&mut self) -> Environment {
-        Environment::capture(Path::new("/"))
+    fn environment(&mut self, config: &LabConfig) -> Environment {
+        let disk_file = config.disk_file.as_deref().map(Path::new);
+        Environment::capture(Path::new("/"), &config.all_cores(), disk_file)
     }
 }
 

@@ -59,7 +59,7 @@ pub fn begin(config: &LabConfig, machine: &mut dyn Machine) -> LabResult {
         failures: Vec::new(),
         notes,
         foreign_fraction: None,
-        environment: machine.environment(),
+        environment: machine.environment(config),
         environment_after: Environment::default(),
         completed: Vec::new(),
         slices: Vec::new(),
@@ -156,15 +156,6 @@ fn agree_on_machine(old: &Environment, new: &Environment) -> Result<(), String> 
 
 fn same<T: PartialEq + Debug>(what: &str, there: T, here: T) -> Result<(), String> {
     if there == here { Ok(()) } else { Err(format!("the {what} is {there:?} there and {here:?} here")) }
-}
-
-/// The cores that a run uses.
-pub fn cores_of(config: &LabConfig) -> Vec<usize> {
-    let mut cores =
-        [config.server_cores.as_slice(), &config.load_cores, config.further_core.as_slice()].concat();
-    cores.sort_unstable();
-    cores.dedup();
-    cores
 }
 
 fn plan(config: &LabConfig) -> Plan {

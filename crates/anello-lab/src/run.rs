@@ -169,7 +169,7 @@ pub fn run_from(
             result.notes.push(note);
         }
     }
-    let cores = record::cores_of(config);
+    let cores = config.all_cores();
     let (earlier_ns, earlier_foreign) = (result.elapsed_ns, result.foreign_fraction);
     let began_ns = machine.now_ns();
     let foreign_before_ns = machine.foreign_ns(&cores);
@@ -189,7 +189,7 @@ pub fn run_from(
         let earlier_ns = earlier_foreign.map_or(0.0, |fraction| fraction * earlier_ns as f64);
         result.foreign_fraction = Some((foreign_ns + earlier_ns) / result.elapsed_ns.max(1) as f64);
     }
-    result.environment_after = machine.environment();
+    result.environment_after = machine.environment(config);
     result.interrupted = stop.load(Ordering::Relaxed);
     if !ever_started && !result.interrupted {
         return Err(LabError::NothingStarted(result.failures));

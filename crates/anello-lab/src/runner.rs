@@ -18,7 +18,6 @@ use crate::cell::{Cell, Workload};
 use crate::latency;
 use crate::load::{Load, LoadSession, SliceLoad, latency_histogram};
 use crate::machine::{Machine, Running};
-use crate::record;
 use crate::result::{Completed, Consequence, Failure, LabResult, LatencyRecord, Quality};
 use crate::run::{Observer, Progress};
 use crate::scenario::LabConfig;
@@ -102,7 +101,7 @@ impl<'a> Runner<'a> {
             Some(((record.contender, record.cell), latency::decode(&record.histogram).ok()?))
         });
         Runner {
-            cores: record::cores_of(config),
+            cores: config.all_cores(),
             running: vec![None; config.contenders.len()],
             warmed_up: HashSet::new(),
             restless: HashSet::new(),

@@ -182,6 +182,16 @@ impl LabConfig {
         &self.server_cores[..cell.server_cores.min(self.server_cores.len())]
     }
 
+    /// All cores that the run uses, lowest first.
+    #[must_use]
+    pub fn all_cores(&self) -> Vec<usize> {
+        let further_core = self.further_core.as_slice();
+        let mut cores = [self.server_cores.as_slice(), &self.load_cores, further_core].concat();
+        cores.sort_unstable();
+        cores.dedup();
+        cores
+    }
+
     /// The part of their cores that servers have in a cell.
     #[must_use]
     pub fn server_share_in(&self, cell: &Cell) -> f64 {

@@ -516,7 +516,7 @@ impl Machine for SimulatedMachine {
         }
     }
 
-    fn environment(&mut self) -> Environment {
+    fn environment(&mut self, _config: &LabConfig) -> Environment {
         Environment {
             kernel: "Linux 0.0-simulated".to_owned(),
             architecture: std::env::consts::ARCH.to_owned(),
