@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use std::process::{self, ExitCode};
 use std::time::Duration;
 
-use anello_lab::executable::{commit_of_version, workspace_commit};
 use anello_lab::peers::{PeerContender, Peers, State};
 use anello_lab::{
     Cell, Contender, Instructions, LabConfig, LabResult, LocalMachine, Observer, PRESETS, Progress,
@@ -17,7 +16,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use crate::lab_disk_file::{DiskFile, disk_file, is_labs_own};
 use crate::lab_load::{EchoLoad, LoadDriver};
 use crate::output::{say, show};
-use crate::{duration, stop};
+use crate::{build_identity, duration, stop};
 
 /// Compare servers by interleaved slices of load; without flags anello and the bare servers, in about a minute.
 ///
@@ -190,9 +189,9 @@ fn configuration(
     config.launcher = launcher()?;
     config.contenders.extend(arguments.with.iter().cloned());
     let executable = std::env::current_exe()?;
-    let commit = workspace_commit(&executable);
     for own in config.contenders.iter_mut().filter(|contender| contender.program == executable) {
-        own.commit.clone_from(&commit);
+        own.commit = build_identity::commit();
+        own.built_with = Some(build_identity::built_with());
     }
     // A word may be no Unicode, as a path may be.
     let words = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned());
@@ -309,8 +308,10 @@ pub fn resources(folder: Option<&Path>, disk_file: &Path) -> io::Result<Resource
 fn peer_contender(peer: PeerContender) -> Contender {
     Contender {
         driver: Some(peer.driver.to_string()),
-        commit: commit_of_version(&peer.version).map(str::to_owned),
         version: Some(peer.version),
+        commit: peer.origin.library_commit,
+        library_checksum: peer.origin.library_checksum,
+        server_commit: peer.origin.server_commit,
         built_with: Some(peer.built_with),
         features: peer.features,
         connections_limit: peer.connections_limit,

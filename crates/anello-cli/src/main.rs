@@ -6,6 +6,7 @@
 
 mod address;
 mod bare;
+mod build_identity;
 mod cores;
 mod doctor;
 mod driver_flags;
@@ -36,7 +37,8 @@ use clap::{Parser, Subcommand};
 ///
 /// Serve (echo), measure (load, lab), and see what this machine allows (doctor).
 #[derive(Parser)]
-#[command(version, propagate_version = true, max_term_width = 100)]
+#[command(name = "anello", version, long_version = build_identity::LONG_VERSION)]
+#[command(propagate_version = true, max_term_width = 100)]
 struct Arguments {
     #[command(subcommand)]
     command: Command,

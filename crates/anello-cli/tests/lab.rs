@@ -50,6 +50,14 @@ fn the_smoke_run_compares_all_servers_and_writes_its_reports() {
     assert!(["epoll", "io_uring"].contains(&driver), "{driver}");
     let note = format!("The load ran on anello's {driver} driver.");
     assert!(result.notes.contains(&note), "{:?}", result.notes);
+    let version = Command::new(env!("CARGO_BIN_EXE_anello")).arg("--version").output().unwrap();
+    let version = String::from_utf8(version.stdout).unwrap();
+    for own in result.contenders.iter().filter(|contender| contender.name != "broken") {
+        let commit = own.commit.as_deref().unwrap_or("unknown");
+        assert!(version.contains(&format!("\ncommit {commit}")), "{commit}: {version}");
+        let tools = own.built_with.as_deref().unwrap().strip_prefix("Rust (").unwrap().strip_suffix(')');
+        assert!(version.contains(&format!("\nbuilt with {}\n", tools.unwrap())), "{tools:?}: {version}");
+    }
     assert_eq!(result.cells.len(), 2);
     assert_plots(&reports[1].with_extension(""), &result);
     for row in result.cells.iter().flat_map(|cell| &cell.rows) {

@@ -66,9 +66,13 @@ pub struct Contender {
     pub driver: Option<String>,
     /// Version of it, or of the library it stands for.
     pub version: Option<String>,
-    /// The commit of its sources, or of the library it stands for.
+    /// The commit of its sources, or of the library it stands for; see [`commit`](crate::commit).
     pub commit: Option<String>,
-    /// What it was built with: language and toolchain.
+    /// The checksum of the library it stands for, as its lock file has it.
+    pub library_checksum: Option<String>,
+    /// Of a server around a library: the commit of its own sources when it was built.
+    pub server_commit: Option<String>,
+    /// What it was built with: language, toolchain, and what else was said about the build.
     pub built_with: Option<String>,
     /// What else the reader of a report should know about it.
     pub features: Vec<String>,
@@ -98,6 +102,8 @@ impl Contender {
             driver: None,
             version: None,
             commit: None,
+            library_checksum: None,
+            server_commit: None,
             built_with: None,
             features: Vec::new(),
             connections_limit: None,

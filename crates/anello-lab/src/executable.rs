@@ -1,4 +1,4 @@
-//! Which program exactly a contender was: the SHA-256 of every file that is its program, and the commit of its sources.
+//! Which program exactly a contender was: the SHA-256 of every file that is its program.
 //!
 //! A command names its program only by a path, and what stands at a path changes with the next build. The hash is that
 //! of the file's bytes, as `sha256sum` prints it, so that anyone can see whether a program is the one that was measured.
@@ -8,7 +8,6 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -37,38 +36,6 @@ impl Executable {
     pub fn short(&self) -> &str {
         self.sha256.get(..SHORT_DIGITS).unwrap_or(&self.sha256)
     }
-}
-
-/// The commit that the workspace of `executable` stands at, with "-dirty" where its files were changed since; none if
-/// the executable does not stand in the target folder of a workspace under git, or there is no git here.
-///
-/// It is read when the lab runs, not when the program is built: the hash tells whether two programs are the same, the
-/// commit where to look for the sources.
-#[must_use]
-pub fn workspace_commit(executable: &Path) -> Option<String> {
-    // Cargo marks the target folders that it makes.
-    let target = executable.ancestors().find(|folder| folder.join("CACHEDIR.TAG").is_file())?;
-    let workspace = target.parent().filter(|folder| folder.join("Cargo.toml").is_file())?;
-    let output = Command::new("git")
-        .args(["--no-optional-locks", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"])
-        .current_dir(workspace)
-        .stdin(Stdio::null())
-        .output()
-        .ok()?;
-    let commit = String::from_utf8(output.stdout).ok()?.trim().to_owned();
-    (output.status.success() && !commit.is_empty()).then_some(commit)
-}
-
-/// The commit that a version names: a Go module's pseudo-version ends with the time and the first 12 digits of one, as
-/// in `v0.0.0-20220926161041-69611e8b13d5`.
-#[must_use]
-pub fn commit_of_version(version: &str) -> Option<&str> {
-    let (rest, commit) = version.rsplit_once('-')?;
-    let time = rest.rsplit(['-', '.']).next()?;
-    let digits = |text: &str, length: usize, radix: u32| {
-        text.len() == length && text.chars().all(|digit| digit.is_digit(radix))
-    };
-    (digits(commit, 12, 16) && digits(time, 14, 10)).then_some(commit)
 }
 
 /// Reads every file once, however many contenders it is the program of.
@@ -131,41 +98,6 @@ mod tests {
         // The examples of the standard.
         assert_eq!(executables[0].sha256, "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
         assert_eq!(executables[1].short(), "e3b0c44298fc");
-    }
-
-    #[test]
-    fn a_commit_is_that_of_the_workspace_around_the_target_folder() {
-        let workspace = tempfile::tempdir().unwrap();
-        let target = workspace.path().join("target");
-        let program = target.join("release/server");
-        fs::create_dir_all(program.parent().unwrap()).unwrap();
-        assert_eq!(workspace_commit(&program), None, "no target folder");
-        fs::write(target.join("CACHEDIR.TAG"), "").unwrap();
-        assert_eq!(workspace_commit(&program), None, "no workspace");
-        fs::write(workspace.path().join("Cargo.toml"), "").unwrap();
-        assert_eq!(workspace_commit(&program), None, "not under git");
-        let git = |arguments: &[&str]| {
-            let identity = ["-c", "user.name=one", "-c", "user.email=one@example.org"];
-            let mut command = Command::new("git");
-            command.args(identity).args(arguments).current_dir(workspace.path());
-            command.output().is_ok_and(|output| output.status.success())
-        };
-        if !(git(&["init"]) && git(&["add", "Cargo.toml"]) && git(&["commit", "-m", "one"])) {
-            return; // Without git there is nothing to find, which was tried above.
-        }
-        let commit = workspace_commit(&program).unwrap();
-        assert!(commit.len() == 40 && commit.chars().all(|digit| digit.is_ascii_hexdigit()), "{commit}");
-        fs::write(workspace.path().join("Cargo.toml"), "[workspace]").unwrap();
-        assert_eq!(workspace_commit(&program), Some(format!("{commit}-dirty")));
-    }
-
-    #[test]
-    fn a_pseudo_version_names_a_commit() {
-        assert_eq!(commit_of_version("v0.0.0-20220926161041-69611e8b13d5"), Some("69611e8b13d5"));
-        assert_eq!(commit_of_version("v1.2.4-0.20220926161041-69611e8b13d5"), Some("69611e8b13d5"));
-        for version in ["1.54.1", "4.2.18.Final", "v0.0.0-20220926-69611e8b13d5", "1-2-3", ""] {
-            assert_eq!(commit_of_version(version), None, "{version}");
-        }
     }
 
     #[test]

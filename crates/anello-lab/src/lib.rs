@@ -23,6 +23,7 @@ pub mod analysis;
 mod brake;
 pub mod cell;
 pub mod checkpoint;
+pub mod commit;
 pub mod compare;
 pub mod contender;
 pub mod environment;

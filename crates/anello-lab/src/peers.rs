@@ -7,7 +7,7 @@
 //! peers/                     sources, read only          OUT/               what is built from them
 //!   flags/  shared by some                                 tokio/
 //!   tokio-echo/                                              build.log   what the build said
-//!     peer.toml  ── Peers::open ── Peer::build ───────►      built.json  with what, which version, when
+//!     peer.toml  ── Peers::open ── Peer::build ───────►      built.json  from and with what, when
 //!     Cargo.toml, Cargo.lock, src/                           target/…    the program
 //! ```
 //!
@@ -19,6 +19,7 @@
 
 mod build;
 mod manifest;
+mod origin;
 
 use std::collections::HashSet;
 use std::ffi::OsStr;
@@ -29,6 +30,7 @@ use std::time::Duration;
 
 pub use build::{Built, Outcome, State, Toolchains};
 pub use manifest::{Driver, Kind, Manifest, ManifestContender};
+pub use origin::Origin;
 
 use crate::contender::Contender;
 
@@ -57,6 +59,8 @@ pub struct PeerContender {
     pub contender: Contender,
     /// Its library's version, as in its lock file or as the library said when it was built.
     pub version: String,
+    /// Where its library and its server come from.
+    pub origin: Origin,
     /// The language it is written in, and what it was built with: "Rust (rustc 1.95.0)".
     pub built_with: String,
     /// How it waits for sockets.
@@ -199,6 +203,7 @@ impl Peer {
             PeerContender {
                 contender: Contender::new(&contender.name, Path::new(&program[0]), &arguments),
                 version: built.version.clone(),
+                origin: built.origin.clone(),
                 built_with: format!("{} ({})", manifest.language, built.compiler),
                 driver: contender.driver,
                 kind: manifest.kind,

@@ -191,6 +191,8 @@ fn contender_record(contender: &Contender, hashes: &mut Hashes) -> ContenderReco
         driver: contender.driver.clone(),
         version: contender.version.clone(),
         commit: contender.commit.clone(),
+        library_checksum: contender.library_checksum.clone(),
+        server_commit: contender.server_commit.clone(),
         built_with: contender.built_with.clone(),
         features: contender.features.clone(),
         connections_limit: contender.connections_limit,

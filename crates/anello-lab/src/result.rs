@@ -228,11 +228,19 @@ pub struct ContenderRecord {
     pub driver: Option<String>,
     /// Version of it, or of the library it stands for.
     pub version: Option<String>,
-    /// The commit of its sources, or of the library it stands for; "-dirty" follows where they were changed since. None
-    /// if nobody knows.
+    /// The commit of its sources, or of the library it stands for; "+changes" ("-dirty" in older results) follows where
+    /// they were changed since. None if nobody knows.
     #[serde(default)]
     pub commit: Option<String>,
-    /// What it was built with: language and toolchain.
+    /// The checksum of the library it stands for, as its lock file has it: "sha256:…", "h1:…". None where there is no
+    /// such library or lock file, or nobody knows.
+    #[serde(default)]
+    pub library_checksum: Option<String>,
+    /// Of a server around a library: the commit that its own sources were at when it was built, with the same mark. None
+    /// for others, and if nobody knows.
+    #[serde(default)]
+    pub server_commit: Option<String>,
+    /// What it was built with: language, toolchain, and what else was said about the build.
     pub built_with: Option<String>,
     /// What else is known about it.
     pub features: Vec<String>,

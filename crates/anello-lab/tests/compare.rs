@@ -248,6 +248,8 @@ fn programs_commits_and_versions_that_changed_are_shown_once() {
         }
         result.contenders[2].version = Some(version.to_owned());
         result.contenders[2].commit = Some(format!("{}-dirty", letter.repeat(40)));
+        result.contenders[2].server_commit = Some(format!("{}+changes", letter.repeat(12)));
+        result.contenders[2].built_with = Some(format!("Rust (rustc {version})"));
     }
     let comparison = compare(&before, &after, 0.05);
     let shown: Vec<(&str, &str, &str)> = comparison
@@ -258,6 +260,8 @@ fn programs_commits_and_versions_that_changed_are_shown_once() {
     let expected = [
         ("version of one", "0.1.0", "0.2.0"),
         ("commit of one", "aaaaaaaaaaaa-dirty", "bbbbbbbbbbbb-dirty"),
+        ("server's commit of one", "aaaaaaaaaaaa+changes", "bbbbbbbbbbbb+changes"),
+        ("compiler of one", "Rust (rustc 0.1.0)", "Rust (rustc 0.2.0)"),
         ("program of bare epoll and 1 more", "aaaaaaaaaaaa anello", "bbbbbbbbbbbb anello"),
     ];
     assert_eq!(shown, expected, "the twin is no program of its own");

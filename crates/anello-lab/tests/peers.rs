@@ -4,10 +4,11 @@ use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::{Duration, SystemTime};
 
 use anello_lab::contender::ServerProcess;
-use anello_lab::peers::{Driver, Kind, Outcome, Peer, Peers, State, Toolchains};
+use anello_lab::peers::{Driver, Kind, Origin, Outcome, Peer, Peers, State, Toolchains};
 
 fn real_peers() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../peers")
@@ -167,6 +168,43 @@ fn a_built_peer_gives_contenders_that_start() {
     let (_process, running) =
         ServerProcess::start(&two.contender, &[], &[core], Duration::from_secs(20)).unwrap();
     assert!(running.ready_line.ends_with("--addr 127.0.0.1:0 --cores 0,1 --twice"), "{}", running.ready_line);
+}
+
+#[test]
+fn a_build_keeps_where_library_and_server_come_from() {
+    let pinned = FAKE
+        .replace("library = \"shell\"", "library = \"example.org/shell\"")
+        .replace("\"echo 5.2\"", "\"echo v0.0.0-20220926161041-69611e8b13d5\"");
+    let workshop = Workshop::new(&pinned);
+    workshop.write(
+        "go.sum",
+        "example.org/shell v0.0.0-20220926161041-69611e8b13d5/go.mod h1:no\n\
+         example.org/shell v0.0.0-20220926161041-69611e8b13d5 h1:yes=\n",
+    );
+    let git = |words: &[&str]| {
+        let identity = ["-c", "user.name=one", "-c", "user.email=one@example.org"];
+        let mut command = Command::new("git");
+        command.args(identity).args(words).current_dir(workshop.folder.path().join("peers"));
+        command.output().is_ok_and(|output| output.status.success())
+    };
+    let has_commit = git(&["init"]) && git(&["add", "."]) && git(&["commit", "-m", "one"]);
+    let built = || workshop.peers().all()[0].build(&Toolchains::from_environment(), true);
+    let Outcome::Built(first) = built() else { panic!("not built") };
+    assert_eq!(first.origin.library_checksum.as_deref(), Some("h1:yes="));
+    assert_eq!(first.origin.library_commit.as_deref(), Some("69611e8b13d5"));
+    assert_eq!(first.origin.server_commit.is_some(), has_commit);
+    assert_eq!(workshop.peers().contenders("0")[0].origin, first.origin);
+    workshop.write("fake.sh", "echo changed\n");
+    let Outcome::Built(second) = built() else { panic!("not built") };
+    let changed = first.origin.server_commit.map(|commit| format!("{commit}+changes"));
+    assert_eq!(second.origin.server_commit, changed);
+
+    // As an older version wrote it.
+    let record = workshop.peers().all()[0].out.join("built.json");
+    let mut built: serde_json::Value = serde_json::from_slice(&fs::read(&record).unwrap()).unwrap();
+    built.as_object_mut().unwrap().remove("origin").unwrap();
+    fs::write(&record, built.to_string()).unwrap();
+    assert_eq!(workshop.peers().contenders("0")[0].origin, Origin::default());
 }
 
 #[test]

@@ -13,7 +13,7 @@ use anello_lab::pairs::CleanSlices;
 use anello_lab::peers::Kind;
 use anello_lab::published::{Judgement, beside};
 use anello_lab::raw::runs_of;
-use anello_lab::result::{CheckRecord, ScenarioRecord, Verdict, Versus};
+use anello_lab::result::{CheckRecord, ContenderRecord, ScenarioRecord, Verdict, Versus};
 use anello_lab::simulation::{Fault, Noise, SimulatedServer, Simulation};
 use anello_lab::{
     Cell, Contender, DiskOperation, Instructions, LabConfig, LabResult, Role, Workload, echo_cells,
@@ -165,6 +165,57 @@ fn a_hash_gets_no_markup_into_the_page() {
     check_markup(&page).unwrap();
     assert!(!page.contains("<img") && !page.contains("<u>"));
     assert!(page.contains("&lt;u&gt; &lt;img src=x&gt;"));
+}
+
+#[test]
+fn the_page_tells_which_build_each_contender_was() {
+    let mut result = sample();
+    let checksum = format!("sha256:{}", "c".repeat(64));
+    let records = &mut result.contenders;
+    records[0].commit = Some("a".repeat(12) + "+changes");
+    records[0].built_with = Some("Rust (rustc 1.95.0, profile release, opt-level 3)".to_owned());
+    records[2].commit = Some("b".repeat(40) + "-dirty");
+    records[5].commit = Some("d".repeat(40));
+    records[5].library_checksum = Some(checksum.clone());
+    records[5].server_commit = Some("<e>".to_owned());
+    let page = render_html(&result);
+    check_markup(&page).unwrap();
+    for line in [
+        ">commit aaaaaaaaaaaa and changes</small>",
+        ">Rust (rustc 1.95.0, profile release, opt-level 3)</small>",
+        ">commit bbbbbbbbbbbb and changes</small>",
+        ">commit dddddddddddd</small>",
+        &format!("title=\"{checksum}\">checksum sha256:cccccccccccc</small>"),
+        ">its server: commit &lt;e&gt;</small>",
+    ] {
+        assert_eq!(page.matches(line).count(), 1, "{line}");
+    }
+    // Of anello's own and the yardsticks it is said that nothing is known, of peers nothing.
+    let own = |contender: &&ContenderRecord| contender.role != Role::Peer && contender.commit.is_none();
+    let silent = result.contenders.iter().filter(own).count();
+    assert_eq!((silent, page.matches("commit unknown").count()), (3, 3));
+    let back = LabResult::from_json(&anello_lab::render_json(&result).unwrap()).unwrap();
+    assert_eq!(back.contenders, result.contenders);
+}
+
+#[test]
+fn a_result_of_before_these_fields_is_read() {
+    let result = sample();
+    let mut old: serde_json::Value =
+        serde_json::from_str(&anello_lab::render_json(&result).unwrap()).unwrap();
+    let without = |object: &mut serde_json::Value, fields: &[&str]| {
+        for field in fields {
+            object.as_object_mut().unwrap().remove(*field).expect(field);
+        }
+    };
+    for contender in old["contenders"].as_array_mut().unwrap() {
+        without(contender, &["commit", "library_checksum", "server_commit"]);
+    }
+    for environment in ["environment", "environment_after"] {
+        let added = ["vulnerable", "mitigations_at_boot", "processes", "sysctls", "disk"];
+        without(&mut old[environment], &added);
+    }
+    assert_eq!(LabResult::from_json(&old.to_string()).unwrap().contenders, result.contenders);
 }
 
 #[test]

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
+use crate::commit;
 use crate::contender::Role;
 use crate::executable::Executable;
 use crate::report::format::milliseconds;
@@ -11,9 +12,6 @@ use crate::result::{ContenderRecord, LabResult};
 
 /// Facts that differ from one minute to the next.
 const FLEETING: [&str; 3] = ["Load average", "Load average after", "Stolen by the hypervisor"];
-
-/// Digits of a commit that are shown.
-const COMMIT_DIGITS: usize = 12;
 
 /// One thing that is not the same in both runs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -68,13 +66,17 @@ pub fn differences(before: &LabResult, after: &LabResult) -> Vec<Difference> {
     found
 }
 
-/// What differs between the contenders that both runs have: version, commit, program, driver, command. Those that differ alike,
-/// as the many that are one program do, stand in one line.
+/// What differs between the contenders that both runs have: version, commits, compiler, program, driver, command. Those
+/// that differ alike, as the many that are one program do, stand in one line.
 fn contender_differences(before: &LabResult, after: &LabResult) -> Vec<Difference> {
     type Trait = fn(&LabResult, &ContenderRecord) -> String;
-    let traits: [(&str, Trait); 5] = [
+    let traits: [(&str, Trait); 7] = [
         ("version", |_, record| record.version.clone().unwrap_or_default()),
-        ("commit", |_, record| record.commit.as_deref().map_or_else(String::new, short_commit)),
+        ("commit", |_, record| record.commit.as_deref().map_or_else(String::new, commit::short)),
+        ("server's commit", |_, record| {
+            record.server_commit.as_deref().map_or_else(String::new, commit::short)
+        }),
+        ("compiler", |_, record| record.built_with.clone().unwrap_or_default()),
         ("program", |_, record| programs(&record.executables)),
         ("driver", |_, record| record.driver.clone().unwrap_or_default()),
         ("command", command),
@@ -97,13 +99,6 @@ fn contender_differences(before: &LabResult, after: &LabResult) -> Vec<Differenc
         }));
     }
     found
-}
-
-/// A commit in as few digits as tell commits apart; what follows it, as "-dirty" does, stays.
-fn short_commit(commit: &str) -> String {
-    let digits = commit.chars().take_while(char::is_ascii_hexdigit).count();
-    let (hash, rest) = commit.split_at(digits);
-    format!("{}{rest}", hash.get(..COMMIT_DIGITS).unwrap_or(hash))
 }
 
 /// Files with the beginnings of their hashes.

@@ -12,7 +12,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
-use super::Peer;
+use super::{Origin, Peer};
 
 /// Folders in a peer's that hold no sources: what tools leave behind when they are run by hand.
 const NO_SOURCES: [&str; 4] = ["target", "build", "node_modules", ".git"];
@@ -41,6 +41,9 @@ pub struct Built {
     pub commands: Vec<String>,
     /// When it was built, seconds since 1970.
     pub built_unix_s: u64,
+    /// Where library and server come from; nothing in records of older versions.
+    #[serde(default)]
+    pub origin: Origin,
 }
 
 /// Whether a peer is built.
@@ -211,6 +214,7 @@ impl Peer {
         let built = Built {
             peer: self.manifest.name.clone(),
             library: self.manifest.library.clone(),
+            origin: self.origin(&version),
             version,
             compiler,
             commands,

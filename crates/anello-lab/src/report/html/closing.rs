@@ -1,12 +1,16 @@
 //! What a reader needs to judge and repeat the run: failures, checks, contenders, machine, method, raw data.
 
 use crate::cell::{Cell, Workload};
+use crate::commit::{self, CHANGED};
 use crate::contender::Role;
 use crate::raw;
 use crate::report::format::{grouped, milliseconds, percent};
 use crate::report::html::{Page, View};
 use crate::report::svg::escape;
-use crate::result::Quality;
+use crate::result::{ContenderRecord, Quality};
+
+/// Characters of a checksum that are shown, with the name of its kind.
+const CHECKSUM_SHOWN: usize = 19;
 
 impl Page {
     pub(super) fn failures(&mut self, view: &View<'_>) {
@@ -86,10 +90,6 @@ impl Page {
                 (None, Role::Bare) => "yardstick".to_owned(),
                 (None, Role::Peer) => "peer".to_owned(),
             };
-            let built = contender
-                .built_with
-                .as_ref()
-                .map_or(String::new(), |built| format!("<br><small>{}</small>", escape(built)));
             let features = if contender.features.is_empty() {
                 String::new()
             } else {
@@ -98,31 +98,14 @@ impl Page {
             let limit = contender
                 .connections_limit
                 .map_or(String::new(), |limit| format!("<br><small>at most {limit} connections</small>"));
-            let commit = contender.commit.as_ref().map_or(String::new(), |commit| {
-                format!(
-                    "<br><small title=\"{0}\">commit {1}</small>",
-                    escape(commit),
-                    escape(&short_commit(commit))
-                )
-            });
-            let executables: String = contender
-                .executables
-                .iter()
-                .map(|executable| {
-                    let (file, short) = (escape(&executable.file), escape(executable.short()));
-                    format!(
-                        "<br><small title=\"SHA-256 {}\">{file} {short}</small>",
-                        escape(&executable.sha256)
-                    )
-                })
-                .collect();
             self.add(&format!(
-                "<tr class=\"c{index}\"><th scope=\"row\">{}</th><td>{}{limit}</td><td>{}{features}</td><td>{}{commit}{built}{executables}</td>\
+                "<tr class=\"c{index}\"><th scope=\"row\">{}</th><td>{}{limit}</td><td>{}{features}</td><td>{}{}</td>\
                  <td class=\"long\"><code>{}</code><br><small>{}</small></td></tr>",
                 view.named(index),
                 escape(&role),
                 escape(contender.driver.as_deref().unwrap_or("–")),
                 escape(contender.version.as_deref().unwrap_or("–")),
+                identity(contender),
                 escape(&contender.command),
                 escape(contender.ready_line.as_deref().unwrap_or("was never ready"))
             ));
@@ -255,11 +238,33 @@ fn connections_are_held(cells: &[Cell]) -> String {
     sentences.join(" ")
 }
 
-/// The first 12 digits of a commit, with the mark of sources that were changed since.
-fn short_commit(commit: &str) -> String {
-    let (digits, mark) = match commit.strip_suffix("-dirty") {
-        Some(digits) => (digits, " and changes"),
-        None => (commit, ""),
-    };
-    format!("{}{mark}", digits.get(..12).unwrap_or(digits))
+/// Which build exactly it was: commits, checksum of the library, compiler, hashes of the program; a line for each.
+fn identity(contender: &ContenderRecord) -> String {
+    let line =
+        |whole: &str, text: &str| format!("<br><small title=\"{}\">{}</small>", escape(whole), escape(text));
+    let commit = |name: &str, commit: &str| line(commit, &format!("{name} {}", in_words(commit)));
+    let mut lines: Vec<String> = Vec::new();
+    lines.extend(contender.commit.as_deref().map(|of_sources| commit("commit", of_sources)));
+    if contender.commit.is_none() && contender.role != Role::Peer {
+        lines.push("<br><small>commit unknown</small>".to_owned());
+    }
+    lines.extend(contender.library_checksum.as_deref().map(|checksum| {
+        let shown: String = checksum.chars().take(CHECKSUM_SHOWN).collect();
+        line(checksum, &format!("checksum {shown}"))
+    }));
+    lines.extend(contender.server_commit.as_deref().map(|of_server| commit("its server: commit", of_server)));
+    lines
+        .extend(contender.built_with.as_deref().map(|built| format!("<br><small>{}</small>", escape(built))));
+    lines.extend(contender.executables.iter().map(|executable| {
+        let hash = format!("SHA-256 {}", executable.sha256);
+        line(&hash, &format!("{} {}", executable.file, executable.short()))
+    }));
+    lines.concat()
+}
+
+/// A commit in few digits, with the mark of sources that were changed since in words.
+fn in_words(commit: &str) -> String {
+    let short = commit::short(commit);
+    let unmarked = [CHANGED, "-dirty"].into_iter().find_map(|mark| short.strip_suffix(mark));
+    unmarked.map_or(short.clone(), |digits| format!("{digits} and changes"))
 }
