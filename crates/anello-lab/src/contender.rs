@@ -30,6 +30,9 @@ const TERMINATION_GRACE: Duration = Duration::from_millis(300);
 /// grandchild may hold its output open for good.
 const LAST_WORDS_TIME: Duration = Duration::from_secs(5);
 
+/// How often it is looked whether a child that is waited for is halted.
+const HALT_LOOK: Duration = Duration::from_millis(20);
+
 /// Length of the file that disk workers use: more than a disk's own cache, and little enough for the page cache.
 const DISK_FILE_BYTES: u64 = 1 << 30;
 
@@ -296,13 +299,29 @@ impl ServerProcess {
         self.child.id()
     }
 
-    /// How the process ended, with its last words; none if it still runs after `patience`. Sleeps meanwhile.
+    /// How the process ended, with its last words, or that it is halted, which somebody else has done; none if it still
+    /// runs after `patience`. Sleeps meanwhile.
     pub fn ended(&mut self, patience: Duration) -> Option<String> {
-        match self.wait_until(Instant::now() + patience) {
-            Ok(None) => None,
-            Ok(Some(status)) => Some(self.describe_end(status)),
-            Err(error) => Some(format!("is lost: {error}")),
+        let deadline = Instant::now() + patience;
+        loop {
+            match self.wait_until(deadline.min(Instant::now() + HALT_LOOK)) {
+                Ok(Some(status)) => return Some(self.describe_end(status)),
+                Err(error) => return Some(format!("is lost: {error}")),
+                Ok(None) => {}
+            }
+            if let Some(signal) = self.halted_by() {
+                return Some(format!("is halted by signal {signal}{}", signal_name(signal)));
+            }
+            if Instant::now() >= deadline {
+                return None;
+            }
         }
+    }
+
+    /// The signal that has halted the process, if it is halted now.
+    fn halted_by(&self) -> Option<i32> {
+        let seen = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        waitid(WaitId::Pid(Pid::from_child(&self.child)), seen).ok()??.stopping_signal()
     }
 
     /// Asks the process and its group to end (SIGTERM) without waiting. Dropping does the rest.
@@ -413,6 +432,7 @@ fn signal_name(signal: i32) -> &'static str {
         9 => " (SIGKILL)",
         11 => " (SIGSEGV)",
         15 => " (SIGTERM)",
+        19 => " (SIGSTOP)",
         31 => " (SIGSYS)",
         _ => "",
     }
@@ -553,7 +573,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_program_is_named() {
+    fn fault_45_a_missing_program_is_named() {
         let missing = Contender::new("missing", Path::new("/nonexistent/server"), &[]);
         let error = ServerProcess::start(&missing, &[], &[0], Duration::from_secs(1)).unwrap_err();
         assert!(error.contains("/nonexistent/server"), "{error}");
@@ -574,6 +594,16 @@ mod tests {
         let (mut process, _) = start("echo addr=127.0.0.1:1; kill -9 $$").unwrap();
         let end = process.ended(Duration::from_secs(20));
         assert_eq!(end.as_deref(), Some("was killed by signal 9 (SIGKILL)"));
+    }
+
+    #[test]
+    fn fault_45_a_halted_server_is_not_waited_for_to_the_end() {
+        let (mut process, running) = start("echo addr=127.0.0.1:1; kill -STOP $$; exec sleep 60").unwrap();
+        // Far longer than the test may take: only one that is seen to be halted is given up before.
+        let end = process.ended(Duration::from_secs(600));
+        assert_eq!(end.as_deref(), Some("is halted by signal 19 (SIGSTOP)"));
+        drop(process);
+        assert!(!exists(running.pid), "it is ended nevertheless");
     }
 
     #[test]

@@ -76,8 +76,8 @@ pub trait Machine {
         cores: &[usize],
     ) -> Result<Running, String>;
 
-    /// How the process ended; none if it still runs after `patience`. A process that is about to end is waited for no
-    /// longer than its end takes.
+    /// How the process ended, or that somebody has halted it; none if it still runs after `patience`. A process that is
+    /// about to end is waited for no longer than its end takes.
     fn ended(&mut self, pid: u32, patience: Duration) -> Option<String>;
 
     /// Waits without using any of the cores.
