@@ -5,6 +5,7 @@ use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use anello_lab::analysis::add_missing_pairs;
 use anello_lab::raw::read_runs;
 
 use crate::output::show;
@@ -36,7 +37,9 @@ pub struct ReportArguments {
 /// Writes the report.
 pub fn run(arguments: &ReportArguments) -> io::Result<ExitCode> {
     let runs = arguments.runs.iter().map(|path| read_runs(path)).collect::<io::Result<Vec<_>>>()?;
-    let results = runs.concat();
+    let mut results = runs.concat();
+    // Runs are kept from before there were all pairs, and a table is to hold every peer.
+    results.iter_mut().for_each(add_missing_pairs);
     if let Some(path) = &arguments.markdown {
         fs::write(path, anello_lab::render_markdown(&results)).map_err(|error| {
             io::Error::new(error.kind(), format!("cannot write {}: {error}", path.display()))

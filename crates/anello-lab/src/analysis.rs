@@ -1,6 +1,6 @@
 //! From slices to figures: what each contender did in each cell, and how it compares with the reference, with the one
-//! that differs from it in nothing but what it is named for, and, for anello, with the peers that do I/O the same way and
-//! with the async runtimes among the others.
+//! that differs from it in nothing but what it is named for, and, for anello, with every peer: those that do I/O the same
+//! way, the async runtimes among the others, and the rest of them.
 //!
 //! Only clean slices count. A ratio is taken within a round, between slices that ran moments apart and in the same phase
 //! of the machine; a round in which either side has no clean slice, or the phase changed in between, gives none.
@@ -45,14 +45,24 @@ pub fn analyse(result: &mut LabResult) {
         let cells: Vec<CellResult> =
             cells.map(|(cell, phases)| analyse_cell(result, &index, cell, phases)).collect();
         let versus = all_versus(result, &index, &cells, comparable);
-        let other_runtime =
-            |own: &_, peer: &ContenderRecord| peer.kind == Some(Kind::Runtime) && !comparable(own, peer);
-        let runtime_versus = all_versus(result, &index, &cells, other_runtime);
+        let runtime_versus = all_versus(result, &index, &cells, is_other_runtime);
+        let other_versus = all_versus(result, &index, &cells, is_of_neither);
         let base_versus = base_versus(result, &index, &cells);
-        (cells, versus, runtime_versus, base_versus)
+        (cells, versus, runtime_versus, other_versus, base_versus)
     };
-    (result.cells, result.versus, result.runtime_versus, result.base_versus) = analysed;
+    (result.cells, result.versus, result.runtime_versus, result.other_versus, result.base_versus) = analysed;
     verdict::judge(result);
+}
+
+/// Adds the pairs of anello and peers that a kept run lacks because it was analysed before they were made. All else stays
+/// as it was written.
+pub fn add_missing_pairs(result: &mut LabResult) {
+    if !result.other_versus.is_empty() {
+        return;
+    }
+    let mut versus = all_versus(result, &SliceIndex::of(result), &result.cells, is_of_neither);
+    verdict::judge_pairs(&result.cells, &mut versus);
+    result.other_versus = versus;
 }
 
 /// Finds the machine's phases in one cell and marks the clean slices with them.
@@ -414,7 +424,9 @@ fn versus_of(
     cells: &[CellResult],
     pair: (usize, usize),
 ) -> Vec<Versus> {
-    let measured = |cell: &CellResult, contender: usize| cell.rows[contender].outcome == Outcome::Measured;
+    let measured = |cell: &CellResult, contender: usize| {
+        cell.rows.get(contender).is_some_and(|row| row.outcome == Outcome::Measured)
+    };
     let places = cells.iter().enumerate();
     let places = places.filter(|(_, cell)| measured(cell, pair.0) && measured(cell, pair.1));
     places.map(|(place, cell)| versus_in(result, index, (place, &cell.cell), pair)).collect()
@@ -427,6 +439,16 @@ fn comparable(own: &ContenderRecord, peer: &ContenderRecord) -> bool {
         (Some(own), Some(peer)) => own == peer,
         _ => true,
     }
+}
+
+/// Whether a peer is an async runtime that does I/O in another way than this driver of anello.
+fn is_other_runtime(own: &ContenderRecord, peer: &ContenderRecord) -> bool {
+    peer.kind == Some(Kind::Runtime) && !comparable(own, peer)
+}
+
+/// Whether a peer does I/O in another way than this driver of anello and is no async runtime.
+fn is_of_neither(own: &ContenderRecord, peer: &ContenderRecord) -> bool {
+    peer.kind != Some(Kind::Runtime) && !comparable(own, peer)
 }
 
 /// The kin of a driver: "io_uring" or "epoll"; none if it is neither or unknown.

@@ -56,6 +56,7 @@ pub fn begin(config: &LabConfig, machine: &mut dyn Machine) -> LabResult {
         versus: Vec::new(),
         runtime_versus: Vec::new(),
         base_versus: Vec::new(),
+        other_versus: Vec::new(),
         failures: Vec::new(),
         notes,
         foreign_fraction: None,
@@ -95,6 +96,7 @@ pub fn take_up(mut previous: LabResult, fresh: LabResult) -> Result<LabResult, S
         versus: Vec::new(),
         runtime_versus: Vec::new(),
         base_versus: Vec::new(),
+        other_versus: Vec::new(),
         environment_after: Environment::default(),
         instructions: fresh.instructions.or(previous.instructions),
         ..previous

@@ -55,6 +55,10 @@ pub struct LabResult {
     /// Anello against each peer that is an async runtime and does I/O in another way, cell by cell.
     #[serde(default)]
     pub runtime_versus: Vec<Versus>,
+    /// Anello against each peer that does I/O in another way and is no async runtime, cell by cell. Findings do not speak
+    /// of them: part of each difference is the way of doing I/O.
+    #[serde(default)]
+    pub other_versus: Vec<Versus>,
     /// Each contender that names one which differs from it in nothing but what it is named for
     /// ([`ContenderRecord::against`]) against that one, cell by cell.
     #[serde(default)]
@@ -91,6 +95,12 @@ impl LabResult {
             }
         }
         groups
+    }
+
+    /// Anello against every peer, cell by cell: those that do I/O the same way first, then the runtimes among the others,
+    /// then the rest of them.
+    pub fn all_versus(&self) -> impl Iterator<Item = &Versus> {
+        self.versus.iter().chain(&self.runtime_versus).chain(&self.other_versus)
     }
 
     /// In whose words sentences about the whole run speak: those of its first workload that is no disk, else of disks.

@@ -10,7 +10,7 @@
 
 use crate::findings;
 use crate::measure::Measure;
-use crate::result::{CellResult, LabResult, Verdict};
+use crate::result::{CellResult, LabResult, Verdict, Versus};
 use crate::statistics::{Ratio, quantile};
 
 /// A cell in which two equal servers may differ by more than this fraction tells nothing.
@@ -27,9 +27,10 @@ pub const SERVER_BUSY: f64 = 0.9;
 
 /// Fills in the resolutions, the verdicts and the findings.
 pub fn judge(result: &mut LabResult) {
-    for measure in Measure::ALL {
-        judge_measure(result, measure);
-        judge_versus(result, measure);
+    Measure::ALL.into_iter().for_each(|measure| judge_measure(result, measure));
+    let LabResult { versus, runtime_versus, other_versus, base_versus, .. } = result;
+    for pairs in [versus, runtime_versus, other_versus, base_versus] {
+        judge_pairs(&result.cells, pairs);
     }
     result.findings = findings::findings(result);
 }
@@ -73,22 +74,18 @@ fn judge_measure(result: &mut LabResult, measure: Measure) {
     }
 }
 
-/// The verdicts on anello against peers, and on others against their bases, by the same measure: what two equal servers
-/// show in the cell.
-fn judge_versus(result: &mut LabResult, measure: Measure) {
-    let all = result.versus.iter_mut().chain(&mut result.runtime_versus).chain(&mut result.base_versus);
-    for versus in all {
-        let Some(cell) = result.cells.iter().find(|cell| cell.cell == versus.cell) else { continue };
-        let ratio = measure.versus_ratio(versus);
-        let verdict =
-            ratio.map_or(Verdict::NotComparable, |ratio| verdict_on(ratio, measure.resolution(cell)));
-        match measure {
-            Measure::Rate => versus.rate_verdict = verdict,
-            Measure::Cpu => versus.cpu_verdict = verdict,
-            Measure::P50 => {}
-            Measure::P99 => versus.p99_verdict = verdict,
-            Measure::Memory => versus.memory_verdict = verdict,
-        }
+/// Fills in the verdicts on anello against peers, and on others against their bases, by the same rule: what two equal servers show in the judged `cells`.
+pub fn judge_pairs(cells: &[CellResult], pairs: &mut [Versus]) {
+    for versus in pairs {
+        let Some(cell) = cells.iter().find(|cell| cell.cell == versus.cell) else { continue };
+        let verdict = |measure: Measure| {
+            let ratio = measure.versus_ratio(versus);
+            ratio.map_or(Verdict::NotComparable, |ratio| verdict_on(ratio, measure.resolution(cell)))
+        };
+        let [rate, cpu, p99, memory] =
+            [Measure::Rate, Measure::Cpu, Measure::P99, Measure::Memory].map(verdict);
+        (versus.rate_verdict, versus.cpu_verdict) = (rate, cpu);
+        (versus.p99_verdict, versus.memory_verdict) = (p99, memory);
     }
 }
 

@@ -511,6 +511,39 @@ fn runtimes_that_do_io_in_another_way_have_a_table_of_their_own() {
 }
 
 #[test]
+fn tables_hold_every_peer_for_both_drivers() {
+    let mut result = sample();
+    for (record, driver) in [(0, "io_uring"), (1, "epoll"), (5, "epoll"), (6, "epoll"), (7, "epoll")] {
+        result.contenders[record].driver = Some(driver.to_owned());
+    }
+    result.contenders[5].kind = Some(Kind::Runtime);
+    result.contenders[7].kind = Some(Kind::Loop);
+    analyse(&mut result);
+    let page = render_html(&result);
+    check_markup(&page).unwrap();
+    let opening = page.split("<h2>anello against its peers</h2>").nth(1).unwrap();
+    let opening = opening.split("</table>").next().unwrap();
+    for peer in ["tokio", "go &lt;net&gt; &amp; &quot;friends&quot;", "fragile"] {
+        assert_eq!(opening.matches(&format!("{peer}</th>")).count(), 1, "{peer}, the same way: {opening}");
+        let other_way = format!("{peer} <small>epoll</small></th>");
+        assert_eq!(opening.matches(&other_way).count(), 1, "{peer}, another way: {opening}");
+    }
+    let summary = "<summary>anello as a multiple of every other peer that does I/O in another way</summary>";
+    assert_eq!(page.matches(summary).count(), 2, "one in each group");
+    let table = page.split(summary).nth(1).unwrap().split("</details>").next().unwrap();
+    assert!(table.contains("fragile") && table.contains("go &lt;net&gt;"), "{table}");
+    assert!(!table.contains("tokio") && !table.contains("anello epoll"), "{table}");
+    let tables = render_markdown(&[result]);
+    let (of_epoll, of_uring) = tables.split_once("\n### anello io_uring, cells won").unwrap();
+    for (part, lines) in
+        [(of_epoll, ["| tokio |", "| fragile |"]), (of_uring, ["| tokio (epoll) |", "| fragile (epoll) |"])]
+    {
+        // A line in the summary, and one for each measure of both groups.
+        assert!(lines.iter().all(|line| part.matches(line).count() == 1 + 2 * 2), "{lines:?} in {part}");
+    }
+}
+
+#[test]
 fn checks_are_shown_with_what_was_done_wrong() {
     let mut result = sample();
     let check = |contender: &str, passed: bool, details: &[&str]| CheckRecord {

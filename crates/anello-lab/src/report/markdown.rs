@@ -41,10 +41,18 @@ impl Tally {
 }
 
 /// One contender of anello with those it was compared with: peers with a driver of the same kind first, then the
-/// runtimes that do I/O in another way.
+/// runtimes that do I/O in another way, then the other peers that do.
 struct Side<'a> {
     name: &'a str,
     peers: Vec<&'a str>,
+}
+
+impl Side<'_> {
+    /// What a peer's line begins with: its name, and its way of doing I/O where that is another.
+    fn head(&self, result: &LabResult, peer: &str) -> String {
+        let way = value::other_way(result, self.name, peer);
+        way.map_or_else(|| peer.to_owned(), |way| format!("{peer} ({way})"))
+    }
 }
 
 /// The tables of several runs.
@@ -83,13 +91,9 @@ fn cells_of(result: &LabResult, group: &Group) -> Vec<Cell> {
     result.cells.iter().map(|cell| cell.cell).filter(|cell| cell.group() == *group).collect()
 }
 
-fn all(result: &LabResult) -> impl Iterator<Item = &Versus> {
-    result.versus.iter().chain(&result.runtime_versus)
-}
-
 fn sides(result: &LabResult) -> Vec<Side<'_>> {
     let mut sides: Vec<Side> = Vec::new();
-    for versus in all(result) {
+    for versus in result.all_versus() {
         let place = sides.iter().position(|side| side.name == versus.contender).unwrap_or_else(|| {
             sides.push(Side { name: &versus.contender, peers: Vec::new() });
             sides.len() - 1
@@ -106,7 +110,7 @@ fn summary(result: &LabResult, side: &Side) -> String {
     let of_side = |versus: &&Versus| versus.contender == side.name;
     let measures = [Measure::Cpu, Measure::Rate, Measure::P99, Measure::Memory];
     let compared = |measure: &Measure| {
-        all(result).filter(of_side).any(|versus| value::against_peer(versus, *measure).0.is_some())
+        result.all_versus().filter(of_side).any(|versus| value::against_peer(versus, *measure).0.is_some())
     };
     let measures: Vec<Measure> = measures.into_iter().filter(compared).collect();
     let workload = |measure: &Measure| {
@@ -121,12 +125,13 @@ fn summary(result: &LabResult, side: &Side) -> String {
     for peer in &side.peers {
         let tally = |measure: &Measure| {
             let mut tally = Tally::default();
-            all(result)
+            result
+                .all_versus()
                 .filter(|versus| versus.contender == side.name && versus.peer == *peer)
                 .for_each(|versus| tally.add(*measure, value::against_peer(versus, *measure).1));
             tally.shown()
         };
-        text += &line([(*peer).to_owned()].into_iter().chain(measures.iter().map(tally)));
+        text += &line([side.head(result, peer)].into_iter().chain(measures.iter().map(tally)));
     }
     text
 }
@@ -135,7 +140,7 @@ fn summary(result: &LabResult, side: &Side) -> String {
 fn ratios(result: &LabResult, side: &Side, group: &Group, measure: Measure) -> String {
     let row = |peer: &&str| {
         let of_both = |versus: &&Versus| versus.contender == side.name && versus.peer == *peer;
-        ((*peer).to_owned(), all(result).filter(of_both).collect::<Vec<_>>())
+        (side.head(result, peer), result.all_versus().filter(of_both).collect::<Vec<_>>())
     };
     let rows: Vec<Line> = side.peers.iter().map(row).collect();
     ratio_table(
@@ -217,7 +222,7 @@ fn instructions(result: &LabResult, side: &Side, group: &Group) -> String {
             let shown = counted
                 .into_iter()
                 .map(|count| count.map_or_else(String::new, |count| format!("{count:.0}")));
-            text += &line([name.to_owned()].into_iter().chain(shown));
+            text += &line([side.head(result, name)].into_iter().chain(shown));
         }
     }
     text

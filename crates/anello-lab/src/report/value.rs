@@ -1,9 +1,10 @@
 //! What a row of a result holds about each measure, and how it is called where it is shown.
 
+use crate::analysis::driver_kin;
 use crate::cell::{Cell, Group, Workload};
 use crate::measure::Measure;
 use crate::report::format::{bytes, count, micros};
-use crate::result::{Outcome, Row, Verdict, Versus};
+use crate::result::{LabResult, Outcome, Row, Verdict, Versus};
 use crate::statistics::{Estimate, Ratio};
 
 /// The absolute figure.
@@ -26,6 +27,13 @@ pub fn against_reference(row: &Row, measure: Measure) -> (Option<Ratio>, Verdict
 /// The ratio of anello to a peer, or of another to its base, and what can be said about it.
 pub fn against_peer(versus: &Versus, measure: Measure) -> (Option<Ratio>, Verdict) {
     (measure.versus_ratio(versus), measure.versus_verdict(versus))
+}
+
+/// The way of doing I/O of a peer that does it in another way than this contender of anello; none where its name tells.
+pub fn other_way(result: &LabResult, own: &str, peer: &str) -> Option<&'static str> {
+    let kin = |name: &str| driver_kin(result.contenders.iter().find(|record| record.name == name)?);
+    let way = kin(peer)?;
+    (kin(own)? != way && !peer.contains(way)).then_some(way)
 }
 
 /// The measure as the heading of a table or chart of this workload: name and unit.

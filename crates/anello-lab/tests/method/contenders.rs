@@ -248,6 +248,61 @@ fn async_runtimes_are_met_whichever_way_they_do_io_and_kept_apart() {
 }
 
 #[test]
+fn every_peer_is_in_the_pairs_of_both_drivers_and_findings_speak_of_their_kin_alone() {
+    let costing = SimulatedServer::costing;
+    let field = [
+        ("anello io_uring", costing(5_000.0)),
+        ("anello epoll", costing(6_000.0)),
+        ("ring", costing(9_000.0)),
+        ("tokio", costing(9_000.0)),
+        ("other", costing(9_000.0)),
+    ];
+    let mut result = simulate(&field_with_peers(), Noise::USUAL, &field);
+    for (record, contender) in result.contenders.iter_mut().zip(&field_with_peers().contenders) {
+        record.driver.clone_from(&contender.driver);
+        record.kind = (record.name == "tokio").then_some(Kind::Loop);
+    }
+    anello_lab::analysis::analyse(&mut result);
+    let mut met: Vec<String> = result
+        .all_versus()
+        .map(|versus| format!("{}, {}, {}", versus.contender, versus.peer, versus.cell))
+        .collect();
+    met.sort_unstable();
+    met.dedup();
+    assert_eq!((met.len(), result.all_versus().count()), (2 * 3 * 2, 2 * 3 * 2), "each pair once: {met:?}");
+    let others = result.other_versus.iter();
+    let mut pairs: Vec<(&str, &str)> =
+        others.map(|versus| (versus.contender.as_str(), versus.peer.as_str())).collect();
+    pairs.dedup();
+    assert_eq!(pairs, [("anello epoll", "ring"), ("anello io_uring", "tokio")]);
+    assert!(result.other_versus.iter().all(|versus| versus.cpu_verdict == Verdict::Less));
+    let told = texts(&result, FindingKind::Peer);
+    assert_eq!(told.len(), 4, "{told:?}");
+    let of_others = ["anello epoll against ring", "anello io_uring against tokio"];
+    assert!(!told.iter().any(|text| of_others.iter().any(|start| text.starts_with(start))), "{told:?}");
+    let told = texts(&result, FindingKind::Headline).join("\n");
+    assert!(told.contains("one of 2 peers beat anello io_uring") && !told.contains("3 peers"), "{told}");
+}
+
+#[test]
+fn a_run_that_was_kept_before_there_were_all_pairs_gets_them() {
+    let names = ["anello io_uring", "anello epoll", "ring", "tokio", "other"];
+    let field = names.map(|name| (name, SimulatedServer::costing(6_000.0)));
+    let mut result = simulate(&field_with_peers(), Noise::USUAL, &field);
+    for (record, contender) in result.contenders.iter_mut().zip(&field_with_peers().contenders) {
+        record.driver.clone_from(&contender.driver);
+    }
+    anello_lab::analysis::analyse(&mut result);
+    let mut kept: serde_json::Value =
+        serde_json::from_str(&anello_lab::render_json(&result).unwrap()).unwrap();
+    kept.as_object_mut().unwrap().remove("other_versus").expect("the result has the field");
+    let mut read = LabResult::from_json(&kept.to_string()).unwrap();
+    assert_eq!((read.other_versus.len(), result.other_versus.len()), (0, 2 * 2));
+    anello_lab::analysis::add_missing_pairs(&mut read);
+    assert_eq!(read, result);
+}
+
+#[test]
 fn who_is_dearer_somewhere_is_not_the_cheapest() {
     let config = config(&["steep"], echo_cells(&[128], &[1, 300]), 1);
     // 4 µs against 6 at one connection; at 300 each request costs it 4.5 µs more.

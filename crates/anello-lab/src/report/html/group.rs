@@ -36,6 +36,12 @@ const RUNTIMES: Titled = Titled {
                   runtime.",
 };
 
+const OTHERS: Titled = Titled {
+    summary: "anello as a multiple of every other peer that does I/O in another way",
+    explanation: "Each driver of anello against the peers on another kind of driver that are no async runtimes (libraries, \
+                  hand-written loops): part of each difference is the way of doing I/O.",
+};
+
 /// A row of a table of one contender against another.
 struct VersusRow<'a> {
     /// Index of the contender whose colour it has, and with whom it is shown and hidden.
@@ -80,6 +86,7 @@ impl Page {
         self.bases(view, &cells);
         self.multiples(view, &view.result.versus, &cells, &PEERS);
         self.multiples(view, &view.result.runtime_versus, &cells, &RUNTIMES);
+        self.multiples(view, &view.result.other_versus, &cells, &OTHERS);
         if !drawn.ratios.is_empty() {
             self.add(&format!(
                 "<details><summary>The same as plots</summary><p class=\"lead\">Point: middle of the paired ratios; large \

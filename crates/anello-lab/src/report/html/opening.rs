@@ -126,7 +126,7 @@ impl Page {
 
     /// Anello against each peer: cells won, level and lost.
     pub(super) fn versus(&mut self, view: &View<'_>) {
-        let all = &view.result.versus;
+        let all: Vec<&Versus> = view.result.all_versus().collect();
         let measures: Vec<Measure> = [Measure::Cpu, Measure::Rate, Measure::P99, Measure::Memory]
             .into_iter()
             .filter(|&measure| all.iter().any(|versus| value::against_peer(versus, measure).0.is_some()))
@@ -135,9 +135,10 @@ impl Page {
             return;
         }
         self.add(
-            "<h2>anello against its peers</h2>\n<p class=\"lead\">Each driver of anello against every other system that \
-             does I/O the same way, cell by cell. Won and lost: beyond doubt. Level: no difference that this machine can \
-             tell. The number is the middle of the ratios of anello to the peer, and the worst cell for anello beside it.</p>",
+            "<h2>anello against its peers</h2>\n<p class=\"lead\">Each driver of anello against every other system, cell by \
+             cell: those that do I/O the same way first, then those that do it in another way, which stands beside their \
+             names. Won and lost: beyond doubt. Level: no difference that this machine can tell. The number is the middle \
+             of the ratios of anello to the peer, and the worst cell for anello beside it.</p>",
         );
         self.add("<div class=\"scroll\"><table class=\"versus\">\n<thead><tr><th scope=\"col\">anello against</th>");
         for measure in &measures {
@@ -149,7 +150,7 @@ impl Page {
         }
         self.add("</tr></thead>");
         let mut pairs: Vec<(&str, &str)> = Vec::new();
-        for versus in all {
+        for versus in &all {
             let pair = (versus.contender.as_str(), versus.peer.as_str());
             if !pairs.contains(&pair) {
                 pairs.push(pair);
@@ -166,12 +167,14 @@ impl Page {
                 ));
                 earlier = contender;
             }
-            let of_pair: Vec<&Versus> =
-                all.iter().filter(|versus| versus.contender == contender && versus.peer == peer).collect();
+            let of_pair = |versus: &&Versus| versus.contender == contender && versus.peer == peer;
+            let of_pair: Vec<&Versus> = all.iter().copied().filter(of_pair).collect();
             let class = view.index_of(peer).map_or(String::new(), |index| format!(" class=\"c{index}\""));
+            let way = value::other_way(view.result, contender, peer);
+            let way = way.map_or_else(String::new, |way| format!(" <small>{way}</small>"));
             let peer = self.name_cell(view, peer);
             let cells: String = measures.iter().map(|&measure| standing(&of_pair, measure)).collect();
-            self.add(&format!("<tr{class}><th scope=\"row\">{peer}</th>{cells}</tr>"));
+            self.add(&format!("<tr{class}><th scope=\"row\">{peer}{way}</th>{cells}</tr>"));
         }
         self.add("</table></div>");
     }
