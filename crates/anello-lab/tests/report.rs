@@ -544,6 +544,24 @@ fn tables_hold_every_peer_for_both_drivers() {
 }
 
 #[test]
+fn low_deciles_stand_behind_the_ratios_of_cpu_time() {
+    let result = sample();
+    let page = render_html(&result);
+    let rows = result.cells.iter().flat_map(|cell| &cell.rows);
+    let ratios: Vec<_> =
+        rows.filter(|row| row.cpu_ratio.is_some()).filter_map(|row| row.cpu_low_ratio).collect();
+    assert!(ratios.len() > result.cells.len());
+    assert_eq!(page.matches(" title=\"low deciles: ").count(), ratios.len(), "CPU alone has them");
+    for ratio in ratios {
+        let shown = format!("{:.2} ({:.2}–{:.2})", ratio.estimate, ratio.low, ratio.high);
+        assert!(page.contains(&format!(" title=\"low deciles: {shown}\">")), "{shown}");
+        assert!(page.contains(&format!(" <small>× {shown}</small></td>")), "{shown}");
+    }
+    let idle = simulate_in(vec![Cell { workload: Workload::Idle, ..Cell::echo(1, 20) }], Noise::USUAL);
+    assert!(!render_html(&idle).contains("low deciles"));
+}
+
+#[test]
 fn checks_are_shown_with_what_was_done_wrong() {
     let mut result = sample();
     let check = |contender: &str, passed: bool, details: &[&str]| CheckRecord {

@@ -17,6 +17,10 @@ const WHY_LENGTH: usize = 110;
 /// With more cells than this, the latency curves are folded.
 const OPEN_CURVES: usize = 4;
 
+/// How to see the low deciles of the CPU time, where it is compared.
+const DECILES: &str = " Pointing at a ratio of CPU times shows that of their low deciles, what remains when the machine is at \
+                       its best; it stands under “Every figure”, too.";
+
 /// What stands over the tables of anello against peers.
 struct Titled {
     summary: &'static str,
@@ -73,10 +77,11 @@ impl Page {
         }
         let measures = Measure::of_cell(&first.cell);
         let answerer = first.cell.workload.answerer();
+        let deciles = if measures.contains(&Measure::Cpu) { DECILES } else { "" };
         self.add(&format!(
             "<h3>Against {}</h3>\n<p class=\"lead\">Each contender as a multiple of {}, with the 99 % interval. ▲ more and \
              ▼ less beyond doubt, coloured green where that is better and orange where it is worse; = no difference that \
-             this machine can tell; ? too noisy. The last line is what two equal {answerer}s may differ by.</p>",
+             this machine can tell; ? too noisy.{deciles} The last line is what two equal {answerer}s may differ by.</p>",
             escape(&view.result.plan.reference),
             escape(&view.result.plan.reference)
         ));
@@ -136,7 +141,7 @@ impl Page {
                     return format!("<td class=\"same\">{figure}</td>");
                 }
                 let (ratio, verdict) = value::against_reference(row, measure);
-                ratio_cell(ratio, verdict, measure, &row.outcome)
+                ratio_cell(ratio, verdict, measure, &row.outcome, &low_decile_title(row, measure))
             };
             let row: String = cells.iter().map(shown).collect();
             let reference = if contender.name == view.result.plan.reference { " reference" } else { "" };
@@ -242,8 +247,9 @@ impl Page {
     fn all_figures(&mut self, view: &View<'_>, cells: &[&CellResult]) {
         self.add(
             "<details><summary>Every figure</summary><p class=\"lead\">Medians over the clean slices; ± is half the \
-             distance between the quartiles, as a part of the median. Low decile: a tenth of the slices cost less. Busy: \
-             part of the time that it was on its cores. Instructions: kernel and user together, \
+             distance between the quartiles, as a part of the median. Low decile: a tenth of the slices cost less; × as a \
+             multiple of the reference's, with its 99 % interval, for reading beside the ratio of the medians: it carries \
+             no verdict. Busy: part of the time that it was on its cores. Instructions: kernel and user together, \
              counted in an emulated machine, where they were given. Dropped: slices with stolen or throttled time, or spoilt. \
              † was started again in this cell. ‡ the load set the pace. § did not keep up with the offered rate.</p>",
         );
@@ -303,7 +309,22 @@ fn axis_words(drawn: &GroupDrawings) -> &'static str {
     value::axis_title(&drawn.group)
 }
 
-fn ratio_cell(ratio: Option<Ratio>, verdict: Verdict, measure: Measure, outcome: &Outcome) -> String {
+/// What stands behind a ratio of CPU times: that of the low deciles, as the title of its cell; else nothing.
+fn low_decile_title(row: &Row, measure: Measure) -> String {
+    let ratio = row.cpu_low_ratio.filter(|_| measure == Measure::Cpu);
+    ratio.map_or_else(String::new, |ratio| {
+        format!(" title=\"low deciles: {} ({})\"", times(ratio.estimate), interval(&ratio))
+    })
+}
+
+/// A ratio with the colour of its verdict, or why there is none; `title` is an attribute of the cell, or empty.
+fn ratio_cell(
+    ratio: Option<Ratio>,
+    verdict: Verdict,
+    measure: Measure,
+    outcome: &Outcome,
+    title: &str,
+) -> String {
     let class = match measure.is_better(verdict) {
         Some(true) => "good",
         Some(false) => "bad",
@@ -313,7 +334,7 @@ fn ratio_cell(ratio: Option<Ratio>, verdict: Verdict, measure: Measure, outcome:
     };
     match ratio {
         Some(ratio) => format!(
-            "<td class=\"{class}\">{} {}<br><small>{}</small></td>",
+            "<td class=\"{class}\"{title}>{} {}<br><small>{}</small></td>",
             sign(verdict),
             times(ratio.estimate),
             interval(&ratio)
@@ -375,7 +396,7 @@ fn figure_columns(figures: &Figures, row: &Row) -> String {
         with_spread(&micros(figures.p999_ns.median), &figures.p999_ns),
         with_spread(&micros(figures.cpu_ns.median), &figures.cpu_ns),
         format!("<td>{}</td>", row.instructions_per_request.map_or_else(|| "–".to_owned(), count)),
-        format!("<td>{}</td>", micros(figures.cpu_low_decile_ns)),
+        format!("<td>{}{}</td>", micros(figures.cpu_low_decile_ns), low_decile_ratio(row)),
         format!("<td>{:.0} %</td>", figures.server_busy * 100.0),
         format!(
             "<td>{}</td>",
@@ -385,6 +406,13 @@ fn figure_columns(figures: &Figures, row: &Row) -> String {
         slice_columns(row),
     ]
     .concat()
+}
+
+/// The low decile as a multiple of the reference's, behind its figure.
+fn low_decile_ratio(row: &Row) -> String {
+    row.cpu_low_ratio.map_or_else(String::new, |ratio| {
+        format!(" <small>× {} ({})</small>", times(ratio.estimate), interval(&ratio))
+    })
 }
 
 /// Why a row has no figures, in short; the whole story stands among the failures.
