@@ -35,6 +35,7 @@ pub mod load;
 pub mod machine;
 pub mod measure;
 pub mod pairs;
+pub mod peak;
 pub mod peers;
 pub mod published;
 pub mod raw;

@@ -562,6 +562,29 @@ fn low_deciles_stand_behind_the_ratios_of_cpu_time() {
 }
 
 #[test]
+fn peaks_of_a_sweep_stand_in_page_and_table() {
+    let (page, table) = (render_html(&sample()), render_table(&sample()));
+    assert!(!page.contains("<h2>Peak</h2>") && !table.contains("Peak of"), "three cells are no sweep");
+    let result = simulate_in(echo_cells(&[100], &[1, 50, 150, 300]), Noise::USUAL);
+    let page = render_html(&result);
+    check_markup(&page).unwrap();
+    let peaks = page.split("<h2>Peak</h2>").nth(1).unwrap().split("</table>").next().unwrap();
+    assert!(peaks.contains("<th scope=\"col\">100 bytes</th>"), "{peaks}");
+    assert!(peaks.contains("bare epoll</th>") && !peaks.contains("bare epoll again"), "{peaks}");
+    assert!(
+        peaks.contains("<i class=\"other\">206k <small>at 520</small></i>"),
+        "published of tokio: {peaks}"
+    );
+    assert_eq!(peaks.matches("class=\"other\"").count(), 1, "and of nobody else here: {peaks}");
+    assert!(peaks.contains("absent</th><td>–</td>"), "{peaks}");
+    let table = render_table(&result);
+    let peaks = table.split("Peak of requests/s").nth(1).unwrap_or_else(|| panic!("{table}"));
+    let line = peaks.lines().find(|line| line.starts_with("tokio ")).unwrap();
+    assert!([" at 50", " at 150", " at 300 →"].iter().any(|end| line.ends_with(end)), "{line}");
+    assert!(table.lines().all(|line| line.chars().count() <= 108), "{table}");
+}
+
+#[test]
 fn checks_are_shown_with_what_was_done_wrong() {
     let mut result = sample();
     let check = |contender: &str, passed: bool, details: &[&str]| CheckRecord {

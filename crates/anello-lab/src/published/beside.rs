@@ -16,7 +16,7 @@ use std::collections::HashMap;
 use crate::cell::{Cell, Workload};
 use crate::measure::Measure;
 use crate::pairs::CleanSlices;
-use crate::published::{Claim, Expectation, Figure, Pair, PublishedCell, SOURCES, Source, parse};
+use crate::published::{Claim, Expectation, Figure, Pair, PublishedCell, SOURCES, Source, parse, same_name};
 use crate::result::{LabResult, Row};
 use crate::statistics::Ratio;
 
@@ -256,14 +256,7 @@ fn our_ratio(
 
 /// The contender that goes by this name, whatever the letters' case and the signs between them.
 fn contender_named(result: &LabResult, name: &str) -> Option<usize> {
-    let plain = |name: &str| {
-        name.chars()
-            .filter(char::is_ascii_alphanumeric)
-            .map(|letter| letter.to_ascii_lowercase())
-            .collect::<String>()
-    };
-    let name = plain(name);
-    result.contenders.iter().position(|contender| plain(&contender.name) == name)
+    result.contenders.iter().position(|contender| same_name(&contender.name, name))
 }
 
 fn median_of(row: &Row, measure: Measure) -> Option<f64> {

@@ -37,6 +37,31 @@ impl Figure {
     }
 }
 
+/// Where the peaks of [`peak`] come from.
+pub const PEAKS_OF: &str = "Monoio's benchmark, 2021";
+
+const PEAKS: &str = include_str!("../../published/monoio_2021_best.csv");
+
+/// The best that was published of a server with messages of this size on so many cores, at whatever number of connections;
+/// none if nothing was.
+#[must_use]
+pub fn peak(server: &str, message_bytes: usize, server_cores: usize) -> Option<Figure> {
+    // The table is part of the program and is read by its tests: one that cannot be read does not get here.
+    parse(PEAKS).ok()?.into_iter().find(|figure| {
+        let cell = figure.cell;
+        same_name(&figure.server, server)
+            && (cell.message_bytes, cell.server_cores) == (message_bytes, server_cores)
+    })
+}
+
+/// Whether two names are the same but for the letters' case and the signs between them.
+fn same_name(one: &str, other: &str) -> bool {
+    let plain = |name: &str| -> String {
+        name.chars().filter(char::is_ascii_alphanumeric).map(|letter| letter.to_ascii_lowercase()).collect()
+    };
+    plain(one) == plain(other)
+}
+
 /// Where a published figure was measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct PublishedCell {
@@ -127,6 +152,20 @@ mod tests {
             parse(source.table).unwrap_or_else(|error| panic!("{key}: {error}")).len()
         };
         assert_eq!(SOURCES.map(|source| rows(source.key)), [36, 8, 125, 72, 18]);
+        assert_eq!(parse(PEAKS).map(|figures| figures.len()), Ok(21));
+    }
+
+    #[test]
+    fn a_published_peak_is_found_by_server_size_and_cores() {
+        let found = |server: &str, bytes, cores| {
+            peak(server, bytes, cores).map(|figure| (figure.cell.connections, figure.requests_per_second))
+        };
+        assert_eq!(found("Monoio", 100, 1), Some((600, Some(232_888.0))));
+        assert_eq!(found("tokio", 100, 16), Some((4480, Some(908_179.0))));
+        assert_eq!(
+            [found("tokio", 1024, 1), found("anello epoll", 100, 1), found("tokio", 100, 3)],
+            [None; 3]
+        );
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The terminal's view of many cells at once: a matrix of ratios for each group, and bars of the main figure.
+//! The terminal's view of many cells at once: a matrix of ratios for each group, peaks, and bars of the main figure.
 //!
 //! ```text
 //!  Echo, 128 bytes: server CPU per request, × bare epoll (less is better)
@@ -11,8 +11,9 @@
 
 use crate::cell::{Group, Workload};
 use crate::measure::Measure;
+use crate::peak::{Peak, sweeps};
 use crate::report::base::{self, BaseRow};
-use crate::report::format::{cut, interval, sign, times};
+use crate::report::format::{count, cut, interval, sign, times};
 use crate::report::text::{WIDTH, put};
 use crate::report::value;
 use crate::result::{CellResult, LabResult, Outcome};
@@ -26,6 +27,9 @@ const CELL_WIDTH: usize = 8;
 /// The same where each contender has the name of its base beside its own, and each ratio its interval.
 const BASE_WIDTH: usize = 21;
 const INTERVAL_WIDTH: usize = 17;
+
+/// Width of a peak, and of the group above it.
+const PEAK_WIDTH: usize = 22;
 
 /// Width of a bar, and of the figure behind it.
 const BAR_WIDTH: usize = 22;
@@ -155,6 +159,35 @@ fn why_none(outcome: &Outcome) -> &'static str {
         Outcome::CheckFailed(_) => "check ✗",
         Outcome::BeyondLimit(_) => "limit",
     }
+}
+
+/// Writes where each contender's rate peaks, if the run has a sweep of connections.
+pub fn render_peaks(text: &mut String, result: &LabResult) {
+    let sweeps = sweeps(result);
+    for part in sweeps.chunks((WIDTH - NAME_WIDTH) / PEAK_WIDTH) {
+        put(
+            text,
+            "\nPeak of requests/s while connections rise (→ at the last of them: may lie beyond; ‡ the load set the pace)",
+        );
+        let row = |name: &str, values: Vec<String>| {
+            let values: String = values.iter().map(|value| format!("{value:>PEAK_WIDTH$}")).collect();
+            format!("{:NAME_WIDTH$}{values}", cut(name, NAME_WIDTH - 1))
+        };
+        put(text, &row("", part.iter().map(|sweep| sweep.group.to_string()).collect()));
+        let contenders = result.contenders.iter().enumerate();
+        for (index, contender) in contenders.filter(|(_, contender)| contender.twin_of.is_none()) {
+            let peak = |peak: Option<Peak>| peak.map_or_else(|| "–".to_owned(), |peak| peak_in_words(&peak));
+            let shown = part.iter().map(|sweep| peak(sweep.peaks[index]));
+            put(text, &row(&contender.name, shown.collect()));
+        }
+    }
+}
+
+/// "212k at 120", with its marks.
+fn peak_in_words(peak: &Peak) -> String {
+    let end = if peak.at_the_end { " →" } else { "" };
+    let bound = if peak.load_bound { " ‡" } else { "" };
+    format!("{} at {}{end}{bound}", count(peak.requests_per_second), peak.connections)
 }
 
 /// Writes the main figure of every cell as bars, two cells abreast.

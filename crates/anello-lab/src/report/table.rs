@@ -6,7 +6,7 @@ use crate::measure::Measure;
 use crate::report::format::{
     bytes, count, cut, grouped, interval, micros, percent, readable_time, sign, spread, times,
 };
-use crate::report::matrix::{render_bars, render_bases, render_matrices};
+use crate::report::matrix::{render_bars, render_bases, render_matrices, render_peaks};
 use crate::report::text::{WIDTH, put, wrap};
 use crate::result::{CellResult, Failure, Figures, FindingKind, LabResult, Outcome, Row, Verdict};
 use crate::statistics::{Estimate, Ratio};
@@ -37,6 +37,7 @@ pub fn render_table(result: &LabResult) -> String {
     }
     render_matrices(&mut text, result);
     render_bases(&mut text, result);
+    render_peaks(&mut text, result);
     render_bars(&mut text, result);
     if result.cells.len() <= DETAILED_CELLS {
         for cell in &result.cells {

@@ -4,6 +4,7 @@
 mod bases;
 mod cells;
 mod contenders;
+mod peaks;
 mod phases;
 mod resume;
 

@@ -236,7 +236,7 @@ impl Page {
                 };
                 let (ratio, verdict) = value::against_peer(versus, measure);
                 let outcome = cell.rows.get(*index).map_or(&Outcome::NotMeasured, |row| &row.outcome);
-                ratio_cell(ratio, verdict, measure, outcome)
+                ratio_cell(ratio, verdict, measure, outcome, "")
             };
             let row: String = cells.iter().map(shown).collect();
             self.add(&format!("<tr class=\"c{index}\"><th scope=\"row\">{head}</th>{row}</tr>"));

@@ -7,6 +7,7 @@
 //!
 //! ```text
 //!  mod.rs ── opening.rs    verdicts, anello against its peers
+//!         ├─ peaks.rs      where rates peak while connections rise
 //!         ├─ published.rs  published ratios beside ours
 //!         ├─ group.rs      one group of cells: ratio tables, charts, figures
 //!         └─ closing.rs    failures, checks, contenders, machine, method, raw data
@@ -15,6 +16,7 @@
 mod closing;
 mod group;
 mod opening;
+mod peaks;
 mod published;
 
 use crate::report::drawings::{Drawing, drawings};
@@ -117,6 +119,7 @@ impl Page {
         self.opening(&view, several);
         self.navigation(&groups.iter().map(|drawn| value::group_title(&drawn.group)).collect::<Vec<_>>());
         self.versus(&view);
+        self.peaks(&view);
         self.published(&view);
         self.legend(&view);
         for (index, drawn) in groups.iter().enumerate() {

@@ -1,0 +1,57 @@
+//! Where rates peak while connections rise: servers whose cost changes with the connections have known peaks.
+
+use anello_lab::peak::{Peak, Sweep, sweeps};
+use anello_lab::simulation::{Fault, Noise, SimulatedServer};
+use anello_lab::{Cell, Workload, echo_cells};
+
+use super::{REFERENCE, config, simulate};
+
+fn peak_of(sweep: &Sweep, contender: usize) -> Peak {
+    sweep.peaks[contender].expect("it was measured")
+}
+
+#[test]
+fn a_peak_is_the_highest_median_and_told_apart_from_the_end_of_the_sweep() {
+    let costing = SimulatedServer::costing;
+    let field = [
+        // Each connection costs it 0.1 µs more, or saves 20 ns, for every request.
+        ("steep", costing(6_000.0).with_cost_per_connection(100.0)),
+        ("rising", costing(6_000.0).with_cost_per_connection(-20.0)),
+        ("light", costing(2_000.0)),
+        ("fragile", costing(6_000.0).with_cost_per_connection(-20.0).with_fault(Fault::DiesAbove(40))),
+        ("absent", costing(1.0).with_fault(Fault::CannotStart("no".to_owned()))),
+    ];
+    let names = field.each_ref().map(|(name, _)| *name);
+    let result = simulate(&config(&names, echo_cells(&[128], &[40, 1, 20, 10]), 1), Noise::NONE, &field);
+    let all = sweeps(&result);
+    let [sweep] = &all[..] else { panic!("{all:?}") };
+    assert_eq!(sweep.group, Cell::echo(128, 1).group());
+    assert_eq!(result.contenders[0].name, REFERENCE);
+    let place = |contender: usize| {
+        let peak = peak_of(sweep, contender);
+        (peak.connections, peak.at_the_end, peak.load_bound)
+    };
+    assert_eq!(place(0), (10, false, false), "of equal cells the first");
+    assert_eq!(place(2), (10, false, false), "steep");
+    assert_eq!(place(3), (40, true, false), "rising");
+    assert_eq!(place(4), (10, false, true), "a light server waits for the load");
+    assert_eq!(place(5), (20, true, false), "it was not measured with more connections");
+    assert_eq!(sweep.peaks[6], None);
+    // Three quarters of 6 µs, 10 connections of 0.1 µs, and 0.4 ns for each byte.
+    let rate = peak_of(sweep, 2).requests_per_second;
+    assert!((rate / (1e9 / 5_551.2) - 1.0).abs() < 0.001, "{rate}");
+}
+
+#[test]
+fn few_cells_and_offered_rates_are_no_sweep_and_sizes_and_cores_are_kept_apart() {
+    let mut cells = echo_cells(&[128, 512], &[1, 10, 20]);
+    let rated = |rate| Cell { offered_per_second: Some(rate), ..Cell::echo(128, 10) };
+    cells.extend([1_000, 2_000, 3_000, 4_000].map(rated));
+    let idle = |connections| Cell { workload: Workload::Idle, ..Cell::echo(1, connections) };
+    cells.extend([10, 20, 30, 40].map(idle));
+    let of = |cells: Vec<Cell>| sweeps(&simulate(&config(&[], cells, 1), Noise::NONE, &[]));
+    assert_eq!(of(cells.clone()), []);
+    cells.push(Cell::echo(512, 40));
+    let found: Vec<_> = of(cells).into_iter().map(|sweep| sweep.group).collect();
+    assert_eq!(found, [Cell::echo(512, 1).group()]);
+}
