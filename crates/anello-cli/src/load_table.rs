@@ -251,11 +251,12 @@ fn costs(table: &mut Table, report: &Report) {
         cpu.map_or("no requests".to_owned(), |cpu| format!("{} per request", readable(cpu)))
     };
     if let Some(server) = &report.server {
-        let switches = (server.voluntary_switches + server.involuntary_switches) as f64;
+        let switches = server.switches_per_request;
+        let switches =
+            switches.map_or_else(String::new, |count| format!(", {count:.2} context switches per request"));
         let text = format!(
-            "{}, {:.2} context switches per request, {:.1} MiB",
+            "{}{switches}, {:.1} MiB",
             each(server.cpu_ns_per_request),
-            switches / report.requests.max(1) as f64,
             server.resident_bytes as f64 / f64::from(1 << 20)
         );
         table.line("server CPU", &text);

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::config::{Arrivals, Mode, Protocol};
 use crate::errors::Errors;
 use crate::formats::IntervalRecord;
+use crate::interval::Interval;
 use crate::session::nanoseconds;
 
 /// Name of the format.
@@ -326,14 +327,59 @@ pub struct ServerCost {
     pub voluntary_switches: u64,
     /// How often its threads were made to let others run.
     pub involuntary_switches: u64,
+    /// Both kinds of context switches per request; none if nothing was answered.
+    #[serde(default)]
+    pub switches_per_request: Option<f64>,
     /// Its memory (RSS) at the end, in bytes.
     pub resident_bytes: u64,
+}
+
+impl ServerCost {
+    /// Of the process with this id; none if the interval does not tell.
+    pub(crate) fn of(pid: u32, total: &Interval) -> Option<Self> {
+        let usage = total.server?;
+        let switches = usage.voluntary_switches.saturating_add(usage.involuntary_switches);
+        Some(Self {
+            pid,
+            cpu_ns: usage.cpu_ns,
+            cpu_ns_per_request: total.server_cpu_ns_per_request(),
+            voluntary_switches: usage.voluntary_switches,
+            involuntary_switches: usage.involuntary_switches,
+            switches_per_request: (total.requests > 0).then(|| switches as f64 / total.requests as f64),
+            resident_bytes: usage.resident_bytes,
+        })
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::process::ProcessUsage;
     use crate::session::latency_histogram;
+
+    #[test]
+    fn the_cost_of_a_server_is_shared_by_its_requests() {
+        let mut total = Interval::empty(0, false);
+        assert_eq!(ServerCost::of(7, &total), None);
+        let usage = ProcessUsage {
+            cpu_ns: 1000,
+            voluntary_switches: 5,
+            involuntary_switches: 2,
+            resident_bytes: 4096,
+        };
+        total.server = Some(usage);
+        let cost = ServerCost::of(7, &total).unwrap();
+        assert_eq!((cost.cpu_ns_per_request, cost.switches_per_request), (None, None));
+        total.requests = 4;
+        let cost = ServerCost::of(7, &total).unwrap();
+        assert_eq!((cost.pid, cost.voluntary_switches, cost.involuntary_switches), (7, 5, 2));
+        assert_eq!((cost.cpu_ns_per_request, cost.switches_per_request), (Some(250.0), Some(1.75)));
+        // Reports of before have no such figure.
+        let mut json = serde_json::to_value(cost).unwrap();
+        json.as_object_mut().unwrap().remove("switches_per_request").unwrap();
+        let old: ServerCost = serde_json::from_value(json).unwrap();
+        assert_eq!(old, ServerCost { switches_per_request: None, ..cost });
+    }
 
     #[test]
     fn percentiles_are_those_of_the_requests() {
