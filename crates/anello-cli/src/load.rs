@@ -74,7 +74,7 @@ fn execute(load: &Load, flags: &CommonFlags) -> io::Result<ExitCode> {
     if let Some(error) = failed {
         return Err(error);
     }
-    files.finish(&outcome.total)?;
+    files.finish(&outcome)?;
     print(&outcome, flags)?;
     Ok(ExitCode::from(if flags.is_good(&outcome.report) { 0 } else { 1 }))
 }
@@ -145,12 +145,15 @@ impl Files {
         Ok(())
     }
 
-    fn finish(self, total: &Interval) -> io::Result<()> {
+    fn finish(self, outcome: &Outcome) -> io::Result<()> {
+        if let Some(mut hdr) = self.hdr {
+            hdr.write_errors(&outcome.report.errors)?;
+        }
         if let Some(ndjson) = self.ndjson {
-            ndjson.finish(total)?;
+            ndjson.finish(&outcome.total)?;
         }
         if let Some(csv) = self.csv {
-            csv.finish(total)?;
+            csv.finish(&outcome.total)?;
         }
         Ok(())
     }

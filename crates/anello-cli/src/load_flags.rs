@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anello_load::{Address, Arrivals, ErrorKind, Knee, Load, Mode, Protocol, Report, Sweep};
+use anello_load::{Address, Arrivals, ErrorKind, Errors, Knee, Load, Mode, Protocol, Report, Sweep};
 use clap::ValueEnum;
 
 use crate::cores::{self, Cores};
@@ -211,18 +211,8 @@ pub struct CommonFlags {
     #[arg(long)]
     reconnect: bool,
 
-    /// Exit 0 although there were errors, of these kinds (=KIND,KIND) or of any: refused, connect_timeout, unreachable,
-    /// reset, timeout, closed_early, short_reply, wrong_bytes, long_reply, wrong_status, wrong_length, malformed, other.
-    #[arg(
-        long,
-        value_name = "KINDS",
-        value_delimiter = ',',
-        num_args = 0..,
-        require_equals = true,
-        default_missing_value = "all",
-        value_parser = parse_kinds
-    )]
-    allow_errors: Option<Vec<Kinds>>,
+    #[command(flatten)]
+    allowed: AllowedErrors,
 
     /// How long opening all connections may take; 24h at most.
     #[arg(long, value_name = "DURATION", value_parser = parse_timeout, default_value = "10s")]
@@ -256,7 +246,8 @@ pub struct CommonFlags {
     #[arg(long, value_name = "FILE")]
     pub csv: Option<PathBuf>,
 
-    /// Write the latencies of the intervals as a log that the tools around HdrHistogram read.
+    /// Write the latencies of the intervals as a log that the tools around HdrHistogram read; a comment at its end has
+    /// the errors.
     #[arg(long, value_name = "FILE")]
     pub hdr: Option<PathBuf>,
 
@@ -322,10 +313,34 @@ impl CommonFlags {
 
     /// Whether something was answered, and nothing went wrong that is not allowed.
     pub fn is_good(&self, report: &Report) -> bool {
+        report.requests > 0 && self.allowed.are_all(&report.errors)
+    }
+}
+
+/// Errors that cost no exit code.
+#[derive(clap::Args)]
+pub struct AllowedErrors {
+    /// Exit 0 although there were errors, of these kinds (=KIND,KIND) or of any: refused, connect_timeout, unreachable,
+    /// reset, timeout, closed_early, short_reply, wrong_bytes, long_reply, wrong_status, wrong_length, malformed, other.
+    #[arg(
+        long,
+        value_name = "KINDS",
+        value_delimiter = ',',
+        num_args = 0..,
+        require_equals = true,
+        default_missing_value = "all",
+        value_parser = parse_kinds
+    )]
+    allow_errors: Option<Vec<Kinds>>,
+}
+
+impl AllowedErrors {
+    /// Whether these errors, if any, are all allowed.
+    pub fn are_all(&self, errors: &Errors) -> bool {
         let allowed = |kind: ErrorKind| {
             self.allow_errors.iter().flatten().any(|kinds| kinds.0.is_none_or(|allowed| allowed == kind))
         };
-        report.requests > 0 && report.errors.iter().all(|error| allowed(error.kind))
+        errors.iter().all(|error| allowed(error.kind))
     }
 }
 

@@ -6,13 +6,14 @@ use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anello_load::Latency;
 use anello_load::formats::csv::write_row;
 use anello_load::formats::hdr_log::{HdrLog, UNCORRECTED};
 use anello_load::merge::{self, NamedLog, Sum, TagSum};
+use anello_load::{ErrorKind, Errors, Latency};
 use serde::Serialize;
 
 use crate::load::{grouped, readable};
+use crate::load_flags::AllowedErrors;
 
 /// Name of the JSON's format.
 const SCHEMA: &str = "anello-load-merge";
@@ -25,9 +26,10 @@ const SCHEMA_VERSION: u32 = 1;
 /// The logs are those of `anello load … --hdr FILE`, or of any program that writes HdrHistogram's interval logs (version
 /// 2) in nanoseconds. Histograms are added, not percentiles, so the percentiles are those of all requests. Each tag is
 /// added for itself: lines without a tag are latencies from the scheduled time (or of a closed loop), `uncorrected` ones
-/// from the actual sending.
+/// from the actual sending. Errors are added, too; logs of other programs, and of runs that were killed, have none.
 ///
-/// Exits 0; 1 if a log cannot be read or is damaged (the line is named); 2 if the command line was wrong.
+/// Exits 0 if nothing went wrong in the runs, as far as the logs tell, else 1; 1 also if a log cannot be read or is
+/// damaged (the line is named); 2 if the command line was wrong.
 #[derive(clap::Args)]
 pub struct MergeArguments {
     /// Interval logs.
@@ -42,9 +44,12 @@ pub struct MergeArguments {
     #[arg(long, conflicts_with = "csv")]
     json: bool,
 
-    /// Print the seconds and the sums as a table with commas (RFC 4180).
+    /// Print the seconds and the sums as a table with commas (RFC 4180); errors go to standard error.
     #[arg(long)]
     csv: bool,
+
+    #[command(flatten)]
+    allowed: AllowedErrors,
 }
 
 /// Runs the command.
@@ -61,13 +66,17 @@ pub fn run(arguments: &MergeArguments) -> io::Result<ExitCode> {
     }
     let text = match (arguments.json, arguments.csv) {
         (true, _) => serde_json::to_string_pretty(&Report::new(&logs, &sums))? + "\n",
-        (_, true) => csv(&logs, &sums)?,
+        (_, true) => {
+            eprint!("{}", trouble(&logs));
+            csv(&logs, &sums)?
+        }
         _ => render(&logs, &sums),
     };
     let mut output = io::stdout().lock();
     output.write_all(text.as_bytes())?;
     output.flush()?;
-    Ok(ExitCode::SUCCESS)
+    let is_good = merge::errors(&logs).is_none_or(|errors| arguments.allowed.are_all(&errors));
+    Ok(ExitCode::from(if is_good { 0 } else { 1 }))
 }
 
 fn named(path: &Path, error: io::Error) -> io::Error {
@@ -78,7 +87,8 @@ fn read(path: &Path) -> io::Result<NamedLog> {
     let text = fs::read(path).map_err(|error| named(path, error))?;
     let failed = |why: String| named(path, io::Error::new(io::ErrorKind::InvalidData, why));
     let log = HdrLog::parse(&text).map_err(|error| failed(error.to_string()))?;
-    if log.records.is_empty() {
+    // A run in which no connection could be opened has errors alone.
+    if log.records.is_empty() && log.errors.is_none() {
         return Err(failed("has no intervals".to_owned()));
     }
     Ok(NamedLog { name: path.display().to_string(), log })
@@ -98,8 +108,9 @@ fn refuse_to_overwrite(path: &Path, logs: &[PathBuf]) -> io::Result<()> {
 
 /// What to tell if one log ended before another began: the rates of sums are then of no moment.
 fn apart(logs: &[NamedLog]) -> Option<String> {
-    let first_end = logs.iter().min_by_key(|log| log.log.end_ns())?;
-    let last_start = logs.iter().max_by_key(|log| log.log.start_ns())?;
+    let timed = || logs.iter().filter(|log| !log.log.records.is_empty());
+    let first_end = timed().min_by_key(|log| log.log.end_ns())?;
+    let last_start = timed().max_by_key(|log| log.log.start_ns())?;
     (first_end.log.end_ns() <= last_start.log.start_ns()).then(|| {
         format!(
             "{} ended before {} began: requests/s of sums count the time between. If they ran together, the clocks \
@@ -160,7 +171,30 @@ fn render(logs: &[NamedLog], sums: &[TagSum]) -> String {
         text += &row("all tags", &all);
         text.push('\n');
     }
-    text.truncate(text.trim_end().len() + 1);
+    match trouble(logs) {
+        trouble if trouble.is_empty() => text + "errors          none\n",
+        trouble => text + &trouble,
+    }
+}
+
+/// What went wrong, for people: a line for each kind, and one for the logs that do not tell.
+fn trouble(logs: &[NamedLog]) -> String {
+    let mut text = String::new();
+    for error in merge::errors(logs).iter().flat_map(Errors::iter) {
+        let count_of = |log: &NamedLog| log.log.errors.as_ref().map_or(0, |errors| errors.count(error.kind));
+        let with_some = logs.iter().filter(|log| count_of(log) > 0);
+        let parts: Vec<String> =
+            with_some.map(|log| format!("{} in {}", grouped(count_of(log) as f64), log.name)).collect();
+        let (count, parts) = (grouped(error.count as f64), parts.join(", "));
+        // Writing to a string cannot fail.
+        writeln!(text, "ERRORS          {count} × {}: {parts}", error.kind).ok();
+    }
+    let silent = logs.iter().filter(|log| log.log.errors.is_none());
+    let silent: Vec<&str> = silent.map(|log| log.name.as_str()).collect();
+    if !silent.is_empty() {
+        let why = "the log does not tell: another program wrote it, or the run was killed";
+        writeln!(text, "errors unknown  in {} ({why})", silent.join(", ")).ok();
+    }
     text
 }
 
@@ -211,6 +245,22 @@ struct Report {
     tags: Vec<TagReport>,
     /// All tags but `uncorrected`, where there are several.
     all_tags: Option<Figures>,
+    /// Of the logs that tell.
+    errors: Vec<KindCount>,
+    errors_by_log: Vec<LogErrors>,
+}
+
+#[derive(Serialize)]
+struct LogErrors {
+    log: String,
+    /// None if the log does not tell.
+    errors: Option<Vec<KindCount>>,
+}
+
+#[derive(Serialize)]
+struct KindCount {
+    kind: ErrorKind,
+    count: u64,
 }
 
 #[derive(Serialize)]
@@ -254,7 +304,21 @@ impl Report {
             logs: logs.iter().map(|log| log.name.clone()).collect(),
             tags: sums.iter().map(tag_report).collect(),
             all_tags: all_tags(sums).as_ref().map(Figures::of),
+            errors: merge::errors(logs).as_ref().map(KindCount::all_of).unwrap_or_default(),
+            errors_by_log: logs
+                .iter()
+                .map(|log| LogErrors {
+                    log: log.name.clone(),
+                    errors: log.log.errors.as_ref().map(KindCount::all_of),
+                })
+                .collect(),
         }
+    }
+}
+
+impl KindCount {
+    fn all_of(errors: &Errors) -> Vec<Self> {
+        errors.iter().map(|error| Self { kind: error.kind, count: error.count }).collect()
     }
 }
 

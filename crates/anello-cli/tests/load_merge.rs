@@ -3,12 +3,14 @@
 #![forbid(unsafe_code)]
 
 use std::fs;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use anello_load::formats::hdr_log::{HdrLog, HdrLogWriter};
 use hdrhistogram::Histogram;
 use serde_json::Value;
+use socket2::{Domain, Socket, Type};
 
 const BEGAN_NS: u64 = 1_700_000_000_000_000_000;
 const SECOND_NS: u64 = 1_000_000_000;
@@ -98,9 +100,81 @@ fn tags_that_were_measured_apart_have_a_sum_and_logs_apart_a_warning() {
     let (read, write) = (path("a", "read", BEGAN_NS), path("b", "write", BEGAN_NS + 5 * SECOND_NS));
     let (code, text, error) = merge(&[], &[&read, &write]);
     assert_eq!(code, Some(0));
-    let last = text.lines().last().unwrap();
-    assert!(last.starts_with("all tags") && last.contains(" 20 "), "{text}");
+    let all = text.lines().find(|line| line.starts_with("all tags")).unwrap();
+    assert!(all.contains(" 20 "), "{text}");
     assert!(error.contains("ended before"), "{error}");
+}
+
+#[test]
+fn errors_are_added_and_exit_1_unless_they_are_allowed() {
+    let folder = tempfile::tempdir().unwrap();
+    let told = |name: &str, counts: &str| {
+        let path = write_log(folder.path(), name, 0, 1_000_000);
+        let errors = format!("#[AnelloErrors: {counts}]\n").into_bytes();
+        fs::write(&path, [fs::read(&path).unwrap(), errors].concat()).unwrap();
+        path
+    };
+    let silent = write_log(folder.path(), "silent.hlog", 0, 1_000_000);
+    let (none, some, more) =
+        (told("none.hlog", "none"), told("some.hlog", "reset=3"), told("more.hlog", "reset=1200;timeout=1"));
+
+    let (code, text, error) = merge(&[], &[&none, &none]);
+    assert_eq!((code, error.as_str(), text.lines().last()), (Some(0), "", Some("errors          none")));
+    let (code, text, _) = merge(&[], &[&none, &silent]);
+    let last = text.lines().last().unwrap();
+    assert!(code == Some(0) && last.starts_with("errors unknown") && last.contains("silent.hlog"), "{text}");
+    assert!(!last.contains("none.hlog"), "{text}");
+
+    let bad: [&Path; 4] = [&none, &some, &more, &silent];
+    let (code, text, _) = merge(&[], &bad);
+    let lines: Vec<&str> = text.lines().filter(|line| line.starts_with("ERRORS")).collect();
+    let [resets, timeouts] = lines[..] else { panic!("{text}") };
+    assert!(resets.contains(" 1,203 × connection reset: 3 in ") && resets.contains(", 1,200 in "), "{text}");
+    assert!(timeouts.contains(" 1 × no reply in time: 1 in ") && text.contains("errors unknown"), "{text}");
+    assert_eq!(code, Some(1));
+    assert_eq!(merge(&["--allow-errors=reset"], &bad).0, Some(1));
+    assert_eq!(merge(&["--allow-errors=reset,timeout"], &bad).0, Some(0));
+    assert_eq!(merge(&["--allow-errors"], &bad).0, Some(0));
+
+    let (code, text, error) = merge(&["--csv"], &bad);
+    assert!(
+        code == Some(1) && !text.contains("ERRORS") && error.contains("1,203 × connection reset"),
+        "{error}"
+    );
+    let (code, text, error) = merge(&["--json"], &bad);
+    assert_eq!((code, error.as_str()), (Some(1), ""));
+    let report: Value = serde_json::from_str(&text).unwrap();
+    let counts = serde_json::json!([{"kind": "reset", "count": 1203}, {"kind": "timeout", "count": 1}]);
+    assert_eq!(report["errors"], counts, "{text}");
+    let by_log: Vec<&Value> =
+        report["errors_by_log"].as_array().unwrap().iter().map(|log| &log["errors"]).collect();
+    assert_eq!((by_log[0].as_array().map(Vec::len), by_log[1][0]["count"].as_u64()), (Some(0), Some(3)));
+    assert_eq!((by_log[2].as_array().map(Vec::len), by_log[3]), (Some(2), &Value::Null));
+
+    // The sum of logs tells them, too.
+    let sum = folder.path().join("sum.hlog");
+    assert_eq!(merge(&["--hdr", sum.to_str().unwrap()], &bad).0, Some(1));
+    let (code, text, _) = merge(&[], &[&sum]);
+    assert!(code == Some(1) && text.contains("1,203 × connection reset"), "{text}");
+}
+
+#[test]
+fn a_run_that_went_wrong_has_a_log_that_says_so() {
+    // Bound but not listening, so that nobody else gets the port.
+    let held = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    held.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
+    let nobody = held.local_addr().unwrap().as_socket().unwrap().to_string();
+    let folder = tempfile::tempdir().unwrap();
+    let log = folder.path().join("run.hlog");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_anello"));
+    command.args(["load", "tcp", &nobody, "-c", "3", "-d", "10m", "--hdr"]).arg(&log);
+    assert_eq!(command.output().unwrap().status.code(), Some(1));
+    let good = write_log(folder.path(), "good.hlog", 0, 1_000_000);
+    for logs in [&[&*log][..], &[&log, &good]] {
+        let (code, text, error) = merge(&[], logs);
+        assert_eq!((code, error.as_str()), (Some(1), ""), "{text}");
+        assert!(text.contains("ERRORS          3 × connection refused"), "{text}");
+    }
 }
 
 #[test]

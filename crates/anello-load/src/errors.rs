@@ -169,7 +169,11 @@ impl Errors {
 
     pub(crate) fn add_many(&mut self, kind: ErrorKind, count: u64, example: impl FnOnce() -> String) {
         match self.counts.binary_search_by_key(&kind, |entry| entry.kind) {
-            Ok(index) => self.counts[index].count += count,
+            Ok(index) => {
+                let entry = &mut self.counts[index];
+                // Counts that were read from somewhere may be anything.
+                entry.count = entry.count.saturating_add(count);
+            }
             Err(index) => self.counts.insert(index, ErrorCount { kind, count, example: example() }),
         }
     }
@@ -190,7 +194,7 @@ impl Errors {
     /// How many there were of all kinds.
     #[must_use]
     pub fn total(&self) -> u64 {
-        self.counts.iter().map(|entry| entry.count).sum()
+        self.counts.iter().fold(0, |total, entry| total.saturating_add(entry.count))
     }
 
     /// How many there were of this kind.
@@ -202,6 +206,26 @@ impl Errors {
     /// All kinds that happened.
     pub fn iter(&self) -> impl Iterator<Item = &ErrorCount> {
         self.counts.iter()
+    }
+
+    /// Kinds and counts with semicolons, as `reset=3;timeout=1`; empty if there was none.
+    #[must_use]
+    pub fn by_kind(&self) -> String {
+        let kinds: Vec<String> =
+            self.counts.iter().map(|entry| format!("{}={}", entry.kind.name(), entry.count)).collect();
+        kinds.join(";")
+    }
+
+    /// Reads what [`by_kind`](Self::by_kind) wrote; the examples are empty. None if it is something else, or nothing.
+    pub(crate) fn parse_by_kind(text: &str) -> Option<Self> {
+        let mut errors = Self::default();
+        for part in text.split(';') {
+            let (name, count) = part.split_once('=')?;
+            let kind = ErrorKind::ALL.into_iter().find(|kind| kind.name() == name)?;
+            let count = count.parse().ok().filter(|&count| count > 0)?;
+            errors.add_many(kind, count, String::new);
+        }
+        Some(errors)
     }
 }
 
@@ -235,5 +259,23 @@ mod tests {
         );
         let kinds: Vec<_> = errors.iter().map(|entry| (entry.kind, entry.example.as_str())).collect();
         assert_eq!(kinds, [(ErrorKind::Refused, "nobody"), (ErrorKind::Reset, "first")]);
+    }
+
+    #[test]
+    fn counts_by_kind_are_written_and_read() {
+        let mut errors = Errors::default();
+        assert_eq!(errors.by_kind(), "");
+        for (count, kind) in (1..).zip(ErrorKind::ALL) {
+            errors.add_many(kind, count, String::new);
+        }
+        assert!(errors.by_kind().starts_with("refused=1;connect_timeout=2;"), "{}", errors.by_kind());
+        assert_eq!(Errors::parse_by_kind(&errors.by_kind()), Some(errors));
+        let huge = Errors::parse_by_kind(&format!("reset=3;timeout={};reset=1", u64::MAX)).unwrap();
+        assert_eq!((huge.count(ErrorKind::Reset), huge.total()), (4, u64::MAX));
+        for wrong in
+            ["", "resets=3", "reset=3;", "reset", "reset=0", "reset=-1", "reset=99999999999999999999"]
+        {
+            assert_eq!(Errors::parse_by_kind(wrong), None, "{wrong}");
+        }
     }
 }

@@ -22,6 +22,7 @@ use std::io::{self, Write};
 
 use hdrhistogram::Histogram;
 
+use crate::errors::Errors;
 use crate::formats::hdr_log::{HdrLog, HdrLogWriter, LogError, LogRecord};
 use crate::histogram;
 
@@ -166,7 +167,17 @@ pub fn seconds(
     Ok(())
 }
 
-/// Writes the logs as one log, with a line for each second and tag.
+/// What went wrong in all of the logs that tell; none if none does.
+#[must_use]
+pub fn errors(logs: &[NamedLog]) -> Option<Errors> {
+    let mut told = logs.iter().filter_map(|log| log.log.errors.clone());
+    let mut sum = told.next()?;
+    told.for_each(|errors| sum.merge(errors));
+    Some(sum)
+}
+
+/// Writes the logs as one log, with a line for each second and tag, and what went wrong as far as they tell. That
+/// nothing did is written only if all of them say so.
 ///
 /// # Errors
 /// Those of [`seconds`], and those of the output.
@@ -180,6 +191,10 @@ pub fn write_log<W: Write>(logs: &[NamedLog], output: W) -> io::Result<W> {
     seconds(logs, |tag, sum| {
         writer.write_histogram(tag, sum.start_ns - began_ns, sum.end_ns - began_ns, &sum.latency)
     })?;
+    let all_tell = logs.iter().all(|log| log.log.errors.is_some());
+    if let Some(errors) = errors(logs).filter(|errors| all_tell || !errors.is_empty()) {
+        writer.write_errors(&errors)?;
+    }
     Ok(writer.into_inner())
 }
 

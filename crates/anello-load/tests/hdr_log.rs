@@ -2,9 +2,20 @@
 
 #![forbid(unsafe_code)]
 
-use anello_load::Interval;
+mod common;
+
+use std::io::{Read, Write};
+use std::ops::ControlFlow;
+use std::time::Duration;
+
+use anello::Builder;
 use anello_load::formats::hdr_log::{HdrLog, HdrLogWriter, LogRecord, UNCORRECTED};
+use anello_load::{Arrivals, ErrorKind, Errors, Event, Interval, Load, Mode, Report, latency_histogram, run};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
 use hdrhistogram::Histogram;
+use hdrhistogram::serialization::Deserializer;
+use hdrhistogram::serialization::interval_log::{IntervalLogHistogram, IntervalLogIterator, LogEntry};
 use proptest::prelude::*;
 
 const JAVA: &[u8] = include_bytes!("data/java.hlog");
@@ -95,6 +106,121 @@ fn what_is_written_is_read_again() {
     }
 }
 
+/// A run with its log, as the command writes it, against a server of which some replies are wrong.
+fn logged_run(driver: &Builder) -> (Report, Vec<u8>) {
+    let address = common::server(|mut stream| {
+        stream.set_nodelay(true)?;
+        for number in 1u64.. {
+            let mut message = [0; 64];
+            stream.read_exact(&mut message)?;
+            message[7] ^= u8::from(number.is_multiple_of(10));
+            stream.write_all(&message)?;
+        }
+        Ok(())
+    });
+    let load = Load {
+        connections: 4,
+        verify: true,
+        mode: Mode::Open { per_second: 500, arrivals: Arrivals::Poisson, seed: 7 },
+        duration: Duration::from_millis(400),
+        drain: Duration::from_secs(10),
+        stall_timeout: Duration::from_secs(30),
+        interval: Duration::from_millis(100),
+        ..Load::echo(address, 64)
+    };
+    let mut writer = None;
+    let outcome = run(&load, driver, |event| {
+        match event {
+            Event::Began { unix_ns } => {
+                writer = Some(HdrLogWriter::new(Vec::new(), unix_ns, &["a run"]).unwrap());
+            }
+            Event::Interval(interval) => writer.as_mut().unwrap().write(interval).unwrap(),
+            Event::Progress(_) | Event::Step(_) => {}
+        }
+        ControlFlow::Continue(())
+    });
+    let (report, mut writer) = (outcome.unwrap().report, writer.unwrap());
+    writer.write_errors(&report.errors).unwrap();
+    (report, writer.into_inner())
+}
+
+/// What the reader of the hdrhistogram crate finds, which takes lines apart by itself: when the log began, and the
+/// intervals with this tag.
+fn others_read<'a>(text: &'a [u8], tag: Option<&str>) -> (Vec<Duration>, Vec<IntervalLogHistogram<'a>>) {
+    let (mut began, mut intervals) = (Vec::new(), Vec::new());
+    for entry in IntervalLogIterator::new(text) {
+        match entry.unwrap() {
+            LogEntry::StartTime(time) | LogEntry::BaseTime(time) => began.push(time),
+            LogEntry::Interval(interval) => intervals.push(interval),
+        }
+    }
+    intervals.retain(|interval| interval.tag().map(|tag| tag.as_str()) == tag);
+    (began, intervals)
+}
+
+#[test]
+fn the_reader_of_another_library_finds_the_figures_of_the_report() {
+    for driver in common::drivers() {
+        let (report, text) = logged_run(&driver);
+        let near = |time: Duration, ns: u64| time.as_nanos().abs_diff(ns.into()) <= 500_000;
+        for (tag, latency) in [(None, report.latency), (Some(UNCORRECTED), report.uncorrected_latency)] {
+            let (began, intervals) = others_read(&text, tag);
+            assert!(
+                began.len() == 2 && began.iter().all(|&time| near(time, report.began_unix_ns)),
+                "{began:?}"
+            );
+            assert_eq!(intervals.len(), report.intervals.len());
+            let mut sum = latency_histogram();
+            for (interval, record) in intervals.iter().zip(&report.intervals) {
+                assert!(near(interval.start_timestamp(), record.start_ns), "{interval:?}");
+                let end = interval.start_timestamp() + interval.duration();
+                assert!(near(end, record.start_ns + record.elapsed_ns), "{interval:?}");
+                let bytes = BASE64.decode(interval.encoded_histogram()).unwrap();
+                let histogram: Histogram<u64> = Deserializer::new().deserialize(&mut &bytes[..]).unwrap();
+                assert_eq!(histogram.len(), record.requests);
+                assert!((interval.max() - histogram.max() as f64 / 1e6).abs() < 0.001, "{interval:?}");
+                sum.add(histogram).unwrap();
+            }
+            assert!(report.requests > 0 && sum.len() == report.requests, "{report:?}");
+            let latency = latency.unwrap();
+            let quantiles = [0.5, 0.9, 0.99, 0.999].map(|quantile| sum.value_at_quantile(quantile));
+            assert_eq!(quantiles, [latency.p50_ns, latency.p90_ns, latency.p99_ns, latency.p999_ns]);
+            assert_eq!((sum.min(), sum.max()), (latency.min_ns, latency.max_ns));
+            assert!((sum.mean() / latency.mean_ns - 1.0).abs() < 1e-9, "{} of {latency:?}", sum.mean());
+        }
+        // The comment that it has passed over.
+        let log = HdrLog::parse(&text).unwrap();
+        let wrong = report.errors.count(ErrorKind::WrongBytes);
+        assert!(wrong > 0 && wrong == report.errors.total(), "{report:?}");
+        assert_eq!(log.errors.unwrap().by_kind(), format!("wrong_bytes={wrong}"));
+    }
+}
+
+#[test]
+fn errors_are_told_in_a_comment() {
+    let errors: Errors = serde_json::from_str(
+        r#"[{"kind":"refused","count":2,"example":"nobody"},{"kind":"reset","count":3,"example":"gone"}]"#,
+    )
+    .unwrap();
+    let mut writer = HdrLogWriter::new(Vec::new(), BEGAN_NS, &["[AnelloErrors: reset=9]"]).unwrap();
+    let silent = HdrLog::parse(&writer.into_inner()).unwrap();
+    assert_eq!((silent.errors, HdrLog::parse(JAVA).unwrap().errors), (None, None));
+    writer = HdrLogWriter::new(Vec::new(), BEGAN_NS, &[]).unwrap();
+    writer.write(&interval(0, [5])).unwrap();
+    writer.write_errors(&errors).unwrap();
+    let one = writer.into_inner();
+    assert!(one.ends_with(b"\n#[AnelloErrors: refused=2;reset=3]\n"), "{}", String::from_utf8_lossy(&one));
+    writer = HdrLogWriter::new(Vec::new(), BEGAN_NS, &[]).unwrap();
+    writer.write_errors(&Errors::default()).unwrap();
+    let none = writer.into_inner();
+    assert!(none.ends_with(b"\n#[AnelloErrors: none]\n"));
+    let read = |text: &[u8]| HdrLog::parse(text).unwrap().errors.unwrap();
+    assert_eq!((read(&one).by_kind().as_str(), read(&none)), ("refused=2;reset=3", Errors::default()));
+    // Several runs in one log, with line ends of other systems.
+    let several = String::from_utf8([one.clone(), none, one].concat()).unwrap().replace('\n', "\r\n");
+    assert_eq!(read(several.as_bytes()).by_kind(), "refused=4;reset=6");
+}
+
 #[test]
 fn times_are_rounded_so_that_intervals_stay_consecutive() {
     let latency = interval(0, [1]).latency;
@@ -148,6 +274,9 @@ fn damage_is_named_with_its_line() {
         ("99999999999999999999.0,1.0,1.0,A\n", "is too large a number of seconds"),
         ("1.0,1.0,many,A\n", "line 1: the maximum \"many\" is no number"),
         ("#[BaseTime: soon]\n", "line 1: the base time \"soon\" is no number of seconds"),
+        ("#x\n#[AnelloErrors: resets=3]\n", "line 2: the errors \"resets=3]\" are no kinds and counts"),
+        ("#[AnelloErrors: reset=3", "line 1: the errors \"reset=3\" are no kinds and counts"),
+        ("#[AnelloErrors: ]\n", "line 1: the errors \"]\" are no kinds and counts"),
         ("1.0,1.0,\u{fffd},A", "line 1: the maximum"),
     ];
     for (text, expected) in cases {
@@ -196,7 +325,7 @@ fn damaged_histograms_are_named_with_their_line() {
         (header(0, 3, 1, 1000, 0.5), "features"),
     ];
     for (bytes, expected) in cases {
-        let text = base64::Engine::encode(&base64::engine::general_purpose::STANDARD, &bytes);
+        let text = BASE64.encode(&bytes);
         let error = record("#\n", &format!("1.0,1.0,1.0,{text}\n")).histogram().unwrap_err();
         assert!(error.line == 2 && error.problem.contains(expected), "{bytes:?}: {error}");
     }
@@ -258,7 +387,7 @@ proptest! {
         bytes.extend(&counts);
         let length = bytes.len();
         changes.iter().for_each(|&(at, byte)| bytes[at % length] = byte);
-        let text = base64::Engine::encode(&base64::engine::general_purpose::STANDARD, &bytes);
+        let text = BASE64.encode(&bytes);
         read_all(format!("1.0,1.0,1.0,{text}\n").as_bytes());
     }
 

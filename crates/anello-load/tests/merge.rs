@@ -5,7 +5,7 @@
 use std::io;
 
 use anello_load::formats::hdr_log::{HdrLog, HdrLogWriter};
-use anello_load::merge::{NamedLog, seconds, totals, write_log};
+use anello_load::merge::{NamedLog, errors, seconds, totals, write_log};
 use hdrhistogram::Histogram;
 use proptest::prelude::*;
 
@@ -122,6 +122,30 @@ fn lines_of_one_second_are_added_and_a_line_is_never_divided() {
         .collect();
     let tag = Some("uncorrected".to_owned());
     assert_eq!(seconds, [(None, 100, 1300, 3), (None, 1100, 2300, 2), (tag, 4000, 4010, 1)]);
+}
+
+#[test]
+fn what_went_wrong_is_added_as_far_as_the_logs_tell() {
+    let told = |name: usize, counts: &str| {
+        let mut log = log(name, 3, &[(0, 1000, false, vec![5])]);
+        log.log.errors = HdrLog::parse(format!("#[AnelloErrors: {counts}]").as_bytes()).unwrap().errors;
+        log
+    };
+    let silent = log(0, 3, &[(0, 1000, false, vec![5])]);
+    let (none, some, more) = (told(1, "none"), told(2, "reset=3;timeout=1"), told(3, "refused=2;reset=4"));
+    let cases: [(&[&NamedLog], Option<&str>, Option<&str>); 5] = [
+        (&[&silent], None, None),
+        (&[&none, &none], Some(""), Some("")),
+        (&[&some, &none, &more], Some("refused=2;reset=7;timeout=1"), Some("refused=2;reset=7;timeout=1")),
+        // The sum of these cannot say that there was none.
+        (&[&silent, &none], Some(""), None),
+        (&[&silent, &some], Some("reset=3;timeout=1"), Some("reset=3;timeout=1")),
+    ];
+    for (logs, sum, written) in cases {
+        let logs: Vec<NamedLog> = logs.iter().map(|&log| log.clone()).collect();
+        assert_eq!(errors(&logs).map(|errors| errors.by_kind()).as_deref(), sum);
+        assert_eq!(merged(&logs).log.errors.map(|errors| errors.by_kind()).as_deref(), written);
+    }
 }
 
 #[test]

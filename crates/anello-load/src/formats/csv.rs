@@ -8,7 +8,6 @@ use std::borrow::Cow;
 use std::fmt;
 use std::io::{self, Write};
 
-use crate::errors::Errors;
 use crate::formats::IntervalRecord;
 use crate::interval::Interval;
 use crate::report::Latency;
@@ -43,7 +42,8 @@ const COLUMNS: &[Column] = &[
     ("sent_bytes", |record| record.sent_bytes.to_string()),
     ("received_bytes", |record| record.received_bytes.to_string()),
     ("errors", |record| record.errors.total().to_string()),
-    ("errors_by_kind", |record| by_kind(&record.errors)),
+    // In one cell: kinds may be added, columns may not.
+    ("errors_by_kind", |record| record.errors.by_kind()),
     ("open_connections", |record| record.open_connections.to_string()),
     ("server_cpu_ns", |record| whole(record.server.map(|server| server.cpu_ns))),
     ("server_cpu_ns_per_request", |record| decimal(record.server_cpu_ns_per_request)),
@@ -137,20 +137,6 @@ fn of(latency: Option<Latency>, figure: fn(&Latency) -> u64) -> String {
 /// Three decimals: what is per second or per request is not known better.
 fn decimal(number: Option<f64>) -> String {
     number.map_or_else(String::new, |number| format!("{number:.3}"))
-}
-
-/// Kinds and counts with semicolons, as `reset=3;timeout=1`: kinds may be added, columns may not.
-fn by_kind(errors: &Errors) -> String {
-    let kinds: Vec<String> = errors
-        .iter()
-        .map(|error| {
-            // The names that the JSON has.
-            let name = serde_json::to_value(error.kind).ok();
-            let name = name.as_ref().and_then(|name| name.as_str()).unwrap_or("other");
-            format!("{name}={}", error.count)
-        })
-        .collect();
-    kinds.join(";")
 }
 
 #[cfg(test)]

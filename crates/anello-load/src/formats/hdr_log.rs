@@ -9,12 +9,15 @@
 //!  "StartTimestamp","Interval_Length","Interval_Max","Interval_Compressed_Histogram"
 //!  0.000,1.000,3.401,HISTFAAAAC…                           start s, length s, maximum ms, histogram
 //!  Tag=uncorrected,0.000,1.000,0.213,HISTFAAAAB…
+//!  #[AnelloErrors: reset=3;timeout=1]                      at the end: all that went wrong, or none
 //! ```
 //!
 //! Decisions:
 //! - Times have three decimals, as in the logs of the Java library: some readers take the decimals for milliseconds
 //!   whatever their number. Ends are rounded, not lengths, so that consecutive intervals stay consecutive.
 //! - The main figures have no tag, because readers show lines without a tag unless told otherwise.
+//! - What went wrong is told in a comment, which other programs skip: they have no place for it. A log without that
+//!   comment, as one of a run that was killed, says nothing about errors.
 //! - A histogram is the *V2 compressed* form in base64: a cookie, a length, and in zlib a second cookie, length, layout,
 //!   and the counts as ZigZag LEB128 numbers, negative for runs of zeros.
 //!
@@ -32,6 +35,7 @@ use flate2::read::ZlibDecoder;
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::{Deserializer, Serializer, V2DeflateSerializer};
 
+use crate::errors::Errors;
 use crate::interval::Interval;
 
 /// The tag of latencies from the actual sending, beside those from the scheduled time.
@@ -39,6 +43,10 @@ pub const UNCORRECTED: &str = "uncorrected";
 
 const VERSION_LINE: &str = "#[Histogram log format version 1.3]";
 const LEGEND: &str = r#""StartTimestamp","Interval_Length","Interval_Max","Interval_Compressed_Histogram""#;
+
+/// What the comment with the errors begins with, after the `#`, and what stands there if there were none.
+const ERRORS_NAME: &str = "[AnelloErrors:";
+const NO_ERRORS: &str = "none";
 
 /// What encodings begin with; the 0x10 means counts of variable length.
 const V2_COOKIE: u32 = 0x1c84_9303 | 0x10;
@@ -127,6 +135,16 @@ impl<W: Write> HdrLogWriter<W> {
         self.output.flush()
     }
 
+    /// Writes how often what went wrong, over all intervals and before them: the comment that other programs skip.
+    ///
+    /// # Errors
+    /// Those of the output.
+    pub fn write_errors(&mut self, errors: &Errors) -> io::Result<()> {
+        let counts = if errors.is_empty() { NO_ERRORS.to_owned() } else { errors.by_kind() };
+        self.output.write_all(format!("#{ERRORS_NAME} {counts}]\n").as_bytes())?;
+        self.output.flush()
+    }
+
     /// Gives the output back.
     pub fn into_inner(self) -> W {
         self.output
@@ -183,6 +201,9 @@ impl std::error::Error for LogError {}
 pub struct HdrLog {
     /// All intervals in the order of the log.
     pub records: Vec<LogRecord>,
+    /// What went wrong, of all runs in the log together and without examples; none if the log does not tell, as one of
+    /// another program, or of a run that was killed.
+    pub errors: Option<Errors>,
 }
 
 /// One line of a log: an interval under one tag.
@@ -217,7 +238,11 @@ impl HdrLog {
             let line = line.strip_suffix(b"\r").unwrap_or(line);
             if let Some(comment) = line.strip_prefix(b"#") {
                 // Comments may have any bytes.
-                base.read(&String::from_utf8_lossy(comment)).map_err(at_line)?;
+                let comment = String::from_utf8_lossy(comment);
+                base.read(&comment).map_err(at_line)?;
+                if let Some(errors) = errors_of(&comment).map_err(at_line)? {
+                    log.errors.get_or_insert_default().merge(errors);
+                }
                 continue;
             }
             let line = str::from_utf8(line).map_err(|_| at_line("has bytes that are no text".to_owned()))?;
@@ -240,6 +265,18 @@ impl HdrLog {
     pub fn end_ns(&self) -> Option<u64> {
         self.records.iter().map(LogRecord::end_ns).max()
     }
+}
+
+/// The errors that a comment tells; none if it is another.
+fn errors_of(comment: &str) -> Result<Option<Errors>, String> {
+    let Some(rest) = comment.strip_prefix(ERRORS_NAME) else { return Ok(None) };
+    let counts = rest.trim();
+    let errors = counts.strip_suffix(']').and_then(|counts| match counts {
+        NO_ERRORS => Some(Errors::default()),
+        counts => Errors::parse_by_kind(counts),
+    });
+    let why = || format!("the errors {} are no kinds and counts, as in reset=3;timeout=1]", excerpt(counts));
+    errors.map(Some).ok_or_else(why)
 }
 
 /// What starts of intervals count from, as the headers up to some line say.
