@@ -1,11 +1,14 @@
 //! `anello load` as a command: what it prints, where, and its exit codes.
 
+use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::process::{Child, Command, Output, Stdio};
 use std::thread;
 
-use anello_load::{ErrorKind, ProtocolReport, Report};
+use anello_load::formats::hdr_log::{HdrLog, UNCORRECTED};
+use anello_load::{ErrorKind, ModeReport, ProtocolReport, Report, latency_histogram};
+use rustix::pty::{OpenptFlags, ioctl_tiocgptpeer, openpt, unlockpt};
 use socket2::{Domain, Socket, Type};
 
 /// `anello load tcp` with these arguments.
@@ -100,6 +103,51 @@ fn a_good_server_is_reported_for_people_and_exits_0() {
     }
 }
 
+/// Rate, p50 and p99 of the first whole line of progress on two connections.
+fn progress(shown: &str) -> Option<[&str; 3]> {
+    let (before, rest) = shown.split_once(" requests/s, p50 ")?;
+    let (p50, rest) = rest.split_once(", p99 ")?;
+    let (p99, _) = rest.split_once(", 2 connections")?;
+    Some([before.rsplit(' ').next()?, p50, p99])
+}
+
+#[test]
+fn on_a_terminal_rate_and_quantiles_are_shown_while_it_runs() {
+    let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
+    let mut terminal = match openpt(flags) {
+        Ok(terminal) => File::from(terminal),
+        Err(error) => return println!("skipped: no pseudo-terminal is to be had: {error}"),
+    };
+    unlockpt(&terminal).unwrap();
+    let size = rustix::termios::Winsize { ws_row: 24, ws_col: 120, ws_xpixel: 0, ws_ypixel: 0 };
+    rustix::termios::tcsetwinsize(&terminal, size).unwrap();
+    let inside = ioctl_tiocgptpeer(&terminal, flags).unwrap();
+    let mut command = load(&[&server(|_| {}), "-c", "2", "-d", "60s", "--interval", "100ms"]);
+    command.env("TERM", "xterm").stdout(Stdio::piped()).stderr(inside);
+    let child = command.spawn().unwrap();
+    // With our end of the inside: reading then fails when the child has ended.
+    drop(command);
+    let (mut shown, mut piece) = (String::new(), [0; 4096]);
+    let mut asked_to_end = false;
+    while let Ok(count @ 1..) = terminal.read(&mut piece) {
+        shown += &String::from_utf8_lossy(&piece[..count]);
+        if !asked_to_end && progress(&shown).is_some() {
+            signal(&child, "INT");
+            asked_to_end = true;
+        }
+    }
+    let output = child.wait_with_output().unwrap();
+    let [rate, p50, p99] = progress(&shown).unwrap_or_else(|| panic!("no line in {shown:?}"));
+    assert!(rate.replace(',', "").parse::<u64>().is_ok(), "{rate:?} in {shown:?}");
+    for time in [p50, p99] {
+        let (number, unit) = time.split_once(' ').unwrap();
+        assert!(number.parse::<f64>().is_ok() && ["ns", "µs", "ms", "s"].contains(&unit), "{time:?}");
+    }
+    let stdout = String::from_utf8(output.stdout).unwrap();
+    assert!(asked_to_end && output.status.code() == Some(0), "{stdout}");
+    assert!(stdout.contains("stopped early") && !stdout.contains('\x1b'), "{stdout:?}");
+}
+
 #[test]
 fn json_is_versioned_and_has_the_servers_cpu_time() {
     let echo = Echo::start();
@@ -130,6 +178,62 @@ fn json_is_versioned_and_has_the_servers_cpu_time() {
     let cpu = report.server.unwrap();
     assert_eq!(cpu.pid, echo.0.id());
     assert!(report.requests > 0 && report.elapsed_ns > 0);
+}
+
+#[test]
+fn the_servers_context_switches_are_counted_and_shared_by_the_requests() {
+    let echo = Echo::start();
+    let (address, pid) = (echo.1.to_string(), echo.0.id().to_string());
+    // One request at a time, and nothing for the server to do but sleep in between.
+    let arguments = [&address, "-c", "1", "-d", "200ms", "--think", "5ms", "--server-pid", &pid];
+    let (code, report) = report("tcp", &arguments);
+    assert_eq!((code, &report.mode), (Some(0), &ModeReport::Closed { think_ns: 5_000_000 }));
+    assert!((1..=40).contains(&report.requests), "{report:?}");
+    let cost = report.server.unwrap();
+    assert!(cost.voluntary_switches > 0, "{report:?}");
+    let switches = (cost.voluntary_switches + cost.involuntary_switches) as f64;
+    let shared = switches / report.requests as f64;
+    assert!((cost.switches_per_request.unwrap() - shared).abs() < 1e-9, "{report:?}");
+    let (_, stdout, _) = output(&arguments);
+    assert!(stdout.contains(" context switches per request"), "{stdout}");
+}
+
+/// The cores that the threads of a load may use, by the number of the thread.
+fn cores_of_threads(load: &Child) -> Vec<(usize, String)> {
+    let tasks = std::fs::read_dir(format!("/proc/{}/task", load.id())).unwrap();
+    let mut threads: Vec<_> = tasks
+        .filter_map(|task| {
+            let status = std::fs::read_to_string(task.unwrap().path().join("status")).ok()?;
+            let field = |name| status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
+            let number = field("Name:")?.strip_prefix("load-")?.parse().ok()?;
+            Some((number, field("Cpus_allowed_list:")?.to_owned()))
+        })
+        .collect();
+    threads.sort_unstable();
+    threads
+}
+
+#[test]
+fn threads_are_pinned_to_the_cores_they_were_given() {
+    let allowed = rustix::thread::sched_getaffinity(None).unwrap();
+    let mut cores = (0..rustix::thread::CpuSet::MAX_CPU).filter(|&core| allowed.is_set(core));
+    let first = cores.next().unwrap();
+    // The same for both threads where there is only one.
+    let last = cores.next_back().unwrap_or(first);
+    let echo = Echo::start();
+    for driver in ["epoll", "auto"] {
+        let list = format!("{last},{first}");
+        let arguments = [&echo.1.to_string(), "-c", "4", "-d", "10m", "--driver", driver, "--cores", &list];
+        let child = load(&arguments).arg("--json").stdout(Stdio::piped()).spawn().unwrap();
+        // Requests come when all threads are where they belong.
+        wait_until_loaded(&echo.0);
+        let found = cores_of_threads(&child);
+        signal(&child, "INT");
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(found, [(0, last.to_string()), (1, first.to_string())], "{driver}");
+        let report: Report = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!((report.threads, report.cores), (2, vec![last, first]));
+    }
 }
 
 #[test]
@@ -213,7 +317,7 @@ fn ctrl_c_ends_the_load_early_with_a_report() {
     assert!(report.interrupted && report.errors.is_empty() && report.requests > 0, "{report:?}");
 }
 
-/// A server of HTTP in this process: `hello` for /, 404 for all else.
+/// A server of HTTP in this process: `hello` for /, and for /token with the right field; 404 for all else.
 fn http_server() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -222,11 +326,16 @@ fn http_server() -> String {
             thread::spawn(move || {
                 let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
                 while let Some(Ok(request)) = lines.next() {
-                    if lines.by_ref().map_while(Result::ok).take_while(|field| !field.is_empty()).count() == 0
-                    {
+                    let fields = lines.by_ref().map_while(Result::ok).take_while(|field| !field.is_empty());
+                    let fields: Vec<String> = fields.collect();
+                    if fields.is_empty() {
                         return;
                     }
-                    let answer = match request.starts_with("GET / ") {
+                    let right = match request.split(' ').nth(1) {
+                        Some("/token") => fields.iter().any(|field| field == "X-Token: let: me in"),
+                        path => path == Some("/"),
+                    };
+                    let answer = match right {
                         true => "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello",
                         false => "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n",
                     };
@@ -255,6 +364,10 @@ fn http_is_loaded_and_wrong_statuses_exit_1_unless_they_are_expected_or_allowed(
     let code = |arguments: &[&str]| report("http", &[&short[..], arguments].concat()).0;
     assert_eq!(code(&[&url, "--expect-file", &hello, "--header", "Accept: */*"]), Some(0));
     assert_eq!(code(&[&url, "--expect-file", &paths]), Some(1));
+    // The field arrives, beside another.
+    let (token, field) = (format!("{url}/token"), "X-Token:let: me in");
+    assert_eq!(code(&[&token, "--header", "Accept: */*", "--header", field]), Some(0));
+    assert_eq!(code(&[&token, "--header", "Accept: */*"]), Some(1));
     assert_eq!(code(&[&url, "--pipeline", "4", "--verify", "-r", "500"]), Some(0));
     assert_eq!(code(&[&wrong]), Some(1));
     assert_eq!(code(&[&wrong, "--expect-status", "200,404"]), Some(0));
@@ -286,6 +399,20 @@ fn an_open_loop_is_reported_for_people_and_written_to_files() {
     let stream = read(&ndjson);
     assert!(stream.lines().count() >= 4, "begin, intervals, total: {stream}");
     assert!(read(&csv).lines().count() >= 3 && read(&hdr).contains("Histogram log format version"));
+    // The log has every request of the report.
+    let (code, report) =
+        report("tcp", &[&short[..], &["--hdr", &hdr, "--comment", "a run", &address]].concat());
+    let log = HdrLog::parse(read(&hdr).as_bytes()).unwrap();
+    assert_eq!((code, log.errors.map(|errors| errors.total())), (Some(0), Some(0)));
+    for (tag, latency) in [(None, report.latency), (Some(UNCORRECTED), report.uncorrected_latency)] {
+        let mut sum = latency_histogram();
+        let records = log.records.iter().filter(|record| record.tag.as_deref() == tag);
+        records.for_each(|record| sum.add(record.histogram().unwrap()).unwrap());
+        let latency = latency.unwrap();
+        assert_eq!((sum.len(), sum.min(), sum.max()), (report.requests, latency.min_ns, latency.max_ns));
+        let quantiles = [0.5, 0.9, 0.99, 0.999].map(|quantile| sum.value_at_quantile(quantile));
+        assert_eq!(quantiles, [latency.p50_ns, latency.p90_ns, latency.p99_ns, latency.p999_ns]);
+    }
     // The stream may go to standard output; the table gets out of its way.
     let (code, stdout, stderr) = output(&[&short[..], &["--ndjson", "-", &address]].concat());
     assert_eq!(code, Some(0));

@@ -503,27 +503,4 @@ impl<'a, W: FnMut(Event<'_>) -> ControlFlow<()>> Run<'a, W> {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::net::TcpListener;
-    use std::thread;
-
-    use super::*;
-
-    #[test]
-    fn a_thread_that_ends_without_a_word_ends_the_load() {
-        let server = TcpListener::bind("127.0.0.1:0").unwrap();
-        let load = Load { connections: 1, ..Load::echo(server.local_addr().unwrap(), 1) };
-        let sampler = Sampler::new(None, Vec::new()).unwrap();
-        let watch = |_: Event<'_>| ControlFlow::Continue(());
-        let mut run = Run::start(&load, &anello::Runtime::builder(), sampler, watch).unwrap();
-        // The other thread goes on, so that the channel stays open.
-        let gone = thread::spawn(|| {});
-        while !gone.is_finished() {
-            thread::yield_now();
-        }
-        run.threads.push(gone);
-        let error = (0..100).find_map(|_| run.next(Duration::from_millis(1)).err());
-        run.end();
-        assert!(error.is_some_and(|error| error.to_string().contains("panicked")));
-    }
-}
+mod tests;

@@ -266,3 +266,32 @@ fn thread_delayed_ns() -> u64 {
     let text = fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     text.split_whitespace().nth(1).and_then(|column| column.parse().ok()).unwrap_or(0)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_is_busy_while_it_works_or_waits_for_a_core_and_not_while_it_watches_the_clock() {
+        let usage = |cpu_ns, delayed_ns, pacing_ns| ThreadUsage {
+            elapsed_ns: 1_000_000_000,
+            cpu_ns,
+            delayed_ns,
+            pacing_ns,
+        };
+        for (usage, percent) in [
+            (usage(0, 0, 0), 0.0),
+            (usage(250_000_000, 0, 0), 25.0),
+            (usage(0, 400_000_000, 0), 40.0),
+            (usage(500_000_000, 250_000_000, 0), 75.0),
+            // Half a second of what it was awake for, on its core or waiting for it, was for the clock alone.
+            (usage(900_000_000, 100_000_000, 500_000_000), 50.0),
+            // The clocks are not read at the same moment.
+            (usage(100_000_000, 0, 100_000_001), 0.0),
+            (usage(999_000_000, 1_000_000, 0), 100.0),
+            (ThreadUsage::default(), 0.0),
+        ] {
+            assert!((usage.busy_percent() - percent).abs() < 1e-9, "{usage:?}: {}", usage.busy_percent());
+        }
+    }
+}

@@ -287,6 +287,38 @@ fn wrong_status_length_and_bytes_are_found_each_and_cost_no_connection() {
 }
 
 #[test]
+fn fields_that_are_asked_for_are_in_every_request() {
+    let fields = [("Accept", "text/plain"), ("X-Token", "let: me in")];
+    let address = server(move |mut stream| {
+        let mut lines = BufReader::new(stream.try_clone()?).lines().map_while(Result::ok);
+        loop {
+            let head: Vec<String> = lines.by_ref().take_while(|line| !line.is_empty()).collect();
+            if head.is_empty() {
+                return Ok(());
+            }
+            let has = |(name, value)| head.contains(&format!("{name}: {value}"));
+            let body = if fields.into_iter().all(has) { "all" } else { "too few" };
+            stream.write_all(with_length(body).as_bytes())?;
+        }
+    });
+    for pipeline in [1, 4] {
+        for count in [0, 1, 2] {
+            let load = load(address, |http| {
+                let owned = |&(name, value): &(&str, &str)| (name.to_owned(), value.to_owned());
+                http.headers = fields[..count].iter().map(owned).collect();
+                http.pipeline = pipeline;
+                http.expected_body = Some(b"all"[..].into());
+            });
+            for report in reports(&load) {
+                let wrong = report.errors.count(ErrorKind::WrongLength);
+                let some = (report.requests > 0, wrong > 0, report.errors.total() == wrong);
+                assert_eq!(some, (count == 2, count < 2, true), "{report:?}");
+            }
+        }
+    }
+}
+
+#[test]
 fn what_is_expected_may_be_named() {
     let address =
         http_server(|stream, _, _| answer(stream, "HTTP/1.1 404 Not Found\r\nContent-Length: 3\r\n\r\nno!"));

@@ -78,16 +78,18 @@ const QUANTILES: [f64; 6] = [0.25, 0.5, 0.9, 0.99, 0.999, 1.0];
 fn percentiles_are_right(
     delay: impl Fn(Duration, u64) -> Duration + Send + Sync + Copy + 'static,
     per_second: u64,
+    duration: Duration,
 ) {
+    let offered = per_second * duration.as_secs();
     for driver in drivers() {
         let mut misses = Vec::new();
         for _ in 0..20 {
             let (address, log) = logging_server(delay);
-            let outcome =
-                run(&open_loop(address, per_second), &driver, |_| ControlFlow::Continue(())).unwrap();
+            let load = Load { duration, ..open_loop(address, per_second) };
+            let outcome = run(&load, &driver, |_| ControlFlow::Continue(())).unwrap();
             let report = &outcome.report;
             assert!(report.is_good(), "{report:?}");
-            assert_eq!((report.offered, report.unsent, report.requests), (Some(per_second), 0, per_second));
+            assert_eq!((report.offered, report.unsent, report.requests), (Some(offered), 0, offered));
             let expected = expected(&log.lock().unwrap(), per_second);
             let uncorrected = outcome.total.uncorrected.as_ref().unwrap();
             misses.clear();
@@ -117,23 +119,28 @@ fn percentiles_are_right(
 
 #[test]
 fn percentiles_of_a_fixed_delay_are_right() {
-    percentiles_are_right(|_, _| Duration::from_millis(40), 20);
+    percentiles_are_right(|_, _| Duration::from_millis(40), 20, Duration::from_secs(1));
 }
 
 #[test]
 fn percentiles_of_a_server_that_cannot_follow_are_right() {
     // The line grows by 2 ms with each request.
-    percentiles_are_right(|_, _| Duration::from_millis(4), 500);
+    percentiles_are_right(|_, _| Duration::from_millis(4), 500, Duration::from_secs(1));
 }
 
+/// Stalls for a tenth of the time: for 50 ms of every 500, and, where `ANELLO_LONG` is set, also for 1 s of every 10.
 #[test]
 fn percentiles_of_a_server_that_stalls_are_right() {
-    // A tenth of the time, as one second every ten.
-    let stall = |since: Duration, _| match since.subsec_millis() % 500 {
-        left @ 450.. => Duration::from_millis(u64::from(500 - left)),
-        _ => Duration::ZERO,
+    let stall = |every_ms: u64| {
+        move |since: Duration, _| {
+            let left_ms = every_ms - since.as_millis() as u64 % every_ms;
+            Duration::from_millis(if left_ms <= every_ms / 10 { left_ms } else { 0 })
+        }
     };
-    percentiles_are_right(stall, 1000);
+    percentiles_are_right(stall(500), 1000, Duration::from_secs(1));
+    if std::env::var_os("ANELLO_LONG").is_some() {
+        percentiles_are_right(stall(10_000), 1000, Duration::from_secs(30));
+    }
 }
 
 #[test]

@@ -12,7 +12,7 @@ use std::thread;
 use std::time::Duration;
 
 use anello::Runtime;
-use anello_load::{ErrorKind, Event, Load, Phase, Protocol, Report, Session, run};
+use anello_load::{Arrivals, ErrorKind, Event, Load, Mode, Phase, Protocol, Report, Session, run};
 use common::{drivers, reports, reset, server};
 use socket2::{Domain, Socket, Type};
 
@@ -336,10 +336,16 @@ fn fault_44_resets_are_counted() {
             left >= 0
         })
     });
-    let load = Load { duration: Duration::from_secs(600), ..load(address) };
-    for report in reports(&load) {
-        assert_eq!((report.requests, report.errors.count(ErrorKind::Reset)), (35, 7), "{report:?}");
-        assert_eq!((report.errors.total(), report.connections_left), (7, 0));
+    let open = Mode::Open { per_second: 1000, arrivals: Arrivals::Constant, seed: 1 };
+    for mode in [Mode::Closed { think: Duration::ZERO }, open] {
+        let load = Load { mode, duration: Duration::from_secs(600), ..load(address) };
+        for report in reports(&load) {
+            assert_eq!((report.requests, report.errors.count(ErrorKind::Reset)), (35, 7), "{report:?}");
+            assert_eq!((report.errors.total(), report.connections_left), (7, 0));
+            // The rest of the schedule had no connection any more.
+            let offered = report.offered.map(|offered| (offered, report.unsent));
+            assert!(offered.is_none_or(|offered| offered == (600_000, 600_000 - 42)), "{report:?}");
+        }
     }
 }
 

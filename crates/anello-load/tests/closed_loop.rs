@@ -1,0 +1,94 @@
+//! Closed loops: the time to think, and whether the load itself was what held things up.
+
+mod common;
+
+use std::io::{Read, Write};
+use std::ops::ControlFlow;
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use anello::{Builder, DriverOptions};
+use anello_load::{ErrorKind, Load, Mode, ModeReport, run};
+use common::{drivers, reports, server};
+
+const MESSAGE_BYTES: usize = 64;
+
+#[test]
+fn every_connection_thinks_between_a_reply_and_its_next_request() {
+    const THINK: Duration = Duration::from_millis(20);
+    const REPLIES: u32 = 5;
+    let (pauses, paused) = mpsc::channel();
+    let address = server(move |mut stream| {
+        let mut replied = None::<Instant>;
+        for number in 0.. {
+            let mut message = [0; MESSAGE_BYTES];
+            stream.read_exact(&mut message)?;
+            if let Some(replied) = replied {
+                pauses.send(replied.elapsed()).expect("the test still counts");
+            }
+            if number == REPLIES {
+                break;
+            }
+            // Before sending: the reply cannot be seen earlier.
+            replied = Some(Instant::now());
+            stream.write_all(&message)?;
+        }
+        Ok(())
+    });
+    for connections in [1, 3] {
+        let load = Load {
+            connections,
+            mode: Mode::Closed { think: THINK },
+            // The server ends it, so that the number of requests is fixed.
+            duration: Duration::from_secs(600),
+            ..Load::echo(address, MESSAGE_BYTES)
+        };
+        for report in reports(&load) {
+            let count = connections as u64;
+            let found = (report.requests, report.errors.count(ErrorKind::ClosedEarly), report.errors.total());
+            assert_eq!(found, (count * u64::from(REPLIES), count, count), "{report:?}");
+            assert_eq!(report.mode, ModeReport::Closed { think_ns: THINK.as_nanos() as u64 });
+            let pauses: Vec<_> = paused.try_iter().collect();
+            assert_eq!(pauses.len(), connections * REPLIES as usize);
+            assert!(pauses.iter().all(|&pause| pause >= THINK), "{pauses:?}");
+            assert!(u128::from(report.elapsed_ns) >= (THINK * REPLIES).as_nanos(), "{report:?}");
+        }
+    }
+}
+
+#[test]
+fn a_load_that_is_always_awake_is_the_bottleneck_and_one_that_mostly_sleeps_is_not() {
+    let address = server(|mut stream| {
+        stream.set_nodelay(true)?;
+        let mut message = [0; MESSAGE_BYTES];
+        while stream.read_exact(&mut message).is_ok() {
+            stream.write_all(&message)?;
+        }
+        Ok(())
+    });
+    // What else runs on the machine may change the outcome, but not every time.
+    let once_in_some_tries = |driver: &Builder, think: Duration, expected: bool| {
+        let load = Load {
+            connections: 4,
+            mode: Mode::Closed { think },
+            duration: Duration::from_millis(100),
+            ..Load::echo(address, MESSAGE_BYTES)
+        };
+        let mut percents = Vec::new();
+        for _ in 0..20 {
+            let report = run(&load, driver, |_| ControlFlow::Continue(())).unwrap().report;
+            assert_eq!(report.load_was_bottleneck, report.load_busy_percent > 95.0, "{report:?}");
+            percents.push(report.load_busy_percent);
+            if report.load_was_bottleneck == expected {
+                return;
+            }
+        }
+        panic!("busy for {percents:?} % of the time with {think:?} to think");
+    };
+    for driver in drivers() {
+        once_in_some_tries(&driver, Duration::from_millis(20), false);
+        let mut options = DriverOptions::default();
+        options.spin = Duration::from_secs(1);
+        once_in_some_tries(&driver.options(options), Duration::ZERO, true);
+    }
+}
