@@ -26,7 +26,7 @@ use crate::{build_identity, duration, stop};
 /// what there is, which --resume takes up again; a second one ends at once.
 #[derive(clap::Args)]
 pub struct RunArguments {
-    /// What to compare: quick, smoke, frevib, joakimthun, monoio-peak, monoio-fixed, go-uring, models, options, large,
+    /// What to compare: quick, smoke, frevib, joakimthun, monoio-peak, monoio-fixed, few, go-uring, models, options, large,
     /// many, aa, disk or idle; quick if nothing is said.
     #[arg(long, value_name = "NAME", value_parser = parse_preset, conflicts_with_all = ["scenario", "smoke"])]
     preset: Option<String>,

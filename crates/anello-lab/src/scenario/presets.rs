@@ -1,13 +1,14 @@
 //! The presets: scenario files that are part of the program. They are their own documentation.
 
 /// Name and text of every preset, the default first.
-pub const PRESETS: [(&str, &str); 14] = [
+pub const PRESETS: [(&str, &str); 15] = [
     ("quick", include_str!("../../presets/quick.toml")),
     ("smoke", include_str!("../../presets/smoke.toml")),
     ("frevib", include_str!("../../presets/frevib.toml")),
     ("joakimthun", include_str!("../../presets/joakimthun.toml")),
     ("monoio-peak", include_str!("../../presets/monoio-peak.toml")),
     ("monoio-fixed", include_str!("../../presets/monoio-fixed.toml")),
+    ("few", include_str!("../../presets/few.toml")),
     ("go-uring", include_str!("../../presets/go-uring.toml")),
     ("models", include_str!("../../presets/models.toml")),
     ("options", include_str!("../../presets/options.toml")),
