@@ -45,8 +45,8 @@ pub struct DriverOptions {
     /// Give the ring indexes of registered files instead of descriptors (Linux 6.14: earlier ones close such files
     /// too late, and descriptors are used).
     pub registered_files: bool,
-    /// Longest time to look for work without sleeping before a wait; zero never spins. The spin adapts: it is given up
-    /// while it finds nothing.
+    /// Longest time to look for work without sleeping before a wait; zero never spins. The spin adapts: it becomes a
+    /// sixteenth of this while it finds nothing, but for every sixteenth.
     pub spin: Duration,
     /// Kernel features to do without, as if the kernel were older. For tests and comparisons.
     pub without: Without,

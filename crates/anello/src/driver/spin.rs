@@ -1,9 +1,10 @@
 //! Looking for work before sleeping.
 //!
 //! A sleeping wait costs a context switch each way; at one connection that is more than the request itself. Looking
-//! for a short while instead trades processor time for latency. The time adapts: it doubles, up to the limit, while
-//! looking finds something, and halves when it does not, so that an idle worker soon sleeps at once, but for a short
-//! try now and then.
+//! for a short while instead trades processor time for latency. The time adapts: looking that finds something goes on for
+//! at least twice as long as that took; when it finds nothing the time halves, so that an idle worker soon sleeps at once.
+//! But each sixteenth try in vain is followed by one of full length: work that comes regularly after a longer time than
+//! is looked would otherwise never be found again.
 
 use std::time::{Duration, Instant};
 
@@ -12,11 +13,16 @@ use std::time::{Duration, Instant};
 pub(crate) struct Spin {
     limit: Duration,
     current: Duration,
+    /// Tries in a row that found nothing.
+    misses: u32,
 }
+
+/// The shortest try is such a part of the longest, and so many in vain are followed by one of the longest.
+const RARELY: u32 = 16;
 
 impl Spin {
     pub fn new(limit: Duration) -> Self {
-        Self { limit, current: limit }
+        Self { limit, current: limit, misses: 0 }
     }
 
     #[inline]
@@ -26,21 +32,36 @@ impl Spin {
 
     /// Calls `look` until it finds something or the time is over; whether it found something.
     pub fn look(&mut self, mut look: impl FnMut() -> bool) -> bool {
-        let started = Instant::now();
+        let (started, patience) = (Instant::now(), self.patience());
         loop {
             for _ in 0..16 {
                 if look() {
-                    self.current = (self.current * 2).min(self.limit);
+                    self.found_after(started.elapsed());
                     return true;
                 }
                 std::hint::spin_loop();
             }
-            if started.elapsed() >= self.current {
-                // Never down to nothing: otherwise a worker that was idle once would not look again.
-                self.current = (self.current / 2).max(self.limit / 16);
+            if started.elapsed() >= patience {
+                self.missed();
                 return false;
             }
         }
+    }
+
+    /// How long the next try is.
+    fn patience(&self) -> Duration {
+        let is_long = self.misses > 0 && self.misses.is_multiple_of(RARELY);
+        if is_long { self.limit } else { self.current }
+    }
+
+    fn found_after(&mut self, time: Duration) {
+        self.misses = 0;
+        self.current = self.current.max(time * 2).min(self.limit);
+    }
+
+    fn missed(&mut self) {
+        self.misses = self.misses.wrapping_add(1);
+        self.current = (self.current / 2).max(self.limit / RARELY);
     }
 }
 
@@ -48,17 +69,32 @@ impl Spin {
 mod tests {
     use super::*;
 
+    const LIMIT: Duration = Duration::from_micros(64);
+
     #[test]
-    fn the_time_follows_success() {
-        let limit = Duration::from_micros(64);
-        let mut spin = Spin::new(limit);
-        for _ in 0..20 {
+    fn who_finds_nothing_soon_looks_briefly() {
+        let mut spin = Spin::new(LIMIT);
+        for _ in 0..5 {
             assert!(!spin.look(|| false));
         }
-        assert_eq!(spin.current, limit / 16);
-        for _ in 0..20 {
-            assert!(spin.look(|| true));
-        }
-        assert_eq!(spin.current, limit);
+        assert_eq!(spin.patience(), LIMIT / 16);
+        assert!(spin.look(|| true));
+        assert!(spin.patience() >= LIMIT / 16);
+    }
+
+    #[test]
+    fn work_that_comes_later_than_is_looked_is_found_again() {
+        let mut spin = Spin::new(LIMIT);
+        let long = (1..=3 * RARELY).map(|_| {
+            spin.missed();
+            spin.patience() == LIMIT
+        });
+        assert_eq!(long.filter(|is_long| *is_long).count(), 3, "one try of full length for sixteen in vain");
+        spin.found_after(LIMIT / 3);
+        assert_eq!(spin.patience(), LIMIT / 3 * 2, "as long as it takes, and as much again");
+        spin.found_after(Duration::ZERO);
+        assert_eq!(spin.patience(), LIMIT / 3 * 2, "what came sooner does not shorten it");
+        spin.found_after(LIMIT);
+        assert_eq!(spin.patience(), LIMIT, "never longer than the limit");
     }
 }

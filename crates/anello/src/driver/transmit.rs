@@ -284,4 +284,26 @@ mod tests {
         assert!(matches!(&transmit.front, Some(Outgoing::Vec(copy)) if copy.len() == 60));
         assert_eq!(drain(&mut transmit, 7), vec![7; 60]);
     }
+
+    #[test]
+    fn what_lies_in_a_large_buffer_does_not_wait() {
+        let pools = Pools::new(None);
+        let put_off = |outgoing: Outgoing| {
+            let (mut transmit, mut outgoing) = (Transmit::default(), Some(outgoing));
+            let started = transmit.start(&mut outgoing, 100).is_some();
+            assert_eq!((started, transmit.is_empty()), (outgoing.is_none(), outgoing.is_some()));
+            if let Some(refused) = outgoing {
+                transmit.push(refused);
+            }
+            (started, transmit.is_urgent())
+        };
+        let filled = |class| {
+            let mut chunk = pools.lease(class);
+            chunk.filled(100);
+            Outgoing::Chunk(chunk)
+        };
+        assert_eq!([0, 1, 2].map(|class| put_off(filled(class))), [(true, false), (true, false), (false, true)]);
+        assert_eq!(put_off(Outgoing::Vec(vec![1; 100])), (true, false));
+        assert_eq!(put_off(Outgoing::Vec(vec![1; 101])), (false, false), "too long");
+    }
 }
