@@ -49,7 +49,9 @@ pub struct DriverFlags {
     #[arg(long, value_name = "BYTES")]
     zero_copy_bytes: Option<usize>,
 
-    /// Send messages of at least so many bytes by a system call at once; smaller ones go to the kernel with the next turn.
+    /// Send messages of at least so many bytes, and what lies in a buffer outside the ring of more than 4 KiB, by a system
+    /// call at once. Shorter ones go to the kernel with the next turn: on epoll only up to 4096 bytes, when many sockets
+    /// were ready.
     #[arg(long, value_name = "BYTES")]
     direct_send_bytes: Option<usize>,
 

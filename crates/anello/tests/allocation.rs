@@ -85,7 +85,7 @@ fn no_allocation_per_request() {
     setups.retain(|setup| !setup.name.contains("small"));
     on_each(setups, |setup| {
         setup.run(async {
-            for size in [1, 64, 4096, 5000, 16_384] {
+            for size in [1, 64, 4096, 5000, 16_384, 20_000] {
                 let (mut client, mut server) = pair().await.unwrap();
                 let echoing = spawn(async move { echo(&mut server).await });
                 let found = allocations_of(500, async || request(&mut client, size).await).await;

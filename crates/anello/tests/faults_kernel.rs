@@ -253,6 +253,38 @@ fn fault_06_no_memory_to_map_the_ring() {
     });
 }
 
+#[test]
+fn fault_06_no_memory_for_all_receive_buffers() {
+    Child::default().run("fault_06_no_memory_for_all_receive_buffers", || {
+        use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+        for (room_bytes, options) in [
+            // Room for the queues and some of 64 MiB of buffers, then for none of one buffer of 1 MiB.
+            (24 << 20, DriverOptions::default()),
+            (1 << 20, {
+                let mut options = DriverOptions::default();
+                (options.receive_buffers_limit, options.receive_buffer_bytes) = (1, 1 << 20);
+                options
+            }),
+        ] {
+            let build = || {
+                let builder = Runtime::builder().driver(DriverKind::Uring).options(options.clone());
+                builder.driver_from_environment(false).build()
+            };
+            if let Err(error) = build() {
+                assert!(refuses_uring(&error), "{error:?}");
+                return eprintln!("skipped: {error}");
+            }
+            let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
+            let in_use = pages.split(' ').next().unwrap().parse::<u64>().unwrap() * 4096;
+            let maximum = getrlimit(Resource::As).maximum;
+            setrlimit(Resource::As, Rlimit { current: Some(in_use + room_bytes), maximum }).unwrap();
+            let runtime = build();
+            setrlimit(Resource::As, Rlimit { current: maximum, maximum }).unwrap();
+            runtime.unwrap().block_on(serve_as_ever(6));
+        }
+    });
+}
+
 /// The options of a fault on every way of io_uring, and epoll beside it.
 fn each_with(change: impl Fn(&mut DriverOptions)) -> Vec<Setup> {
     let mut setups = all_drivers();

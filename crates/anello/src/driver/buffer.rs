@@ -46,7 +46,8 @@ const CACHE_LINE_BYTES: usize = 64;
 ///
 /// A chunk is what [`TcpStream::recv`](crate::net::TcpStream::recv) returns: it dereferences to the bytes where the
 /// kernel put them, and can be handed to [`TcpStream::send`](crate::net::TcpStream::send) without a copy. It belongs
-/// to the thread of its runtime. Holding chunks holds receive memory: copy out what is to be kept for long.
+/// to the thread of its runtime. Holding chunks holds receive memory, a whole buffer each however few the bytes
+/// ([`receive_buffer_bytes`](crate::DriverOptions::receive_buffer_bytes)): copy out what is to be kept for long.
 pub struct Chunk {
     base: NonNull<u8>,
     start: u32,
@@ -72,10 +73,11 @@ impl Chunk {
         }
     }
 
-    /// Whether this lease keeps one of the few large buffers from others.
+    /// Whether this lease keeps a buffer from others of which fewer are kept than tasks may run in a turn.
     #[inline]
-    pub(crate) fn is_of_largest_class(&self) -> bool {
-        self.id == HOT | (CLASS_BYTES.len() - 1) as u32
+    pub(crate) fn is_scarce(&self) -> bool {
+        // The ring's have no such mark, and of the smallest class enough are kept.
+        self.id > HOT
     }
 
     /// Bytes of memory that this lease keeps from others: at least the length.
@@ -232,18 +234,18 @@ struct Entry {
 }
 
 impl BufferRing {
-    /// A ring that grows from `initial` to at most `limit` buffers (both rounded up to a power of two, at most 32,768).
-    pub fn new(initial: u32, limit: u32, buffer_bytes: usize) -> Self {
+    /// A ring that grows from `initial` to at most `limit` buffers (both rounded up to a power of two, at most 32,768); to
+    /// as many as there is address space for, and none if there is for none.
+    pub fn new(initial: u32, limit: u32, buffer_bytes: usize) -> Option<Self> {
         let buffer_bytes = buffer_bytes.clamp(SMALLEST_BUFFER_BYTES, LARGEST_BUFFER_BYTES);
         let most = (LARGEST_RING_BYTES / (buffer_bytes + STAGGER_BYTES)) as u32;
         let limit = limit.clamp(1, most.min(1 << 15)).next_power_of_two().min(1 << 15);
-        let initial = initial.clamp(1, limit).next_power_of_two();
         let stride_bytes = buffer_bytes + STAGGER_BYTES;
-        // Aligned by hand: only the allocator's own alignment gives memory that is zero without being touched.
-        let memory_layout = Layout::from_size_align(stride_bytes * limit as usize + CACHE_LINE_BYTES, 16)
-            .expect("buffer sizes are far below isize::MAX");
-        let allocation = (allocate(memory_layout), memory_layout);
-        let padding_bytes = allocation.0.align_offset(CACHE_LINE_BYTES).min(CACHE_LINE_BYTES);
+        let halves = std::iter::successors(Some(limit), |limit| (*limit > 1).then_some(limit / 2));
+        let fits = |limit| Some((limit, try_allocate(memory_layout(stride_bytes, limit))?));
+        let (limit, base) = halves.into_iter().find_map(fits)?;
+        let padding_bytes = base.align_offset(CACHE_LINE_BYTES).min(CACHE_LINE_BYTES);
+        let allocation = (base, memory_layout(stride_bytes, limit));
         let ring = Self {
             entries: allocate(layout(size_of::<Entry>() * limit as usize)).cast(),
             allocation,
@@ -255,8 +257,8 @@ impl BufferRing {
             stride_bytes,
             provided: Cell::new(0),
         };
-        ring.provide_up_to(initial);
-        ring
+        ring.provide_up_to(initial.clamp(1, limit).next_power_of_two());
+        Some(ring)
     }
 
     /// Address of the ring for the kernel.
@@ -411,11 +413,21 @@ fn layout(bytes: usize) -> Layout {
     Layout::from_size_align(bytes.max(1), PAGE_BYTES).expect("buffer sizes are far below isize::MAX")
 }
 
-/// Zeroed memory: untouched pages of a large allocation cost nothing.
+/// Of the buffers of a ring. Aligned by hand: only the allocator's own alignment gives memory that is zero without being
+/// touched.
+fn memory_layout(stride_bytes: usize, limit: u32) -> Layout {
+    Layout::from_size_align(stride_bytes * limit as usize + CACHE_LINE_BYTES, 16)
+        .expect("buffer sizes are far below isize::MAX")
+}
+
 fn allocate(layout: Layout) -> NonNull<u8> {
+    try_allocate(layout).unwrap_or_else(|| handle_alloc_error(layout))
+}
+
+/// Zeroed memory: untouched pages of a large allocation cost nothing.
+fn try_allocate(layout: Layout) -> Option<NonNull<u8>> {
     // SAFETY: the layout has a size above zero.
-    let memory = unsafe { alloc_zeroed(layout) };
-    NonNull::new(memory).unwrap_or_else(|| handle_alloc_error(layout))
+    NonNull::new(unsafe { alloc_zeroed(layout) })
 }
 
 #[cfg(test)]
@@ -424,7 +436,7 @@ mod tests {
 
     #[test]
     fn a_lease_returns_to_the_ring_when_dropped() {
-        let pools = Pools::new(Some(BufferRing::new(2, 4, 64)));
+        let pools = Pools::new(BufferRing::new(2, 4, 64));
         let (ring, mut head) = (pools.ring().unwrap(), 0);
         let (first, count) = ring.consume(&mut head, b"hello").unwrap();
         let chunk = pools.filled(first, count).unwrap();
@@ -438,7 +450,7 @@ mod tests {
 
     #[test]
     fn a_ring_grows_to_its_limit_and_no_further() {
-        let pools = Pools::new(Some(BufferRing::new(1, 4, 64)));
+        let pools = Pools::new(BufferRing::new(1, 4, 64));
         let ring = pools.ring().unwrap();
         assert!(ring.grow() && ring.grow());
         assert!(!ring.grow());

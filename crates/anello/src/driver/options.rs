@@ -15,7 +15,8 @@ pub struct DriverOptions {
     /// Most buffers in the receive ring (at most 32,768). Beyond, bytes are received into other memory.
     pub receive_buffers_limit: u32,
     /// Bytes of one receive buffer, from 64 to 1 MiB (and 1 GiB for all of them). Streams with larger messages are
-    /// received without the ring. Only what is received takes memory: pages that were never written to have none.
+    /// received without the ring. Address space for `receive_buffers_limit` of them is reserved at once; a page takes memory
+    /// from its first use to the end of the runtime.
     pub receive_buffer_bytes: usize,
     /// Chunks received and not yet taken by the program at which a stream stops receiving.
     pub receive_queue_chunks: usize,
@@ -23,10 +24,10 @@ pub struct DriverOptions {
     pub send_queue_bytes: usize,
     /// Connections accepted by the kernel and not yet taken by the program at which a listener stops accepting.
     pub accept_queue: usize,
-    /// Messages of at least so many bytes are sent by a system call at once, while they are in the cache, as is what was
-    /// received into a large buffer. On io_uring shorter ones go to the kernel with the next turn. On epoll those up to
-    /// 4096 bytes do where many sockets were ready at once ([`deferred_send_edges`](Self::deferred_send_edges)), all
-    /// others are sent at once.
+    /// Messages of at least so many bytes are sent by a system call at once, while they are in the cache. So is, whatever
+    /// this says, what was received or copied into a buffer of 16 or 128 KiB outside the ring, of which few are kept. On
+    /// io_uring shorter ones go to the kernel with the next turn. On epoll those up to 4096 bytes do where many sockets
+    /// were ready at once ([`deferred_send_edges`](Self::deferred_send_edges)), all others are sent at once.
     pub direct_send_bytes: usize,
     /// Edges that one wait of the epoll driver brings from which on small messages go to the kernel with the next turn,
     /// all together: zero always, `usize::MAX` never. With fewer than the default it saves nothing.

@@ -28,11 +28,11 @@ impl Outgoing {
         }
     }
 
-    /// Whether to send it at once however short it is: until it is sent, a large buffer is kept from other streams, which
-    /// then have to allocate theirs.
+    /// Whether to send it at once however short it is: until it is sent, it keeps a buffer of which there are few from other
+    /// streams, which then have to allocate theirs.
     #[inline]
     fn is_urgent(&self) -> bool {
-        matches!(self, Self::Chunk(chunk) if chunk.is_of_largest_class())
+        matches!(self, Self::Chunk(chunk) if chunk.is_scarce())
     }
 }
 
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_in_a_large_buffer_does_not_wait() {
+    fn what_lies_in_a_scarce_buffer_does_not_wait() {
         let pools = Pools::new(None);
         let put_off = |outgoing: Outgoing| {
             let (mut transmit, mut outgoing) = (Transmit::default(), Some(outgoing));
@@ -302,7 +302,7 @@ mod tests {
             chunk.filled(100);
             Outgoing::Chunk(chunk)
         };
-        assert_eq!([0, 1, 2].map(|class| put_off(filled(class))), [(true, false), (true, false), (false, true)]);
+        assert_eq!([0, 1, 2].map(|class| put_off(filled(class))), [(true, false), (false, true), (false, true)]);
         assert_eq!(put_off(Outgoing::Vec(vec![1; 100])), (true, false));
         assert_eq!(put_off(Outgoing::Vec(vec![1; 101])), (false, false), "too long");
     }

@@ -83,10 +83,10 @@ impl SimCompletion {
 
     pub fn new(sim: &SimOptions, options: &DriverOptions) -> Self {
         let without = &options.without;
-        let ring = (!without.buffer_ring).then(|| {
-            let (initial, limit) = (options.receive_buffers, options.receive_buffers_limit);
-            BufferRing::new(initial, limit, options.receive_buffer_bytes)
-        });
+        let (initial, limit) = (options.receive_buffers, options.receive_buffers_limit);
+        let ring = (!without.buffer_ring)
+            .then(|| BufferRing::new(initial, limit, options.receive_buffer_bytes))
+            .flatten();
         Self {
             network: SimNetwork::new(sim),
             head: 0,

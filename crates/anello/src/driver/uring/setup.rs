@@ -310,8 +310,14 @@ fn buffer_ring(ring: &Ring, options: &DriverOptions) -> Rc<Pools> {
     if options.without.buffer_ring {
         return Pools::new(None);
     }
-    let buffers =
-        BufferRing::new(options.receive_buffers, options.receive_buffers_limit, options.receive_buffer_bytes);
+    let (initial, limit) = (options.receive_buffers, options.receive_buffers_limit);
+    let Some(buffers) = BufferRing::new(initial, limit, options.receive_buffer_bytes) else {
+        tracing::debug!("no address space for receive buffers: receiving on readiness");
+        return Pools::new(None);
+    };
+    if buffers.limit() < limit {
+        tracing::debug!(limit = buffers.limit(), "fewer receive buffers than asked for");
+    }
     let mut registration = io_uring_buf_reg::default();
     registration.ring_addr = (buffers.entries_address() as *mut std::ffi::c_void).into();
     registration.ring_entries = buffers.limit();
