@@ -51,6 +51,8 @@ fn every_connection_thinks_between_a_reply_and_its_next_request() {
             let pauses: Vec<_> = paused.try_iter().collect();
             assert_eq!(pauses.len(), connections * REPLIES as usize);
             assert!(pauses.iter().all(|&pause| pause >= THINK), "{pauses:?}");
+            // What else runs on the machine may lengthen some, but not all.
+            assert!(pauses.iter().any(|&pause| pause < 5 * THINK), "{pauses:?}");
             assert!(u128::from(report.elapsed_ns) >= (THINK * REPLIES).as_nanos(), "{report:?}");
         }
     }
