@@ -313,7 +313,7 @@ impl CommonFlags {
 
     /// Whether something was answered, and nothing went wrong that is not allowed.
     pub fn is_good(&self, report: &Report) -> bool {
-        report.requests > 0 && self.allowed.are_all(&report.errors)
+        report.requests > 0 && self.allowed.cover(&report.errors)
     }
 }
 
@@ -336,7 +336,7 @@ pub struct AllowedErrors {
 
 impl AllowedErrors {
     /// Whether these errors, if any, are all allowed.
-    pub fn are_all(&self, errors: &Errors) -> bool {
+    pub fn cover(&self, errors: &Errors) -> bool {
         let allowed = |kind: ErrorKind| {
             self.allow_errors.iter().flatten().any(|kinds| kinds.0.is_none_or(|allowed| allowed == kind))
         };

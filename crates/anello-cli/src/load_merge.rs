@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anello_load::formats::csv::write_row;
-use anello_load::formats::hdr_log::{HdrLog, UNCORRECTED};
+use anello_load::formats::hdr_log::{HdrLog, ToldErrors, UNCORRECTED};
 use anello_load::merge::{self, NamedLog, Sum, TagSum};
 use anello_load::{ErrorKind, Errors, Latency};
 use serde::Serialize;
@@ -26,10 +26,10 @@ const SCHEMA_VERSION: u32 = 1;
 /// The logs are those of `anello load … --hdr FILE`, or of any program that writes HdrHistogram's interval logs (version
 /// 2) in nanoseconds. Histograms are added, not percentiles, so the percentiles are those of all requests. Each tag is
 /// added for itself: lines without a tag are latencies from the scheduled time (or of a closed loop), `uncorrected` ones
-/// from the actual sending. Errors are added, too; logs of other programs, and of runs that were killed, have none.
+/// from the actual sending. Errors are added, too; logs of other programs, and of runs that were killed, do not tell.
 ///
-/// Exits 0 if nothing went wrong in the runs, as far as the logs tell, else 1; 1 also if a log cannot be read or is
-/// damaged (the line is named); 2 if the command line was wrong.
+/// Exits 0 if something was answered in the runs and nothing went wrong, as far as the logs tell, else 1; 1 also if a log
+/// cannot be read, has neither intervals nor errors, or is damaged (the line is named); 2 if the command line was wrong.
 #[derive(clap::Args)]
 pub struct MergeArguments {
     /// Interval logs.
@@ -55,7 +55,9 @@ pub struct MergeArguments {
 /// Runs the command.
 pub fn run(arguments: &MergeArguments) -> io::Result<ExitCode> {
     let logs = arguments.logs.iter().map(|path| read(path)).collect::<io::Result<Vec<_>>>()?;
-    let sums = merge::totals(&logs).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+    let invalid = |error| io::Error::new(io::ErrorKind::InvalidData, error);
+    let sums = merge::totals(&logs).map_err(invalid)?;
+    let errors = merge::errors(&logs).map_err(invalid)?;
     if let Some(path) = &arguments.hdr {
         refuse_to_overwrite(path, &arguments.logs)?;
         let file = File::create(path).map_err(|error| named(path, error))?;
@@ -65,18 +67,23 @@ pub fn run(arguments: &MergeArguments) -> io::Result<ExitCode> {
         eprintln!("anello: {warning}");
     }
     let text = match (arguments.json, arguments.csv) {
-        (true, _) => serde_json::to_string_pretty(&Report::new(&logs, &sums))? + "\n",
+        (true, _) => serde_json::to_string_pretty(&Report::new(&logs, &sums, &errors))? + "\n",
         (_, true) => {
-            eprint!("{}", trouble(&logs));
+            eprint!("{}", trouble(&logs, &errors));
             csv(&logs, &sums)?
         }
-        _ => render(&logs, &sums),
+        _ => render(&logs, &sums, &errors),
     };
     let mut output = io::stdout().lock();
     output.write_all(text.as_bytes())?;
     output.flush()?;
-    let is_good = merge::errors(&logs).is_none_or(|errors| arguments.allowed.are_all(&errors));
-    Ok(ExitCode::from(if is_good { 0 } else { 1 }))
+    let is_answered = sums.iter().any(|sum| !sum.total.latency.is_empty());
+    let is_allowed = arguments.allowed.cover(&errors.known);
+    if !is_answered && is_allowed {
+        // Nothing else says why the exit code is 1.
+        eprintln!("anello: nothing was answered in any of the runs");
+    }
+    Ok(ExitCode::from(if is_answered && is_allowed { 0 } else { 1 }))
 }
 
 fn named(path: &Path, error: io::Error) -> io::Error {
@@ -88,7 +95,7 @@ fn read(path: &Path) -> io::Result<NamedLog> {
     let failed = |why: String| named(path, io::Error::new(io::ErrorKind::InvalidData, why));
     let log = HdrLog::parse(&text).map_err(|error| failed(error.to_string()))?;
     // A run in which no connection could be opened has errors alone.
-    if log.records.is_empty() && log.errors.is_none() {
+    if log.records.is_empty() && log.errors.known.is_empty() {
         return Err(failed("has no intervals".to_owned()));
     }
     Ok(NamedLog { name: path.display().to_string(), log })
@@ -141,7 +148,7 @@ fn all_tags(sums: &[TagSum]) -> Option<Sum> {
 }
 
 /// The table for people.
-fn render(logs: &[NamedLog], sums: &[TagSum]) -> String {
+fn render(logs: &[NamedLog], sums: &[TagSum], errors: &ToldErrors) -> String {
     let mut text = String::new();
     let width = logs.iter().map(|log| log.name.chars().count()).max().unwrap_or(0).max("all tags".len());
     let row = |name: &str, sum: &Sum| {
@@ -171,17 +178,17 @@ fn render(logs: &[NamedLog], sums: &[TagSum]) -> String {
         text += &row("all tags", &all);
         text.push('\n');
     }
-    match trouble(logs) {
+    match trouble(logs, errors) {
         trouble if trouble.is_empty() => text + "errors          none\n",
         trouble => text + &trouble,
     }
 }
 
-/// What went wrong, for people: a line for each kind, and one for the logs that do not tell.
-fn trouble(logs: &[NamedLog]) -> String {
+/// What went wrong, for people: a line for each kind, and one for the logs that do not tell the whole.
+fn trouble(logs: &[NamedLog], errors: &ToldErrors) -> String {
     let mut text = String::new();
-    for error in merge::errors(logs).iter().flat_map(Errors::iter) {
-        let count_of = |log: &NamedLog| log.log.errors.as_ref().map_or(0, |errors| errors.count(error.kind));
+    for error in errors.known.iter() {
+        let count_of = |log: &NamedLog| log.log.errors.known.count(error.kind);
         let with_some = logs.iter().filter(|log| count_of(log) > 0);
         let parts: Vec<String> =
             with_some.map(|log| format!("{} in {}", grouped(count_of(log) as f64), log.name)).collect();
@@ -189,11 +196,12 @@ fn trouble(logs: &[NamedLog]) -> String {
         // Writing to a string cannot fail.
         writeln!(text, "ERRORS          {count} × {}: {parts}", error.kind).ok();
     }
-    let silent = logs.iter().filter(|log| log.log.errors.is_none());
-    let silent: Vec<&str> = silent.map(|log| log.name.as_str()).collect();
-    if !silent.is_empty() {
-        let why = "the log does not tell: another program wrote it, or the run was killed";
-        writeln!(text, "errors unknown  in {} ({why})", silent.join(", ")).ok();
+    let partial = logs.iter().filter(|log| !log.log.errors.is_whole);
+    let partial: Vec<&str> = partial.map(|log| log.name.as_str()).collect();
+    if !partial.is_empty() {
+        let why = "the log does not tell, or not of all runs in it: another program wrote it, or a run was killed or \
+                   did not come to its end";
+        writeln!(text, "errors unknown  in {} ({why})", partial.join(", ")).ok();
     }
     text
 }
@@ -245,8 +253,10 @@ struct Report {
     tags: Vec<TagReport>,
     /// All tags but `uncorrected`, where there are several.
     all_tags: Option<Figures>,
-    /// Of the logs that tell.
+    /// As far as the logs tell.
     errors: Vec<KindCount>,
+    /// Whether all logs tell all.
+    errors_are_whole: bool,
     errors_by_log: Vec<LogErrors>,
 }
 
@@ -255,6 +265,8 @@ struct LogErrors {
     log: String,
     /// None if the log does not tell.
     errors: Option<Vec<KindCount>>,
+    /// Whether all runs in it tell.
+    errors_are_whole: bool,
 }
 
 #[derive(Serialize)]
@@ -288,7 +300,7 @@ struct Figures {
 }
 
 impl Report {
-    fn new(logs: &[NamedLog], sums: &[TagSum]) -> Self {
+    fn new(logs: &[NamedLog], sums: &[TagSum], errors: &ToldErrors) -> Self {
         let tag_report = |sum: &TagSum| TagReport {
             tag: sum.tag.clone(),
             total: Figures::of(&sum.total),
@@ -304,14 +316,20 @@ impl Report {
             logs: logs.iter().map(|log| log.name.clone()).collect(),
             tags: sums.iter().map(tag_report).collect(),
             all_tags: all_tags(sums).as_ref().map(Figures::of),
-            errors: merge::errors(logs).as_ref().map(KindCount::all_of).unwrap_or_default(),
-            errors_by_log: logs
-                .iter()
-                .map(|log| LogErrors {
-                    log: log.name.clone(),
-                    errors: log.log.errors.as_ref().map(KindCount::all_of),
-                })
-                .collect(),
+            errors: KindCount::all_of(&errors.known),
+            errors_are_whole: errors.is_whole,
+            errors_by_log: logs.iter().map(LogErrors::of).collect(),
+        }
+    }
+}
+
+impl LogErrors {
+    fn of(log: &NamedLog) -> Self {
+        let errors = &log.log.errors;
+        Self {
+            log: log.name.clone(),
+            errors: (!errors.is_silent()).then(|| KindCount::all_of(&errors.known)),
+            errors_are_whole: errors.is_whole,
         }
     }
 }

@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use anello_load::Errors;
 use anello_load::formats::hdr_log::{HdrLog, HdrLogWriter};
 use hdrhistogram::Histogram;
 use serde_json::Value;
@@ -150,12 +151,65 @@ fn errors_are_added_and_exit_1_unless_they_are_allowed() {
         report["errors_by_log"].as_array().unwrap().iter().map(|log| &log["errors"]).collect();
     assert_eq!((by_log[0].as_array().map(Vec::len), by_log[1][0]["count"].as_u64()), (Some(0), Some(3)));
     assert_eq!((by_log[2].as_array().map(Vec::len), by_log[3]), (Some(2), &Value::Null));
+    let whole: Vec<&Value> =
+        report["errors_by_log"].as_array().unwrap().iter().map(|log| &log["errors_are_whole"]).collect();
+    assert_eq!(whole, [true, true, true, false]);
+    assert_eq!(report["errors_are_whole"], false);
 
-    // The sum of logs tells them, too.
+    // The sum of logs tells them, too, and that there may have been more.
     let sum = folder.path().join("sum.hlog");
     assert_eq!(merge(&["--hdr", sum.to_str().unwrap()], &bad).0, Some(1));
     let (code, text, _) = merge(&[], &[&sum]);
     assert!(code == Some(1) && text.contains("1,203 × connection reset"), "{text}");
+    assert!(text.lines().last().is_some_and(|line| line.starts_with("errors unknown")), "{text}");
+}
+
+#[test]
+fn a_log_of_several_runs_of_which_one_was_killed_has_unknown_errors() {
+    let folder = tempfile::tempdir().unwrap();
+    let killed = fs::read(write_log(folder.path(), "killed.hlog", 0, 1_000_000)).unwrap();
+    let comment = |counts: &str| format!("#[AnelloErrors: {counts}]\n").into_bytes();
+    let both = folder.path().join("both.hlog");
+    for (counts, expected) in [("none", 0), ("reset=3", 1)] {
+        fs::write(&both, [&killed[..], &killed, &comment(counts)].concat()).unwrap();
+        let (code, text, _) = merge(&[], &[&both]);
+        let last = text.lines().last().unwrap();
+        assert!(code == Some(expected) && last.starts_with("errors unknown"), "{text}");
+        assert_eq!(text.contains("ERRORS          3 × connection reset"), expected == 1, "{text}");
+        let (_, text, _) = merge(&["--json"], &[&both]);
+        let report: Value = serde_json::from_str(&text).unwrap();
+        let by_log = &report["errors_by_log"][0];
+        assert_eq!((by_log["errors"].is_null(), &by_log["errors_are_whole"]), (expected == 0, &false.into()));
+    }
+}
+
+#[test]
+fn runs_in_which_nothing_was_answered_exit_1() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = |name: &str, seconds: u64| {
+        let mut writer = HdrLogWriter::new(Vec::new(), BEGAN_NS, &[]).unwrap();
+        let histogram = Histogram::<u64>::new(3).unwrap();
+        for second in 0..seconds {
+            writer.write_histogram(None, second * SECOND_NS, (second + 1) * SECOND_NS, &histogram).unwrap();
+        }
+        writer.write_errors(&Errors::default()).unwrap();
+        fs::write(folder.path().join(name), writer.into_inner()).unwrap();
+        folder.path().join(name)
+    };
+    let idle = log("idle.hlog", 2);
+    for arguments in [&[][..], &["--json"], &["--csv"], &["--allow-errors"]] {
+        let (code, text, error) = merge(arguments, &[&idle]);
+        assert!(code == Some(1) && error.contains("nothing was answered"), "{text}{error}");
+    }
+    let good = write_log(folder.path(), "good.hlog", 0, 1_000_000);
+    let (code, _, error) = merge(&[], &[&idle, &good]);
+    assert_eq!((code, error.as_str()), (Some(0), ""));
+    // With errors that are allowed, a run would exit 1, too.
+    fs::write(&idle, "#[AnelloErrors: refused=3]\n").unwrap();
+    let (code, _, error) = merge(&["--allow-errors"], &[&idle]);
+    assert!(code == Some(1) && error.contains("nothing was answered"), "{error}");
+    let (code, _, error) = merge(&[], &[&good, &log("empty.hlog", 0)]);
+    assert!(code == Some(1) && error.contains("empty.hlog: has no intervals"), "{error}");
 }
 
 #[test]

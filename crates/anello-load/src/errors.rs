@@ -185,6 +185,13 @@ impl Errors {
         }
     }
 
+    /// Adds what others have counted, or fails where the number of all would be too large; then nothing is added.
+    pub(crate) fn try_merge(&mut self, others: Self) -> Result<(), &'static str> {
+        self.total().checked_add(others.total()).ok_or("more errors in all than can be counted")?;
+        self.merge(others);
+        Ok(())
+    }
+
     /// Whether there was none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -216,17 +223,31 @@ impl Errors {
         kinds.join(";")
     }
 
-    /// Reads what [`by_kind`](Self::by_kind) wrote; the examples are empty. None if it is something else, or nothing.
-    pub(crate) fn parse_by_kind(text: &str) -> Option<Self> {
+    /// Reads what [`by_kind`](Self::by_kind) wrote; the examples are empty. Kinds may be added: one that is not known
+    /// here is counted as [`ErrorKind::Other`]. Fails if it is something else or nothing, or too many.
+    pub(crate) fn parse_by_kind(text: &str) -> Result<Self, &'static str> {
+        const NO_COUNTS: &str = "no kinds and counts, as in reset=3;timeout=1";
         let mut errors = Self::default();
         for part in text.split(';') {
-            let (name, count) = part.split_once('=')?;
-            let kind = ErrorKind::ALL.into_iter().find(|kind| kind.name() == name)?;
-            let count = count.parse().ok().filter(|&count| count > 0)?;
-            errors.add_many(kind, count, String::new);
+            let (name, count) = part.split_once('=').filter(|(name, _)| is_kind(name)).ok_or(NO_COUNTS)?;
+            let kind = ErrorKind::ALL.into_iter().find(|kind| kind.name() == name);
+            // Numbers in Rust may have a sign.
+            if !count.bytes().all(|byte| byte.is_ascii_digit()) || count.bytes().all(|byte| byte == b'0') {
+                return Err(NO_COUNTS);
+            }
+            let count = count.parse::<u64>().ok();
+            let count = count.filter(|&count| errors.total().checked_add(count).is_some());
+            let count = count.ok_or("more than can be counted")?;
+            errors.add_many(kind.unwrap_or(ErrorKind::Other), count, String::new);
         }
-        Some(errors)
+        Ok(errors)
     }
+}
+
+/// Whether this may be the name of a kind, be it of a later version.
+fn is_kind(name: &str) -> bool {
+    !name.is_empty()
+        && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_')
 }
 
 #[cfg(test)]
@@ -269,13 +290,41 @@ mod tests {
             errors.add_many(kind, count, String::new);
         }
         assert!(errors.by_kind().starts_with("refused=1;connect_timeout=2;"), "{}", errors.by_kind());
-        assert_eq!(Errors::parse_by_kind(&errors.by_kind()), Some(errors));
-        let huge = Errors::parse_by_kind(&format!("reset=3;timeout={};reset=1", u64::MAX)).unwrap();
-        assert_eq!((huge.count(ErrorKind::Reset), huge.total()), (4, u64::MAX));
-        for wrong in
-            ["", "resets=3", "reset=3;", "reset", "reset=0", "reset=-1", "reset=99999999999999999999"]
-        {
-            assert_eq!(Errors::parse_by_kind(wrong), None, "{wrong}");
+        assert_eq!(Errors::parse_by_kind(&errors.by_kind()), Ok(errors));
+        // Kinds of a later version.
+        let later = Errors::parse_by_kind("late_hello_2=3;reset=1;other=1").unwrap();
+        assert_eq!(later.by_kind(), "reset=1;other=4");
+        let wrong = [
+            "",
+            "Reset=3",
+            "re set=3",
+            "=3",
+            "reset=3;",
+            "reset",
+            "reset=",
+            "reset=0",
+            "reset=-1",
+            "reset=+3",
+            "reset= 3",
+            "reset=3=4",
+        ];
+        for wrong in wrong {
+            let why = Errors::parse_by_kind(wrong).unwrap_err();
+            assert!(why.starts_with("no kinds and counts"), "{wrong}: {why}");
         }
+    }
+
+    #[test]
+    fn more_than_can_be_counted_is_refused() {
+        let mut most = Errors::parse_by_kind(&format!("reset=3;timeout={};reset=1", u64::MAX - 4)).unwrap();
+        assert_eq!((most.count(ErrorKind::Reset), most.total()), (4, u64::MAX));
+        let too_many = ["reset=99999999999999999999".to_owned(), format!("reset=1;timeout={}", u64::MAX)];
+        for text in too_many {
+            assert_eq!(Errors::parse_by_kind(&text), Err("more than can be counted"));
+        }
+        let before = most.clone();
+        let one = Errors::parse_by_kind("refused=1").unwrap();
+        assert!(most.try_merge(one).is_err());
+        assert_eq!((most.try_merge(Errors::default()), &most), (Ok(()), &before));
     }
 }

@@ -22,8 +22,7 @@ use std::io::{self, Write};
 
 use hdrhistogram::Histogram;
 
-use crate::errors::Errors;
-use crate::formats::hdr_log::{HdrLog, HdrLogWriter, LogError, LogRecord};
+use crate::formats::hdr_log::{HdrLog, HdrLogWriter, LogError, LogRecord, ToldErrors};
 use crate::histogram;
 
 const SECOND_NS: u128 = 1_000_000_000;
@@ -167,22 +166,30 @@ pub fn seconds(
     Ok(())
 }
 
-/// What went wrong in all of the logs that tell; none if none does.
-#[must_use]
-pub fn errors(logs: &[NamedLog]) -> Option<Errors> {
-    let mut told = logs.iter().filter_map(|log| log.log.errors.clone());
-    let mut sum = told.next()?;
-    told.for_each(|errors| sum.merge(errors));
-    Some(sum)
+/// What is known of what went wrong in all of the logs; the whole only if all of them tell it.
+///
+/// # Errors
+/// The first log that makes the sum too large.
+pub fn errors(logs: &[NamedLog]) -> Result<ToldErrors, MergeError> {
+    let mut sum = ToldErrors { is_whole: true, ..ToldErrors::default() };
+    for log in logs {
+        sum.is_whole &= log.log.errors.is_whole;
+        let line = log.log.records.last().map_or(0, |record| record.line);
+        sum.known.try_merge(log.log.errors.known.clone()).map_err(|problem| log.error(line, problem))?;
+    }
+    Ok(sum)
 }
 
 /// Writes the logs as one log, with a line for each second and tag, and what went wrong as far as they tell. That
-/// nothing did is written only if all of them say so.
+/// nothing did, or nothing else, is written only if all of them say so.
 ///
 /// # Errors
-/// Those of [`seconds`], and those of the output.
+/// Those of [`seconds`] and [`errors`], and those of the output.
 pub fn write_log<W: Write>(logs: &[NamedLog], output: W) -> io::Result<W> {
-    let began_ns = logs.iter().filter_map(|log| log.log.start_ns()).min().unwrap_or(0);
+    let errors = errors(logs).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+    // Headers tell of a run without intervals alone: those of other programs need not fit their intervals.
+    let first_ns = logs.iter().filter_map(|log| log.log.start_ns()).min();
+    let began_ns = first_ns.or_else(|| logs.iter().filter_map(|log| log.log.began_ns).min()).unwrap_or(0);
     // Whole milliseconds, as the log has them: else every start would be rounded differently.
     let began_ns = began_ns / 1_000_000 * 1_000_000;
     let names: Vec<&str> = logs.iter().map(|log| log.name.as_str()).collect();
@@ -191,10 +198,7 @@ pub fn write_log<W: Write>(logs: &[NamedLog], output: W) -> io::Result<W> {
     seconds(logs, |tag, sum| {
         writer.write_histogram(tag, sum.start_ns - began_ns, sum.end_ns - began_ns, &sum.latency)
     })?;
-    let all_tell = logs.iter().all(|log| log.log.errors.is_some());
-    if let Some(errors) = errors(logs).filter(|errors| all_tell || !errors.is_empty()) {
-        writer.write_errors(&errors)?;
-    }
+    writer.write_told_errors(&errors)?;
     Ok(writer.into_inner())
 }
 

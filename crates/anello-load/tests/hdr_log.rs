@@ -9,7 +9,7 @@ use std::ops::ControlFlow;
 use std::time::Duration;
 
 use anello::Builder;
-use anello_load::formats::hdr_log::{HdrLog, HdrLogWriter, LogRecord, UNCORRECTED};
+use anello_load::formats::hdr_log::{HdrLog, HdrLogWriter, LogRecord, ToldErrors, UNCORRECTED};
 use anello_load::{Arrivals, ErrorKind, Errors, Event, Interval, Load, Mode, Report, latency_histogram, run};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -192,8 +192,13 @@ fn the_reader_of_another_library_finds_the_figures_of_the_report() {
         let log = HdrLog::parse(&text).unwrap();
         let wrong = report.errors.count(ErrorKind::WrongBytes);
         assert!(wrong > 0 && wrong == report.errors.total(), "{report:?}");
-        assert_eq!(log.errors.unwrap().by_kind(), format!("wrong_bytes={wrong}"));
+        assert_eq!(told(&log.errors), (format!("wrong_bytes={wrong}"), true));
     }
+}
+
+/// Errors that can be compared: those that are known, and whether these are all.
+fn told(errors: &ToldErrors) -> (String, bool) {
+    (errors.known.by_kind(), errors.is_whole)
 }
 
 #[test]
@@ -204,7 +209,8 @@ fn errors_are_told_in_a_comment() {
     .unwrap();
     let mut writer = HdrLogWriter::new(Vec::new(), BEGAN_NS, &["[AnelloErrors: reset=9]"]).unwrap();
     let silent = HdrLog::parse(&writer.into_inner()).unwrap();
-    assert_eq!((silent.errors, HdrLog::parse(JAVA).unwrap().errors), (None, None));
+    assert!(silent.errors.is_silent() && HdrLog::parse(JAVA).unwrap().errors.is_silent());
+    assert!(HdrLog::parse(b"").unwrap().errors.is_silent());
     writer = HdrLogWriter::new(Vec::new(), BEGAN_NS, &[]).unwrap();
     writer.write(&interval(0, [5])).unwrap();
     writer.write_errors(&errors).unwrap();
@@ -214,11 +220,53 @@ fn errors_are_told_in_a_comment() {
     writer.write_errors(&Errors::default()).unwrap();
     let none = writer.into_inner();
     assert!(none.ends_with(b"\n#[AnelloErrors: none]\n"));
-    let read = |text: &[u8]| HdrLog::parse(text).unwrap().errors.unwrap();
-    assert_eq!((read(&one).by_kind().as_str(), read(&none)), ("refused=2;reset=3", Errors::default()));
+    let read = |text: &[u8]| told(&HdrLog::parse(text).unwrap().errors);
+    assert_eq!(read(&one), ("refused=2;reset=3".to_owned(), true));
+    assert_eq!(read(&none), (String::new(), true));
     // Several runs in one log, with line ends of other systems.
     let several = String::from_utf8([one.clone(), none, one].concat()).unwrap().replace('\n', "\r\n");
-    assert_eq!(read(several.as_bytes()).by_kind(), "refused=4;reset=6");
+    assert_eq!(read(several.as_bytes()), ("refused=4;reset=6".to_owned(), true));
+    // A kind of a later version.
+    assert_eq!(read(b"#[AnelloErrors: late_hello=3;reset=1]\n"), ("reset=1;other=3".to_owned(), true));
+}
+
+#[test]
+fn a_log_of_several_runs_of_which_one_does_not_tell_is_known_in_part() {
+    let killed = written(&[interval(0, [5])]);
+    // Killed within its first interval.
+    let killed_early = written(&[]);
+    let headless: &[u8] = b"1.0,1.0,1.0,A\n";
+    let comment = |counts: &str| format!("#[AnelloErrors: {counts}]\n").into_bytes();
+    let with = |counts: &str| [&killed[..], &comment(counts)].concat();
+    let (none, some, partial) = (with("none"), with("reset=3"), with("reset=2;unknown"));
+    let (tells_none, tells_nothing) = (comment("none"), comment("unknown"));
+    let cases: [(&[&[u8]], &str, bool); 14] = [
+        (&[&none, &none], "", true),
+        (&[&none, &some], "reset=3", true),
+        (&[&killed, &none], "", false),
+        (&[&none, &killed], "", false),
+        (&[&none, &killed, &none], "", false),
+        (&[&killed_early, &none], "", false),
+        (&[&none, &killed_early], "", false),
+        (&[&none, headless], "", false),
+        (&[headless, &none], "", false),
+        (&[&none, headless, &tells_none], "", true),
+        (&[&some, &killed], "reset=3", false),
+        (&[&partial], "reset=2", false),
+        (&[&partial, &some, &none], "reset=5", false),
+        (&[&killed, &tells_nothing, &none], "", false),
+    ];
+    for (index, (parts, known, is_whole)) in cases.into_iter().enumerate() {
+        let log = HdrLog::parse(&parts.concat()).unwrap();
+        assert_eq!(told(&log.errors), (known.to_owned(), is_whole), "case {index}");
+        // What is known of it can be written and read again.
+        let mut writer = HdrLogWriter::new(Vec::new(), BEGAN_NS, &[]).unwrap();
+        writer.write_told_errors(&log.errors).unwrap();
+        let text = writer.into_inner();
+        assert_eq!(HdrLog::parse(&text).unwrap().errors, log.errors, "{}", String::from_utf8_lossy(&text));
+    }
+    let log = HdrLog::parse(&[&killed[..], &killed_early].concat()).unwrap();
+    assert_eq!((log.began_ns, HdrLog::parse(headless).unwrap().began_ns), (Some(BEGAN_NS), None));
 }
 
 #[test]
@@ -274,9 +322,18 @@ fn damage_is_named_with_its_line() {
         ("99999999999999999999.0,1.0,1.0,A\n", "is too large a number of seconds"),
         ("1.0,1.0,many,A\n", "line 1: the maximum \"many\" is no number"),
         ("#[BaseTime: soon]\n", "line 1: the base time \"soon\" is no number of seconds"),
-        ("#x\n#[AnelloErrors: resets=3]\n", "line 2: the errors \"resets=3]\" are no kinds and counts"),
-        ("#[AnelloErrors: reset=3", "line 1: the errors \"reset=3\" are no kinds and counts"),
+        ("#x\n#[AnelloErrors: Reset=3]\n", "line 2: the errors \"Reset=3]\" are no kinds and counts"),
+        ("#[AnelloErrors: reset=+3]\n", "line 1: the errors \"reset=+3]\" are no kinds and counts"),
+        ("#[AnelloErrors: reset=3", "line 1: the errors \"reset=3\" are not ended by a ]"),
         ("#[AnelloErrors: ]\n", "line 1: the errors \"]\" are no kinds and counts"),
+        ("#[AnelloErrors: none;unknown]\n", "are no kinds and counts"),
+        ("#[AnelloErrors: reset=3unknown]\n", "are no kinds and counts"),
+        ("#[AnelloErrors: unknown;reset=3]\n", "are no kinds and counts"),
+        ("#[AnelloErrors: reset=99999999999999999999]\n", "are more than can be counted"),
+        (
+            "#[AnelloErrors: reset=18446744073709551615]\n#[AnelloErrors: timeout=1]\n",
+            "line 2: more errors in all than can be counted",
+        ),
         ("1.0,1.0,\u{fffd},A", "line 1: the maximum"),
     ];
     for (text, expected) in cases {

@@ -49,6 +49,18 @@ fn by_second(logs: &[NamedLog]) -> Vec<Comparable> {
     all
 }
 
+/// What is known to have gone wrong, and whether that is all.
+fn told(logs: &[NamedLog]) -> (String, bool) {
+    let errors = errors(logs).unwrap();
+    (errors.known.by_kind(), errors.is_whole)
+}
+
+/// A log with this comment about its errors.
+fn telling(mut log: NamedLog, counts: &str) -> NamedLog {
+    log.log.errors = HdrLog::parse(format!("#[AnelloErrors: {counts}]").as_bytes()).unwrap().errors;
+    log
+}
+
 /// The whole runs.
 fn whole(logs: &[NamedLog]) -> Vec<Comparable> {
     let sums = totals(logs).unwrap().into_iter();
@@ -70,23 +82,30 @@ proptest! {
 
     #[test]
     fn order_and_grouping_do_not_matter(
-        all in prop::collection::vec((0u8..=3, lines()), 1..5),
+        all in prop::collection::vec((0u8..=3, lines(), 0usize..5), 1..5),
         cut in any::<prop::sample::Index>(),
         turn in any::<prop::sample::Index>(),
     ) {
-        let logs: Vec<_> = all.iter().enumerate().map(|(name, (digits, lines))| log(name, *digits, lines)).collect();
-        let (seconds, sums) = (by_second(&logs), whole(&logs));
+        let counts = ["none", "unknown", "reset=3", "refused=1;timeout=2", "timeout=7;unknown"];
+        let numbered = all.iter().enumerate();
+        let logs: Vec<_> = numbered
+            .map(|(name, (digits, lines, told))| telling(log(name, *digits, lines), counts[*told]))
+            .collect();
+        let (seconds, sums, errors) = (by_second(&logs), whole(&logs), told(&logs));
         let mut turned = logs.clone();
         turned.rotate_left(turn.index(logs.len()));
         turned.reverse();
         prop_assert_eq!(&by_second(&turned), &seconds);
         prop_assert_eq!(&whole(&turned), &sums);
+        prop_assert_eq!(&told(&turned), &errors);
         // In two steps.
         let (left, right) = logs.split_at(cut.index(logs.len() + 1));
         let steps = [merged(left), merged(right)];
         prop_assert_eq!(&by_second(&steps), &seconds);
         prop_assert_eq!(whole(&steps), sums.clone());
+        prop_assert_eq!(&told(&steps), &errors);
         prop_assert_eq!(whole(&[merged(&logs)]), sums);
+        prop_assert_eq!(told(&[merged(&logs)]), errors);
     }
 
     #[test]
@@ -126,26 +145,43 @@ fn lines_of_one_second_are_added_and_a_line_is_never_divided() {
 
 #[test]
 fn what_went_wrong_is_added_as_far_as_the_logs_tell() {
-    let told = |name: usize, counts: &str| {
-        let mut log = log(name, 3, &[(0, 1000, false, vec![5])]);
-        log.log.errors = HdrLog::parse(format!("#[AnelloErrors: {counts}]").as_bytes()).unwrap().errors;
-        log
-    };
     let silent = log(0, 3, &[(0, 1000, false, vec![5])]);
-    let (none, some, more) = (told(1, "none"), told(2, "reset=3;timeout=1"), told(3, "refused=2;reset=4"));
-    let cases: [(&[&NamedLog], Option<&str>, Option<&str>); 5] = [
-        (&[&silent], None, None),
-        (&[&none, &none], Some(""), Some("")),
-        (&[&some, &none, &more], Some("refused=2;reset=7;timeout=1"), Some("refused=2;reset=7;timeout=1")),
+    let with = |counts: &str| telling(silent.clone(), counts);
+    let (none, some, more) = (with("none"), with("reset=3;timeout=1"), with("refused=2;reset=4"));
+    let partial = with("reset=3;unknown");
+    let cases: [(&[&NamedLog], &str, bool, Option<&str>); 7] = [
+        // As little as the log itself.
+        (&[&silent], "", false, None),
+        (&[&none, &none], "", true, Some("none")),
+        (&[&some, &none, &more], "refused=2;reset=7;timeout=1", true, Some("refused=2;reset=7;timeout=1")),
         // The sum of these cannot say that there was none.
-        (&[&silent, &none], Some(""), None),
-        (&[&silent, &some], Some("reset=3;timeout=1"), Some("reset=3;timeout=1")),
+        (&[&silent, &none], "", false, None),
+        (&[&silent, &some], "reset=3;timeout=1", false, Some("reset=3;timeout=1;unknown")),
+        (&[&none, &partial], "reset=3", false, Some("reset=3;unknown")),
+        (&[&partial, &more], "refused=2;reset=7", false, Some("refused=2;reset=7;unknown")),
     ];
-    for (logs, sum, written) in cases {
+    for (logs, known, is_whole, comment) in cases {
         let logs: Vec<NamedLog> = logs.iter().map(|&log| log.clone()).collect();
-        assert_eq!(errors(&logs).map(|errors| errors.by_kind()).as_deref(), sum);
-        assert_eq!(merged(&logs).log.errors.map(|errors| errors.by_kind()).as_deref(), written);
+        assert_eq!(told(&logs), (known.to_owned(), is_whole));
+        let text = String::from_utf8(write_log(&logs, Vec::new()).unwrap()).unwrap();
+        let comments: Vec<&str> =
+            text.lines().filter_map(|line| line.strip_prefix("#[AnelloErrors: ")).collect();
+        assert_eq!(comments, comment.map(|counts| format!("{counts}]")).as_slice(), "{text}");
+        assert_eq!(told(&[merged(&logs)]), (known.to_owned(), is_whole));
     }
+    let most = with("reset=18446744073709551615");
+    let error = errors(&[most, some]).unwrap_err().to_string();
+    assert!(error.contains("more errors in all"), "{error}");
+}
+
+#[test]
+fn a_sum_of_errors_alone_began_when_the_runs_did() {
+    let began = |name: usize| telling(log(name, 3, &[]), "refused=1");
+    let sum = merged(&[began(2), began(1)]);
+    assert_eq!((sum.log.records.len(), sum.log.began_ns), (0, Some(BEGAN_NS + 37 * MS_NS)));
+    // Else with the first interval.
+    let sum = merged(&[began(1), log(2, 3, &[(500, 10, false, vec![5])])]);
+    assert_eq!(sum.log.began_ns, Some(BEGAN_NS + 574 * MS_NS));
 }
 
 #[test]

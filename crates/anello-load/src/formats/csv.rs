@@ -42,7 +42,7 @@ const COLUMNS: &[Column] = &[
     ("sent_bytes", |record| record.sent_bytes.to_string()),
     ("received_bytes", |record| record.received_bytes.to_string()),
     ("errors", |record| record.errors.total().to_string()),
-    // In one cell: kinds may be added, columns may not.
+    // In one cell: kinds may be added (readers count those they do not know as other), columns may not.
     ("errors_by_kind", |record| record.errors.by_kind()),
     ("open_connections", |record| record.open_connections.to_string()),
     ("server_cpu_ns", |record| whole(record.server.map(|server| server.cpu_ns))),

@@ -9,15 +9,17 @@
 //!  "StartTimestamp","Interval_Length","Interval_Max","Interval_Compressed_Histogram"
 //!  0.000,1.000,3.401,HISTFAAAAC…                           start s, length s, maximum ms, histogram
 //!  Tag=uncorrected,0.000,1.000,0.213,HISTFAAAAB…
-//!  #[AnelloErrors: reset=3;timeout=1]                      at the end: all that went wrong, or none
+//!  #[AnelloErrors: reset=3;timeout=1]                      at the end: all that went wrong, or none, or …;unknown
 //! ```
 //!
 //! Decisions:
 //! - Times have three decimals, as in the logs of the Java library: some readers take the decimals for milliseconds
 //!   whatever their number. Ends are rounded, not lengths, so that consecutive intervals stay consecutive.
 //! - The main figures have no tag, because readers show lines without a tag unless told otherwise.
-//! - What went wrong is told in a comment, which other programs skip: they have no place for it. A log without that
-//!   comment, as one of a run that was killed, says nothing about errors.
+//! - What went wrong is told in a comment: other programs have no place for it. The readers of the Java, Go,
+//!   JavaScript, Python and Rust libraries skip it; that of the C library returns every interval, and there `EINVAL`
+//!   instead of the end. A run without that comment, as one that was killed, says nothing about errors. A log of
+//!   several runs of which only some tell, and a sum of such logs, is known in part: that is no log without errors.
 //! - A histogram is the *V2 compressed* form in base64: a cookie, a length, and in zlib a second cookie, length, layout,
 //!   and the counts as ZigZag LEB128 numbers, negative for runs of zeros.
 //!
@@ -44,9 +46,11 @@ pub const UNCORRECTED: &str = "uncorrected";
 const VERSION_LINE: &str = "#[Histogram log format version 1.3]";
 const LEGEND: &str = r#""StartTimestamp","Interval_Length","Interval_Max","Interval_Compressed_Histogram""#;
 
-/// What the comment with the errors begins with, after the `#`, and what stands there if there were none.
+/// What the comment with the errors begins with, after the `#`; what stands there if there were none; and what stands
+/// there, after those that are known, if there may be more.
 const ERRORS_NAME: &str = "[AnelloErrors:";
 const NO_ERRORS: &str = "none";
+const UNKNOWN_ERRORS: &str = "unknown";
 
 /// What encodings begin with; the 0x10 means counts of variable length.
 const V2_COOKIE: u32 = 0x1c84_9303 | 0x10;
@@ -135,12 +139,27 @@ impl<W: Write> HdrLogWriter<W> {
         self.output.flush()
     }
 
-    /// Writes how often what went wrong, over all intervals and before them: the comment that other programs skip.
+    /// Writes how often what went wrong, over all intervals and before them: a comment at the end of the run.
     ///
     /// # Errors
     /// Those of the output.
     pub fn write_errors(&mut self, errors: &Errors) -> io::Result<()> {
-        let counts = if errors.is_empty() { NO_ERRORS.to_owned() } else { errors.by_kind() };
+        self.write_error_counts(if errors.is_empty() { NO_ERRORS.to_owned() } else { errors.by_kind() })
+    }
+
+    /// Writes what is known of the errors of several runs. Where nothing is, there is no comment.
+    ///
+    /// # Errors
+    /// Those of the output.
+    pub fn write_told_errors(&mut self, errors: &ToldErrors) -> io::Result<()> {
+        match (errors.is_whole, errors.is_silent()) {
+            (true, _) => self.write_errors(&errors.known),
+            (false, true) => Ok(()),
+            (false, false) => self.write_error_counts(format!("{};{UNKNOWN_ERRORS}", errors.known.by_kind())),
+        }
+    }
+
+    fn write_error_counts(&mut self, counts: String) -> io::Result<()> {
         self.output.write_all(format!("#{ERRORS_NAME} {counts}]\n").as_bytes())?;
         self.output.flush()
     }
@@ -201,9 +220,28 @@ impl std::error::Error for LogError {}
 pub struct HdrLog {
     /// All intervals in the order of the log.
     pub records: Vec<LogRecord>,
-    /// What went wrong, of all runs in the log together and without examples; none if the log does not tell, as one of
-    /// another program, or of a run that was killed.
-    pub errors: Option<Errors>,
+    /// The earliest start time of its headers, in nanoseconds since 1970; none if it has no such header.
+    pub began_ns: Option<u64>,
+    /// What went wrong, of all runs in the log together.
+    pub errors: ToldErrors,
+}
+
+/// What is known of what went wrong in one or several runs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ToldErrors {
+    /// What is known of, without examples.
+    pub known: Errors,
+    /// Whether every run tells. Where one does not, as one of another program, or one that was killed or failed, there
+    /// may have been more.
+    pub is_whole: bool,
+}
+
+impl ToldErrors {
+    /// Whether nothing is known: neither that something went wrong nor that nothing did.
+    #[must_use]
+    pub fn is_silent(&self) -> bool {
+        !self.is_whole && self.known.is_empty()
+    }
 }
 
 /// One line of a log: an interval under one tag.
@@ -233,15 +271,19 @@ impl HdrLog {
     pub fn parse(text: &[u8]) -> Result<Self, LogError> {
         let mut log = Self::default();
         let mut base = Base::default();
+        let mut telling = Telling::default();
         for (index, line) in text.split(|&byte| byte == b'\n').enumerate() {
             let at_line = |problem: String| LogError { line: index + 1, problem };
             let line = line.strip_suffix(b"\r").unwrap_or(line);
             if let Some(comment) = line.strip_prefix(b"#") {
                 // Comments may have any bytes.
                 let comment = String::from_utf8_lossy(comment);
-                base.read(&comment).map_err(at_line)?;
+                if let Some(began_ns) = base.read(&comment).map_err(at_line)? {
+                    log.began_ns = Some(log.began_ns.map_or(began_ns, |first| first.min(began_ns)));
+                    telling.begin();
+                }
                 if let Some(errors) = errors_of(&comment).map_err(at_line)? {
-                    log.errors.get_or_insert_default().merge(errors);
+                    telling.tell(errors).map_err(|why| at_line(why.to_owned()))?;
                 }
                 continue;
             }
@@ -250,7 +292,9 @@ impl HdrLog {
                 continue;
             }
             log.records.push(LogRecord::parse(line, index + 1, &mut base).map_err(at_line)?);
+            telling.go_on();
         }
+        log.errors = telling.end();
         Ok(log)
     }
 
@@ -268,15 +312,55 @@ impl HdrLog {
 }
 
 /// The errors that a comment tells; none if it is another.
-fn errors_of(comment: &str) -> Result<Option<Errors>, String> {
+fn errors_of(comment: &str) -> Result<Option<ToldErrors>, String> {
     let Some(rest) = comment.strip_prefix(ERRORS_NAME) else { return Ok(None) };
-    let counts = rest.trim();
-    let errors = counts.strip_suffix(']').and_then(|counts| match counts {
-        NO_ERRORS => Some(Errors::default()),
-        counts => Errors::parse_by_kind(counts),
+    let text = rest.trim();
+    let counts = text.strip_suffix(']').ok_or("not ended by a ]").and_then(|counts| match counts {
+        NO_ERRORS => Ok(ToldErrors { known: Errors::default(), is_whole: true }),
+        UNKNOWN_ERRORS => Ok(ToldErrors::default()),
+        counts => {
+            let known = counts.strip_suffix(UNKNOWN_ERRORS).and_then(|counts| counts.strip_suffix(';'));
+            let is_whole = known.is_none();
+            Errors::parse_by_kind(known.unwrap_or(counts)).map(|known| ToldErrors { known, is_whole })
+        }
     });
-    let why = || format!("the errors {} are no kinds and counts, as in reset=3;timeout=1]", excerpt(counts));
-    errors.map(Some).ok_or_else(why)
+    counts.map(Some).map_err(|why| format!("the errors {} are {why}", excerpt(text)))
+}
+
+/// What the runs of a log tell of their errors, up to some line. A run goes from its start time, or from its first
+/// interval, to its comment with the errors.
+#[derive(Default)]
+struct Telling {
+    known: Errors,
+    has_told: bool,
+    /// Whether a run has begun that has not told yet.
+    is_owed: bool,
+    /// Whether a run has not told, or not all.
+    is_partial: bool,
+}
+
+impl Telling {
+    /// Another run begins; the one before will not tell any more.
+    fn begin(&mut self) {
+        self.is_partial |= self.is_owed;
+        self.is_owed = true;
+    }
+
+    /// There is an interval, which may be of a run without a header.
+    fn go_on(&mut self) {
+        self.is_owed = true;
+    }
+
+    fn tell(&mut self, errors: ToldErrors) -> Result<(), &'static str> {
+        self.has_told = true;
+        self.is_owed = false;
+        self.is_partial |= !errors.is_whole;
+        self.known.try_merge(errors.known)
+    }
+
+    fn end(self) -> ToldErrors {
+        ToldErrors { known: self.known, is_whole: self.has_told && !self.is_owed && !self.is_partial }
+    }
 }
 
 /// What starts of intervals count from, as the headers up to some line say.
@@ -289,8 +373,8 @@ struct Base {
 }
 
 impl Base {
-    /// Takes note of a header; other comments are passed over.
-    fn read(&mut self, comment: &str) -> Result<(), String> {
+    /// Takes note of a header; other comments are passed over. Returns the start time if it is one.
+    fn read(&mut self, comment: &str) -> Result<Option<u64>, String> {
         let seconds = |text: &str, name: &str| {
             let number = text.trim_start().split([' ', ',', ']']).next().unwrap_or_default();
             parse_seconds(number).map_err(|why| format!("the {name} {} {why}", excerpt(number)))
@@ -300,8 +384,9 @@ impl Base {
         } else if let Some(rest) = comment.strip_prefix("[StartTime:") {
             self.start_ns = Some(seconds(rest, "start time")?);
             self.from_start = None;
+            return Ok(self.start_ns);
         }
-        Ok(())
+        Ok(None)
     }
 
     /// What to add to the start of an interval. Without a base time, starts that are more than a year before the start
