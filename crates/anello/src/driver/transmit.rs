@@ -302,7 +302,10 @@ mod tests {
             chunk.filled(100);
             Outgoing::Chunk(chunk)
         };
-        assert_eq!([0, 1, 2].map(|class| put_off(filled(class))), [(true, false), (false, true), (false, true)]);
+        assert_eq!(
+            [0, 1, 2].map(|class| put_off(filled(class))),
+            [(true, false), (false, true), (false, true)]
+        );
         assert_eq!(put_off(Outgoing::Vec(vec![1; 100])), (true, false));
         assert_eq!(put_off(Outgoing::Vec(vec![1; 101])), (false, false), "too long");
     }
