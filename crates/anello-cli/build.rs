@@ -1,8 +1,11 @@
 //! Tells the command what it is built from and with, in variables that `src/build_identity.rs` reads:
 //!
-//! - `ANELLO_BUILD_COMMIT`: the workspace's commit in 12 digits, with "+changes" where sources of the program differ from
-//!   it; "unknown" and why, where there is no git or the sources are not a repository of their own.
-//! - `ANELLO_BUILD_TOOLS`: compiler, profile, optimization and flags.
+//! - `ANELLO_BUILD_COMMIT`: the last commit that touched sources of the program, in 12 digits, with "+changes" where they
+//!   differ from it; of a published crate the commit that it was published from; "unknown" and why, where nobody knows.
+//!   It is in the program: so a commit of anything else, as of a text, must not change it, or the same sources would
+//!   make programs that count as different.
+//! - `ANELLO_BUILD_TOOLS`: compiler, profile, optimization and flags, which are published: paths within them are cut down
+//!   to their last names.
 //!
 //! It runs again when another commit is checked out, or when a source of the program changes: so the mark is right for
 //! what was compiled. Whatever fails, the build goes on.
@@ -18,15 +21,23 @@ const NOT_IN_THE_PROGRAM: [&str; 3] = ["tests", "examples", "benches"];
 /// Variables with the flags of the compiler, as they are set by users and as Cargo hands them on.
 const FLAGS: [&str; 2] = ["RUSTFLAGS", "CARGO_ENCODED_RUSTFLAGS"];
 
-const UNKNOWN: &str = "unknown: not built in its git repository";
+/// Where this crate is in its own repository.
+const MANIFEST: &str = "crates/anello-cli/Cargo.toml";
+
+// Why a commit is unknown.
+const NO_GIT: &str = "git cannot be run";
+const REFUSED: &str = "git refuses the repository (another user's?): `git status` in it says why";
+const NOT_ITS_OWN: &str = "the sources are in no git repository of their own";
+const NOT_COMMITTED: &str = "git knows no commit of the sources";
 
 fn main() {
-    let workspace = Path::new(&env::var_os("CARGO_MANIFEST_DIR").unwrap_or_default()).join("../..");
+    let folder = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").unwrap_or_default());
+    let workspace = folder.join("../..");
     let sources = sources(&workspace);
-    let commit = commit(&workspace, &sources);
+    let commit = commit(&workspace, &sources).or_else(|why| published_commit(&folder).ok_or(why));
     let compiler = env::var_os("RUSTC").and_then(|rustc| first_line(Command::new(rustc).arg("--version")));
     let variable = |name: &str| env::var(name).ok().filter(|value| !value.is_empty());
-    tell("ANELLO_BUILD_COMMIT", commit.as_deref().unwrap_or(UNKNOWN));
+    tell("ANELLO_BUILD_COMMIT", &commit.unwrap_or_else(|why| format!("unknown: {why}")));
     tell("ANELLO_BUILD_TOOLS", &tools(compiler, variable));
     for path in marks_of_commit(&workspace).iter().chain(&sources) {
         println!("cargo::rerun-if-changed={}", path.display());
@@ -59,27 +70,55 @@ pub fn sources(workspace: &Path) -> Vec<PathBuf> {
     sources
 }
 
-/// The commit, with "+changes" if one of `sources` differs from it in what git tracks. None for sources within a
-/// repository that is not theirs, as that of a home directory may be.
-pub fn commit(workspace: &Path, sources: &[PathBuf]) -> Option<String> {
-    let top = fs::canonicalize(git_line(workspace, &["rev-parse", "--show-toplevel"])?).ok()?;
-    if top != fs::canonicalize(workspace).ok()? {
-        return None;
-    }
-    let commit = git_line(workspace, &["rev-parse", "--verify", "--short=12", "HEAD"])?;
+/// The last commit that touched one of `sources`, with "+changes" if one differs from it in what git tracks.
+///
+/// # Errors
+/// Why it is unknown.
+pub fn commit(workspace: &Path, sources: &[PathBuf]) -> Result<String, &'static str> {
+    own_repository(workspace)?;
     // Git finds them wherever it looks from.
-    let paths = sources.iter().filter_map(|source| fs::canonicalize(source).ok());
+    let paths: Vec<PathBuf> = sources.iter().filter_map(|source| fs::canonicalize(source).ok()).collect();
+    let last = ["log", "-1", "--no-show-signature", "--abbrev=12", "--format=%h", "HEAD", "--"];
+    let commit = first_line(git(workspace, &last).args(&paths)).ok_or(NOT_COMMITTED)?;
     let mut difference = git(workspace, &["diff", "--quiet", "--no-ext-diff", "HEAD", "--"]);
-    match output(difference.args(paths))?.status.code() {
-        Some(0) => Some(commit),
-        Some(1) => Some(format!("{commit}+changes")),
-        _ => None,
+    match output(difference.args(&paths)).and_then(|said| said.status.code()) {
+        Some(0) => Ok(commit),
+        Some(1) => Ok(format!("{commit}+changes")),
+        _ => Err(REFUSED),
     }
 }
 
+/// Whether the workspace is the top of a repository that this crate is in. Sources may lie within one that is not
+/// theirs: that of a home directory, or of a program that they were copied into.
+fn own_repository(workspace: &Path) -> Result<(), &'static str> {
+    let asked = output(&mut git(workspace, &["rev-parse", "--show-toplevel"])).ok_or(NO_GIT)?;
+    if !asked.status.success() {
+        let none = String::from_utf8_lossy(&asked.stderr).contains("not a git repository");
+        return Err(if none { NOT_ITS_OWN } else { REFUSED });
+    }
+    let top = line_of(asked).and_then(|top| fs::canonicalize(top).ok());
+    let is_top = top.is_some() && top == fs::canonicalize(workspace).ok();
+    let tracked = || git_line(workspace, &["ls-files", "--error-unmatch", "--", MANIFEST]).is_some();
+    if is_top && tracked() { Ok(()) } else { Err(NOT_ITS_OWN) }
+}
+
+/// The commit that this crate was published from, which `cargo publish` puts into it: the one that was checked out then,
+/// with "+changes" if files differed from it.
+pub fn published_commit(folder: &Path) -> Option<String> {
+    let text = fs::read_to_string(folder.join(".cargo_vcs_info.json")).ok()?;
+    let after = |name: &str| text.split_once(&format!("\"{name}\":")).map(|(_, rest)| rest.trim_start());
+    let digits = after("sha1")?.strip_prefix('"')?.get(..12)?;
+    let changes = if after("dirty").is_some_and(|value| value.starts_with("true")) { "+changes" } else { "" };
+    digits.chars().all(|digit| digit.is_ascii_hexdigit()).then(|| format!("{digits}{changes}"))
+}
+
 /// What changes when another commit is checked out: HEAD, the branch that it names, and where branches are packed. A
-/// branch that is packed has no file until the next commit; that shows in the folder that the file will be in.
+/// branch that is packed has no file until the next commit; that shows in the folder that the file will be in. Nothing of
+/// a repository that is not the workspace's own.
 pub fn marks_of_commit(workspace: &Path) -> Vec<PathBuf> {
+    if own_repository(workspace).is_err() {
+        return Vec::new();
+    }
     let place = |name: &str| Some(workspace.join(git_line(workspace, &["rev-parse", "--git-path", name])?));
     let existing = ["HEAD", "packed-refs", "reftable"].iter().filter_map(|name| place(name));
     let mut marks: Vec<PathBuf> = existing.filter(|path| path.exists()).collect();
@@ -95,8 +134,34 @@ pub fn tools(compiler: Option<String>, variable: impl Fn(&str) -> Option<String>
     let mut words = vec![compiler.unwrap_or_else(|| "rustc of unknown version".to_owned())];
     words.extend(variable("PROFILE").map(|profile| format!("profile {profile}")));
     words.extend(variable("OPT_LEVEL").map(|level| format!("opt-level {level}")));
-    words.extend(variable(FLAGS[1]).map(|flags| format!("RUSTFLAGS {}", flags.replace('\u{1f}', " "))));
+    words.extend(variable(FLAGS[1]).map(|flags| format!("RUSTFLAGS {}", without_folders(&flags))));
     words.join(", ")
+}
+
+/// Flags as Cargo hands them on, with every absolute path cut down to its last name: whose machine it was, and where
+/// things are on it, is nobody's business.
+fn without_folders(flags: &str) -> String {
+    // A space may belong to a path; before the next path or flag it does not.
+    let flags = flags.replace(" -", "\u{1f}-").replace(" /", "\u{1f}/");
+    let ends = ['\u{1f}', '=', ',', ':', ';'];
+    let shortened = flags.split_inclusive(ends).map(|piece| {
+        let mut slashes = piece.match_indices('/').map(|(at, _)| at);
+        let Some(start) = slashes.find(|&at| begins_path(&piece[..at])) else { return piece.to_owned() };
+        let path = piece[start..].trim_end_matches(ends);
+        let name = path.trim_end_matches('/').rsplit('/').next().unwrap_or_default();
+        format!("{}{name}{}", &piece[..start], &piece[start + path.len()..])
+    });
+    shortened.collect::<String>().replace('\u{1f}', " ")
+}
+
+/// Whether a slash after this begins a path instead of going on with one: not behind a name, but behind an option that
+/// stands before its path without a space, as `-L` and `-isystem` do.
+fn begins_path(before: &str) -> bool {
+    let option = before.strip_prefix('-').is_some_and(|name| {
+        name.chars().count() == 1 || name.chars().all(|letter| letter.is_ascii_lowercase())
+    });
+    let is_of_name = |letter: char| letter.is_alphanumeric() || "._-~$})]/".contains(letter);
+    option || !before.ends_with(is_of_name)
 }
 
 /// A command of git's in a folder, in whatever repository that is.
@@ -104,9 +169,11 @@ fn git(folder: &Path, words: &[&str]) -> Command {
     let mut command = Command::new("git");
     command.arg("--no-optional-locks").args(words).current_dir(folder);
     // Set within hooks of git, where they may name another repository.
-    for variable in ["GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE"] {
+    for variable in ["GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR", "GIT_OBJECT_DIRECTORY"] {
         command.env_remove(variable);
     }
+    // Its errors are read.
+    command.env("LC_ALL", "C");
     command
 }
 
@@ -116,7 +183,10 @@ fn git_line(folder: &Path, words: &[&str]) -> Option<String> {
 
 /// The first line that a command says, if it succeeds and says one.
 fn first_line(command: &mut Command) -> Option<String> {
-    let Output { status, stdout, .. } = output(command)?;
+    line_of(output(command)?)
+}
+
+fn line_of(Output { status, stdout, .. }: Output) -> Option<String> {
     let text = String::from_utf8(stdout).ok().filter(|_| status.success())?;
     text.lines().map(str::trim).find(|line| !line.is_empty()).map(str::to_owned)
 }

@@ -1,6 +1,6 @@
 //! What this program was built from and with, as `build.rs` found it out.
 
-/// The commit of the workspace, or "unknown" and why.
+/// The last commit that touched the sources, or "unknown" and why.
 const COMMIT: &str = env!("ANELLO_BUILD_COMMIT");
 
 /// Compiler, profile, optimization and flags.

@@ -1,13 +1,18 @@
 //! Commits: of sources in a folder under git, of a version that names one, and in few digits.
 //!
-//! A commit is written in 12 digits, with [`CHANGED`] behind it where tracked files were changed since. The hash of a
-//! program (`executable.rs`) tells whether two programs are the same, the commit where to look for the sources.
+//! A commit is kept as it is known, with [`CHANGED`] behind it where tracked files were changed since: in 12 digits where
+//! git is asked here or a version names it, in all 40 where a crate does (`peers/origin.rs`). [`short`] makes 12 of either,
+//! for people and comparisons. The hash of a program (`executable.rs`) tells whether two programs are the same, the commit
+//! where to look for the sources.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// What stands behind a commit whose files were changed since; "-dirty" in results of older versions.
+/// What stands behind a commit whose files were changed since.
 pub const CHANGED: &str = "+changes";
+
+/// The same in results of older versions.
+const CHANGED_BEFORE: &str = "-dirty";
 
 /// Digits that tell commits apart.
 const DIGITS: usize = 12;
@@ -21,7 +26,9 @@ pub fn of_sources(folders: &[&Path]) -> Option<String> {
         let mut command = Command::new("git");
         command.arg("--no-optional-locks").args(words).arg("--").args(paths).current_dir(first);
         // Set within hooks of git, where they may name another repository.
-        for variable in ["GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE"] {
+        for variable in
+            ["GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR", "GIT_OBJECT_DIRECTORY"]
+        {
             command.env_remove(variable);
         }
         command.stdin(Stdio::null()).output().ok()
@@ -51,18 +58,32 @@ pub fn of_version(version: &str) -> Option<&str> {
     (digits(commit, DIGITS, 16) && digits(time, 14, 10)).then_some(commit)
 }
 
-/// A commit in as few digits as tell commits apart; the mark of changes stays.
+/// A commit without the mark of files that were changed since, and whether it had one.
+#[must_use]
+pub fn unmarked(commit: &str) -> (&str, bool) {
+    let without = [CHANGED, CHANGED_BEFORE].into_iter().find_map(|mark| commit.strip_suffix(mark));
+    (without.unwrap_or(commit), without.is_some())
+}
+
+/// A commit in as few digits as tell commits apart, with [`CHANGED`] if it has the mark of changes, be it the older one.
 #[must_use]
 pub fn short(commit: &str) -> String {
+    let (commit, changed) = unmarked(commit);
     let digits = commit.chars().take_while(char::is_ascii_hexdigit).count();
     let (hash, rest) = commit.split_at(digits);
-    format!("{}{rest}", hash.get(..DIGITS).unwrap_or(hash))
+    let mark = if changed { CHANGED } else { "" };
+    format!("{}{rest}{mark}", hash.get(..DIGITS).unwrap_or(hash))
 }
+
+#[cfg(test)]
+#[path = "../tests/common/git.rs"]
+mod git_for_tests;
 
 #[cfg(test)]
 mod tests {
     use std::fs;
 
+    use super::git_for_tests::{git, is_here};
     use super::*;
 
     #[test]
@@ -75,18 +96,14 @@ mod tests {
         }
         let (peer, shared) = (path("peer"), path("shared"));
         assert_eq!(of_sources(&[&peer]), None, "not under git");
-        let git = |arguments: &[&str]| {
-            let identity = ["-c", "user.name=one", "-c", "user.email=one@example.org"];
-            let mut command = Command::new("git");
-            command.args(identity).args(arguments).current_dir(workspace.path());
-            command.output().is_ok_and(|output| output.status.success())
-        };
-        if !git(&["init"]) {
+        if !is_here() {
             return; // Without git there is nothing to find, which was tried above.
         }
-        assert!(git(&["add", "peer", "shared", "other"]));
+        let git = |words: &[&str]| git(workspace.path(), words);
+        git(&["init"]);
+        git(&["add", "peer", "shared", "other"]);
         assert_eq!(of_sources(&[&peer]), None, "no commit yet");
-        assert!(git(&["commit", "-m", "one"]));
+        git(&["commit", "-m", "one"]);
         let commit = of_sources(&[&peer, Path::new("../shared")]).unwrap();
         assert!(commit.len() >= DIGITS && commit.chars().all(|digit| digit.is_ascii_hexdigit()), "{commit}");
         assert_eq!(of_sources(&[&path("untracked")]), None, "what is in no commit comes from none");
@@ -97,7 +114,7 @@ mod tests {
         fs::write(shared.join("file"), "two").unwrap();
         assert_eq!(both(), Some(format!("{commit}{CHANGED}")));
         assert_eq!(of_sources(&[&peer]), Some(commit.clone()));
-        assert!(git(&["add", "shared"]));
+        git(&["add", "shared"]);
         assert_eq!(both(), Some(format!("{commit}{CHANGED}")), "staged is not committed");
         fs::write(shared.join("file"), "one").unwrap();
         assert_eq!(both(), Some(commit), "as it was");
@@ -113,10 +130,13 @@ mod tests {
     }
 
     #[test]
-    fn a_commit_is_short_and_keeps_its_mark() {
+    fn a_commit_is_short_and_keeps_its_mark_in_the_words_of_today() {
         let long = "a".repeat(40);
         assert_eq!(short(&long), "aaaaaaaaaaaa");
-        assert_eq!(short(&format!("{long}-dirty")), "aaaaaaaaaaaa-dirty");
+        assert_eq!(short(&format!("{long}-dirty")), "aaaaaaaaaaaa+changes");
+        assert_eq!(short(&format!("{long}+changes")), "aaaaaaaaaaaa+changes");
+        assert_eq!(unmarked("69611e8b13d5-dirty"), ("69611e8b13d5", true));
+        assert_eq!(unmarked("69611e8b13d5"), ("69611e8b13d5", false));
         assert_eq!(short("69611e8b13d5+changes"), "69611e8b13d5+changes");
         assert_eq!(short("v1"), "v1");
     }

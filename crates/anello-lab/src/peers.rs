@@ -196,6 +196,8 @@ impl Peer {
     fn contenders(&self, built: &Built, cores: &str) -> Vec<PeerContender> {
         let manifest = &self.manifest;
         let program: Vec<String> = manifest.program.iter().map(|word| self.expand(word)).collect();
+        let unrecorded = built.origin == Origin::default();
+        let origin = if unrecorded { self.pinned_origin(&built.version) } else { built.origin.clone() };
         let contender = |contender: &ManifestContender| {
             let mut arguments: Vec<&str> = program[1..].iter().map(String::as_str).collect();
             arguments.extend(["--addr", "127.0.0.1:0", "--cores", cores]);
@@ -203,7 +205,7 @@ impl Peer {
             PeerContender {
                 contender: Contender::new(&contender.name, Path::new(&program[0]), &arguments),
                 version: built.version.clone(),
-                origin: built.origin.clone(),
+                origin: origin.clone(),
                 built_with: format!("{} ({})", manifest.language, built.compiler),
                 driver: contender.driver,
                 kind: manifest.kind,

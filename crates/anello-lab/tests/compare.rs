@@ -259,7 +259,7 @@ fn programs_commits_and_versions_that_changed_are_shown_once() {
         .collect();
     let expected = [
         ("version of one", "0.1.0", "0.2.0"),
-        ("commit of one", "aaaaaaaaaaaa-dirty", "bbbbbbbbbbbb-dirty"),
+        ("commit of one", "aaaaaaaaaaaa+changes", "bbbbbbbbbbbb+changes"),
         ("server's commit of one", "aaaaaaaaaaaa+changes", "bbbbbbbbbbbb+changes"),
         ("compiler of one", "Rust (rustc 0.1.0)", "Rust (rustc 0.2.0)"),
         ("program of bare epoll and 1 more", "aaaaaaaaaaaa anello", "bbbbbbbbbbbb anello"),
@@ -277,8 +277,10 @@ fn what_else_was_made_differently_is_told_and_another_load_forbids_a_comparison(
     let mut before = LabResult { slices: Vec::new(), ..simulate(1, &one(6_000.0)) };
     before.plan.load_driver = Some("epoll".to_owned());
     before.contenders[2].command = "server --with many words that are the same --driver epoll".to_owned();
-    assert_eq!(compare(&before, &before, 0.05).differences, []);
+    before.contenders[2].commit = Some("a".repeat(40) + "-dirty");
     let mut after = before.clone();
+    after.contenders[2].commit = Some("a".repeat(12) + "+changes");
+    assert_eq!(compare(&before, &after, 0.05).differences, [], "the same commit and mark, written otherwise");
     after.plan.slice_ns += 300_000;
     (after.plan.warm_up_ns, after.plan.checked) = (500_000, !before.plan.checked);
     after.contenders[2].command = "server --with many words that are the same --driver io_uring".to_owned();

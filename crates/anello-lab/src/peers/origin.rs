@@ -27,14 +27,20 @@ impl Peer {
     /// library's. Asks git, and reads Cargo's folder of unpacked crates.
     #[must_use]
     pub fn origin(&self, version: &str) -> Origin {
-        let library = &self.manifest.library;
         let sources = self.manifest.sources.iter().map(Path::new);
         let folders: Vec<&Path> = [self.folder.as_path()].into_iter().chain(sources).collect();
+        Origin { server_commit: commit::of_sources(&folders), ..self.pinned_origin(version) }
+    }
+
+    /// What of it no build changes: where the library comes from, by lock file and version. Known as well of a peer that
+    /// was built before its record told any of this.
+    pub(super) fn pinned_origin(&self, version: &str) -> Origin {
+        let library = &self.manifest.library;
         let of_version = || commit::of_version(version).map(str::to_owned);
         Origin {
             library_checksum: locked_checksum(&self.folder, library, version),
             library_commit: of_version().or_else(|| published_commit(&cargo_home()?, library, version)),
-            server_commit: commit::of_sources(&folders),
+            server_commit: None,
         }
     }
 }
@@ -67,7 +73,8 @@ fn checksum_of_crate(lock: &str, library: &str, version: &str) -> Option<String>
 }
 
 /// The commit that a crate was published from, which `cargo publish` puts into it. Cargo has compared the crate with the
-/// checksum when it unpacked it; that the commit is the right one rests on the word of the publisher.
+/// checksum when it unpacked it; that the commit is the right one rests on the word of the publisher. Cargo has a folder
+/// for each registry: the first that has the crate is read, whichever registry that is.
 fn published_commit(cargo_home: &Path, library: &str, version: &str) -> Option<String> {
     #[derive(Deserialize)]
     struct Published {

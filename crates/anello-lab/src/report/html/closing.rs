@@ -1,7 +1,7 @@
 //! What a reader needs to judge and repeat the run: failures, checks, contenders, machine, method, raw data.
 
 use crate::cell::{Cell, Workload};
-use crate::commit::{self, CHANGED};
+use crate::commit;
 use crate::contender::Role;
 use crate::raw;
 use crate::report::format::{grouped, milliseconds, percent};
@@ -265,6 +265,8 @@ fn identity(contender: &ContenderRecord) -> String {
 /// A commit in few digits, with the mark of sources that were changed since in words.
 fn in_words(commit: &str) -> String {
     let short = commit::short(commit);
-    let unmarked = [CHANGED, "-dirty"].into_iter().find_map(|mark| short.strip_suffix(mark));
-    unmarked.map_or(short.clone(), |digits| format!("{digits} and changes"))
+    match commit::unmarked(&short) {
+        (digits, true) => format!("{digits} and changes"),
+        (digits, false) => digits.to_owned(),
+    }
 }
