@@ -1,0 +1,208 @@
+//! Contenders beside others than the reference: bases, peers, and what was published.
+
+use anello_lab::analysis::analyse;
+use anello_lab::measure::Measure;
+use anello_lab::pairs::CleanSlices;
+use anello_lab::peers::Kind;
+use anello_lab::published::{Judgement, beside};
+use anello_lab::result::{Verdict, Versus};
+use anello_lab::{Cell, echo_cells, render_html, render_markdown, render_table};
+
+use super::{check_markup, sample};
+
+#[test]
+fn who_names_a_base_stands_beside_it_in_a_table_of_its_own() {
+    let mut result = sample();
+    let title = "Each option against the server that differs in nothing else";
+    let compared: Vec<Cell> = result.base_versus.iter().map(|versus| versus.cell).collect();
+    assert_eq!(compared, echo_cells(&[128, 512], &[1, 50]), "fragile dies at 300 connections");
+    let versus = result.base_versus.iter().find(|versus| versus.cell == Cell::echo(128, 50)).unwrap();
+    // 7,000 against 9,000 ns.
+    let ratio = versus.cpu_ratio.unwrap();
+    assert!((0.7..0.85).contains(&ratio.estimate) && versus.cpu_verdict == Verdict::Less, "{versus:?}");
+    let [estimate, low, high] = [ratio.estimate, ratio.low, ratio.high].map(|value| format!("{value:.2}"));
+    let page = render_html(&result);
+    check_markup(&page).unwrap();
+    assert_eq!(page.matches(&format!("<h3>{title}</h3>")).count(), 2, "one in each group");
+    let table = page.split(title).nth(1).unwrap().split("<details>").next().unwrap();
+    let row = "fragile<br><small>× go &lt;net&gt; &amp; &quot;friends&quot;</small></th>";
+    assert_eq!(
+        (table.matches("<table").count(), table.matches(row).count()),
+        (2, 2),
+        "CPU and rate: {table}"
+    );
+    let cell = format!(
+        "<td class=\"good\">▼ {estimate}<br><small>{low}–{high}</small></td><td class=\"none\">–</td>"
+    );
+    assert!(table.contains(&cell), "{cell} is not in {table}");
+    let text = render_table(&result);
+    let block = text.split(title).nth(1).unwrap_or_else(|| panic!("{text}"));
+    assert!(
+        block.starts_with("\n\nEcho, 128 bytes: server CPU per request (less is better)\nconnections "),
+        "{block}"
+    );
+    let line = block.lines().find(|line| line.starts_with("fragile ")).unwrap();
+    let wanted = format!(" ▼ {estimate} {low}–{high} ");
+    assert!(line.contains(" × go <net> ") && line.contains(&wanted) && line.ends_with(" –"), "{line}");
+    let tables = render_markdown(std::slice::from_ref(&result));
+    let block = tables.split(&format!("\n### {title}\n")).nth(1).unwrap_or_else(|| panic!("{tables}"));
+    let wanted = format!("| ▼ {estimate} ({low}–{high}) |  |\n");
+    let line = block.lines().find(|line| line.starts_with("| fragile × go <net> & \"friends\" | ")).unwrap();
+    assert!(format!("{line}\n").ends_with(&wanted), "{line}");
+    result.contenders.iter_mut().for_each(|record| record.against = None);
+    analyse(&mut result);
+    for text in [render_html(&result), render_table(&result), render_markdown(&[result])] {
+        assert!(!text.contains(title), "nothing where nobody names one: {text}");
+    }
+}
+
+#[test]
+fn cells_won_and_lost_against_each_peer_are_counted() {
+    let mut result = sample();
+    let slices = CleanSlices::of(&result);
+    let ratio = slices.ratio(1, 0, 5, Measure::Cpu);
+    assert!(ratio.unwrap().estimate < 0.95);
+    let versus = |cell: usize, cpu_verdict: Verdict| Versus {
+        contender: "anello io_uring".to_owned(),
+        peer: "tokio".to_owned(),
+        cell: result.plan.cells[cell],
+        mixed_phase_rounds: 0,
+        rate_ratio: None,
+        cpu_ratio: ratio,
+        p99_ratio: None,
+        memory_ratio: None,
+        rate_verdict: Verdict::NotComparable,
+        cpu_verdict,
+        p99_verdict: Verdict::NotComparable,
+        memory_verdict: Verdict::NotComparable,
+    };
+    let versus = vec![
+        versus(0, Verdict::Less),
+        versus(1, Verdict::Less),
+        versus(2, Verdict::NoDifference),
+        versus(3, Verdict::More),
+    ];
+    result.versus = versus;
+    let page = render_html(&result);
+    check_markup(&page).unwrap();
+    assert!(page.contains("title=\"2 won, 1 level, 1 lost\""));
+    let tables = render_markdown(&[result]);
+    assert!(tables.contains("| tokio | 2 / 1 / 1 |\n"), "{tables}");
+    assert!(tables.contains("| tokio | **▲ 0.") && tables.contains("| tokio | ▼ 0."), "{tables}");
+}
+
+#[test]
+fn runtimes_that_do_io_in_another_way_have_a_table_of_their_own() {
+    let mut result = sample();
+    assert!(!render_html(&result).contains("async runtime"), "nothing where there are none");
+    for (record, driver) in [(0, "io_uring"), (1, "epoll"), (5, "epoll"), (6, "epoll"), (7, "epoll")] {
+        result.contenders[record].driver = Some(driver.to_owned());
+    }
+    result.contenders[5].kind = Some(Kind::Runtime);
+    analyse(&mut result);
+    assert_eq!(result.runtime_versus.len(), 6, "anello io_uring against tokio in each cell");
+    let page = render_html(&result);
+    check_markup(&page).unwrap();
+    let summary =
+        "<summary>anello as a multiple of each async runtime that does I/O in another way</summary>";
+    assert_eq!(page.matches(summary).count(), 2, "one in each group");
+    let table = page.split(summary).nth(1).unwrap().split("</details>").next().unwrap();
+    assert!(table.contains("runtime on another kind of driver"), "{table}");
+    assert_eq!(table.matches("anello io_uring: ").count(), 2, "CPU and rate: {table}");
+    assert!(table.contains("tokio") && !table.contains("anello epoll") && !table.contains("fragile"));
+    let versus = result.runtime_versus.iter().find(|versus| versus.cell == Cell::echo(128, 50)).unwrap();
+    let ratio = format!("{:.2}", versus.cpu_ratio.unwrap().estimate);
+    assert!(table.contains(&ratio), "{ratio} is not in {table}");
+}
+
+#[test]
+fn tables_hold_every_peer_for_both_drivers() {
+    let mut result = sample();
+    for (record, driver) in [(0, "io_uring"), (1, "epoll"), (5, "epoll"), (6, "epoll"), (7, "epoll")] {
+        result.contenders[record].driver = Some(driver.to_owned());
+    }
+    result.contenders[5].kind = Some(Kind::Runtime);
+    result.contenders[7].kind = Some(Kind::Loop);
+    analyse(&mut result);
+    let page = render_html(&result);
+    check_markup(&page).unwrap();
+    let opening = page.split("<h2>anello against its peers</h2>").nth(1).unwrap();
+    let opening = opening.split("</table>").next().unwrap();
+    for peer in ["tokio", "go &lt;net&gt; &amp; &quot;friends&quot;", "fragile"] {
+        assert_eq!(opening.matches(&format!("{peer}</th>")).count(), 1, "{peer}, the same way: {opening}");
+        let other_way = format!("{peer} <small>epoll</small></th>");
+        assert_eq!(opening.matches(&other_way).count(), 1, "{peer}, another way: {opening}");
+    }
+    let summary = "<summary>anello as a multiple of every other peer that does I/O in another way</summary>";
+    assert_eq!(page.matches(summary).count(), 2, "one in each group");
+    let table = page.split(summary).nth(1).unwrap().split("</details>").next().unwrap();
+    assert!(table.contains("fragile") && table.contains("go &lt;net&gt;"), "{table}");
+    assert!(!table.contains("tokio") && !table.contains("anello epoll"), "{table}");
+    let tables = render_markdown(&[result]);
+    let (of_epoll, of_uring) = tables.split_once("\n### anello io_uring, cells won").unwrap();
+    for (part, lines) in
+        [(of_epoll, ["| tokio |", "| fragile |"]), (of_uring, ["| tokio (epoll) |", "| fragile (epoll) |"])]
+    {
+        // A line in the summary, and one for each measure of both groups.
+        assert!(lines.iter().all(|line| part.matches(line).count() == 1 + 2 * 2), "{lines:?} in {part}");
+    }
+}
+
+#[test]
+fn published_ratios_stand_beside_those_of_the_run() {
+    let result = sample();
+    let all = beside(&result);
+    assert_eq!(all[0].source.key, "frevib", "the scenario's own source comes first");
+    let comparison = all[0]
+        .comparisons
+        .iter()
+        .find(|row| row.published_cell.connections == 300 && row.published_cell.message_bytes == 128)
+        .unwrap();
+    assert!((comparison.published_ratio.unwrap() - 216_637.0 / 145_517.0).abs() < 1e-9);
+    let bare = comparison.ours.iter().find(|ours| ours.contender == "bare io_uring").unwrap();
+    // 6051.2 against 4051.2 ns at most; what is measured is that of the simulation with its batching and limits.
+    let ratio = bare.ratio.unwrap();
+    assert!(ratio.low > 1.2 && ratio.high < 1.7, "{ratio:?}");
+    assert_eq!(bare.judgement, Judgement::Holds);
+    let anello = comparison.ours.iter().find(|ours| ours.contender == "anello io_uring").unwrap();
+    assert_eq!((anello.to.as_str(), anello.judgement), ("anello epoll", Judgement::DoesNotHold));
+    let claim =
+        all[0].claims.iter().find(|found| found.contender == "bare io_uring" && found.holds == 2).unwrap();
+    assert!(
+        claim.sentence.starts_with("holds here: bare io_uring against bare epoll 1."),
+        "{}",
+        claim.sentence
+    );
+    assert!(claim.sentence.contains("published 1.43 to 1.49"), "{}", claim.sentence);
+    let page = render_html(&result);
+    assert!(
+        page.contains("other machine") && page.contains("“At one connection io_uring and epoll are level”")
+    );
+}
+
+#[test]
+fn a_published_cell_is_found_as_the_share_of_one_core_of_load() {
+    let mut result = sample();
+    let rated = |connections: usize, rate: Option<u64>| Cell {
+        offered_per_second: rate,
+        ..Cell::echo(1024, connections)
+    };
+    // The slices stay as they are; only the names of the cells are others.
+    let cells =
+        [rated(80, None), rated(320, None), rated(80, Some(12_000)), rated(80, Some(4_100)), rated(5, None)];
+    for (index, cell) in cells.into_iter().enumerate() {
+        result.plan.cells[index] = cell;
+        result.cells[index].cell = cell;
+    }
+    let all = beside(&result);
+    let of = |key: &str| {
+        let found = all.iter().find(|beside| beside.source.key == key).unwrap();
+        let place = |row: &anello_lab::published::Comparison| {
+            (row.published_cell.connections, row.published_cell.offered_per_second, row.cell.connections)
+        };
+        let cpu_or_rate = found.comparisons.iter().filter(|row| row.pair == 0 && row.measure != Measure::P50);
+        cpu_or_rate.map(place).collect::<Vec<_>>()
+    };
+    assert_eq!(of("monoio-peak"), [(320, None, 320)], "the whole before a share of it");
+    assert_eq!(of("monoio-fixed"), [(320, Some(16_000), 80), (320, Some(48_000), 80)]);
+}

@@ -1,0 +1,117 @@
+//! The reports of simulated runs: everything is there, nothing gets out of its quotes, nothing needs the network.
+
+mod against;
+mod odd;
+mod page;
+mod plots;
+mod tables;
+
+use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use anello_lab::result::ScenarioRecord;
+use anello_lab::simulation::{Fault, Noise, SimulatedServer, Simulation};
+use anello_lab::{Cell, Contender, Instructions, LabConfig, LabResult, Role, echo_cells, run};
+
+/// Name, role, cost of a request.
+const FIELD: [(&str, Role, f64); 8] = [
+    ("anello io_uring", Role::Anello, 5_500.0),
+    ("anello epoll", Role::Anello, 6_100.0),
+    ("bare io_uring", Role::Bare, 4_000.0),
+    ("bare epoll", Role::Bare, 6_000.0),
+    ("bare epoll again", Role::Bare, 6_000.0),
+    ("tokio", Role::Peer, 6_600.0),
+    ("go <net> & \"friends\"", Role::Peer, 9_000.0),
+    ("fragile", Role::Peer, 7_000.0),
+];
+
+/// A run like frevib's with something of everything: a peer that cannot start, one that dies, a name full of signs.
+fn sample() -> LabResult {
+    static SAMPLE: LazyLock<LabResult> =
+        LazyLock::new(|| simulate_in(echo_cells(&[128, 512], &[1, 50, 300]), Noise::USUAL));
+    SAMPLE.clone()
+}
+
+fn simulate_in(cells: Vec<Cell>, noise: Noise) -> LabResult {
+    let contender = |(name, role, _): &(&str, Role, f64)| Contender {
+        role: *role,
+        twin_of: name.ends_with("again").then(|| "bare epoll".to_owned()),
+        against: (*name == "fragile").then(|| FIELD[6].0.to_owned()),
+        ..Contender::new(name, Path::new("server"), &["--name", name, "--cores", "{cores}"])
+    };
+    let mut contenders: Vec<Contender> = FIELD.iter().map(contender).collect();
+    contenders.push(Contender::new("absent", Path::new("absent"), &[]));
+    let config = LabConfig {
+        contenders,
+        scenario: ScenarioRecord {
+            name: "frevib".to_owned(),
+            title: "A run <of> a test".to_owned(),
+            ..Default::default()
+        },
+        cells,
+        // With checks, who cannot start would not be timed at all.
+        check: false,
+        slice: Duration::from_millis(50),
+        seed: 5,
+        server_cores: vec![0],
+        load_cores: vec![1],
+        repeat_command: "anello lab run --with 'x=<y>'".to_owned(),
+        instructions: Some(
+            Instructions::from_json(
+                r#"{"kernel": "6.12", "cells": [
+                    {"server": "Tokio", "connections": 50, "bytes": 128, "requests": 9, "instructions_per_request": 12571.2},
+                    {"server": "bare-epoll", "connections": 50, "bytes": 128, "requests": 9, "instructions_per_request": 12140}]}"#,
+            )
+            .unwrap(),
+        ),
+        ..LabConfig::quick(PathBuf::from("server"))
+    };
+    let mut servers: Vec<(&str, SimulatedServer)> =
+        FIELD.iter().map(|(name, _, cost_ns)| (*name, SimulatedServer::costing(*cost_ns))).collect();
+    servers[7].1.fault = Fault::DiesAbove(300);
+    let why = "no </script><img src=x onerror=alert(1)> here".to_owned();
+    servers.push(("absent", SimulatedServer::costing(1.0).with_fault(Fault::CannotStart(why))));
+    let simulation = Simulation::new(5, noise, &servers);
+    let stop = AtomicBool::new(false);
+    run(&config, &mut simulation.load(), &mut simulation.machine(), &mut |_| {}, &stop).unwrap()
+}
+
+/// The names of elements that are never closed in HTML.
+const VOID: [&str; 4] = ["meta", "input", "br", "!doctype"];
+
+/// Walks through the tags of a page or drawing and says what is not in order: an element that is not closed, or closed
+/// in another's place, or an attribute without quotes.
+fn check_markup(text: &str) -> Result<usize, String> {
+    let (mut open, mut elements) = (Vec::new(), 0);
+    let mut rest = text;
+    while let Some(start) = rest.find('<') {
+        let tail = &rest[start + 1..];
+        let end =
+            tail.find('>').ok_or_else(|| format!("a tag has no end: {}", &tail[..tail.len().min(60)]))?;
+        let tag = &tail[..end];
+        rest = &tail[end + 1..];
+        if tag.matches('"').count() % 2 == 1 {
+            return Err(format!("quotes are open in <{tag}>"));
+        }
+        let name =
+            tag.trim_start_matches('/').split(|c: char| c.is_whitespace() || c == '/').next().unwrap_or("");
+        if tag.starts_with('/') {
+            let last: Option<&str> = open.pop();
+            if last != Some(name) {
+                return Err(format!("</{name}> closes {last:?} after {elements} elements"));
+            }
+        } else if !tag.ends_with('/') && !VOID.contains(&name) {
+            elements += 1;
+            open.push(name);
+            // Their content is not markup.
+            if matches!(name, "script" | "style") {
+                let close =
+                    rest.find(&format!("</{name}>")).ok_or_else(|| format!("<{name}> is not closed"))?;
+                rest = &rest[close..];
+            }
+        }
+    }
+    if open.is_empty() { Ok(elements) } else { Err(format!("not closed: {open:?}")) }
+}

@@ -1,0 +1,164 @@
+//! The page: whole, closed in itself, with every contender, failure and byte of raw data in it.
+
+use anello_lab::executable::Executable;
+use anello_lab::raw::runs_of;
+use anello_lab::result::{CheckRecord, ContenderRecord};
+use anello_lab::simulation::Noise;
+use anello_lab::{Cell, LabResult, Role, Workload, render_html, render_page};
+
+use super::{check_markup, sample, simulate_in};
+
+#[test]
+fn the_page_is_well_formed_and_needs_no_network() {
+    let page = render_html(&sample());
+    let elements = check_markup(&page).unwrap();
+    assert!(elements > 500, "{elements} elements");
+    assert!(!page.contains("<img"), "what a server said is escaped");
+    for outside in ["src=\"", "@import", "href=\"http", "url(http", "<link", "fetch(", "XMLHttp"] {
+        assert!(!page.contains(outside), "{outside}");
+    }
+    // The only address is the name of the format of drawings, which nobody fetches.
+    let addresses = page.matches("http://").count() + page.matches("https://").count();
+    assert_eq!(addresses, page.matches("xmlns=\"http://www.w3.org/2000/svg\"").count());
+}
+
+#[test]
+fn a_hash_gets_no_markup_into_the_page() {
+    let mut result = sample();
+    // None that a file may hold, but a program can put anything together.
+    let executable = Executable { file: "<u>".to_owned(), sha256: "<img src=x>\"".to_owned() };
+    result.contenders[0].executables = vec![executable];
+    let page = render_html(&result);
+    check_markup(&page).unwrap();
+    assert!(!page.contains("<img") && !page.contains("<u>"));
+    assert!(page.contains("&lt;u&gt; &lt;img src=x&gt;"));
+}
+
+#[test]
+fn the_page_tells_which_build_each_contender_was() {
+    let mut result = sample();
+    let checksum = format!("sha256:{}", "c".repeat(64));
+    let records = &mut result.contenders;
+    records[0].commit = Some("a".repeat(12) + "+changes");
+    records[0].built_with = Some("Rust (rustc 1.95.0, profile release, opt-level 3)".to_owned());
+    records[2].commit = Some("b".repeat(40) + "-dirty");
+    records[5].commit = Some("d".repeat(40));
+    records[5].library_checksum = Some(checksum.clone());
+    records[5].server_commit = Some("<e>".to_owned());
+    let page = render_html(&result);
+    check_markup(&page).unwrap();
+    for line in [
+        ">commit aaaaaaaaaaaa and changes</small>",
+        ">Rust (rustc 1.95.0, profile release, opt-level 3)</small>",
+        ">commit bbbbbbbbbbbb and changes</small>",
+        ">commit dddddddddddd</small>",
+        &format!("title=\"{checksum}\">checksum sha256:cccccccccccc</small>"),
+        ">its server: commit &lt;e&gt;</small>",
+    ] {
+        assert_eq!(page.matches(line).count(), 1, "{line}");
+    }
+    // Of anello's own and the yardsticks it is said that nothing is known, of peers nothing.
+    let own = |contender: &&ContenderRecord| contender.role != Role::Peer && contender.commit.is_none();
+    let silent = result.contenders.iter().filter(own).count();
+    assert_eq!((silent, page.matches("commit unknown").count()), (3, 3));
+    let back = LabResult::from_json(&anello_lab::render_json(&result).unwrap()).unwrap();
+    assert_eq!(back.contenders, result.contenders);
+}
+
+#[test]
+fn the_page_says_how_connections_were_held() {
+    let idle = Cell { workload: Workload::Idle, ..Cell::echo(1, 20) };
+    let (held, alone) =
+        ("all servers hold their connections open", "Idle connections are opened to a server");
+    let busy = render_html(&sample());
+    assert!(busy.contains(held) && !busy.contains(alone));
+    let idle = render_html(&simulate_in(vec![idle], Noise::USUAL));
+    assert!(idle.contains(alone) && !idle.contains(held));
+}
+
+#[test]
+fn the_page_names_every_contender_and_every_failure() {
+    let result = sample();
+    let page = render_html(&result);
+    let escape = |text: &str| {
+        text.replace('&', "&amp;")
+            .replace('<', "&lt;")
+            .replace('>', "&gt;")
+            .replace('"', "&quot;")
+            .replace('\'', "&#39;")
+    };
+    for contender in &result.contenders {
+        let times = page.matches(&escape(&contender.name)).count();
+        assert!(times > 5, "{} stands there {times} times", contender.name);
+        assert!(page.contains(&escape(&contender.command)));
+    }
+    assert!(result.failures.len() >= 2);
+    for failure in &result.failures {
+        assert!(page.contains(&escape(&failure.what)), "{failure:?}");
+        assert!(page.contains(&failure.consequence.to_string()), "{failure:?}");
+    }
+    for finding in &result.findings {
+        let words = escape(&finding.text);
+        let end: String = words.chars().rev().take(40).collect::<Vec<_>>().into_iter().rev().collect();
+        assert!(page.contains(&end), "{}", finding.text);
+    }
+    for cell in &result.plan.cells {
+        assert!(page.contains(&cell.to_string()), "{cell}");
+    }
+    assert!(page.contains(&escape(&result.plan.repeat_command)));
+    assert!(page.contains("A run &lt;of&gt; a test"));
+}
+
+#[test]
+fn the_page_has_colours_for_light_and_dark_and_a_switch() {
+    let page = render_html(&sample());
+    assert!(page.contains("@media (prefers-color-scheme:dark){:root{--bg:"));
+    assert!(page.contains(":root[data-theme=dark]") && page.contains(":root[data-theme=light]"));
+    assert!(
+        page.contains("id=\"theme\"") && page.contains("width=device-width") && page.contains("@media print")
+    );
+    // Every variable that is used is defined.
+    for used in page.split("var(--").skip(1) {
+        let name = used.split([')', ',']).next().unwrap();
+        assert!(name == "swatch" || page.contains(&format!("--{name}:")), "--{name} has no value");
+    }
+}
+
+#[test]
+fn the_raw_data_of_every_run_is_in_the_page() {
+    let (one, mut other) = (sample(), sample());
+    other.plan.scenario.name = "other".to_owned();
+    let page = render_page(&[one.clone(), other.clone()]);
+    check_markup(&page).unwrap();
+    // A page without its end may lack a run, wherever the cut is.
+    let last = page.rfind("<script type=\"application/gzip\"").unwrap();
+    for cut in [page.find("id=\"raw1\"").unwrap() + 100, last, last - 100, page.rfind("</html>").unwrap()] {
+        let why = runs_of(&page[..cut]).unwrap_err();
+        assert!(why.contains("raw data that are cut short"), "{cut} of {}: {why}", page.len());
+    }
+    assert_eq!(runs_of(&page).unwrap(), [one, other]);
+    assert!(page.contains("href=\"#run1\"") && page.contains("2 runs on this page"));
+    let ids: Vec<&str> = page.split(" id=\"").skip(1).map(|rest| rest.split('"').next().unwrap()).collect();
+    let unique: std::collections::HashSet<&&str> = ids.iter().collect();
+    assert_eq!(unique.len(), ids.len(), "{ids:?}");
+}
+
+#[test]
+fn checks_are_shown_with_what_was_done_wrong() {
+    let mut result = sample();
+    let check = |contender: &str, passed: bool, details: &[&str]| CheckRecord {
+        contender: contender.to_owned(),
+        what: "stalled reader".to_owned(),
+        passed,
+        details: details.iter().map(|&line| line.to_owned()).collect(),
+        elapsed_ns: 1,
+    };
+    result.checks =
+        vec![check("tokio", true, &[]), check("fragile", false, &["lost 4096 bytes <at the end>"])];
+    let page = render_html(&result);
+    check_markup(&page).unwrap();
+    assert!(
+        page.contains("<th scope=\"col\">stalled reader</th>")
+            && page.contains("lost 4096 bytes &lt;at the end&gt;")
+    );
+}

@@ -1,0 +1,56 @@
+//! Plots as files of their own.
+
+use anello_lab::simulation::Noise;
+use anello_lab::{Cell, render_html, render_plots};
+
+use super::{check_markup, sample, simulate_in};
+
+#[test]
+fn plots_stand_alone() {
+    let plots = render_plots(&sample());
+    let names: std::collections::HashSet<&String> = plots.iter().map(|(name, _)| name).collect();
+    assert_eq!(names.len(), plots.len());
+    for wanted in [
+        "echo-128-bytes-requests-s.svg",
+        "echo-512-bytes-server-cpu-per-request.svg",
+        "echo-128-bytes-latency-50.svg",
+    ] {
+        assert!(names.iter().any(|name| *name == wanted), "{wanted} is not among {names:?}");
+    }
+    for (name, svg) in &plots {
+        check_markup(svg).unwrap_or_else(|why| panic!("{name}: {why}"));
+        assert!(svg.starts_with("<svg ") && svg.contains("xmlns=") && !svg.contains("var("), "{name}");
+        assert!(svg.contains("anello io_uring"), "{name}");
+    }
+}
+
+#[test]
+fn latency_and_cpu_are_drawn_against_the_offered_rate() {
+    let rated = [20_000, 50_000].map(|rate| Cell { offered_per_second: Some(rate), ..Cell::echo(128, 80) });
+    let result = simulate_in(rated.to_vec(), Noise::USUAL);
+    let (plots, page) = (render_plots(&result), render_html(&result));
+    let names: Vec<&String> = plots.iter().map(|(name, _)| name).collect();
+    for (name, title) in [
+        ("median-latency", "Median latency, µs · less is better"),
+        ("p99-latency", "p99 latency, µs · less is better"),
+        ("server-cpu-per-request", "Server CPU per request, µs · less is better"),
+        ("relative-server-cpu-per-request", "Server CPU per request, × bare epoll · less is better"),
+    ] {
+        let file = format!("echo-128-bytes-80-connections-{name}.svg");
+        let plot = plots.iter().find(|(name, _)| *name == file);
+        let (_, svg) = plot.unwrap_or_else(|| panic!("{file} is not among {names:?}"));
+        check_markup(svg).unwrap();
+        for wanted in [title, ">requests/s offered<", ">20.0k<", ">50.0k<"] {
+            assert!(svg.contains(wanted), "{wanted} is not in {svg}");
+        }
+        // A point for everybody at each of the rates.
+        for (contender, cell) in
+            ["anello io_uring", "tokio"].iter().flat_map(|name| rated.map(|cell| (name, cell)))
+        {
+            let point = format!("<title>{contender}, {cell}: ");
+            assert_eq!(svg.matches(&point).count(), 1, "{point} in {svg}");
+        }
+        assert!(page.contains(&format!("aria-label=\"{title}\"")), "{title} is not in the page");
+    }
+    assert!(names.iter().all(|name| !name.contains("requests-s")), "the rate is given: {names:?}");
+}

@@ -1,0 +1,164 @@
+//! Tables, matrices and bars in page and terminal: the figures that each kind of cell has.
+
+use anello_lab::compare::{compare, render_comparison};
+use anello_lab::simulation::Noise;
+use anello_lab::{Cell, DiskOperation, Workload, echo_cells, render_html, render_plots, render_table};
+
+use super::{check_markup, sample, simulate_in};
+
+#[test]
+fn instructions_stand_beside_the_cpu_of_their_cell() {
+    let result = sample();
+    let counted: Vec<(&str, f64)> = result
+        .cells
+        .iter()
+        .filter(|cell| cell.cell == Cell::echo(128, 50))
+        .flat_map(|cell| &cell.rows)
+        .filter_map(|row| Some((row.contender.as_str(), row.instructions_per_request?)))
+        .collect();
+    assert_eq!(counted, [("bare epoll", 12_140.0), ("bare epoll again", 12_140.0), ("tokio", 12_571.2)]);
+    let all = result.cells.iter().flat_map(|cell| &cell.rows);
+    assert_eq!(all.filter(|row| row.instructions_per_request.is_some()).count(), 3);
+    let table = render_table(&result);
+    let line = "instructions per request, emulated, Linux 6.12: bare epoll 12.1k, bare epoll again 12.1k, tokio 12.6k";
+    assert_eq!(table.matches("instructions per request").count(), 1);
+    assert!(table.contains(line), "{table}");
+    assert!(render_html(&result).contains("<td>12.6k</td>"));
+}
+
+#[test]
+fn low_deciles_stand_behind_the_ratios_of_cpu_time() {
+    let result = sample();
+    let page = render_html(&result);
+    let rows = result.cells.iter().flat_map(|cell| &cell.rows);
+    let ratios: Vec<_> =
+        rows.filter(|row| row.cpu_ratio.is_some()).filter_map(|row| row.cpu_low_ratio).collect();
+    assert!(ratios.len() > result.cells.len());
+    assert_eq!(page.matches(" title=\"low deciles: ").count(), ratios.len(), "CPU alone has them");
+    for ratio in ratios {
+        let shown = format!("{:.2} ({:.2}–{:.2})", ratio.estimate, ratio.low, ratio.high);
+        assert!(page.contains(&format!(" title=\"low deciles: {shown}\">")), "{shown}");
+        assert!(page.contains(&format!(" <small>× {shown}</small></td>")), "{shown}");
+    }
+    let idle = simulate_in(vec![Cell { workload: Workload::Idle, ..Cell::echo(1, 20) }], Noise::USUAL);
+    assert!(!render_html(&idle).contains("low deciles"));
+}
+
+#[test]
+fn peaks_of_a_sweep_stand_in_page_and_table() {
+    let (page, table) = (render_html(&sample()), render_table(&sample()));
+    assert!(!page.contains("<h2>Peak</h2>") && !table.contains("Peak of"), "three cells are no sweep");
+    let result = simulate_in(echo_cells(&[100], &[1, 50, 150, 300]), Noise::USUAL);
+    let page = render_html(&result);
+    check_markup(&page).unwrap();
+    let peaks = page.split("<h2>Peak</h2>").nth(1).unwrap().split("</table>").next().unwrap();
+    assert!(peaks.contains("<th scope=\"col\">100 bytes</th>"), "{peaks}");
+    assert!(peaks.contains("bare epoll</th>") && !peaks.contains("bare epoll again"), "{peaks}");
+    assert!(
+        peaks.contains("<i class=\"other\">206k <small>at 520</small></i>"),
+        "published of tokio: {peaks}"
+    );
+    assert_eq!(peaks.matches("class=\"other\"").count(), 1, "and of nobody else here: {peaks}");
+    assert!(peaks.contains("absent</th><td>–</td>"), "{peaks}");
+    let table = render_table(&result);
+    let peaks = table.split("Peak of requests/s").nth(1).unwrap_or_else(|| panic!("{table}"));
+    let line = peaks.lines().find(|line| line.starts_with("tokio ")).unwrap();
+    assert!([" at 50", " at 150", " at 300 →"].iter().any(|end| line.ends_with(end)), "{line}");
+    assert!(table.lines().all(|line| line.chars().count() <= 108), "{table}");
+}
+
+#[test]
+fn the_table_shows_a_matrix_and_bars_within_its_width() {
+    let table = render_table(&sample());
+    assert!(
+        table.contains("Echo, 128 bytes: server CPU per request, × bare epoll (less is better)"),
+        "{table}"
+    );
+    assert!(table.contains("Echo, 512 bytes: Requests/s (more is better)"), "{table}");
+    assert!(table.contains("█") && table.contains("skipped") && table.contains("failed"), "{table}");
+    for line in table.lines() {
+        assert!(line.chars().count() <= 108, "{} columns: {line}", line.chars().count());
+        assert_eq!(line, line.trim_end());
+    }
+}
+
+#[test]
+fn disks_are_reported_in_operations_of_workers() {
+    let workload = Workload::Disk { operation: DiskOperation::RandomRead, direct: true, block_bytes: 4096 };
+    let depths = [1, 16].map(|depth| Cell { workload, ..Cell::echo(1, depth) });
+    let result = simulate_in(depths.to_vec(), Noise { slow_factor: 1.6, ..Noise::USUAL });
+    let table = render_table(&result);
+    for wanted in [
+        "4096 bytes: CPU per operation, × bare epoll (less is better)",
+        "4096 bytes: operations/s, × bare epoll (more is better)",
+        "4096 bytes: Operations/s (more is better)",
+        "(equal workers)",
+        "queue depth 1 ",
+        "queue depth 16",
+        "CPU µs/op",
+    ] {
+        assert!(table.contains(wanted), "{wanted} is not in {table}");
+    }
+    let page = render_html(&result);
+    let page = page.split("id=\"raw0\">").next().unwrap();
+    assert!(page.contains("CPU µs/operation") && page.contains("anello io_uring: CPU per operation"));
+    let comparison = render_comparison(&compare(&result, &result, 0.05));
+    for (name, text) in [("table", table.as_str()), ("page", page), ("comparison", comparison.as_str())] {
+        let found: Vec<&str> = text.lines().filter(|line| line.contains("request")).collect();
+        assert!(found.is_empty(), "the {name} speaks of requests: {found:#?}");
+    }
+    let plots = render_plots(&result);
+    assert!(plots.iter().any(|(name, _)| name.ends_with("-cpu-per-operation.svg")));
+    assert!(plots.iter().all(|(name, svg)| !name.contains("request") && !svg.contains("request")));
+}
+
+#[test]
+fn idle_connections_are_reported_by_their_memory() {
+    let cell = Cell { workload: Workload::Idle, ..Cell::echo(1, 200) };
+    let result = simulate_in(vec![cell], Noise::USUAL);
+    let table = render_table(&result);
+    let block = table.split("\n200 idle connections ").nth(1).unwrap_or_else(|| panic!("{table}"));
+    let (heading, block) = block.split_once('\n').unwrap();
+    assert!(
+        heading.trim_start().starts_with("resolves ") && heading.ends_with("% of the memory"),
+        "{heading}"
+    );
+    let line = |name: &str| block.lines().find(|line| line.starts_with(name)).unwrap().to_owned();
+    assert!(line("server").contains("memory/connection  memory"), "{block}");
+    assert!(line("anello epoll").contains(" KiB ±") && line("anello epoll").contains("–"), "{block}");
+    assert!(line("absent").contains("skipped: "), "{block}");
+    assert!(!block.contains("not measured") && !block.contains("s/s"), "{block}");
+    let page = render_html(&result);
+    check_markup(&page).unwrap();
+    let figures = page.split("<summary>Every figure</summary>").nth(1).unwrap();
+    let figures = figures.split("</details>").next().unwrap();
+    assert!(figures.contains("<th scope=\"col\">memory per connection</th>"), "{figures}");
+    assert!(figures.contains(" KiB <small>±") && figures.contains("colspan=\"3\">Skipped: "), "{figures}");
+    assert!(!figures.contains("Not measured") && !figures.contains("requests/s<"), "{figures}");
+}
+
+#[test]
+fn the_resolution_of_a_cell_is_that_of_its_figures() {
+    let rated = Cell { offered_per_second: Some(100_000), ..Cell::echo(128, 80) };
+    let table = render_table(&simulate_in(vec![rated, Cell::echo(128, 80)], Noise::USUAL));
+    let told: Vec<&str> = table.lines().filter(|line| line.contains("resolves ")).collect();
+    let [of_rated, of_loop] = told[..] else { panic!("{table}") };
+    for (line, wanted, other) in [
+        (of_rated, ["% of the CPU", "% of the p50", "% of the p99"].as_slice(), "of the rate"),
+        (of_loop, ["% of the rate", "% of the CPU"].as_slice(), "of the p"),
+    ] {
+        assert!(wanted.iter().all(|wanted| line.contains(wanted)) && !line.contains(other), "{line}");
+    }
+    assert!(table.lines().all(|line| line.chars().count() <= 108), "{table}");
+}
+
+#[test]
+fn one_connection_is_one_at_the_head_of_bars() {
+    let table = render_table(&sample());
+    assert!(table.contains(" 1 connection ") && table.contains("50 connections"), "{table}");
+    assert!(!table.contains("1 connections"), "{table}");
+    let idle = [1, 1000].map(|connections| Cell { workload: Workload::Idle, ..Cell::echo(1, connections) });
+    let table = render_table(&simulate_in(idle.to_vec(), Noise::USUAL));
+    assert!(table.contains(" 1 idle connection ") && table.contains("1000 idle connections"), "{table}");
+    assert!(!table.contains("1 idle connections"), "{table}");
+}
