@@ -3,6 +3,9 @@
 //! Cells that differ in nothing but their connections are a sweep: in a closed loop each connection has one request in
 //! flight, so a server answers more with every connection, until it gains no more. The peak of a contender is the highest
 //! of its medians. Where that stands at the last cell in which it was measured, it may have gone on rising.
+//!
+//! Servers have a part of their cores in crowded closed loops, and all of them in the others. A server that seems to
+//! answer less from that border on has not peaked, so a sweep is of cells of one share: that of its most connections.
 
 use crate::cell::{Cell, Group, Workload};
 use crate::result::{CellResult, LabResult};
@@ -15,6 +18,8 @@ pub const LEAST_CELLS: usize = 4;
 pub struct Sweep {
     /// Which cells.
     pub group: Group,
+    /// The part of their cores that servers had in all of them.
+    pub server_share: f64,
     /// The peak of each contender, in their order; none for one that was not measured here.
     pub peaks: Vec<Option<Peak>>,
 }
@@ -32,8 +37,8 @@ pub struct Peak {
     pub load_bound: bool,
 }
 
-/// The sweeps of a run in the order of its groups: closed loops with [`LEAST_CELLS`] numbers of connections or more, in
-/// which somebody was measured.
+/// The sweeps of a run in the order of its groups: closed loops with [`LEAST_CELLS`] numbers of connections or more in
+/// which servers had the same share of their cores, and somebody was measured.
 #[must_use]
 pub fn sweeps(result: &LabResult) -> Vec<Sweep> {
     result.groups().into_iter().filter_map(|group| sweep(result, group)).collect()
@@ -44,12 +49,16 @@ fn sweep(result: &LabResult, group: Group) -> Option<Sweep> {
     let mut cells: Vec<&CellResult> = result.cells.iter().filter(of_group).collect();
     cells.sort_by_key(|cell| cell.cell.connections);
     cells.dedup_by_key(|cell| cell.cell.connections);
+    let plan = &result.plan;
+    let share = |cell: &Cell| cell.server_share(plan.server_share, &plan.server_cores, &plan.load_cores);
+    let server_share = share(&cells.last()?.cell);
+    cells.retain(|cell| share(&cell.cell) == server_share);
     if cells.len() < LEAST_CELLS {
         return None;
     }
     let peaks: Vec<Option<Peak>> =
         (0..result.contenders.len()).map(|contender| peak(&cells, contender)).collect();
-    peaks.iter().any(Option::is_some).then_some(Sweep { group, peaks })
+    peaks.iter().any(Option::is_some).then_some(Sweep { group, server_share, peaks })
 }
 
 fn is_closed_loop(cell: &Cell) -> bool {

@@ -97,6 +97,12 @@ impl LabResult {
         groups
     }
 
+    /// The cells of a group as they were found, in the order of the plan.
+    #[must_use]
+    pub fn cells_of(&self, group: &Group) -> Vec<&CellResult> {
+        self.cells.iter().filter(|cell| cell.cell.group() == *group).collect()
+    }
+
     /// Anello against every peer, cell by cell: those that do I/O the same way first, then the runtimes among the others,
     /// then the rest of them.
     pub fn all_versus(&self) -> impl Iterator<Item = &Versus> {

@@ -61,7 +61,7 @@ struct Painter<'a> {
 
 impl<'a> Painter<'a> {
     fn new(result: &'a LabResult, looks: &'a [Look], group: Group) -> Painter<'a> {
-        let cells = result.cells.iter().filter(|cell| cell.cell.group() == group).collect();
+        let cells = result.cells_of(&group);
         Painter { result, looks, group, cells }
     }
 

@@ -77,7 +77,7 @@ fn document(result: &LabResult) -> String {
     for side in sides {
         text += &summary(result, &side);
         for group in result.groups() {
-            for measure in cells_of(result, &group).first().into_iter().flat_map(base::measures) {
+            for measure in measures_of(result, &group) {
                 text += &ratios(result, &side, &group, measure);
             }
             text += &instructions(result, &side, &group);
@@ -87,8 +87,10 @@ fn document(result: &LabResult) -> String {
     text
 }
 
-fn cells_of(result: &LabResult, group: &Group) -> Vec<Cell> {
-    result.cells.iter().map(|cell| cell.cell).filter(|cell| cell.group() == *group).collect()
+/// By what the contenders are compared in the cells of a group.
+fn measures_of(result: &LabResult, group: &Group) -> impl Iterator<Item = Measure> + use<> {
+    let first = result.cells_of(group).first().map(|cell| cell.cell);
+    first.into_iter().flat_map(|cell| base::measures(&cell))
 }
 
 fn sides(result: &LabResult) -> Vec<Side<'_>> {
@@ -158,7 +160,7 @@ fn bases(result: &LabResult) -> String {
     for group in result.groups() {
         let rows = base::rows(result, &group).into_iter();
         let rows: Vec<Line> = rows.map(|row| (format!("{} × {}", row.name, row.base), row.versus)).collect();
-        for measure in cells_of(result, &group).first().into_iter().flat_map(base::measures) {
+        for measure in measures_of(result, &group) {
             text += &ratio_table(result, &group_title(&group), &group, measure, &rows);
         }
     }
@@ -176,7 +178,7 @@ fn ratio_table(
     measure: Measure,
     rows: &[Line<'_>],
 ) -> String {
-    let cells = cells_of(result, group);
+    let cells: Vec<Cell> = result.cells_of(group).iter().map(|cell| cell.cell).collect();
     let (name, better) = (measure.name(group.workload), value::better(measure));
     let mut text = format!("\n{title}: {name} ({better})\n\n");
     let heads = cells.iter().map(value::place);
@@ -203,12 +205,8 @@ fn ratio_table(
 /// Instructions per request where they were counted.
 fn instructions(result: &LabResult, side: &Side, group: &Group) -> String {
     let Some(counts) = &result.instructions else { return String::new() };
-    let cells: Vec<_> = result
-        .cells
-        .iter()
-        .map(|cell| cell.cell)
-        .filter(|cell| cell.group() == *group && counts.of(side.name, cell).is_some())
-        .collect();
+    let cells = result.cells_of(group).into_iter().map(|cell| cell.cell);
+    let cells: Vec<Cell> = cells.filter(|cell| counts.of(side.name, cell).is_some()).collect();
     if cells.is_empty() {
         return String::new();
     }

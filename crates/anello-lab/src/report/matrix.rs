@@ -11,10 +11,11 @@
 
 use crate::cell::{Group, Workload};
 use crate::measure::Measure;
-use crate::peak::{Peak, sweeps};
+use crate::peak::sweeps;
 use crate::report::base::{self, BaseRow};
-use crate::report::format::{count, cut, interval, sign, times};
-use crate::report::text::{WIDTH, put};
+use crate::report::format::{cut, interval, sign, times};
+use crate::report::peaks;
+use crate::report::text::{WIDTH, put, wrap};
 use crate::report::value;
 use crate::result::{CellResult, LabResult, Outcome};
 
@@ -41,7 +42,7 @@ const BARS_ABREAST: usize = 2;
 /// Writes the matrices of every group.
 pub fn render_matrices(text: &mut String, result: &LabResult) {
     for group in result.groups() {
-        let cells = cells_of(result, &group);
+        let cells = result.cells_of(&group);
         let Some(first) = cells.first() else { continue };
         for &measure in Measure::of_cell(&first.cell) {
             for part in cells.chunks((WIDTH - NAME_WIDTH) / CELL_WIDTH) {
@@ -49,10 +50,6 @@ pub fn render_matrices(text: &mut String, result: &LabResult) {
             }
         }
     }
-}
-
-fn cells_of<'a>(result: &'a LabResult, group: &Group) -> Vec<&'a CellResult> {
-    result.cells.iter().filter(|cell| cell.cell.group() == *group).collect()
 }
 
 fn matrix(text: &mut String, result: &LabResult, group: &Group, cells: &[&CellResult], measure: Measure) {
@@ -103,7 +100,7 @@ fn matrix(text: &mut String, result: &LabResult, group: &Group, cells: &[&CellRe
 pub fn render_bases(text: &mut String, result: &LabResult) {
     let mut is_titled = false;
     for group in result.groups() {
-        let (cells, rows) = (cells_of(result, &group), base::rows(result, &group));
+        let (cells, rows) = (result.cells_of(&group), base::rows(result, &group));
         let Some(first) = cells.first().filter(|_| !rows.is_empty()) else { continue };
         if !is_titled {
             put(text, &format!("\n{}", base::title(group.workload)));
@@ -169,25 +166,23 @@ pub fn render_peaks(text: &mut String, result: &LabResult) {
             text,
             "\nPeak of requests/s while connections rise (→ at the last of them: may lie beyond; ‡ the load set the pace)",
         );
+        if let Some(words) = peaks::share_words(part) {
+            wrap(text, "", &words);
+        }
         let row = |name: &str, values: Vec<String>| {
-            let values: String = values.iter().map(|value| format!("{value:>PEAK_WIDTH$}")).collect();
+            let values: String =
+                values.iter().map(|value| format!("{:>PEAK_WIDTH$}", cut(value, PEAK_WIDTH - 1))).collect();
             format!("{:NAME_WIDTH$}{values}", cut(name, NAME_WIDTH - 1))
         };
         put(text, &row("", part.iter().map(|sweep| sweep.group.to_string()).collect()));
-        let contenders = result.contenders.iter().enumerate();
-        for (index, contender) in contenders.filter(|(_, contender)| contender.twin_of.is_none()) {
-            let peak = |peak: Option<Peak>| peak.map_or_else(|| "–".to_owned(), |peak| peak_in_words(&peak));
-            let shown = part.iter().map(|sweep| peak(sweep.peaks[index]));
+        for (index, contender) in peaks::contenders(result) {
+            let shown = part.iter().map(|sweep| {
+                let words = sweep.peaks[index].as_ref().map(peaks::words);
+                words.map_or_else(|| "–".to_owned(), |(rate, place)| format!("{rate} {place}"))
+            });
             put(text, &row(&contender.name, shown.collect()));
         }
     }
-}
-
-/// "212k at 120", with its marks.
-fn peak_in_words(peak: &Peak) -> String {
-    let end = if peak.at_the_end { " →" } else { "" };
-    let bound = if peak.load_bound { " ‡" } else { "" };
-    format!("{} at {}{end}{bound}", count(peak.requests_per_second), peak.connections)
 }
 
 /// Writes the main figure of every cell as bars, two cells abreast.
@@ -198,7 +193,7 @@ pub fn render_bars(text: &mut String, result: &LabResult) {
             (_, Some(_)) => Measure::P99,
             (_, None) => Measure::Rate,
         };
-        let cells = cells_of(result, &group);
+        let cells = result.cells_of(&group);
         let measured =
             |cell: &&CellResult| cell.rows.iter().any(|row| value::estimate(row, measure).is_some());
         if cells.iter().any(measured) {

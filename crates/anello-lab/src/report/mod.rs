@@ -9,6 +9,7 @@ mod html;
 mod markdown;
 mod matrix;
 mod palette;
+mod peaks;
 mod svg;
 mod table;
 pub(crate) mod text;

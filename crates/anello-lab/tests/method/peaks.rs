@@ -1,10 +1,16 @@
 //! Where rates peak while connections rise: servers whose cost changes with the connections have known peaks.
 
+use anello_lab::cell::CROWD;
 use anello_lab::peak::{Peak, Sweep, sweeps};
 use anello_lab::simulation::{Fault, Noise, SimulatedServer};
-use anello_lab::{Cell, Workload, echo_cells};
+use anello_lab::{Cell, LabConfig, Workload, echo_cells};
 
 use super::{REFERENCE, config, simulate};
+
+/// A run in which servers have this share of their core in crowded closed loops.
+fn config_with(server_share: f64, others: &[&str], cells: Vec<Cell>) -> LabConfig {
+    LabConfig { server_share, ..config(others, cells, 1) }
+}
 
 fn peak_of(sweep: &Sweep, contender: usize) -> Peak {
     sweep.peaks[contender].expect("it was measured")
@@ -22,7 +28,8 @@ fn a_peak_is_the_highest_median_and_told_apart_from_the_end_of_the_sweep() {
         ("absent", costing(1.0).with_fault(Fault::CannotStart("no".to_owned()))),
     ];
     let names = field.each_ref().map(|(name, _)| *name);
-    let result = simulate(&config(&names, echo_cells(&[128], &[40, 1, 20, 10]), 1), Noise::NONE, &field);
+    let result =
+        simulate(&config_with(1.0, &names, echo_cells(&[128], &[40, 1, 20, 10])), Noise::NONE, &field);
     let all = sweeps(&result);
     let [sweep] = &all[..] else { panic!("{all:?}") };
     assert_eq!(sweep.group, Cell::echo(128, 1).group());
@@ -49,9 +56,27 @@ fn few_cells_and_offered_rates_are_no_sweep_and_sizes_and_cores_are_kept_apart()
     cells.extend([1_000, 2_000, 3_000, 4_000].map(rated));
     let idle = |connections| Cell { workload: Workload::Idle, ..Cell::echo(1, connections) };
     cells.extend([10, 20, 30, 40].map(idle));
-    let of = |cells: Vec<Cell>| sweeps(&simulate(&config(&[], cells, 1), Noise::NONE, &[]));
+    let of = |cells: Vec<Cell>| sweeps(&simulate(&config_with(1.0, &[], cells), Noise::NONE, &[]));
     assert_eq!(of(cells.clone()), []);
     cells.push(Cell::echo(512, 40));
     let found: Vec<_> = of(cells).into_iter().map(|sweep| sweep.group).collect();
     assert_eq!(found, [Cell::echo(512, 1).group()]);
+}
+
+#[test]
+fn cells_in_which_servers_had_another_part_of_their_core_are_no_part_of_the_sweep() {
+    let field = [("steep", SimulatedServer::costing(6_000.0).with_cost_per_connection(100.0))];
+    let of = |share: f64, connections: &[usize]| {
+        let config = config_with(share, &["steep"], echo_cells(&[128], connections));
+        sweeps(&simulate(&config, Noise::NONE, &field))
+    };
+    let connections = [8, CROWD - 1, CROWD, 17, 18, 20];
+    for (share, highest) in [(1.0, 8), (0.8, CROWD)] {
+        let all = of(share, &connections);
+        let [sweep] = &all[..] else { panic!("{all:?}") };
+        assert_eq!(sweep.server_share, share);
+        assert_eq!(peak_of(sweep, 2).connections, highest, "with a share of {share}");
+    }
+    let few = [1, 8, CROWD - 1, CROWD, 17, 18];
+    assert_eq!((of(1.0, &few).len(), of(0.8, &few)), (1, vec![]), "three cells with a share are no sweep");
 }

@@ -58,8 +58,7 @@ struct VersusRow<'a> {
 impl Page {
     pub(super) fn group(&mut self, view: &View<'_>, index: usize, drawn: &GroupDrawings) {
         let run = self.run;
-        let cells: Vec<&CellResult> =
-            view.result.cells.iter().filter(|cell| cell.cell.group() == drawn.group).collect();
+        let cells = view.result.cells_of(&drawn.group);
         let Some(first) = cells.first() else { return };
         self.add(&format!(
             "<section class=\"group\"><h2 id=\"r{run}g{index}\">{}</h2>",
@@ -86,7 +85,7 @@ impl Page {
             escape(&view.result.plan.reference)
         ));
         for &measure in measures {
-            self.ratio_table(view, &cells, measure, axis_words(drawn));
+            self.ratio_table(view, &cells, measure, value::axis_title(&drawn.group));
         }
         self.bases(view, &cells);
         self.multiples(view, &view.result.versus, &cells, &PEERS);
@@ -303,10 +302,6 @@ impl Page {
             "<tr class=\"c{index}{reference}\"><th scope=\"row\">{name}{marks}</th>{body}</tr>"
         ));
     }
-}
-
-fn axis_words(drawn: &GroupDrawings) -> &'static str {
-    value::axis_title(&drawn.group)
 }
 
 /// What stands behind a ratio of CPU times: that of the low deciles, as the title of its cell; else nothing.

@@ -5,6 +5,7 @@ use crate::peak::{Peak, sweeps};
 use crate::published::{PEAKS_OF, peak as published_peak};
 use crate::report::format::count;
 use crate::report::html::{Page, View};
+use crate::report::peaks;
 use crate::report::svg::escape;
 use crate::result::ContenderRecord;
 
@@ -15,8 +16,7 @@ impl Page {
         if sweeps.is_empty() {
             return;
         }
-        let contenders = view.result.contenders.iter().enumerate();
-        let contenders: Vec<_> = contenders.filter(|(_, contender)| contender.twin_of.is_none()).collect();
+        let contenders = peaks::contenders(view.result);
         let is_published = |contender: &ContenderRecord| {
             sweeps.iter().any(|sweep| published_words(contender, &sweep.group).is_some())
         };
@@ -28,10 +28,11 @@ impl Page {
         } else {
             String::new()
         };
+        let share = peaks::share_words(&sweeps).map_or_else(String::new, |words| format!(" {words}"));
         self.add(&format!(
             "<h2>Peak</h2>\n<p class=\"lead\">The highest of each contender's medians while connections rise, and at how \
              many it stands. → at the most that it was measured with: its peak may lie beyond. ‡ the load set the \
-             pace.{beside}</p>"
+             pace.{share}{beside}</p>"
         ));
         let heads: String = sweeps
             .iter()
@@ -61,9 +62,8 @@ impl Page {
 /// "212k at 120" with its marks.
 fn peak_words(peak: Option<Peak>) -> String {
     let Some(peak) = peak else { return "–".to_owned() };
-    let end = if peak.at_the_end { " →" } else { "" };
-    let bound = if peak.load_bound { " ‡" } else { "" };
-    format!("{} <small>at {}{end}{bound}</small>", count(peak.requests_per_second), peak.connections)
+    let (rate, place) = peaks::words(&peak);
+    format!("{rate} <small>{place}</small>")
 }
 
 /// The peak that was published of a contender of this name, in the same words.
