@@ -413,8 +413,16 @@ fn base_versus(result: &LabResult, index: &SliceIndex<'_>, cells: &[CellResult])
         let base = place(record.against.as_deref()?)?;
         (base != own).then_some((own, base))
     };
+    let versus = |(own, base): (usize, usize)| {
+        if result.contenders[base].name == result.plan.reference {
+            let cells = with_both(cells, (own, base));
+            cells.map(|(_, cell)| versus_of_row(cell, own, &result.plan.reference)).collect()
+        } else {
+            versus_of(result, index, cells, (own, base))
+        }
+    };
     let pairs = result.contenders.iter().enumerate().filter_map(pair);
-    pairs.flat_map(|pair| versus_of(result, index, cells, pair)).collect()
+    pairs.flat_map(versus).collect()
 }
 
 /// One contender against another in every cell where both were measured.
@@ -424,12 +432,39 @@ fn versus_of(
     cells: &[CellResult],
     pair: (usize, usize),
 ) -> Vec<Versus> {
+    let places = with_both(cells, pair);
+    places.map(|(place, cell)| versus_in(result, index, (place, &cell.cell), pair)).collect()
+}
+
+/// The cells, with their places, in which both contenders were measured.
+fn with_both(
+    cells: &[CellResult],
+    (one, other): (usize, usize),
+) -> impl Iterator<Item = (usize, &CellResult)> {
     let measured = |cell: &CellResult, contender: usize| {
         cell.rows.get(contender).is_some_and(|row| row.outcome == Outcome::Measured)
     };
-    let places = cells.iter().enumerate();
-    let places = places.filter(|(_, cell)| measured(cell, pair.0) && measured(cell, pair.1));
-    places.map(|(place, cell)| versus_in(result, index, (place, &cell.cell), pair)).collect()
+    cells.iter().enumerate().filter(move |(_, cell)| measured(cell, one) && measured(cell, other))
+}
+
+/// A contender against the reference: the ratios of its row, since drawn again they would have other intervals, and the
+/// same pair would stand in one report with two.
+fn versus_of_row(cell: &CellResult, contender: usize, reference: &str) -> Versus {
+    let row = &cell.rows[contender];
+    Versus {
+        contender: row.contender.clone(),
+        peer: reference.to_owned(),
+        cell: cell.cell,
+        mixed_phase_rounds: row.mixed_phase_rounds,
+        rate_ratio: row.rate_ratio,
+        cpu_ratio: row.cpu_ratio,
+        p99_ratio: row.p99_ratio,
+        memory_ratio: row.memory_ratio,
+        rate_verdict: Verdict::NotComparable,
+        cpu_verdict: Verdict::NotComparable,
+        p99_verdict: Verdict::NotComparable,
+        memory_verdict: Verdict::NotComparable,
+    }
 }
 
 /// Whether a peer does I/O as this driver of anello does. A peer that does it in neither way, or does not say how, is

@@ -7,7 +7,7 @@ use anello_lab::measure::Measure;
 use anello_lab::pairs::CleanSlices;
 use anello_lab::result::{Verdict, Versus};
 use anello_lab::simulation::{Fault, Noise, SimulatedServer, Simulation};
-use anello_lab::{Cell, LabConfig, LabError, LabResult, echo_cells, run_from};
+use anello_lab::{Cell, LabConfig, LabError, LabResult, Workload, echo_cells, run_from};
 
 use super::{Keeper, REFERENCE, TWIN, config, row, servers, simulate, simulate_on};
 
@@ -73,6 +73,38 @@ fn a_tenth_between_option_and_base_is_found_on_a_usual_machine_and_nothing_where
     }
     assert!(right >= 19, "only {right} of 20 runs found the difference in both cells");
     assert!(wrong <= 1, "{wrong} of 20 runs claimed a difference where there is none");
+}
+
+#[test]
+fn who_is_set_against_the_reference_has_the_ratios_and_verdicts_of_its_row() {
+    let field = [("option", SimulatedServer::costing(6_300.0))];
+    let rated = Cell { offered_per_second: Some(20_000), ..Cell::echo(128, 50) };
+    let idle = Cell { workload: Workload::Idle, ..Cell::echo(1, 20) };
+    for cells in [echo_cells(&[128], &[1, 50]), vec![rated], vec![idle]] {
+        let config = config_of(&[("option", Some(REFERENCE))], cells.clone(), 3);
+        let result = simulate(&config, Noise::USUAL, &field);
+        assert_eq!(result.base_versus.len(), cells.len());
+        for (versus, cell) in result.base_versus.iter().zip(&result.cells) {
+            let row = row(cell, "option");
+            assert_eq!((&versus.cell, &versus.peer), (&cell.cell, &REFERENCE.to_owned()));
+            assert_eq!(versus.mixed_phase_rounds, row.mixed_phase_rounds);
+            for (ratio, of_row) in [
+                (versus.rate_ratio, row.rate_ratio),
+                (versus.cpu_ratio, row.cpu_ratio),
+                (versus.p99_ratio, row.p99_ratio),
+                (versus.memory_ratio, row.memory_ratio),
+            ] {
+                assert_eq!(ratio, of_row, "{}", cell.cell);
+            }
+            assert_eq!(
+                [versus.rate_verdict, versus.cpu_verdict, versus.p99_verdict, versus.memory_verdict],
+                [row.rate_verdict, row.cpu_verdict, row.p99_verdict, row.memory_verdict],
+                "{}",
+                cell.cell
+            );
+            assert!(versus.cpu_ratio.is_some() || versus.memory_ratio.is_some());
+        }
+    }
 }
 
 #[test]
