@@ -249,6 +249,7 @@ fn programs_commits_and_versions_that_changed_are_shown_once() {
         result.contenders[2].version = Some(version.to_owned());
         result.contenders[2].commit = Some(format!("{}-dirty", letter.repeat(40)));
         result.contenders[2].server_commit = Some(format!("{}+changes", letter.repeat(12)));
+        result.contenders[2].library_checksum = Some(format!("h1:{letter}="));
         result.contenders[2].built_with = Some(format!("Rust (rustc {version})"));
     }
     let comparison = compare(&before, &after, 0.05);
@@ -261,7 +262,8 @@ fn programs_commits_and_versions_that_changed_are_shown_once() {
         ("version of one", "0.1.0", "0.2.0"),
         ("commit of one", "aaaaaaaaaaaa+changes", "bbbbbbbbbbbb+changes"),
         ("server's commit of one", "aaaaaaaaaaaa+changes", "bbbbbbbbbbbb+changes"),
-        ("compiler of one", "Rust (rustc 0.1.0)", "Rust (rustc 0.2.0)"),
+        ("library's checksum of one", "h1:a=", "h1:b="),
+        ("build of one", "Rust (rustc 0.1.0)", "Rust (rustc 0.2.0)"),
         ("program of bare epoll and 1 more", "aaaaaaaaaaaa anello", "bbbbbbbbbbbb anello"),
     ];
     assert_eq!(shown, expected, "the twin is no program of its own");
@@ -270,6 +272,23 @@ fn programs_commits_and_versions_that_changed_are_shown_once() {
         expected.iter().all(|(what, one, other)| [what, one, other].iter().all(|word| text.contains(**word)))
     );
     assert!(text.lines().all(|line| line.chars().count() <= 108), "{text}");
+}
+
+#[test]
+fn faults_that_an_old_run_knows_nothing_of_are_no_change() {
+    let mut before = LabResult { slices: Vec::new(), ..simulate(1, &one(6_000.0)) };
+    let mut after = before.clone();
+    let whats = |before: &LabResult, after: &LabResult| -> Vec<String> {
+        compare(before, after, 0.05).differences.into_iter().map(|one| one.what).collect()
+    };
+    before.environment.vulnerable = None;
+    after.environment.vulnerable = Some(vec!["mds: SMT vulnerable".to_owned()]);
+    assert_eq!(whats(&before, &after), Vec::<String>::new());
+    assert_eq!(whats(&after, &before), Vec::<String>::new());
+    after.environment.mitigations = vec!["mds: Clear CPU buffers".to_owned()];
+    assert_eq!(whats(&before, &after), ["Mitigations at work"], "that was known before");
+    before.environment.vulnerable = Some(Vec::new());
+    assert_eq!(whats(&before, &after), ["Mitigations at work", "Open CPU faults"]);
 }
 
 #[test]

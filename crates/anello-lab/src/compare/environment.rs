@@ -13,6 +13,10 @@ use crate::result::{ContenderRecord, LabResult};
 /// Facts that differ from one minute to the next.
 const FLEETING: [&str; 3] = ["Load average", "Load average after", "Stolen by the hypervisor"];
 
+/// Facts that tell of CPU faults which old results knew nothing of.
+const MITIGATIONS: &str = "Mitigations at work";
+const OPEN_FAULTS: &str = "Open CPU faults";
+
 /// One thing that is not the same in both runs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Difference {
@@ -33,11 +37,12 @@ pub fn differences(before: &LabResult, after: &LabResult) -> Vec<Difference> {
         }
     };
     let (facts_before, facts_after) = (before.environment.facts(), after.environment.facts());
-    for (label, value) in facts_before.iter().filter(|(label, _)| !FLEETING.contains(label)) {
+    let is_compared = |label: &str| !FLEETING.contains(&label) && !is_unknown_fault(label, before, after);
+    for (label, value) in facts_before.iter().filter(|(label, _)| is_compared(label)) {
         let other = facts_after.iter().find(|(other, _)| other == label);
         add(label, value.clone(), other.map_or(String::new(), |(_, value)| value.clone()));
     }
-    for (label, value) in facts_after.iter().filter(|(label, _)| !FLEETING.contains(label)) {
+    for (label, value) in facts_after.iter().filter(|(label, _)| is_compared(label)) {
         if !facts_before.iter().any(|(other, _)| other == label) {
             add(label, String::new(), value.clone());
         }
@@ -66,17 +71,26 @@ pub fn differences(before: &LabResult, after: &LabResult) -> Vec<Difference> {
     found
 }
 
-/// What differs between the contenders that both runs have: version, commits, compiler, program, driver, command. Those
+/// Whether a fact tells of CPU faults of which one of the runs knows nothing, as old ones do: that is no change. Where
+/// the mitigations differ, these are told all the same.
+fn is_unknown_fault(label: &str, before: &LabResult, after: &LabResult) -> bool {
+    let (one, other) = (&before.environment, &after.environment);
+    let unknown = one.vulnerable.is_none() || other.vulnerable.is_none();
+    unknown && (label == OPEN_FAULTS || label == MITIGATIONS && one.mitigations == other.mitigations)
+}
+
+/// What differs between the contenders that both runs have: version, commits, library, build, program, driver, command. Those
 /// that differ alike, as the many that are one program do, stand in one line.
 fn contender_differences(before: &LabResult, after: &LabResult) -> Vec<Difference> {
     type Trait = fn(&LabResult, &ContenderRecord) -> String;
-    let traits: [(&str, Trait); 7] = [
+    let traits: [(&str, Trait); 8] = [
         ("version", |_, record| record.version.clone().unwrap_or_default()),
         ("commit", |_, record| record.commit.as_deref().map_or_else(String::new, commit::short)),
         ("server's commit", |_, record| {
             record.server_commit.as_deref().map_or_else(String::new, commit::short)
         }),
-        ("compiler", |_, record| record.built_with.clone().unwrap_or_default()),
+        ("library's checksum", |_, record| record.library_checksum.clone().unwrap_or_default()),
+        ("build", |_, record| record.built_with.clone().unwrap_or_default()),
         ("program", |_, record| programs(&record.executables)),
         ("driver", |_, record| record.driver.clone().unwrap_or_default()),
         ("command", command),

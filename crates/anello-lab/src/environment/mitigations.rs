@@ -9,8 +9,9 @@ use super::Tree;
 pub(super) struct Faults {
     /// What is done, by fault: "meltdown: PTI".
     pub mitigated: Vec<String>,
-    /// The faults against which nothing that helps is done, or of which the kernel does not know, in its own words:
-    /// "spec_store_bypass: Vulnerable".
+    /// The faults against which nothing that helps is done, or not everywhere, or of which the kernel does not know, in
+    /// its own words: "spec_store_bypass: Vulnerable", "mds: SMT vulnerable". One that is only done something against in
+    /// part stands in both lists.
     pub open: Vec<String>,
 }
 
@@ -25,10 +26,17 @@ impl Faults {
         let mut faults = Faults::default();
         for name in names {
             let Some(line) = tree.line(&format!("{directory}/{name}")) else { continue };
-            if let Some(mitigation) = line.strip_prefix("Mitigation: ") {
-                faults.mitigated.push(format!("{name}: {}", first_clause(mitigation, &[';', ','])));
-            } else if line.contains("ulnerable") || line.starts_with("Unknown") {
-                faults.open.push(format!("{name}: {}", first_clause(&line, &[';'])));
+            // What is said of virtual machines that this one may run.
+            let said = line.strip_prefix("KVM: ").unwrap_or(&line);
+            if let Some(mitigation) = said.strip_prefix("Mitigation: ") {
+                let mut clauses = mitigation.split([';', ',']).map(str::trim);
+                faults.mitigated.push(format!("{name}: {}", clauses.next().unwrap_or_default()));
+                let open: Vec<&str> = clauses.filter(|clause| clause.contains("ulnerable")).collect();
+                if !open.is_empty() {
+                    faults.open.push(format!("{name}: {}", open.join(", ")));
+                }
+            } else if line.contains("ulnerable") || said.starts_with("Unknown") {
+                faults.open.push(format!("{name}: {}", first_clause(&line)));
             }
         }
         Some(faults)
@@ -43,8 +51,8 @@ pub(super) fn chosen_at_boot(tree: &Tree<'_>) -> Option<String> {
     Some(words.filter_map(|word| word.strip_prefix("mitigations=")).last()?.to_owned())
 }
 
-fn first_clause<'a>(text: &'a str, ends: &[char]) -> &'a str {
-    text.split(ends).next().unwrap_or(text).trim()
+fn first_clause(text: &str) -> &str {
+    text.split(';').next().unwrap_or(text).trim()
 }
 
 #[cfg(test)]
@@ -61,21 +69,34 @@ mod tests {
         assert_eq!(Faults::of(&tree), None, "a kernel that does not tell");
         for (name, line) in [
             ("spectre_v2", "Mitigation: Retpolines; STIBP: disabled"),
+            ("taa", "Mitigation: Clear CPU buffers; SMT vulnerable"),
+            ("l1tf", "Mitigation: PTE Inversion; VMX: conditional cache flushes, SMT vulnerable"),
+            ("spectre_v1", "Mitigation: Enhanced IBRS; PBRSB-eIBRS: Vulnerable; BHI: Vulnerable"),
             ("mds", "Vulnerable: Clear CPU buffers attempted, no microcode; SMT vulnerable"),
             ("meltdown", "Vulnerable"),
             ("itlb_multihit", "KVM: Mitigation: VMX disabled"),
             ("tsx", "KVM: Vulnerable"),
             ("srbds", "Unknown: Dependent on hypervisor status"),
-            ("l1tf", "Not affected"),
+            ("retbleed", "Not affected"),
         ] {
             write(root.path(), &format!("{FOLDER}/{name}"), &format!("{line}\n"));
         }
         let faults = Faults::of(&tree).unwrap();
-        assert_eq!(faults.mitigated, ["spectre_v2: Retpolines"]);
+        let mitigated = [
+            "itlb_multihit: VMX disabled",
+            "l1tf: PTE Inversion",
+            "spectre_v1: Enhanced IBRS",
+            "spectre_v2: Retpolines",
+            "taa: Clear CPU buffers",
+        ];
+        assert_eq!(faults.mitigated, mitigated);
         let open = [
+            "l1tf: SMT vulnerable",
             "mds: Vulnerable: Clear CPU buffers attempted, no microcode",
             "meltdown: Vulnerable",
+            "spectre_v1: PBRSB-eIBRS: Vulnerable, BHI: Vulnerable",
             "srbds: Unknown: Dependent on hypervisor status",
+            "taa: SMT vulnerable",
             "tsx: KVM: Vulnerable",
         ];
         assert_eq!(faults.open, open);
