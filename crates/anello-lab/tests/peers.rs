@@ -44,10 +44,12 @@ fn what_runs_tasks_is_an_async_runtime_and_what_only_calls_back_is_none() {
         let those = peers.all().iter().filter(|peer| peer.manifest.kind == kind);
         those.map(|peer| peer.manifest.name.as_str()).collect()
     };
-    let runtimes =
-        ["compio", "glommio", "go-net", "may", "monoio", "netty", "ntex-net", "ringline", "smol", "tokio"];
+    let runtimes = [
+        "compio", "glommio", "go-net", "go-uring", "may", "monoio", "netty", "ntex-net", "ringline", "smol",
+        "tokio",
+    ];
     assert_eq!(of(Kind::Runtime), runtimes);
-    assert_eq!(of(Kind::Library), ["asio", "gnet", "go-uring", "libuv"]);
+    assert_eq!(of(Kind::Library), ["asio", "gnet", "libuv"]);
     assert_eq!(of(Kind::Loop), ["mio-hot"]);
 }
 

@@ -91,7 +91,8 @@ pub enum Kind {
     /// Runs tasks, coroutines or goroutines that wait for their sockets, or handlers on an executor of its own whose
     /// operations are futures, as Netty does.
     Runtime,
-    /// Calls back when something happened, and is nothing more.
+    /// Calls back when something happened. Asio is one, too: it has futures and coroutines, but as one way among others
+    /// to be called back, and its peer does without them.
     Library,
     /// A bare loop around the readiness of sockets.
     Loop,
