@@ -2,16 +2,17 @@
 //! every time, halted.
 //!
 //! Whoever strikes looks for the server whose connections are open, so it hits within a cell. When exactly does not
-//! matter: a server that is dead or halted shows at its next turn, in this cell or the next.
+//! matter: a server that is dead or halted shows at its next turn, in this cell or the next. A run whose last cell was
+//! under way already is made again.
 
 use std::fs::{self, File};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anello_lab::LabResult;
 use anello_lab::result::{Consequence, Failure, Outcome, Row};
+use anello_lab::{LabResult, checkpoint};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 /// Connections of the smaller cell: a server with so many files open is under way in a cell.
@@ -35,12 +36,26 @@ const SCENARIO: &str = r#"
 /// What is long over in every run that does not hang.
 const PATIENCE: Duration = Duration::from_secs(120);
 
+/// Cells of the scenario.
+const CELLS: usize = 3;
+
+/// Runs until one was struck as a test needs it: when whoever strikes gets to run is up to the machine.
+const ATTEMPTS: usize = 5;
+
 /// A run in which the victim was struck.
 struct Struck {
     status: ExitStatus,
+    /// Whether the last strike came before the last cell: later, there may be no turn left in which it shows.
+    in_time: bool,
     /// What the terminal showed, in one line.
     shown: String,
     result: LabResult,
+}
+
+/// A run that was struck as it should be; the last one if none was, whose assertions then tell.
+fn struck_as(signal: Signal, most: usize, is_right: impl Fn(&Struck) -> bool) -> Struck {
+    let mut attempts = (1..ATTEMPTS).map(|_| run_and_strike(signal, most));
+    attempts.find(is_right).unwrap_or_else(|| run_and_strike(signal, most))
 }
 
 /// Runs the scenario and sends the signal to the victim while its connections are open, so often at most.
@@ -53,7 +68,7 @@ fn run_and_strike(signal: Signal, most: usize) -> Struck {
     command.env_remove("ANELLO_DRIVER").stdout(File::create(path("shown")).unwrap()).stderr(Stdio::null());
     let mut lab = command.spawn().unwrap();
     let began = Instant::now();
-    let mut strikes = 0;
+    let (mut strikes, mut in_time) = (0, false);
     let status = loop {
         if let Some(status) = lab.try_wait().unwrap() {
             break status;
@@ -65,13 +80,13 @@ fn run_and_strike(signal: Signal, most: usize) -> Struck {
         }
         if strikes < most && strike(&lab, signal) {
             strikes += 1;
+            in_time = cells_behind(&path("reports")) + 1 < CELLS;
         }
         thread::sleep(Duration::from_millis(1));
     };
-    assert!(strikes > 0, "the victim was never seen with its connections");
     let shown = fs::read_to_string(path("shown")).unwrap();
     let shown = shown.split_whitespace().collect::<Vec<_>>().join(" ");
-    Struck { status, shown, result: result_in(&path("reports")) }
+    Struck { status, in_time, shown, result: result_in(&path("reports")) }
 }
 
 /// Sends the signal to the lab's victim if that has its connections open; whether it did.
@@ -92,10 +107,19 @@ fn is_victim_in_a_cell(pid: &str) -> bool {
     command.contains("\0echo\0") && open_files >= CONNECTIONS
 }
 
+/// The JSON of the run, whole or so far; none before the end of the first cell.
+fn json_in(directory: &Path) -> Option<PathBuf> {
+    let mut paths = fs::read_dir(directory).ok()?.map(|entry| entry.unwrap().path());
+    paths.find(|path| path.extension().is_some_and(|end| end == "json"))
+}
+
+/// Cells that the run has gone through to their end.
+fn cells_behind(directory: &Path) -> usize {
+    json_in(directory).map_or(0, |path| checkpoint::load(&path).unwrap().completed.len())
+}
+
 fn result_in(directory: &Path) -> LabResult {
-    let mut paths = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
-    let json =
-        paths.find(|path| path.extension().is_some_and(|end| end == "json")).expect("the JSON is there");
+    let json = json_in(directory).expect("the JSON is there");
     LabResult::from_json(&fs::read_to_string(json).unwrap()).unwrap()
 }
 
@@ -108,7 +132,7 @@ impl Struck {
     /// The run went to its end and counts as done, and all that failed was the victim.
     fn assert_it_went_on(&self) {
         assert_eq!(self.status.code(), Some(0), "{}", self.shown);
-        assert_eq!((self.result.interrupted, self.result.completed.len()), (false, 3));
+        assert_eq!((self.result.interrupted, self.result.completed.len()), (false, CELLS));
         let failures = &self.result.failures;
         assert!(failures.iter().all(|failure| failure.contender == "victim"), "{failures:?}");
         for name in ["bare epoll", "bare epoll again"] {
@@ -135,9 +159,13 @@ fn is_measured(row: &Row) -> bool {
     row.outcome == Outcome::Measured || all_stolen
 }
 
+fn has_failed(row: &Row) -> bool {
+    matches!(&row.outcome, Outcome::Failed(why) if why.contains("signal 9 (SIGKILL)"))
+}
+
 #[test]
 fn fault_45_a_contender_killed_within_a_cell_is_started_again_and_the_run_goes_on() {
-    let struck = run_and_strike(Signal::KILL, 1);
+    let struck = struck_as(Signal::KILL, 1, |struck| struck.in_time);
     struck.assert_it_went_on();
     let what = &struck.assert_it_was_started_again_once().what;
     assert!(
@@ -149,17 +177,16 @@ fn fault_45_a_contender_killed_within_a_cell_is_started_again_and_the_run_goes_o
 
 #[test]
 fn fault_45_a_contender_killed_every_time_fails_and_the_others_are_measured() {
-    let struck = run_and_strike(Signal::KILL, usize::MAX);
+    let struck =
+        struck_as(Signal::KILL, usize::MAX, |struck| struck.rows("victim").into_iter().any(has_failed));
     struck.assert_it_went_on();
     for failure in &struck.result.failures {
         assert!(failure.what.starts_with("was killed by signal 9 (SIGKILL)"), "{failure:?}");
         assert!(matches!(failure.consequence, Consequence::Restarted | Consequence::LeftOut), "{failure:?}");
     }
     // Of three cells one at least in which the second strike came in time, too.
-    let failed =
-        |row: &&Row| matches!(&row.outcome, Outcome::Failed(why) if why.contains("signal 9 (SIGKILL)"));
     let rows = struck.rows("victim");
-    assert!(rows.iter().any(failed), "{rows:?}");
+    assert!(rows.iter().copied().any(has_failed), "{rows:?}");
     assert!(struck.shown.contains("victim failed at "), "{}", struck.shown);
     assert!(struck.shown.contains("; left out for the rest of this cell"), "{}", struck.shown);
 }
@@ -167,7 +194,7 @@ fn fault_45_a_contender_killed_every_time_fails_and_the_others_are_measured() {
 /// It does not end, so that the load's patience with a reply is waited for, once.
 #[test]
 fn fault_45_a_contender_halted_within_a_cell_is_started_again_and_the_run_goes_on() {
-    let struck = run_and_strike(Signal::STOP, 1);
+    let struck = struck_as(Signal::STOP, 1, |struck| struck.in_time);
     struck.assert_it_went_on();
     let what = &struck.assert_it_was_started_again_once().what;
     assert!(what.starts_with("is halted by signal 19 (SIGSTOP) (the load saw: "), "{what}");
