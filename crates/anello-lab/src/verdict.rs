@@ -74,7 +74,8 @@ fn judge_measure(result: &mut LabResult, measure: Measure) {
     }
 }
 
-/// Fills in the verdicts on anello against peers, and on others against their bases, by the same rule: what two equal servers show in the judged `cells`.
+/// Fills in the verdicts on anello against peers, and on others against their bases, by the same rule: what two equal
+/// servers show in the judged `cells`.
 pub fn judge_pairs(cells: &[CellResult], pairs: &mut [Versus]) {
     for versus in pairs {
         let Some(cell) = cells.iter().find(|cell| cell.cell == versus.cell) else { continue };
