@@ -241,9 +241,9 @@ impl BufferRing {
         let most = (LARGEST_RING_BYTES / (buffer_bytes + STAGGER_BYTES)) as u32;
         let limit = limit.clamp(1, most.min(1 << 15)).next_power_of_two().min(1 << 15);
         let stride_bytes = buffer_bytes + STAGGER_BYTES;
-        let halves = std::iter::successors(Some(limit), |limit| (*limit > 1).then_some(limit / 2));
+        let mut halves = std::iter::successors(Some(limit), |limit| (*limit > 1).then_some(limit / 2));
         let fits = |limit| Some((limit, try_allocate(memory_layout(stride_bytes, limit))?));
-        let (limit, base) = halves.into_iter().find_map(fits)?;
+        let (limit, base) = halves.find_map(fits)?;
         let padding_bytes = base.align_offset(CACHE_LINE_BYTES).min(CACHE_LINE_BYTES);
         let allocation = (base, memory_layout(stride_bytes, limit));
         let ring = Self {
