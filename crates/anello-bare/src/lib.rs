@@ -141,13 +141,14 @@ fn listen_with(address: SocketAddr, shared: bool) -> io::Result<TcpListener> {
     Ok(socket.into())
 }
 
-/// Says whether `model` is to be had by this process with these options; only io_uring may be refused.
+/// Says whether `model` is to be had by this process with these options; only io_uring may be refused. Of that one it
+/// tells the flags or options that are in effect on this kernel, as one word with commas.
 ///
 /// # Errors
 /// io_uring is not in this kernel, or forbidden by `kernel.io_uring_disabled` or a seccomp filter; its options do not
 /// go together or the kernel does not have them; `spin` or `uring` was given to a model that has none. The text names
 /// the remedy.
-pub fn check(model: Model, options: &Options) -> io::Result<()> {
+pub fn check(model: Model, options: &Options) -> io::Result<Option<String>> {
     let misplaced = match model {
         Model::Uring => {
             (!options.spin.is_zero()).then_some("spin is among the options of io_uring for that model")
@@ -158,9 +159,9 @@ pub fn check(model: Model, options: &Options) -> io::Result<()> {
     };
     match (misplaced, model, &options.uring) {
         (Some(reason), _, _) => Err(io::Error::new(io::ErrorKind::InvalidInput, reason)),
-        (None, Model::Uring, None) => uring::check(),
-        (None, Model::Uring, Some(uring)) => uring_options::check(uring),
-        (None, _, _) => Ok(()),
+        (None, Model::Uring, None) => uring::check().map(|flags| Some(flags.to_owned())),
+        (None, Model::Uring, Some(uring)) => uring_options::check(uring).map(|()| Some(uring.to_string())),
+        (None, _, _) => Ok(None),
     }
 }
 

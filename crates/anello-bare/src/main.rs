@@ -64,15 +64,15 @@ struct Request {
 }
 
 fn serve(Request { model, address, options }: &Request) -> io::Result<()> {
-    check(*model, options)?;
+    let features = check(*model, options)?;
     let listeners = listen_for(*address, options)?;
     let mut output = io::stdout().lock();
     write!(output, "anello-bare ready model={model}")?;
     if let Some(listener) = listeners.first() {
         write!(output, " addr={}", listener.local_addr()?)?;
     }
-    if let Some(uring) = &options.uring {
-        write!(output, " options={uring}")?;
+    if let Some(features) = features {
+        write!(output, " features={features}")?;
     }
     writeln!(output)?;
     output.flush()?;

@@ -51,13 +51,13 @@ use self::pool::Pool;
 use self::token::{Kind, Token};
 use crate::Options;
 
-/// Whether this process may use io_uring here.
-pub(crate) fn check() -> io::Result<()> {
-    setup::ring("epoll").map(drop)
+/// The flags of a ring that this process can have here.
+pub(crate) fn check() -> io::Result<&'static str> {
+    setup::ring("epoll").map(|(_, flags)| flags)
 }
 
 pub(crate) fn run(listener: TcpListener, options: &Options) -> io::Result<()> {
-    let mut ring = setup::ring("epoll")?;
+    let (mut ring, _) = setup::ring("epoll")?;
     let (mut submitter, submissions, completions) = ring.split();
     // Linux 5.18: saves the lookup of the descriptor. Without it everything works, a little slower.
     let _registered = submitter.register_ring_fd().is_ok();

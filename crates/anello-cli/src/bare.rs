@@ -173,11 +173,11 @@ pub fn run(arguments: Arguments) -> io::Result<ExitCode> {
 }
 
 fn echo(model: Model, Address { addr }: Address, options: Options) -> io::Result<ExitCode> {
-    anello_bare::check(model, &options)?;
+    let features = anello_bare::check(model, &options)?;
     let listeners = anello_bare::listen_for(addr, &options).map_err(|error| about(addr, error))?;
     let bound = bound_address(listeners.first())?;
-    match &options.uring {
-        Some(uring) => println!("anello bare ready addr={bound} model={model} options={uring}"),
+    match features {
+        Some(features) => println!("anello bare ready addr={bound} model={model} features={features}"),
         None => println!("anello bare ready addr={bound} model={model}"),
     }
     io::stdout().flush()?;

@@ -50,10 +50,12 @@ fn servers_say_what_they_run_on_and_echo() {
         (vec!["select"], "model=select"),
         (vec!["threads"], "model=threads"),
     ];
-    match anello_bare::check(anello_bare::Model::Uring, &anello_bare::Options::default()) {
-        Ok(()) => ways.extend([
+    let here = anello_bare::check(anello_bare::Model::Uring, &anello_bare::Options::default());
+    match &here {
+        Ok(flags) => ways.extend([
             (vec!["uring"], "model=uring"),
-            (vec!["uring", "--with-options"], "options=deferred,multishot-receive,buffer-ring"),
+            (vec!["uring"], flags.as_deref().expect("io_uring has flags")),
+            (vec!["uring", "--with-options"], "features=deferred,multishot-receive,buffer-ring"),
             (vec!["uring", "--own-buffers", "--rings", "2"], "own-buffers,sends-at-submission,rings=2"),
         ]),
         Err(error) => println!("uring: skipped: {error}"),

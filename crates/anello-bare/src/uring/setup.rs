@@ -10,37 +10,40 @@ pub(crate) const SUBMISSIONS: u32 = 512;
 /// Completion entries; what does not fit is kept by the kernel and fetched.
 pub(crate) const COMPLETIONS: u32 = 4096;
 
-/// From the newest kernel to the oldest: each rung does without one more flag.
-const RUNGS: [fn(&mut Builder<squeue::Entry, cqueue::Entry>); 4] = [
+/// Sets flags for a ring that is to be made.
+type Flags = fn(&mut Builder<squeue::Entry, cqueue::Entry>);
+
+/// From the newest kernel to the oldest: each rung does without one more flag. What they are called, and the flags.
+const RUNGS: [(&str, Flags); 4] = [
     // Linux 6.6
-    |builder| {
+    ("no-sqarray,defer-taskrun,single-issuer,coop-taskrun", |builder| {
         builder.setup_coop_taskrun().setup_taskrun_flag().setup_single_issuer().setup_defer_taskrun();
         builder.setup_no_sqarray();
-    },
+    }),
     // Linux 6.1
-    |builder| {
+    ("defer-taskrun,single-issuer,coop-taskrun", |builder| {
         builder.setup_coop_taskrun().setup_taskrun_flag().setup_single_issuer().setup_defer_taskrun();
-    },
+    }),
     // Linux 6.0
-    |builder| {
+    ("single-issuer,coop-taskrun", |builder| {
         builder.setup_coop_taskrun().setup_taskrun_flag().setup_single_issuer();
-    },
+    }),
     // Linux 5.19
-    |builder| {
+    ("coop-taskrun", |builder| {
         builder.setup_coop_taskrun().setup_taskrun_flag();
-    },
+    }),
 ];
 
-/// Sets up a ring, stepping down the ladder while the kernel knows a flag not. Where there is none to be had, the error
-/// tells to use something `instead`.
-pub(crate) fn ring(instead: &str) -> io::Result<IoUring> {
+/// Sets up a ring, stepping down the ladder while the kernel knows a flag not, and tells what its flags are called.
+/// Where there is none to be had, the error tells to use something `instead`.
+pub(crate) fn ring(instead: &str) -> io::Result<(IoUring, &'static str)> {
     let mut refusal = io::Error::from(Errno::INVAL);
-    for rung in RUNGS {
+    for (names, flags) in RUNGS {
         let mut builder = IoUring::builder();
         builder.setup_submit_all().setup_cqsize(COMPLETIONS).setup_clamp();
-        rung(&mut builder);
+        flags(&mut builder);
         match builder.build(SUBMISSIONS) {
-            Ok(ring) => return Ok(ring),
+            Ok(ring) => return Ok((ring, names)),
             Err(error) => refusal = error,
         }
         if Errno::from_io_error(&refusal) != Some(Errno::INVAL) {
