@@ -128,11 +128,16 @@ pub fn usage() -> Usage {
     Usage { descriptors: usage.descriptors - 1, ..usage }
 }
 
-/// Fails when memory has grown by more than it may. That says nothing where a checker keeps what was freed, to see who
-/// still uses it: with `ANELLO_FREED_IS_KEPT` it is only told.
+/// Whether a checker keeps what was freed, to see who still uses it (`ANELLO_FREED_IS_KEPT`). How much memory the process
+/// takes says nothing then.
+pub fn freed_is_kept() -> bool {
+    std::env::var_os("ANELLO_FREED_IS_KEPT").is_some()
+}
+
+/// Fails when memory has grown by more than it may. Where freed memory is kept it is only told.
 #[track_caller]
 pub fn assert_grown_less(name: &str, grown_bytes: usize, bound_bytes: usize) {
-    if grown_bytes >= bound_bytes && std::env::var_os("ANELLO_FREED_IS_KEPT").is_some() {
+    if grown_bytes >= bound_bytes && freed_is_kept() {
         return eprintln!("skipped on {name}: {grown_bytes} bytes of memory, freed memory among them");
     }
     assert!(grown_bytes < bound_bytes, "{name}: {grown_bytes} bytes of memory, more than {bound_bytes}");
