@@ -24,11 +24,12 @@
 //! ```
 //!
 //! [`Runtime`] polls tasks on one thread; [`Workers`] runs one per core. [`net`] has listeners and streams, [`time`]
-//! sleeping and deadlines, [`signal`] the signals of the process. What is where, and the life of a request, is told in
+//! sleeping and deadlines, [`fs`] files, [`signal`] the signals of the process. What is where, and the life of a request, is told in
 //! `ARCHITECTURE.md`.
 
 mod driver;
 mod executor;
+pub mod fs;
 pub mod net;
 pub mod signal;
 pub mod time;
@@ -38,6 +39,6 @@ pub use driver::{
     SubmissionPolling, TaskWork, Without, ZeroCopy, probe_uring,
 };
 pub use executor::{
-    Builder, Handle, JoinError, JoinHandle, Runtime, Worker, Workers, WorkersBuilder, allowed_cores,
-    current_driver, current_metrics, spawn, yield_now,
+    Blocking, Builder, Handle, JoinError, JoinHandle, MOST_BLOCKING_THREADS, Runtime, Worker, Workers,
+    WorkersBuilder, allowed_cores, current_driver, current_metrics, spawn, spawn_blocking, yield_now,
 };

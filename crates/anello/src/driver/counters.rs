@@ -16,6 +16,8 @@ pub struct Metrics {
     pub short_sends: u64,
     /// Zero-copy sends.
     pub zero_copy_sends: u64,
+    /// Bytes sent from files.
+    pub file_bytes: u64,
     /// Times the kernel found no receive buffer (`ENOBUFS`); the bytes were received into other memory.
     pub buffer_exhaustions: u64,
     /// Completions whose operation had already been forgotten: dropped, their resources freed.

@@ -28,6 +28,7 @@ mod direct;
 mod epoll;
 mod op;
 mod options;
+pub(crate) mod page_cache;
 mod proactor;
 mod reactor;
 mod sim;
@@ -43,7 +44,7 @@ mod wake;
 use std::fmt;
 use std::io;
 use std::net::{Shutdown, SocketAddr};
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::net::SocketAddr as UnixAddress;
 use std::sync::Arc;
 use std::task::{Poll, Waker};
@@ -384,6 +385,19 @@ impl Driver {
 
     pub fn poll_flush(&mut self, key: Key, waker: &Waker) -> Poll<io::Result<()>> {
         on_each!(&mut self.kernel, machine => machine.poll_flush(key, waker))
+    }
+
+    /// Sends bytes of a file, as many as the kernel takes at once, when everything accepted before was sent; zero at the
+    /// end of the file.
+    pub fn poll_send_file(
+        &mut self,
+        key: Key,
+        file: BorrowedFd<'_>,
+        offset: u64,
+        length: usize,
+        waker: &Waker,
+    ) -> Poll<io::Result<usize>> {
+        on_each!(&mut self.kernel, machine => machine.poll_send_file(key, file, offset, length, waker))
     }
 
     /// Gives a stream up. Whether bytes are left to send, which goes on without its owner.

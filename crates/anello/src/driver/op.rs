@@ -21,6 +21,8 @@ pub(crate) enum Op<'a, S> {
     Send { socket: &'a S, data: *const u8, length_bytes: u32, how: SendHow },
     /// Report whenever the socket becomes readable, until cancelled.
     Readable { socket: &'a S },
+    /// Report once when the socket takes bytes again.
+    Writable { socket: &'a S },
     /// Ask the operation of that token to end.
     Cancel { target: Token },
 }

@@ -15,7 +15,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::num::NonZero;
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::rc::Rc;
 use std::task::{Poll, Waker, ready};
 
@@ -25,7 +25,7 @@ use super::direct::{Direct, Outcome};
 use super::op::Wait;
 use super::options::DriverOptions;
 use super::proactor::gone;
-use super::sockets::{Family, ListenOptions, Sockets};
+use super::sockets::{Family, ListenOptions, Sockets, is_of_file};
 use super::table::Table;
 use super::token::{Key, Kind, Token};
 use super::transmit::{Outgoing, Transmit};
@@ -349,6 +349,32 @@ impl<K: ReadinessKernel> Reactor<K> {
         stream.send_on(self.kernel.sockets_mut(), &mut self.metrics)?;
         if stream.transmit.is_empty() {
             return Poll::Ready(Ok(()));
+        }
+        stream.send_waker.wait(waker);
+        Poll::Pending
+    }
+
+    /// Sends bytes of a file, as many as the kernel takes at once, when everything accepted before was sent.
+    pub fn poll_send_file(
+        &mut self,
+        key: Key,
+        file: BorrowedFd<'_>,
+        offset: u64,
+        length: usize,
+        waker: &Waker,
+    ) -> Poll<io::Result<usize>> {
+        ready!(self.poll_flush(key, waker))?;
+        let Some(stream) = self.streams.get_mut(key) else { return Poll::Ready(Err(gone())) };
+        if stream.writable {
+            match self.kernel.sockets_mut().send_file(&stream.socket, file, offset, length) {
+                Ok(count) => {
+                    self.metrics.file_bytes += count as u64;
+                    return Poll::Ready(Ok(count));
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => stream.writable = false,
+                Err(error) if is_of_file(&error) => return Poll::Ready(Err(error)),
+                Err(error) => return Poll::Ready(Err(stream.fail(error))),
+            }
         }
         stream.send_waker.wait(waker);
         Poll::Pending

@@ -68,6 +68,14 @@ pub(crate) trait Sockets {
     /// Whether bytes wait to be received (`FIONREAD`).
     fn has_bytes(&self, socket: &Self::Socket) -> bool;
     fn send(&mut self, socket: &Self::Socket, data: &[u8]) -> io::Result<usize>;
+    /// Sends bytes of a file from that place on; zero at its end, or where there is nothing to send.
+    fn send_file(
+        &mut self,
+        socket: &Self::Socket,
+        file: BorrowedFd<'_>,
+        offset: u64,
+        length: usize,
+    ) -> io::Result<usize>;
     fn shutdown(&self, socket: &Self::Socket, how: Shutdown) -> io::Result<()>;
     fn set_option(&self, socket: &Self::Socket, option: StreamOption) -> io::Result<()>;
     fn local_address(&self, socket: &Self::Socket) -> io::Result<SocketAddr>;
@@ -212,6 +220,30 @@ impl Sockets for OsSockets {
         }
     }
 
+    fn send_file(
+        &mut self,
+        socket: &OwnedFd,
+        file: BorrowedFd<'_>,
+        offset: u64,
+        length: usize,
+    ) -> io::Result<usize> {
+        // sendfile(2) has no flag for a call that must not wait: it looks at the socket.
+        if !self.nonblocking {
+            rustix::io::ioctl_fionbio(socket, true)?;
+        }
+        let mut next = offset;
+        let sent = loop {
+            match rustix::fs::sendfile(socket, file, Some(&mut next), length) {
+                Err(Errno::INTR) => continue,
+                other => break other,
+            }
+        };
+        if !self.nonblocking {
+            rustix::io::ioctl_fionbio(socket, false)?;
+        }
+        Ok(sent?)
+    }
+
     fn shutdown(&self, socket: &OwnedFd, how: Shutdown) -> io::Result<()> {
         SockRef::from(socket).shutdown(how)
     }
@@ -273,6 +305,13 @@ impl Sockets for OsSockets {
     fn now_ns(&self) -> u64 {
         u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
+}
+
+/// Whether sending from a file failed because of the file: the connection is as it was.
+pub(crate) fn is_of_file(error: &io::Error) -> bool {
+    use libc::{EACCES, EBADF, EINVAL, EIO, EISDIR, ENOMEM, ENOSYS, EOPNOTSUPP, EOVERFLOW, EPERM, ESPIPE};
+    let errors = [EACCES, EBADF, EINVAL, EIO, EISDIR, ENOMEM, ENOSYS, EOPNOTSUPP, EOVERFLOW, EPERM, ESPIPE];
+    error.raw_os_error().is_some_and(|errno| errors.contains(&errno))
 }
 
 /// Whether an address of this socket can only be reached on this machine: there, zero-copy sends copy after all.

@@ -43,6 +43,8 @@ pub(crate) enum Kind {
     Message = 8,
     /// A zero-copy send: its key is that of the memory that it holds.
     SendZeroCopy = 9,
+    /// Readiness to send from a file.
+    Writable = 10,
 }
 
 /// Kind and key in the 64 bits that the kernel hands back.
@@ -71,6 +73,7 @@ impl Token {
             7 => Kind::Wake,
             8 => Kind::Message,
             9 => Kind::SendZeroCopy,
+            10 => Kind::Writable,
             _ => return None,
         })
     }

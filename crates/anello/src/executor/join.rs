@@ -41,8 +41,23 @@ impl<T> Join<T> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The result, once it is there; before, `context` is woken when it comes.
+    pub fn poll(&self, context: &Context<'_>) -> Poll<Result<T, JoinError>> {
+        let mut state = self.lock();
+        if let State::Running(waker) = &mut *state {
+            let before = waker.replace(context.waker().clone());
+            drop(state);
+            drop(before);
+            return Poll::Pending;
+        }
+        match std::mem::replace(&mut *state, State::Taken) {
+            State::Ended(result) => Poll::Ready(result),
+            State::Running(_) | State::Taken => Poll::Ready(Err(JoinError(None))),
+        }
+    }
+
     /// Leaves the result, once.
-    fn end(&self, result: Result<T, JoinError>) {
+    pub fn end(&self, result: Result<T, JoinError>) {
         let mut state = self.lock();
         if let State::Running(waker) = &mut *state {
             let waker = waker.take();
@@ -79,17 +94,7 @@ impl<T> Future for JoinHandle<T> {
     type Output = Result<T, JoinError>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let mut state = self.shared.lock();
-        if let State::Running(waker) = &mut *state {
-            let before = waker.replace(context.waker().clone());
-            drop(state);
-            drop(before);
-            return Poll::Pending;
-        }
-        match std::mem::replace(&mut *state, State::Taken) {
-            State::Ended(result) => Poll::Ready(result),
-            State::Running(_) | State::Taken => Poll::Ready(Err(JoinError(None))),
-        }
+        self.shared.poll(context)
     }
 }
 
@@ -100,7 +105,7 @@ impl<T> fmt::Debug for JoinHandle<T> {
 }
 
 /// Why a task has no result: it panicked, or it was aborted, or its runtime was dropped before it was done.
-pub struct JoinError(Option<Box<dyn Any + Send>>);
+pub struct JoinError(pub(super) Option<Box<dyn Any + Send>>);
 
 impl JoinError {
     /// Whether the task panicked.

@@ -10,6 +10,7 @@
 //! bounded number of polls however busy the tasks are, and a task that always finds data has to yield when its budget
 //! is spent.
 
+mod blocking;
 mod context;
 mod join;
 mod mailbox;
@@ -29,6 +30,7 @@ use crate::driver::{Driver, DriverDescription, DriverKind, DriverOptions, Metric
 use context::{Entered, Inbox};
 use task::TaskPointer;
 
+pub use blocking::{Blocking, MOST_THREADS as MOST_BLOCKING_THREADS, spawn_blocking};
 pub use context::yield_now;
 pub(crate) use context::{Shared, current, with_current};
 pub use join::{JoinError, JoinHandle};

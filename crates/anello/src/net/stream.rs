@@ -9,7 +9,7 @@ use std::future::{Future, poll_fn};
 use std::io;
 use std::net::Shutdown;
 use std::ops::Deref;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
@@ -18,6 +18,10 @@ use super::{Chunk, Lingering, Outgoing};
 use super::{TcpStream, UnixStream};
 use crate::driver::{Driver, Key, StreamOption};
 use crate::executor::{Shared, current, with_current};
+use crate::fs::File;
+
+/// Bytes of a file that are looked for in memory, and sent, at a time.
+const FILE_PIECE_BYTES: u64 = 512 * 1024;
 
 /// A connection of this thread's runtime, of whichever family: a [`TcpStream`] or a [`UnixStream`].
 ///
@@ -176,6 +180,19 @@ impl<P: Deref<Target: Stream>> WriteHalf<P> {
         self.0.inner().flush()
     }
 
+    /// As [`TcpStream::send_file`] and [`UnixStream::send_file`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn send_file<'a>(
+        &'a mut self,
+        file: &'a File,
+        offset: u64,
+        length: u64,
+    ) -> impl Future<Output = io::Result<u64>> + 'a {
+        self.0.inner().send_file(file, offset, length)
+    }
+
     /// As [`TcpStream::shutdown`] and [`UnixStream::shutdown`].
     ///
     /// # Errors
@@ -308,6 +325,46 @@ impl Inner {
 
     pub fn poll_flush(&self, context: &Context<'_>) -> Poll<io::Result<()>> {
         self.shared.driver.borrow_mut().poll_flush(self.key, context.waker())
+    }
+
+    /// Sends a part of a file, after everything accepted before; how many bytes.
+    pub async fn send_file(&self, file: &File, offset: u64, length: u64) -> io::Result<u64> {
+        let mut sent = 0;
+        while sent < length {
+            let piece = (length - sent).min(FILE_PIECE_BYTES);
+            // The kernel would wait for the disk in the middle of the call.
+            file.read_ahead(offset + sent, piece).await?;
+            let mut left = piece;
+            while left > 0 {
+                let at = offset + sent;
+                match poll_fn(|context| self.poll_send_file(file, at, left as usize, context)).await? {
+                    0 => return Ok(sent),
+                    count => {
+                        sent += count as u64;
+                        left -= count as u64;
+                    }
+                }
+            }
+        }
+        Ok(sent)
+    }
+
+    fn poll_send_file(
+        &self,
+        file: &File,
+        offset: u64,
+        length: usize,
+        context: &Context<'_>,
+    ) -> Poll<io::Result<usize>> {
+        if !self.shared.may_proceed(context) {
+            return Poll::Pending;
+        }
+        let mut driver = self.shared.driver.borrow_mut();
+        let sent = driver.poll_send_file(self.key, file.as_fd(), offset, length, context.waker());
+        if let Poll::Ready(Ok(count)) = sent {
+            self.shared.spend(count);
+        }
+        sent
     }
 
     pub async fn shutdown(&self) -> io::Result<()> {

@@ -15,6 +15,7 @@ use super::stream::{Inner, Sealed};
 use super::{Chunk, Closer, Outgoing, PeerCredentials, ReadHalf, Stream, WriteHalf};
 use crate::driver::StreamOption;
 use crate::executor::current;
+use crate::fs::File;
 use crate::time::sleep;
 
 /// How long to wait before a full listener is tried again: first, and at most.
@@ -179,6 +180,28 @@ impl UnixStream {
     /// As [`send`](Self::send).
     pub fn flush(&mut self) -> impl Future<Output = io::Result<()>> + '_ {
         self.inner.flush()
+    }
+
+    /// Sends `length` bytes of a file from `offset` on, without a copy through the program (`sendfile(2)`), after everything
+    /// that was accepted before; returns how many were sent: fewer when the file has ended.
+    ///
+    /// Returns when the kernel has taken them. It may still read the file: what is written to the file meanwhile may be
+    /// what the peer gets. What is not in memory is first read by a thread for work that blocks
+    /// ([`File::read_ahead`](crate::fs::File::read_ahead)), so that the worker does not wait for the disk. Where a peer
+    /// has gone, the kernel raises SIGPIPE, which programs in Rust ignore unless they change that.
+    ///
+    /// Not cancel-safe: how much was sent is not known.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send). Also when the file cannot be read or sent from, such as a folder or a pipe: the connection
+    /// is then as it was.
+    pub fn send_file<'a>(
+        &'a mut self,
+        file: &'a File,
+        offset: u64,
+        length: u64,
+    ) -> impl Future<Output = io::Result<u64>> + 'a {
+        self.inner.send_file(file, offset, length)
     }
 
     /// Flushes, then ends this side (`shutdown(2)` with `SHUT_WR`); the peer sees the end of the stream. Cancel-safe.

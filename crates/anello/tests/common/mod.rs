@@ -10,7 +10,7 @@ pub mod child;
 pub mod server;
 
 use std::future::Future;
-use std::io;
+use std::io::{self, Write};
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
@@ -18,6 +18,7 @@ use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::Duration;
 
+use anello::fs::File;
 use anello::net::{Stream, TcpListener, TcpStream};
 use anello::{
     Builder, DriverKind, DriverOptions, Runtime, Sends, SimModel, SimOptions, SubmissionPolling, TaskWork,
@@ -282,6 +283,13 @@ pub fn pattern(seed: u64, length: usize) -> Vec<u8> {
     }
     bytes.truncate(length);
     bytes
+}
+
+/// An open file without a name that holds these bytes.
+pub fn file_of(bytes: &[u8]) -> File {
+    let mut file = tempfile::tempfile().expect("a file");
+    file.write_all(bytes).expect("room for it");
+    file.into()
 }
 
 /// Fails with the first place at which they differ instead of with megabytes of text.

@@ -11,7 +11,7 @@ use anello::{spawn, yield_now};
 use bytes::Bytes;
 
 use crate::common::{
-    Random, Setup, assert_same_bytes, exchange, join, on_both_drivers, pattern, poll_at_most,
+    Random, Setup, assert_same_bytes, exchange, file_of, join, on_both_drivers, pattern, poll_at_most,
 };
 use crate::family::{Stream, connect, listen, on_every_setup, pair};
 
@@ -95,6 +95,7 @@ async fn mixed_calls(seed: u64) {
     let expected = pattern(seed, 200_000);
     let (mut client, mut server) = pair().await.unwrap();
     let message = expected.clone();
+    let file = file_of(&message);
     let writing = spawn(async move {
         let mut random = Random::new(seed);
         let mut left = &message[..];
@@ -102,7 +103,11 @@ async fn mixed_calls(seed: u64) {
             let most = [10, 1000, 20_000][random.below(3)];
             let (piece, rest) = left.split_at((1 + random.below(most)).min(left.len()));
             let mut taken = piece.len();
-            match random.below(6) {
+            match random.below(7) {
+                6 => {
+                    let (offset, length) = ((message.len() - left.len()) as u64, piece.len() as u64);
+                    assert_eq!(client.send_file(&file, offset, length).await.unwrap(), length);
+                }
                 0 => client.send(piece.to_vec()).await.unwrap(),
                 1 => client.send(Bytes::copy_from_slice(piece)).await.unwrap(),
                 2 => taken = client.write(piece).await.unwrap(),

@@ -163,6 +163,7 @@ impl<K: CompletionKernel> Proactor<K> {
             self.kernel.push(cancel_token(), Op::Cancel { target: Token::new(Kind::Connect, key) });
         }
         self.stop_receiving(key);
+        self.stop_watching(key);
         self.finish(key);
         self.streams.get(key).is_some_and(|stream| !stream.transmit.is_empty())
     }
@@ -177,7 +178,7 @@ impl<K: CompletionKernel> Proactor<K> {
         if let Some(stream) = self.streams.get_mut(key) {
             stream.send_error = NonZero::new(-libc::ECONNABORTED);
             match stream.sending {
-                Sending::Idle => stream.transmit.clear(),
+                Sending::Idle | Sending::Watch => stream.transmit.clear(),
                 // Settled by the next turn; what a short send leaves is then dropped.
                 Sending::AtSubmission(_) => {}
                 Sending::Ordinary => {
@@ -216,6 +217,7 @@ impl<K: CompletionKernel> Proactor<K> {
     pub fn poll_detach(&mut self, key: Key, waker: &Waker) -> Poll<io::Result<(OwnedFd, Vec<Chunk>)>> {
         ready!(self.poll_flush(key, waker))?;
         self.stop_receiving(key);
+        self.stop_watching(key);
         let Some(stream) = self.streams.get_mut(key) else { return Poll::Ready(Err(gone())) };
         if stream.receiving != Receiving::Idle || stream.sending != Sending::Idle {
             stream.receive_waker.wait(waker);
@@ -278,6 +280,7 @@ impl<K: CompletionKernel> Proactor<K> {
             Some(Kind::Send) => self.on_send(key, completion, woken),
             Some(Kind::SendZeroCopy) => self.on_send_zero_copy(key, completion, woken),
             Some(Kind::Readable) => self.on_readable(key, completion, woken),
+            Some(Kind::Writable) => self.on_writable(key, woken),
             Some(Kind::Accept) => self.on_accept(key, completion, woken),
             Some(Kind::Connect) => {
                 self.kernel.ended(completion);

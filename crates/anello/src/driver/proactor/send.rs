@@ -2,13 +2,14 @@
 
 use std::io;
 use std::num::NonZero;
-use std::task::{Poll, Waker};
+use std::os::fd::BorrowedFd;
+use std::task::{Poll, Waker, ready};
 
 use super::kernel::CompletionKernel;
 use super::stream::Sending;
-use super::{Held, MOST_PER_SEND_BYTES, Proactor, gone};
+use super::{Held, MOST_PER_SEND_BYTES, Proactor, cancel_token, gone};
 use crate::driver::op::{Completion, Op, SendHow};
-use crate::driver::sockets::{Family, Sockets, kernel_error};
+use crate::driver::sockets::{Family, Sockets, is_of_file, kernel_error};
 use crate::driver::token::{Key, Kind, Token};
 use crate::driver::transmit::Outgoing;
 use crate::driver::wake::Woken;
@@ -98,6 +99,60 @@ impl<K: CompletionKernel> Proactor<K> {
         stream.send_waker.wait(waker);
         self.settle_soon |= stream.awaits_settling();
         Poll::Pending
+    }
+
+    /// Sends bytes of a file, as many as the kernel takes at once, when everything accepted before was sent.
+    pub fn poll_send_file(
+        &mut self,
+        key: Key,
+        file: BorrowedFd<'_>,
+        offset: u64,
+        length: usize,
+        waker: &Waker,
+    ) -> Poll<io::Result<usize>> {
+        ready!(self.poll_flush(key, waker))?;
+        let Some(stream) = self.streams.get_mut(key) else { return Poll::Ready(Err(gone())) };
+        if stream.sending == Sending::Idle {
+            match self.kernel.sockets_mut().send_file(&stream.socket, file, offset, length) {
+                Ok(count) => {
+                    self.metrics.file_bytes += count as u64;
+                    return Poll::Ready(Ok(count));
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    stream.sending = Sending::Watch;
+                    let op = Op::Writable { socket: &stream.socket };
+                    self.kernel.push(Token::new(Kind::Writable, key), op);
+                }
+                Err(error) if is_of_file(&error) => return Poll::Ready(Err(error)),
+                Err(error) => {
+                    stream.send_error = NonZero::new(-error.raw_os_error().unwrap_or(libc::EIO));
+                    return Poll::Ready(Err(error));
+                }
+            }
+        }
+        stream.send_waker.wait(waker);
+        Poll::Pending
+    }
+
+    /// Ends the wait for a socket that nobody wants to send a file to any more.
+    pub(super) fn stop_watching(&mut self, key: Key) {
+        if let Some(stream) = self.streams.get(key)
+            && stream.sending == Sending::Watch
+            && stream.transmit.is_empty()
+        {
+            self.kernel.push(cancel_token(), Op::Cancel { target: Token::new(Kind::Writable, key) });
+        }
+    }
+
+    #[inline(never)]
+    pub(super) fn on_writable(&mut self, key: Key, woken: &mut Woken) {
+        let Some(stream) = self.streams.get_mut(key).filter(|stream| stream.sending == Sending::Watch) else {
+            self.metrics.late_completions += 1;
+            return;
+        };
+        // An error, too, is told by the next send.
+        stream.sending = Sending::Idle;
+        self.after_send(key, false, woken);
     }
 
     /// Sends the front of the queue: at once by a system call when it is large, so that it is read while the cache

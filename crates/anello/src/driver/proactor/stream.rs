@@ -82,6 +82,8 @@ pub(super) enum Sending {
     Ordinary,
     /// Without a copy, with the key of what it holds.
     ZeroCopy(Key),
+    /// A poll that reports when the socket takes bytes again; what is in the queue waits for it.
+    Watch,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

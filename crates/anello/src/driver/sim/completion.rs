@@ -127,6 +127,7 @@ impl SimCompletion {
             Op::Connect { socket, address } => (socket, Request::Connect { address }),
             Op::Receive { socket } => (socket, Request::Receive { multishot: self.ways.multishot_receive }),
             Op::Readable { socket } => (socket, Request::Readable { seen: None, spurious_at_ns: None }),
+            Op::Writable { socket } => (socket, Request::Writable),
             Op::Send { socket, data, length_bytes, how } => {
                 let memory = Memory::new(data, length_bytes);
                 (socket, Request::Send { memory, how, done_bytes: 0 })
@@ -495,7 +496,7 @@ impl CompletionKernel for SimCompletion {
     fn detached(&mut self, key: Key) {
         if self.fault(|faults| faults.late_completions) {
             let mut network = self.network.lock();
-            let kinds = [Kind::Receive, Kind::Send, Kind::Readable, Kind::Connect];
+            let kinds = [Kind::Receive, Kind::Send, Kind::Readable, Kind::Writable, Kind::Connect];
             let kind = kinds[network.random.below(kinds.len() as u64) as usize];
             let at_ns = network.now_ns + network.some_delay_ns();
             drop(network);

@@ -34,6 +34,7 @@ pub(super) enum Request {
     Connect { address: SocketAddr },
     Receive { multishot: bool },
     Readable { seen: Option<u64>, spurious_at_ns: Option<u64> },
+    Writable,
     Send { memory: Memory, how: SendHow, done_bytes: usize },
 }
 
@@ -96,7 +97,7 @@ impl Operation {
                 let changed = *seen != events && network.mask(id) & RECEIVE_MASK != 0;
                 changed || spurious_at_ns.is_some_and(|at_ns| at_ns <= network.now_ns)
             }
-            Request::Send { .. } => network.can_send(id),
+            Request::Writable | Request::Send { .. } => network.can_send(id),
         }
     }
 
@@ -125,6 +126,7 @@ impl Operation {
                 None => Step::end(-libc::ENOBUFS),
             },
             Request::Readable { .. } => self.readable(network),
+            Request::Writable => Step::end(i32::from(libc::POLLOUT)),
             Request::Send { memory, how, done_bytes } => {
                 let (step, done_bytes) = self.send(memory, how, done_bytes, network);
                 self.request = Request::Send { memory, how, done_bytes };

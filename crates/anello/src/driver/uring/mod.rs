@@ -216,6 +216,7 @@ impl Uring {
             }
             // Not urgent data: the wake-up of every message claims it.
             Op::Readable { socket } => Sqe::poll(raw(socket), (libc::POLLIN | libc::POLLRDHUP) as u32),
+            Op::Writable { socket } => Sqe::poll_once(raw(socket), libc::POLLOUT as u32),
             Op::Cancel { target } => self.quiet(Sqe::cancel(target.0)),
         };
         entry.with_user_data(token.0)

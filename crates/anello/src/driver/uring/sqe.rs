@@ -87,10 +87,14 @@ impl Sqe {
 
     /// `IORING_OP_POLL_ADD` (5.1), multishot 5.13: a completion for every edge.
     pub fn poll(descriptor: i32, mask: u32) -> Self {
+        Self { length: POLL_MULTISHOT, ..Self::poll_once(descriptor, mask) }
+    }
+
+    /// `IORING_OP_POLL_ADD` (5.1): a completion when there is such readiness, and no other.
+    pub fn poll_once(descriptor: i32, mask: u32) -> Self {
         // The mask is little-endian halves on every machine that the kernel cares for; see `poll32_events`.
         let op_flags = if cfg!(target_endian = "big") { mask.rotate_left(16) } else { mask };
-        let poll = Self::new(IoringOp::PollAdd, File::Descriptor(descriptor));
-        Self { length: POLL_MULTISHOT, op_flags, ..poll }
+        Self { op_flags, ..Self::new(IoringOp::PollAdd, File::Descriptor(descriptor)) }
     }
 
     /// `IORING_OP_ASYNC_CANCEL` (5.5) of the operation with that `user_data`.

@@ -1,0 +1,190 @@
+//! Work that blocks, on threads of its own: one pool for the process, so that no worker waits for a disk.
+//!
+//! Threads are started as work comes, up to `MOST_THREADS`, and end when they have had none for `IDLE`. Work waits
+//! in one queue, in order; nothing bounds it but what bounds the tasks that wait for their results.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+use std::thread;
+use std::time::Duration;
+
+use super::join::{Join, JoinError};
+
+/// Most threads of the process's pool. A disk has seldom use for more in flight, and each takes a stack.
+pub const MOST_THREADS: usize = 32;
+
+/// How long a thread stays without work.
+const IDLE: Duration = Duration::from_secs(10);
+
+type Work = Box<dyn FnOnce() + Send>;
+
+/// The pool.
+#[derive(Default)]
+struct Pool {
+    state: Mutex<State>,
+    news: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    work: VecDeque<Work>,
+    threads: usize,
+    idle: usize,
+}
+
+static POOL: Pool =
+    Pool { state: Mutex::new(State { work: VecDeque::new(), threads: 0, idle: 0 }), news: Condvar::new() };
+
+impl Pool {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // No work runs under the lock.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn add(&'static self, work: Work) {
+        let mut state = self.lock();
+        state.work.push_back(work);
+        if state.idle >= state.work.len() {
+            self.news.notify_one();
+        } else if state.threads < MOST_THREADS {
+            state.threads += 1;
+            drop(state);
+            self.start_thread();
+        }
+    }
+
+    fn start_thread(&'static self) {
+        let started = thread::Builder::new().name("anello-blocking".into()).spawn(move || self.run());
+        if let Err(error) = started {
+            let mut state = self.lock();
+            state.threads -= 1;
+            if state.threads > 0 {
+                // The others do it, later.
+                return;
+            }
+            // Nobody else would ever: better late on this thread than never.
+            tracing::warn!(%error, "no thread for work that blocks: it is done by the thread that asked");
+            while let Some(work) = state.work.pop_front() {
+                drop(state);
+                work();
+                state = self.lock();
+            }
+        }
+    }
+
+    fn run(&self) {
+        let mut state = self.lock();
+        loop {
+            if let Some(work) = state.work.pop_front() {
+                drop(state);
+                work();
+                state = self.lock();
+                continue;
+            }
+            state.idle += 1;
+            let (guard, waited) = self.news.wait_timeout(state, IDLE).unwrap_or_else(PoisonError::into_inner);
+            state = guard;
+            state.idle -= 1;
+            if waited.timed_out() && state.work.is_empty() {
+                state.threads -= 1;
+                return;
+            }
+        }
+    }
+}
+
+/// Runs `work`, which may block, on a thread of the process's pool for that (at most [`MOST_BLOCKING_THREADS`](crate::MOST_BLOCKING_THREADS)), and waits for its
+/// result.
+///
+/// For files and for anything else that may wait without the driver, so that the other connections of the worker go on.
+/// Cancel-safe in that dropping the future abandons the result; the work is done all the same, even when nothing of the
+/// future was ever awaited.
+///
+/// ```
+/// # anello::Runtime::new()?.block_on(async {
+/// let text = anello::spawn_blocking(|| std::fs::read_to_string("/proc/version")).await??;
+/// assert!(text.starts_with("Linux"));
+/// # Ok::<(), std::io::Error>(()) })?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
+///
+/// # Errors
+/// The future gives a [`JoinError`] when the work panicked.
+pub fn spawn_blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Blocking<T> {
+    let join = Join::new();
+    let ended = Arc::clone(&join);
+    POOL.add(Box::new(move || {
+        ended.end(catch_unwind(AssertUnwindSafe(work)).map_err(|panic| JoinError(Some(panic))));
+    }));
+    Blocking(join)
+}
+
+/// Waits for the result of [`spawn_blocking`].
+pub struct Blocking<T>(Arc<Join<T>>);
+
+impl<T> Future for Blocking<T> {
+    type Output = Result<T, JoinError>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        self.0.poll(context)
+    }
+}
+
+impl<T> fmt::Debug for Blocking<T> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Blocking").finish_non_exhaustive()
+    }
+}
+
+impl From<JoinError> for std::io::Error {
+    fn from(error: JoinError) -> Self {
+        Self::other(error.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+    use crate::Runtime;
+
+    #[test]
+    fn more_work_than_threads_is_all_done_and_blocks_nobody() {
+        let results = Runtime::new().expect("a runtime").block_on(async {
+            let (release, released) = mpsc::channel::<()>();
+            // Nothing but the last of these lets the first one go on.
+            let first = spawn_blocking(move || released.recv().is_ok());
+            let rest: Vec<_> = (0..MOST_THREADS * 4).map(|n| spawn_blocking(move || n)).collect();
+            let mut sum = 0;
+            for work in rest {
+                sum += work.await.expect("a number");
+            }
+            release.send(()).expect("somebody waits");
+            (sum, first.await.expect("an answer"))
+        });
+        let count = MOST_THREADS * 4;
+        assert_eq!(results, (count * (count - 1) / 2, true));
+    }
+
+    #[test]
+    fn a_panic_is_told_and_harms_no_other_work() {
+        let results = Runtime::new().expect("a runtime").block_on(async {
+            let panicked = spawn_blocking(|| panic!("on purpose")).await;
+            (panicked.map_err(|error: JoinError| error.is_panic()).err(), spawn_blocking(|| 5).await.ok())
+        });
+        assert_eq!(results, (Some(true), Some(5)));
+    }
+
+    #[test]
+    fn abandoned_work_is_done_all_the_same() {
+        let (done, is_done) = mpsc::channel();
+        drop(spawn_blocking(move || done.send(()).is_ok()));
+        is_done.recv().expect("the work was done");
+    }
+}

@@ -1,0 +1,128 @@
+//! Files: read without keeping the worker waiting for a disk.
+//!
+//! What the kernel has in memory is read at once; what it has not is read by a thread for work that blocks
+//! ([`spawn_blocking`](crate::spawn_blocking)), while the worker serves its other connections. Streams send from a file
+//! without a copy through the program: [`TcpStream::send_file`](crate::net::TcpStream::send_file).
+
+use std::fmt;
+use std::io::{self, IoSliceMut};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::Arc;
+
+use rustix::io::{Errno, ReadWriteFlags};
+
+use crate::driver::page_cache;
+use crate::spawn_blocking;
+
+/// Most bytes that are read ahead in one piece of blocking work.
+const READ_AHEAD_BYTES: u64 = 1 << 20;
+
+/// An open file. Clones are the same one, which is closed with the last of them.
+#[derive(Clone)]
+pub struct File {
+    file: Arc<std::fs::File>,
+}
+
+impl File {
+    /// Opens a file to read (`openat(2)`, on a thread for work that blocks).
+    ///
+    /// Cancel-safe: a file that is opened after the future was dropped is closed again.
+    ///
+    /// # Errors
+    /// As [`std::fs::File::open`].
+    pub async fn open(path: impl AsRef<Path>) -> io::Result<Self> {
+        let path = path.as_ref().to_owned();
+        spawn_blocking(move || std::fs::File::open(path)).await?.map(Self::from)
+    }
+
+    /// Reads into `buffer` from that place on, and returns how many bytes; 0 at the end of the file or when `buffer` is
+    /// empty, fewer than asked for when the rest is not in memory or the file ends.
+    ///
+    /// What is in memory is read at once (`preadv2(2)` with `RWF_NOWAIT`, Linux 4.14), else by a thread for work that
+    /// blocks (`pread(2)`). Cancel-safe.
+    ///
+    /// # Errors
+    /// When the file cannot be read: it is a folder, or the disk fails.
+    pub async fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        match self.read_now(buffer, offset) {
+            Ok(count) => return Ok(count),
+            // Not in memory, or a file system that cannot tell.
+            Err(Errno::AGAIN | Errno::OPNOTSUPP | Errno::NOSYS) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let (file, length) = (Arc::clone(&self.file), buffer.len());
+        let read = spawn_blocking(move || {
+            let mut bytes = vec![0; length];
+            let count = file.read_at(&mut bytes, offset)?;
+            bytes.truncate(count);
+            Ok::<_, io::Error>(bytes)
+        });
+        let bytes = read.await??;
+        buffer[..bytes.len()].copy_from_slice(&bytes);
+        Ok(bytes.len())
+    }
+
+    fn read_now(&self, buffer: &mut [u8], offset: u64) -> rustix::io::Result<usize> {
+        if buffer.is_empty() {
+            return Ok(0);
+        }
+        loop {
+            let mut parts = [IoSliceMut::new(buffer)];
+            match rustix::io::preadv2(&*self.file, &mut parts, offset, ReadWriteFlags::NOWAIT) {
+                Err(Errno::INTR) => {}
+                other => return other,
+            }
+        }
+    }
+
+    /// Waits until a thread for work that blocks has read these bytes into the kernel's memory, as far as the file has
+    /// them. Does nothing when they are there already, as far as the kernel tells (`cachestat(2)`, Linux 6.5, or a few
+    /// bytes by `RWF_NOWAIT`). Cancel-safe.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub async fn read_ahead(&self, offset: u64, length: u64) -> io::Result<()> {
+        let file_bytes = self.file.metadata()?.len();
+        let (mut next, end) = (offset, offset.saturating_add(length).min(file_bytes));
+        if next >= end || page_cache::is_in_memory(self, next, end - next) {
+            return Ok(());
+        }
+        while next < end {
+            let (file, piece) = (Arc::clone(&self.file), (end - next).min(READ_AHEAD_BYTES));
+            let read = spawn_blocking(move || {
+                let mut bytes = vec![0; piece as usize];
+                file.read_at(&mut bytes, next)
+            });
+            match read.await?? {
+                0 => break,
+                count => next += count as u64,
+            }
+        }
+        Ok(())
+    }
+
+    /// The file of the standard library, which clones share.
+    pub fn as_std(&self) -> &std::fs::File {
+        &self.file
+    }
+}
+
+impl From<std::fs::File> for File {
+    fn from(file: std::fs::File) -> Self {
+        Self { file: Arc::new(file) }
+    }
+}
+
+impl AsFd for File {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+impl fmt::Debug for File {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.file.fmt(formatter)
+    }
+}

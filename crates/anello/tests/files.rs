@@ -1,0 +1,195 @@
+//! Files: sent in order among the rest, whatever the peer does, on every driver; read without keeping others waiting.
+
+mod common;
+
+use std::fs::OpenOptions;
+use std::future::{Future, poll_fn};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::task::Poll;
+
+use anello::fs::File;
+use anello::{current_metrics, spawn, yield_now};
+
+use common::{assert_same_bytes, file_of, on_every_driver, on_every_driver_and_sim, pair, pattern};
+
+/// More than the kernel buffers for one connection.
+const LARGE: usize = 24 << 20;
+
+#[test]
+fn a_file_waits_for_a_reader_that_stalls_and_keeps_its_place() {
+    on_every_driver_and_sim(|setup| {
+        // The simulated kernel has buffers of some KiB.
+        let length = if setup.name.contains("sim") { 1 << 20 } else { LARGE };
+        setup.run(async {
+            let (mut client, mut server) = pair().await.unwrap();
+            let content = pattern(1, length);
+            let file = file_of(&content);
+            let sending = spawn(async move {
+                server.send("head").await?;
+                let sent = server.send_file(&file, 0, length as u64).await?;
+                server.send("between").await?;
+                let rest = server.send_file(&file, length as u64 - 10, 10).await?;
+                server.write_all(b"tail").await?;
+                server.shutdown().await?;
+                Ok::<_, io::Error>((sent, rest))
+            });
+            // It runs into the full buffer before anything is read.
+            for _ in 0..1000 {
+                yield_now().await;
+            }
+            let mut received = Vec::new();
+            while let Some(chunk) = client.recv().await.unwrap() {
+                received.extend_from_slice(&chunk);
+            }
+            let expected = [b"head", &content[..], b"between", &content[length - 10..], b"tail"].concat();
+            assert_same_bytes(&received, &expected);
+            assert_eq!(sending.await.unwrap().unwrap(), (length as u64, 10), "{}", setup.name);
+        });
+    });
+}
+
+#[test]
+fn a_file_that_ends_early_is_told_by_the_count() {
+    on_every_driver_and_sim(|setup| {
+        setup.run(async {
+            let (mut client, mut server) = pair().await.unwrap();
+            let file = file_of(b"0123456789");
+            for (offset, length, sent) in [(0, 100, 10), (4, 100, 6), (10, 1, 0), (99, 5, 0), (3, 0, 0)] {
+                assert_eq!(server.send_file(&file, offset, length).await.unwrap(), sent, "{}", setup.name);
+            }
+            drop(server);
+            let mut received = Vec::new();
+            while let Some(chunk) = client.recv().await.unwrap() {
+                received.extend_from_slice(&chunk);
+            }
+            assert_eq!(received, b"0123456789456789", "{}", setup.name);
+        });
+    });
+}
+
+#[test]
+fn what_is_no_file_to_send_leaves_the_connection_as_it_was() {
+    on_every_driver_and_sim(|setup| {
+        setup.run(async {
+            let (mut client, mut server) = pair().await.unwrap();
+            let place = tempfile::NamedTempFile::new().unwrap();
+            std::fs::write(&place, "0123456789").unwrap();
+            let not_to_read = File::from(OpenOptions::new().write(true).open(&place).unwrap());
+            server.send("before,").await.unwrap();
+            let refused = server.send_file(&not_to_read, 0, 10).await;
+            assert!(refused.is_err(), "{}: {refused:?}", setup.name);
+            server.send("after").await.unwrap();
+            drop(server);
+            let mut received = Vec::new();
+            while let Some(chunk) = client.recv().await.unwrap() {
+                received.extend_from_slice(&chunk);
+            }
+            assert_eq!(received, b"before,after", "{}", setup.name);
+        });
+    });
+}
+
+#[test]
+fn a_file_that_nobody_takes_is_given_up_with_its_stream() {
+    on_every_driver_and_sim(|setup| {
+        let length = if setup.name.contains("sim") { 1 << 20 } else { LARGE };
+        let content = pattern(2, length);
+        setup.run(async {
+            let file = file_of(&content);
+            let sockets = || current_metrics().unwrap().sockets;
+            let before = sockets();
+            // Given up by its owner, ended by its owner, and gone on with.
+            for way in 0..3 {
+                let (mut client, mut server) = pair().await.unwrap();
+                // Until the peer's buffer is full, and beyond.
+                let mut sending = Box::pin(server.send_file(&file, 0, length as u64));
+                for _ in 0..50 {
+                    let polled = poll_fn(|context| Poll::Ready(sending.as_mut().poll(context))).await;
+                    assert!(polled.is_pending(), "{}: {polled:?}", setup.name);
+                    yield_now().await;
+                }
+                drop(sending);
+                match way {
+                    0 => drop(server),
+                    1 => server.abort(),
+                    _ => {
+                        server.send("then this").await.unwrap();
+                        drop(server);
+                    }
+                }
+                let mut received = Vec::new();
+                while let Ok(Some(chunk)) = client.recv().await {
+                    received.extend_from_slice(&chunk);
+                }
+                if way == 2 {
+                    let ending = received.split_off(received.len() - 9);
+                    assert_eq!(ending, b"then this", "{}", setup.name);
+                }
+                assert_same_bytes(&received, &content[..received.len()]);
+                drop(client);
+                for _ in 0..10_000 {
+                    if sockets() == before {
+                        break;
+                    }
+                    yield_now().await;
+                }
+                assert_eq!(sockets(), before, "{}: way {way}", setup.name);
+            }
+        });
+    });
+}
+
+#[test]
+fn a_peer_that_has_gone_ends_the_sending_of_a_file() {
+    on_every_driver_and_sim(|setup| {
+        let content = pattern(3, 1 << 20);
+        setup.run(async {
+            let file = file_of(&content);
+            let (client, mut server) = pair().await.unwrap();
+            client.abort();
+            let ended = async {
+                loop {
+                    if let Err(error) = server.send_file(&file, 0, content.len() as u64).await {
+                        return error;
+                    }
+                }
+            };
+            let error = ended.await;
+            let kinds = [io::ErrorKind::BrokenPipe, io::ErrorKind::ConnectionReset];
+            assert!(kinds.contains(&error.kind()), "{}: {error:?}", setup.name);
+            assert!(server.send("more").await.is_err(), "{}: the stream remembers", setup.name);
+        });
+    });
+}
+
+#[test]
+fn files_are_read_in_memory_or_not() {
+    // Not on the simulated kernel, whose clock knows nothing of other threads.
+    on_every_driver(|setup| {
+        setup.run(async {
+            let content = pattern(4, 100_000);
+            let file = file_of(&content);
+            let mut buffer = vec![0; 60_000];
+            let mut read = Vec::new();
+            loop {
+                let count = file.read_at(&mut buffer, read.len() as u64).await.unwrap();
+                if count == 0 {
+                    break;
+                }
+                read.extend_from_slice(&buffer[..count]);
+            }
+            assert_same_bytes(&read, &content);
+            // Out of memory, as far as the kernel lets go of it, and back.
+            file.as_std().sync_all().unwrap();
+            rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+            file.read_ahead(0, content.len() as u64).await.unwrap();
+            let mut byte = [0];
+            assert_eq!(file.as_std().read_at(&mut byte, 99_999).unwrap(), 1);
+            assert_eq!(byte[0], content[99_999]);
+            assert_eq!(file.read_at(&mut [], 0).await.unwrap(), 0);
+            file.read_ahead(1 << 40, 5).await.unwrap();
+            assert!(File::open("/there/is/no/such/file").await.is_err());
+        });
+    });
+}
