@@ -1,0 +1,1 @@
+//! The protocol of HTTP/1.1 (RFC 9110, RFC 9112), without I/O and without a clock.
