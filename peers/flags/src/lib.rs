@@ -3,6 +3,7 @@
 //!
 //! ```text
 //! tokio-echo --addr 127.0.0.1:7000 [--cores 0,2-3] [--buffer-bytes 4096]
+//! axum-http --addr 127.0.0.1:7000 [--cores 0,2-3] --root DIR
 //! ```
 //!
 //! One core: everything on one thread, pinned to it. Several: as many threads. A peer whose runtime spreads its work
@@ -11,6 +12,8 @@
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
+
+mod http;
 
 use std::io::{self, Write};
 use std::net::{SocketAddr, TcpListener};
@@ -22,6 +25,8 @@ use std::time::Duration;
 
 use rustix::net::{self, AddressFamily, SocketFlags, SocketType, sockopt};
 use rustix::thread::{CpuSet, sched_setaffinity};
+
+pub use http::{HttpFlags, TlsFiles, announce_once_open, announced, in_memory, inheritable};
 
 /// How long a server leaves its accept loop after a failed accept (out of descriptors, mostly), so that it does not
 /// spin on an error that lasts.
@@ -37,7 +42,8 @@ pub struct Flags {
     pub addr: SocketAddr,
     /// The cores to run on; empty leaves the choice to the scheduler, with one thread.
     pub cores: Vec<usize>,
-    /// Size of one connection's buffer (for a server with one buffer in all: of that one), bytes.
+    /// Size of one connection's buffer (for a server with one buffer in all: of that one), bytes; 0 for HTTP servers,
+    /// which choose for themselves.
     pub buffer_bytes: usize,
 }
 
@@ -53,17 +59,10 @@ impl Flags {
     /// Like [`from_arguments`](Self::from_arguments), with one more flag that chooses among `values`, of which the
     /// first is taken when the flag is not given: returns the place of the chosen one.
     pub fn with_choice(default_buffer_bytes: usize, choice: &str, values: &[&str]) -> (Self, usize) {
+        let more =
+            if choice.is_empty() { String::new() } else { format!(" [{choice} {}]", values.join("|")) };
         let parsed = Self::parse(std::env::args().skip(1), default_buffer_bytes, choice, values);
-        let parsed = parsed.and_then(|(flags, chosen)| {
-            pin(&flags.cores)?;
-            Ok((flags, chosen))
-        });
-        parsed.unwrap_or_else(|cause| {
-            let more =
-                if choice.is_empty() { String::new() } else { format!(" [{choice} {}]", values.join("|")) };
-            eprintln!("{cause}\nusage: --addr ADDRESS:PORT [--cores LIST] [--buffer-bytes N]{more}");
-            exit(2)
-        })
+        pinned_or_exit(parsed, |(flags, _)| flags, &format!("[--buffer-bytes N]{more}"))
     }
 
     /// How many threads serve: one for every core, at least one.
@@ -72,32 +71,59 @@ impl Flags {
     }
 
     fn parse(
-        mut arguments: impl Iterator<Item = String>,
+        arguments: impl Iterator<Item = String>,
         default_buffer_bytes: usize,
         choice: &str,
         values: &[&str],
     ) -> Result<(Self, usize), String> {
-        let (mut addr, mut cores, mut buffer_bytes) = (None, Vec::new(), default_buffer_bytes);
-        let mut chosen = 0;
+        let (mut buffer_bytes, mut chosen) = (default_buffer_bytes, 0);
+        let flags = Self::parse_with(arguments, |flag, value| {
+            match flag {
+                "--buffer-bytes" => {
+                    buffer_bytes = value.parse().ok().filter(|&bytes| bytes > 0).ok_or("not a size")?;
+                }
+                flag if flag == choice => chosen = choose(value, values)?,
+                _ => return Ok(false),
+            }
+            Ok(true)
+        })?;
+        Ok((Self { buffer_bytes, ..flags }, chosen))
+    }
+
+    /// Reads what all servers take. Of any other flag `further` is told, with its value, and says whether it knows it
+    /// or what is wrong with the value.
+    fn parse_with(
+        mut arguments: impl Iterator<Item = String>,
+        mut further: impl FnMut(&str, &str) -> Result<bool, String>,
+    ) -> Result<Self, String> {
+        let (mut addr, mut cores) = (None, Vec::new());
         while let Some(flag) = arguments.next() {
             let value = arguments.next().ok_or_else(|| format!("{flag} needs a value"))?;
             let wrong = |why: String| format!("{flag} {value}: {why}");
             match flag.as_str() {
                 "--addr" => addr = Some(value.parse().map_err(|_| wrong("not ADDRESS:PORT".into()))?),
                 "--cores" => cores = parse_cores(&value).map_err(wrong)?,
-                "--buffer-bytes" => {
-                    buffer_bytes =
-                        value.parse().ok().filter(|&n| n > 0).ok_or_else(|| wrong("not a size".into()))?;
-                }
-                flag if flag == choice => {
-                    let place = values.iter().position(|&name| name == value);
-                    chosen = place.ok_or_else(|| wrong(format!("not one of {}", values.join(", "))))?;
-                }
+                _ if further(&flag, &value).map_err(wrong)? => {}
                 _ => return Err(format!("unknown flag {flag}")),
             }
         }
-        Ok((Self { addr: addr.ok_or("--addr is missing")?, cores, buffer_bytes }, chosen))
+        Ok(Self { addr: addr.ok_or("--addr is missing")?, cores, buffer_bytes: 0 })
     }
+}
+
+/// The place of a value among those that a flag takes.
+fn choose(value: &str, values: &[&str]) -> Result<usize, String> {
+    let place = values.iter().position(|&name| name == value);
+    place.ok_or_else(|| format!("not one of {}", values.join(", ")))
+}
+
+/// What was read of the arguments, with the calling thread bound to the cores; on a mistake prints the cause and the
+/// usage, of which `more` is the end, and exits with 2.
+fn pinned_or_exit<T>(read: Result<T, String>, flags: impl Fn(&T) -> &Flags, more: &str) -> T {
+    read.and_then(|read| pin(&flags(&read).cores).map(|()| read)).unwrap_or_else(|cause| {
+        eprintln!("{cause}\nusage: --addr ADDRESS:PORT [--cores LIST] {more}");
+        exit(2)
+    })
 }
 
 /// Runs `serve` once for every core, on a thread pinned to it and with a listener of its own; with one core, on the
