@@ -88,14 +88,24 @@ fn build(arguments: &BuildArguments) -> io::Result<ExitCode> {
 
 fn list(peers: &Peers) -> io::Result<ExitCode> {
     let toolchains = Toolchains::from_environment();
-    let heading = ["peer", "contender", "driver", "language", "version", "state"].map(str::to_owned);
+    let heading =
+        ["peer", "contender", "protocol", "driver", "language", "version", "state"].map(str::to_owned);
     let mut rows = vec![heading];
     for peer in peers.all() {
         let (version, state) = standing(peer, &toolchains);
         for contender in &peer.manifest.contenders {
-            let (peer, language) = (peer.manifest.name.clone(), peer.manifest.language.clone());
-            let (name, driver) = (contender.name.clone(), contender.driver.to_string());
-            rows.push([peer, name, driver, language, version.clone(), state.clone()]);
+            let (manifest, name) = (&peer.manifest, contender.name.clone());
+            let (protocol, driver) = (manifest.protocol.to_string(), contender.driver.to_string());
+            let (version, state) = (version.clone(), state.clone());
+            rows.push([
+                manifest.name.clone(),
+                name,
+                protocol,
+                driver,
+                manifest.language.clone(),
+                version,
+                state,
+            ]);
         }
     }
     print!("{}", table(&rows));

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{self, ExitCode};
 use std::time::Duration;
 
-use anello_lab::peers::{PeerContender, Peers, State};
+use anello_lab::peers::{PeerContender, Peers, Protocol, State};
 use anello_lab::{
     Cell, Contender, Instructions, LabConfig, LabResult, LocalMachine, Observer, PRESETS, Progress,
     Resources, Workload, checkpoint, leave_out_beyond, machine, preset, resolve, run_from,
@@ -286,7 +286,7 @@ fn scenario_text(arguments: &RunArguments, previous: Option<&LabResult>) -> io::
     Ok((name.to_owned(), text.to_owned()))
 }
 
-/// This machine, with the peers that are built on it.
+/// This machine, with the echo servers among the peers that are built on it.
 pub fn resources(folder: Option<&Path>, disk_file: &Path) -> io::Result<Resources> {
     let mut resources = Resources::of_this_machine(std::env::current_exe()?, disk_file.to_owned());
     let peers = match Peers::find(folder) {
@@ -297,8 +297,8 @@ pub fn resources(folder: Option<&Path>, disk_file: &Path) -> io::Result<Resource
         }
         Err(error) => return Err(error),
     };
-    resources.peers = peers.contenders("{cores}").into_iter().map(peer_contender).collect();
-    let unbuilt = peers.all().iter().filter(|peer| !matches!(peer.state(), State::Built(_)));
+    resources.peers = peers.contenders(Protocol::Echo, "{cores}").into_iter().map(peer_contender).collect();
+    let unbuilt = peers.speaking(Protocol::Echo).filter(|peer| !matches!(peer.state(), State::Built(_)));
     resources.unbuilt_peers = unbuilt
         .flat_map(|peer| peer.manifest.contenders.iter().map(|contender| contender.name.clone()))
         .collect();

@@ -91,6 +91,8 @@ fn what_can_be_built_is_and_what_cannot_is_told() {
     let (_, text) = fixture.run(&["list"]);
     assert_eq!(text.matches("not built").count(), 1, "{text}");
     assert!(fixture.out("test-build-good").join("built.json").is_file());
+    let row = ["test-build-good", "good", "echo", "epoll", "Shell", "5.2", "built"];
+    assert!(text.lines().any(|line| line.split_whitespace().eq(row)), "{text}");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! The peers: echo servers on other systems, each a small project of its own, that anello is measured against.
+//! The peers: echo and HTTP servers on other systems, each a small project of its own, that anello is measured against.
 //!
 //! A folder of peers has one folder for each, and in it a `peer.toml` ([`Manifest`]) that says what it is, how it is
 //! built and how it is started. What is built goes elsewhere, into one output folder for each:
@@ -29,10 +29,13 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 pub use build::{Built, Outcome, State, Toolchains};
-pub use manifest::{Driver, Kind, Manifest, ManifestContender};
+pub use manifest::{Driver, Kind, Manifest, ManifestContender, Protocol, Serves};
 pub use origin::Origin;
 
 use crate::contender::Contender;
+
+/// In the arguments of a contender that serves files: the folder to serve, to be filled in by whoever starts it.
+pub const ROOT: &str = "{root}";
 
 /// All peers of a folder, in the order of their names.
 #[derive(Debug, Clone)]
@@ -67,6 +70,8 @@ pub struct PeerContender {
     pub driver: Driver,
     /// What it is.
     pub kind: Kind,
+    /// What an HTTP server has answers for; nothing for an echo server.
+    pub serves: Vec<Serves>,
     /// Words for the report.
     pub features: Vec<String>,
     /// Most connections that it is made for.
@@ -129,6 +134,11 @@ impl Peers {
         &self.peers
     }
 
+    /// Those of a protocol, in the order of their names.
+    pub fn speaking(&self, protocol: Protocol) -> impl Iterator<Item = &Peer> {
+        self.peers.iter().filter(move |peer| peer.manifest.protocol == protocol)
+    }
+
     /// Those of the given names, in the order of all; a peer answers to its name, to that of its folder and to those
     /// of its contenders.
     ///
@@ -148,11 +158,12 @@ impl Peers {
         Ok(self.peers.iter().filter(|peer| names.iter().any(|name| peer.answers_to(name))).collect())
     }
 
-    /// The contenders of all peers that are built, to run on `cores`: a list such as `0,1`, handed on as it is, so that
-    /// a placeholder of the caller's own may stand there, too.
+    /// The contenders of all peers of a protocol that are built, to run on `cores`: a list such as `0,1`, handed on as it
+    /// is, so that a placeholder of the caller's own may stand there, too. Those that serve files have [`ROOT`] among
+    /// their arguments.
     #[must_use]
-    pub fn contenders(&self, cores: &str) -> Vec<PeerContender> {
-        let built = self.peers.iter().filter_map(|peer| match peer.state() {
+    pub fn contenders(&self, protocol: Protocol, cores: &str) -> Vec<PeerContender> {
+        let built = self.speaking(protocol).filter_map(|peer| match peer.state() {
             State::Built(built) => Some((peer, built)),
             State::Outdated(_) | State::NotBuilt => None,
         });
@@ -201,6 +212,9 @@ impl Peer {
         let contender = |contender: &ManifestContender| {
             let mut arguments: Vec<&str> = program[1..].iter().map(String::as_str).collect();
             arguments.extend(["--addr", "127.0.0.1:0", "--cores", cores]);
+            if manifest.serves.contains(&Serves::Files) {
+                arguments.extend(["--root", ROOT]);
+            }
             arguments.extend(contender.arguments.iter().map(String::as_str));
             PeerContender {
                 contender: Contender::new(&contender.name, Path::new(&program[0]), &arguments),
@@ -209,6 +223,7 @@ impl Peer {
                 built_with: format!("{} ({})", manifest.language, built.compiler),
                 driver: contender.driver,
                 kind: manifest.kind,
+                serves: manifest.serves.clone(),
                 features: contender.features.clone(),
                 connections_limit: contender.connections_limit,
                 warm_up: Duration::from_secs(manifest.warm_up_s),

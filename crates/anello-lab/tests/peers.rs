@@ -7,7 +7,9 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use anello_lab::contender::ServerProcess;
-use anello_lab::peers::{Driver, Kind, Origin, Outcome, Peer, Peers, State, Toolchains};
+use anello_lab::peers::{
+    Driver, Kind, Origin, Outcome, Peer, Peers, Protocol, ROOT, Serves, State, Toolchains,
+};
 
 #[path = "common/git.rs"]
 mod git;
@@ -22,11 +24,14 @@ fn every_peer_has_a_manifest_that_agrees_with_its_lock_file() {
     let peers = Peers::open(&real_peers(), out.path()).unwrap();
     for entry in fs::read_dir(real_peers()).unwrap() {
         let folder = entry.unwrap().path();
-        let is_peer = folder.is_dir() && folder.to_string_lossy().ends_with("-echo");
+        let ends_with = |end: &str| folder.is_dir() && folder.to_string_lossy().ends_with(end);
+        let is_peer = ends_with("-echo") || ends_with("-http");
         let folder = fs::canonicalize(folder).unwrap();
         assert_eq!(is_peer, peers.all().iter().any(|peer| peer.folder == folder), "{}", folder.display());
     }
     for peer in peers.all() {
+        let end = format!("-{}", peer.manifest.protocol);
+        assert!(peer.folder.to_string_lossy().ends_with(&end), "{}: not {end}", peer.folder.display());
         if let Some(version) = &peer.manifest.version {
             assert_eq!(locked_version(peer).as_ref(), Some(version), "{}", peer.manifest.name);
         }
@@ -51,6 +56,24 @@ fn what_runs_tasks_is_an_async_runtime_and_what_only_calls_back_is_none() {
     assert_eq!(of(Kind::Runtime), runtimes);
     assert_eq!(of(Kind::Library), ["asio", "gnet", "libuv"]);
     assert_eq!(of(Kind::Loop), ["mio-hot"]);
+}
+
+#[test]
+fn the_readme_tells_of_every_peer_and_every_contender() {
+    let out = tempfile::tempdir().unwrap();
+    let readme = fs::read_to_string(real_peers().join("README.md")).unwrap();
+    for peer in Peers::open(&real_peers(), out.path()).unwrap().all() {
+        let folder = peer.folder.file_name().unwrap().to_string_lossy();
+        let row = readme.lines().find(|line| line.starts_with(&format!("| `{folder}` |")));
+        let row = row.unwrap_or_else(|| panic!("no row for {folder}"));
+        for contender in &peer.manifest.contenders {
+            assert!(row.contains(&contender.name), "{folder}: {}", contender.name);
+        }
+        let shown = peer.manifest.version.as_deref().map(|version| version.trim_end_matches(".Final"));
+        if let Some(version) = shown.filter(|version| !version.starts_with("v0.0.0-")) {
+            assert!(row.contains(version.trim_start_matches('v')), "{folder}: not {version}");
+        }
+    }
 }
 
 /// The version of a peer's library in the lock file that it has.
@@ -135,7 +158,7 @@ fn a_peer_is_built_once_and_again_when_a_source_or_the_caller_says_so() {
     let (peers, tools) = (workshop.peers(), Toolchains::from_environment());
     let peer = &peers.all()[0];
     assert_eq!(peer.state(), State::NotBuilt);
-    assert!(peers.contenders("0").is_empty());
+    assert!(peers.contenders(Protocol::Echo, "0").is_empty());
 
     let Outcome::Built(built) = peer.build(&tools, false) else { panic!("not built") };
     assert_eq!((built.version.as_str(), built.compiler.as_str()), ("5.2", "sh 1"));
@@ -161,7 +184,7 @@ fn a_built_peer_gives_contenders_that_start() {
     let workshop = Workshop::new(FAKE);
     let peers = workshop.peers();
     assert!(matches!(peers.all()[0].build(&Toolchains::from_environment(), false), Outcome::Built(_)));
-    let contenders = peers.contenders("0,1");
+    let contenders = peers.contenders(Protocol::Echo, "0,1");
     let [one, two] = contenders.as_slice() else { panic!("{contenders:?}") };
     assert_eq!((one.contender.name.as_str(), one.driver, one.kind), ("fake one", Driver::Epoll, Kind::Loop));
     assert_eq!((two.version.as_str(), two.built_with.as_str()), ("5.2", "Shell (sh 1)"));
@@ -172,6 +195,21 @@ fn a_built_peer_gives_contenders_that_start() {
     let (_process, running) =
         ServerProcess::start(&two.contender, &[], &[core], Duration::from_secs(20)).unwrap();
     assert!(running.ready_line.ends_with("--addr 127.0.0.1:0 --cores 0,1 --twice"), "{}", running.ready_line);
+}
+
+#[test]
+fn http_peers_are_told_the_folder_and_are_no_echo_servers() {
+    let http =
+        FAKE.replace("kind = \"loop\"", "kind = \"server\"\nprotocol = \"http\"\nserves = [\"files\"]");
+    let workshop = Workshop::new(&http);
+    let peers = workshop.peers();
+    assert!(matches!(peers.all()[0].build(&Toolchains::from_environment(), false), Outcome::Built(_)));
+    assert!(peers.contenders(Protocol::Echo, "0").is_empty());
+    let contenders = peers.contenders(Protocol::Http, "0");
+    let [one, two] = contenders.as_slice() else { panic!("{contenders:?}") };
+    assert_eq!(one.serves, [Serves::Files]);
+    let end = ["--cores", "0", "--root", ROOT, "--twice"];
+    assert!(two.contender.arguments.ends_with(&end.map(String::from)), "{:?}", two.contender.arguments);
 }
 
 #[test]
@@ -196,7 +234,7 @@ fn a_build_keeps_where_library_and_server_come_from() {
     assert_eq!(first.origin.library_checksum.as_deref(), Some("h1:yes="));
     assert_eq!(first.origin.library_commit.as_deref(), Some("69611e8b13d5"));
     assert_eq!(first.origin.server_commit.is_some(), has_commit);
-    assert_eq!(workshop.peers().contenders("0")[0].origin, first.origin);
+    assert_eq!(workshop.peers().contenders(Protocol::Echo, "0")[0].origin, first.origin);
     workshop.write("fake.sh", "echo changed\n");
     let Outcome::Built(second) = built() else { panic!("not built") };
     let changed = first.origin.server_commit.as_ref().map(|commit| format!("{commit}+changes"));
@@ -208,7 +246,11 @@ fn a_build_keeps_where_library_and_server_come_from() {
     built.as_object_mut().unwrap().remove("origin").unwrap();
     fs::write(&record, built.to_string()).unwrap();
     let pinned = Origin { server_commit: None, ..first.origin };
-    assert_eq!(workshop.peers().contenders("0")[0].origin, pinned, "what the lock file says needs no build");
+    assert_eq!(
+        workshop.peers().contenders(Protocol::Echo, "0")[0].origin,
+        pinned,
+        "what the lock file says needs no build"
+    );
 }
 
 #[test]

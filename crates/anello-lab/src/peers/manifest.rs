@@ -23,6 +23,12 @@ pub struct Manifest {
     pub title: String,
     /// The language it is written in.
     pub language: String,
+    /// What it speaks; echo if nothing is said.
+    #[serde(default)]
+    pub protocol: Protocol,
+    /// What an HTTP server has answers for, at least one; nothing for an echo server.
+    #[serde(default)]
+    pub serves: Vec<Serves>,
     /// What it is.
     pub kind: Kind,
     /// The library it stands for, as its lock file calls it.
@@ -45,7 +51,8 @@ pub struct Manifest {
     /// Folders with sources besides its own, relative to that.
     #[serde(default)]
     pub sources: Vec<String>,
-    /// The program to start and its first arguments; `--addr`, `--cores` and the contender's own are put behind them.
+    /// The program to start and its first arguments; `--addr`, `--cores`, for one that serves files `--root`, and the
+    /// contender's own are put behind them.
     pub program: Vec<String>,
     /// How long to load it before the first measurement, seconds.
     #[serde(default)]
@@ -84,6 +91,27 @@ pub enum Driver {
     Epoll,
 }
 
+/// What a peer speaks, and so what it can be compared with.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Protocol {
+    /// It sends back the bytes that it receives.
+    #[default]
+    Echo,
+    /// HTTP/1.1.
+    Http,
+}
+
+/// What an HTTP server has answers for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Serves {
+    /// The files of a folder, which it is told with `--root`.
+    Files,
+    /// The 13 bytes `Hello, World!` as `text/plain` at `/fixed`, from memory.
+    Fixed,
+}
+
 /// What a peer is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -96,6 +124,10 @@ pub enum Kind {
     Library,
     /// A bare loop around the readiness of sockets.
     Loop,
+    /// Speaks HTTP and calls what is written for it, on a runtime of its own or another's.
+    Framework,
+    /// A finished program that is only told what to serve.
+    Server,
 }
 
 impl Manifest {
@@ -126,6 +158,15 @@ impl Manifest {
         if manifest.version.is_some() != manifest.version_command.is_empty() {
             return wrong("version", "write either version or version_command");
         }
+        match (manifest.protocol, manifest.serves.is_empty()) {
+            (Protocol::Http, true) => {
+                return wrong("protocol", "write what it serves: \"files\", \"fixed\" or both");
+            }
+            (Protocol::Echo, false) => {
+                return wrong("serves", "only a peer with protocol = \"http\" serves something");
+            }
+            _ => {}
+        }
         if manifest.compiler.is_empty() {
             return wrong("compiler", "write the command that tells the compiler's version");
         }
@@ -154,12 +195,23 @@ impl fmt::Display for Driver {
     }
 }
 
+impl fmt::Display for Protocol {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.pad(match self {
+            Protocol::Echo => "echo",
+            Protocol::Http => "http",
+        })
+    }
+}
+
 impl fmt::Display for Kind {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.pad(match self {
             Kind::Runtime => "runtime",
             Kind::Library => "library",
             Kind::Loop => "loop",
+            Kind::Framework => "framework",
+            Kind::Server => "server",
         })
     }
 }
@@ -204,9 +256,31 @@ driver = "epoll"
     fn a_manifest_is_read_with_its_defaults() {
         let manifest = Manifest::parse(TOKIO).unwrap();
         assert_eq!((manifest.kind, manifest.warm_up_s), (Kind::Runtime, 0));
+        assert_eq!((manifest.protocol, manifest.serves.as_slice()), (Protocol::Echo, [].as_slice()));
         let contender = &manifest.contenders[0];
         assert_eq!((contender.driver, contender.connections_limit), (Driver::Epoll, None));
         assert!(contender.arguments.is_empty() && contender.features.is_empty());
+    }
+
+    #[test]
+    fn an_http_server_says_what_it_serves() {
+        let http = TOKIO.replace(
+            "kind = \"runtime\"",
+            "kind = \"server\"\nprotocol = \"http\"\nserves = [\"files\", \"fixed\"]",
+        );
+        let manifest = Manifest::parse(&http).unwrap();
+        assert_eq!((manifest.protocol, manifest.kind), (Protocol::Http, Kind::Server));
+        assert_eq!(manifest.serves, [Serves::Files, Serves::Fixed]);
+        for (from, to, line, expected) in [
+            ("serves = [\"files\", \"fixed\"]", "", 5, "what it serves"),
+            ("protocol = \"http\"", "", 6, "http"),
+            ("\"http\"", "\"gopher\"", 5, "gopher"),
+            ("\"fixed\"", "\"mail\"", 6, "mail"),
+        ] {
+            let (found, what) = error(&http.replacen(from, to, 1));
+            assert_eq!(found, Some(line), "{to}: {what}");
+            assert!(what.contains(expected), "{to}: {what}");
+        }
     }
 
     #[test]
