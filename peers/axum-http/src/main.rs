@@ -1,0 +1,41 @@
+//! HTTP/1.1 on axum and tokio, after axum's examples: a router with a handler for the fixed answer, and the `ServeDir` of
+//! tower-http for all else. The current-thread runtime on one core, the multi-thread runtime with as many workers on
+//! several; `ServeDir` reads files on tokio's threads for what blocks.
+
+#![forbid(unsafe_code)]
+
+use std::io;
+
+use axum::Router;
+use axum::http::header::CONTENT_TYPE;
+use axum::routing::get;
+use axum::serve::ListenerExt;
+use peer_flags::{HttpFlags, Ready, listen};
+use tokio::net::TcpListener;
+use tokio::runtime::Builder;
+use tower_http::services::ServeDir;
+
+fn main() -> io::Result<()> {
+    let http = HttpFlags::with_root();
+    let mut builder = match http.flags.threads() {
+        1 => Builder::new_current_thread(),
+        _ => Builder::new_multi_thread(),
+    };
+    builder.worker_threads(http.flags.threads()).enable_all().build()?.block_on(serve(http))
+}
+
+async fn serve(http: HttpFlags) -> io::Result<()> {
+    let listener = listen(http.flags.addr, false)?;
+    listener.set_nonblocking(true)?;
+    let listener = TcpListener::from_std(listener)?;
+    Ready::new(1, listener.local_addr()?, "driver=epoll").announce()?;
+    let listener = listener.tap_io(|stream| {
+        if let Err(error) = stream.set_nodelay(true) {
+            eprintln!("connection: {error}");
+        }
+    });
+    let router = Router::new()
+        .route("/fixed", get(async || ([(CONTENT_TYPE, "text/plain")], "Hello, World!")))
+        .fallback_service(ServeDir::new(http.root));
+    axum::serve(listener, router).await
+}
