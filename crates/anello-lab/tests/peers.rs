@@ -59,6 +59,23 @@ fn what_runs_tasks_is_an_async_runtime_and_what_only_calls_back_is_none() {
 }
 
 #[test]
+fn what_speaks_http_is_a_framework_or_a_server_and_every_framework_has_the_fixed_answer() {
+    let out = tempfile::tempdir().unwrap();
+    let peers = Peers::open(&real_peers(), out.path()).unwrap();
+    let of = |kind: Kind| -> Vec<&str> {
+        let those = peers.speaking(Protocol::Http).filter(|peer| peer.manifest.kind == kind);
+        those.map(|peer| peer.manifest.name.as_str()).collect()
+    };
+    assert_eq!(of(Kind::Framework), ["actix-web", "axum", "go-http", "hyper", "monoio-http", "ntex"]);
+    assert_eq!(of(Kind::Server), ["caddy", "nginx", "static-web-server"]);
+    assert_eq!(peers.speaking(Protocol::Http).count(), 9);
+    for peer in peers.speaking(Protocol::Http) {
+        let is_framework = peer.manifest.kind == Kind::Framework;
+        assert_eq!(peer.manifest.serves.contains(&Serves::Fixed), is_framework, "{}", peer.manifest.name);
+    }
+}
+
+#[test]
 fn the_readme_tells_of_every_peer_and_every_contender() {
     let out = tempfile::tempdir().unwrap();
     let readme = fs::read_to_string(real_peers().join("README.md")).unwrap();
