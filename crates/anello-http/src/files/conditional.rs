@@ -1,0 +1,313 @@
+//! Whether a request wants an answer at all: its preconditions (RFC 9110, section 13), for GET and HEAD.
+//!
+//! Conditions are looked at for a request that would otherwise be answered with 200 (or 206): not for a file that is
+//! missing or a redirect. The order is that of section 13.2.2:
+//!
+//! ```text
+//!  If-Match ─────────────── none matches ──► 412
+//!     or If-Unmodified-Since ─── modified ──► 412     (looked at only without If-Match)
+//!  If-None-Match ──────────── one matches ──► 304
+//!     or If-Modified-Since ─── unmodified ──► 304     (looked at only without If-None-Match)
+//!  Range with If-Range ────── other state ──► 200, the whole file
+//! ```
+
+use super::fields::{FieldLines, RequestFields, trim};
+use super::validator::{EntityTag, GivenTag, Validator};
+
+/// What the conditions of a request say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Answer as if there were no conditions.
+    Proceed,
+    /// The client has it: status 304, with the same `ETag`, `Last-Modified`, `Cache-Control` and `Vary` as otherwise.
+    NotModified,
+    /// It is not what the client wants it to be: status 412.
+    PreconditionFailed,
+}
+
+/// What the conditions of a GET or HEAD say of a file in this state, the variant that would be sent.
+///
+/// ```
+/// # use anello_http::files::stamp::{FileStamp, Timestamp};
+/// # use anello_http::files::validator::Validator;
+/// use anello_http::files::conditional::{Outcome, evaluate};
+/// use anello_http::files::fields::RequestFields;
+/// # let stamp = FileStamp { size_bytes: 13, ..FileStamp::default() };
+/// # let validator = Validator::of(&stamp, None, Timestamp { seconds: 60, nanoseconds: 0 });
+/// let fields = RequestFields::pick([("If-None-Match", validator.tag.as_str().as_bytes())]);
+/// assert_eq!(evaluate(&fields, &validator), Outcome::NotModified);
+/// ```
+#[inline]
+#[must_use]
+pub fn evaluate(fields: &RequestFields<'_>, validator: &Validator) -> Outcome {
+    if fields.is_conditional() { evaluate_conditions(fields, validator) } else { Outcome::Proceed }
+}
+
+fn evaluate_conditions(fields: &RequestFields<'_>, validator: &Validator) -> Outcome {
+    if fields.if_match.is_present() {
+        if !any_tag(&fields.if_match, &validator.tag, GivenTag::is_strongly) {
+            return Outcome::PreconditionFailed;
+        }
+    } else if was_modified_since(fields.if_unmodified_since, validator) == Some(true) {
+        return Outcome::PreconditionFailed;
+    }
+    let is_known = if fields.if_none_match.is_present() {
+        any_tag(&fields.if_none_match, &validator.tag, GivenTag::is_weakly)
+    } else {
+        was_modified_since(fields.if_modified_since, validator) == Some(false)
+    };
+    if is_known { Outcome::NotModified } else { Outcome::Proceed }
+}
+
+/// The value of `Range`, unless there is none or the client wants it only of another state than this one (`If-Range`).
+#[inline]
+#[must_use]
+pub fn applicable_range<'a>(fields: &RequestFields<'a>, validator: &Validator) -> Option<&'a [u8]> {
+    fields.range.filter(|_| fields.if_range.is_none_or(|condition| is_exactly(condition, validator)))
+}
+
+/// Whether `If-Range` means exactly this state: by strong comparison of tags, or by a date that is the very one that
+/// was told (RFC 9110, section 13.1.5). That is strong whenever it is told at all (see [`Validator`]).
+fn is_exactly(condition: &[u8], validator: &Validator) -> bool {
+    let condition = trim(condition);
+    match GivenTag::parse(condition) {
+        Some((tag, behind)) => behind.is_empty() && tag.is_strongly(&validator.tag),
+        None => seconds(condition).is_some_and(|date| validator.last_modified_seconds == Some(date)),
+    }
+}
+
+/// Whether one of a list of tags is meant, or any at all (`*`). Reads on after something that is no tag, as behind an
+/// element of the list that it does not know.
+fn any_tag<'a>(lines: &FieldLines<'a>, tag: &EntityTag, is: fn(&GivenTag<'a>, &EntityTag) -> bool) -> bool {
+    lines.iter().any(|line| {
+        let mut rest = trim(line);
+        if rest == b"*" {
+            return true;
+        }
+        while !rest.is_empty() {
+            let (given, behind) =
+                GivenTag::parse(rest).map_or((None, rest), |(given, behind)| (Some(given), behind));
+            let is_whole = matches!(trim(behind), [] | [b',', ..]);
+            if given.is_some_and(|given| is_whole && is(&given, tag)) {
+                return true;
+            }
+            let comma = behind.iter().position(|&byte| byte == b',');
+            rest = comma.map_or(&[][..], |comma| trim(&behind[comma + 1..]));
+        }
+        false
+    })
+}
+
+/// Whether the file was modified after a date; None if there is no valid date, or none of the file's.
+fn was_modified_since(date: Option<&[u8]>, validator: &Validator) -> Option<bool> {
+    let date = seconds(date?)?;
+    Some(validator.last_modified_seconds? > date)
+}
+
+/// A date in any of the three forms of RFC 9110, section 5.6.7, in seconds since 1970; None if it is none or earlier.
+fn seconds(date: &[u8]) -> Option<u64> {
+    let date = httpdate::parse_http_date(std::str::from_utf8(date).ok()?).ok()?;
+    date.duration_since(std::time::UNIX_EPOCH).ok().map(|since| since.as_secs())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::Outcome::{NotModified, PreconditionFailed, Proceed};
+    use super::*;
+    use crate::files::stamp::{FileStamp, Timestamp};
+
+    /// 2026-09-21 14:13:20 UTC, a Monday.
+    const MODIFIED: i64 = 1_790_000_000;
+    const TAG: &str = "\"6ab13b80-0-d\"";
+    const WEAK: &str = "W/\"6ab13b80-0-d\"";
+    const THEN: &str = "Mon, 21 Sep 2026 14:13:20 GMT";
+    const BEFORE: &str = "Mon, 21 Sep 2026 14:13:19 GMT";
+    const AFTER: &str = "Mon, 21 Sep 2026 14:13:21 GMT";
+
+    fn looked_at(after_nanoseconds: i64) -> Validator {
+        let modified = Timestamp { seconds: MODIFIED, nanoseconds: 0 };
+        let stamp = FileStamp { size_bytes: 13, modified, changed: modified, ..FileStamp::default() };
+        let (seconds, nanoseconds) = (after_nanoseconds / 1_000_000_000, after_nanoseconds % 1_000_000_000);
+        let now = Timestamp { seconds: MODIFIED + seconds, nanoseconds: nanoseconds as u32 };
+        Validator::of(&stamp, None, now)
+    }
+
+    fn settled() -> Validator {
+        looked_at(60_000_000_000)
+    }
+
+    fn outcome_of(fields: &[(&str, &str)], validator: &Validator) -> Outcome {
+        let fields = fields.iter().map(|&(name, value)| (name, value.as_bytes()));
+        evaluate(&RequestFields::pick(fields), validator)
+    }
+
+    fn outcome(fields: &[(&str, &str)]) -> Outcome {
+        outcome_of(fields, &settled())
+    }
+
+    #[test]
+    fn the_state_is_the_one_of_the_tests() {
+        assert_eq!(settled().tag.as_str(), TAG);
+        assert_eq!(seconds(THEN.as_bytes()), Some(MODIFIED as u64));
+        assert_eq!(outcome(&[]), Proceed);
+    }
+
+    #[test]
+    fn if_none_match_compares_weakly() {
+        let long = format!("{}{TAG}", "\"x\", ".repeat(1000));
+        let matching = [
+            TAG,
+            WEAK,
+            "*",
+            " * ",
+            "\"a\", \"6ab13b80-0-d\"",
+            "\"a\",W/\"6ab13b80-0-d\" ,\"b\"",
+            ",, \"6ab13b80-0-d\",",
+            "\"a,b\", \"6ab13b80-0-d\"",
+            "nonsense, \"6ab13b80-0-d\"",
+            "\"\",\"6ab13b80-0-d\"",
+            &long,
+        ];
+        for value in matching {
+            assert_eq!(outcome(&[("If-None-Match", value)]), NotModified, "{value}");
+        }
+        let others = [
+            "",
+            "\"a\"",
+            "6ab13b80-0-d",
+            "\"6ab13b80-0-d",
+            "\"6ab13b80-0-d\"x",
+            "w/\"6ab13b80-0-d\"",
+            "\"6AB13B80-0-D\"",
+            "\"a\" \"6ab13b80-0-d\"",
+            "*, \"a\"",
+            "\"a,\"6ab13b80-0-d\"",
+            "\"6ab13b80-0-d-br\"",
+        ];
+        for value in others {
+            assert_eq!(outcome(&[("If-None-Match", value)]), Proceed, "{value}");
+        }
+        let spread = [("If-None-Match", "\"a\""), ("Host", "b"), ("if-none-match", TAG)];
+        assert_eq!(outcome(&spread), NotModified, "lines make up one list");
+    }
+
+    #[test]
+    fn if_match_compares_strongly() {
+        for value in [TAG, "*", "\"a\", \"6ab13b80-0-d\""] {
+            assert_eq!(outcome(&[("If-Match", value)]), Proceed, "{value}");
+        }
+        for value in [WEAK, "\"a\"", "", "nonsense"] {
+            assert_eq!(outcome(&[("If-Match", value)]), PreconditionFailed, "{value}");
+        }
+        let unsettled = looked_at(999_999_999);
+        assert_eq!(outcome_of(&[("If-Match", TAG)], &unsettled), PreconditionFailed);
+        assert_eq!(outcome_of(&[("If-Match", WEAK)], &unsettled), PreconditionFailed);
+        assert_eq!(outcome_of(&[("If-None-Match", TAG)], &unsettled), NotModified);
+    }
+
+    #[test]
+    fn dates_are_compared_to_the_second_in_all_three_forms() {
+        assert_eq!(outcome(&[("If-Modified-Since", BEFORE)]), Proceed);
+        assert_eq!(outcome(&[("If-Modified-Since", THEN)]), NotModified);
+        assert_eq!(outcome(&[("If-Modified-Since", AFTER)]), NotModified);
+        assert_eq!(outcome(&[("If-Modified-Since", "Monday, 21-Sep-26 14:13:20 GMT")]), NotModified);
+        assert_eq!(outcome(&[("If-Modified-Since", "Mon Sep 21 14:13:20 2026")]), NotModified);
+        assert_eq!(outcome(&[("If-Unmodified-Since", BEFORE)]), PreconditionFailed);
+        assert_eq!(outcome(&[("If-Unmodified-Since", THEN)]), Proceed);
+        assert_eq!(outcome(&[("If-Unmodified-Since", AFTER)]), Proceed);
+    }
+
+    #[test]
+    fn what_is_no_date_is_ignored() {
+        let no_day = "Mon, 31 Feb 2026 14:13:20 GMT";
+        for value in ["", "yesterday", "1790000000", no_day, "Mon, 21 Sep 2026 14:13:20", "\u{fe}"] {
+            assert_eq!(outcome(&[("If-Modified-Since", value)]), Proceed, "{value}");
+            assert_eq!(outcome(&[("If-Unmodified-Since", value)]), Proceed, "{value}");
+        }
+        let twice = [("If-Modified-Since", THEN), ("If-Modified-Since", THEN)];
+        assert_eq!(outcome(&twice), Proceed);
+    }
+
+    #[test]
+    fn tags_go_before_dates_and_matching_before_not_matching() {
+        let cases: [(&[(&str, &str)], Outcome); 8] = [
+            (&[("If-Match", TAG), ("If-Unmodified-Since", BEFORE)], Proceed),
+            (&[("If-Match", "\"a\""), ("If-Unmodified-Since", AFTER)], PreconditionFailed),
+            (&[("If-None-Match", TAG), ("If-Modified-Since", BEFORE)], NotModified),
+            (&[("If-None-Match", "\"a\""), ("If-Modified-Since", AFTER)], Proceed),
+            (&[("If-Match", TAG), ("If-None-Match", TAG)], NotModified),
+            (&[("If-Match", "\"a\""), ("If-None-Match", TAG)], PreconditionFailed),
+            (&[("If-Unmodified-Since", BEFORE), ("If-None-Match", TAG)], PreconditionFailed),
+            (&[("If-Unmodified-Since", AFTER), ("If-Modified-Since", AFTER)], NotModified),
+        ];
+        for (fields, expected) in cases {
+            assert_eq!(outcome(fields), expected, "{fields:?}");
+        }
+    }
+
+    #[test]
+    fn without_a_date_of_the_file_dates_say_nothing() {
+        let unsettled = looked_at(0);
+        assert_eq!(outcome_of(&[("If-Modified-Since", AFTER)], &unsettled), Proceed);
+        assert_eq!(outcome_of(&[("If-Unmodified-Since", BEFORE)], &unsettled), Proceed);
+    }
+
+    fn range_of<'a>(if_range: &'a str, validator: &Validator) -> Option<&'a [u8]> {
+        let fields = [("Range", &b"bytes=0-1"[..]), ("If-Range", if_range.as_bytes())];
+        applicable_range(&RequestFields::pick(fields), validator)
+    }
+
+    #[test]
+    fn a_range_is_sent_only_of_the_state_that_the_client_has() {
+        for value in [TAG, THEN, "Monday, 21-Sep-26 14:13:20 GMT"] {
+            assert_eq!(range_of(value, &settled()), Some(&b"bytes=0-1"[..]), "{value}");
+        }
+        for value in ["", WEAK, "\"a\"", "*", BEFORE, AFTER, "\"6ab13b80-0-d\", \"a\"", "6ab13b80-0-d"] {
+            assert_eq!(range_of(value, &settled()), None, "{value}");
+        }
+        let without = RequestFields::pick([("Range", &b"bytes=0-1"[..])]);
+        assert_eq!(applicable_range(&without, &settled()), Some(&b"bytes=0-1"[..]));
+        assert_eq!(applicable_range(&RequestFields::default(), &settled()), None);
+    }
+
+    #[test]
+    fn within_a_second_of_a_change_nothing_is_strong_enough_for_a_range() {
+        for after_nanoseconds in [0, 1, 999_999_999] {
+            for value in [TAG, WEAK, THEN] {
+                assert_eq!(range_of(value, &looked_at(after_nanoseconds)), None, "{value}");
+            }
+        }
+        assert!(range_of(THEN, &looked_at(1_000_000_000)).is_some());
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn no_value_makes_it_fail(value in any::<Vec<u8>>(), text in "[ ,*\"Wa/0-9MonSepGT:-]{0,60}") {
+            for value in [&value[..], text.as_bytes()] {
+                for name in ["If-Match", "If-None-Match", "If-Modified-Since", "If-Unmodified-Since"] {
+                    let fields = RequestFields::pick([(name, value)]);
+                    let outcome = evaluate(&fields, &settled());
+                    prop_assert!(!name.contains("None") || outcome != PreconditionFailed);
+                }
+                prop_assert!(seconds(value).is_none_or(|date| date < 253_402_300_800));
+            }
+        }
+
+        #[test]
+        fn a_tag_is_found_at_every_place_of_a_list(
+            before in prop::collection::vec("(W/)?\"[!#-~]{0,9}\"", 0..5),
+            after in prop::collection::vec("(W/)?\"[!#-~]{0,9}\"", 0..5),
+            comma in " {0,2},[ \t]{0,2}",
+        ) {
+            let mut tags = before;
+            tags.push(TAG.to_owned());
+            tags.extend(after);
+            prop_assert_eq!(outcome(&[("If-None-Match", &tags.join(&comma))]), NotModified);
+            prop_assert_eq!(outcome(&[("If-Match", &tags.join(&comma))]), Proceed);
+        }
+    }
+}

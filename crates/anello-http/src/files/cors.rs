@@ -1,0 +1,125 @@
+//! Which other sites' scripts may read an answer: `Access-Control-Allow-Origin` (the Fetch standard).
+//!
+//! Files are the same for everybody, whatever cookies a request brings; so `*` is harmless where the server is public,
+//! and no answer ever allows credentials.
+
+use super::options::InvalidOption;
+
+const OPTION: &str = "cors-origins";
+
+/// The sites whose scripts may read what is served.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CorsOrigins {
+    all: bool,
+    origins: Vec<String>,
+}
+
+/// What an answer says to the scripts of a site.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CorsAnswer<'a> {
+    /// The value of `Access-Control-Allow-Origin`, if they may read it.
+    pub allow_origin: Option<&'a str>,
+    /// Whether others are answered otherwise: the answer has `Vary: Origin`.
+    pub varies: bool,
+}
+
+impl CorsOrigins {
+    /// These origins, as browsers write them: `https://example.org`, with a port where it is not the usual one; or `*`
+    /// for all.
+    ///
+    /// # Errors
+    /// When one is malformed.
+    pub fn new(origins: &[String]) -> Result<Self, InvalidOption> {
+        let mut all = false;
+        let mut listed = Vec::new();
+        for origin in origins {
+            if origin == "*" {
+                all = true;
+            } else {
+                listed.push(checked(origin)?);
+            }
+        }
+        Ok(Self { all, origins: listed })
+    }
+
+    /// What to answer to a request with this `Origin`, or without one.
+    ///
+    /// ```
+    /// use anello_http::files::cors::CorsOrigins;
+    /// let origins = CorsOrigins::new(&["https://example.org".to_owned()])?;
+    /// assert_eq!(origins.answer(Some(b"https://example.org")).allow_origin, Some("https://example.org"));
+    /// assert_eq!(origins.answer(Some(b"https://example.net")).allow_origin, None);
+    /// # Ok::<(), anello_http::files::options::InvalidOption>(())
+    /// ```
+    #[inline]
+    #[must_use]
+    pub fn answer(&self, origin: Option<&[u8]>) -> CorsAnswer<'_> {
+        if self.all {
+            return CorsAnswer { allow_origin: Some("*"), varies: false };
+        }
+        let listed = origin.and_then(|origin| self.origins.iter().find(|listed| listed.as_bytes() == origin));
+        CorsAnswer { allow_origin: listed.map(String::as_str), varies: !self.origins.is_empty() }
+    }
+}
+
+fn checked(origin: &str) -> Result<String, InvalidOption> {
+    let lower = origin.to_ascii_lowercase();
+    let (scheme, host) = lower.split_once("://").unwrap_or_default();
+    let is_scheme = scheme.starts_with(|first: char| first.is_ascii_lowercase())
+        && scheme.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte));
+    let is_host = |byte: u8| byte.is_ascii_alphanumeric() || b"-._:[]".contains(&byte);
+    if is_scheme && !host.is_empty() && host.bytes().all(is_host) {
+        return Ok(lower);
+    }
+    let why = "an origin is a scheme and a host, as in \"https://example.org\", without a path or a slash at its end; \
+               names beyond ASCII are written as xn--...; \"*\" is for all";
+    Err(InvalidOption::new(OPTION, origin, why))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn origins(origins: &[&str]) -> Result<CorsOrigins, InvalidOption> {
+        CorsOrigins::new(&origins.iter().map(|&origin| origin.to_owned()).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn without_origins_nothing_is_said() {
+        let none = origins(&[]).unwrap();
+        assert_eq!(none.answer(Some(b"https://a.example")), CorsAnswer::default());
+        assert_eq!(none, CorsOrigins::default());
+    }
+
+    #[test]
+    fn all_are_answered_alike() {
+        let all = origins(&["https://a.example", "*"]).unwrap();
+        for origin in [None, Some(&b"https://a.example"[..]), Some(b"null")] {
+            assert_eq!(all.answer(origin), CorsAnswer { allow_origin: Some("*"), varies: false });
+        }
+    }
+
+    #[test]
+    fn only_the_listed_may_read_and_all_are_told_that_it_varies() {
+        let some = origins(&["HTTPS://A.example", "http://[::1]:8080", "chrome-extension://abc"]).unwrap();
+        for origin in ["https://a.example", "http://[::1]:8080", "chrome-extension://abc"] {
+            let answer = some.answer(Some(origin.as_bytes()));
+            assert_eq!(answer, CorsAnswer { allow_origin: Some(origin), varies: true });
+        }
+        for origin in ["https://a.example.net", "https://a.exampl", "http://a.example", "null", "", "*"] {
+            let answer = some.answer(Some(origin.as_bytes()));
+            assert_eq!(answer, CorsAnswer { allow_origin: None, varies: true }, "{origin}");
+        }
+        assert_eq!(some.answer(None), CorsAnswer { allow_origin: None, varies: true });
+    }
+
+    #[test]
+    fn what_no_browser_sends_is_refused() {
+        let paths = ["https://a.example/", "https://a/b"];
+        let others = ["", "null", "a.example", "https://", "https://a\r\nb", "://a", "https://ü"];
+        for origin in paths.into_iter().chain(others) {
+            let error = origins(&[origin]).expect_err(origin).to_string();
+            assert!(error.contains("an origin is a scheme and a host"), "{error}");
+        }
+    }
+}

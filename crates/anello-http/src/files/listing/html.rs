@@ -1,0 +1,209 @@
+//! A folder as a page: readable on a phone and on a desktop, by day and by night, with a keyboard and with a screen
+//! reader; without scripts, images or fonts of others.
+
+use std::fmt::Write;
+
+use super::super::path::encoded_name;
+use super::super::stamp::Timestamp;
+use super::{Contents, Entry, Listing};
+
+/// About so many bytes of the page belong to an entry.
+const ENTRY_BYTES: usize = 300;
+
+const STYLE: &str = include_str!("style.css");
+
+/// Drawn once, shown beside each entry.
+const SYMBOLS: &str = "<svg width=\"0\" height=\"0\" aria-hidden=\"true\">\
+    <symbol id=\"folder\" viewBox=\"0 0 16 16\"><path d=\"M1.5 3.5h4.6l1.6 1.7h6.8v7.3a1 1 0 0 1-1 1h-11a1 1 0 0 1-1-1z\"/>\
+    </symbol><symbol id=\"file\" viewBox=\"0 0 16 16\"><path d=\"M3.5 1.5h6l3 3v10h-9zM9.5 1.5v3h3\"/></symbol>\
+    <symbol id=\"up\" viewBox=\"0 0 16 16\"><path d=\"M8 13.5v-11M3.5 7 8 2.5 12.5 7\"/></symbol></svg>";
+
+pub(super) fn page(listing: &Listing) -> String {
+    let mut page = String::with_capacity(STYLE.len() + 2048 + listing.entries.len() * ENTRY_BYTES);
+    let title = escape(&listing.full_path());
+    page.push_str("<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n");
+    page.push_str("<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n");
+    page.push_str("<meta name=\"color-scheme\" content=\"light dark\">\n");
+    append(&mut page, format_args!("<title>Index of {title}</title>\n<style>\n{STYLE}</style>\n</head>\n"));
+    append(
+        &mut page,
+        format_args!("<body>\n{SYMBOLS}\n<main>\n<h1>Index of {}</h1>\n", Crumbs(&listing.path)),
+    );
+    table(&mut page, listing);
+    page.push_str("</main>\n</body>\n</html>\n");
+    page
+}
+
+fn table(page: &mut String, listing: &Listing) {
+    let entries = listing.in_order();
+    append(page, format_args!("<table>\n<caption>{}</caption>\n", summary(&entries)));
+    page.push_str("<thead>\n<tr><th scope=\"col\">Name</th><th scope=\"col\">Size</th>");
+    page.push_str(
+        "<th scope=\"col\">Modified<span class=\"clock\"> (UTC)</span></th></tr>\n</thead>\n<tbody>\n",
+    );
+    if !listing.path.is_empty() {
+        row(page, "up", "../", "Parent folder", "<td></td><td></td>");
+    }
+    for entry in entries {
+        entry_row(page, entry);
+    }
+    page.push_str("</tbody>\n</table>\n");
+    if listing.is_cut {
+        let shown = listing.entries.len();
+        append(
+            page,
+            format_args!(
+                "<p role=\"note\">This folder has more entries; only {shown} of them are shown.</p>\n"
+            ),
+        );
+    }
+}
+
+fn entry_row(page: &mut String, entry: &Entry) {
+    let (symbol, slash) = match entry.contents {
+        Contents::Folder => ("folder", "/"),
+        Contents::File { .. } => ("file", ""),
+    };
+    let link = format!("{}{slash}", encoded_name(&entry.name));
+    // Names may contain characters that turn the direction of what follows them: `bdi` keeps that within.
+    let text = format!("<bdi>{}</bdi>{slash}", escape(&entry.name));
+    let size = match entry.contents {
+        Contents::Folder => "<td></td>".to_owned(),
+        Contents::File { bytes } => format!("<td title=\"{bytes} bytes\">{}</td>", human_size(bytes)),
+    };
+    row(page, symbol, &link, &text, &format!("{size}<td>{}</td>", time(entry.modified)));
+}
+
+/// Link, text and cells are HTML already.
+fn row(page: &mut String, symbol: &str, link: &str, text: &str, cells: &str) {
+    append(
+        page,
+        format_args!(
+            "<tr><th scope=\"row\"><svg class=\"{symbol}\" aria-hidden=\"true\"><use href=\"#{symbol}\"/></svg>\
+             <a href=\"{link}\">{text}</a></th>{cells}</tr>\n"
+        ),
+    );
+}
+
+/// The path with a link to each folder above: relative ones, which hold wherever the server is reached under.
+struct Crumbs<'a>(&'a str);
+
+impl std::fmt::Display for Crumbs<'_> {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let names: Vec<_> = self.0.split('/').filter(|name| !name.is_empty()).collect();
+        let link = |up: usize| if up == 0 { "./".to_owned() } else { "../".repeat(up) };
+        write!(formatter, "<a href=\"{}\" aria-label=\"Top folder\">/</a>", link(names.len()))?;
+        for (index, name) in names.iter().enumerate() {
+            let (up, name) = (names.len() - 1 - index, escape(name));
+            let current = if up == 0 { " aria-current=\"page\"" } else { "" };
+            write!(formatter, "<wbr><a href=\"{}\"{current}><bdi>{name}</bdi></a>/", link(up))?;
+        }
+        Ok(())
+    }
+}
+
+/// As in "1 folder, 12 files, 3.4 MiB".
+fn summary(entries: &[&Entry]) -> String {
+    let sizes = entries.iter().filter_map(|entry| match entry.contents {
+        Contents::File { bytes } => Some(bytes),
+        Contents::Folder => None,
+    });
+    let (files, bytes) = sizes.fold((0, 0_u64), |(files, sum), bytes| (files + 1, sum.saturating_add(bytes)));
+    let counted = |count: usize, one: &str| format!("{count} {one}{}", if count == 1 { "" } else { "s" });
+    match (entries.len() - files, files) {
+        (0, 0) => "Nothing in here".to_owned(),
+        (folders, 0) => counted(folders, "folder"),
+        (0, files) => format!("{}, {}", counted(files, "file"), human_size(bytes)),
+        (folders, files) => {
+            format!("{}, {}, {}", counted(folders, "folder"), counted(files, "file"), human_size(bytes))
+        }
+    }
+}
+
+/// To the minute; the day alone where there is little room.
+fn time(modified: Timestamp) -> String {
+    let text = humantime::format_rfc3339_seconds(modified.to_system_time()).to_string();
+    let (day, rest) = text.split_once('T').unwrap_or_default();
+    let clock = rest.get(..5).unwrap_or_default();
+    format!("<time datetime=\"{text}\">{day}<span class=\"clock\"> {clock}</span></time>")
+}
+
+/// Two or three digits and a unit.
+fn human_size(bytes: u64) -> String {
+    const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+    if bytes < 1024 {
+        return format!("{bytes} B");
+    }
+    let mut value = bytes as f64 / 1024.0;
+    let mut unit = 0;
+    // 1023.5 KiB would be written as 1024.
+    while value >= 1023.5 && unit < UNITS.len() - 1 {
+        value /= 1024.0;
+        unit += 1;
+    }
+    let decimals = usize::from(value < 9.95);
+    format!("{value:.decimals$} {}", UNITS[unit])
+}
+
+/// Safe as the text of an element and within a quoted attribute.
+fn escape(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for character in text.chars() {
+        match character {
+            '&' => escaped.push_str("&amp;"),
+            '<' => escaped.push_str("&lt;"),
+            '>' => escaped.push_str("&gt;"),
+            '"' => escaped.push_str("&quot;"),
+            '\'' => escaped.push_str("&#39;"),
+            other => escaped.push(other),
+        }
+    }
+    escaped
+}
+
+fn append(page: &mut String, text: std::fmt::Arguments<'_>) {
+    // Nothing that is written to memory can fail but its own `Display`, and none here does.
+    page.write_fmt(text).unwrap_or_default();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_short_and_never_round_up_to_the_next_unit() {
+        let cases = [
+            (0, "0 B"),
+            (1, "1 B"),
+            (1023, "1023 B"),
+            (1024, "1.0 KiB"),
+            (1536, "1.5 KiB"),
+            (10_188, "9.9 KiB"),
+            (10_189, "10 KiB"),
+            (1024 * 1023, "1023 KiB"),
+            (1024 * 1024 - 1, "1.0 MiB"),
+            (1024 * 1024, "1.0 MiB"),
+            (5 * 1024 * 1024 * 1024, "5.0 GiB"),
+            (u64::MAX, "16 EiB"),
+        ];
+        for (bytes, text) in cases {
+            assert_eq!(human_size(bytes), text, "{bytes}");
+        }
+    }
+
+    #[test]
+    fn times_are_written_for_people_and_for_programs() {
+        let text = time(Timestamp { seconds: 1_790_000_000, nanoseconds: 999_999_999 });
+        assert_eq!(
+            text,
+            "<time datetime=\"2026-09-21T14:13:20Z\">2026-09-21<span class=\"clock\"> 14:13</span></time>"
+        );
+        assert!(time(Timestamp { seconds: -1, nanoseconds: 0 }).contains(">1970-01-01<"));
+        assert!(time(Timestamp { seconds: i64::MAX, nanoseconds: 0 }).contains(">9999-12-31<"));
+    }
+
+    #[test]
+    fn text_cannot_break_out() {
+        assert_eq!(escape("<a href=\"x\">&'"), "&lt;a href=&quot;x&quot;&gt;&amp;&#39;");
+    }
+}

@@ -1,0 +1,40 @@
+//! A folder as JSON.
+
+use serde::Serialize;
+
+use super::{Contents, Entry, Listing};
+
+#[derive(Serialize)]
+struct Object<'a> {
+    path: String,
+    entries: Vec<Item<'a>>,
+    complete: bool,
+}
+
+#[derive(Serialize)]
+struct Item<'a> {
+    name: &'a str,
+    #[serde(rename = "type")]
+    kind: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    size_bytes: Option<u64>,
+    modified: String,
+}
+
+impl<'a> From<&'a Entry> for Item<'a> {
+    fn from(entry: &'a Entry) -> Self {
+        let (kind, size_bytes) = match entry.contents {
+            Contents::Folder => ("folder", None),
+            Contents::File { bytes } => ("file", Some(bytes)),
+        };
+        let modified = humantime::format_rfc3339_seconds(entry.modified.to_system_time()).to_string();
+        Self { name: &entry.name, kind, size_bytes, modified }
+    }
+}
+
+pub(super) fn object(listing: &Listing) -> String {
+    let entries = listing.in_order().into_iter().map(Item::from).collect();
+    let object = Object { path: listing.full_path(), entries, complete: !listing.is_cut };
+    // Strings and numbers always have a form in JSON.
+    serde_json::to_string(&object).unwrap_or_default()
+}

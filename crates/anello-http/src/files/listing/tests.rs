@@ -1,0 +1,242 @@
+use proptest::prelude::*;
+use proptest::sample::select;
+
+use super::*;
+use crate::files::path::resolve;
+
+fn file(bytes: u64) -> Contents {
+    Contents::File { bytes }
+}
+
+fn at(seconds: i64) -> Timestamp {
+    Timestamp { seconds, nanoseconds: 0 }
+}
+
+fn listing(path: &str, entries: &[(&str, Contents)]) -> Listing {
+    let mut listing = Listing::new(path, Dotfiles::Hidden, 1000);
+    for (name, contents) in entries {
+        assert!(listing.add(name.as_bytes(), *contents, at(1_790_000_000)));
+    }
+    listing
+}
+
+/// The links of the table, in order.
+fn links(page: &str) -> Vec<&str> {
+    let table = page.split("<tbody>").nth(1).unwrap();
+    table.split("<a href=\"").skip(1).map(|rest| rest.split('"').next().unwrap()).collect()
+}
+
+#[test]
+fn folders_come_first_and_then_names_whatever_their_case() {
+    let entries = [
+        ("b", file(1)),
+        ("Z", Contents::Folder),
+        ("a", file(1)),
+        ("B", file(1)),
+        ("ä", file(1)),
+        ("y", Contents::Folder),
+    ];
+    let page = listing("", &entries).html();
+    assert_eq!(links(&page), ["y/", "Z/", "a", "B", "b", "%C3%A4"]);
+    assert!(page.contains("<caption>2 folders, 4 files, 4 B</caption>"));
+}
+
+#[test]
+fn the_served_folder_has_no_parent_and_others_have_all_of_them() {
+    let top = listing("", &[]).html();
+    assert!(links(&top).is_empty() && top.contains("<caption>Nothing in here</caption>"));
+    assert!(top.contains("<h1>Index of <a href=\"./\" aria-label=\"Top folder\">/</a></h1>"));
+    let below = listing("a b/<c>", &[]).html();
+    assert_eq!(links(&below), ["../"]);
+    assert!(below.contains("<title>Index of /a b/&lt;c&gt;/</title>"));
+    assert!(below.contains(
+        "<a href=\"../../\" aria-label=\"Top folder\">/</a><wbr><a href=\"../\"><bdi>a b</bdi></a>/"
+    ));
+    assert!(below.contains("<a href=\"./\" aria-current=\"page\"><bdi>&lt;c&gt;</bdi></a>/</h1>"));
+}
+
+/// Names as they should not be.
+fn nasty() -> Vec<String> {
+    let markup = [
+        "<script>alert(1)<script>",
+        "\"onmouseover=\"alert(1)",
+        "' onclick='x",
+        "&lt;b&gt;",
+        "a&b=c",
+        "--",
+        "]]>",
+        "<!--",
+        "<title>",
+        "<style>",
+        "{{7*7}}",
+        "${x}",
+        "`x`",
+    ];
+    let links = [
+        "javascript:alert(1)",
+        "%2e%2e%2f",
+        "100%",
+        "?query",
+        "#fragment",
+        "C:",
+        "...",
+        "~",
+        "+",
+        ";",
+        "-rf",
+    ];
+    let text = ["a b  c", "\u{202e}gpj.exe", "日本語.txt", "e\u{301}", "👩‍💻.md", "a\u{a0}b", "\u{2028}"];
+    let names = [&markup[..], &links, &text].concat();
+    names.iter().map(|&name| name.to_owned()).chain(["x".repeat(255), "ü".repeat(127)]).collect()
+}
+
+#[test]
+fn nasty_names_are_text_and_lead_to_themselves() {
+    let mut listing = Listing::new("dir", Dotfiles::Served, 1000);
+    for name in nasty() {
+        assert!(listing.shows(name.as_bytes()), "{name}");
+        assert!(listing.add(name.as_bytes(), file(1), at(0)));
+    }
+    let page = listing.html();
+    for tag in ["<script", "<!--", "<b>", "onmouseover=\"", "onclick='", "href=\"javascript:"] {
+        assert!(!page.contains(tag), "{tag}");
+    }
+    assert_eq!(page.matches("<title>").count(), 1);
+    assert_eq!(page.matches("<style>").count(), 1);
+    let mut found = Vec::new();
+    for link in links(&page).into_iter().skip(1) {
+        let target = format!("/dir/{link}");
+        found.push(
+            resolve(&target, Dotfiles::Served).unwrap().relative().strip_prefix("dir/").unwrap().to_owned(),
+        );
+    }
+    found.sort();
+    let mut expected = nasty();
+    expected.sort();
+    assert_eq!(found, expected);
+}
+
+#[test]
+fn what_is_not_served_is_not_listed() {
+    let hidden = [&b".env"[..], b".", b"..", b"", b"a\\b", b"a\nb", b"\xff\xfe", b"a/b", &[b'a'; 256]];
+    let mut listing = Listing::new("", Dotfiles::Hidden, 1000);
+    for name in hidden {
+        assert!(!listing.shows(name), "{name:?}");
+        assert!(listing.add(name, file(1), at(0)), "{name:?}");
+    }
+    assert!(listing.html().contains("Nothing in here"));
+    assert!(listing.shows(b".well-known"));
+    assert!(!Listing::new("a", Dotfiles::Hidden, 1000).shows(b".well-known"));
+    assert!(Listing::new("a", Dotfiles::Served, 1000).shows(b".env"));
+}
+
+#[test]
+fn a_large_folder_is_cut_and_says_so() {
+    let mut listing = Listing::new("", Dotfiles::Hidden, 2);
+    assert!(listing.add(b"a", file(1), at(0)) && listing.add(b"b", file(1), at(0)));
+    assert!(!listing.html().contains("role=\"note\""));
+    assert!(listing.add(b".hidden", file(1), at(0)), "there is room for what is not listed");
+    assert!(!listing.add(b"c", file(1), at(0)));
+    assert!(
+        listing
+            .html()
+            .contains("<p role=\"note\">This folder has more entries; only 2 of them are shown.</p>")
+    );
+    assert!(listing.json().ends_with("],\"complete\":false}"));
+}
+
+#[test]
+fn the_page_loads_nothing() {
+    let page = listing("", &[("a", file(1))]).html();
+    for loading in ["<script", "<link", "<img", "src=", "url(", "@import", "http:", "https:"] {
+        assert!(!page.contains(loading), "{loading}");
+    }
+}
+
+#[test]
+fn json_has_the_same_in_the_same_order() {
+    let entries = [("b\"\u{1f4a9}", file(u64::MAX)), ("a", Contents::Folder)];
+    assert_eq!(
+        listing("x/y", &entries).json(),
+        "{\"path\":\"/x/y/\",\"entries\":[\
+         {\"name\":\"a\",\"type\":\"folder\",\"modified\":\"2026-09-21T14:13:20Z\"},\
+         {\"name\":\"b\\\"\u{1f4a9}\",\"type\":\"file\",\"size_bytes\":18446744073709551615,\
+         \"modified\":\"2026-09-21T14:13:20Z\"}],\"complete\":true}"
+    );
+    assert_eq!(listing("", &[]).json(), "{\"path\":\"/\",\"entries\":[],\"complete\":true}");
+}
+
+#[test]
+fn programs_get_json_and_browsers_a_page() {
+    let wanted = |accept: &str, query| {
+        let lines: FieldLines<'_> = [accept.as_bytes()].into_iter().collect();
+        Format::wanted(&lines, query)
+    };
+    let browser = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8";
+    let cases = [
+        (browser, None, Format::Html),
+        ("*/*", None, Format::Html),
+        ("", None, Format::Html),
+        ("application/json", None, Format::Json),
+        ("Application/JSON", None, Format::Json),
+        ("application/*", None, Format::Json),
+        ("application/json;q=0.5, text/html", None, Format::Html),
+        ("text/html;q=0.4, application/json;q=0.5", None, Format::Json),
+        ("text/html;q=0, */*;q=0.1", None, Format::Json),
+        ("application/json;q=0, application/*", None, Format::Html),
+        ("application/json, */*;q=0.9", None, Format::Json),
+        (browser, Some("format=json"), Format::Json),
+        (browser, Some("a=b&format=json&c"), Format::Json),
+        ("application/json", Some("format=html"), Format::Html),
+        ("application/json", Some("format=xml"), Format::Json),
+        (browser, Some("reformat=json"), Format::Html),
+    ];
+    for (accept, query, expected) in cases {
+        assert_eq!(wanted(accept, query), expected, "{accept} {query:?}");
+    }
+    assert_eq!(Format::wanted(&FieldLines::default(), None), Format::Html);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn whatever_is_listed_is_escaped_and_found_again(
+        names in prop::collection::btree_set("[^/]{1,20}|[<>&\"'%:?#. ]{1,10}", 0..8),
+        folder in select(vec!["", "a", "a/b"]),
+        folders in any::<bool>(),
+    ) {
+        let mut listing = Listing::new(folder, Dotfiles::Hidden, 100);
+        let contents = if folders { Contents::Folder } else { file(1) };
+        let mut shown = Vec::new();
+        for name in &names {
+            prop_assert!(listing.add(name.as_bytes(), contents, at(0)));
+            if listing.shows(name.as_bytes()) {
+                shown.push(name.clone());
+            }
+        }
+        let page = listing.html();
+        let mut found = Vec::new();
+        for link in links(&page).into_iter().filter(|link| *link != "../") {
+            prop_assert!(link.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._~%/".contains(&byte)));
+            let target = format!("{}{link}", listing.full_path());
+            let resolved = resolve(&target, Dotfiles::Hidden).unwrap();
+            prop_assert_eq!(resolved.is_folder(), folders);
+            found.push(resolved.relative().rsplit('/').next().unwrap().to_owned());
+        }
+        found.sort();
+        prop_assert_eq!(found, shown.clone());
+        // Within the table, nothing but the page's own elements begins with `<`, and no name ends an attribute.
+        let table = page.split("<tbody>").nth(1).unwrap();
+        let own = ["<tr", "</tr", "<th", "</th", "<td", "</td", "<a ", "</a", "<bdi>", "</bdi>", "<svg ", "</svg", "<use "];
+        let rest = ["<time", "</time", "<span", "</span", "</tbody", "</table", "</main", "</body", "</html"];
+        for (place, _) in table.match_indices('<') {
+            prop_assert!(own.iter().chain(&rest).any(|own| table[place..].starts_with(own)), "{}", &table[place..]);
+        }
+        let parsed: serde_json::Value = serde_json::from_str(&listing.json()).unwrap();
+        let mut in_json: Vec<_> =
+            parsed["entries"].as_array().unwrap().iter().map(|entry| entry["name"].as_str().unwrap()).collect();
+        in_json.sort_unstable();
+        prop_assert_eq!(in_json, shown);
+    }
+}

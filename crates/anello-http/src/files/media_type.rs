@@ -1,0 +1,231 @@
+//! The media type of a file, by the extension of its name.
+//!
+//! The `mime_guess` crate knows the extensions. Where it has names that were replaced since, or a television's meaning
+//! of an extension that the web uses otherwise, `CORRECTIONS` go before it; what the operator sets goes before both.
+//!
+//! `charset=utf-8` is added where nothing within the file says how it is encoded, and all of today's are UTF-8: to
+//! text, JavaScript (RFC 9239), JSON (always UTF-8; the parameter is for what shows it as text) and YAML. Not to XML,
+//! so not to SVG: it says so itself or is UTF-8 (RFC 7303), and a parameter would overrule what it says. A site in
+//! another encoding sets its types itself, as in `html = "text/html; charset=windows-1252"`.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use mime_guess::mime::Mime;
+
+use super::options::InvalidOption;
+
+/// Extensions of which `mime_guess` says something else.
+const CORRECTIONS: [(&str, &str); 11] = [
+    // RFC 9239 has one name for JavaScript.
+    ("cjs", "text/javascript"),
+    ("mjs", "text/javascript"),
+    // A segment of an HTTP live stream, and its list (RFC 8216).
+    ("m3u8", "application/vnd.apple.mpegurl"),
+    ("ts", "video/mp2t"),
+    ("m4a", "audio/mp4"),
+    // Source maps are JSON.
+    ("map", "application/json"),
+    // RFC 8081 names fonts.
+    ("otf", "font/otf"),
+    ("woff", "font/woff"),
+    // RFC 9512.
+    ("yaml", "application/yaml"),
+    ("yml", "application/yaml"),
+    ("toml", "application/toml"),
+];
+
+/// Which media types files have.
+#[derive(Clone, Debug)]
+pub struct MediaTypes {
+    /// Extension, without its dot, and media type.
+    overrides: Vec<(String, String)>,
+    default: String,
+}
+
+impl MediaTypes {
+    /// With these extensions (in any case, with or without a dot in front) having these types, which are sent as they
+    /// are, and this type for what is not known.
+    ///
+    /// # Errors
+    /// When a type is malformed.
+    pub fn new(overrides: &BTreeMap<String, String>, default: &str) -> Result<Self, InvalidOption> {
+        const OVERRIDES: &str = "media-types";
+        let mut own = Vec::with_capacity(overrides.len());
+        for (extension, media_type) in overrides {
+            check(OVERRIDES, media_type)?;
+            let extension = extension.strip_prefix('.').unwrap_or(extension);
+            if extension.is_empty() || extension.contains(['.', '/']) {
+                let why = "an extension is what stands behind the last dot of a name, as in \"html\"";
+                return Err(InvalidOption::new(OVERRIDES, extension, why));
+            }
+            own.push((extension.to_owned(), media_type.clone()));
+        }
+        check("default-media-type", default)?;
+        Ok(Self { overrides: own, default: default.to_owned() })
+    }
+
+    /// The value of `Content-Type` for a file of this path: of the file itself, without the suffix of a precompressed
+    /// variant. Allocates only for types of text that are seldom served.
+    ///
+    /// ```
+    /// # use anello_http::files::media_type::MediaTypes;
+    /// let types = MediaTypes::new(&Default::default(), "application/octet-stream")?;
+    /// assert_eq!(types.of("index.html"), "text/html; charset=utf-8");
+    /// assert_eq!(types.of("logo.svg"), "image/svg+xml");
+    /// assert_eq!(types.of("LICENSE"), "application/octet-stream");
+    /// # Ok::<(), anello_http::files::options::InvalidOption>(())
+    /// ```
+    #[must_use]
+    pub fn of(&self, path: &str) -> Cow<'_, str> {
+        let Some(extension) = extension(path) else { return Cow::Borrowed(&self.default) };
+        let own = self.overrides.iter().find(|(own, _)| own.eq_ignore_ascii_case(extension));
+        if let Some((_, media_type)) = own {
+            return Cow::Borrowed(media_type);
+        }
+        let corrected = CORRECTIONS.iter().find(|(known, _)| known.eq_ignore_ascii_case(extension));
+        let known = corrected.map(|(_, media_type)| *media_type);
+        match known.or_else(|| mime_guess::from_ext(extension).first_raw()) {
+            Some(media_type) => with_charset(media_type),
+            None => Cow::Borrowed(&self.default),
+        }
+    }
+}
+
+/// What stands behind the last dot of the last name, unless that is all of it (`.profile`).
+fn extension(path: &str) -> Option<&str> {
+    let name = path.rsplit('/').next()?;
+    let (before, extension) = name.rsplit_once('.')?;
+    (!before.is_empty() && !extension.is_empty()).then_some(extension)
+}
+
+fn with_charset(media_type: &'static str) -> Cow<'static, str> {
+    Cow::Borrowed(match media_type {
+        "text/html" => "text/html; charset=utf-8",
+        "text/css" => "text/css; charset=utf-8",
+        "text/javascript" => "text/javascript; charset=utf-8",
+        "application/json" => "application/json; charset=utf-8",
+        "text/plain" => "text/plain; charset=utf-8",
+        "text/markdown" => "text/markdown; charset=utf-8",
+        other if is_text_without_charset(other) => return Cow::Owned(format!("{other}; charset=utf-8")),
+        other => other,
+    })
+}
+
+fn is_text_without_charset(media_type: &str) -> bool {
+    let is_text = media_type.starts_with("text/") && media_type != "text/xml";
+    let is_named = matches!(media_type, "application/javascript" | "application/yaml" | "application/toml");
+    is_text || is_named || media_type.ends_with("+json")
+}
+
+fn check(option: &'static str, media_type: &str) -> Result<(), InvalidOption> {
+    const WHY: &str = "a media type is two names with a slash between them, as in \"text/html\"";
+    // Nothing else can stand in a field, and within quotes the parser accepts more.
+    let is_printable = media_type.bytes().all(|byte| (b' '..=b'~').contains(&byte));
+    match media_type.parse::<Mime>() {
+        Ok(parsed) if is_printable && parsed.subtype() != "" => Ok(()),
+        Ok(_) => Err(InvalidOption::new(option, media_type, WHY)),
+        Err(error) => Err(InvalidOption::new(option, media_type, format!("{error}; {WHY}"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const UNKNOWN: &str = "application/octet-stream";
+
+    fn types(overrides: &[(&str, &str)]) -> Result<MediaTypes, InvalidOption> {
+        let owned = |&(extension, media_type): &(&str, &str)| (extension.to_owned(), media_type.to_owned());
+        MediaTypes::new(&overrides.iter().map(owned).collect(), UNKNOWN)
+    }
+
+    #[test]
+    fn the_web_has_its_types() {
+        let types = types(&[]).unwrap();
+        let cases = [
+            ("index.html", "text/html; charset=utf-8"),
+            ("a/b.c/INDEX.HTM", "text/html; charset=utf-8"),
+            ("style.css", "text/css; charset=utf-8"),
+            ("app.js", "text/javascript; charset=utf-8"),
+            ("app.MJS", "text/javascript; charset=utf-8"),
+            ("app.min.js", "text/javascript; charset=utf-8"),
+            ("app.js.map", "application/json; charset=utf-8"),
+            ("data.json", "application/json; charset=utf-8"),
+            ("site.webmanifest", "application/manifest+json; charset=utf-8"),
+            ("readme.txt", "text/plain; charset=utf-8"),
+            ("readme.md", "text/markdown; charset=utf-8"),
+            ("subtitles.vtt", "text/vtt; charset=utf-8"),
+            ("table.csv", "text/csv; charset=utf-8"),
+            ("a.yaml", "application/yaml; charset=utf-8"),
+            ("logo.svg", "image/svg+xml"),
+            ("feed.atom", "application/atom+xml"),
+            ("sitemap.xml", "text/xml"),
+            ("app.wasm", "application/wasm"),
+            ("a.png", "image/png"),
+            ("a.jpg", "image/jpeg"),
+            ("a.webp", "image/webp"),
+            ("a.avif", "image/avif"),
+            ("favicon.ico", "image/x-icon"),
+            ("a.woff", "font/woff"),
+            ("a.woff2", "font/woff2"),
+            ("a.ttf", "font/ttf"),
+            ("a.mp4", "video/mp4"),
+            ("a.webm", "video/webm"),
+            ("0001.ts", "video/mp2t"),
+            ("a.pdf", "application/pdf"),
+            ("a.tar.gz", "application/gzip"),
+            ("a.zip", "application/zip"),
+        ];
+        for (path, media_type) in cases {
+            assert_eq!(types.of(path), media_type, "{path}");
+        }
+    }
+
+    #[test]
+    fn what_has_no_known_extension_has_the_default() {
+        let types = types(&[]).unwrap();
+        for path in [
+            "",
+            "LICENSE",
+            "a.html/LICENSE",
+            ".html",
+            "a/.html",
+            "a.",
+            "a.html.",
+            "a.no-such-extension",
+            "a.ü",
+        ] {
+            assert_eq!(types.of(path), UNKNOWN, "{path}");
+        }
+    }
+
+    #[test]
+    fn what_the_operator_says_goes_first_and_as_it_is() {
+        let own = [
+            ("html", "text/html; charset=windows-1252"),
+            (".MJS", "text/x"),
+            ("gmi", "text/gemini"),
+            ("js", "a/b"),
+        ];
+        let types = types(&own).unwrap();
+        assert_eq!(types.of("a.HTML"), "text/html; charset=windows-1252");
+        assert_eq!(types.of("a.mjs"), "text/x");
+        assert_eq!(types.of("a.gmi"), "text/gemini");
+        assert_eq!(types.of("a.js"), "a/b");
+        assert_eq!(types.of("a.css"), "text/css; charset=utf-8");
+    }
+
+    #[test]
+    fn types_that_would_break_an_answer_are_refused() {
+        let quoted = ["text/html; a=\"\u{e9}\"", "text/html; a=\"\r\""];
+        for media_type in ["", "html", "text/html\r\nSet-Cookie: a=b", "text/"].into_iter().chain(quoted) {
+            let error = types(&[("html", media_type)]).expect_err(media_type).to_string();
+            assert!(error.starts_with("media-types: "), "{error}");
+            assert!(MediaTypes::new(&BTreeMap::new(), media_type).is_err(), "{media_type}");
+        }
+        for extension in ["", ".", "tar.gz", "a/b"] {
+            assert!(types(&[(extension, "text/plain")]).is_err(), "{extension}");
+        }
+    }
+}

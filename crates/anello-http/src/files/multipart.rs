@@ -1,0 +1,171 @@
+//! Several ranges of a file in one answer: `multipart/byteranges` (RFC 9110, section 14.6).
+//!
+//! ```text
+//!  --boundary                        ┐
+//!  Content-Type: text/plain          │ head of a part, with the line end that
+//!  Content-Range: bytes 0-9/10000    │ ends the part before it
+//!                                    ┘
+//!  (10 bytes of the file)
+//!  --boundary--                        end
+//! ```
+//!
+//! All heads are made before the first byte is sent, so the answer has an exact `Content-Length`.
+
+use std::ops::Range;
+
+use super::range::{ByteRange, ContentRange};
+
+/// What stands between the parts: it must not occur in the file, and nobody who writes files may know it beforehand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Boundary([u8; 32]);
+
+impl Boundary {
+    /// From 128 random bits.
+    #[must_use]
+    pub fn from_random(number: u128) -> Self {
+        Self(std::array::from_fn(|index| b"0123456789abcdef"[(number >> (4 * index)) as usize & 15]))
+    }
+
+    fn as_str(&self) -> &str {
+        // They are hexadecimal digits.
+        std::str::from_utf8(&self.0).unwrap_or_default()
+    }
+}
+
+/// An answer of several parts.
+///
+/// ```
+/// use anello_http::files::multipart::{Boundary, Multipart};
+/// use anello_http::files::range::ByteRange;
+/// let ranges = [ByteRange { first: 0, last: 0 }, ByteRange { first: 500, last: 501 }];
+/// let answer = Multipart::new(&ranges, 1000, "text/plain", Boundary::from_random(7));
+/// let mut sent = 0;
+/// for (head, range) in answer.parts() {
+///     sent += head.len() as u64 + range.length_bytes();
+/// }
+/// assert_eq!(sent + answer.end().len() as u64, answer.content_length_bytes());
+/// ```
+#[derive(Clone, Debug)]
+pub struct Multipart {
+    boundary: Boundary,
+    /// The heads of all parts, and the end.
+    text: Vec<u8>,
+    /// Where in `text` the head of each part lies.
+    parts: Vec<(Range<usize>, ByteRange)>,
+    content_length_bytes: u64,
+}
+
+impl Multipart {
+    /// Of these ranges of a file of so many bytes and this media type.
+    #[must_use]
+    pub fn new(ranges: &[ByteRange], size_bytes: u64, media_type: &str, boundary: Boundary) -> Self {
+        let mut answer = Self {
+            boundary,
+            text: Vec::with_capacity(ranges.len() * (140 + media_type.len()) + 40),
+            parts: Vec::with_capacity(ranges.len()),
+            content_length_bytes: 0,
+        };
+        for &range in ranges {
+            answer.add(range, size_bytes, media_type);
+        }
+        answer.text.extend_from_slice(b"\r\n--");
+        answer.text.extend_from_slice(&boundary.0);
+        answer.text.extend_from_slice(b"--\r\n");
+        let ranges_bytes = ranges.iter().fold(0_u64, |sum, range| sum.saturating_add(range.length_bytes()));
+        answer.content_length_bytes = ranges_bytes.saturating_add(answer.text.len() as u64);
+        answer
+    }
+
+    fn add(&mut self, range: ByteRange, size_bytes: u64, media_type: &str) {
+        let start = self.text.len();
+        if start > 0 {
+            self.text.extend_from_slice(b"\r\n");
+        }
+        let boundary = self.boundary.as_str();
+        let content_range = ContentRange::of(range, size_bytes);
+        let head =
+            format!("--{boundary}\r\nContent-Type: {media_type}\r\nContent-Range: {content_range}\r\n\r\n");
+        self.text.extend_from_slice(head.as_bytes());
+        self.parts.push((start..self.text.len(), range));
+    }
+
+    /// The value of `Content-Type` of the answer.
+    #[must_use]
+    pub fn content_type(&self) -> String {
+        format!("multipart/byteranges; boundary={}", self.boundary.as_str())
+    }
+
+    /// The value of `Content-Length` of the answer, in bytes: of all heads, all ranges, and the end.
+    #[must_use]
+    pub fn content_length_bytes(&self) -> u64 {
+        self.content_length_bytes
+    }
+
+    /// What to send for each part, in order: a head, and then the bytes of a range.
+    pub fn parts(&self) -> impl ExactSizeIterator<Item = (&[u8], ByteRange)> {
+        self.parts.iter().map(|(head, range)| (&self.text[head.clone()], *range))
+    }
+
+    /// What to send behind the last part.
+    #[must_use]
+    pub fn end(&self) -> &[u8] {
+        &self.text[self.parts.last().map_or(0, |(head, _)| head.end)..]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// The body as a client gets it.
+    fn body(answer: &Multipart, file: &[u8]) -> Vec<u8> {
+        let mut body = Vec::new();
+        for (head, range) in answer.parts() {
+            body.extend_from_slice(head);
+            body.extend_from_slice(&file[range.first as usize..=range.last as usize]);
+        }
+        body.extend_from_slice(answer.end());
+        body
+    }
+
+    #[test]
+    fn the_body_is_what_the_standard_shows() {
+        let ranges = [ByteRange { first: 1, last: 2 }, ByteRange { first: 0, last: 0 }];
+        let answer = Multipart::new(&ranges, 5, "text/plain", Boundary::from_random(0x10));
+        let boundary = "01000000000000000000000000000000";
+        assert_eq!(answer.content_type(), format!("multipart/byteranges; boundary={boundary}"));
+        let expected = format!(
+            "--{boundary}\r\nContent-Type: text/plain\r\nContent-Range: bytes 1-2/5\r\n\r\nbc\r\n\
+             --{boundary}\r\nContent-Type: text/plain\r\nContent-Range: bytes 0-0/5\r\n\r\na\r\n\
+             --{boundary}--\r\n"
+        );
+        assert_eq!(String::from_utf8(body(&answer, b"abcde")).unwrap(), expected);
+    }
+
+    #[test]
+    fn boundaries_differ_with_every_bit() {
+        let some = Boundary::from_random(u128::MAX);
+        assert_eq!(some.as_str(), "f".repeat(32));
+        for bit in 0..128 {
+            assert_ne!(Boundary::from_random(1 << bit), Boundary::from_random(0), "{bit}");
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn the_length_told_beforehand_is_exact(
+            ranges in prop::collection::vec((0..2000_u64, 0..2000_u64), 2..32),
+            media_type in "[a-z]{1,20}/[a-z]{1,20}",
+            number in any::<u128>(),
+        ) {
+            let ordered = |(a, b): (u64, u64)| ByteRange { first: a.min(b), last: a.max(b) };
+            let ranges: Vec<_> = ranges.into_iter().map(ordered).collect();
+            let answer = Multipart::new(&ranges, 2000, &media_type, Boundary::from_random(number));
+            prop_assert_eq!(body(&answer, &[0; 2000]).len() as u64, answer.content_length_bytes());
+        }
+    }
+}

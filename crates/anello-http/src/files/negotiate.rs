@@ -1,0 +1,297 @@
+//! Which of a file's precompressed variants a client gets (RFC 9110, section 12.5.3).
+//!
+//! A variant is a file beside the file: `app.js.br`, `app.js.zst` and `app.js.gz` beside `app.js`. What a client weighs
+//! alike is taken in this order, that of how small they usually are; the file itself comes last.
+
+use super::fields::FieldLines;
+use super::quality::{Quality, weighted};
+
+/// A content coding that files may be precompressed with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Coding {
+    /// Brotli (RFC 7932).
+    Brotli,
+    /// Zstandard (RFC 8878).
+    Zstandard,
+    /// gzip (RFC 1952).
+    Gzip,
+}
+
+impl Coding {
+    /// All of them, the preferred one first.
+    pub const ALL: [Self; 3] = [Self::Brotli, Self::Zstandard, Self::Gzip];
+
+    /// The value of `Content-Encoding`.
+    #[must_use]
+    pub fn token(self) -> &'static str {
+        match self {
+            Self::Brotli => "br",
+            Self::Zstandard => "zstd",
+            Self::Gzip => "gzip",
+        }
+    }
+
+    /// What is appended to the name of a file for that of its variant.
+    #[must_use]
+    pub fn suffix(self) -> &'static str {
+        match self {
+            Self::Brotli => ".br",
+            Self::Zstandard => ".zst",
+            Self::Gzip => ".gz",
+        }
+    }
+}
+
+/// A set of content codings: the variants that a file has, or that are looked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Codings {
+    bits: u8,
+}
+
+impl Codings {
+    /// None.
+    pub const NONE: Self = Self { bits: 0 };
+
+    /// All there are.
+    pub const ALL: Self = Self { bits: 0b111 };
+
+    /// The same and one more.
+    #[must_use]
+    pub const fn with(self, coding: Coding) -> Self {
+        Self { bits: self.bits | (1 << coding as u8) }
+    }
+
+    /// Whether this one is in it.
+    #[must_use]
+    pub const fn contains(self, coding: Coding) -> bool {
+        self.bits & (1 << coding as u8) != 0
+    }
+
+    /// Whether there is none in it.
+    #[must_use]
+    pub const fn is_empty(self) -> bool {
+        self.bits == 0
+    }
+
+    /// Those in it, the preferred one first.
+    pub fn iter(self) -> impl Iterator<Item = Coding> {
+        Coding::ALL.into_iter().filter(move |&coding| self.contains(coding))
+    }
+}
+
+impl FromIterator<Coding> for Codings {
+    fn from_iter<I: IntoIterator<Item = Coding>>(codings: I) -> Self {
+        codings.into_iter().fold(Self::NONE, Self::with)
+    }
+}
+
+/// What to send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Choice {
+    /// The file as it is, without `Content-Encoding`.
+    Plain,
+    /// This variant of it.
+    Coded(Coding),
+    /// Nothing that there is: status 406. Only for clients that say in so many words that they do not accept the file
+    /// as it is.
+    NotAcceptable,
+}
+
+/// The outcome of a negotiation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Negotiated {
+    /// What to send.
+    pub choice: Choice,
+    /// Whether other clients get something else, whatever this one gets: the answer (and a 304 or 406 in its stead)
+    /// has `Vary: Accept-Encoding`.
+    pub varies: bool,
+}
+
+/// What a client gets that sent these lines of `Accept-Encoding`, of a file that has these variants. Without the field
+/// it is the file as it is. A file without variants is not negotiated about, and is sent whatever the field says.
+///
+/// ```
+/// use anello_http::files::fields::FieldLines;
+/// use anello_http::files::negotiate::{Choice, Coding, Codings, negotiate};
+/// let lines: FieldLines<'_> = [&b"gzip, deflate, br"[..]].into_iter().collect();
+/// assert_eq!(negotiate(&lines, Codings::ALL).choice, Choice::Coded(Coding::Brotli));
+/// ```
+#[inline]
+#[must_use]
+pub fn negotiate(accept_encoding: &FieldLines<'_>, variants: Codings) -> Negotiated {
+    if variants.is_empty() {
+        return Negotiated { choice: Choice::Plain, varies: false };
+    }
+    let choice = if accept_encoding.is_present() { choose(accept_encoding, variants) } else { Choice::Plain };
+    Negotiated { choice, varies: true }
+}
+
+fn choose(accept_encoding: &FieldLines<'_>, variants: Codings) -> Choice {
+    let accepted = Accepted::read(accept_encoding);
+    let mut best = None;
+    for coding in variants.iter() {
+        let quality = accepted.coding(coding);
+        if quality > best.map_or(0, |(_, quality)| quality) {
+            best = Some((coding, quality));
+        }
+    }
+    match (best, accepted.plain()) {
+        (Some((coding, quality)), plain) if plain.is_none_or(|plain| quality >= plain) => {
+            Choice::Coded(coding)
+        }
+        (None, Some(0)) => Choice::NotAcceptable,
+        _ => Choice::Plain,
+    }
+}
+
+/// What a client says of each coding; None where it says nothing. The last word counts.
+#[derive(Default)]
+struct Accepted {
+    codings: [Option<Quality>; Coding::ALL.len()],
+    identity: Option<Quality>,
+    /// Of all that are not named (`*`).
+    others: Option<Quality>,
+}
+
+impl Accepted {
+    fn read(accept_encoding: &FieldLines<'_>) -> Self {
+        let mut accepted = Self::default();
+        for (token, quality) in weighted(accept_encoding) {
+            let is = |name: &str| token.eq_ignore_ascii_case(name.as_bytes());
+            let place = match Coding::ALL.into_iter().find(|coding| is(coding.token())) {
+                Some(coding) => &mut accepted.codings[coding as usize],
+                // An old name (RFC 9110, section 8.4.1.3).
+                None if is("x-gzip") => &mut accepted.codings[Coding::Gzip as usize],
+                None if is("identity") => &mut accepted.identity,
+                None if is("*") => &mut accepted.others,
+                None => continue,
+            };
+            *place = Some(quality);
+        }
+        accepted
+    }
+
+    /// A coding must be asked for.
+    fn coding(&self, coding: Coding) -> Quality {
+        self.codings[coding as usize].or(self.others).unwrap_or(0)
+    }
+
+    /// The file as it is is acceptable unless it is excluded. None: it is, but nothing says how gladly; then it comes
+    /// behind all that was asked for.
+    fn plain(&self) -> Option<Quality> {
+        self.identity.or(self.others)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use proptest::sample::select;
+
+    use super::Choice::{Coded, NotAcceptable, Plain};
+    use super::Coding::{Brotli, Gzip, Zstandard};
+    use super::*;
+
+    fn choice(accept_encoding: &str, variants: &[Coding]) -> Choice {
+        let lines: FieldLines<'_> = [accept_encoding.as_bytes()].into_iter().collect();
+        negotiate(&lines, variants.iter().copied().collect()).choice
+    }
+
+    #[test]
+    fn what_is_weighed_alike_is_taken_in_order() {
+        const BROWSER: &str = "gzip, deflate, br, zstd";
+        assert_eq!(choice(BROWSER, &[Gzip, Zstandard, Brotli]), Coded(Brotli));
+        assert_eq!(choice(BROWSER, &[Gzip, Zstandard]), Coded(Zstandard));
+        assert_eq!(choice(BROWSER, &[Gzip]), Coded(Gzip));
+        assert_eq!(choice("gzip, deflate", &[Brotli, Zstandard]), Plain);
+    }
+
+    #[test]
+    fn the_heavier_is_taken() {
+        let all = &Coding::ALL;
+        let cases = [
+            ("br;q=0.5, gzip;q=0.8", Coded(Gzip)),
+            ("br;q=0.5, zstd;q=0.501, gzip;q=0.5", Coded(Zstandard)),
+            ("br;q=0, gzip;q=0.001", Coded(Gzip)),
+            ("BR;Q=0.1, GZIP;q=0", Coded(Brotli)),
+            ("x-gzip", Coded(Gzip)),
+            ("*", Coded(Brotli)),
+            ("*;q=0.5, br;q=0", Coded(Zstandard)),
+            ("gzip;q=0.2, *;q=0.1", Coded(Gzip)),
+            ("br;q=0.2, *", Coded(Zstandard)),
+            ("deflate, *;q=0", NotAcceptable),
+            ("*;q=0, gzip;q=0.1", Coded(Gzip)),
+            ("*;q=0", NotAcceptable),
+            ("*;q=0, identity", Plain),
+            ("identity", Plain),
+            ("identity, gzip;q=0.9", Plain),
+            ("identity;q=0.9, gzip;q=0.9", Coded(Gzip)),
+            ("identity;q=0.5, *;q=0.4", Plain),
+            ("identity;q=0", NotAcceptable),
+            ("identity;q=0, br", Coded(Brotli)),
+            ("identity;q=0, *", Coded(Brotli)),
+            ("gzip;q=0, br;q=0, zstd;q=0", Plain),
+            ("gzip;q=0, br;q=0, zstd;q=0, identity;q=0", NotAcceptable),
+            ("", Plain),
+            ("nonsense", Plain),
+            ("gzip;q=2", Plain),
+            ("gzip;q=1;q=0", Coded(Gzip)),
+        ];
+        for (accept_encoding, expected) in cases {
+            assert_eq!(choice(accept_encoding, all), expected, "{accept_encoding}");
+        }
+        assert_eq!(choice("gzip;q=0.1, *;q=0.9", &[Gzip]), Plain, "the file itself is among the others");
+    }
+
+    #[test]
+    fn lines_make_up_one_list() {
+        let lines: FieldLines<'_> = [&b"gzip;q=0.5"[..], b"br"].into_iter().collect();
+        assert_eq!(negotiate(&lines, Codings::ALL).choice, Coded(Brotli));
+    }
+
+    #[test]
+    fn what_has_variants_varies_whoever_asks() {
+        let none = FieldLines::default();
+        assert_eq!(negotiate(&none, Codings::ALL), Negotiated { choice: Plain, varies: true });
+        let refusing: FieldLines<'_> = [&b"*;q=0"[..]].into_iter().collect();
+        assert_eq!(negotiate(&refusing, Codings::NONE), Negotiated { choice: Plain, varies: false });
+        assert!(negotiate(&refusing, Codings::NONE.with(Gzip)).varies);
+    }
+
+    #[test]
+    fn sets_hold_what_is_put_in() {
+        assert_eq!(Coding::ALL.into_iter().collect::<Codings>(), Codings::ALL);
+        let some = Codings::NONE.with(Gzip).with(Brotli);
+        assert_eq!(some.iter().collect::<Vec<_>>(), [Brotli, Gzip]);
+        assert!(!some.contains(Zstandard) && Codings::NONE.is_empty() && !some.is_empty());
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn only_what_exists_and_is_accepted_is_sent(
+            members in prop::collection::vec(
+                (select(vec!["br", "zstd", "gzip", "identity", "*", "deflate"]), 0..=1000_u16),
+                0..6,
+            ),
+            bits in 0..8_u8,
+        ) {
+            let text: Vec<_> =
+                members.iter().map(|(token, q)| format!("{token};q={}.{:03}", q / 1000, q % 1000)).collect();
+            let weight = |name: &str| members.iter().rev().find(|(token, _)| *token == name).map(|(_, q)| *q);
+            let variants = Codings { bits };
+            let line = text.join(",");
+            let lines: FieldLines<'_> = [line.as_bytes()].into_iter().collect();
+            let plain = weight("identity").or(weight("*"));
+            match negotiate(&lines, variants).choice {
+                Coded(coding) => {
+                    prop_assert!(variants.contains(coding));
+                    prop_assert!(weight(coding.token()).or(weight("*")).unwrap_or(0) > 0);
+                }
+                Plain => prop_assert!(variants.is_empty() || plain != Some(0)),
+                NotAcceptable => prop_assert!(!variants.is_empty() && plain == Some(0)),
+            }
+        }
+    }
+}

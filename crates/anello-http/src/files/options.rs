@@ -1,0 +1,250 @@
+//! What can be set about a server of files.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+use super::cache_control::{CacheRule, CacheRules};
+use super::cors::CorsOrigins;
+use super::media_type::MediaTypes;
+use super::negotiate::Codings;
+use super::path::{Dotfiles, NAME_BYTES_LIMIT, resolve};
+
+/// What can be set about a server of files. [`FileOptions::default`] has the defaults; every field may be changed.
+/// [`check`](Self::check) tells whether they go together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileOptions {
+    /// Names of files that are sent for the folder that they are in: the first that exists. `index.html` by default;
+    /// none is allowed.
+    pub index_files: Vec<String>,
+    /// Whether a folder without an index file is shown as a list of what is in it; if not, it is answered with 404. Off
+    /// by default, since not all that lies in a folder is meant to be found.
+    pub listing: bool,
+    /// Most entries of a folder that are shown; 10,000 by default. The rest is left out, and the list says so. Each
+    /// costs a `statx(2)` and about 300 bytes of the page.
+    pub listing_entries: usize,
+    /// The variants that are looked for beside each file and sent to clients that accept them: `.br`, `.zst`, `.gz`.
+    /// None by default: who sets it says that they are made anew with their files.
+    pub precompressed: Codings,
+    /// The values of `Cache-Control`, by patterns for paths; the first that matches counts. None by default.
+    pub cache_control: Vec<CacheRule>,
+    /// Media types by extension, which go before those that are known; none by default.
+    pub media_types: BTreeMap<String, String>,
+    /// The media type of what has no known extension; `application/octet-stream` by default, which browsers save.
+    pub default_media_type: String,
+    /// A file, by its path from the served folder on, that is the body of answers of status 404. None by default: they
+    /// have a line of text.
+    pub not_found_file: Option<String>,
+    /// A file, by its path from the served folder on, that is sent with status 200 where there is none, if the last
+    /// name of the path has no extension: the page of an application that makes up its paths in the browser. None by
+    /// default. For other paths there is `not_found_file`.
+    pub single_page_file: Option<String>,
+    /// Whether files and folders are served whose names begin with a dot; hidden by default.
+    pub dotfiles: Dotfiles,
+    /// The sites whose scripts may read what is served, as `https://example.org`, or `*` for all; none by default.
+    pub cors_origins: Vec<String>,
+    /// What becomes of symbolic links; those that stay below the served folder are followed by default.
+    pub symlinks: Symlinks,
+    /// Memory for the contents of small files, in bytes, of each worker; 64 MiB by default. 0 keeps none.
+    pub cache_bytes: usize,
+    /// Largest file whose contents are kept in memory, in bytes; 64 KiB by default. Larger ones are sent from the
+    /// kernel's own cache.
+    pub cache_file_bytes: usize,
+    /// How long a file that was looked at counts as unchanged; 1 second by default. A changed file is sent in its new
+    /// state at most so much later. Zero looks (`statx(2)`) at each request.
+    pub revalidate_interval: Duration,
+}
+
+/// What becomes of symbolic links in a path. None ever leads out of the served folder (`openat2(2)` with
+/// `RESOLVE_BENEATH`, Linux 5.6), nor through `/proc`'s (`RESOLVE_NO_MAGICLINKS`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Symlinks {
+    /// They are followed as long as they stay below the served folder. Absolute ones never do, wherever they lead.
+    #[default]
+    Within,
+    /// None is followed: a path with one in it is answered with 404 (`RESOLVE_NO_SYMLINKS`).
+    Refused,
+}
+
+impl Default for FileOptions {
+    fn default() -> Self {
+        Self {
+            index_files: vec!["index.html".to_owned()],
+            listing: false,
+            listing_entries: 10_000,
+            precompressed: Codings::NONE,
+            cache_control: Vec::new(),
+            media_types: BTreeMap::new(),
+            default_media_type: "application/octet-stream".to_owned(),
+            not_found_file: None,
+            single_page_file: None,
+            dotfiles: Dotfiles::Hidden,
+            cors_origins: Vec::new(),
+            symlinks: Symlinks::Within,
+            cache_bytes: 64 << 20,
+            cache_file_bytes: 64 << 10,
+            revalidate_interval: Duration::from_secs(1),
+        }
+    }
+}
+
+/// Longest `revalidate_interval`.
+const REVALIDATE_LIMIT: Duration = Duration::from_secs(24 * 3600);
+
+impl FileOptions {
+    /// Whether they are well-formed and go together. Looks at no file.
+    ///
+    /// ```
+    /// use anello_http::files::options::FileOptions;
+    /// assert!(FileOptions::default().check().is_ok());
+    /// let options = FileOptions { not_found_file: Some("../404.html".to_owned()), ..FileOptions::default() };
+    /// assert!(options.check().unwrap_err().to_string().starts_with("not-found-file: \"../404.html\""));
+    /// ```
+    ///
+    /// # Errors
+    /// The first that is not.
+    pub fn check(&self) -> Result<(), InvalidOption> {
+        self.index_files.iter().try_for_each(|name| check_index_file(name))?;
+        check_file("not-found-file", self.not_found_file.as_deref())?;
+        check_file("single-page-file", self.single_page_file.as_deref())?;
+        CacheRules::new(&self.cache_control)?;
+        MediaTypes::new(&self.media_types, &self.default_media_type)?;
+        CorsOrigins::new(&self.cors_origins)?;
+        if self.listing && self.listing_entries == 0 {
+            let why = "a list of no entries shows nothing; switch the listing off instead";
+            return Err(InvalidOption::new("listing-entries", "0", why));
+        }
+        if self.cache_bytes > 0 && self.cache_file_bytes > self.cache_bytes {
+            let why = format!("a file must fit into the whole cache, which has {} bytes", self.cache_bytes);
+            return Err(InvalidOption::new("cache-file-bytes", &self.cache_file_bytes.to_string(), why));
+        }
+        if self.revalidate_interval > REVALIDATE_LIMIT {
+            let why = "a day at most: files would be served from before they changed for that long";
+            let value = format!("{:?}", self.revalidate_interval);
+            return Err(InvalidOption::new("revalidate-interval", &value, why));
+        }
+        Ok(())
+    }
+}
+
+fn check_index_file(name: &str) -> Result<(), InvalidOption> {
+    let is_name =
+        !matches!(name, "" | "." | "..") && !name.contains(['/', '\0']) && name.len() <= NAME_BYTES_LIMIT;
+    let why = "an index file is given by its name alone, as in \"index.html\"";
+    if is_name { Ok(()) } else { Err(InvalidOption::new("index-files", name, why)) }
+}
+
+/// Whether this is a path as those that targets lead to: relative, and not out of the folder.
+fn check_file(option: &'static str, path: Option<&str>) -> Result<(), InvalidOption> {
+    let Some(path) = path else { return Ok(()) };
+    let target = format!("/{}", super::path::encoded_path(path));
+    let leads_there = |target: &str| {
+        let resolved = resolve(target, Dotfiles::Served).ok()?;
+        (!resolved.is_folder() && resolved.relative() == path).then_some(())
+    };
+    let why = "the path of a file goes from the served folder down, as in \"errors/404.html\"";
+    leads_there(&target).ok_or_else(|| InvalidOption::new(option, path, why))
+}
+
+/// An option that cannot be as it is. Its text names the option, the value, and what it should be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InvalidOption {
+    option: &'static str,
+    value: String,
+    why: String,
+}
+
+impl InvalidOption {
+    pub(super) fn new(option: &'static str, value: &str, why: impl Into<String>) -> Self {
+        Self { option, value: value.to_owned(), why: why.into() }
+    }
+
+    /// The name of the option, as flags and configuration files have it.
+    #[must_use]
+    pub fn option(&self) -> &'static str {
+        self.option
+    }
+}
+
+impl fmt::Display for InvalidOption {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}: {:?}: {}", self.option, self.value, self.why)
+    }
+}
+
+impl std::error::Error for InvalidOption {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn error(change: impl FnOnce(&mut FileOptions)) -> String {
+        let mut options = FileOptions::default();
+        change(&mut options);
+        let error = options.check().unwrap_err();
+        assert!(error.to_string().starts_with(error.option()));
+        error.to_string()
+    }
+
+    #[test]
+    fn the_defaults_go_together() {
+        FileOptions::default().check().unwrap();
+    }
+
+    #[test]
+    fn options_that_make_sense_are_accepted() {
+        let options = FileOptions {
+            index_files: vec!["index.html".into(), ".index".into(), "index page.htm".into()],
+            not_found_file: Some("errors/404.html".into()),
+            single_page_file: Some(".app/ünïcode 100%.html".into()),
+            cache_bytes: 0,
+            revalidate_interval: Duration::ZERO,
+            listing: true,
+            ..FileOptions::default()
+        };
+        options.check().unwrap();
+        FileOptions { index_files: Vec::new(), ..options }.check().unwrap();
+    }
+
+    #[test]
+    fn index_files_are_names() {
+        for name in ["", ".", "..", "a/b", "/index.html", "a\0"] {
+            assert!(
+                error(|options| options.index_files.push(name.into())).contains("by its name alone"),
+                "{name}"
+            );
+        }
+    }
+
+    #[test]
+    fn files_lie_below_the_served_folder() {
+        for path in ["", "/404.html", "../404.html", "a/../404.html", "a//b", "a/", "./a", "a\0", "a\\b"] {
+            assert!(
+                error(|options| options.not_found_file = Some(path.into())).starts_with("not-found-file")
+            );
+            assert!(
+                error(|options| options.single_page_file = Some(path.into())).starts_with("single-page-file")
+            );
+        }
+    }
+
+    #[test]
+    fn every_other_option_is_looked_at() {
+        let rule = CacheRule { pattern: "[".into(), value: "no-cache".into() };
+        assert!(error(|options| options.cache_control.push(rule)).starts_with("cache-control"));
+        assert!(error(|options| options.default_media_type.clear()).starts_with("default-media-type"));
+        assert!(error(|options| options.cors_origins.push("a".into())).starts_with("cors-origins"));
+        assert!(error(|options| options.revalidate_interval *= 100_000).starts_with("revalidate-interval"));
+        let of_types = error(|options| {
+            options.media_types.insert("html".into(), "html".into());
+        });
+        assert!(of_types.starts_with("media-types"));
+        let of_cache = error(|options| options.cache_file_bytes = options.cache_bytes + 1);
+        assert!(of_cache.contains("which has 67108864 bytes"));
+        let of_listing = error(|options| {
+            options.listing = true;
+            options.listing_entries = 0;
+        });
+        assert!(of_listing.contains("switch the listing off"));
+    }
+}

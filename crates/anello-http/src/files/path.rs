@@ -1,0 +1,336 @@
+//! From the target of a request to a path below the served folder.
+//!
+//! What is accepted is a relative path of ordinary names, so that joining it to a folder cannot lead out of it but by
+//! a symbolic link. Percent-encoding is undone once, by no more than that: `%252e` is the name `%2e`. Clients resolve
+//! `.` and `..` before they send (RFC 3986, section 5.2.4), so who sends them, plain or encoded, wants something else;
+//! they are refused, never resolved. Slashes in a row count as one.
+//!
+//! Nearly all targets are plain ASCII with nothing to decode: [`resolve`] looks at each of their bytes once and
+//! allocates nothing.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use percent_encoding::{AsciiSet, CONTROLS, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
+
+/// Longest name within a path, in bytes: `NAME_MAX` of Linux. No file has a longer one.
+pub const NAME_BYTES_LIMIT: usize = 255;
+
+/// Longest path, in bytes: `PATH_MAX` of Linux less the NUL at its end.
+pub const PATH_BYTES_LIMIT: usize = 4095;
+
+/// The folder of which RFC 8615 wants that it can be reached although its name begins with a dot.
+const WELL_KNOWN: &str = ".well-known";
+
+/// What of a name is encoded in a link: all but the characters that never mean anything in a URL.
+const NAME: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+
+/// The same of a path, whose slashes stay.
+const PATH: &AsciiSet = &NAME.remove(b'/');
+
+/// What of a query is encoded when it is sent back: what cannot stand in a field. The rest is as the client encoded it.
+const QUERY: &AsciiSet = &CONTROLS.add(b' ').add(b'"').add(b'<').add(b'>').add(b'\\');
+
+/// Whether files are served whose name, or the name of a folder above them, begins with a dot.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Dotfiles {
+    /// They are as if they did not exist, but for what lies in `.well-known` at the top (RFC 8615). They are often
+    /// not meant to be seen: `.git`, `.env`, `.htpasswd`.
+    #[default]
+    Hidden,
+    /// They are files like others.
+    Served,
+}
+
+/// Where a target leads to below the served folder.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TargetPath<'a> {
+    relative: Cow<'a, str>,
+    is_folder: bool,
+    query: Option<&'a str>,
+}
+
+impl<'a> TargetPath<'a> {
+    /// The path, relative to the served folder: names with single slashes between them, none of them empty, `.` or
+    /// `..`; no slash at its beginning or end. Empty for the served folder itself.
+    #[must_use]
+    pub fn relative(&self) -> &str {
+        &self.relative
+    }
+
+    /// Whether the target ended with a slash: it means a folder, and a file does not answer to it.
+    #[must_use]
+    pub fn is_folder(&self) -> bool {
+        self.is_folder
+    }
+
+    /// What stands behind the question mark, as the client encoded it.
+    #[must_use]
+    pub fn query(&self) -> Option<&'a str> {
+        self.query
+    }
+
+    /// Whether the last name has no extension, as those of pages that a script makes up in the browser: what the
+    /// fallback of a single-page application answers for. For a name with one (`app.js`), a page in the place of what
+    /// is missing would only hide that it is.
+    #[must_use]
+    pub fn is_without_extension(&self) -> bool {
+        self.relative.rsplit('/').next().is_none_or(|name| !name.contains('.'))
+    }
+
+    /// The value of `Location` that leads to the same path with a slash at its end, with the query: where a folder is
+    /// asked for without one. It begins with exactly one slash, so that it cannot lead to another host, and is ASCII
+    /// without spaces and controls.
+    #[must_use]
+    pub fn folder_location(&self) -> String {
+        let mut location = String::with_capacity(self.relative.len() + 2);
+        location.push('/');
+        if !self.relative.is_empty() {
+            location.extend(utf8_percent_encode(&self.relative, PATH));
+            location.push('/');
+        }
+        if let Some(query) = self.query {
+            location.push('?');
+            location.extend(utf8_percent_encode(query, QUERY));
+        }
+        location
+    }
+}
+
+/// A name as it stands in a link relative to its folder.
+pub(super) fn encoded_name(name: &str) -> percent_encoding::PercentEncode<'_> {
+    utf8_percent_encode(name, NAME)
+}
+
+/// A path as it stands in a target.
+pub(super) fn encoded_path(path: &str) -> percent_encoding::PercentEncode<'_> {
+    utf8_percent_encode(path, PATH)
+}
+
+/// Why a target leads to no file. Those of status 400 no ordinary client sends; those of 404 are answered as if there
+/// were no such file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PathRefusal {
+    /// Neither a path nor a URL of `http` or `https`, or with a `#`.
+    NotAPath,
+    /// A `%` without two hexadecimal digits behind it.
+    BadEncoding,
+    /// Not UTF-8 once decoded.
+    NotText,
+    /// NUL or another control byte.
+    ControlByte,
+    /// A name that is `.` or `..`.
+    DotSegment,
+    /// An encoded slash, which no name can contain.
+    EncodedSlash,
+    /// A backslash, which some clients and tools take for a slash.
+    Backslash,
+    /// A name that begins with a dot, and such are hidden.
+    Hidden,
+    /// A name or path longer than Linux has them.
+    TooLong,
+}
+
+impl PathRefusal {
+    /// The status that it is answered with: 400 or 404.
+    #[must_use]
+    pub fn status(self) -> u16 {
+        match self {
+            Self::NotAPath | Self::BadEncoding | Self::NotText | Self::ControlByte | Self::DotSegment => 400,
+            Self::EncodedSlash | Self::Backslash | Self::Hidden | Self::TooLong => 404,
+        }
+    }
+}
+
+impl fmt::Display for PathRefusal {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Self::NotAPath => "the target is not a path that begins with a slash",
+            Self::BadEncoding => {
+                "a % in the path is not followed by two hexadecimal digits; a literal one is %25"
+            }
+            Self::NotText => "the path is not UTF-8 once decoded",
+            Self::ControlByte => "the path contains a control character",
+            Self::DotSegment => "the path contains a . or .. segment; resolve it before sending",
+            Self::EncodedSlash => "a name in the path contains a slash",
+            Self::Backslash => "a name in the path contains a backslash",
+            Self::Hidden => "a name in the path begins with a dot",
+            Self::TooLong => "the path, or a name in it, is longer than a file's can be",
+        })
+    }
+}
+
+impl std::error::Error for PathRefusal {}
+
+/// Where a target leads to: what stands between method and version in a request line, a path (`/a/b?query`) or a URL
+/// (`http://host/a/b`, whose host the caller looks at).
+///
+/// ```
+/// use anello_http::files::path::{Dotfiles, PathRefusal, resolve};
+/// let path = resolve("/caf%C3%A9/menu.html?day=1", Dotfiles::Hidden)?;
+/// assert_eq!((path.relative(), path.is_folder(), path.query()), ("café/menu.html", false, Some("day=1")));
+/// assert_eq!(resolve("/%2e%2e/etc/passwd", Dotfiles::Hidden), Err(PathRefusal::DotSegment));
+/// # Ok::<(), PathRefusal>(())
+/// ```
+///
+/// # Errors
+/// When it cannot lead to a file that is served.
+#[inline]
+pub fn resolve(target: &str, dotfiles: Dotfiles) -> Result<TargetPath<'_>, PathRefusal> {
+    match resolve_plain(target) {
+        Some(path) => Ok(path),
+        None => resolve_carefully(target, dotfiles),
+    }
+}
+
+/// What a byte may be on the short way.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Class {
+    Plain,
+    Dot,
+    Slash,
+    Query,
+    Other,
+}
+
+static CLASSES: [Class; 256] = {
+    let mut classes = [Class::Other; 256];
+    let mut byte = b'!';
+    while byte <= b'~' {
+        classes[byte as usize] = Class::Plain;
+        byte += 1;
+    }
+    classes[b'.' as usize] = Class::Dot;
+    classes[b'/' as usize] = Class::Slash;
+    classes[b'?' as usize] = Class::Query;
+    classes[b'%' as usize] = Class::Other;
+    classes[b'#' as usize] = Class::Other;
+    classes[b'\\' as usize] = Class::Other;
+    classes
+};
+
+/// The short way, for targets of which each byte means itself, no name begins with a dot, and none can be too long.
+/// None if it is not sure that all is well.
+#[inline]
+fn resolve_plain(target: &str) -> Option<TargetPath<'_>> {
+    let bytes = target.as_bytes();
+    if bytes.first() != Some(&b'/') {
+        return None;
+    }
+    let mut end = bytes.len();
+    let mut after_slash = true;
+    for (index, &byte) in bytes.iter().enumerate().skip(1) {
+        match CLASSES[usize::from(byte)] {
+            Class::Plain => after_slash = false,
+            Class::Dot if !after_slash => {}
+            Class::Slash if !after_slash => after_slash = true,
+            Class::Query => {
+                end = index;
+                break;
+            }
+            Class::Dot | Class::Slash | Class::Other => return None,
+        }
+    }
+    if end > NAME_BYTES_LIMIT {
+        return None;
+    }
+    let query = target.get(end + 1..);
+    // A `#` is not looked for behind a question mark.
+    if query.is_some_and(|query| query.contains('#')) {
+        return None;
+    }
+    let last = if after_slash { end.saturating_sub(1).max(1) } else { end };
+    Some(TargetPath { relative: Cow::Borrowed(&target[1..last]), is_folder: after_slash, query })
+}
+
+#[cold]
+fn resolve_carefully(target: &str, dotfiles: Dotfiles) -> Result<TargetPath<'_>, PathRefusal> {
+    let (encoded, query) = split(target)?;
+    check_encoding(encoded)?;
+    let decoded = percent_decode_str(encoded).decode_utf8().map_err(|_| PathRefusal::NotText)?;
+    let names = || decoded.split('/').filter(|name| !name.is_empty());
+    for (index, name) in names().enumerate() {
+        check_name(name, index == 0, dotfiles)?;
+    }
+    if decoded.len() > PATH_BYTES_LIMIT {
+        return Err(PathRefusal::TooLong);
+    }
+    let is_folder = decoded.is_empty() || decoded.ends_with('/');
+    let relative = if decoded.contains("//") {
+        Cow::Owned(names().collect::<Vec<_>>().join("/"))
+    } else {
+        match decoded {
+            Cow::Borrowed(path) => Cow::Borrowed(without_outer_slashes(path)),
+            Cow::Owned(path) => Cow::Owned(without_outer_slashes(&path).to_owned()),
+        }
+    };
+    Ok(TargetPath { relative, is_folder, query })
+}
+
+/// The path of a target, still encoded, and its query. An empty path stands for `/`.
+fn split(target: &str) -> Result<(&str, Option<&str>), PathRefusal> {
+    let path = if target.starts_with('/') { target } else { behind_authority(target)? };
+    if path.contains('#') {
+        return Err(PathRefusal::NotAPath);
+    }
+    Ok(match path.split_once('?') {
+        Some((path, query)) => (path, Some(query)),
+        None => (path, None),
+    })
+}
+
+/// What stands behind the host of a URL (RFC 9112, section 3.2.2).
+fn behind_authority(target: &str) -> Result<&str, PathRefusal> {
+    let scheme = |scheme: &str| {
+        let head = target.get(..scheme.len())?;
+        head.eq_ignore_ascii_case(scheme).then(|| &target[scheme.len()..])
+    };
+    let rest = scheme("http://").or_else(|| scheme("https://")).ok_or(PathRefusal::NotAPath)?;
+    match rest.find(['/', '?', '#']).unwrap_or(rest.len()) {
+        0 => Err(PathRefusal::NotAPath),
+        end => Ok(&rest[end..]),
+    }
+}
+
+/// Whether every `%` has its digits, and none stands for a slash, which decoding would make one between names.
+fn check_encoding(encoded: &str) -> Result<(), PathRefusal> {
+    for behind in encoded.split('%').skip(1) {
+        let digits = behind.as_bytes().get(..2).unwrap_or_default();
+        if digits.len() < 2 || !digits.iter().all(u8::is_ascii_hexdigit) {
+            return Err(PathRefusal::BadEncoding);
+        }
+        if digits.eq_ignore_ascii_case(b"2f") {
+            return Err(PathRefusal::EncodedSlash);
+        }
+    }
+    Ok(())
+}
+
+/// Whether a file of this name may be served; `at_top` if it lies in the served folder itself.
+pub(super) fn check_name(name: &str, at_top: bool, dotfiles: Dotfiles) -> Result<(), PathRefusal> {
+    if matches!(name, "." | "..") {
+        return Err(PathRefusal::DotSegment);
+    }
+    if name.bytes().any(|byte| byte.is_ascii_control()) {
+        return Err(PathRefusal::ControlByte);
+    }
+    if name.contains('\\') {
+        return Err(PathRefusal::Backslash);
+    }
+    if name.len() > NAME_BYTES_LIMIT {
+        return Err(PathRefusal::TooLong);
+    }
+    let is_well_known = at_top && name == WELL_KNOWN;
+    if dotfiles == Dotfiles::Hidden && name.starts_with('.') && !is_well_known {
+        return Err(PathRefusal::Hidden);
+    }
+    Ok(())
+}
+
+fn without_outer_slashes(path: &str) -> &str {
+    let path = path.strip_prefix('/').unwrap_or(path);
+    path.strip_suffix('/').unwrap_or(path)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,308 @@
+use proptest::prelude::*;
+use proptest::sample::select;
+
+use super::*;
+
+fn accepted(target: &str) -> TargetPath<'_> {
+    resolve(target, Dotfiles::Hidden).unwrap_or_else(|refusal| panic!("{target}: {refusal}"))
+}
+
+fn refusal(target: &str) -> PathRefusal {
+    resolve(target, Dotfiles::Hidden).expect_err(target)
+}
+
+#[test]
+fn fault_32_traversal_is_refused_in_every_spelling() {
+    use PathRefusal::{
+        Backslash, BadEncoding, ControlByte, DotSegment, EncodedSlash, Hidden, NotAPath, NotText, TooLong,
+    };
+    let long_name = format!("/{}", "a".repeat(256));
+    let long_encoded_name = format!("/{}", "%61".repeat(256));
+    let long_path = "/a".repeat(2048);
+    let cases = [
+        ("/..", DotSegment),
+        ("/../etc/passwd", DotSegment),
+        ("/a/../b", DotSegment),
+        ("/a/..", DotSegment),
+        ("/a/../../etc/passwd", DotSegment),
+        ("/./a", DotSegment),
+        ("/a/.", DotSegment),
+        ("/a/./", DotSegment),
+        ("/.%2e/etc/passwd", DotSegment),
+        ("/%2e./etc/passwd", DotSegment),
+        ("/%2e%2E/etc/passwd", DotSegment),
+        ("/%2e", DotSegment),
+        ("/a//../b", DotSegment),
+        ("/..?a", DotSegment),
+        ("http://host/../etc/passwd", DotSegment),
+        ("http://host/%2e%2e/etc/passwd", DotSegment),
+        ("/..%2fetc/passwd", EncodedSlash),
+        ("/..%2Fetc%2Fpasswd", EncodedSlash),
+        ("/%2e%2e%2f", EncodedSlash),
+        ("/%2fetc/passwd", EncodedSlash),
+        ("/a%2fb", EncodedSlash),
+        ("/..\\etc\\passwd", Backslash),
+        ("/..%5c..%5Cetc", Backslash),
+        ("/a\\b", Backslash),
+        ("/\\\\host\\share", Backslash),
+        ("/%5chost", Backslash),
+        ("/a%00", ControlByte),
+        ("/a%00.html", ControlByte),
+        ("/%00/../etc", ControlByte),
+        ("/a\0b", ControlByte),
+        ("/a%0d%0aSet-Cookie:%20a", ControlByte),
+        ("/a%7f", ControlByte),
+        ("/a\tb", ControlByte),
+        ("/%1b[31m", ControlByte),
+        ("/%c0%ae%c0%ae/etc/passwd", NotText),
+        ("/%e0%80%ae%e0%80%ae/etc", NotText),
+        ("/%c0%af", NotText),
+        ("/%ff", NotText),
+        ("/%ed%a0%80", NotText),
+        ("/%", BadEncoding),
+        ("/%2", BadEncoding),
+        ("/%zz", BadEncoding),
+        ("/%2x", BadEncoding),
+        ("/%u002e%u002e/etc", BadEncoding),
+        ("/%%32%65", BadEncoding),
+        ("/%é", BadEncoding),
+        ("", NotAPath),
+        ("*", NotAPath),
+        ("etc/passwd", NotAPath),
+        ("../etc/passwd", NotAPath),
+        ("host:443", NotAPath),
+        ("http://", NotAPath),
+        ("http:///etc/passwd", NotAPath),
+        ("http://?a", NotAPath),
+        ("http://#a", NotAPath),
+        ("http:/etc/passwd", NotAPath),
+        ("file:///etc/passwd", NotAPath),
+        ("httpé://", NotAPath),
+        ("/a#b", NotAPath),
+        ("/a?b#c", NotAPath),
+        ("/a#/../b", NotAPath),
+        ("/.git/config", Hidden),
+        ("/.env", Hidden),
+        ("/a/.htpasswd", Hidden),
+        ("/%2eenv", Hidden),
+        ("/...", Hidden),
+        ("/a/.well-known/b", Hidden),
+        ("/.well-known/.hidden", Hidden),
+        ("/.well-known.old", Hidden),
+        ("/.Well-Known/a", Hidden),
+        (long_name.as_str(), TooLong),
+        (long_encoded_name.as_str(), TooLong),
+        (long_path.as_str(), TooLong),
+    ];
+    for (target, expected) in cases {
+        assert_eq!(resolve(target, Dotfiles::Hidden), Err(expected), "{target}");
+        assert!(matches!(expected.status(), 400 | 404), "{target}");
+        if expected != Hidden {
+            assert_eq!(resolve(target, Dotfiles::Served), Err(expected), "{target} with dotfiles");
+        }
+    }
+}
+
+#[test]
+fn what_is_hidden_cannot_be_told_from_what_is_missing() {
+    assert_eq!(refusal("/.git/config").status(), 404);
+    assert_eq!(resolve("/.git/config", Dotfiles::Served).unwrap().relative(), ".git/config");
+}
+
+#[test]
+fn fault_32_double_encoding_is_undone_once() {
+    let cases = [
+        ("/%252e%252e/etc", "%2e%2e/etc"),
+        ("/%252e%252e%252fetc", "%2e%2e%2fetc"),
+        ("/a%255cb", "a%5cb"),
+        ("/a%2500", "a%00"),
+        ("/100%25", "100%"),
+    ];
+    for (target, relative) in cases {
+        assert_eq!(accepted(target).relative(), relative, "{target}");
+    }
+}
+
+#[test]
+fn ordinary_targets_lead_where_they_say() {
+    let cases = [
+        ("/", "", true, None),
+        ("/?", "", true, Some("")),
+        ("/?a=/../b", "", true, Some("a=/../b")),
+        ("/a", "a", false, None),
+        ("/a/", "a", true, None),
+        ("/a/b.html?c?d", "a/b.html", false, Some("c?d")),
+        ("/a/b/?q", "a/b", true, Some("q")),
+        ("/a.b..c", "a.b..c", false, None),
+        ("/a..", "a..", false, None),
+        ("/a%20b", "a b", false, None),
+        ("/a b", "a b", false, None),
+        ("/%61", "a", false, None),
+        ("/%7Euser/", "~user", true, None),
+        ("/caf%C3%A9", "café", false, None),
+        ("/café", "café", false, None),
+        ("/a+b", "a+b", false, None),
+        ("/a%3Fb?c", "a?b", false, Some("c")),
+        ("/a%23b", "a#b", false, None),
+        ("/a:b@c;d=e,f'(g)!*$&", "a:b@c;d=e,f'(g)!*$&", false, None),
+        ("//", "", true, None),
+        ("//a", "a", false, None),
+        ("///a//b///", "a/b", true, None),
+        ("//host/a", "host/a", false, None),
+        ("/a//%62", "a/b", false, None),
+        ("/.well-known/acme-challenge/x", ".well-known/acme-challenge/x", false, None),
+        ("/.well-known", ".well-known", false, None),
+        ("/%2ewell-known/", ".well-known", true, None),
+        ("http://host", "", true, None),
+        ("http://host/", "", true, None),
+        ("HTTP://host:80/a/b?c", "a/b", false, Some("c")),
+        ("https://[::1]:443/a/", "a", true, None),
+        ("http://host?a/b", "", true, Some("a/b")),
+    ];
+    for (target, relative, is_folder, query) in cases {
+        let path = accepted(target);
+        assert_eq!(
+            (path.relative(), path.is_folder(), path.query()),
+            (relative, is_folder, query),
+            "{target}"
+        );
+    }
+}
+
+#[test]
+fn the_longest_names_and_paths_are_accepted() {
+    let name = format!("/{}/", "a".repeat(NAME_BYTES_LIMIT));
+    assert_eq!(accepted(&name).relative().len(), NAME_BYTES_LIMIT);
+    let path = "/a".repeat(2047);
+    assert_eq!(accepted(&path).relative().len(), 4093);
+}
+
+#[test]
+fn what_needs_no_decoding_is_not_copied() {
+    for target in ["/", "/a.html?b", "/a/b/", "/.well-known/x", "/café", "http://host/a/b/"] {
+        assert!(matches!(accepted(target).relative, Cow::Borrowed(_)), "{target}");
+    }
+}
+
+#[test]
+fn the_location_of_a_folder_leads_to_no_other_host() {
+    let cases = [
+        ("/a", "/a/"),
+        ("//evil.example", "/evil.example/"),
+        ("///evil.example//x", "/evil.example/x/"),
+        ("/a b/%C3%BC?q=1&r=%0d", "/a%20b/%C3%BC/?q=1&r=%0d"),
+        ("/a%3Fb", "/a%3Fb/"),
+        ("/%253a", "/%253a/"),
+        ("/a?q=ü\\", "/a/?q=%C3%BC%5C"),
+        ("/javascript:alert(1)", "/javascript%3Aalert%281%29/"),
+        ("/", "/"),
+    ];
+    for (target, location) in cases {
+        assert_eq!(accepted(target).folder_location(), location, "{target}");
+    }
+}
+
+#[test]
+fn pages_of_applications_have_no_extension() {
+    for target in ["/", "/settings", "/users/4/", "/v1.2/users"] {
+        assert!(accepted(target).is_without_extension(), "{target}");
+    }
+    for target in ["/app.js", "/a/b.png", "/a."] {
+        assert!(!accepted(target).is_without_extension(), "{target}");
+    }
+}
+
+#[test]
+fn refusals_say_what_is_wrong() {
+    let of_encoding = "a % in the path is not followed by two hexadecimal digits; a literal one is %25";
+    assert_eq!(refusal("/%zz").to_string(), of_encoding);
+    assert_eq!(refusal("/..").to_string(), "the path contains a . or .. segment; resolve it before sending");
+}
+
+/// Targets made of what attackers and clients make them of.
+fn targets() -> impl Strategy<Value = String> {
+    let pieces = [
+        "/",
+        "//",
+        ".",
+        "..",
+        "...",
+        "a",
+        "bc",
+        "%2e",
+        "%2E",
+        "%2f",
+        "%5c",
+        "\\",
+        "%00",
+        "%0a",
+        "%25",
+        "%252e",
+        "ü",
+        "%c3%bc",
+        "%c0%ae",
+        "%ff",
+        "%",
+        "%4",
+        "?",
+        "#",
+        " ",
+        "%20",
+        ".well-known",
+        "http://",
+        "host",
+        "*",
+        ":",
+        "\u{7f}",
+        "a.b",
+        "~",
+        "\u{202e}",
+    ];
+    let made_up = prop::collection::vec(select(pieces.to_vec()), 0..12).prop_map(|pieces| pieces.concat());
+    prop_oneof![made_up.clone().prop_map(|rest| format!("/{rest}")), made_up, any::<String>()]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn fault_32_what_is_accepted_stays_below_the_folder(target in targets(), served in any::<bool>()) {
+        let dotfiles = if served { Dotfiles::Served } else { Dotfiles::Hidden };
+        let Ok(path) = resolve(&target, dotfiles) else { return Ok(()) };
+        let relative = path.relative();
+        prop_assert!(!relative.starts_with('/') && !relative.ends_with('/'));
+        prop_assert!(!relative.contains(['\0', '\\', '\n']));
+        prop_assert!(relative.len() <= PATH_BYTES_LIMIT);
+        if !relative.is_empty() {
+            for (index, name) in relative.split('/').enumerate() {
+                prop_assert!(!name.is_empty() && name != "." && name != "..", "{name:?}");
+                prop_assert!(served || !name.starts_with('.') || (index == 0 && name == ".well-known"), "{name:?}");
+                prop_assert!(name.len() <= NAME_BYTES_LIMIT);
+            }
+        }
+        let location = path.folder_location();
+        prop_assert!(location.starts_with('/') && !location.starts_with("//"));
+        prop_assert!(location.bytes().all(|byte| byte.is_ascii_graphic()));
+        let again = resolve(&location, dotfiles).unwrap();
+        prop_assert_eq!((again.relative(), again.is_folder()), (relative, true));
+    }
+
+    #[test]
+    fn the_short_way_leads_where_the_careful_one_does(target in targets()) {
+        if let Some(path) = resolve_plain(&target) {
+            prop_assert_eq!(resolve_carefully(&target, Dotfiles::Hidden), Ok(path.clone()));
+            prop_assert_eq!(resolve_carefully(&target, Dotfiles::Served), Ok(path));
+        }
+    }
+
+    #[test]
+    fn every_name_that_may_be_served_is_found_by_its_link(name in "[^/]{1,60}", folder in "[a-z]{0,3}") {
+        let at_top = folder.is_empty();
+        let target = format!("/{folder}{}{}", if at_top { "" } else { "/" }, encoded_name(&name));
+        let resolved = resolve(&target, Dotfiles::Hidden);
+        match check_name(&name, at_top, Dotfiles::Hidden) {
+            Ok(()) => prop_assert!(resolved.is_ok_and(|path| path.relative().rsplit('/').next() == Some(&name[..]))),
+            Err(refusal) => prop_assert_eq!(resolved, Err(refusal)),
+        }
+    }
+}

@@ -1,0 +1,429 @@
+//! Which part of a file a request asks for (RFC 9110, section 14).
+//!
+//! A server may always ignore a `Range` and answer with the whole file, and so it does here with what is malformed, of
+//! another unit than bytes, or of more than [`RANGES_LIMIT`] ranges. Ranges that overlap, or between which so little
+//! lies that a further part would cost more than sending it, become one. So work and answer are bounded whatever was
+//! asked for: at most [`RANGES_LIMIT`] parts, together no longer than the file but for what introduces them.
+
+use std::fmt;
+
+use super::fields::trim;
+
+/// Most ranges of one request; with more, the whole file is the answer.
+pub const RANGES_LIMIT: usize = 32;
+
+/// Ranges with at most so many bytes between them become one: about what introduces a part of a multipart answer.
+pub const GAP_BYTES: u64 = 128;
+
+/// Bytes of a file, from the first to the last, both included.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ByteRange {
+    /// Offset of the first byte.
+    pub first: u64,
+    /// Offset of the last byte: at least `first`, and below the length of the file.
+    pub last: u64,
+}
+
+impl ByteRange {
+    /// How many bytes it has: at least one.
+    #[must_use]
+    pub fn length_bytes(self) -> u64 {
+        self.last - self.first + 1
+    }
+
+    /// Whether at most [`GAP_BYTES`] lie between the two, or they overlap.
+    fn is_near(self, other: Self) -> bool {
+        let reach = |range: Self| range.last.saturating_add(GAP_BYTES + 1);
+        self.first <= reach(other) && other.first <= reach(self)
+    }
+
+    fn joined(self, other: Self) -> Self {
+        Self { first: self.first.min(other.first), last: self.last.max(other.last) }
+    }
+}
+
+/// What to answer with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Selection {
+    /// The whole file, with status 200, as if no range had been asked for.
+    Whole,
+    /// One range, with status 206 and its [`ContentRange`].
+    One(ByteRange),
+    /// At least two, in the order in which they were asked for, each of them apart from the others: with status 206,
+    /// as [`Multipart`](super::multipart::Multipart).
+    Several(Vec<ByteRange>),
+    /// None of the ranges lies within the file: status 416 and [`ContentRange::unsatisfiable`].
+    Unsatisfiable,
+}
+
+/// What to answer with to a GET with this value of `Range`, of a file of so many bytes. Nothing is in range of an empty
+/// file, and clients that ask for the beginning of whatever there is mean no harm: it is answered whole.
+///
+/// ```
+/// use anello_http::files::range::{ByteRange, Selection, select};
+/// assert_eq!(select(b"bytes=-100", 1000), Selection::One(ByteRange { first: 900, last: 999 }));
+/// assert_eq!(select(b"bytes=1000-", 1000), Selection::Unsatisfiable);
+/// ```
+#[must_use]
+pub fn select(range: &[u8], size_bytes: u64) -> Selection {
+    let Some(set) = behind_unit(range).filter(|_| size_bytes > 0) else { return Selection::Whole };
+    let mut kept = Kept::default();
+    let mut asked_for = 0;
+    for spec in set.split(|&byte| byte == b',').map(trim).filter(|spec| !spec.is_empty()) {
+        asked_for += 1;
+        if asked_for > RANGES_LIMIT {
+            return Selection::Whole;
+        }
+        match Spec::parse(spec, size_bytes) {
+            Some(Spec::Within(range)) => kept.add(range),
+            Some(Spec::Beyond) => {}
+            None => return Selection::Whole,
+        }
+    }
+    match kept.ranges() {
+        _ if asked_for == 0 => Selection::Whole,
+        [] => Selection::Unsatisfiable,
+        &[one] => Selection::One(one),
+        several => Selection::Several(several.to_vec()),
+    }
+}
+
+/// What stands behind `bytes=`, in any case.
+fn behind_unit(range: &[u8]) -> Option<&[u8]> {
+    const UNIT: &[u8] = b"bytes=";
+    let (unit, set) = range.split_at_checked(UNIT.len())?;
+    unit.eq_ignore_ascii_case(UNIT).then_some(set)
+}
+
+/// One well-formed range of a request.
+enum Spec {
+    Within(ByteRange),
+    Beyond,
+}
+
+impl Spec {
+    /// `first-last`, `first-` or `-length`; None for anything else.
+    fn parse(spec: &[u8], size_bytes: u64) -> Option<Self> {
+        let dash = spec.iter().position(|&byte| byte == b'-')?;
+        let (before, behind) = (&spec[..dash], &spec[dash + 1..]);
+        let end = size_bytes - 1;
+        let range = if before.is_empty() {
+            match number(behind)? {
+                0 => return Some(Self::Beyond),
+                length => ByteRange { first: size_bytes.saturating_sub(length), last: end },
+            }
+        } else {
+            let first = number(before)?;
+            let last = if behind.is_empty() { u64::MAX } else { number(behind)? };
+            if last < first {
+                return None;
+            }
+            ByteRange { first, last: last.min(end) }
+        };
+        Some(if range.first > end { Self::Beyond } else { Self::Within(range) })
+    }
+}
+
+/// A decimal number; what does not fit counts as the largest, which lies behind the end of any file.
+fn number(digits: &[u8]) -> Option<u64> {
+    if digits.is_empty() {
+        return None;
+    }
+    digits.iter().try_fold(0_u64, |number, digit| {
+        let digit = digit.is_ascii_digit().then(|| u64::from(digit - b'0'))?;
+        Some(number.saturating_mul(10).saturating_add(digit))
+    })
+}
+
+/// Ranges in the order in which they were asked for, no two of them near each other.
+#[derive(Default)]
+struct Kept {
+    ranges: [ByteRange; RANGES_LIMIT],
+    count: usize,
+}
+
+impl Kept {
+    fn ranges(&self) -> &[ByteRange] {
+        &self.ranges[..self.count]
+    }
+
+    /// Adds a range, joined with all that are near it, in the place of the earliest of them. What is joined gets near
+    /// to no further one: that would have been near one of its parts.
+    fn add(&mut self, mut range: ByteRange) {
+        let mut place = None;
+        let mut left = 0;
+        for index in 0..self.count {
+            let other = self.ranges[index];
+            if other.is_near(range) {
+                range = range.joined(other);
+                if place.is_some() {
+                    continue;
+                }
+                place = Some(left);
+            }
+            self.ranges[left] = other;
+            left += 1;
+        }
+        let place = place.unwrap_or_else(|| {
+            left += 1;
+            left - 1
+        });
+        self.ranges[place] = range;
+        self.count = left;
+    }
+}
+
+/// The value of `Content-Range`; [`Display`](fmt::Display) writes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ContentRange {
+    range: Option<ByteRange>,
+    size_bytes: u64,
+}
+
+impl ContentRange {
+    /// Of an answer with this range of a file of so many bytes.
+    #[must_use]
+    pub fn of(range: ByteRange, size_bytes: u64) -> Self {
+        Self { range: Some(range), size_bytes }
+    }
+
+    /// Of an answer of status 416: it only tells how many bytes the file has.
+    #[must_use]
+    pub fn unsatisfiable(size_bytes: u64) -> Self {
+        Self { range: None, size_bytes }
+    }
+}
+
+impl fmt::Display for ContentRange {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.range {
+            Some(ByteRange { first, last }) => write!(formatter, "bytes {first}-{last}/{}", self.size_bytes),
+            None => write!(formatter, "bytes */{}", self.size_bytes),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn one(first: u64, last: u64) -> Selection {
+        Selection::One(ByteRange { first, last })
+    }
+
+    fn several(ranges: &[(u64, u64)]) -> Selection {
+        Selection::Several(ranges.iter().map(|&(first, last)| ByteRange { first, last }).collect())
+    }
+
+    #[test]
+    fn single_ranges_of_every_form() {
+        let cases = [
+            ("bytes=0-499", one(0, 499)),
+            ("bytes=500-999", one(500, 999)),
+            ("bytes=0-0", one(0, 0)),
+            ("bytes=999-999", one(999, 999)),
+            ("bytes=0-", one(0, 999)),
+            ("bytes=999-", one(999, 999)),
+            ("bytes=-1", one(999, 999)),
+            ("bytes=-1000", one(0, 999)),
+            ("bytes=-5000", one(0, 999)),
+            ("bytes=990-5000", one(990, 999)),
+            ("BYTES=0-1", one(0, 1)),
+            ("bytes= 0-1 ", one(0, 1)),
+            ("bytes=,,0-1,,", one(0, 1)),
+            ("bytes=007-008", one(7, 8)),
+            ("bytes=0-1,5000-", one(0, 1)),
+        ];
+        for (range, selection) in cases {
+            assert_eq!(select(range.as_bytes(), 1000), selection, "{range}");
+        }
+    }
+
+    #[test]
+    fn what_lies_behind_the_end_is_unsatisfiable() {
+        for range in
+            ["bytes=1000-", "bytes=1000-1001", "bytes=-0", "bytes=5000-6000,-0", "bytes=1000-1000,2000-"]
+        {
+            assert_eq!(select(range.as_bytes(), 1000), Selection::Unsatisfiable, "{range}");
+        }
+        assert_eq!(ContentRange::unsatisfiable(1000).to_string(), "bytes */1000");
+        assert_eq!(ContentRange::of(ByteRange { first: 5, last: 9 }, 10).to_string(), "bytes 5-9/10");
+    }
+
+    #[test]
+    fn what_is_malformed_or_of_another_unit_is_ignored() {
+        let ranges = [
+            "",
+            "bytes",
+            "bytes=",
+            "bytes=,",
+            "bytes=-",
+            "bytes=--1",
+            "bytes=1",
+            "bytes=5-2",
+            "bytes=a-b",
+            "bytes=0x1-2",
+            "bytes=+1-2",
+            "bytes=0-1;2-3",
+            "bytes=0 -1",
+            "bytes=0-1,x",
+            "bytes=5-2,0-1",
+            "bytes=1-2-3",
+            "bytes =0-1",
+            "items=0-1",
+            "bytes:0-1",
+            "byte=0-10",
+            "bytes=\u{661}-2",
+        ];
+        for range in ranges {
+            assert_eq!(select(range.as_bytes(), 1000), Selection::Whole, "{range}");
+        }
+    }
+
+    #[test]
+    fn an_empty_file_is_answered_whole() {
+        for range in ["bytes=0-", "bytes=0-0", "bytes=-1"] {
+            assert_eq!(select(range.as_bytes(), 0), Selection::Whole, "{range}");
+        }
+    }
+
+    #[test]
+    fn several_ranges_keep_their_order() {
+        // What takes in others stands in the place of the first of them.
+        assert_eq!(select(b"bytes=9000-9001, 0-1,4000-", 10_000), several(&[(4000, 9999), (0, 1)]));
+        assert_eq!(select(b"bytes=5000-5001,0-1,-1", 10_000), several(&[(5000, 5001), (0, 1), (9999, 9999)]));
+    }
+
+    #[test]
+    fn fault_36_numbers_beyond_any_file_are_harmless() {
+        let max = u64::MAX;
+        let cases = [
+            (format!("bytes=0-{max}"), one(0, 999)),
+            (format!("bytes={max}-"), Selection::Unsatisfiable),
+            (format!("bytes={max}-{max}"), Selection::Unsatisfiable),
+            (format!("bytes=-{max}"), one(0, 999)),
+            (format!("bytes=0-{max}0"), one(0, 999)),
+            (format!("bytes={max}9-{max}0"), Selection::Unsatisfiable),
+            (format!("bytes=0-{}", "9".repeat(8000)), one(0, 999)),
+            (format!("bytes=-{}", "9".repeat(8000)), one(0, 999)),
+        ];
+        for (range, selection) in cases {
+            assert_eq!(select(range.as_bytes(), 1000), selection, "{range}");
+        }
+        assert_eq!(select(format!("bytes=0-{max}").as_bytes(), max), one(0, max - 1));
+        assert_eq!(select(b"bytes=-1", max), one(max - 1, max - 1));
+        let near_the_end = format!("bytes={}-,0-0", max - 2);
+        assert_eq!(select(near_the_end.as_bytes(), max), several(&[(max - 2, max - 1), (0, 0)]));
+    }
+
+    #[test]
+    fn fault_36_a_thousand_ranges_are_answered_whole() {
+        let many = |count: u64| {
+            let specs: Vec<_> =
+                (0..count).map(|index| format!("{}-{}", index * 1000, index * 1000)).collect();
+            format!("bytes={}", specs.join(","))
+        };
+        assert_eq!(select(many(1000).as_bytes(), 1 << 30), Selection::Whole);
+        assert_eq!(select(many(RANGES_LIMIT as u64 + 1).as_bytes(), 1 << 30), Selection::Whole);
+        match select(many(RANGES_LIMIT as u64).as_bytes(), 1 << 30) {
+            Selection::Several(ranges) => assert_eq!(ranges.len(), RANGES_LIMIT),
+            other => panic!("{other:?}"),
+        }
+        let beyond = format!("bytes={}", "5000-,".repeat(1000));
+        assert_eq!(select(beyond.as_bytes(), 1000), Selection::Whole);
+    }
+
+    #[test]
+    fn fault_36_overlaps_become_one() {
+        let cases = [
+            ("bytes=0-,0-,0-,0-", one(0, 9999)),
+            ("bytes=0-99,50-149", one(0, 149)),
+            ("bytes=50-149,0-99", one(0, 149)),
+            ("bytes=0-99,100-199", one(0, 199)),
+            ("bytes=0-0,2-2,4-4,6-6", one(0, 6)),
+            ("bytes=0-0,129-129", one(0, 129)),
+            ("bytes=0-0,130-130", several(&[(0, 0), (130, 130)])),
+            ("bytes=0-9,1000-1009,500-509,5-1004", one(0, 1009)),
+            ("bytes=0-9,5000-5009,1000-1009,4990-4999", several(&[(0, 9), (4990, 5009), (1000, 1009)])),
+        ];
+        for (range, selection) in cases {
+            assert_eq!(select(range.as_bytes(), 10_000), selection, "{range}");
+        }
+    }
+
+    fn specs() -> impl Strategy<Value = String> {
+        prop_oneof![
+            (0..1200_u64, 0..1200_u64).prop_map(|(a, b)| format!("{}-{}", a.min(b), a.max(b))),
+            (0..1200_u64).prop_map(|first| format!("{first}-")),
+            (0..1200_u64).prop_map(|length| format!("-{length}")),
+        ]
+    }
+
+    /// What of a file of `size` bytes is asked for, byte by byte.
+    fn wanted(specs: &[String], size: usize) -> Vec<bool> {
+        let mut wanted = vec![false; size];
+        for spec in specs {
+            let (before, behind) = spec.split_once('-').unwrap();
+            let (first, end) = match (before.parse::<usize>(), behind.parse::<usize>()) {
+                (Ok(first), Ok(last)) => (first, last + 1),
+                (Ok(first), Err(_)) => (first, size),
+                (Err(_), length) => (size.saturating_sub(length.unwrap()), size),
+            };
+            (first..end.min(size)).for_each(|index| wanted[index] = true);
+        }
+        wanted
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 1000, failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn all_that_is_wanted_is_sent_once_and_little_else(
+            specs in prop::collection::vec(specs(), 1..8),
+            size in 1..1000_usize,
+        ) {
+            let wanted = wanted(&specs, size);
+            let ranges = match select(format!("bytes={}", specs.join(",")).as_bytes(), size as u64) {
+                Selection::Whole => return Err(TestCaseError::fail("well-formed ranges were ignored")),
+                Selection::Unsatisfiable => vec![],
+                Selection::One(range) => vec![range],
+                Selection::Several(ranges) => ranges,
+            };
+            let mut sent = vec![0; size];
+            for range in &ranges {
+                prop_assert!(range.first <= range.last && range.last < size as u64);
+                (range.first..=range.last).for_each(|index| sent[index as usize] += 1);
+            }
+            for (index, (&sent, &wanted)) in sent.iter().zip(&wanted).enumerate() {
+                prop_assert!(sent <= 1, "byte {index} is sent twice");
+                prop_assert!(!wanted || sent == 1, "byte {index} is missing");
+            }
+            // What nobody asked for is sent only where it joins two ranges.
+            let needless = wanted.chunk_by(|a, b| a == b).scan(0, |at, run| {
+                let start = *at;
+                *at += run.len();
+                Some((start, run))
+            });
+            for (start, run) in needless {
+                if !run[0] && sent[start] == 1 {
+                    prop_assert!(run.len() as u64 <= GAP_BYTES, "{} bytes too many at {start}", run.len());
+                }
+            }
+            for (index, range) in ranges.iter().enumerate() {
+                prop_assert!(ranges[..index].iter().all(|other| !other.is_near(*range)));
+            }
+        }
+
+        #[test]
+        fn no_value_makes_it_fail(range in any::<Vec<u8>>(), size in any::<u64>()) {
+            let with_unit = [b"bytes=", &range[..]].concat();
+            for value in [range, with_unit] {
+                if let Selection::One(range) = select(&value, size) {
+                    prop_assert!(range.first <= range.last && range.last < size);
+                }
+            }
+        }
+    }
+}

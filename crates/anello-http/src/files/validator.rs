@@ -1,0 +1,273 @@
+//! What tells one state of a file from another: `ETag` and `Last-Modified` (RFC 9110, section 8.8).
+//!
+//! # What the tag is made of
+//!
+//! Size and time of modification, to the nanosecond. Not the inode: copies of a site on several machines must have the
+//! same tags, or caches and resumed downloads break when the next request goes to another machine (and inode numbers
+//! of one's file system are nobody's business, CVE-2003-1418). Where the time of modification says nothing, because a
+//! tool sets the same one on every file ([Nix and others](FileStamp)), a file that was exchanged for another one of
+//! the same length would keep its tag; the time of change stands in for it there, which differs between machines, and
+//! there is no `Last-Modified`.
+//!
+//! # When they are strong
+//!
+//! A strong tag promises that equal tags mean equal bytes. The times of a file do not tell two changes within one tick
+//! of the kernel's clock apart; so while the last change is less than a second ago, the tag is weak, and
+//! `Last-Modified`, whose unit is the second, is not sent at all. Hence a date that a client brings back was never one
+//! of those, and is strong as far as RFC 9110, section 8.8.2.2 asks, without knowing when the client got it.
+
+use std::fmt;
+
+use super::negotiate::Coding;
+use super::stamp::{FileStamp, Timestamp};
+
+/// Longest text of a tag, in bytes: `W/"c`, two numbers of 16 digits and one of 8, three hyphens, `zstd"`.
+const TAG_BYTES: usize = 4 + 16 + 8 + 16 + 3 + 5;
+
+/// What tells a state of a file from others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Validator {
+    /// The entity tag, of the variant that is sent.
+    pub tag: EntityTag,
+    /// When the file was last modified, in seconds since 1970; None where that would not tell it from other states.
+    pub last_modified_seconds: Option<u64>,
+}
+
+impl Validator {
+    /// Of a file that had this stamp when it was looked at, by the clock that its times are of
+    /// (`clock_gettime(CLOCK_REALTIME)`), not when it is sent. A variant with a content coding has a file and a stamp of
+    /// its own, and its coding in the tag besides.
+    ///
+    /// ```
+    /// use anello_http::files::stamp::{FileStamp, Timestamp};
+    /// use anello_http::files::validator::Validator;
+    /// let modified = Timestamp { seconds: 1_790_000_000, nanoseconds: 5 };
+    /// let stamp = FileStamp { size_bytes: 13, modified, changed: modified, ..FileStamp::default() };
+    /// let looked_at = Timestamp { seconds: 1_790_000_060, nanoseconds: 0 };
+    /// let validator = Validator::of(&stamp, None, looked_at);
+    /// assert_eq!(validator.tag.as_str(), "\"6ab13b80-5-d\"");
+    /// assert_eq!(validator.last_modified_seconds, Some(1_790_000_000));
+    /// ```
+    #[must_use]
+    pub fn of(stamp: &FileStamp, coding: Option<Coding>, looked_at: Timestamp) -> Self {
+        let is_settled = stamp.is_settled(looked_at);
+        let is_constant = stamp.has_constant_modified();
+        let tag = EntityTag::new(stamp, coding, is_settled, is_constant);
+        let is_past = stamp.modified.seconds < looked_at.seconds;
+        let seconds = u64::try_from(stamp.modified.seconds).ok();
+        Self { tag, last_modified_seconds: seconds.filter(|_| is_settled && is_past && !is_constant) }
+    }
+}
+
+/// An entity tag, held in place.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct EntityTag {
+    text: [u8; TAG_BYTES],
+    length: u8,
+}
+
+impl EntityTag {
+    fn new(stamp: &FileStamp, coding: Option<Coding>, is_strong: bool, is_constant: bool) -> Self {
+        let mut tag = Self { text: [0; TAG_BYTES], length: 0 };
+        tag.add(if is_strong { &b"\""[..] } else { b"W/\"" });
+        if is_constant {
+            tag.add(b"c");
+        }
+        let time = if is_constant { stamp.changed } else { stamp.modified };
+        tag.add_hexadecimal(time.seconds.cast_unsigned());
+        tag.add(b"-");
+        tag.add_hexadecimal(time.nanoseconds.into());
+        tag.add(b"-");
+        tag.add_hexadecimal(stamp.size_bytes);
+        if let Some(coding) = coding {
+            tag.add(b"-");
+            tag.add(coding.token().as_bytes());
+        }
+        tag.add(b"\"");
+        tag
+    }
+
+    /// The value of `ETag`.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        // It is ASCII.
+        std::str::from_utf8(&self.text[..usize::from(self.length)]).unwrap_or_default()
+    }
+
+    /// Whether equal tags mean equal bytes.
+    #[must_use]
+    pub fn is_strong(&self) -> bool {
+        self.text[0] == b'"'
+    }
+
+    /// What stands from the first quote to the last, both included.
+    fn opaque(&self) -> &[u8] {
+        let start = if self.is_strong() { 0 } else { 2 };
+        &self.text[start..usize::from(self.length)]
+    }
+
+    fn add(&mut self, bytes: &[u8]) {
+        let start = usize::from(self.length);
+        self.text[start..start + bytes.len()].copy_from_slice(bytes);
+        self.length += bytes.len() as u8;
+    }
+
+    fn add_hexadecimal(&mut self, number: u64) {
+        let digits = (u64::BITS - (number | 1).leading_zeros()).div_ceil(4);
+        for digit in (0..digits).rev() {
+            let value = (number >> (4 * digit)) as usize & 15;
+            self.add(&[b"0123456789abcdef"[value]]);
+        }
+    }
+}
+
+impl fmt::Debug for EntityTag {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(self.as_str())
+    }
+}
+
+/// An entity tag in a field of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct GivenTag<'a> {
+    is_weak: bool,
+    /// With its quotes.
+    opaque: &'a [u8],
+}
+
+impl<'a> GivenTag<'a> {
+    /// The tag that a value begins with, and what is behind it; None if there is none (RFC 9110, section 8.8.3).
+    pub fn parse(value: &'a [u8]) -> Option<(Self, &'a [u8])> {
+        let (is_weak, quoted) = match value {
+            [b'W', b'/', rest @ ..] => (true, rest),
+            _ => (false, value),
+        };
+        let inner = quoted.strip_prefix(b"\"")?;
+        let end = inner.iter().position(|&byte| byte == b'"')? + 2;
+        let (opaque, behind) = quoted.split_at(end);
+        Some((Self { is_weak, opaque }, behind))
+    }
+
+    /// Strong comparison: both are strong, and alike.
+    pub fn is_strongly(&self, tag: &EntityTag) -> bool {
+        !self.is_weak && tag.is_strong() && self.is_weakly(tag)
+    }
+
+    /// Weak comparison: they are alike but for being weak.
+    pub fn is_weakly(&self, tag: &EntityTag) -> bool {
+        self.opaque == tag.opaque()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn at(seconds: i64, nanoseconds: u32) -> Timestamp {
+        Timestamp { seconds, nanoseconds }
+    }
+
+    const LATER: Timestamp = Timestamp { seconds: 2_000_000_000, nanoseconds: 0 };
+
+    fn stamp(modified: Timestamp, size_bytes: u64) -> FileStamp {
+        FileStamp { size_bytes, modified, changed: modified, inode: 7, device: 8 }
+    }
+
+    fn tag(stamp: &FileStamp) -> String {
+        Validator::of(stamp, None, LATER).tag.as_str().to_owned()
+    }
+
+    #[test]
+    fn tags_change_with_time_and_size_and_not_with_the_place() {
+        let file = stamp(at(1_790_000_000, 123_456_789), 0x1f4);
+        assert_eq!(tag(&file), "\"6ab13b80-75bcd15-1f4\"");
+        assert_ne!(tag(&file), tag(&FileStamp { size_bytes: 0x1f5, ..file }));
+        assert_ne!(tag(&file), tag(&FileStamp { modified: at(1_790_000_000, 123_456_790), ..file }));
+        let copy = FileStamp { inode: 1, device: 2, changed: at(1_800_000_000, 0), ..file };
+        assert_eq!(tag(&file), tag(&copy));
+    }
+
+    #[test]
+    fn variants_have_tags_of_their_own() {
+        let file = stamp(at(1_790_000_000, 0), 1);
+        let tags = [None, Some(Coding::Brotli), Some(Coding::Zstandard), Some(Coding::Gzip)]
+            .map(|coding| Validator::of(&file, coding, LATER).tag.as_str().to_owned());
+        assert_eq!(
+            tags,
+            ["\"6ab13b80-0-1\"", "\"6ab13b80-0-1-br\"", "\"6ab13b80-0-1-zstd\"", "\"6ab13b80-0-1-gzip\""]
+        );
+    }
+
+    #[test]
+    fn within_a_second_of_a_change_the_tag_is_weak_and_no_date_is_told() {
+        let modified = at(1000, 500_000_000);
+        let file = stamp(modified, 1);
+        for looked_at in [modified, at(1001, 499_999_999), at(900, 0)] {
+            let validator = Validator::of(&file, None, looked_at);
+            assert_eq!(validator.tag.as_str(), "W/\"3e8-1dcd6500-1\"");
+            assert_eq!(validator.last_modified_seconds, None);
+        }
+        let validator = Validator::of(&file, None, at(1001, 500_000_000));
+        assert_eq!(validator.tag.as_str(), "\"3e8-1dcd6500-1\"");
+        assert_eq!(validator.last_modified_seconds, Some(1000));
+    }
+
+    #[test]
+    fn a_date_in_the_future_is_not_told() {
+        let file = FileStamp { changed: at(1000, 0), ..stamp(at(5000, 0), 1) };
+        assert_eq!(Validator::of(&file, None, at(5000, 999_999_999)).last_modified_seconds, None);
+        assert_eq!(Validator::of(&file, None, at(5001, 0)).last_modified_seconds, Some(5000));
+    }
+
+    #[test]
+    fn where_all_files_have_the_same_time_of_modification_the_time_of_change_tells_them_apart() {
+        for constant in [-3, 0, 1, 315_532_800] {
+            let first = FileStamp { changed: at(1000, 1), ..stamp(at(constant, 0), 1) };
+            let second = FileStamp { changed: at(1000, 2), ..first };
+            assert_eq!(tag(&first), "\"c3e8-1-1\"");
+            assert_ne!(tag(&first), tag(&second));
+            assert_eq!(Validator::of(&first, None, LATER).last_modified_seconds, None);
+        }
+    }
+
+    #[test]
+    fn given_tags_are_read_and_compared_as_the_standard_says() {
+        let parse = |text: &'static str| GivenTag::parse(text.as_bytes()).map(|(tag, _)| tag);
+        for not_a_tag in ["", "abc", "\"abc", "W/", "W/abc", "w/\"a\"", "*", "'a'"] {
+            assert_eq!(parse(not_a_tag), None, "{not_a_tag}");
+        }
+        let strong = Validator::of(&stamp(at(1000, 0), 1), None, LATER).tag;
+        let weak = Validator::of(&stamp(at(1000, 0), 1), None, at(1000, 0)).tag;
+        let (given_strong, given_weak) = (parse("\"3e8-0-1\"").unwrap(), parse("W/\"3e8-0-1\"").unwrap());
+        // The table of RFC 9110, section 8.8.3.2.
+        assert!(!given_weak.is_strongly(&weak) && given_weak.is_weakly(&weak));
+        assert!(!given_strong.is_strongly(&weak) && given_strong.is_weakly(&weak));
+        assert!(!given_weak.is_strongly(&strong) && given_weak.is_weakly(&strong));
+        assert!(given_strong.is_strongly(&strong) && given_strong.is_weakly(&strong));
+        let other = parse("\"3e8-0-2\"").unwrap();
+        assert!(!other.is_strongly(&strong) && !other.is_weakly(&strong));
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn every_tag_fits_and_is_one(
+            (seconds, changed, size_bytes) in (any::<i64>(), any::<i64>(), any::<u64>()),
+            nanoseconds in any::<u32>(),
+            coding in prop::sample::select(vec![None, Some(Coding::Brotli), Some(Coding::Zstandard)]),
+            looked_at in any::<i64>(),
+        ) {
+            let file = FileStamp {
+                changed: at(changed, nanoseconds),
+                ..stamp(at(seconds, nanoseconds), size_bytes)
+            };
+            let tag = Validator::of(&file, coding, at(looked_at, 0)).tag;
+            let (given, behind) = GivenTag::parse(tag.as_str().as_bytes()).unwrap();
+            prop_assert!(behind.is_empty() && given.is_weakly(&tag));
+            prop_assert_eq!(given.is_strongly(&tag), tag.is_strong());
+        }
+    }
+}
