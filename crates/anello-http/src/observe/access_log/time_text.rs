@@ -1,0 +1,126 @@
+//! The time of a line as text, in UTC: the date and the second are formatted once a second, the milliseconds each time.
+
+use std::io::Write;
+use std::time::{Duration, UNIX_EPOCH};
+
+use httpdate::HttpDate;
+
+/// The last time that was asked for, in both forms.
+#[derive(Clone, Debug)]
+pub(super) struct TimeText {
+    /// Seconds since the epoch; none before the first.
+    second: Option<u64>,
+    /// As in `2026-11-22T16:27:35.042Z` (RFC 3339).
+    rfc3339: [u8; 24],
+    /// As in `22/Nov/2026:16:27:35 +0000`, what the common format wants.
+    common: [u8; 26],
+}
+
+impl TimeText {
+    pub(super) fn new() -> Self {
+        Self { second: None, rfc3339: *b"0000-00-00T00:00:00.000Z", common: *b"00/Jan/0000:00:00:00 +0000" }
+    }
+
+    /// The time as RFC 3339 has it, with milliseconds.
+    pub(super) fn rfc3339(&mut self, unix_time_ns: u64) -> &[u8; 24] {
+        self.set_second(unix_time_ns / 1_000_000_000);
+        let milliseconds = (unix_time_ns / 1_000_000 % 1000) as u16;
+        let digits = [milliseconds / 100, milliseconds / 10 % 10, milliseconds % 10];
+        self.rfc3339[20..23].copy_from_slice(&digits.map(|digit| b'0' + digit as u8));
+        &self.rfc3339
+    }
+
+    /// The time as the common format has it.
+    pub(super) fn common(&mut self, unix_time_ns: u64) -> &[u8; 26] {
+        self.set_second(unix_time_ns / 1_000_000_000);
+        &self.common
+    }
+
+    fn set_second(&mut self, second: u64) {
+        if self.second != Some(second) {
+            self.second = Some(second);
+            self.format(second);
+        }
+    }
+
+    /// Takes the parts from the date that HTTP writes: `Sun, 22 Nov 2026 16:27:35 GMT`.
+    #[cold]
+    fn format(&mut self, second: u64) {
+        // The nanoseconds of 64 bits end in the year 2554, far from where dates of HTTP end.
+        let date = HttpDate::from(UNIX_EPOCH + Duration::from_secs(second));
+        let mut text = [b' '; 29];
+        if write!(&mut text[..], "{date}").is_err() {
+            // A date of another length would be a fault of the library; a line with an old time is better than none.
+            return;
+        }
+        let (day, month, year, time) = (&text[5..7], &text[8..11], &text[12..16], &text[17..25]);
+        self.rfc3339[..4].copy_from_slice(year);
+        self.rfc3339[5..7].copy_from_slice(month_digits(month));
+        self.rfc3339[8..10].copy_from_slice(day);
+        self.rfc3339[11..19].copy_from_slice(time);
+        self.common[..2].copy_from_slice(day);
+        self.common[3..6].copy_from_slice(month);
+        self.common[7..11].copy_from_slice(year);
+        self.common[12..20].copy_from_slice(time);
+    }
+}
+
+fn month_digits(name: &[u8]) -> &'static [u8; 2] {
+    match name {
+        b"Jan" => b"01",
+        b"Feb" => b"02",
+        b"Mar" => b"03",
+        b"Apr" => b"04",
+        b"May" => b"05",
+        b"Jun" => b"06",
+        b"Jul" => b"07",
+        b"Aug" => b"08",
+        b"Sep" => b"09",
+        b"Oct" => b"10",
+        b"Nov" => b"11",
+        _ => b"12",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn both(text: &mut TimeText, unix_time_ns: u64) -> (String, String) {
+        let rfc3339 = String::from_utf8(text.rfc3339(unix_time_ns).to_vec()).unwrap();
+        (rfc3339, String::from_utf8(text.common(unix_time_ns).to_vec()).unwrap())
+    }
+
+    #[test]
+    fn times_are_written_in_both_forms() {
+        // By `date -u -d @SECONDS`.
+        let cases = [
+            (0, "1970-01-01T00:00:00.000Z", "01/Jan/1970:00:00:00 +0000"),
+            (951_782_400_999_999_999, "2000-02-29T00:00:00.999Z", "29/Feb/2000:00:00:00 +0000"),
+            (1_795_364_855_042_000_000, "2026-11-22T16:27:35.042Z", "22/Nov/2026:16:27:35 +0000"),
+            (1_798_761_599_007_999_999, "2026-12-31T23:59:59.007Z", "31/Dec/2026:23:59:59 +0000"),
+            (u64::MAX, "2554-07-21T23:34:33.709Z", "21/Jul/2554:23:34:33 +0000"),
+        ];
+        let mut text = TimeText::new();
+        for (unix_time_ns, rfc3339, common) in cases {
+            assert_eq!(both(&mut text, unix_time_ns), (rfc3339.into(), common.into()));
+        }
+        // The clock may be set back.
+        for (unix_time_ns, rfc3339, common) in cases.into_iter().rev() {
+            assert_eq!(both(&mut text, unix_time_ns), (rfc3339.into(), common.into()));
+        }
+    }
+
+    #[test]
+    fn every_month_has_its_number() {
+        let mut text = TimeText::new();
+        for month in 0..12u64 {
+            // The middle of each month of 2027, a year of 365 days.
+            let second = 1_798_761_600 + month * 365 * 86_400 / 12 + 15 * 86_400;
+            let (rfc3339, common) = both(&mut text, second * 1_000_000_000);
+            assert_eq!(&rfc3339[5..7], format!("{:02}", month + 1));
+            let names = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+            assert_eq!(&common[3..6], names[month as usize]);
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! What the access log tells the operator. Alone in its program: who is told is decided once for a whole process.
+
+use std::fs;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use anello_http::observe::access_log::{
+    AccessLog, AccessLogOptions, Entry, LogTarget, PeerText, RequestLine, WorkerLog,
+};
+use tracing::{Event, Level, Metadata, Subscriber, span};
+
+/// Keeps the levels of what is told.
+#[derive(Clone, Default)]
+struct Told(Arc<Mutex<Vec<Level>>>);
+
+impl Subscriber for Told {
+    fn enabled(&self, _: &Metadata<'_>) -> bool {
+        true
+    }
+    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
+        span::Id::from_u64(1)
+    }
+    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
+    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
+    fn event(&self, event: &Event<'_>) {
+        self.0.lock().unwrap().push(*event.metadata().level());
+    }
+    fn enter(&self, _: &span::Id) {}
+    fn exit(&self, _: &span::Id) {}
+}
+
+fn record(log: &mut WorkerLog) {
+    log.record(&Entry {
+        unix_time_ns: 0,
+        duration_us: 1,
+        peer: &PeerText::unix(),
+        request: Some(RequestLine { method: "GET", target: b"/", version: "HTTP/1.1" }),
+        status: 200,
+        body_bytes: 13,
+        referer: None,
+        user_agent: None,
+    });
+}
+
+#[test]
+fn a_failure_its_end_and_the_lines_that_it_cost_are_told_once() {
+    let told = Told::default();
+    tracing::subscriber::set_global_default(told.clone()).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("access.log");
+    std::os::unix::fs::symlink("/dev/full", &path).unwrap();
+    let mut options = AccessLogOptions::default();
+    options.target = LogTarget::File(path.clone());
+    options.buffers = 4;
+    options.retry_after = Duration::from_millis(1);
+    options.close_within = Duration::from_secs(60);
+    let log = AccessLog::start(options).unwrap();
+    let (mut worker, handle) = (log.worker(0), log.handle());
+    let mut recorded = 0;
+    while worker.dropped_lines() < 100 {
+        record(&mut worker);
+        recorded += 1;
+    }
+    while handle.stats().errors < 10 {
+        std::thread::yield_now();
+    }
+    // The operator mends it.
+    fs::remove_file(&path).unwrap();
+    handle.reopen();
+    drop(worker);
+    while handle.stats().written_lines < recorded - 100 {
+        std::thread::yield_now();
+    }
+    log.close().unwrap();
+    assert_eq!(handle.stats().dropped_lines, 100);
+    let mut levels = told.0.lock().unwrap().clone();
+    levels.sort();
+    assert_eq!(levels, [Level::ERROR, Level::WARN, Level::INFO]);
+}
