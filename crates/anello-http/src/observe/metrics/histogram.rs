@@ -1,0 +1,104 @@
+//! Latencies in buckets whose bounds are powers of two, so that finding a bucket is counting leading zeros.
+//!
+//! ```text
+//!   bucket     0         1         2       …    24        25
+//!   up to   1024 ns   2048 ns   4096 ns    …  17.2 s   infinity
+//!             2^10      2^11      2^12          2^34
+//! ```
+//!
+//! A bound belongs to the bucket below it, as Prometheus wants. Two neighbours differ by a factor of two: a quantile that is
+//! read from them is right within that factor, which is enough to watch a server; a load generator measures exactly.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::worker::add;
+
+/// Exponent of the lowest bound: 2^10 ns.
+const LOWEST_EXPONENT: u32 = 10;
+
+/// Buckets with a bound; the one without comes after them.
+pub(super) const BOUNDS: usize = 25;
+
+/// Counts of one worker.
+#[derive(Debug, Default)]
+pub(super) struct Histogram {
+    buckets: [AtomicU64; BOUNDS + 1],
+    sum_ns: AtomicU64,
+}
+
+/// Counts of all workers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct HistogramSum {
+    /// Not cumulative.
+    pub(super) buckets: [u64; BOUNDS + 1],
+    pub(super) sum_ns: u64,
+}
+
+impl Histogram {
+    pub(super) fn record(&self, value_ns: u64) {
+        add(&self.buckets[bucket(value_ns)], 1);
+        add(&self.sum_ns, value_ns);
+    }
+
+    pub(super) fn add_to(&self, sum: &mut HistogramSum) {
+        for (total, bucket) in sum.buckets.iter_mut().zip(&self.buckets) {
+            *total += bucket.load(Ordering::Relaxed);
+        }
+        sum.sum_ns = sum.sum_ns.wrapping_add(self.sum_ns.load(Ordering::Relaxed));
+    }
+}
+
+/// The upper bound of a bucket that has one, in nanoseconds.
+pub(super) fn bound_ns(bucket: usize) -> u64 {
+    1 << (LOWEST_EXPONENT as usize + bucket)
+}
+
+fn bucket(value_ns: u64) -> usize {
+    // How many bits the largest whole number below the value has: a power of two still counts as what is below it.
+    let bits = u64::BITS - value_ns.saturating_sub(1).leading_zeros();
+    (bits.saturating_sub(LOWEST_EXPONENT) as usize).min(BOUNDS)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// The first bucket whose bound is not below the value.
+    fn searched(value_ns: u64) -> usize {
+        (0..BOUNDS).find(|&bucket| value_ns <= bound_ns(bucket)).unwrap_or(BOUNDS)
+    }
+
+    #[test]
+    fn a_bound_belongs_to_the_bucket_below_it() {
+        assert_eq!((bound_ns(0), bound_ns(BOUNDS - 1)), (1024, 17_179_869_184));
+        for value_ns in [0, 1, u64::MAX] {
+            assert_eq!(bucket(value_ns), searched(value_ns));
+        }
+        for index in 0..BOUNDS {
+            let bound_ns = bound_ns(index);
+            assert_eq!([bound_ns - 1, bound_ns, bound_ns + 1].map(bucket), [index, index, index + 1]);
+        }
+    }
+
+    #[test]
+    fn workers_add_up() {
+        let (one, other) = (Histogram::default(), Histogram::default());
+        one.record(1);
+        one.record(5000);
+        other.record(5001);
+        let mut sum = HistogramSum::default();
+        one.add_to(&mut sum);
+        other.add_to(&mut sum);
+        assert_eq!((sum.buckets[0], sum.buckets[3], sum.sum_ns), (1, 2, 10_002));
+        assert_eq!(sum.buckets.iter().sum::<u64>(), 3);
+    }
+
+    proptest! {
+        #[test]
+        fn a_bucket_is_the_one_that_a_search_finds(value_ns: u64, shift in 0u32..64) {
+            prop_assert_eq!(bucket(value_ns >> shift), searched(value_ns >> shift));
+        }
+    }
+}

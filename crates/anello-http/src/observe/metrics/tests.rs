@@ -1,0 +1,234 @@
+//! What a scrape says, read by a strict parser of the text format.
+
+mod parser;
+
+use anello::Metrics;
+use parser::{Family, parse};
+use proptest::prelude::*;
+
+use super::exposition::{Exposition, FamilyKind, Value};
+use super::*;
+
+fn metrics(workers: usize) -> ServerMetrics {
+    ServerMetrics::new(MetricsOptions { workers, ..MetricsOptions::default() })
+}
+
+fn scrape(metrics: &ServerMetrics, log: Option<&LogStats>) -> Vec<Family> {
+    let mut text = Vec::new();
+    metrics.render(log, &mut text);
+    parse(std::str::from_utf8(&text).unwrap()).unwrap()
+}
+
+/// The value of the sample with this name and these labels.
+fn value(families: &[Family], name: &str, labels: &[(&str, &str)]) -> f64 {
+    let labels: Vec<(String, String)> =
+        labels.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();
+    let samples = families.iter().flat_map(|family| &family.samples);
+    let mut found = samples.filter(|sample| sample.name == name && sample.labels == labels);
+    found.next().unwrap_or_else(|| panic!("no sample {name} {labels:?}")).value
+}
+
+#[test]
+fn the_counts_of_all_workers_are_added_up() {
+    let metrics = metrics(3);
+    let [one, other, gone] = [0, 1, 2].map(|number| metrics.worker(number).unwrap());
+    gone.request(MethodClass::Get, 200, 1024);
+    drop(gone);
+    one.request(MethodClass::Get, 206, 1025);
+    one.request(MethodClass::of("BREW"), 418, 20_000_000_000);
+    other.request(MethodClass::Head, 304, 3000);
+    one.accepted();
+    other.accepted();
+    other.accepted();
+    one.closed(CloseReason::Idle);
+    other.refused(RefuseReason::Limit);
+    one.received(100);
+    other.received(11);
+    other.sent(1 << 60);
+    other.parse_refusal(ParseRefusal::of(431));
+    one.cache_hit();
+    one.cache_miss();
+    one.cache_bytes(70);
+    one.cache_bytes(50);
+    other.cache_bytes(7);
+    let families = scrape(&metrics, None);
+    let requests = |method, status| {
+        value(&families, "anello_http_requests_total", &[("method", method), ("status", status)])
+    };
+    assert_eq!((requests("GET", "2xx"), requests("HEAD", "3xx"), requests("other", "4xx")), (2.0, 1.0, 1.0));
+    let bucket = |bound| value(&families, "anello_http_request_duration_seconds_bucket", &[("le", bound)]);
+    assert_eq!((bucket("0.000001024"), bucket("0.000002048"), bucket("0.000004096")), (1.0, 2.0, 3.0));
+    assert_eq!((bucket("17.179869184"), bucket("+Inf")), (3.0, 4.0));
+    assert_eq!(value(&families, "anello_http_request_duration_seconds_sum", &[]), 20.000005049);
+    let plain = |name| value(&families, name, &[]);
+    assert_eq!(plain("anello_http_connections_accepted_total"), 3.0);
+    assert_eq!(plain("anello_http_connections_open"), 2.0);
+    assert_eq!(value(&families, "anello_http_connections_closed_total", &[("reason", "idle")]), 1.0);
+    assert_eq!(value(&families, "anello_http_connections_refused_total", &[("reason", "limit")]), 1.0);
+    assert_eq!(value(&families, "anello_http_parse_refusals_total", &[("kind", "fields")]), 1.0);
+    assert_eq!(plain("anello_http_received_bytes_total"), 111.0);
+    assert_eq!(plain("anello_http_sent_bytes_total"), (1u64 << 60) as f64);
+    assert_eq!(plain("anello_http_cache_hits_total"), 1.0);
+    assert_eq!(plain("anello_http_cache_misses_total"), 1.0);
+    assert_eq!(plain("anello_http_cache_bytes"), 57.0);
+}
+
+#[test]
+fn a_scrape_of_nothing_is_whole() {
+    let families = scrape(&metrics(0), None);
+    assert_eq!(value(&families, "anello_http_request_duration_seconds_count", &[]), 0.0);
+    assert_eq!(value(&families, "anello_build_info", &[("version", env!("CARGO_PKG_VERSION"))]), 1.0);
+    assert!(value(&families, "process_start_time_seconds", &[]) > 1.7e9);
+    assert!(value(&families, "process_open_fds", &[]) > 2.0);
+    assert!(value(&families, "process_resident_memory_bytes", &[]) > 1e5);
+    assert!(value(&families, "process_cpu_seconds_total", &[]) >= 0.0);
+    assert!(!families.iter().any(|family| family.name.contains("_log_")), "there is no log");
+}
+
+#[test]
+fn the_log_is_told_when_there_is_one() {
+    let log = LogStats { written_lines: 5, written_bytes: 400, dropped_lines: 2, errors: 1, reopens: 3 };
+    let families = scrape(&metrics(1), Some(&log));
+    let counts = ["lines_written", "bytes_written", "lines_dropped", "errors", "reopens"]
+        .map(|what| value(&families, &format!("anello_http_log_{what}_total"), &[]));
+    assert_eq!(counts, [5.0, 400.0, 2.0, 1.0, 3.0]);
+}
+
+#[test]
+fn each_worker_shows_what_it_published_last() {
+    let metrics = metrics(3);
+    let (first, third) = (metrics.worker(0).unwrap(), metrics.worker(2).unwrap());
+    let mut driver = Metrics::default();
+    driver.turns = 5;
+    assert!(first.publish(&driver_samples(&driver)));
+    driver.turns = 7;
+    driver.sockets = 2;
+    assert!(first.publish(&driver_samples(&driver)));
+    let unfit =
+        [Sample::counter("not a name", "", 1), Sample::gauge("twice", "", 2), Sample::gauge("twice", "", 3)];
+    assert!(third.publish(&[&driver_samples(&driver)[..], &unfit].concat()));
+    let families = scrape(&metrics, None);
+    let of_worker = |name, worker| value(&families, name, &[("worker", worker)]);
+    assert_eq!(of_worker("anello_driver_turns_total", "0"), 7.0);
+    assert_eq!(of_worker("anello_driver_sockets", "2"), 2.0);
+    assert_eq!(of_worker("anello_driver_twice", "2"), 2.0);
+    let turns = families.iter().find(|family| family.name == "anello_driver_turns_total").unwrap();
+    assert_eq!((turns.samples.len(), turns.kind.as_str()), (2, "counter"));
+}
+
+#[test]
+fn every_counter_of_the_driver_is_a_sample() {
+    let mut driver = Metrics::default();
+    let text = format!("{driver:?}");
+    let fields: Vec<&str> =
+        text.split([' ', ',', '{', '}']).filter_map(|word| word.strip_suffix(':')).collect();
+    let samples = driver_samples(&driver);
+    assert_eq!(fields, samples.map(|sample| sample.name));
+    driver.short_sends = 9;
+    assert_eq!(driver_samples(&driver).iter().find(|sample| sample.value == 9).unwrap().name, "short_sends");
+}
+
+#[test]
+fn labels_of_the_build_are_escaped_and_stand_once() {
+    let build_labels = vec![
+        ("driver", "io_uring \"6.18\"\n\\".to_owned()),
+        ("driver", "epoll".to_owned()),
+        ("version", "0".to_owned()),
+        ("not-a-name", "x".to_owned()),
+        ("__reserved", "x".to_owned()),
+    ];
+    let families = scrape(&ServerMetrics::new(MetricsOptions { workers: 1, build_labels }), None);
+    let expected = [("version", env!("CARGO_PKG_VERSION")), ("driver", "io_uring \"6.18\"\n\\")];
+    assert_eq!(value(&families, "anello_build_info", &expected), 1.0);
+}
+
+#[test]
+fn workers_have_numbers_and_are_taken_once() {
+    let metrics = metrics(2);
+    let first = metrics.worker(0).unwrap();
+    assert!(metrics.clone().worker(0).is_none() && metrics.worker(2).is_none());
+    assert!(metrics.worker(1).is_some());
+    drop(first);
+    assert!(metrics.worker(0).is_some());
+    assert!(MetricsOptions::default().workers > 0);
+}
+
+#[test]
+fn a_scrape_while_workers_count_is_whole() {
+    let metrics = metrics(2);
+    let workers: Vec<_> = (0..2)
+        .map(|number| {
+            let worker = metrics.worker(number).unwrap();
+            std::thread::spawn(move || {
+                for duration_ns in 0..100_000 {
+                    worker.accepted();
+                    worker.request(MethodClass::Get, 200, duration_ns);
+                    worker.publish(&[Sample::counter("turns", "Turns.", duration_ns)]);
+                    worker.closed(CloseReason::Complete);
+                }
+            })
+        })
+        .collect();
+    while !workers.iter().all(std::thread::JoinHandle::is_finished) {
+        // The parser sees that a histogram's count is that of its last bucket, and that no bucket falls.
+        let open = value(&scrape(&metrics, None), "anello_http_connections_open", &[]);
+        assert!((0.0..=200_000.0).contains(&open));
+    }
+    workers.into_iter().for_each(|worker| worker.join().unwrap());
+    let families = scrape(&metrics, None);
+    assert_eq!(value(&families, "anello_http_request_duration_seconds_count", &[]), 200_000.0);
+    assert_eq!(value(&families, "anello_http_connections_open", &[]), 0.0);
+}
+
+#[test]
+fn the_parser_refuses_what_the_format_forbids() {
+    let head = "# HELP a_total A.\n# TYPE a_total counter\n";
+    parse(&format!("{head}a_total 1\n")).unwrap();
+    for bad in [
+        "a_total 1",
+        "a_total  1\n",
+        "a_total x\n",
+        "a_total -1\n",
+        "b_total 1\n",
+        "a_total{} 1\n",
+        "a_total{x=\"1\",} 1\n",
+        "a_total{x=\"1} 1\n",
+        "a_total{x=\"\\t\"} 1\n",
+        "a_total{x=\"1\",x=\"2\"} 1\n",
+        "a_total{9=\"1\"} 1\n",
+        "a_total 1\na_total 1\n",
+        "",
+        "a_total 1\n\n",
+        "a_total 1\n# HELP a_total A.\n# TYPE a_total counter\na_total{x=\"1\"} 1\n",
+        "a_total 1\n# HELP b B.\nb 1\n",
+        "a_total 1\n# TYPE b gauge\n# HELP b B.\nb 1\n",
+    ] {
+        assert!(parse(&format!("{head}{bad}")).is_err(), "{bad:?}");
+    }
+    let head = "# HELP h H.\n# TYPE h histogram\n";
+    let whole = "h_bucket{le=\"1\"} 1\nh_bucket{le=\"+Inf\"} 2\nh_sum 3\nh_count 2\n";
+    parse(&format!("{head}{whole}")).unwrap();
+    for (from, to) in
+        [("+Inf\"} 2", "+Inf\"} 0"), ("h_count 2", "h_count 1"), ("+Inf", "0.5"), ("h_sum 3\n", "")]
+    {
+        assert!(parse(&format!("{head}{}", whole.replace(from, to))).is_err(), "{from} {to}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn labels_and_helps_parse_back_to_the_same_text(help: String, labels: Vec<String>) {
+        let names: Vec<String> = (0..labels.len()).map(|index| format!("label_{index}")).collect();
+        let pairs: Vec<(&str, &str)> =
+            names.iter().map(String::as_str).zip(labels.iter().map(String::as_str)).collect();
+        let mut text = Vec::new();
+        let mut to = Exposition::new(&mut text);
+        to.family("a_total", FamilyKind::Counter, &help);
+        to.sample("a_total", &pairs, Value::Whole(1));
+        let families = parse(std::str::from_utf8(&text).unwrap()).unwrap();
+        prop_assert_eq!(&families[0].help, &help);
+        let parsed: Vec<(&str, &str)> = families[0].samples[0].labels.iter()
+            .map(|(name, value)| (name.as_str(), value.as_str())).collect();
+        prop_assert_eq!(parsed, pairs);
+    }
+}
