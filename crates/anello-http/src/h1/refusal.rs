@@ -1,0 +1,78 @@
+//! Why a request is not served, and what its peer is told.
+
+use std::fmt;
+
+use super::response::{BodyLength, ResponseHead, is_final, reason_phrase};
+use super::{Exchange, HttpDate};
+
+/// Why a request is not served: it is answered with this status, and the connection is closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// The status of the answer: 400, 413, 414, 417, 431, 501 or 505 when the decoder refuses.
+    pub status: u16,
+    /// What is wrong with the request, and where it helps, what would be right.
+    pub reason: &'static str,
+}
+
+impl Refusal {
+    /// For refusals of the server's own, such as 408 at a deadline or 503 when it is full.
+    #[must_use]
+    pub const fn new(status: u16, reason: &'static str) -> Self {
+        Self { status, reason }
+    }
+
+    /// A request that is no request.
+    pub(super) const fn bad(reason: &'static str) -> Self {
+        Self::new(400, reason)
+    }
+
+    /// Appends the whole answer: `Connection: close`, and the reason as plain text. `date` is the present time. Nothing
+    /// may be sent behind it. A status that is none of an answer (200 to 999) becomes 500.
+    pub fn write(&self, out: &mut Vec<u8>, date: Option<&HttpDate>) {
+        let status = if is_final(self.status) { self.status } else { 500 };
+        let text = format!("{status} {}: {}\n", reason_phrase(status), self.reason);
+        let mut head = ResponseHead::begin_valid(out, Exchange::REFUSED, status);
+        if let Some(date) = date {
+            head.date(date);
+        }
+        head.valid_field("Content-Type", b"text/plain; charset=utf-8");
+        let body = head.finish(BodyLength::Known(text.len() as u64));
+        if body.sends_body() {
+            out.extend_from_slice(text.as_bytes());
+        }
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{} {}: {}", self.status, reason_phrase(self.status), self.reason)
+    }
+}
+
+impl std::error::Error for Refusal {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn written(refusal: Refusal, date: Option<&HttpDate>) -> String {
+        let mut out = b"before".to_vec();
+        refusal.write(&mut out, date);
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn a_refusal_is_a_whole_answer_that_closes() {
+        let date = HttpDate::from_unix(784_111_777);
+        assert_eq!(
+            written(Refusal::new(431, "too much"), Some(&date)),
+            "beforeHTTP/1.1 431 Request Header Fields Too Large\r\nDate: Sun, 06 Nov 1994 08:49:37 GMT\r\n\
+             Content-Type: text/plain; charset=utf-8\r\nConnection: close\r\nContent-Length: 46\r\n\r\n\
+             431 Request Header Fields Too Large: too much\n"
+        );
+        assert!(
+            written(Refusal::new(100, "odd"), None)
+                .starts_with("beforeHTTP/1.1 500 Internal Server Error\r\n")
+        );
+    }
+}

@@ -1,0 +1,469 @@
+//! Heads of answers.
+
+use std::fmt;
+
+use super::body::{BodyEncoder, Delivery};
+use super::date::HttpDate;
+use super::fields::{FieldBlock, FieldName, InvalidField, write_field, write_valid};
+use super::head::{Exchange, Method, Version};
+use super::syntax;
+
+/// The answer to an expectation of `100-continue`.
+pub const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
+
+/// Room that is made for a head at once.
+const USUAL_HEAD_BYTES: usize = 256;
+
+/// What is known of the length of an answer's body when its head is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BodyLength {
+    /// So many bytes. For `HEAD`, as many as `GET` would get.
+    Known(u64),
+    /// Not known before it ends: sent in chunks, and to a client of HTTP/1.0 until the connection closes.
+    Unknown,
+}
+
+/// Appends the head of one answer to a `Vec`, behind what is there already: answers to pipelined requests go out together.
+///
+/// `Content-Length`, `Transfer-Encoding` and `Connection` follow from the request, the status and the body. Dropped before
+/// it is finished, it leaves nothing behind.
+///
+/// ```
+/// use anello_http::h1::{BodyLength, Decoder, Event, FieldName, Limits, ResponseHead};
+///
+/// let mut decoder = Decoder::new(Limits::default());
+/// let mut input = &b"GET / HTTP/1.1\r\nHost: example.com\r\n\r\n"[..];
+/// let Some(Event::Head(request)) = decoder.decode(&mut input)? else { panic!() };
+///
+/// let mut out = Vec::new();
+/// let mut head = ResponseHead::begin(&mut out, request.exchange(), 200)?;
+/// head.field(FieldName::CONTENT_TYPE, b"text/plain")?;
+/// let mut body = head.finish(BodyLength::Known(5));
+/// body.write(&mut out, b"ciao\n")?;
+/// body.finish(&mut out)?;
+/// assert_eq!(out, b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 5\r\n\r\nciao\n");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct ResponseHead<'a> {
+    out: &'a mut Vec<u8>,
+    exchange: Exchange,
+    status: u16,
+    names_upgrade: bool,
+    /// Where the answer begins, as long as it is not finished.
+    unfinished: Option<usize>,
+}
+
+impl<'a> ResponseHead<'a> {
+    /// Appends the status line of the answer to a request.
+    ///
+    /// # Errors
+    /// When the status is not one that an answer has: 200 to 999, or 101. For others below 200 there is [`write_interim`].
+    #[inline]
+    pub fn begin(out: &'a mut Vec<u8>, exchange: Exchange, status: u16) -> Result<Self, InvalidStatus> {
+        if !is_final(status) && status != 101 {
+            return Err(InvalidStatus(status));
+        }
+        Ok(Self::begin_valid(out, exchange, status))
+    }
+
+    #[inline]
+    pub(super) fn begin_valid(out: &'a mut Vec<u8>, exchange: Exchange, status: u16) -> Self {
+        let start = out.len();
+        out.reserve(USUAL_HEAD_BYTES);
+        if status == 200 {
+            out.extend_from_slice(b"HTTP/1.1 200 OK\r\n");
+        } else {
+            write_status_line(out, status);
+        }
+        Self { out, exchange, status, names_upgrade: false, unfinished: Some(start) }
+    }
+
+    /// Appends a field.
+    ///
+    /// # Errors
+    /// When the value has a control byte such as CR, LF or NUL, which would let it pass for more than a value; nothing is
+    /// appended then.
+    #[inline]
+    pub fn field(&mut self, name: FieldName<'_>, value: &[u8]) -> Result<&mut Self, InvalidField> {
+        write_field(self.out, name, value)?;
+        Ok(self)
+    }
+
+    /// Appends a field of the program's own text.
+    #[inline]
+    pub(super) fn valid_field(&mut self, name: &str, value: &[u8]) -> &mut Self {
+        write_valid(self.out, name, value);
+        self
+    }
+
+    /// Appends fields that were encoded before.
+    #[inline]
+    pub fn block(&mut self, block: &FieldBlock) -> &mut Self {
+        self.out.extend_from_slice(block.as_bytes());
+        self
+    }
+
+    /// Appends `Date`.
+    #[inline]
+    pub fn date(&mut self, date: &HttpDate) -> &mut Self {
+        let mut line = *b"Date: .............................\r\n";
+        line[6..35].copy_from_slice(date.as_bytes());
+        self.out.extend_from_slice(&line);
+        self
+    }
+
+    /// Appends `Upgrade`, and has `Connection` name it: with 101, the protocol that follows; with 426, the one that is
+    /// needed.
+    ///
+    /// # Errors
+    /// When the text has a control byte; nothing is appended then.
+    pub fn upgrade(&mut self, protocol: &str) -> Result<&mut Self, InvalidField> {
+        if !syntax::is_value(protocol.as_bytes()) {
+            return Err(InvalidField::Value);
+        }
+        self.names_upgrade = true;
+        Ok(self.valid_field("Upgrade", protocol.as_bytes()))
+    }
+
+    /// Lets the connection end with this answer.
+    pub fn close(&mut self) -> &mut Self {
+        self.exchange.keeps_alive = false;
+        self
+    }
+
+    /// Appends what the body's length asks for, and the end of the head. What is returned encodes the body; its
+    /// [`keeps_alive`](BodyEncoder::keeps_alive) says whether another answer may follow.
+    #[inline]
+    pub fn finish(mut self, body: BodyLength) -> BodyEncoder {
+        self.unfinished = None;
+        let delivery = self.delivery(body);
+        let ends = matches!(delivery, Delivery::UntilClose | Delivery::Tunnel);
+        let keeps_alive = self.exchange.keeps_alive && !ends;
+        let says_nothing = keeps_alive && self.exchange.version == Version::Http11 && !self.names_upgrade;
+        if !says_nothing {
+            self.write_connection(keeps_alive, delivery);
+        }
+        match (delivery, self.length_of_none(body)) {
+            (Delivery::Exactly(bytes), _) | (Delivery::None, Some(bytes)) => {
+                write_content_length(self.out, bytes);
+            }
+            (Delivery::Chunked, _) => self.out.extend_from_slice(b"Transfer-Encoding: chunked\r\n\r\n"),
+            _ => self.out.extend_from_slice(b"\r\n"),
+        }
+        BodyEncoder::new(delivery, keeps_alive)
+    }
+
+    /// How the body is sent (RFC 9112, section 6.3).
+    #[inline]
+    fn delivery(&self, body: BodyLength) -> Delivery {
+        match (self.status, self.exchange.method, body) {
+            (101, ..) | (200..=299, Method::Connect, _) => Delivery::Tunnel,
+            (204 | 205 | 304, ..) | (_, Method::Head, _) => Delivery::None,
+            (.., BodyLength::Known(bytes)) => Delivery::Exactly(bytes),
+            (.., BodyLength::Unknown) if self.exchange.version == Version::Http11 => Delivery::Chunked,
+            (.., BodyLength::Unknown) => Delivery::UntilClose,
+        }
+    }
+
+    /// The length that an answer tells though it has no body, if it tells one.
+    #[inline]
+    fn length_of_none(&self, body: BodyLength) -> Option<u64> {
+        match (self.status, body) {
+            // A 304 could tell that of the 200; nobody needs it.
+            (204 | 304, _) => None,
+            // This status alone does not say that there is none.
+            (205, _) => Some(0),
+            (_, BodyLength::Known(bytes)) => Some(bytes),
+            (_, BodyLength::Unknown) => None,
+        }
+    }
+
+    #[cold]
+    fn write_connection(&mut self, keeps_alive: bool, delivery: Delivery) {
+        let stay = match (delivery, keeps_alive, self.exchange.version) {
+            // It is not this protocol's any more.
+            (Delivery::Tunnel, ..) => None,
+            (_, false, _) => Some("close"),
+            (_, true, Version::Http10) => Some("keep-alive"),
+            (_, true, Version::Http11) => None,
+        };
+        match (stay, self.names_upgrade) {
+            (Some(stay), false) => _ = self.valid_field("Connection", stay.as_bytes()),
+            (Some(stay), true) => _ = self.valid_field("Connection", format!("{stay}, upgrade").as_bytes()),
+            (None, true) => _ = self.valid_field("Connection", b"upgrade"),
+            (None, false) => {}
+        }
+    }
+}
+
+impl Drop for ResponseHead<'_> {
+    fn drop(&mut self) {
+        if let Some(start) = self.unfinished {
+            self.out.truncate(start);
+        }
+    }
+}
+
+/// Whether an answer may have this status.
+pub(super) fn is_final(status: u16) -> bool {
+    (200..=999).contains(&status)
+}
+
+/// Appends an interim answer (1xx), such as `103 Early Hints` with its links; the final one follows it. Whether it was
+/// appended: clients of HTTP/1.0 do not know any.
+///
+/// # Errors
+/// When the status is not 100 or 102 to 199.
+pub fn write_interim(
+    out: &mut Vec<u8>,
+    version: Version,
+    status: u16,
+    fields: &FieldBlock,
+) -> Result<bool, InvalidStatus> {
+    if !matches!(status, 100 | 102..=199) {
+        return Err(InvalidStatus(status));
+    }
+    if version == Version::Http10 {
+        return Ok(false);
+    }
+    write_status_line(out, status);
+    out.extend_from_slice(fields.as_bytes());
+    out.extend_from_slice(b"\r\n");
+    Ok(true)
+}
+
+/// Appends a status line. The status has three digits.
+fn write_status_line(out: &mut Vec<u8>, status: u16) {
+    let mut line = *b"HTTP/1.1 000 ";
+    for (digit, weight) in line[9..12].iter_mut().zip([100, 10, 1]) {
+        *digit = b'0' + (status / weight % 10) as u8;
+    }
+    out.extend_from_slice(&line);
+    out.extend_from_slice(reason_phrase(status).as_bytes());
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Appends the field, and the end of the head.
+#[inline]
+fn write_content_length(out: &mut Vec<u8>, bytes: u64) {
+    out.extend_from_slice(b"Content-Length: ");
+    out.extend_from_slice(itoa::Buffer::new().format(bytes).as_bytes());
+    out.extend_from_slice(b"\r\n\r\n");
+}
+
+/// The phrase that goes with a status; empty for one that is not registered.
+#[must_use]
+pub fn reason_phrase(status: u16) -> &'static str {
+    match status {
+        100 => "Continue",
+        101 => "Switching Protocols",
+        102 => "Processing",
+        103 => "Early Hints",
+        200 => "OK",
+        201 => "Created",
+        202 => "Accepted",
+        203 => "Non-Authoritative Information",
+        204 => "No Content",
+        205 => "Reset Content",
+        206 => "Partial Content",
+        207 => "Multi-Status",
+        208 => "Already Reported",
+        226 => "IM Used",
+        300 => "Multiple Choices",
+        301 => "Moved Permanently",
+        302 => "Found",
+        303 => "See Other",
+        304 => "Not Modified",
+        305 => "Use Proxy",
+        307 => "Temporary Redirect",
+        308 => "Permanent Redirect",
+        400 => "Bad Request",
+        401 => "Unauthorized",
+        402 => "Payment Required",
+        403 => "Forbidden",
+        404 => "Not Found",
+        405 => "Method Not Allowed",
+        406 => "Not Acceptable",
+        407 => "Proxy Authentication Required",
+        408 => "Request Timeout",
+        409 => "Conflict",
+        410 => "Gone",
+        411 => "Length Required",
+        412 => "Precondition Failed",
+        413 => "Content Too Large",
+        414 => "URI Too Long",
+        415 => "Unsupported Media Type",
+        416 => "Range Not Satisfiable",
+        417 => "Expectation Failed",
+        421 => "Misdirected Request",
+        422 => "Unprocessable Content",
+        423 => "Locked",
+        424 => "Failed Dependency",
+        425 => "Too Early",
+        426 => "Upgrade Required",
+        428 => "Precondition Required",
+        429 => "Too Many Requests",
+        431 => "Request Header Fields Too Large",
+        451 => "Unavailable For Legal Reasons",
+        500 => "Internal Server Error",
+        501 => "Not Implemented",
+        502 => "Bad Gateway",
+        503 => "Service Unavailable",
+        504 => "Gateway Timeout",
+        505 => "HTTP Version Not Supported",
+        506 => "Variant Also Negotiates",
+        507 => "Insufficient Storage",
+        508 => "Loop Detected",
+        511 => "Network Authentication Required",
+        _ => "",
+    }
+}
+
+/// A status that such an answer does not have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InvalidStatus(pub u16);
+
+impl fmt::Display for InvalidStatus {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            formatter,
+            "{} is no status of such an answer: final ones are 101 and 200 to 999, interim ones 100 and 102 to 199",
+            self.0
+        )
+    }
+}
+
+impl std::error::Error for InvalidStatus {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GET: Exchange = Exchange { version: Version::Http11, method: Method::Get, keeps_alive: true };
+
+    /// The head's lines behind the status line, how the body is sent, and whether the connection goes on.
+    fn finish(exchange: Exchange, status: u16, body: BodyLength) -> (String, Delivery, bool) {
+        let mut out = Vec::new();
+        let encoder = ResponseHead::begin(&mut out, exchange, status).unwrap().finish(body);
+        let text = String::from_utf8(out).unwrap();
+        let (_, fields) = text.strip_suffix("\r\n\r\n").unwrap().split_once("\r\n").unwrap_or_default();
+        (fields.replace("\r\n", "|"), encoder.delivery(), encoder.keeps_alive())
+    }
+
+    #[test]
+    fn framing_follows_from_request_status_and_length() {
+        use BodyLength::{Known, Unknown};
+        use Delivery::{Chunked, Exactly, None, Tunnel, UntilClose};
+        let with = |method| Exchange { method, ..GET };
+        let old = Exchange { version: Version::Http10, ..GET };
+        let closing = Exchange { keeps_alive: false, ..GET };
+        for (exchange, status, body, fields, delivery, keeps_alive) in [
+            (GET, 200, Known(0), "Content-Length: 0", Exactly(0), true),
+            (GET, 404, Known(u64::MAX), "Content-Length: 18446744073709551615", Exactly(u64::MAX), true),
+            (GET, 200, Unknown, "Transfer-Encoding: chunked", Chunked, true),
+            (GET, 204, Known(3), "", None, true),
+            (GET, 204, Unknown, "", None, true),
+            (GET, 205, Known(3), "Content-Length: 0", None, true),
+            (GET, 304, Known(3), "", None, true),
+            (GET, 304, Unknown, "", None, true),
+            (with(Method::Head), 200, Known(3), "Content-Length: 3", None, true),
+            (with(Method::Head), 200, Unknown, "", None, true),
+            (with(Method::Head), 304, Known(3), "", None, true),
+            (with(Method::Connect), 200, Known(3), "", Tunnel, false),
+            (with(Method::Connect), 405, Known(3), "Content-Length: 3", Exactly(3), true),
+            (old, 200, Known(3), "Connection: keep-alive|Content-Length: 3", Exactly(3), true),
+            (old, 200, Unknown, "Connection: close", UntilClose, false),
+            (closing, 200, Known(3), "Connection: close|Content-Length: 3", Exactly(3), false),
+            (closing, 200, Unknown, "Connection: close|Transfer-Encoding: chunked", Chunked, false),
+            (closing, 304, Unknown, "Connection: close", None, false),
+        ] {
+            let expected = (fields.to_owned(), delivery, keeps_alive);
+            assert_eq!(finish(exchange, status, body), expected, "{exchange:?} {status} {body:?}");
+        }
+    }
+
+    #[test]
+    fn status_lines_have_three_digits_and_a_phrase() {
+        for (status, line) in [
+            (200, "HTTP/1.1 200 OK"),
+            (404, "HTTP/1.1 404 Not Found"),
+            (299, "HTTP/1.1 299 "),
+            (999, "HTTP/1.1 999 "),
+        ] {
+            let mut out = Vec::new();
+            drop(ResponseHead::begin(&mut out, GET, status).unwrap().finish(BodyLength::Known(0)));
+            assert_eq!(out.split(|&byte| byte == b'\r').next(), Some(line.as_bytes()));
+        }
+        for status in [0, 99, 100, 103, 199, 1000] {
+            assert_eq!(ResponseHead::begin(&mut Vec::new(), GET, status).err(), Some(InvalidStatus(status)));
+        }
+    }
+
+    #[test]
+    fn fields_come_in_order_and_never_split() {
+        let mut block = FieldBlock::default();
+        block.push(FieldName::VARY, b"Accept-Encoding").unwrap();
+        let mut out = b"before".to_vec();
+        let mut head = ResponseHead::begin(&mut out, GET, 200).unwrap();
+        head.date(&HttpDate::from_unix(0)).block(&block);
+        for value in [&b"/\r\nSet-Cookie: a"[..], b"a\nb", b"a\0", b"\r"] {
+            assert_eq!(head.field(FieldName::LOCATION, value).err(), Some(InvalidField::Value));
+        }
+        head.field(FieldName::ETAG, b"\"1\"").unwrap().close();
+        drop(head.finish(BodyLength::Known(7)));
+        assert_eq!(
+            String::from_utf8(out).unwrap(),
+            "beforeHTTP/1.1 200 OK\r\nDate: Thu, 01 Jan 1970 00:00:00 GMT\r\nVary: Accept-Encoding\r\nETag: \"1\"\r\n\
+             Connection: close\r\nContent-Length: 7\r\n\r\n"
+        );
+    }
+
+    #[test]
+    fn what_is_not_finished_leaves_nothing() {
+        let mut out = b"before".to_vec();
+        let mut head = ResponseHead::begin(&mut out, GET, 200).unwrap();
+        head.field(FieldName::ETAG, b"\"1\"").unwrap();
+        drop(head);
+        assert_eq!(out, b"before");
+    }
+
+    #[test]
+    fn upgrades_are_named_in_connection() {
+        let upgrade = |exchange, status| {
+            let mut out = Vec::new();
+            let mut head = ResponseHead::begin(&mut out, exchange, status).unwrap();
+            assert!(head.upgrade("a\r\n").is_err());
+            head.upgrade("chat").unwrap();
+            let body = head.finish(BodyLength::Known(0));
+            (String::from_utf8(out).unwrap(), body.delivery())
+        };
+        let (text, delivery) = upgrade(GET, 101);
+        assert_eq!(text, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: chat\r\nConnection: upgrade\r\n\r\n");
+        assert_eq!(delivery, Delivery::Tunnel);
+        // The last request that the limit allows.
+        assert_eq!(upgrade(Exchange { keeps_alive: false, ..GET }, 101).0, text);
+        assert!(
+            upgrade(GET, 426).0.contains("Upgrade: chat\r\nConnection: upgrade\r\nContent-Length: 0\r\n")
+        );
+        let closing = upgrade(Exchange { keeps_alive: false, ..GET }, 426).0;
+        assert!(closing.contains("Connection: close, upgrade\r\n"), "{closing}");
+    }
+
+    #[test]
+    fn interim_answers_are_for_clients_that_know_them() {
+        let mut links = FieldBlock::default();
+        links.push(FieldName::constant("Link"), b"</a.css>; rel=preload").unwrap();
+        let mut out = Vec::new();
+        assert_eq!(write_interim(&mut out, Version::Http10, 103, &links), Ok(false));
+        assert_eq!(out, b"");
+        assert_eq!(write_interim(&mut out, Version::Http11, 103, &links), Ok(true));
+        assert_eq!(out, b"HTTP/1.1 103 Early Hints\r\nLink: </a.css>; rel=preload\r\n\r\n");
+        out.clear();
+        assert_eq!(write_interim(&mut out, Version::Http11, 100, &FieldBlock::default()), Ok(true));
+        assert_eq!(out, CONTINUE);
+        for status in [99, 101, 200] {
+            assert_eq!(write_interim(&mut out, Version::Http11, status, &links), Err(InvalidStatus(status)));
+        }
+    }
+}

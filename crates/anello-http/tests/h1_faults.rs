@@ -1,0 +1,380 @@
+//! What a server must not be talked into: the rows of the list of faults that are the protocol's own. Each case is decoded
+//! whole and byte by byte, and comes to the same.
+
+#![forbid(unsafe_code)]
+
+mod h1_support;
+
+use anello_http::h1::{Decoder, Event, Framing, Limits};
+use h1_support::{Outcome, feed, whole};
+
+/// Whole and byte by byte.
+fn both(text: impl AsRef<[u8]>) -> Outcome {
+    let text = text.as_ref();
+    let outcome = whole(text);
+    let bytewise = feed(text.chunks(1), Limits::default());
+    assert_eq!(bytewise, outcome, "{}", text.escape_ascii());
+    outcome
+}
+
+/// Nothing is taken from this, and it is answered with this status.
+fn refused(text: impl AsRef<[u8]>, status: u16) {
+    let outcome = both(&text);
+    let shown = text.as_ref().escape_ascii();
+    assert_eq!(outcome.status(), status, "{shown}: {outcome:?}");
+    assert!(outcome.requests.iter().all(|request| !request.is_whole), "{shown}: {outcome:?}");
+}
+
+/// A request with these lines of fields.
+fn post(fields: &str, body: &str) -> String {
+    format!("POST /form HTTP/1.1\r\nHost: h\r\n{fields}\r\n{body}")
+}
+
+#[test]
+fn fault_24_ten_thousand_pipelined_requests_come_in_order() {
+    let text: String = (0..10_000).map(|n| format!("GET /{n} HTTP/1.1\r\nHost: h\r\n\r\n")).collect();
+    let expected: Vec<_> = (0..10_000).map(|n| format!("GET /{n} ")).collect();
+    for pieces in [text.len(), 16 * 1024, 1] {
+        let outcome = feed(text.as_bytes().chunks(pieces), Limits::default());
+        assert!(outcome.refusal.is_none() && outcome.lines() == expected, "pieces of {pieces}");
+    }
+}
+
+#[test]
+fn fault_25_what_is_too_long_or_too_many_has_its_status() {
+    let limits = Limits::default();
+    refused(format!("GET /{} HTTP/1.1\r\n", "a".repeat(1 << 20)), 414);
+    refused(format!("GET /{}", "a".repeat(limits.request_line_bytes)), 414);
+    refused("A".repeat(1 << 20), 501);
+    refused(format!("{} / HTTP/1.1\r\nHost: h\r\n\r\n", "A".repeat(33)), 501);
+    refused(format!("GET / HTTP/1.1\r\nHost: h\r\nA: {}\r\n\r\n", "a".repeat(1 << 20)), 431);
+    refused(format!("GET / HTTP/1.1\r\nHost: h\r\n{}: a\r\n\r\n", "a".repeat(1 << 20)), 431);
+    refused(format!("GET / HTTP/1.1\r\nHost: h\r\n{}\r\n", "A: b\r\n".repeat(10_000)), 431);
+    refused(format!("GET / HTTP/1.1\r\nHost: h\r\n{}\r\n", "A: b\r\n".repeat(100)), 431);
+    refused(post("Content-Length: 16777217\r\n", ""), 413);
+    refused(post("Transfer-Encoding: chunked\r\n", "1000001\r\n"), 413);
+
+    let exact = format!("GET /{} HTTP/1.1\r\nHost: h\r\n\r\n", "a".repeat(limits.request_line_bytes - 14));
+    let many = format!("{} / HTTP/1.1\r\nHost: h\r\n{}\r\n", "A".repeat(32), "A: b\r\n".repeat(99));
+    for text in [exact, many] {
+        assert!(both(&text).requests[0].is_whole, "{text}");
+    }
+}
+
+#[test]
+fn fault_26_two_ways_to_frame_a_body_are_one_too_many() {
+    for fields in [
+        "Content-Length: 3\r\nTransfer-Encoding: chunked\r\n",
+        "Transfer-Encoding: chunked\r\nContent-Length: 3\r\n",
+        "transfer-encoding: gzip, chunked\r\ncontent-length: 3\r\n",
+        "Content-Length: 0\r\nTransfer-Encoding: chunked\r\n",
+        "Content-Length: x\r\nTransfer-Encoding: chunked\r\n",
+        "Content-Length: 3\r\nTransfer-Encoding: identity\r\n",
+        "Content-Length: 3\r\nTransfer-Encoding:\r\n",
+        "Content-Length: 99999999999\r\nTransfer-Encoding: chunked\r\n",
+    ] {
+        refused(post(fields, "0\r\n\r\n"), 400);
+    }
+    // Chunked once, at the end, alone.
+    for coding in [
+        "gzip",
+        "identity",
+        "chunked, gzip",
+        "chunked, chunked",
+        "chunked, identity",
+        "xchunked",
+        "chunkedx",
+        "\"chunked\"",
+        "chunked;q=1",
+        "chunked; ",
+        ", chunked",
+        "chunked,",
+        ",",
+        "",
+        " ",
+        "chunk ed",
+        "chunked chunked",
+        "chunked\tgzip",
+        "gzip,, chunked",
+        "=chunked",
+        "chunked\u{a0}",
+    ] {
+        refused(post(&format!("Transfer-Encoding: {coding}\r\n"), "0\r\n\r\n"), 400);
+    }
+    refused(post("Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n", "0\r\n\r\n"), 400);
+    refused(post("Transfer-Encoding: chunked\r\nTransfer-Encoding: identity\r\n", "0\r\n\r\n"), 400);
+    // A coding that is unknown, but framed.
+    for fields in
+        ["Transfer-Encoding: gzip, chunked\r\n", "Transfer-Encoding: br\r\nTransfer-Encoding: chunked\r\n"]
+    {
+        refused(post(fields, "0\r\n\r\n"), 501);
+    }
+    // The name disguised.
+    for fields in [
+        "Transfer-Encoding : chunked\r\n",
+        "Transfer-Encoding\t: chunked\r\n",
+        " Transfer-Encoding: chunked\r\n",
+        "Transfer-Encoding: \u{b}chunked\r\n",
+        "Transfer-Encoding\r\n : chunked\r\n",
+        "Transfer-Encoding: x\r\n chunked\r\n",
+        "X: y\nTransfer-Encoding: chunked\r\n",
+        "X: y\rTransfer-Encoding: chunked\r\n",
+        "X: y\0Transfer-Encoding: chunked\r\n",
+        "Transfer\u{2d}Encoding\u{7f}: chunked\r\n",
+    ] {
+        refused(post(fields, "0\r\n\r\n"), 400);
+    }
+    refused("POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400);
+    refused("POST / HTTP/1.0\r\nConnection: keep-alive\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400);
+
+    let outcome = both(post("Transfer-Encoding:\tChunKed \r\n", "3\r\nabc\r\n0\r\n\r\n"));
+    assert_eq!((outcome.lines(), outcome.end), (vec!["POST /form abc".to_owned()], Ok(())));
+}
+
+#[test]
+fn fault_27_a_length_is_given_once_in_digits() {
+    for value in [
+        "",
+        " ",
+        "+3",
+        "-3",
+        "-0",
+        "3 ,3",
+        "3, 3",
+        "3,",
+        "3 3",
+        "0x3",
+        "3.0",
+        "3e0",
+        "three",
+        "\"3\"",
+        "3;",
+        "३",
+        "18446744073709551616",
+        "99999999999999999999999999",
+    ] {
+        refused(post(&format!("Content-Length: {value}\r\n"), "abc"), 400);
+    }
+    for fields in [
+        "Content-Length: 3\r\nContent-Length: 3\r\n",
+        "Content-Length: 3\r\ncontent-length: 4\r\n",
+        "Content-Length: 0\r\nX: y\r\nCONTENT-LENGTH: 3\r\n",
+        "Content-Length: \r\nContent-Length: 3\r\n",
+    ] {
+        refused(post(fields, "abc"), 400);
+    }
+    let outcome = both(post("Content-Length:003\t\r\n", "abc"));
+    assert_eq!(
+        (outcome.requests[0].framing, &outcome.requests[0].body[..]),
+        (Framing::Length(3), &b"abc"[..])
+    );
+}
+
+#[test]
+fn fault_28_chunks_are_exact_and_extensions_counted() {
+    let chunked = |body: &str| post("Transfer-Encoding: chunked\r\n", body);
+    for body in [
+        "\r\n",
+        "-1\r\n",
+        "0x0\r\n",
+        "g\r\n",
+        " 0\r\n\r\n",
+        ";\r\n",
+        "0 \r\n\r\n",
+        "10000000000000000\r\n",
+        "ffffffffffffffffff\r\n",
+        "00000000000000003\r\nabc\r\n",
+        "3\nabc\r\n",
+        "3\r\nabc\n",
+        "3\rabc\r\n",
+        "3\r\nabcd\r\n",
+        "3\r\nab\r\n0\r\n\r\n",
+        "3\r\nabc0\r\n\r\n",
+        "3;\nabc\r\n",
+        "3;a=\"\n\"\r\nabc\r\n",
+        "3;\0\r\nabc\r\n",
+        "3;a\rb\r\nabc\r\n",
+        "0\n\n",
+        "0\r\n\n",
+        "0\r\nA\r\n\r\n",
+        "0\r\n : b\r\n\r\n",
+        "0\r\nA: b\r\n c\r\n\r\n",
+        "0\r\nA: b\n\r\n",
+        "0\r\nA : b\r\n\r\n",
+        "0\r\nA: \0\r\n\r\n",
+    ] {
+        refused(chunked(body), 400);
+    }
+    refused(chunked("ffffffffffffffff\r\n"), 413);
+    refused(chunked(&"1;a=b\r\nx\r\n".repeat(1366)), 400);
+    refused(chunked(&format!("1;{}\r\nx\r\n", "a".repeat(1 << 20))), 400);
+    refused(chunked(&format!("1{}", " ".repeat(1 << 20))), 400);
+    refused(chunked(&format!("0\r\nA: {}\r\n\r\n", "a".repeat(1 << 20))), 431);
+    refused(chunked(&format!("0\r\n{}\r\n", "A: b\r\n".repeat(33))), 431);
+
+    let extended = both(chunked(
+        "3;a=b;c=\"d;e\" ; f\r\nabc\r\n0;last\r\nSum: 1\r\nHost: evil\r\nContent-Length: 9\r\n\r\n",
+    ));
+    assert_eq!((extended.lines(), extended.end), (vec!["POST /form abc".to_owned()], Ok(())));
+    assert_eq!(extended.requests[0].trailers, ["Sum=1"]);
+}
+
+#[test]
+fn fault_29_fields_have_a_name_and_its_colon_on_one_line() {
+    for field in [
+        ": a",
+        ":",
+        " a: b",
+        "\ta: b",
+        "a : b",
+        "a\t: b",
+        "a",
+        "a b",
+        "a b: c",
+        "a\r",
+        "a: b\r\n c",
+        "a: b\r\n\tc",
+        "a:\r\n b",
+        "a\0: b",
+        "a: \0",
+        "a: b\u{1}",
+        "a: \u{7f}",
+        "ä: b",
+        "(a): b",
+        "a@b: c",
+        "\"a\": b",
+        "a[]: b",
+        "a{: b",
+    ] {
+        refused(post(&format!("{field}\r\n"), ""), 400);
+        refused(format!("GET / HTTP/1.1\r\n{field}\r\nHost: h\r\n\r\n"), 400);
+    }
+    for text in [
+        "GET / HTTP/1.1\nHost: h\n\n",
+        "GET / HTTP/1.1\nHost: h\r\n\r\n",
+        "GET / HTTP/1.1\r\nHost: h\n\r\n",
+        "GET / HTTP/1.1\r\nHost: h \n\r\n",
+        "GET / HTTP/1.1\r\nHost: h\u{1}\nA: b\r\n\r\n",
+        "GET / HTTP/1.1\r\nHost: h\u{7f}\nA: b\r\n\r\n",
+        "GET / HTTP/1.1\r\nHost:\n\r\n",
+        "GET / HTTP/1.1\r\nHost: h\r\n\n",
+        "GET / HTTP/1.1\r\nHost: h\r\nA:  \n\r\n",
+        "GET / HTTP/1.1\rHost: h\r\n\r\n",
+        "GET / HTTP/1.1\r\r\nHost: h\r\n\r\n",
+        "GET / HTTP/1.1\r\nHost: h\r\r\n\r\n",
+        "GET / HTTP/1.1\r\nHost: h\r\n\r\r",
+        "GET / HTTP/1.1\r\nHost: h\rA: b\r\n\r\n",
+    ] {
+        refused(text, 400);
+    }
+    let outcome = both(post("A!#$%&'*+-.^_`|~9:\t \u{e4}, b\t \r\nB:\r\nC:  \r\n", ""));
+    let expected = r#"["Host=h", "A!#$%&'*+-.^_`|~9=\\xc3\\xa4, b", "B=", "C="]"#;
+    assert!(outcome.requests[0].head.ends_with(expected), "{}", outcome.requests[0].head);
+}
+
+#[test]
+fn fault_30_a_body_is_never_taken_for_a_request() {
+    let smuggled = "GET /secret HTTP/1.1\r\nHost: h\r\n\r\n";
+    let bodies = [
+        format!("GET /a HTTP/1.1\r\nHost: h\r\nContent-Length: {}\r\n\r\n{smuggled}", smuggled.len()),
+        format!(
+            "GET /a HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n{:x}\r\n{smuggled}\r\n0\r\n\r\n",
+            smuggled.len()
+        ),
+    ];
+    for body in bodies {
+        let outcome = both(format!("{body}GET /b HTTP/1.1\r\nHost: h\r\n\r\n"));
+        let expected = [format!("GET /a {}", smuggled.as_bytes().escape_ascii()), "GET /b ".to_owned()];
+        assert_eq!((outcome.lines(), outcome.end), (expected.to_vec(), Ok(())));
+        // Nor is it when the body is cut off.
+        let cut = both(&body[..body.len() - 8]);
+        assert!(cut.refusal.is_none() && cut.requests.len() == 1 && !cut.requests[0].is_whole);
+        assert_eq!(cut.end.unwrap_err().status, 400);
+    }
+}
+
+#[test]
+fn hosts_and_targets_leave_no_doubt() {
+    for text in [
+        "GET / HTTP/1.1\r\n\r\n",
+        "GET http://h/ HTTP/1.1\r\n\r\n",
+        "GET / HTTP/1.1\r\nHost: a\r\nHost: a\r\n\r\n",
+        "GET / HTTP/1.0\r\nHost: a\r\nhost: b\r\n\r\n",
+        "GET / HTTP/1.1\r\nHost: a, b\r\n\r\n",
+        "GET / HTTP/1.1\r\nHost: user@a\r\n\r\n",
+        "GET / HTTP/1.1\r\nHost: a/b\r\n\r\n",
+        "GET / HTTP/1.1\r\nHost: a:99999\r\n\r\n",
+        "GET / HTTP/1.1\r\nHost: http://a\r\n\r\n",
+        "GET / HTTP/1.0\r\nHost: a b\r\n\r\n",
+        "GET * HTTP/1.1\r\nHost: h\r\n\r\n",
+        "GET index.html HTTP/1.1\r\nHost: h\r\n\r\n",
+        "GET file:///etc/passwd HTTP/1.1\r\nHost: h\r\n\r\n",
+        "GET http:// HTTP/1.1\r\nHost: h\r\n\r\n",
+        "GET http://a@b/ HTTP/1.1\r\nHost: h\r\n\r\n",
+        "CONNECT / HTTP/1.1\r\nHost: h\r\n\r\n",
+        "CONNECT h HTTP/1.1\r\nHost: h\r\n\r\n",
+        "GET h:80 HTTP/1.1\r\nHost: h\r\n\r\n",
+        "GET  / HTTP/1.1\r\nHost: h\r\n\r\n",
+        "GET /  HTTP/1.1\r\nHost: h\r\n\r\n",
+        "GET /\tHTTP/1.1\r\nHost: h\r\n\r\n",
+        "GET /a\tb HTTP/1.1\r\nHost: h\r\n\r\n",
+        "GET /a b HTTP/1.1\r\nHost: h\r\n\r\n",
+        "GET /\0 HTTP/1.1\r\nHost: h\r\n\r\n",
+        "GET /\u{7f} HTTP/1.1\r\nHost: h\r\n\r\n",
+        "GET /\u{e4} HTTP/1.1\r\nHost: h\r\n\r\n",
+        "GET /#top HTTP/1.1\r\nHost: h\r\n\r\n",
+        "GET / HTTP/1.1 \r\nHost: h\r\n\r\n",
+        "GET / http/1.1\r\nHost: h\r\n\r\n",
+        "GET / HTTP/1,1\r\nHost: h\r\n\r\n",
+        "GET / HTTP/11\r\nHost: h\r\n\r\n",
+        "GET / HTTP/1.10\r\nHost: h\r\n\r\n",
+        "GET / HTTP/01.1\r\nHost: h\r\n\r\n",
+        "GET / HTTP/1.\r\nHost: h\r\n\r\n",
+        "GET /\r\n",
+        "GET\r\n\r\n",
+        " GET / HTTP/1.1\r\nHost: h\r\n\r\n",
+        "G@T / HTTP/1.1\r\nHost: h\r\n\r\n",
+        "\r\n\r\n\r\n\r\n\r\nGET / HTTP/1.1\r\nHost: h\r\n\r\n",
+        "\nGET / HTTP/1.1\r\nHost: h\r\n\r\n",
+        "\r\rGET / HTTP/1.1\r\nHost: h\r\n\r\n",
+    ] {
+        refused(text, 400);
+    }
+}
+
+#[test]
+fn other_protocols_are_told_so() {
+    for (text, status, word) in [
+        (&b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\x12\x04\0\0\0\0\0"[..], 505, "HTTP/2"),
+        (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 400, "TLS"),
+        (b"SSH-2.0-OpenSSH_9.6\r\n", 400, "request line"),
+        (b"\x80\x2e\x01\x03", 400, "method"),
+        (b"GET / HTTP/2.0\r\n", 505, "HTTP/2"),
+        (b"GET / HTTP/0.9\r\n", 505, "version"),
+        (b"GET / HTTP/1.2\r\n", 505, "version"),
+        (b"GET / HTTP/9.9\r\n", 505, "version"),
+    ] {
+        let outcome = both(text);
+        assert_eq!(outcome.status(), status, "{}", text.escape_ascii());
+        let reason = outcome.refusal.unwrap().reason;
+        assert!(reason.contains(word), "{}: {reason}", text.escape_ascii());
+    }
+    for expectation in ["200-ok", "100-continue, 200-ok", "100", "x"] {
+        refused(post(&format!("Expect: {expectation}\r\nContent-Length: 1\r\n"), "a"), 417);
+    }
+}
+
+/// A head that comes byte by byte costs one look at each byte: else this takes hours.
+#[test]
+fn fault_31_a_head_in_a_million_pieces_is_not_gone_through_again_for_each() {
+    let limits = Limits { head_bytes: 1 << 21, ..Limits::default() };
+    let text = format!("GET / HTTP/1.1\r\nHost: h\r\nA: {}\r\n\r\n", "a".repeat(1 << 20));
+    let mut decoder = Decoder::new(limits);
+    let (last, others) = text.as_bytes().split_last().unwrap();
+    for byte in others {
+        assert!(decoder.decode(&mut std::slice::from_ref(byte)).unwrap().is_none());
+    }
+    let last = [*last];
+    let Ok(Some(Event::Head(head))) = decoder.decode(&mut &last[..]) else { panic!("no head") };
+    assert_eq!(head.head_bytes(), text.len());
+}

@@ -1,0 +1,189 @@
+//! What is answered is read in one way only: whatever is asked, whatever the fields say, however the body comes.
+
+#![forbid(unsafe_code)]
+
+use anello_http::h1::{
+    BodyLength, Delivery, Exchange, FieldBlock, FieldName, HttpDate, Method, Refusal, ResponseHead, Version,
+};
+use proptest::prelude::*;
+use proptest::sample::select;
+
+/// An answer as a client reads it.
+#[derive(Debug, PartialEq, Eq)]
+struct Answer {
+    status: u16,
+    fields: Vec<(String, Vec<u8>)>,
+    body: Vec<u8>,
+    closes: bool,
+}
+
+/// Reads the answer that `input` begins with (RFC 9112, section 6.3), by other means than the encoder's.
+fn read(input: &mut &[u8], method: Method) -> Answer {
+    let mut storage = [httparse::EMPTY_HEADER; 64];
+    let mut response = httparse::Response::new(&mut storage);
+    let httparse::Status::Complete(head_bytes) = response.parse(input).unwrap() else {
+        panic!("half a head")
+    };
+    let status = response.code.unwrap();
+    let fields: Vec<_> =
+        response.headers.iter().map(|field| (field.name.to_owned(), field.value.to_vec())).collect();
+    *input = &input[head_bytes..];
+    let find = |name: &str| {
+        let mut values = fields.iter().filter(|(found, _)| found == name).map(|(_, value)| &value[..]);
+        let value = values.next();
+        assert!(values.next().is_none(), "two of {name}");
+        value
+    };
+    let length = find("Content-Length").map(|value| str::from_utf8(value).unwrap().parse::<usize>().unwrap());
+    let chunked = find("Transfer-Encoding").is_some_and(|value| value == b"chunked");
+    assert!(!(chunked && length.is_some()));
+    let closes = find("Connection") == Some(b"close");
+    let bodyless = method == Method::Head || matches!(status, 204 | 304);
+    let body = match length {
+        _ if bodyless => Vec::new(),
+        _ if chunked => read_chunks(input),
+        Some(bytes) => take(input, bytes),
+        None => take(input, input.len()),
+    };
+    assert!(bodyless || chunked || length.is_some() || closes && input.is_empty());
+    Answer { status, fields, body, closes }
+}
+
+fn read_chunks(input: &mut &[u8]) -> Vec<u8> {
+    let mut body = Vec::new();
+    loop {
+        let line = take(input, input.iter().position(|&byte| byte == b'\n').unwrap() + 1);
+        let size =
+            usize::from_str_radix(str::from_utf8(&line).unwrap().trim_end_matches("\r\n"), 16).unwrap();
+        body.extend(take(input, size));
+        assert_eq!(take(input, 2), b"\r\n");
+        if size == 0 {
+            return body;
+        }
+    }
+}
+
+fn take(input: &mut &[u8], bytes: usize) -> Vec<u8> {
+    let (taken, rest) = input.split_at(bytes);
+    *input = rest;
+    taken.to_vec()
+}
+
+#[derive(Clone, Debug)]
+struct Sent {
+    exchange: Exchange,
+    status: u16,
+    pieces: Vec<Vec<u8>>,
+    knows_length: bool,
+}
+
+fn sent() -> impl Strategy<Value = Sent> {
+    let version = select(vec![Version::Http11, Version::Http11, Version::Http10]);
+    let method = select(vec![Method::Get, Method::Head, Method::Post, Method::Other]);
+    let exchange = (version, method, prop::bool::weighted(0.9))
+        .prop_map(|(version, method, keeps_alive)| Exchange { version, method, keeps_alive });
+    let status = prop_oneof![select(vec![200, 204, 205, 206, 304, 404, 500]), 200..=999u16];
+    let pieces = prop::collection::vec(prop::collection::vec(any::<u8>(), 0..40), 0..4);
+    (exchange, status, pieces, any::<bool>()).prop_map(|(exchange, status, pieces, knows_length)| Sent {
+        exchange,
+        status,
+        pieces,
+        knows_length,
+    })
+}
+
+/// Appends an answer; whether another may follow.
+fn write(sent: &Sent, out: &mut Vec<u8>) -> bool {
+    let mut head = ResponseHead::begin(out, sent.exchange, sent.status).unwrap();
+    head.date(&HttpDate::from_unix(0)).field(FieldName::SERVER, b"test").unwrap();
+    let length: usize = sent.pieces.iter().map(Vec::len).sum();
+    let length = if sent.knows_length { BodyLength::Known(length as u64) } else { BodyLength::Unknown };
+    let mut body = head.finish(length);
+    let keeps_alive = body.keeps_alive();
+    for piece in &sent.pieces {
+        body.write(out, piece).unwrap();
+    }
+    body.finish(out).unwrap();
+    keeps_alive
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 500, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn answers_in_one_buffer_are_read_one_by_one(answers in prop::collection::vec(sent(), 1..6)) {
+        let mut out = Vec::new();
+        let mut written = 0;
+        for answer in &answers {
+            written += 1;
+            if !write(answer, &mut out) {
+                break;
+            }
+        }
+        let mut input = &out[..];
+        for (index, sent) in answers[..written].iter().enumerate() {
+            let answer = read(&mut input, sent.exchange.method);
+            prop_assert_eq!(answer.status, sent.status);
+            let bodyless = sent.exchange.method == Method::Head || matches!(sent.status, 204 | 205 | 304);
+            let body = if bodyless { Vec::new() } else { sent.pieces.concat() };
+            prop_assert_eq!(answer.body, body);
+            let was_last = index + 1 == written && written < answers.len();
+            prop_assert!(!was_last || answer.closes, "the connection ends without a word");
+            prop_assert!(index + 1 == written || !answer.closes, "the connection goes on behind its end");
+        }
+        prop_assert!(input.is_empty());
+    }
+
+    #[test]
+    fn no_value_is_ever_read_as_more_than_a_value(
+        fields in prop::collection::vec(("[ -~\r\n\0\u{e4}]{0,10}", prop::collection::vec(any::<u8>(), 0..20)), 0..6),
+    ) {
+        let exchange = Exchange { version: Version::Http11, method: Method::Get, keeps_alive: true };
+        let (mut out, mut accepted) = (Vec::new(), Vec::new());
+        let mut head = ResponseHead::begin(&mut out, exchange, 200).unwrap();
+        for (name, value) in &fields {
+            let Ok(field) = FieldName::new(name) else { continue };
+            if head.field(field, value).is_ok() {
+                accepted.push((name.clone(), value.trim_ascii().to_vec()));
+            }
+        }
+        head.finish(BodyLength::Known(0)).finish(&mut Vec::new()).unwrap();
+        accepted.push(("Content-Length".to_owned(), b"0".to_vec()));
+        let mut input = &out[..];
+        prop_assert_eq!(read(&mut input, Method::Get).fields, accepted);
+        prop_assert!(input.is_empty());
+    }
+}
+
+#[test]
+fn a_block_is_the_same_as_its_fields() {
+    let exchange = Exchange { version: Version::Http11, method: Method::Get, keeps_alive: true };
+    let fields: [(FieldName<'_>, &[u8]); 3] = [
+        (FieldName::CONTENT_TYPE, b"text/html; charset=utf-8"),
+        (FieldName::LAST_MODIFIED, b"Sun, 06 Nov 1994 08:49:37 GMT"),
+        (FieldName::ETAG, b"\"13-1a2b3c\""),
+    ];
+    let (mut one, mut other, mut block) = (Vec::new(), Vec::new(), FieldBlock::default());
+    let mut head = ResponseHead::begin(&mut one, exchange, 200).unwrap();
+    for (name, value) in fields {
+        head.field(name, value).unwrap();
+        block.push(name, value).unwrap();
+    }
+    assert_eq!(head.finish(BodyLength::Known(13)).delivery(), Delivery::Exactly(13));
+    let mut head = ResponseHead::begin(&mut other, exchange, 200).unwrap();
+    head.block(&block);
+    assert_eq!(head.finish(BodyLength::Known(13)).delivery(), Delivery::Exactly(13));
+    assert_eq!(one, other);
+}
+
+#[test]
+fn refusals_are_read_and_close() {
+    for status in [400, 408, 413, 414, 417, 431, 501, 503, 505] {
+        let mut out = Vec::new();
+        Refusal::new(status, "because").write(&mut out, None);
+        let mut input = &out[..];
+        let answer = read(&mut input, Method::Get);
+        assert!(answer.status == status && answer.closes && input.is_empty());
+        assert!(String::from_utf8(answer.body).unwrap().ends_with(": because\n"));
+    }
+}

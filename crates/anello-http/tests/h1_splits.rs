@@ -1,0 +1,323 @@
+//! Fault 31: where the network cuts the bytes makes no difference. Nor do any bytes make the decoder panic, keep more than
+//! its limits allow, or accept a head that two programs could read differently.
+
+#![forbid(unsafe_code)]
+
+mod h1_support;
+
+use anello_http::h1::{Framing, Limits};
+use h1_support::{Outcome, Seen, feed, field_text, whole};
+use proptest::prelude::*;
+use proptest::sample::{Index, select};
+
+/// Connections of every kind, good and bad.
+const CONNECTIONS: &[&str] = &[
+    "GET / HTTP/1.1\r\nHost: h\r\n\r\n",
+    "GET /a?b=c HTTP/1.1\r\nHost: example.com:8080\r\nAccept: */*\r\nUser-Agent: curl/8.5.0\r\n\r\n",
+    "\r\n\r\nGET / HTTP/1.1\r\nHost:\th \t\r\nA:\r\nB: \r\n\r\n\r\nGET /2 HTTP/1.1\r\nHost: h\r\n\r\n\r\n",
+    "\r\nGET / HTTP/1.1\r\nHost: h\r\n\r\n\r\n\r\nGET / HTTP/1.1\r\nHost: h\r\n\r\n\r\n\r\n\
+     GET / HTTP/1.1\r\nHost: h\r\n\r\n",
+    "GET / HTTP/1.0\r\n\r\nleft alone",
+    "GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\nHEAD /2 HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\nleft alone",
+    "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\nhelloPUT /2 HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\n\r\n",
+    "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n3 ;x=\"y\"\r\nabc\r\n0a;z\r\n0123456789\r\n\
+     0\r\nSum: 1\r\nHost: x\r\n\r\nGET /2 HTTP/1.1\r\nHost: h\r\n\r\n",
+    "POST / HTTP/1.1\r\nHost: h\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n\
+     abOPTIONS * HTTP/1.1\r\nHost: h\r\n\r\n",
+    "GET http://h:80/p?q HTTP/1.1\r\nHost: other\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n\
+     CONNECT h:443 HTTP/1.1\r\nHost: h:443\r\n\r\n",
+    "GET / HTTP/1.1\nHost: h\n\n",
+    "GET / HTTP/1.1\r\nHost: h\r\n folded\r\n\r\n",
+    "GET / HTTP/1.1\r\nHost : h\r\n\r\n",
+    "GET / HTTP/1.1\r\nHost: h\r\nA: \0\r\n\r\n",
+    "GET / HTTP/1.1\r\nHost: h\r\nHost: h\r\nA b\r\n\r\n",
+    "GET / HTTP/1.1\r\nHost: h\r\nHost: h\r\n\r\n",
+    "GET / HTTP/1.1\r\n\r\n",
+    "GET / HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+    "GET / HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\nContent-Length: 3\r\n\r\nabc",
+    "GET / HTTP/1.1\r\nHost: h\r\nContent-Length: 99999999999\r\n\r\nabc",
+    "GET / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
+    "GET / HTTP/1.1\r\nHost: h\r\nExpect: more\r\n\r\n",
+    "GET /\u{e4} HTTP/1.1\r\nHost: h\r\n\r\n",
+    "GET / HTTP/2.0\r\nHost: h\r\n\r\n",
+    "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+    "\u{16}\u{3}\u{1}\u{2}\0\u{1}\0\u{1}",
+    "GET * HTTP/1.1\r\nHost: h\r\n\r\n",
+    "\r\n\r\n\r\n\r\n\r\nGET / HTTP/1.1\r\nHost: h\r\n\r\n",
+    "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabcd\r\n0\r\n\r\n",
+    "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n3\nabc\r\n0\r\n\r\n",
+    "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n11111111111111111\r\n",
+    "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nA : b\r\n\r\n",
+    "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nGET",
+];
+
+/// Cut at these places, which are in order.
+fn cut<'a>(text: &'a [u8], places: &[usize]) -> Vec<&'a [u8]> {
+    let mut pieces = Vec::new();
+    let mut start = 0;
+    for &place in places.iter().chain([&text.len()]) {
+        pieces.push(&text[start..place]);
+        start = place;
+    }
+    pieces
+}
+
+/// Limits that some of what is generated stays within.
+fn tight_limits() -> impl Strategy<Value = Limits> {
+    let head = (15usize..60, 30usize..160, 0usize..6);
+    let body = (0u64..40, 0usize..8, 0usize..30, 0usize..3);
+    (head, body, 1u64..4).prop_map(|(head, body, requests_per_connection)| Limits {
+        request_line_bytes: head.0,
+        head_bytes: head.1,
+        fields: head.2,
+        body_bytes: body.0,
+        chunk_extension_bytes: body.1,
+        trailer_bytes: body.2,
+        trailer_fields: body.3,
+        requests_per_connection,
+    })
+}
+
+fn limits() -> impl Strategy<Value = Limits> {
+    prop_oneof![Just(Limits::default()), tight_limits()]
+}
+
+/// Text that looks like requests, put together from what matters to the decoder.
+fn pieces_of_requests() -> impl Strategy<Value = Vec<u8>> {
+    let fragment = select(vec![
+        "GET / HTTP/1.1\r\n",
+        "POST /a?b HTTP/1.1\r\n",
+        "PUT http://h/ HTTP/1.0\r\n",
+        "GET / HTTP/1.1",
+        "Host: h\r\n",
+        "Host: h\r\n\r\n",
+        "\r\n",
+        "\r\n\r\n",
+        "\r",
+        "\n",
+        " ",
+        ":",
+        "\t",
+        "Content-Length: 3\r\n",
+        "Content-Length: 0\r\n\r\n",
+        "Transfer-Encoding: chunked\r\n",
+        "Transfer-Encoding: chunked\r\n\r\n",
+        "Connection: close\r\n",
+        "Expect: 100-continue\r\n",
+        "abc",
+        "3\r\nabc\r\n",
+        "0\r\n\r\n",
+        "0\r\n",
+        "A: b\r\n",
+        "A:  \r\n",
+        "A: b \r\n",
+        ";x",
+        "1",
+        "\0",
+        "\u{e4}",
+        "#",
+        "X-Long-Name-Of-A-Field: and a value that is long enough for the vector code\r\n",
+    ]);
+    prop::collection::vec(fragment, 0..14).prop_map(|fragments| fragments.concat().into_bytes())
+}
+
+/// A connection of the table with some bytes changed, taken away or put in.
+fn damaged_connections() -> impl Strategy<Value = Vec<u8>> {
+    let byte = prop_oneof![select(b"\r\n \t:;,0a\0\x7f\x80#/.".to_vec()), any::<u8>()];
+    let change = (any::<Index>(), byte, 0..3);
+    (select(CONNECTIONS), prop::collection::vec(change, 0..4)).prop_map(|(text, changes)| {
+        let mut text = text.as_bytes().to_vec();
+        for (place, byte, how) in changes {
+            let place = place.index(text.len());
+            match how {
+                0 => text[place] = byte,
+                1 => text.insert(place, byte),
+                _ if text.len() > 1 => _ = text.remove(place),
+                _ => {}
+            }
+        }
+        text
+    })
+}
+
+/// Requests of which many have the same fields, as those of one client have.
+fn requests_of_one_client() -> impl Strategy<Value = Vec<u8>> {
+    let line = select(vec![
+        "GET / HTTP/1.1\r\n",
+        "GET /a/longer/path?with=query HTTP/1.1\r\n",
+        "HEAD / HTTP/1.1\r\n",
+        "GET / HTTP/1.0\r\n",
+        "POST http://x/ HTTP/1.1\r\n",
+        "OPTIONS * HTTP/1.1\r\n",
+        "CONNECT h:1 HTTP/1.1\r\n",
+        "GET * HTTP/1.1\r\n",
+        "\r\n",
+    ]);
+    let fields = select(vec![
+        "Host: h\r\n\r\n",
+        "Host: h\r\n\r\n",
+        "Host: h\r\nA: b\r\n\r\n",
+        "Host: h\r\nConnection: keep-alive\r\n\r\n",
+        "Host: h\r\nConnection: keep-alive, upgrade\r\nUpgrade: x\r\n\r\n",
+        "Host: i\r\nContent-Length: 3\r\n\r\nabc",
+        "Host: h\r\nContent-Length: 0\r\n\r\n",
+        "Host: h\r\nA: b\n\r\n",
+        "Host: h\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        "\r\n",
+    ]);
+    prop::collection::vec((line, fields), 1..8).prop_map(|requests| {
+        requests.iter().flat_map(|(line, fields)| [*line, *fields]).collect::<String>().into()
+    })
+}
+
+fn places(text: &[u8], places: &[Index]) -> Vec<usize> {
+    let mut places: Vec<_> = places.iter().map(|place| place.index(text.len() + 1)).collect();
+    places.sort_unstable();
+    places
+}
+
+/// Whether the limits hold, and the head of the first request can be read in one way only.
+fn check(text: &[u8], outcome: &Outcome, limits: Limits) {
+    assert!(outcome.requests.len() as u64 <= limits.requests_per_connection);
+    for Seen { head_bytes, fields, body, trailers, framing, is_whole, .. } in &outcome.requests {
+        assert!(*head_bytes <= limits.head_bytes && fields.len() <= limits.fields);
+        assert!(body.len() as u64 <= limits.body_bytes && trailers.len() <= limits.trailer_fields);
+        if let (Framing::Length(bytes), true) = (framing, is_whole) {
+            assert_eq!(body.len() as u64, *bytes);
+        }
+    }
+    if let Some(first) = outcome.requests.first() {
+        let start = text.iter().position(|byte| !b"\r\n".contains(byte)).unwrap();
+        let head = &text[start..start + first.head_bytes];
+        assert!(is_strict(head, limits), "{}", head.escape_ascii());
+        compare_with_httparse(head, first);
+    }
+}
+
+/// httparse accepts more; what is accepted here, it reads in the same way.
+fn compare_with_httparse(head: &[u8], seen: &Seen) {
+    let mut storage = [httparse::EMPTY_HEADER; 128];
+    let mut request = httparse::Request::new(&mut storage);
+    assert_eq!(request.parse(head), Ok(httparse::Status::Complete(head.len())));
+    assert_eq!((request.method, request.path), (Some(&seen.method[..]), Some(&seen.target[..])));
+    let fields: Vec<_> = request.headers.iter().map(|field| field_text((field.name, field.value))).collect();
+    assert_eq!(fields, seen.fields);
+}
+
+/// Whether these bytes are a head and nothing else, by other means than the decoder's.
+fn is_strict(head: &[u8], limits: Limits) -> bool {
+    // Latin-1, so that every byte is a character.
+    let text: String = head.iter().map(|&byte| char::from(byte)).collect();
+    let Some(text) = text.strip_suffix("\r\n\r\n") else { return false };
+    let mut lines = text.split("\r\n");
+    let line: Vec<&str> = lines.next().unwrap_or_default().split(' ').collect();
+    let is_token = |text: &str| {
+        !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~".contains(c))
+    };
+    let is_line = match line[..] {
+        [method, target, "HTTP/1.0" | "HTTP/1.1"] => {
+            is_token(method) && !target.is_empty() && target.chars().all(|c| c.is_ascii_graphic() && c != '#')
+        }
+        _ => false,
+    };
+    let is_value = |text: &str| text.chars().all(|c| c == '\t' || !c.is_ascii_control());
+    let is_field =
+        |line: &str| line.split_once(':').is_some_and(|(name, value)| is_token(name) && is_value(value));
+    let count = |wanted: &str| {
+        let name = |line: &str| line.split(':').next().unwrap_or_default().to_ascii_lowercase();
+        text.split("\r\n").skip(1).filter(|line| name(line) == wanted).count()
+    };
+    let hosts = count("host");
+    is_line
+        && line.join(" ").len() <= limits.request_line_bytes
+        && lines.all(is_field)
+        && (hosts == 1 || hosts == 0 && line[2] == "HTTP/1.0")
+        && count("content-length") + count("transfer-encoding").min(1) <= 1
+}
+
+#[test]
+fn fault_31_one_cut_anywhere_makes_no_difference() {
+    for text in CONNECTIONS {
+        let expected = whole(text);
+        check(text.as_bytes(), &expected, Limits::default());
+        for place in 0..=text.len() {
+            let outcome = feed(cut(text.as_bytes(), &[place]), Limits::default());
+            assert_eq!(outcome, expected, "{text:?} cut at {place}");
+        }
+        assert_eq!(feed(text.as_bytes().chunks(1), Limits::default()), expected, "{text:?} byte by byte");
+    }
+}
+
+#[test]
+fn fault_31_two_cuts_anywhere_make_no_difference() {
+    for text in CONNECTIONS.iter().filter(|text| text.len() < 90) {
+        let expected = whole(text);
+        for first in 0..=text.len() {
+            for second in first..=text.len() {
+                let outcome = feed(cut(text.as_bytes(), &[first, second]), Limits::default());
+                assert_eq!(outcome, expected, "{text:?} cut at {first} and {second}");
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn fault_31_damaged_connections_come_to_the_same_however_they_are_cut(
+        text in damaged_connections(), cuts in prop::collection::vec(any::<Index>(), 0..6), limits in limits(),
+    ) {
+        let expected = feed([&text[..]], limits);
+        check(&text, &expected, limits);
+        prop_assert_eq!(&feed(cut(&text, &places(&text, &cuts)), limits), &expected);
+        prop_assert_eq!(&feed(text.chunks(1), limits), &expected);
+    }
+
+    #[test]
+    fn fault_31_what_looks_like_requests_comes_to_the_same_however_it_is_cut(
+        text in pieces_of_requests(), cuts in prop::collection::vec(any::<Index>(), 0..6), limits in limits(),
+    ) {
+        let expected = feed([&text[..]], limits);
+        check(&text, &expected, limits);
+        prop_assert_eq!(&feed(cut(&text, &places(&text, &cuts)), limits), &expected);
+        prop_assert_eq!(&feed(text.chunks(1), limits), &expected);
+    }
+
+    #[test]
+    fn fault_31_requests_of_one_client_come_to_the_same_however_they_are_cut(
+        text in requests_of_one_client(), cuts in prop::collection::vec(any::<Index>(), 0..6), limits in limits(),
+    ) {
+        let expected = feed([&text[..]], limits);
+        check(&text, &expected, limits);
+        prop_assert_eq!(&feed(cut(&text, &places(&text, &cuts)), limits), &expected);
+        prop_assert_eq!(&feed(text.chunks(1), limits), &expected);
+    }
+
+    #[test]
+    fn any_bytes_are_decoded_or_refused(
+        text in prop::collection::vec(any::<u8>(), 0..200), cuts in prop::collection::vec(any::<Index>(), 0..4),
+    ) {
+        let expected = feed([&text[..]], Limits::default());
+        check(&text, &expected, Limits::default());
+        prop_assert_eq!(feed(cut(&text, &places(&text, &cuts)), Limits::default()), expected);
+    }
+
+    #[test]
+    fn any_bytes_behind_a_head_in_chunks_are_decoded_or_refused(
+        body in prop_oneof![
+            prop::collection::vec(any::<u8>(), 0..60),
+            prop::collection::vec(select(b"0123af;= \t\"\r\n:A".to_vec()), 0..60),
+        ],
+        cuts in prop::collection::vec(any::<Index>(), 0..4),
+        limits in limits(),
+    ) {
+        let head = &b"POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n"[..];
+        // Wide enough for this head.
+        let limits = Limits { request_line_bytes: 100, head_bytes: 200, fields: 2, ..limits };
+        let text = [head, &body].concat();
+        let expected = feed([&text[..]], limits);
+        check(&text, &expected, limits);
+        prop_assert_eq!(feed(cut(&text, &places(&text, &cuts)), limits), expected);
+    }
+}
