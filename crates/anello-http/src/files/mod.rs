@@ -15,10 +15,12 @@
 //! [`listing`] shows a folder, [`cors`] says who may read an answer from another site, [`options`] has what can be set.
 //! On the usual way (a plain path, no condition, no range) nothing here allocates.
 
+mod cache;
 pub mod cache_control;
 pub mod conditional;
 pub mod cors;
 pub mod fields;
+mod folder;
 pub mod listing;
 pub mod media_type;
 pub mod multipart;
@@ -27,5 +29,10 @@ pub mod options;
 pub mod path;
 mod quality;
 pub mod range;
+mod read;
+mod service;
 pub mod stamp;
 pub mod validator;
+
+pub use self::options::FileOptions;
+pub use self::service::{Files, FilesError};

@@ -1,7 +1,7 @@
 //! Files: read without keeping the worker waiting for a disk.
 //!
 //! What the kernel has in memory is read at once; what it has not is read by a thread for work that blocks
-//! ([`spawn_blocking`](crate::spawn_blocking)), while the worker serves its other connections. Streams send from a file
+//! ([`spawn_blocking`]), while the worker serves its other connections. Streams send from a file
 //! without a copy through the program: [`TcpStream::send_file`](crate::net::TcpStream::send_file).
 
 use std::fmt;

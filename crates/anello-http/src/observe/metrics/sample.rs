@@ -41,7 +41,7 @@ impl Sample {
 
 /// The counters of a worker's driver, as [`anello::current_metrics`] gives them.
 #[must_use]
-pub fn driver_samples(metrics: &Metrics) -> [Sample; 11] {
+pub fn driver_samples(metrics: &Metrics) -> [Sample; 12] {
     [
         Sample::counter("accepted", "Connections accepted.", metrics.accepted),
         Sample::counter("refused", "Connections refused for want of descriptors.", metrics.refused),
@@ -49,6 +49,7 @@ pub fn driver_samples(metrics: &Metrics) -> [Sample; 11] {
         Sample::counter("sends", "Sends that took all they were given at once.", metrics.sends),
         Sample::counter("short_sends", "Sends that were finished later.", metrics.short_sends),
         Sample::counter("zero_copy_sends", "Zero-copy sends.", metrics.zero_copy_sends),
+        Sample::counter("file_bytes", "Bytes sent from files.", metrics.file_bytes),
         Sample::counter(
             "buffer_exhaustions",
             "Times the kernel found no receive buffer.",

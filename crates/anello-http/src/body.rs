@@ -1,0 +1,142 @@
+//! What a response carries.
+
+use std::fmt;
+use std::io;
+use std::pin::Pin;
+
+use anello::fs::File;
+use bytes::Bytes;
+use futures_core::Stream;
+
+/// The body of a response.
+pub struct Body(pub(crate) Kind);
+
+pub(crate) enum Kind {
+    Empty,
+    Bytes(Bytes),
+    Parts { parts: Vec<Part>, length: u64 },
+    Stream { pieces: Pieces, length: Option<u64> },
+}
+
+/// A part of a body: bytes, or bytes of a file.
+#[derive(Clone, Debug)]
+pub enum Part {
+    /// Bytes in memory.
+    Bytes(Bytes),
+    /// Bytes of a file, sent without a copy through the program where the connection allows it.
+    File {
+        /// The file.
+        file: File,
+        /// Where they begin in it.
+        offset: u64,
+        /// How many they are.
+        length: u64,
+    },
+}
+
+impl Part {
+    fn length(&self) -> u64 {
+        match self {
+            Self::Bytes(bytes) => bytes.len() as u64,
+            Self::File { length, .. } => *length,
+        }
+    }
+}
+
+/// The pieces of a streamed body.
+pub(crate) type Pieces = Pin<Box<dyn Stream<Item = io::Result<Bytes>>>>;
+
+impl Body {
+    /// No body.
+    #[must_use]
+    pub const fn empty() -> Self {
+        Self(Kind::Empty)
+    }
+
+    /// A part of a file, sent without a copy through the program where the connection allows it.
+    ///
+    /// When the file turns out to be shorter, the connection is closed, so that the client sees that something is missing.
+    #[must_use]
+    pub fn file(file: File, offset: u64, length: u64) -> Self {
+        Self::parts(vec![Part::File { file, offset, length }])
+    }
+
+    /// Several parts, one after the other.
+    #[must_use]
+    pub fn parts(parts: Vec<Part>) -> Self {
+        let length = parts.iter().fold(0_u64, |sum, part| sum.saturating_add(part.length()));
+        Self(Kind::Parts { parts, length })
+    }
+
+    /// Pieces as they come, of a length that is not known: sent in chunks, and to clients of HTTP/1.0 until the connection
+    /// closes. The next piece is asked for when the one before has been accepted for sending. An error ends the connection
+    /// without the end of the body, so that the client sees that something is missing.
+    pub fn stream(pieces: impl Stream<Item = io::Result<Bytes>> + 'static) -> Self {
+        Self(Kind::Stream { pieces: Box::pin(pieces), length: None })
+    }
+
+    /// As [`stream`](Self::stream), of a known length in bytes. A stream that turns out to be of another ends the
+    /// connection.
+    pub fn stream_of(length: u64, pieces: impl Stream<Item = io::Result<Bytes>> + 'static) -> Self {
+        Self(Kind::Stream { pieces: Box::pin(pieces), length: Some(length) })
+    }
+
+    /// The length in bytes, if it is known.
+    #[must_use]
+    pub fn length(&self) -> Option<u64> {
+        match &self.0 {
+            Kind::Empty => Some(0),
+            Kind::Bytes(bytes) => Some(bytes.len() as u64),
+            Kind::Parts { length, .. } => Some(*length),
+            Kind::Stream { length, .. } => *length,
+        }
+    }
+}
+
+impl Default for Body {
+    fn default() -> Self {
+        Self::empty()
+    }
+}
+
+impl fmt::Debug for Body {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = match &self.0 {
+            Kind::Empty => "empty",
+            Kind::Bytes(_) => "bytes",
+            Kind::Parts { .. } => "parts",
+            Kind::Stream { .. } => "stream",
+        };
+        formatter.debug_struct("Body").field("kind", &kind).field("length", &self.length()).finish()
+    }
+}
+
+impl From<Bytes> for Body {
+    fn from(bytes: Bytes) -> Self {
+        Self(Kind::Bytes(bytes))
+    }
+}
+
+impl From<Vec<u8>> for Body {
+    fn from(bytes: Vec<u8>) -> Self {
+        Bytes::from(bytes).into()
+    }
+}
+
+impl From<String> for Body {
+    fn from(text: String) -> Self {
+        Bytes::from(text).into()
+    }
+}
+
+impl From<&'static str> for Body {
+    fn from(text: &'static str) -> Self {
+        Bytes::from_static(text.as_bytes()).into()
+    }
+}
+
+impl From<&'static [u8]> for Body {
+    fn from(bytes: &'static [u8]) -> Self {
+        Bytes::from_static(bytes).into()
+    }
+}

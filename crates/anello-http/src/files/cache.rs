@@ -1,0 +1,276 @@
+//! What is known of files that were asked for: contents of small ones, descriptors of large ones, and the fields of their
+//! answers, encoded once. One for each worker.
+//!
+//! An entry counts as true for an interval; then the path is resolved again. If it leads to a file in the same state, the
+//! entry goes on, else it is made anew. Contents are read whole between two looks at the same state, so they are never
+//! partly old and partly new; those of a file that was written a moment ago, whose state may not show the next change, are
+//! read again at the next look.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{HashMap, VecDeque};
+use std::rc::Rc;
+use std::time::Duration;
+
+use anello::fs::File;
+use bytes::Bytes;
+use rustix::time::{ClockId, clock_gettime};
+
+use super::negotiate::{Coding, Codings};
+use super::stamp::{FileStamp, Timestamp};
+use super::validator::Validator;
+use crate::h1::FieldBlock;
+
+/// Most entries of a cache, whatever their size.
+const MOST_ENTRIES: usize = 4096;
+
+/// Most files of a cache that are open: larger ones, whose contents are not kept.
+const MOST_OPEN_FILES: usize = 512;
+
+/// What an entry takes besides its contents and its path, about.
+const ENTRY_BYTES: usize = 1024;
+
+/// A file and its precompressed variants.
+#[derive(Debug)]
+pub(super) struct Entry {
+    /// The path of the file, which for a folder is that of its index file.
+    pub path: Box<str>,
+    pub plain: Variant,
+    pub coded: Vec<(Coding, Variant)>,
+    /// When it was looked at last.
+    looked_at: Cell<Duration>,
+    /// It was used since it was last looked for something to forget.
+    is_used: Cell<bool>,
+}
+
+/// One file, and what is sent with it.
+#[derive(Debug)]
+pub(super) struct Variant {
+    pub stamp: FileStamp,
+    /// Whether the state of the file tells every later change.
+    pub is_settled: bool,
+    pub contents: Contents,
+    pub validator: Validator,
+    pub media_type: Box<str>,
+    /// With the file, and with a part of it.
+    pub fields: Rc<FieldBlock>,
+    /// Instead of the file.
+    pub not_modified_fields: Rc<FieldBlock>,
+}
+
+#[derive(Debug)]
+pub(super) enum Contents {
+    Memory(Bytes),
+    File(File),
+}
+
+impl Entry {
+    pub fn new(path: &str, plain: Variant, coded: Vec<(Coding, Variant)>) -> Rc<Self> {
+        let (looked_at, is_used) = (Cell::new(now()), Cell::new(false));
+        Rc::new(Self { path: path.into(), plain, coded, looked_at, is_used })
+    }
+
+    pub fn codings(&self) -> Codings {
+        self.coded.iter().map(|(coding, _)| *coding).collect()
+    }
+
+    pub fn variant(&self, coding: Coding) -> &Variant {
+        self.coded.iter().find(|(known, _)| *known == coding).map_or(&self.plain, |(_, variant)| variant)
+    }
+
+    fn variants(&self) -> impl Iterator<Item = &Variant> {
+        std::iter::once(&self.plain).chain(self.coded.iter().map(|(_, variant)| variant))
+    }
+
+    fn bytes(&self) -> usize {
+        let contents = self.variants().map(|variant| match &variant.contents {
+            Contents::Memory(bytes) => bytes.len(),
+            Contents::File(_) => 0,
+        });
+        ENTRY_BYTES + 2 * self.path.len() + contents.sum::<usize>()
+    }
+
+    fn open_files(&self) -> usize {
+        self.variants().filter(|variant| matches!(variant.contents, Contents::File(_))).count()
+    }
+
+    /// It was found to be as it was.
+    pub fn confirm(&self) {
+        self.looked_at.set(now());
+    }
+}
+
+/// The entries of one worker, by path; those that were found by a path with a slash at its end are apart.
+#[derive(Debug)]
+pub(super) struct Cache {
+    most_bytes: usize,
+    interval: Duration,
+    entries: [RefCell<HashMap<Box<str>, Rc<Entry>>>; 2],
+    /// In the order in which they are looked at for something to forget.
+    order: RefCell<VecDeque<(Box<str>, bool)>>,
+    bytes: Cell<usize>,
+    open_files: Cell<usize>,
+}
+
+/// What a cache knows of a path.
+pub(super) enum Known {
+    Fresh(Rc<Entry>),
+    /// To be looked at again.
+    Stale(Rc<Entry>),
+    No,
+}
+
+impl Cache {
+    pub fn new(most_bytes: usize, interval: Duration) -> Self {
+        Self {
+            most_bytes,
+            interval,
+            entries: [RefCell::default(), RefCell::default()],
+            order: RefCell::default(),
+            bytes: Cell::new(0),
+            open_files: Cell::new(0),
+        }
+    }
+
+    /// Bytes that it holds, about.
+    pub fn bytes(&self) -> usize {
+        self.bytes.get()
+    }
+
+    #[inline]
+    pub fn get(&self, path: &str, is_folder: bool) -> Known {
+        let entries = self.entries[usize::from(is_folder)].borrow();
+        let Some(entry) = entries.get(path) else { return Known::No };
+        entry.is_used.set(true);
+        if now().saturating_sub(entry.looked_at.get()) < self.interval {
+            Known::Fresh(Rc::clone(entry))
+        } else {
+            Known::Stale(Rc::clone(entry))
+        }
+    }
+
+    /// Keeps an entry, in the place of another one of this path, and forgets others when there are too many.
+    pub fn insert(&self, path: &str, is_folder: bool, entry: &Rc<Entry>) {
+        let bytes = entry.bytes();
+        if bytes > self.most_bytes {
+            return self.remove(path, is_folder);
+        }
+        let mut entries = self.entries[usize::from(is_folder)].borrow_mut();
+        let before = entries.insert(path.into(), Rc::clone(entry));
+        drop(entries);
+        self.bytes.set(self.bytes.get() + bytes);
+        self.open_files.set(self.open_files.get() + entry.open_files());
+        match before {
+            Some(before) => self.forget(&before),
+            None => self.order.borrow_mut().push_back((path.into(), is_folder)),
+        }
+        self.make_room();
+    }
+
+    pub fn remove(&self, path: &str, is_folder: bool) {
+        let removed = self.entries[usize::from(is_folder)].borrow_mut().remove(path);
+        if let Some(entry) = removed {
+            self.forget(&entry);
+        }
+    }
+
+    fn forget(&self, entry: &Entry) {
+        self.bytes.set(self.bytes.get() - entry.bytes());
+        self.open_files.set(self.open_files.get() - entry.open_files());
+    }
+
+    /// Forgets what was not used since it was last looked at (the clock algorithm).
+    fn make_room(&self) {
+        let mut order = self.order.borrow_mut();
+        let is_too_much = |count: usize| {
+            count > MOST_ENTRIES
+                || self.bytes.get() > self.most_bytes
+                || self.open_files.get() > MOST_OPEN_FILES
+        };
+        while is_too_much(order.len())
+            && let Some((path, is_folder)) = order.pop_front()
+        {
+            let mut entries = self.entries[usize::from(is_folder)].borrow_mut();
+            match entries.get(&path) {
+                Some(entry) if entry.is_used.replace(false) => order.push_back((path, is_folder)),
+                Some(_) => {
+                    if let Some(entry) = entries.remove(&path) {
+                        self.forget(&entry);
+                    }
+                }
+                // It was removed before.
+                None => {}
+            }
+        }
+    }
+}
+
+/// A clock that costs next to nothing (`CLOCK_MONOTONIC_COARSE`): a few milliseconds behind at most.
+#[inline]
+fn now() -> Duration {
+    let time = clock_gettime(ClockId::MonotonicCoarse);
+    Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
+}
+
+/// The clock that the times of files are of.
+pub(super) fn wall_clock() -> Timestamp {
+    let time = clock_gettime(ClockId::Realtime);
+    Timestamp { seconds: time.tv_sec, nanoseconds: u32::try_from(time.tv_nsec).unwrap_or(0) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(path: &str, bytes: usize) -> Rc<Entry> {
+        let stamp = FileStamp::default();
+        let plain = Variant {
+            stamp,
+            is_settled: true,
+            contents: Contents::Memory(Bytes::from(vec![0; bytes])),
+            validator: Validator::of(&stamp, None, wall_clock()),
+            media_type: "text/plain".into(),
+            fields: Rc::default(),
+            not_modified_fields: Rc::default(),
+        };
+        Entry::new(path, plain, Vec::new())
+    }
+
+    fn is_known(cache: &Cache, path: &str) -> bool {
+        !matches!(cache.get(path, false), Known::No)
+    }
+
+    #[test]
+    fn what_was_not_used_is_forgotten_first_and_bytes_are_bounded() {
+        let cache = Cache::new(10 * 4096, Duration::from_secs(60));
+        cache.insert("popular", false, &entry("popular", 1024));
+        for number in 0..100 {
+            let path = format!("{number}");
+            cache.insert(&path, false, &entry(&path, 3000));
+            assert!(is_known(&cache, "popular"), "{number}");
+            assert!(cache.bytes() <= 10 * 4096, "{}", cache.bytes());
+        }
+        assert!(!is_known(&cache, "0"));
+        cache.insert("too large", false, &entry("too large", 1 << 20));
+        assert!(!is_known(&cache, "too large"));
+    }
+
+    #[test]
+    fn entries_replace_each_other_and_leave_nothing_behind() {
+        let cache = Cache::new(1 << 20, Duration::from_secs(60));
+        for round in 0..10 {
+            cache.insert("a", false, &entry("a", round * 100));
+            cache.insert("a", true, &entry("a/index.html", 10));
+        }
+        cache.remove("a", false);
+        assert!(!is_known(&cache, "a") && matches!(cache.get("a", true), Known::Fresh(_)));
+        cache.remove("a", true);
+        assert_eq!((cache.bytes(), cache.open_files.get()), (0, 0));
+    }
+
+    #[test]
+    fn without_an_interval_everything_is_looked_at_again() {
+        let cache = Cache::new(1 << 20, Duration::ZERO);
+        cache.insert("a", false, &entry("a", 1));
+        assert!(matches!(cache.get("a", false), Known::Stale(_)));
+    }
+}

@@ -1,0 +1,189 @@
+//! The served folder: names to open files, never anything outside.
+//!
+//! Paths are resolved by the kernel, in one go: `openat2(2)` with `RESOLVE_BENEATH` and `RESOLVE_NO_MAGICLINKS` (Linux 5.6)
+//! follows no `..` and no symbolic link out of the folder, whatever is renamed meanwhile. Where there is no such call (an
+//! older kernel, a filter), each name is opened by itself and no symbolic link is followed at all.
+//!
+//! What the kernel has in memory is resolved at once (`RESOLVE_CACHED`, Linux 5.12); what it has not, by a thread for work
+//! that blocks.
+
+use std::fs;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use anello::fs::File;
+use anello::spawn_blocking;
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, Stat, fstat, openat, openat2, statat};
+use rustix::io::Errno;
+
+use super::listing::{Contents, Listing};
+use super::options::Symlinks;
+use super::path::Dotfiles;
+use super::stamp::{FileStamp, Timestamp};
+
+/// The kernel, or a filter, has no `openat2`: it is not asked again.
+static IS_WITHOUT_OPENAT2: AtomicBool = AtomicBool::new(false);
+
+/// A folder whose files are served.
+#[derive(Clone, Debug)]
+pub(super) struct Folder {
+    root: Arc<OwnedFd>,
+    symlinks: Symlinks,
+}
+
+/// What a path leads to.
+#[derive(Debug)]
+pub(super) enum Found {
+    File {
+        file: File,
+        stamp: FileStamp,
+    },
+    Folder,
+    /// Neither, such as a FIFO or a device: it is not served.
+    Other,
+}
+
+/// To read, without waiting for the writer of a FIFO, and without becoming a terminal's process.
+const READ: OFlags = OFlags::RDONLY.union(OFlags::CLOEXEC).union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
+
+impl Folder {
+    /// Opens the folder itself (`openat(2)`).
+    pub fn open(path: &Path, symlinks: Symlinks) -> io::Result<Self> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let root = openat(rustix::fs::CWD, path, flags, Mode::empty())?;
+        Ok(Self { root: Arc::new(root), symlinks })
+    }
+
+    /// Opens what a relative path leads to; empty for the folder itself.
+    ///
+    /// # Errors
+    /// When there is nothing, or nothing that may be opened; also for what would lead outside.
+    pub async fn find(&self, path: &str) -> io::Result<Found> {
+        let path = if path.is_empty() { "." } else { path };
+        let opened = match self.open_now(path) {
+            Err(Errno::AGAIN) => {
+                let (folder, path) = (self.clone(), path.to_owned());
+                spawn_blocking(move || folder.open_waiting(&path)).await??
+            }
+            other => other?,
+        };
+        let stat = fstat(&opened)?;
+        Ok(match FileType::from_raw_mode(stat.st_mode) {
+            FileType::RegularFile => Found::File { stamp: stamp(&stat), file: fs::File::from(opened).into() },
+            FileType::Directory => Found::Folder,
+            _ => Found::Other,
+        })
+    }
+
+    /// Opens it, if that takes no look at a disk; else `EAGAIN`.
+    fn open_now(&self, path: &str) -> Result<OwnedFd, Errno> {
+        if IS_WITHOUT_OPENAT2.load(Ordering::Relaxed) {
+            return Err(Errno::AGAIN);
+        }
+        match openat2(&*self.root, path, READ, Mode::empty(), self.resolve() | ResolveFlags::CACHED) {
+            // An older kernel does not know the last flag.
+            Err(Errno::INVAL | Errno::NOSYS | Errno::PERM) => Err(Errno::AGAIN),
+            other => other,
+        }
+    }
+
+    fn resolve(&self) -> ResolveFlags {
+        let flags = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+        match self.symlinks {
+            Symlinks::Within => flags,
+            Symlinks::Refused => flags | ResolveFlags::NO_SYMLINKS,
+        }
+    }
+
+    fn open_waiting(&self, path: &str) -> io::Result<OwnedFd> {
+        // A rename somewhere else makes the kernel unsure about a `..` in a link now and then.
+        const MOST_TRIES: usize = 100;
+        for _ in 0..MOST_TRIES {
+            if IS_WITHOUT_OPENAT2.load(Ordering::Relaxed) {
+                break;
+            }
+            match openat2(&*self.root, path, READ, Mode::empty(), self.resolve()) {
+                Err(Errno::AGAIN | Errno::INTR) => {}
+                Err(Errno::NOSYS) => {
+                    tracing::warn!("the kernel has no openat2 (Linux 5.6): no symbolic link is followed");
+                    IS_WITHOUT_OPENAT2.store(true, Ordering::Relaxed);
+                }
+                // A filter that does not know the call answers like this; so may the file, which the other way tells.
+                Err(Errno::PERM) => break,
+                other => return Ok(other?),
+            }
+        }
+        self.open_name_by_name(path)
+    }
+
+    fn open_name_by_name(&self, path: &str) -> io::Result<OwnedFd> {
+        let step = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let (folders, name) = path.rsplit_once('/').unwrap_or(("", path));
+        let mut at: Option<OwnedFd> = None;
+        let within = |at: &Option<OwnedFd>, name: &str, flags| match at {
+            Some(folder) => openat(folder, name, flags, Mode::empty()),
+            None => openat(&*self.root, name, flags, Mode::empty()),
+        };
+        for folder in folders.split('/').filter(|folder| !folder.is_empty()) {
+            // Names come from the target, which has none of these; a path of the program's own might.
+            if folder == ".." {
+                return Err(Errno::XDEV.into());
+            }
+            at = Some(within(&at, folder, step)?);
+        }
+        if name == ".." {
+            return Err(Errno::XDEV.into());
+        }
+        Ok(within(&at, name, READ | OFlags::NOFOLLOW)?)
+    }
+
+    /// Lists a folder (`getdents64(2)`, and `fstatat(2)` of each entry, on a thread for work that blocks). Links are shown as
+    /// what they lead to within the folder, and not at all if they lead elsewhere.
+    pub async fn list(&self, path: &str, dotfiles: Dotfiles, entries_limit: usize) -> io::Result<Listing> {
+        let (folder, path) = (self.clone(), path.to_owned());
+        spawn_blocking(move || folder.list_waiting(&path, dotfiles, entries_limit)).await?
+    }
+
+    fn list_waiting(&self, path: &str, dotfiles: Dotfiles, entries_limit: usize) -> io::Result<Listing> {
+        let opened = self.open_waiting(if path.is_empty() { "." } else { path })?;
+        let mut listing = Listing::new(path, dotfiles, entries_limit);
+        for entry in Dir::read_from(&opened)? {
+            let entry = entry?;
+            let name = entry.file_name();
+            if !listing.shows(name.to_bytes()) {
+                continue;
+            }
+            let Ok(mut stat) = statat(&opened, name, AtFlags::SYMLINK_NOFOLLOW) else { continue };
+            if FileType::from_raw_mode(stat.st_mode) == FileType::Symlink {
+                let Ok(name) = name.to_str() else { continue };
+                let whole = if path.is_empty() { name.to_owned() } else { format!("{path}/{name}") };
+                let Ok(target) = self.open_waiting(&whole) else { continue };
+                stat = fstat(&target)?;
+            }
+            let contents = match FileType::from_raw_mode(stat.st_mode) {
+                FileType::RegularFile => Contents::File { bytes: stat.st_size.unsigned_abs() },
+                FileType::Directory => Contents::Folder,
+                _ => continue,
+            };
+            if !listing.add(name.to_bytes(), contents, stamp(&stat).modified) {
+                break;
+            }
+        }
+        Ok(listing)
+    }
+}
+
+/// What tells this state of a file from others.
+pub(super) fn stamp(stat: &Stat) -> FileStamp {
+    let time = |seconds, nanoseconds: u64| Timestamp { seconds, nanoseconds: nanoseconds as u32 };
+    FileStamp {
+        size_bytes: stat.st_size.unsigned_abs(),
+        modified: time(stat.st_mtime, stat.st_mtime_nsec),
+        changed: time(stat.st_ctime, stat.st_ctime_nsec),
+        inode: stat.st_ino,
+        device: stat.st_dev,
+    }
+}

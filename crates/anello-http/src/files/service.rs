@@ -1,0 +1,490 @@
+//! Answers requests for files.
+
+use std::io;
+use std::path::Path;
+use std::rc::Rc;
+
+use rustix::io::Errno;
+
+use super::cache::{Cache, Contents, Entry, Known, Variant, wall_clock};
+use super::cache_control::CacheRules;
+use super::conditional::{Outcome, applicable_range, evaluate};
+use super::cors::CorsOrigins;
+use super::fields::RequestFields;
+use super::folder::{Folder, Found};
+use super::listing::{CONTENT_SECURITY_POLICY, Format};
+use super::media_type::MediaTypes;
+use super::multipart::{Boundary, Multipart};
+use super::negotiate::{Choice, Coding, negotiate};
+use super::options::{FileOptions, InvalidOption};
+use super::path::{TargetPath, resolve};
+use super::range::{ByteRange, ContentRange, Selection, select};
+use super::read::read_whole;
+use super::stamp::FileStamp;
+use super::validator::Validator;
+use crate::body::{Body, Part};
+use crate::h1::{FieldBlock, FieldName, Head, HttpDate, InvalidField, Method};
+use crate::request::Request;
+use crate::response::Response;
+
+/// Serves the files of a folder. Each worker has one of its own.
+///
+/// ```no_run
+/// use std::rc::Rc;
+///
+/// use anello::net::TcpListener;
+/// use anello_http::files::{FileOptions, Files};
+/// use anello_http::{Request, Server};
+///
+/// # async fn serve() -> Result<(), Box<dyn std::error::Error>> {
+/// let files = Rc::new(Files::open("public", FileOptions::default())?);
+/// let listener = TcpListener::bind("127.0.0.1:8080")?;
+/// Server::builder().build().serve(listener, async move |request: Request| files.answer(&request).await).await?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct Files {
+    folder: Folder,
+    options: FileOptions,
+    media_types: MediaTypes,
+    cache_rules: CacheRules,
+    cors: CorsOrigins,
+    has_cors: bool,
+    cache: Cache,
+}
+
+/// Why a folder cannot be served.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum FilesError {
+    /// An option is not as it should be.
+    Option(InvalidOption),
+    /// The folder cannot be opened.
+    Folder(io::Error),
+}
+
+impl std::fmt::Display for FilesError {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Option(invalid) => invalid.fmt(formatter),
+            Self::Folder(error) => {
+                write!(
+                    formatter,
+                    "the folder cannot be served: {error}: it must be a folder that this user may read"
+                )
+            }
+        }
+    }
+}
+
+impl std::error::Error for FilesError {}
+
+/// What a path was found to lead to.
+enum Answer {
+    Entry(Rc<Entry>),
+    Response(Response),
+    Missing,
+}
+
+const ALLOW: FieldName<'static> = FieldName::ALLOW;
+const ALLOW_ORIGIN: FieldName<'static> = FieldName::constant("Access-Control-Allow-Origin");
+const ALLOW_METHODS: FieldName<'static> = FieldName::constant("Access-Control-Allow-Methods");
+const ALLOW_HEADERS: FieldName<'static> = FieldName::constant("Access-Control-Allow-Headers");
+const MAX_AGE: FieldName<'static> = FieldName::constant("Access-Control-Max-Age");
+const SECURITY_POLICY: FieldName<'static> = FieldName::constant("Content-Security-Policy");
+const METHODS: &[u8] = b"GET, HEAD, OPTIONS";
+
+impl Files {
+    /// Opens a folder to be served.
+    ///
+    /// # Errors
+    /// When an option is malformed, or the folder cannot be opened.
+    pub fn open(path: impl AsRef<Path>, options: FileOptions) -> Result<Self, FilesError> {
+        options.check().map_err(FilesError::Option)?;
+        Ok(Self {
+            folder: Folder::open(path.as_ref(), options.symlinks).map_err(FilesError::Folder)?,
+            media_types: MediaTypes::new(&options.media_types, &options.default_media_type)
+                .map_err(FilesError::Option)?,
+            cache_rules: CacheRules::new(&options.cache_control).map_err(FilesError::Option)?,
+            cors: CorsOrigins::new(&options.cors_origins).map_err(FilesError::Option)?,
+            has_cors: !options.cors_origins.is_empty(),
+            cache: Cache::new(options.cache_bytes, options.revalidate_interval),
+            options,
+        })
+    }
+
+    /// Memory that the contents of files take, in bytes, about.
+    #[must_use]
+    pub fn cache_bytes(&self) -> usize {
+        self.cache.bytes()
+    }
+
+    /// Answers a request. Other methods than GET, HEAD and OPTIONS are answered with 405.
+    pub async fn answer(&self, request: &Request) -> Response {
+        let head = request.head();
+        let response = match head.method() {
+            Method::Get | Method::Head => self.get(head).await,
+            Method::Options => self.options(head),
+            _ => valid(text(405, "this server only reads: GET, HEAD and OPTIONS").field(ALLOW, METHODS)),
+        };
+        if self.has_cors { self.with_cors(head, response) } else { response }
+    }
+
+    async fn get(&self, head: &Head) -> Response {
+        let path = match resolve(head.target(), self.options.dotfiles) {
+            Ok(path) => path,
+            Err(refusal) if refusal.status() == 404 => return self.missing(head).await,
+            Err(refusal) => return text(refusal.status(), &refusal.to_string()),
+        };
+        let known = self.cache.get(path.relative(), path.is_folder());
+        let answer = match known {
+            Known::Fresh(entry) => Ok(Answer::Entry(entry)),
+            Known::Stale(entry) => self.find(&path, head, Some(entry)).await,
+            Known::No => self.find(&path, head, None).await,
+        };
+        match answer {
+            Ok(Answer::Entry(entry)) => self.send(&entry, head, 200),
+            Ok(Answer::Response(response)) => response,
+            Ok(Answer::Missing) => self.single_page_or_missing(&path, head).await,
+            Err(error) => failed(&error),
+        }
+    }
+
+    fn options(&self, head: &Head) -> Response {
+        let response = valid(Response::new(204).field(ALLOW, METHODS));
+        if !self.has_cors || head.field("access-control-request-method").is_none() {
+            return response;
+        }
+        // What browsers ask before a request that is not plain: fields such as Range are.
+        let response = valid(response.field(ALLOW_METHODS, METHODS));
+        let response = valid(response.field(MAX_AGE, b"86400"));
+        match head.field("access-control-request-headers") {
+            Some(names) => response.field(ALLOW_HEADERS, names).unwrap_or_else(|_| Response::new(400)),
+            None => response,
+        }
+    }
+
+    fn with_cors(&self, head: &Head, response: Response) -> Response {
+        let answer = self.cors.answer(head.field("origin"));
+        let response = match answer.allow_origin {
+            Some(origin) => valid(response.field(ALLOW_ORIGIN, origin.as_bytes())),
+            None => response,
+        };
+        if answer.varies { valid(response.field(FieldName::VARY, b"Origin")) } else { response }
+    }
+
+    // ---- Finding -------------------------------------------------------------------------------------------------
+
+    /// What the path leads to now. `known` is what it led to before.
+    async fn find(&self, path: &TargetPath<'_>, head: &Head, known: Option<Rc<Entry>>) -> io::Result<Answer> {
+        let relative = path.relative();
+        let found = match self.folder.find(relative).await {
+            Ok(found) => found,
+            Err(error) if is_missing(&error) => {
+                self.cache.remove(relative, path.is_folder());
+                return Ok(Answer::Missing);
+            }
+            Err(error) => return Err(error),
+        };
+        match found {
+            Found::File { .. } if path.is_folder() => Ok(Answer::Missing),
+            Found::File { file, stamp } => {
+                let entry = self.entry(relative, file, stamp, known).await?;
+                self.cache.insert(relative, false, &entry);
+                Ok(Answer::Entry(entry))
+            }
+            Found::Folder if path.is_folder() => self.find_in_folder(path, head, known).await,
+            Found::Folder => {
+                let location = path.folder_location();
+                let response = text(301, "this is a folder: its address ends with a slash");
+                Ok(Answer::Response(valid(response.field(FieldName::LOCATION, location.as_bytes()))))
+            }
+            Found::Other => Ok(Answer::Missing),
+        }
+    }
+
+    async fn find_in_folder(
+        &self,
+        path: &TargetPath<'_>,
+        head: &Head,
+        known: Option<Rc<Entry>>,
+    ) -> io::Result<Answer> {
+        for name in &self.options.index_files {
+            let relative = match path.relative() {
+                "" => name.clone(),
+                folder => format!("{folder}/{name}"),
+            };
+            match self.folder.find(&relative).await {
+                Ok(Found::File { file, stamp }) => {
+                    let entry = self.entry(&relative, file, stamp, known).await?;
+                    self.cache.insert(path.relative(), true, &entry);
+                    return Ok(Answer::Entry(entry));
+                }
+                Ok(_) => {}
+                Err(error) if is_missing(&error) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        self.cache.remove(path.relative(), true);
+        if !self.options.listing {
+            return Ok(Answer::Missing);
+        }
+        let listed = self.folder.list(path.relative(), self.options.dotfiles, self.options.listing_entries);
+        let listing = listed.await?;
+        let fields = RequestFields::pick(head.fields());
+        let response = match Format::wanted(&fields.accept, path.query()) {
+            Format::Html => valid(
+                Response::html(listing.html()).field(SECURITY_POLICY, CONTENT_SECURITY_POLICY.as_bytes()),
+            ),
+            Format::Json => Response::json(listing.json()),
+        };
+        let response = valid(response.field(FieldName::VARY, b"Accept"));
+        Ok(Answer::Response(valid(response.field(FieldName::CACHE_CONTROL, b"no-cache"))))
+    }
+
+    /// The entry of a file in this state: the one that is known, if nothing has changed.
+    async fn entry(
+        &self,
+        path: &str,
+        file: anello::fs::File,
+        stamp: FileStamp,
+        known: Option<Rc<Entry>>,
+    ) -> io::Result<Rc<Entry>> {
+        let mut coded = Vec::new();
+        for coding in self.options.precompressed.iter() {
+            let beside = format!("{path}{}", coding.suffix());
+            if let Ok(Found::File { file, stamp }) = self.folder.find(&beside).await {
+                coded.push((coding, file, stamp));
+            }
+        }
+        if let Some(known) = known
+            && *known.path == *path
+            && is_same(&known.plain, &stamp)
+            && known.coded.len() == coded.len()
+            && known.coded.iter().zip(&coded).all(|((_, known), (_, _, stamp))| is_same(known, stamp))
+        {
+            known.confirm();
+            return Ok(known);
+        }
+        let varies = !coded.is_empty();
+        let plain = self.variant(path, None, file, stamp, varies).await?;
+        let mut variants = Vec::with_capacity(coded.len());
+        for (coding, file, stamp) in coded {
+            variants.push((coding, self.variant(path, Some(coding), file, stamp, varies).await?));
+        }
+        Ok(Entry::new(path, plain, variants))
+    }
+
+    async fn variant(
+        &self,
+        path: &str,
+        coding: Option<Coding>,
+        file: anello::fs::File,
+        stamp: FileStamp,
+        varies: bool,
+    ) -> io::Result<Variant> {
+        let small = stamp.size_bytes <= self.options.cache_file_bytes as u64 && self.options.cache_bytes > 0;
+        let (contents, stamp) =
+            if small { read_whole(file, stamp).await? } else { (Contents::File(file), stamp) };
+        let looked_at = wall_clock();
+        let validator = Validator::of(&stamp, coding, looked_at);
+        let media_type = self.media_types.of(path);
+        let not_modified = self.fields(path, &validator, varies).map_err(io::Error::other)?;
+        let mut fields = not_modified.clone();
+        let mut add = |name, value: &[u8]| fields.push(name, value).map(drop).map_err(io::Error::other);
+        add(FieldName::CONTENT_TYPE, media_type.as_bytes())?;
+        add(FieldName::ACCEPT_RANGES, b"bytes")?;
+        if let Some(coding) = coding {
+            add(FieldName::CONTENT_ENCODING, coding.token().as_bytes())?;
+        }
+        Ok(Variant {
+            is_settled: stamp.is_settled(looked_at),
+            stamp,
+            contents,
+            validator,
+            media_type: media_type.into(),
+            fields: Rc::new(fields),
+            not_modified_fields: Rc::new(not_modified),
+        })
+    }
+
+    /// The fields that say which state of the file is meant, and for how long.
+    fn fields(&self, path: &str, validator: &Validator, varies: bool) -> Result<FieldBlock, InvalidField> {
+        let mut fields = FieldBlock::default();
+        fields.push(FieldName::ETAG, validator.tag.as_str().as_bytes())?;
+        if let Some(seconds) = validator.last_modified_seconds {
+            fields.push(FieldName::LAST_MODIFIED, HttpDate::from_unix(seconds).as_bytes())?;
+        }
+        if let Some(value) = self.cache_rules.value_for(path) {
+            fields.push(FieldName::CACHE_CONTROL, value.as_bytes())?;
+        }
+        if varies {
+            fields.push(FieldName::VARY, b"Accept-Encoding")?;
+        }
+        Ok(fields)
+    }
+
+    // ---- Answering -----------------------------------------------------------------------------------------------
+
+    #[inline]
+    fn send(&self, entry: &Entry, head: &Head, status: u16) -> Response {
+        let fields = RequestFields::pick(head.fields());
+        let variant = match negotiate(&fields.accept_encoding, entry.codings()).choice {
+            Choice::Plain => &entry.plain,
+            Choice::Coded(coding) => entry.variant(coding),
+            Choice::NotAcceptable => {
+                let response =
+                    text(406, "the file is not to be had in any encoding that the request accepts");
+                return valid(response.field(FieldName::VARY, b"Accept-Encoding"));
+            }
+        };
+        if status != 200 {
+            return whole(variant, status);
+        }
+        match evaluate(&fields, &variant.validator) {
+            Outcome::Proceed => {}
+            Outcome::NotModified => {
+                return Response::new(304).with_shared_fields(Rc::clone(&variant.not_modified_fields));
+            }
+            Outcome::PreconditionFailed => {
+                return text(412, "the file is not in the state that the request asks for");
+            }
+        }
+        match applicable_range(&fields, &variant.validator).filter(|_| head.method() == Method::Get) {
+            None => whole(variant, 200),
+            Some(range) => part(variant, range),
+        }
+    }
+
+    async fn single_page_or_missing(&self, path: &TargetPath<'_>, head: &Head) -> Response {
+        if let Some(page) = &self.options.single_page_file
+            && path.is_without_extension()
+            && let Some(entry) = self.own_file(page, head).await
+        {
+            return self.send(&entry, head, 200);
+        }
+        self.missing(head).await
+    }
+
+    async fn missing(&self, head: &Head) -> Response {
+        match &self.options.not_found_file {
+            Some(page) => match self.own_file(page, head).await {
+                Some(entry) => self.send(&entry, head, 404),
+                None => text(404, "there is no such file"),
+            },
+            None => text(404, "there is no such file"),
+        }
+    }
+
+    /// A file that an option names.
+    async fn own_file(&self, page: &str, head: &Head) -> Option<Rc<Entry>> {
+        let target = format!("/{}", super::path::encoded_path(page));
+        let path = resolve(&target, super::path::Dotfiles::Served).ok()?;
+        let known = match self.cache.get(path.relative(), false) {
+            Known::Fresh(entry) => return Some(entry),
+            Known::Stale(entry) => Some(entry),
+            Known::No => None,
+        };
+        match Box::pin(self.find(&path, head, known)).await {
+            Ok(Answer::Entry(entry)) => Some(entry),
+            Ok(_) => None,
+            Err(error) => {
+                tracing::error!(%error, page, "a file that an option names cannot be read");
+                None
+            }
+        }
+    }
+}
+
+fn is_same(known: &Variant, stamp: &FileStamp) -> bool {
+    known.is_settled && known.stamp == *stamp
+}
+
+#[inline]
+fn whole(variant: &Variant, status: u16) -> Response {
+    let body = match &variant.contents {
+        Contents::Memory(bytes) => Body::from(bytes.clone()),
+        Contents::File(file) => Body::file(file.clone(), 0, variant.stamp.size_bytes),
+    };
+    Response::new(status).with_shared_fields(Rc::clone(&variant.fields)).with_body(body)
+}
+
+fn part(variant: &Variant, range: &[u8]) -> Response {
+    let size_bytes = variant.stamp.size_bytes;
+    match select(range, size_bytes) {
+        Selection::Whole => whole(variant, 200),
+        Selection::One(range) => {
+            let response = Response::new(206).with_shared_fields(Rc::clone(&variant.fields));
+            let content_range = ContentRange::of(range, size_bytes).to_string();
+            let response = valid(response.field(FieldName::CONTENT_RANGE, content_range.as_bytes()));
+            response.with_body(Body::parts(vec![bytes_of(variant, range)]))
+        }
+        Selection::Several(ranges) => several(variant, &ranges),
+        Selection::Unsatisfiable => {
+            let content_range = ContentRange::unsatisfiable(size_bytes).to_string();
+            let response = text(416, "the file has none of the bytes that the request asks for");
+            valid(response.field(FieldName::CONTENT_RANGE, content_range.as_bytes()))
+        }
+    }
+}
+
+fn several(variant: &Variant, ranges: &[ByteRange]) -> Response {
+    let mut random = [0; 16];
+    if rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty()) != Ok(random.len()) {
+        // Without what nobody can guess, the whole file is as good an answer.
+        return whole(variant, 200);
+    }
+    let boundary = Boundary::from_random(u128::from_ne_bytes(random));
+    let multipart = Multipart::new(ranges, variant.stamp.size_bytes, &variant.media_type, boundary);
+    let mut parts = Vec::with_capacity(2 * ranges.len() + 1);
+    for (head, range) in multipart.parts() {
+        parts.push(Part::Bytes(bytes::Bytes::copy_from_slice(head)));
+        parts.push(bytes_of(variant, range));
+    }
+    parts.push(Part::Bytes(bytes::Bytes::copy_from_slice(multipart.end())));
+    // The type of the parts is told with each of them.
+    let response = Response::new(206).with_shared_fields(Rc::clone(&variant.not_modified_fields));
+    let response = valid(response.field(FieldName::CONTENT_TYPE, multipart.content_type().as_bytes()));
+    response.with_body(Body::parts(parts))
+}
+
+fn bytes_of(variant: &Variant, range: ByteRange) -> Part {
+    match &variant.contents {
+        Contents::Memory(bytes) => Part::Bytes(bytes.slice(range.first as usize..=range.last as usize)),
+        Contents::File(file) => {
+            Part::File { file: file.clone(), offset: range.first, length: range.length_bytes() }
+        }
+    }
+}
+
+/// A line of text.
+fn text(status: u16, line: &str) -> Response {
+    Response::text(format!("{status} {}: {line}\n", crate::h1::reason_phrase(status))).with_status(status)
+}
+
+/// The values are the program's own, or have been checked before.
+fn valid(response: Result<Response, InvalidField>) -> Response {
+    response.unwrap_or_else(|invalid| {
+        tracing::error!(%invalid, "an answer was sent as 500");
+        Response::new(500)
+    })
+}
+
+/// Whether there is no such file, as far as clients are to know: what would lead outside does not exist for them.
+fn is_missing(error: &io::Error) -> bool {
+    use Errno as E;
+    let missing =
+        [E::NOENT, E::NOTDIR, E::LOOP, E::XDEV, E::NAMETOOLONG, E::ACCESS, E::PERM, E::NXIO, E::INVAL];
+    Errno::from_io_error(error).is_some_and(|errno| missing.contains(&errno))
+}
+
+fn failed(error: &io::Error) -> Response {
+    tracing::error!(%error, "a file could not be opened or read");
+    match Errno::from_io_error(error) {
+        Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::AGAIN) => {
+            text(503, "the server is short of descriptors or memory: try again later")
+        }
+        _ => text(500, "the file cannot be read"),
+    }
+}

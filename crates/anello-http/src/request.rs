@@ -1,0 +1,179 @@
+//! What a handler is asked.
+
+use std::cell::RefCell;
+use std::fmt;
+use std::future::poll_fn;
+use std::net::SocketAddr;
+use std::ops::Deref;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+
+use crate::h1::{Head, Refusal, Trailers};
+
+/// A request: its head, and its body as it comes.
+pub struct Request {
+    head: Head,
+    body: RequestBody,
+    peer: Option<SocketAddr>,
+}
+
+impl Request {
+    pub(crate) fn new(head: Head, body: RequestBody, peer: Option<SocketAddr>) -> Self {
+        Self { head, body, peer }
+    }
+
+    /// The head.
+    #[must_use]
+    pub fn head(&self) -> &Head {
+        &self.head
+    }
+
+    /// The body, to be read.
+    pub fn body(&mut self) -> &mut RequestBody {
+        &mut self.body
+    }
+
+    /// The address of the client; none of a client on a Unix socket.
+    #[must_use]
+    pub fn peer(&self) -> Option<SocketAddr> {
+        self.peer
+    }
+
+    /// Both parts.
+    #[must_use]
+    pub fn into_parts(mut self) -> (Head, RequestBody) {
+        (std::mem::take(&mut self.head), std::mem::take(&mut self.body))
+    }
+}
+
+impl Deref for Request {
+    type Target = Head;
+
+    fn deref(&self) -> &Head {
+        &self.head
+    }
+}
+
+impl Drop for Request {
+    fn drop(&mut self) {
+        SPARE_HEADS.with_borrow_mut(|spare| {
+            if spare.len() < MOST_SPARE_HEADS {
+                spare.push(std::mem::take(&mut self.head));
+            }
+        });
+    }
+}
+
+impl fmt::Debug for Request {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Request").field("head", &self.head).finish_non_exhaustive()
+    }
+}
+
+/// Heads whose memory waits for the next requests of this thread, whichever connection they come from.
+const MOST_SPARE_HEADS: usize = 16;
+
+thread_local! {
+    static SPARE_HEADS: RefCell<Vec<Head>> = const { RefCell::new(Vec::new()) };
+}
+
+/// A head that was used before, if there is one.
+pub(crate) fn spare_head() -> Option<Head> {
+    SPARE_HEADS.with_borrow_mut(Vec::pop)
+}
+
+/// Where the pieces of a body come from.
+pub(crate) trait BodySource {
+    /// The number of the request whose body this is now.
+    fn number(&self) -> u64;
+    /// The next piece; `None` at the end of the body.
+    fn poll_piece(&mut self, context: &mut Context<'_>) -> Poll<Result<Option<Bytes>, RequestBodyError>>;
+    /// What came behind the body.
+    fn take_trailers(&mut self) -> Option<Trailers>;
+}
+
+/// The body of a request. What of it is not read is read and dropped by the server, if it is little; else the connection is
+/// closed behind the answer.
+#[derive(Default)]
+pub struct RequestBody {
+    source: Option<Rc<RefCell<dyn BodySource>>>,
+    number: u64,
+}
+
+impl RequestBody {
+    pub(crate) fn new(source: Rc<RefCell<dyn BodySource>>) -> Self {
+        let number = source.borrow().number();
+        Self { source: Some(source), number }
+    }
+
+    /// Waits for the next piece; `None` when all have come. A client that waits to be asked for its body
+    /// (`Expect: 100-continue`) is asked by the first call. Cancel-safe.
+    ///
+    /// # Errors
+    /// When the body is malformed, larger than the limit, or too slow, or the connection has broken; no more comes then.
+    pub async fn next(&mut self) -> Result<Option<Bytes>, RequestBodyError> {
+        poll_fn(|context| self.poll_next(context)).await
+    }
+
+    /// As [`next`](Self::next).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Result<Option<Bytes>, RequestBodyError>> {
+        let Some(source) = &self.source else { return Poll::Ready(Ok(None)) };
+        match source.try_borrow_mut() {
+            Ok(mut source) if source.number() == self.number => source.poll_piece(context),
+            // Kept beyond the answer: the connection has gone on.
+            _ => Poll::Ready(Err(RequestBodyError::Broken(std::io::ErrorKind::NotConnected.into()))),
+        }
+    }
+
+    /// Reads all of it. The limit of the server bounds it ([`Limits::body_bytes`](crate::h1::Limits::body_bytes)). Not
+    /// cancel-safe: what was read is lost.
+    ///
+    /// # Errors
+    /// As [`next`](Self::next).
+    pub async fn collect(&mut self) -> Result<Vec<u8>, RequestBodyError> {
+        let mut whole = Vec::new();
+        while let Some(piece) = self.next().await? {
+            whole.extend_from_slice(&piece);
+        }
+        Ok(whole)
+    }
+
+    /// The trailers, once [`next`](Self::next) has said that the body is over.
+    pub fn trailers(&mut self) -> Option<Trailers> {
+        let mut source = self.source.as_ref()?.try_borrow_mut().ok()?;
+        if source.number() == self.number { source.take_trailers() } else { None }
+    }
+}
+
+impl fmt::Debug for RequestBody {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("RequestBody").field("has_source", &self.source.is_some()).finish()
+    }
+}
+
+/// Why no more of a body comes. What is answered does not matter then, but for [`Refused`](Self::Refused), which may still
+/// reach the client.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum RequestBodyError {
+    /// The body is malformed, too large or too slow; this is what the server would answer.
+    Refused(Refusal),
+    /// The connection has broken, or ended before the body did.
+    Broken(std::io::Error),
+}
+
+impl fmt::Display for RequestBodyError {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Refused(refusal) => refusal.fmt(formatter),
+            Self::Broken(error) => write!(formatter, "the connection ended within a request's body: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for RequestBodyError {}

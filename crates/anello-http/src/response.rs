@@ -1,0 +1,168 @@
+//! What a handler answers.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+
+use crate::body::Body;
+use crate::h1::{FieldBlock, FieldName, InvalidField};
+use crate::server::Upgraded;
+
+/// The answer to a request.
+///
+/// `Date`, `Content-Length`, `Transfer-Encoding` and `Connection` are the server's: they follow from the request, the
+/// status and the body.
+///
+/// ```
+/// use anello_http::Response;
+/// use anello_http::h1::FieldName;
+///
+/// let response = Response::new(303).field(FieldName::LOCATION, b"/elsewhere")?;
+/// assert_eq!(response.status(), 303);
+/// let page = Response::html("<!doctype html><title>Ciao</title>");
+/// assert_eq!(page.body().length(), Some(34));
+/// # Ok::<(), anello_http::h1::InvalidField>(())
+/// ```
+#[derive(Debug)]
+pub struct Response {
+    pub(crate) status: u16,
+    /// Fields that many responses share.
+    pub(crate) shared: Option<Rc<FieldBlock>>,
+    pub(crate) fields: FieldBlock,
+    pub(crate) body: Body,
+    pub(crate) closes: bool,
+    pub(crate) upgrade: Option<Upgrade>,
+}
+
+/// Speaks another protocol until its end.
+pub(crate) type Speak = Box<dyn FnOnce(Upgraded) -> Pin<Box<dyn Future<Output = ()>>>>;
+
+/// What speaks the other protocol, and its name.
+pub(crate) struct Upgrade {
+    pub protocol: String,
+    pub speak: Speak,
+}
+
+impl fmt::Debug for Upgrade {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Upgrade").field("protocol", &self.protocol).finish_non_exhaustive()
+    }
+}
+
+impl Response {
+    /// A response without fields and body. A status that is none of an answer (200 to 999) is sent as 500.
+    #[must_use]
+    pub fn new(status: u16) -> Self {
+        Self {
+            status,
+            shared: None,
+            fields: FieldBlock::default(),
+            body: Body::empty(),
+            closes: false,
+            upgrade: None,
+        }
+    }
+
+    /// `101 Switching Protocols`: the client has asked for another protocol ([`Head::upgrade`](crate::h1::Head::upgrade)),
+    /// which `speak` speaks from then on. What the client had sent behind its request comes first.
+    ///
+    /// ```
+    /// use anello_http::{Request, Response};
+    ///
+    /// async fn handler(request: Request) -> Response {
+    ///     if request.upgrade() != Some("echo") {
+    ///         return Response::new(426);
+    ///     }
+    ///     Response::upgrade("echo", async |mut upgraded| {
+    ///         while let Ok(Some(bytes)) = upgraded.recv().await {
+    ///             if upgraded.write_all(&bytes).await.is_err() {
+    ///                 break;
+    ///             }
+    ///         }
+    ///     })
+    /// }
+    /// # let _ = handler;
+    /// ```
+    #[must_use]
+    pub fn upgrade(protocol: impl Into<String>, speak: impl AsyncFnOnce(Upgraded) + 'static) -> Self {
+        let speak = Box::new(|upgraded| -> Pin<Box<dyn Future<Output = ()>>> { Box::pin(speak(upgraded)) });
+        Self { upgrade: Some(Upgrade { protocol: protocol.into(), speak }), ..Self::new(101) }
+    }
+
+    /// `200 OK` with plain text.
+    #[must_use]
+    pub fn text(text: impl Into<Body>) -> Self {
+        Self::typed(b"text/plain; charset=utf-8", text)
+    }
+
+    /// `200 OK` with HTML.
+    #[must_use]
+    pub fn html(text: impl Into<Body>) -> Self {
+        Self::typed(b"text/html; charset=utf-8", text)
+    }
+
+    /// `200 OK` with JSON, already written.
+    #[must_use]
+    pub fn json(text: impl Into<Body>) -> Self {
+        Self::typed(b"application/json", text)
+    }
+
+    fn typed(media_type: &'static [u8], body: impl Into<Body>) -> Self {
+        let response = Self::new(200).with_body(body);
+        // The media types are the program's own.
+        match response.field(FieldName::CONTENT_TYPE, media_type) {
+            Ok(response) => response,
+            Err(_) => Self::new(500),
+        }
+    }
+
+    /// With another field.
+    ///
+    /// # Errors
+    /// When the value has a control byte such as CR, LF or NUL.
+    pub fn field(mut self, name: FieldName<'_>, value: &[u8]) -> Result<Self, InvalidField> {
+        self.fields.push(name, value)?;
+        Ok(self)
+    }
+
+    /// With fields that were encoded once for many responses; they come before the response's own.
+    #[must_use]
+    pub fn with_shared_fields(mut self, fields: Rc<FieldBlock>) -> Self {
+        self.shared = Some(fields);
+        self
+    }
+
+    /// With another status. One that is none of an answer (200 to 999) is sent as 500.
+    #[must_use]
+    pub fn with_status(mut self, status: u16) -> Self {
+        self.status = status;
+        self
+    }
+
+    /// With this body.
+    #[must_use]
+    pub fn with_body(mut self, body: impl Into<Body>) -> Self {
+        self.body = body.into();
+        self
+    }
+
+    /// Ends the connection with this response.
+    #[must_use]
+    pub fn closing(mut self) -> Self {
+        self.closes = true;
+        self
+    }
+
+    /// The status.
+    #[must_use]
+    pub fn status(&self) -> u16 {
+        self.status
+    }
+
+    /// The body.
+    #[must_use]
+    pub fn body(&self) -> &Body {
+        &self.body
+    }
+}

@@ -1,0 +1,235 @@
+//! One connection: request after request, until one of the two sides has had enough.
+
+use std::cell::RefCell;
+use std::future::{Future, poll_fn};
+use std::io;
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::rc::Rc;
+use std::task::Poll;
+
+use super::input::{Failure, Input};
+use super::observer::Observed;
+use super::options::Options;
+use super::output::{Outcome, Output};
+use super::transport::{Receiver, Sender};
+use super::upgrade::Upgraded;
+use super::watch::Watch;
+use super::worker::Worker;
+use crate::h1::{CONTINUE, Head, Refusal};
+use crate::observe::metrics::CloseReason;
+use crate::request::{Request, RequestBody};
+use crate::response::{Response, Upgrade};
+
+/// A connection and what it needs of its worker.
+pub(crate) struct Connection<R: Receiver, W> {
+    input: Rc<RefCell<Input<R>>>,
+    output: Output<W>,
+    watch: Rc<Watch>,
+    worker: Rc<Worker>,
+    peer: Option<SocketAddr>,
+    /// There if somebody counts or logs.
+    observed: Option<Box<Observed>>,
+}
+
+/// What to do next.
+enum Next {
+    Request(Head),
+    /// The connection ends, after this answer if there is one.
+    End(Option<Refusal>),
+}
+
+/// What becomes of the connection after an answer.
+enum Goes {
+    On,
+    Away,
+    /// While the client may still be sending.
+    AwayInTheMiddle,
+    /// To another protocol.
+    Over(Upgrade),
+}
+
+impl<R: Receiver, W: Sender> Connection<R, W> {
+    pub fn new(
+        receiver: R,
+        sender: W,
+        watch: Rc<Watch>,
+        worker: Rc<Worker>,
+        peer: Option<SocketAddr>,
+    ) -> Self {
+        let input = Input::new(receiver, worker.options.limits, Rc::clone(&watch));
+        let output = Output::new(sender, Rc::clone(&watch));
+        let observed = Observed::new(&worker.observer, peer);
+        Self { input: Rc::new(RefCell::new(input)), output, watch, worker, peer, observed }
+    }
+
+    /// Serves it to its end, and says what ended it. An error is one of the connection, which is broken then.
+    pub async fn serve<H: AsyncFn(Request) -> Response>(mut self, handler: &H) -> io::Result<CloseReason> {
+        loop {
+            let head = match self.next().await? {
+                Next::Request(head) => head,
+                Next::End(None) => {
+                    self.output.shutdown().await?;
+                    return Ok(CloseReason::Peer);
+                }
+                Next::End(Some(refusal)) => {
+                    self.worker.observer.parse_refusal(refusal.status);
+                    self.output.refuse(&refusal, &self.worker.clock.date());
+                    self.end_and_linger().await?;
+                    return Ok(CloseReason::Refusal);
+                }
+            };
+            match self.exchange(head, handler).await? {
+                Goes::On => {}
+                // The client has said that it sends no more, and nothing has come.
+                Goes::Away => {
+                    self.output.finish().await?;
+                    return Ok(CloseReason::Complete);
+                }
+                Goes::AwayInTheMiddle => {
+                    self.end_and_linger().await?;
+                    return Ok(CloseReason::Complete);
+                }
+                Goes::Over(upgrade) => {
+                    self.go_over(upgrade).await?;
+                    return Ok(CloseReason::Upgrade);
+                }
+            }
+        }
+    }
+
+    /// The next request: of what has come already, or else what was gathered is sent first.
+    #[allow(
+        clippy::await_holding_refcell_ref,
+        reason = "no handler runs meanwhile, and a body that somebody has kept only tries to borrow"
+    )]
+    #[inline]
+    async fn next(&mut self) -> io::Result<Next> {
+        let at_hand = self.input.borrow_mut().head_at_hand();
+        match at_hand {
+            Ok(Some(head)) if !self.output.is_full() => return Ok(Next::Request(head)),
+            Ok(Some(head)) => {
+                self.output.flush().await?;
+                return Ok(Next::Request(head));
+            }
+            Ok(None) => self.output.flush().await?,
+            Err(refusal) => return Ok(Next::End(Some(refusal))),
+        }
+        // Nobody else has it: bodies of former requests have been received whole.
+        let next = self.input.borrow_mut().next_head().await;
+        match next {
+            Ok(Some(head)) => Ok(Next::Request(head)),
+            Ok(None) => Ok(Next::End(None)),
+            Err(Failure::Refused(refusal)) => Ok(Next::End(Some(refusal))),
+            Err(Failure::Broken(error)) => Err(error),
+        }
+    }
+
+    /// One request and its answer.
+    #[inline]
+    async fn exchange<H: AsyncFn(Request) -> Response>(
+        &mut self,
+        head: Head,
+        handler: &H,
+    ) -> io::Result<Goes> {
+        let exchange = head.exchange();
+        let options: &Options = &self.worker.options;
+        let (has_body, most_discarded) = (head.framing().has_body(), options.discarded_body_bytes);
+        self.watch.begin_request(options.request_timeout.is_some());
+        let body = if has_body {
+            let input: Rc<RefCell<Input<R>>> = Rc::clone(&self.input);
+            RequestBody::new(input)
+        } else {
+            RequestBody::default()
+        };
+        if let Some(observed) = &mut self.observed {
+            observed.begin(&head);
+        }
+        let request = Request::new(head, body, self.peer);
+        let response =
+            if has_body { self.handle_with_body(request, handler).await? } else { handler(request).await };
+        let is_little = !has_body || self.input.borrow_mut().end_body(most_discarded);
+        let closes = !is_little || self.worker.is_draining();
+        let date = self.worker.clock.date();
+        let status = response.status();
+        let outcome = self.output.respond(exchange, response, &date, closes).await?;
+        if let Some(observed) = &self.observed {
+            observed.end(&self.worker.observer, status, self.output.body_bytes);
+        }
+        self.watch.end_request();
+        Ok(match outcome {
+            // What nobody has read has to be out of the way before the next request.
+            Outcome::KeepsAlive if !has_body || self.discard(most_discarded).await? => Goes::On,
+            Outcome::Tunnel(Some(upgrade)) => Goes::Over(upgrade),
+            Outcome::Closes
+                if !exchange.keeps_alive && !has_body && !self.input.borrow().has_more_at_hand() =>
+            {
+                Goes::Away
+            }
+            _ => Goes::AwayInTheMiddle,
+        })
+    }
+
+    /// Runs the handler, and asks the client for its body when the handler does.
+    async fn handle_with_body<H: AsyncFn(Request) -> Response>(
+        &mut self,
+        request: Request,
+        handler: &H,
+    ) -> io::Result<Response> {
+        let mut handling = pin!(handler(request));
+        loop {
+            let response = poll_fn(|context| match handling.as_mut().poll(context) {
+                Poll::Ready(response) => Poll::Ready(Some(response)),
+                Poll::Pending if self.input.borrow_mut().take_wanted_continue() => Poll::Ready(None),
+                Poll::Pending => Poll::Pending,
+            });
+            match response.await {
+                Some(response) => return Ok(response),
+                None => {
+                    self.output.push(CONTINUE);
+                    self.output.flush().await?;
+                }
+            }
+        }
+    }
+
+    #[allow(
+        clippy::await_holding_refcell_ref,
+        reason = "the handler has ended, and a body that it has kept only tries to borrow"
+    )]
+    async fn discard(&mut self, most_bytes: u64) -> io::Result<bool> {
+        if !self.input.borrow().is_in_body() {
+            return Ok(true);
+        }
+        // What was answered must not wait for what is dropped.
+        self.output.flush().await?;
+        let is_whole = self.input.borrow_mut().discard_body(most_bytes).await;
+        Ok(is_whole)
+    }
+
+    /// Another protocol is spoken from now on.
+    async fn go_over(mut self, upgrade: Upgrade) -> io::Result<()> {
+        self.output.flush().await?;
+        self.watch.moved();
+        // A body that somebody has kept holds on to the input; upgrades have none.
+        let Some(input) = Rc::into_inner(self.input) else {
+            return Err(io::Error::other(
+                "a request's body was kept beyond its answer, which changed the protocol",
+            ));
+        };
+        let (receiver, first) = input.into_inner().into_receiver();
+        (upgrade.speak)(Upgraded::new(receiver, self.output.into_sender(), first)).await;
+        Ok(())
+    }
+
+    /// The server has something to say last, while the client may still be sending.
+    #[allow(
+        clippy::await_holding_refcell_ref,
+        reason = "no handler runs any more, and a body that somebody has kept only tries to borrow"
+    )]
+    async fn end_and_linger(mut self) -> io::Result<()> {
+        self.output.shutdown().await?;
+        self.input.borrow_mut().linger().await;
+        Ok(())
+    }
+}

@@ -1,0 +1,333 @@
+//! The server: connections of one thread, from accept to their end.
+//!
+//! ```text
+//!   accept ──► Connection: Input ──► handler ──► Output        one task each
+//!                 │ decoder, body      │           │ gathers answers, sends files
+//!                 └────── Watch ───────┴───────────┘           deadlines, looked at every tick
+//! ```
+//!
+//! A thread has a [`Server`] of its own: nothing is shared between cores but what handlers share. Requests that come
+//! together are answered together, in order. Nothing a client does makes a connection keep more than one received buffer,
+//! one head, and one send queue.
+
+mod connection;
+mod input;
+mod observer;
+mod options;
+mod output;
+mod tls;
+mod transport;
+mod upgrade;
+mod watch;
+mod worker;
+
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::time::Duration;
+
+use anello::net::{Stream, TcpListener, TcpStream, UnixListener, UnixStream};
+use anello::time::{sleep, timeout};
+use anello::{JoinHandle, spawn};
+
+use self::connection::Connection;
+use self::observer::Observer;
+pub use self::options::Options;
+pub use self::output::FILE_PIECE_BYTES;
+pub use self::tls::TlsConfig;
+pub use self::upgrade::Upgraded;
+use self::watch::Watch;
+use self::worker::Worker;
+use crate::h1::{HttpDate, Refusal};
+use crate::observe::access_log::WorkerLog;
+use crate::observe::metrics::WorkerMetrics;
+use crate::request::Request;
+use crate::response::Response;
+
+/// Clients beyond [`Options::connections`] that are told so at a time; further ones wait in the kernel's queue.
+const MOST_REFUSALS: usize = 64;
+
+/// How long a client that is refused may take to hear it.
+const REFUSAL_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// How often the end of the last connections is looked for.
+const DRAIN_STEP: Duration = Duration::from_millis(5);
+
+/// The HTTP/1.1 server of one thread. Clones are the same one.
+///
+/// ```no_run
+/// use anello::net::TcpListener;
+/// use anello_http::{Request, Response, Server};
+///
+/// # fn main() -> std::io::Result<()> {
+/// anello::Runtime::new()?.block_on(async {
+///     let server = Server::builder().build();
+///     let listener = TcpListener::bind("127.0.0.1:8080")?;
+///     let accepting = server.serve(listener, async |request: Request| {
+///         Response::text(format!("you asked for {}\n", request.path()))
+///     });
+///     anello::signal::Signals::new(&[anello::signal::TERMINATE])?.wait().await?;
+///     accepting.abort();
+///     server.drain().await;
+///     Ok(())
+/// })
+/// # }
+/// ```
+///
+/// Middleware is plain composition: an async function that calls another one.
+///
+/// ```
+/// use anello_http::{Request, Response};
+///
+/// fn only_get(next: impl AsyncFn(Request) -> Response) -> impl AsyncFn(Request) -> Response {
+///     async move |request: Request| match request.method_text() {
+///         "GET" | "HEAD" => next(request).await,
+///         _ => Response::new(405),
+///     }
+/// }
+/// # let _ = only_get(async |_| Response::text("ciao"));
+/// ```
+#[derive(Clone, Debug)]
+pub struct Server {
+    worker: Rc<Worker>,
+    refusals: Rc<Cell<usize>>,
+    tls: Rc<RefCell<Option<TlsConfig>>>,
+}
+
+/// Builds a [`Server`].
+#[derive(Debug, Default)]
+pub struct ServerBuilder {
+    options: Options,
+    tls: Option<TlsConfig>,
+    observer: Observer,
+}
+
+impl ServerBuilder {
+    /// With these limits and deadlines.
+    #[must_use]
+    pub fn options(mut self, options: Options) -> Self {
+        self.options = options;
+        self
+    }
+
+    /// With a change to the limits and deadlines.
+    #[must_use]
+    pub fn with(mut self, change: impl FnOnce(&mut Options)) -> Self {
+        change(&mut self.options);
+        self
+    }
+
+    /// With TLS.
+    #[must_use]
+    pub fn tls(mut self, config: TlsConfig) -> Self {
+        self.tls = Some(config);
+        self
+    }
+
+    /// Counts connections and requests there.
+    #[must_use]
+    pub fn metrics(mut self, metrics: WorkerMetrics) -> Self {
+        self.observer.metrics = Some(metrics);
+        self
+    }
+
+    /// Logs requests there.
+    #[must_use]
+    pub fn access_log(self, log: WorkerLog) -> Self {
+        self.observer.log.replace(Some(log));
+        self
+    }
+
+    /// The server of this thread.
+    #[must_use]
+    pub fn build(self) -> Server {
+        let tls = Rc::new(RefCell::new(self.tls));
+        Server { worker: Worker::new(self.options, self.observer), refusals: Rc::new(Cell::new(0)), tls }
+    }
+}
+
+/// What a server accepts its connections from.
+pub trait Accept: 'static {
+    /// What is accepted.
+    type Connection: Stream;
+
+    /// The next connection. Cancel-safe.
+    fn accept(&self) -> impl Future<Output = io::Result<Self::Connection>>;
+
+    /// The address of the client, if it has one that tells it apart.
+    fn peer(connection: &Self::Connection) -> Option<SocketAddr>;
+}
+
+impl Accept for TcpListener {
+    type Connection = TcpStream;
+
+    async fn accept(&self) -> io::Result<TcpStream> {
+        Self::accept(self).await
+    }
+
+    fn peer(connection: &TcpStream) -> Option<SocketAddr> {
+        connection.peer_addr().ok()
+    }
+}
+
+impl Accept for UnixListener {
+    type Connection = UnixStream;
+
+    async fn accept(&self) -> io::Result<UnixStream> {
+        Self::accept(self).await
+    }
+
+    fn peer(_connection: &UnixStream) -> Option<SocketAddr> {
+        None
+    }
+}
+
+impl Server {
+    /// Builds a server.
+    #[must_use]
+    pub fn builder() -> ServerBuilder {
+        ServerBuilder::default()
+    }
+
+    /// Accepts connections and serves them, each in a task of its own, until the handle's task is aborted. Connections go
+    /// on then; [`drain`](Self::drain) ends them.
+    ///
+    /// # Panics
+    /// When no runtime runs on this thread.
+    pub fn serve<H>(&self, listener: impl Accept, handler: H) -> JoinHandle<()>
+    where
+        H: AsyncFn(Request) -> Response + 'static,
+    {
+        let (server, handler) = (self.clone(), Rc::new(handler));
+        spawn(async move {
+            loop {
+                match listener.accept().await {
+                    Ok(stream) => server.take(&listener, stream, &handler).await,
+                    Err(error) => {
+                        tracing::error!(%error, "accept failed: trying again in 100 ms");
+                        sleep(Duration::from_millis(100)).await;
+                    }
+                }
+            }
+        })
+    }
+
+    /// Serves one connection that was accepted elsewhere, to its end.
+    ///
+    /// # Errors
+    /// When the connection breaks. That is the client's doing; there is nothing to be done about it.
+    pub async fn serve_connection<S, H>(
+        &self,
+        stream: S,
+        peer: Option<SocketAddr>,
+        handler: &H,
+    ) -> io::Result<()>
+    where
+        S: Stream,
+        H: AsyncFn(Request) -> Response,
+    {
+        let watch = Watch::new(stream.closer(), &self.worker.clock);
+        let _watched = self.worker.watch(Rc::clone(&watch));
+        let (worker, observer) = (&self.worker, &self.worker.observer);
+        observer.accepted();
+        let tls = self.tls.borrow().clone();
+        let ended = match tls {
+            None => {
+                let (reader, writer) = stream.into_split();
+                Connection::new(reader, writer, Rc::clone(&watch), Rc::clone(worker), peer)
+                    .serve(handler)
+                    .await
+            }
+            Some(config) => {
+                let (reader, writer) = tls::sides(stream, &config)?;
+                Connection::new(reader, writer, Rc::clone(&watch), Rc::clone(worker), peer)
+                    .serve(handler)
+                    .await
+            }
+        };
+        observer.closed(watch.late(), worker.is_draining(), &ended);
+        ended.map(drop)
+    }
+
+    /// Speaks TLS with the connections that are accepted from now on: at the start, and to have a new certificate.
+    pub fn set_tls(&self, config: TlsConfig) {
+        self.tls.replace(Some(config));
+    }
+
+    async fn take<A: Accept, H>(&self, _listener: &A, stream: A::Connection, handler: &Rc<H>)
+    where
+        H: AsyncFn(Request) -> Response + 'static,
+    {
+        if self.worker.connections() >= self.worker.options.connections {
+            return self.refuse(stream).await;
+        }
+        let (server, handler) = (self.clone(), Rc::clone(handler));
+        let peer = A::peer(&stream);
+        spawn(async move {
+            if let Err(error) = server.serve_connection(stream, peer, &*handler).await {
+                tracing::debug!(%error, "a connection broke");
+            }
+        })
+        .detach();
+    }
+
+    /// Tells a client that there are too many.
+    async fn refuse(&self, mut stream: impl Stream) {
+        self.worker.observer.refused();
+        while self.refusals.get() >= MOST_REFUSALS {
+            sleep(DRAIN_STEP).await;
+        }
+        self.refusals.set(self.refusals.get() + 1);
+        let (refusals, date) = (Rc::clone(&self.refusals), self.worker.clock.date());
+        spawn(async move {
+            let told = timeout(REFUSAL_TIMEOUT, refuse(&mut stream, &date)).await;
+            tracing::debug!(?told, "a client was refused: there are too many connections");
+            refusals.set(refusals.get() - 1);
+        })
+        .detach();
+    }
+
+    /// Connections that are open.
+    #[must_use]
+    pub fn connections(&self) -> usize {
+        self.worker.connections()
+    }
+
+    /// Ends politely: idle connections are closed, requests that have begun are answered, each as the last of its
+    /// connection, and what is left at [`Options::drain_timeout`] is broken. Returns how many that were.
+    ///
+    /// Accepting is to be ended by the caller. Dropping the future leaves the rest to be answered without a deadline.
+    pub async fn drain(&self) -> usize {
+        self.worker.begin_draining();
+        let all_ended = async {
+            while self.worker.connections() > 0 {
+                sleep(DRAIN_STEP).await;
+            }
+        };
+        if timeout(self.worker.options.drain_timeout, all_ended).await.is_ok() {
+            return 0;
+        }
+        let cut = self.worker.connections();
+        self.end();
+        cut
+    }
+
+    /// Breaks every connection at once.
+    pub fn end(&self) {
+        self.worker.end_all();
+    }
+}
+
+/// Answers 503 without having read anything.
+async fn refuse(stream: &mut impl Stream, date: &HttpDate) -> io::Result<()> {
+    const FULL: Refusal = Refusal::new(503, "the server has as many connections as it may: try again later");
+    let (mut reader, mut writer) = stream.split();
+    let mut answer = Vec::new();
+    FULL.write(&mut answer, Some(date));
+    writer.write_all(&answer).await?;
+    writer.shutdown().await?;
+    // Bytes that are not read would reset the connection before the answer is.
+    while reader.recv().await?.is_some() {}
+    Ok(())
+}

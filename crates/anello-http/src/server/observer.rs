@@ -1,0 +1,180 @@
+//! What a server tells of its connections and requests to whoever counts and logs them.
+
+use std::cell::RefCell;
+use std::io;
+use std::net::SocketAddr;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use anello::current_metrics;
+
+use super::watch::Phase;
+use crate::h1::{Head, Version};
+use crate::observe::access_log::{Entry, PeerText, RequestLine, WorkerLog};
+use crate::observe::metrics::{
+    CloseReason, MethodClass, ParseRefusal, RefuseReason, WorkerMetrics, driver_samples,
+};
+
+/// The counts and the log of a worker, as far as there are any.
+#[derive(Debug, Default)]
+pub(crate) struct Observer {
+    pub metrics: Option<WorkerMetrics>,
+    pub log: RefCell<Option<WorkerLog>>,
+}
+
+/// A request that is being answered. Its memory serves the next one of the connection, too.
+#[derive(Debug)]
+pub(crate) struct Observed {
+    started: Instant,
+    class: MethodClass,
+    /// Method, target, referer and user agent, one behind the other, if there is a log.
+    text: Vec<u8>,
+    ends: [usize; 4],
+    has: [bool; 2],
+    version: Version,
+    peer: Option<PeerText>,
+}
+
+impl Observer {
+    pub fn is_on(&self) -> bool {
+        self.metrics.is_some() || self.has_log()
+    }
+
+    fn has_log(&self) -> bool {
+        self.log.borrow().is_some()
+    }
+
+    pub fn accepted(&self) {
+        if let Some(metrics) = &self.metrics {
+            metrics.accepted();
+        }
+    }
+
+    pub fn refused(&self) {
+        if let Some(metrics) = &self.metrics {
+            metrics.refused(RefuseReason::Limit);
+        }
+    }
+
+    /// A connection has ended: for being late, by an error, or in good order.
+    pub fn closed(&self, late: Option<Phase>, is_draining: bool, result: &io::Result<CloseReason>) {
+        let Some(metrics) = &self.metrics else { return };
+        metrics.closed(match (late, result) {
+            (Some(Phase::Fresh | Phase::Head), _) => CloseReason::HeadDeadline,
+            (Some(Phase::Idle), _) => CloseReason::Idle,
+            (Some(Phase::Body), _) => CloseReason::BodyDeadline,
+            (Some(Phase::Write | Phase::Linger), _) => CloseReason::WriteStall,
+            (Some(Phase::Handling), _) => CloseReason::TotalDeadline,
+            (None, Ok(CloseReason::Peer | CloseReason::Complete)) if is_draining => CloseReason::Drain,
+            (None, Ok(reason)) => *reason,
+            (None, Err(_)) => CloseReason::Aborted,
+        });
+    }
+
+    /// A request was refused.
+    pub fn parse_refusal(&self, status: u16) {
+        if let Some(metrics) = &self.metrics {
+            metrics.parse_refusal(ParseRefusal::of(status));
+        }
+    }
+
+    /// Called when nothing more is to be expected for a while.
+    pub fn rest(&self) {
+        self.tick();
+        // What does not go now waits for the disk, and goes with the next line.
+        if let Some(log) = self.log.borrow_mut().as_mut()
+            && !log.flush()
+        {
+            tracing::debug!("the access log waits for its disk");
+        }
+    }
+
+    /// Called now and then.
+    pub fn tick(&self) {
+        if let Some(metrics) = &self.metrics
+            && let Some(driver) = current_metrics()
+            && !metrics.publish(&driver_samples(&driver))
+        {
+            tracing::debug!("the counts of the driver are more than a worker may publish");
+        }
+        if let Some(log) = self.log.borrow_mut().as_mut() {
+            log.flush_old(unix_time_ns());
+        }
+    }
+}
+
+impl Observed {
+    pub fn new(observer: &Observer, peer: Option<SocketAddr>) -> Option<Box<Self>> {
+        observer.is_on().then(|| {
+            Box::new(Self {
+                started: Instant::now(),
+                class: MethodClass::Other,
+                text: Vec::new(),
+                ends: [0; 4],
+                has: [false; 2],
+                version: Version::Http11,
+                peer: observer.has_log().then(|| peer.map_or_else(PeerText::unix, PeerText::new)),
+            })
+        })
+    }
+
+    /// A request has come.
+    pub fn begin(&mut self, head: &Head) {
+        self.started = Instant::now();
+        self.class = MethodClass::of(head.method_text());
+        if self.peer.is_none() {
+            return;
+        }
+        self.version = head.version();
+        let (referer, user_agent) = (head.field("referer"), head.field("user-agent"));
+        self.has = [referer.is_some(), user_agent.is_some()];
+        let parts = [
+            head.method_text().as_bytes(),
+            head.target().as_bytes(),
+            referer.unwrap_or_default(),
+            user_agent.unwrap_or_default(),
+        ];
+        self.text.clear();
+        for (part, end) in parts.iter().zip(&mut self.ends) {
+            self.text.extend_from_slice(part);
+            *end = self.text.len();
+        }
+    }
+
+    /// It was answered, with so many bytes of a body.
+    pub fn end(&self, observer: &Observer, status: u16, body_bytes: u64) {
+        let duration = self.started.elapsed();
+        if let Some(metrics) = &observer.metrics {
+            metrics.request(self.class, status, u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX));
+            metrics.sent(body_bytes);
+        }
+        let mut log = observer.log.borrow_mut();
+        let (Some(peer), Some(log)) = (&self.peer, log.as_mut()) else { return };
+        let part = |number: usize| {
+            let start = if number == 0 { 0 } else { self.ends[number - 1] };
+            &self.text[start..self.ends[number]]
+        };
+        log.record(&Entry {
+            unix_time_ns: unix_time_ns(),
+            duration_us: u64::try_from(duration.as_micros()).unwrap_or(u64::MAX),
+            peer,
+            request: Some(RequestLine {
+                // It came as text.
+                method: str::from_utf8(part(0)).unwrap_or_default(),
+                target: part(1),
+                version: match self.version {
+                    Version::Http10 => "HTTP/1.0",
+                    Version::Http11 => "HTTP/1.1",
+                },
+            }),
+            status,
+            body_bytes,
+            referer: self.has[0].then(|| part(2)),
+            user_agent: self.has[1].then(|| part(3)),
+        });
+    }
+}
+
+fn unix_time_ns() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+}

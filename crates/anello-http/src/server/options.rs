@@ -1,0 +1,66 @@
+//! What a server is told.
+
+use std::time::Duration;
+
+use crate::h1::Limits;
+
+/// Limits and deadlines of a server's connections.
+///
+/// Deadlines are looked at every [`tick`](Self::tick): they strike up to two of these late, never early.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Options {
+    /// Limits of one connection's requests.
+    pub limits: Limits,
+    /// How long a head may take from its first byte, and the first one of a connection from when that was accepted; by
+    /// default 10 s. Then 408 is answered.
+    pub head_timeout: Duration,
+    /// How long a connection may be idle between requests; by default 60 s.
+    pub keep_alive_timeout: Duration,
+    /// How long a body may take beyond what [`body_bytes_per_second`](Self::body_bytes_per_second) allows it; by default
+    /// 10 s. Then 408 is answered.
+    pub body_timeout: Duration,
+    /// The least rate of a body in bytes a second, averaged from its start; by default 500.
+    pub body_bytes_per_second: u64,
+    /// How long a client may take none of what it is sent; by default 30 s. Of a file, each
+    /// [`FILE_PIECE_BYTES`](crate::server::FILE_PIECE_BYTES) may take so long.
+    pub write_timeout: Duration,
+    /// How long a request may take from its head to the end of its answer; by default for ever. Then the connection is
+    /// closed.
+    pub request_timeout: Option<Duration>,
+    /// Most connections at a time of one worker; by default 10,000. Clients beyond it are answered 503.
+    pub connections: usize,
+    /// Most bytes of a body that are read and dropped, when the handler has not read them, to keep the connection; by
+    /// default 64 KiB. With more to come, the connection is closed behind the answer.
+    pub discarded_body_bytes: u64,
+    /// How long a connection that the server has ended is kept so that what was sent last is not lost to a reset, while
+    /// the client still sends; by default 2 s.
+    pub linger_timeout: Duration,
+    /// When the server is told to end: how long a connection must have been idle to be closed at once, so that clients in
+    /// the middle of something get an answer that says that it is the last; by default 500 ms.
+    pub drain_idle: Duration,
+    /// When the server is told to end: how long requests may take until their connections are closed; by default 30 s.
+    pub drain_timeout: Duration,
+    /// How often deadlines are looked at and the date is read; by default 250 ms.
+    pub tick: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            limits: Limits::default(),
+            head_timeout: Duration::from_secs(10),
+            keep_alive_timeout: Duration::from_secs(60),
+            body_timeout: Duration::from_secs(10),
+            body_bytes_per_second: 500,
+            write_timeout: Duration::from_secs(30),
+            request_timeout: None,
+            connections: 10_000,
+            discarded_body_bytes: 64 * 1024,
+            linger_timeout: Duration::from_secs(2),
+            drain_idle: Duration::from_millis(500),
+            drain_timeout: Duration::from_secs(30),
+            tick: Duration::from_millis(250),
+        }
+    }
+}

@@ -1,0 +1,264 @@
+//! What a connection sends: heads and small bodies gathered in one buffer, larger ones from where they lie.
+
+use std::future::{Future, poll_fn};
+use std::io;
+use std::pin::pin;
+use std::rc::Rc;
+use std::task::Poll;
+
+use anello::fs::File;
+use bytes::Bytes;
+
+use super::transport::Sender;
+use super::watch::{Phase, Watch};
+use crate::body::{Body, Kind, Part, Pieces};
+use crate::h1::{BodyEncoder, BodyLength, Delivery, Exchange, HttpDate, Refusal, ResponseHead};
+use crate::response::{Response, Upgrade};
+
+/// Bodies up to this length are copied behind their heads and sent with them.
+const COPIED_BODY_BYTES: usize = 16 * 1024;
+
+/// Answers are gathered until there is so much.
+const GATHERED_BYTES: usize = 32 * 1024;
+
+/// Memory that the buffer of an idle connection may keep.
+const KEPT_BYTES: usize = 4 * 1024;
+
+/// Bytes of a file that are sent at a time: each of these may take as long as
+/// [`write_timeout`](super::Options::write_timeout).
+pub const FILE_PIECE_BYTES: u64 = 256 * 1024;
+
+/// The sending side of a connection.
+pub(crate) struct Output<W> {
+    sender: W,
+    buffer: Vec<u8>,
+    watch: Rc<Watch>,
+    /// Bytes of the body of the answer at hand that were handed over.
+    pub body_bytes: u64,
+}
+
+/// How an answer has ended.
+#[derive(Debug)]
+pub(crate) enum Outcome {
+    /// Another may follow.
+    KeepsAlive,
+    /// The last one.
+    Closes,
+    /// What follows is of another protocol.
+    Tunnel(Option<Upgrade>),
+}
+
+impl<W: Sender> Output<W> {
+    pub fn new(sender: W, watch: Rc<Watch>) -> Self {
+        Self { sender, buffer: Vec::new(), watch, body_bytes: 0 }
+    }
+
+    /// Whether what was gathered should be sent before anything else is answered.
+    #[inline]
+    pub fn is_full(&self) -> bool {
+        self.buffer.len() >= GATHERED_BYTES
+    }
+
+    /// Adds bytes as they are.
+    pub fn push(&mut self, bytes: &[u8]) {
+        self.buffer.extend_from_slice(bytes);
+    }
+
+    /// Adds the answer to what was no request.
+    pub fn refuse(&mut self, refusal: &Refusal, date: &HttpDate) {
+        refusal.write(&mut self.buffer, Some(date));
+    }
+
+    /// What sends.
+    pub fn into_sender(self) -> W {
+        self.sender
+    }
+
+    /// Sends what was gathered.
+    #[inline]
+    pub async fn flush(&mut self) -> io::Result<()> {
+        if self.buffer.is_empty() {
+            return Ok(());
+        }
+        watched(&self.watch, self.sender.write_all(&self.buffer)).await?;
+        self.buffer.clear();
+        if self.buffer.capacity() > KEPT_BYTES {
+            self.buffer = Vec::new();
+        }
+        Ok(())
+    }
+
+    /// Sends all; nothing follows.
+    pub async fn finish(&mut self) -> io::Result<()> {
+        self.flush().await?;
+        watched(&self.watch, poll_fn(|context| self.sender.poll_goodbye(context))).await
+    }
+
+    /// Ends this side when all has been sent.
+    pub async fn shutdown(&mut self) -> io::Result<()> {
+        self.flush().await?;
+        watched(&self.watch, poll_fn(|context| self.sender.poll_shutdown(context))).await
+    }
+
+    /// Adds an answer, and sends of it what is not to be gathered.
+    #[inline]
+    pub async fn respond(
+        &mut self,
+        exchange: Exchange,
+        response: Response,
+        date: &HttpDate,
+        closes: bool,
+    ) -> io::Result<Outcome> {
+        let Response { status, shared, fields, body, closes: response_closes, upgrade } = response;
+        if !matches!(status, 101 | 200..=999) {
+            tracing::error!(status, "a handler's answer had a status that is none, and was sent as 500");
+            self.refuse(&Refusal::new(500, "the server's program made no valid answer"), date);
+            return Ok(Outcome::Closes);
+        }
+        let mut head = ResponseHead::begin(&mut self.buffer, exchange, status).map_err(io::Error::other)?;
+        head.date(date);
+        if let Some(shared) = shared {
+            head.block(&shared);
+        }
+        head.block(&fields);
+        if closes || response_closes {
+            head.close();
+        }
+        if let Some(upgrade) = &upgrade {
+            head.upgrade(&upgrade.protocol).map_err(io::Error::other)?;
+        }
+        self.body_bytes = 0;
+        let length = body.length().map_or(BodyLength::Unknown, BodyLength::Known);
+        let mut encoder = head.finish(length);
+        let outcome = match encoder.delivery() {
+            Delivery::Tunnel => Outcome::Tunnel(upgrade),
+            _ if encoder.keeps_alive() => Outcome::KeepsAlive,
+            _ => Outcome::Closes,
+        };
+        match body.0 {
+            Kind::Bytes(bytes) if bytes.len() <= COPIED_BODY_BYTES => {
+                if encoder.sends_body() {
+                    self.body_bytes = bytes.len() as u64;
+                }
+                encoder.write(&mut self.buffer, &bytes).map_err(io::Error::other)?;
+            }
+            Kind::Empty => {}
+            _ if !encoder.sends_body() => return Ok(outcome),
+            larger => self.send_body(&mut encoder, Body(larger)).await?,
+        }
+        encoder.finish(&mut self.buffer).map_err(io::Error::other)?;
+        Ok(outcome)
+    }
+
+    /// Sends a body that is not gathered.
+    #[inline(never)]
+    async fn send_body(&mut self, encoder: &mut BodyEncoder, body: Body) -> io::Result<()> {
+        match body.0 {
+            Kind::Empty => Ok(()),
+            Kind::Bytes(bytes) => self.send_bytes(encoder, bytes).await,
+            Kind::Parts { parts, .. } => {
+                for part in parts {
+                    match part {
+                        Part::Bytes(bytes) => self.send_bytes(encoder, bytes).await?,
+                        Part::File { file, offset, length } => {
+                            self.send_file(encoder, &file, offset, length).await?;
+                        }
+                    }
+                }
+                Ok(())
+            }
+            Kind::Stream { pieces, .. } => self.send_stream(encoder, pieces).await,
+        }
+    }
+
+    async fn send_bytes(&mut self, encoder: &mut BodyEncoder, bytes: Bytes) -> io::Result<()> {
+        if bytes.len() <= COPIED_BODY_BYTES {
+            self.body_bytes += bytes.len() as u64;
+            return encoder.write(&mut self.buffer, &bytes).map_err(io::Error::other);
+        }
+        let length = bytes.len() as u64;
+        if encoder.begin_piece(&mut self.buffer, bytes.len()).map_err(io::Error::other)? {
+            self.flush().await?;
+            watched(&self.watch, self.sender.send(bytes)).await?;
+            self.body_bytes += length;
+            encoder.end_piece(&mut self.buffer);
+        }
+        Ok(())
+    }
+
+    async fn send_file(
+        &mut self,
+        encoder: &mut BodyEncoder,
+        file: &File,
+        offset: u64,
+        length: u64,
+    ) -> io::Result<()> {
+        let whole = usize::try_from(length).map_err(io::Error::other)?;
+        if !encoder.begin_piece(&mut self.buffer, whole).map_err(io::Error::other)? {
+            return Ok(());
+        }
+        self.flush().await?;
+        let mut sent = 0;
+        while sent < length {
+            let piece = (length - sent).min(FILE_PIECE_BYTES);
+            let count = watched(&self.watch, self.sender.send_file(file, offset + sent, piece)).await?;
+            sent += count;
+            self.body_bytes += count;
+            if count < piece {
+                // The client was told of more.
+                let message = format!("a file ended after {sent} of {length} bytes that its answer promised");
+                return Err(io::Error::new(io::ErrorKind::UnexpectedEof, message));
+            }
+        }
+        encoder.end_piece(&mut self.buffer);
+        Ok(())
+    }
+
+    async fn send_stream(&mut self, encoder: &mut BodyEncoder, mut pieces: Pieces) -> io::Result<()> {
+        loop {
+            // What is there goes out before the next piece is waited for.
+            let mut next = pin!(poll_fn(|context| pieces.as_mut().poll_next(context)));
+            let at_hand = poll_fn(|context| Poll::Ready(next.as_mut().poll(context))).await;
+            let piece = match at_hand {
+                Poll::Ready(piece) => piece,
+                Poll::Pending => {
+                    self.flush().await?;
+                    next.await
+                }
+            };
+            let Some(piece) = piece else { return Ok(()) };
+            let piece = match piece {
+                Ok(piece) => piece,
+                Err(error) => {
+                    // What there is is of use to nobody but who looks for the fault.
+                    self.flush().await?;
+                    return Err(error);
+                }
+            };
+            self.send_bytes(encoder, piece).await?;
+            if self.is_full() {
+                self.flush().await?;
+            }
+        }
+    }
+}
+
+/// Awaits what sends; what of it has to wait has a deadline.
+#[inline]
+async fn watched<T>(watch: &Watch, sending: impl Future<Output = io::Result<T>>) -> io::Result<T> {
+    let mut sending = pin!(sending);
+    let mut has_waited = false;
+    let result = poll_fn(|context| {
+        let polled = sending.as_mut().poll(context);
+        if polled.is_pending() {
+            has_waited = true;
+            watch.wait_for(Phase::Write);
+        }
+        polled
+    });
+    let result = result.await;
+    if has_waited {
+        watch.moved();
+    }
+    result
+}

@@ -1,0 +1,241 @@
+//! TLS by rustls, over the same sockets.
+//!
+//! ```text
+//!   received ciphertext ──► session ──► plaintext ──► Input
+//!   Output ──► plaintext ──► session ──► ciphertext ──► the socket's own send queue
+//! ```
+//!
+//! The handshake is done by the first receive: until the first head has come, the deadline of heads counts.
+
+use std::cell::RefCell;
+use std::fmt;
+use std::future::Future;
+use std::io::{self, Read, Write};
+use std::path::Path;
+use std::pin::pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use anello::fs::File;
+use anello::net::{Chunk, ReadHalf, Stream, WriteHalf};
+use bytes::Bytes;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{ServerConfig, ServerConnection};
+
+use super::transport::{Receiver, Sender};
+
+/// Plaintext that is taken out of a session, or put into it, at a time: what a record holds.
+const RECORD_BYTES: usize = 16 * 1024;
+
+/// Bytes of a file that are read and encrypted at a time.
+const FILE_STEP_BYTES: u64 = 64 * 1024;
+
+/// Certificate and key of a server, for TLS 1.2 and 1.3 with ALPN `http/1.1`.
+#[derive(Clone)]
+pub struct TlsConfig(pub(super) Arc<ServerConfig>);
+
+impl TlsConfig {
+    /// Reads a chain of certificates and the key of the first of them, both in PEM.
+    ///
+    /// # Errors
+    /// When a file cannot be read, holds nothing of the kind, or the two do not belong together.
+    pub fn from_pem_files(certificates: &Path, key: &Path) -> io::Result<Self> {
+        let named = |path: &Path, why: String| {
+            io::Error::new(io::ErrorKind::InvalidData, format!("{}: {why}", path.display()))
+        };
+        let chain: Vec<_> = CertificateDer::pem_file_iter(certificates)
+            .and_then(Iterator::collect)
+            .map_err(|error| named(certificates, format!("no certificates in PEM: {error}")))?;
+        if chain.is_empty() {
+            return Err(named(certificates, "no certificates in it: give a chain in PEM".to_owned()));
+        }
+        let key_of = PrivateKeyDer::from_pem_file(key)
+            .map_err(|error| named(key, format!("no private key in PEM: {error}")))?;
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config = ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .and_then(|builder| builder.with_no_client_auth().with_single_cert(chain, key_of))
+            .map_err(|error| named(key, format!("not the key of {}: {error}", certificates.display())))?;
+        Ok(Self::new(config))
+    }
+
+    /// With a configuration of rustls; ALPN becomes `http/1.1`, which is all that is spoken here.
+    #[must_use]
+    pub fn new(mut config: ServerConfig) -> Self {
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        Self(Arc::new(config))
+    }
+}
+
+impl fmt::Debug for TlsConfig {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("TlsConfig").finish_non_exhaustive()
+    }
+}
+
+/// What both sides of a connection share.
+struct Session<S> {
+    tls: ServerConnection,
+    writer: WriteHalf<Rc<S>>,
+    /// Ciphertext on its way to the socket, and how much of it has gone.
+    ciphertext: Vec<u8>,
+    gone_bytes: usize,
+    has_said_goodbye: bool,
+}
+
+/// The two sides of a connection under TLS.
+pub(super) fn sides<S: Stream>(stream: S, config: &TlsConfig) -> io::Result<(TlsReceiver<S>, TlsSender<S>)> {
+    let mut tls = ServerConnection::new(Arc::clone(&config.0)).map_err(io::Error::other)?;
+    // The socket's send queue bounds what is accepted; the session passes it on at once.
+    tls.set_buffer_limit(None);
+    let (reader, writer) = stream.into_split();
+    let (ciphertext, gone_bytes, has_said_goodbye) = (Vec::new(), 0, false);
+    let session = Session { tls, writer, ciphertext, gone_bytes, has_said_goodbye };
+    let session = Rc::new(RefCell::new(session));
+    Ok((TlsReceiver { reader, session: Rc::clone(&session), ciphertext: None }, TlsSender { session }))
+}
+
+impl<S: Stream> Session<S> {
+    /// Hands what the session wants to send to the socket.
+    fn poll_flush(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        loop {
+            while self.gone_bytes < self.ciphertext.len() {
+                // Cancel-safe: the future keeps nothing from one poll to the next.
+                let written = pin!(self.writer.write(&self.ciphertext[self.gone_bytes..])).poll(context);
+                self.gone_bytes += ready!(written)?;
+            }
+            self.ciphertext.clear();
+            self.gone_bytes = 0;
+            if !self.tls.wants_write() {
+                return Poll::Ready(Ok(()));
+            }
+            self.tls.write_tls(&mut self.ciphertext)?;
+        }
+    }
+
+    /// Plaintext that has come; `None` when there is none yet, nothing of it at its end.
+    fn plaintext(&mut self) -> io::Result<Option<Vec<u8>>> {
+        let mut plaintext = vec![0; RECORD_BYTES];
+        match self.tls.reader().read(&mut plaintext) {
+            Ok(count) => {
+                plaintext.truncate(count);
+                Ok(Some(plaintext))
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Takes some ciphertext in, now that the plaintext before it was taken out; how many bytes.
+    fn accept(&mut self, mut ciphertext: &[u8]) -> io::Result<usize> {
+        let count = self.tls.read_tls(&mut ciphertext)?;
+        match self.tls.process_new_packets() {
+            Ok(_) => Ok(count),
+            Err(error) => Err(io::Error::new(io::ErrorKind::InvalidData, error)),
+        }
+    }
+}
+
+/// The receiving side.
+pub(super) struct TlsReceiver<S> {
+    reader: ReadHalf<Rc<S>>,
+    session: Rc<RefCell<Session<S>>>,
+    /// Ciphertext that was received, as far as the session has not taken it in.
+    ciphertext: Option<Chunk>,
+}
+
+impl<S: Stream> Receiver for TlsReceiver<S> {
+    type Piece = Vec<u8>;
+
+    fn poll_receive(&mut self, context: &mut Context<'_>) -> Poll<io::Result<Option<Vec<u8>>>> {
+        loop {
+            let mut session = self.session.borrow_mut();
+            if let Some(plaintext) = session.plaintext()? {
+                return Poll::Ready(Ok((!plaintext.is_empty()).then_some(plaintext)));
+            }
+            // Answers of the handshake. That they cannot be sent at once keeps nothing from being received.
+            if let Poll::Ready(Err(error)) = session.poll_flush(context) {
+                return Poll::Ready(Err(error));
+            }
+            let Some(chunk) = &mut self.ciphertext else {
+                self.ciphertext = ready!(pin!(self.reader.recv()).poll(context))?;
+                if self.ciphertext.is_none() {
+                    // Without a close_notify the end may be an attacker's doing; but requests are framed.
+                    return Poll::Ready(Ok(None));
+                }
+                continue;
+            };
+            match session.accept(chunk) {
+                Ok(count) => chunk.advance(count),
+                Err(error) => {
+                    // The alert says why.
+                    let told = session.poll_flush(context);
+                    tracing::debug!(?told, %error, "a client was refused by TLS");
+                    return Poll::Ready(Err(error));
+                }
+            }
+            if chunk.is_empty() {
+                self.ciphertext = None;
+            }
+        }
+    }
+}
+
+/// The sending side.
+pub(super) struct TlsSender<S> {
+    session: Rc<RefCell<Session<S>>>,
+}
+
+impl<S: Stream> Sender for TlsSender<S> {
+    fn poll_write(&mut self, bytes: &[u8], context: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        let mut session = self.session.borrow_mut();
+        // The socket's queue bounds what is accepted: one record waits at most.
+        ready!(session.poll_flush(context))?;
+        let count = session.tls.writer().write(&bytes[..bytes.len().min(RECORD_BYTES)])?;
+        match session.poll_flush(context) {
+            Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
+            _ => Poll::Ready(Ok(count)),
+        }
+    }
+
+    fn poll_flush(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let mut session = self.session.borrow_mut();
+        ready!(session.poll_flush(context))?;
+        pin!(session.writer.flush()).poll(context)
+    }
+
+    fn poll_goodbye(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let mut session = self.session.borrow_mut();
+        if !session.has_said_goodbye {
+            session.has_said_goodbye = true;
+            session.tls.send_close_notify();
+        }
+        session.poll_flush(context)
+    }
+
+    fn poll_shutdown(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        ready!(self.poll_goodbye(context))?;
+        pin!(self.session.borrow_mut().writer.shutdown()).poll(context)
+    }
+
+    async fn send(&mut self, bytes: Bytes) -> io::Result<()> {
+        self.write_all(&bytes).await
+    }
+
+    async fn send_file(&mut self, file: &File, offset: u64, length: u64) -> io::Result<u64> {
+        let mut buffer = vec![0; length.min(FILE_STEP_BYTES) as usize];
+        let mut sent = 0;
+        while sent < length {
+            let step = (length - sent).min(FILE_STEP_BYTES) as usize;
+            let count = file.read_at(&mut buffer[..step], offset + sent).await?;
+            if count == 0 {
+                break;
+            }
+            self.write_all(&buffer[..count]).await?;
+            sent += count as u64;
+        }
+        Ok(sent)
+    }
+}

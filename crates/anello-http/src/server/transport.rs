@@ -1,0 +1,86 @@
+//! What connections run on: plain sockets of either family, or TLS over them.
+
+use std::future::{Future, poll_fn};
+use std::io;
+use std::ops::Deref;
+use std::pin::pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use anello::fs::File;
+use anello::net::{Chunk, ReadHalf, Stream, WriteHalf};
+use bytes::Bytes;
+
+/// The receiving side.
+pub(crate) trait Receiver: 'static {
+    /// Bytes where they lie.
+    type Piece: Deref<Target = [u8]>;
+
+    /// The next bytes; `None` at the end.
+    fn poll_receive(&mut self, context: &mut Context<'_>) -> Poll<io::Result<Option<Self::Piece>>>;
+}
+
+/// The sending side.
+pub(crate) trait Sender: 'static {
+    /// Accepts as many of these bytes as there is room for.
+    fn poll_write(&mut self, bytes: &[u8], context: &mut Context<'_>) -> Poll<io::Result<usize>>;
+    /// Ready when everything accepted has gone to the kernel.
+    fn poll_flush(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>>;
+    /// Says that no more follows, where the protocol below has a word for that, when everything accepted has gone.
+    fn poll_goodbye(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>>;
+    /// Says so, and ends this side.
+    fn poll_shutdown(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>>;
+    /// Sends shared bytes, from where they lie if it can.
+    fn send(&mut self, bytes: Bytes) -> impl Future<Output = io::Result<()>>;
+    /// Sends a part of a file; how many bytes, fewer when it has ended.
+    fn send_file(&mut self, file: &File, offset: u64, length: u64) -> impl Future<Output = io::Result<u64>>;
+
+    /// Accepts all of these bytes.
+    async fn write_all(&mut self, mut bytes: &[u8]) -> io::Result<()> {
+        while !bytes.is_empty() {
+            let count = poll_fn(|context| self.poll_write(bytes, context)).await?;
+            bytes = &bytes[count..];
+        }
+        Ok(())
+    }
+}
+
+impl<S: Stream> Receiver for ReadHalf<Rc<S>> {
+    type Piece = Chunk;
+
+    #[inline]
+    fn poll_receive(&mut self, context: &mut Context<'_>) -> Poll<io::Result<Option<Chunk>>> {
+        // Receiving is cancel-safe: the future keeps nothing from one poll to the next.
+        pin!(self.recv()).poll(context)
+    }
+}
+
+impl<S: Stream> Sender for WriteHalf<Rc<S>> {
+    // Cancel-safe, all three: the futures keep nothing from one poll to the next.
+
+    #[inline]
+    fn poll_write(&mut self, bytes: &[u8], context: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        pin!(self.write(bytes)).poll(context)
+    }
+
+    fn poll_flush(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        pin!(self.flush()).poll(context)
+    }
+
+    fn poll_goodbye(&mut self, _context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        // What was accepted is sent, and the socket closed then.
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        pin!(self.shutdown()).poll(context)
+    }
+
+    async fn send(&mut self, bytes: Bytes) -> io::Result<()> {
+        WriteHalf::send(self, bytes).await
+    }
+
+    async fn send_file(&mut self, file: &File, offset: u64, length: u64) -> io::Result<u64> {
+        WriteHalf::send_file(self, file, offset, length).await
+    }
+}

@@ -1,0 +1,249 @@
+//! Deadlines of connections, for next to nothing: a connection notes what it waits for and since when, in ticks of a clock
+//! that is read now and then; whoever reads the clock looks at all of them and ends those that are late.
+//!
+//! So a request costs no timer and no look at the clock. The task of a late connection is woken by what its socket then
+//! does: its receiving side ends, and it may still answer; or all of it breaks.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use anello::net::Closer;
+use slab::Slab;
+
+use super::options::Options;
+use crate::h1::HttpDate;
+
+/// What a connection waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// Nothing: its handler has the word.
+    Handling,
+    /// The first byte of its first request.
+    Fresh,
+    /// The first byte of another request.
+    Idle,
+    /// The rest of a head.
+    Head,
+    /// More of a body.
+    Body,
+    /// Room to send.
+    Write,
+    /// The client's end, after the server's own.
+    Linger,
+}
+
+/// One connection's deadline.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    phase: Cell<Phase>,
+    /// When the phase began, in ticks.
+    since: Cell<u64>,
+    /// Of the body that is being received.
+    body_bytes: Cell<u64>,
+    body_since: Cell<u64>,
+    /// When the request began, while there is one and it has a deadline.
+    request_since: Cell<Option<u64>>,
+    late: Cell<Option<Phase>>,
+    closer: Closer,
+    clock: Rc<Clock>,
+}
+
+/// The worker's clock.
+#[derive(Debug)]
+pub(crate) struct Clock {
+    started: Instant,
+    tick: Duration,
+    ticks: Cell<u64>,
+    date: Cell<HttpDate>,
+}
+
+impl Clock {
+    pub fn new(tick: Duration) -> Rc<Self> {
+        // Shorter ones would be all that a worker does.
+        let tick = tick.max(Duration::from_millis(1));
+        let clock = Self {
+            started: Instant::now(),
+            tick,
+            ticks: Cell::new(0),
+            date: Cell::new(HttpDate::from_unix(0)),
+        };
+        clock.read();
+        Rc::new(clock)
+    }
+
+    /// Reads the time.
+    pub fn read(&self) {
+        let ticks = self.started.elapsed().as_nanos() / self.tick.as_nanos();
+        self.ticks.set(u64::try_from(ticks).unwrap_or(u64::MAX));
+        let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        self.date.set(HttpDate::from_unix(since_1970.as_secs()));
+    }
+
+    #[inline]
+    pub fn date(&self) -> HttpDate {
+        self.date.get()
+    }
+
+    /// So long, in ticks that have wholly gone by.
+    fn ticks_of(&self, duration: Duration) -> u64 {
+        u64::try_from(duration.as_nanos().div_ceil(self.tick.as_nanos()) + 1).unwrap_or(u64::MAX)
+    }
+}
+
+impl Watch {
+    pub fn new(closer: Closer, clock: &Rc<Clock>) -> Rc<Self> {
+        let now = clock.ticks.get();
+        Rc::new(Self {
+            phase: Cell::new(Phase::Fresh),
+            since: Cell::new(now),
+            body_bytes: Cell::new(0),
+            body_since: Cell::new(now),
+            request_since: Cell::new(None),
+            late: Cell::new(None),
+            closer,
+            clock: Rc::clone(clock),
+        })
+    }
+
+    /// The connection waits for this; for how long counts from when it began to.
+    #[inline]
+    pub fn wait_for(&self, phase: Phase) {
+        if self.phase.replace(phase) != phase {
+            self.since.set(self.clock.ticks.get());
+        }
+    }
+
+    /// Something has come or gone: the time counts anew.
+    #[inline]
+    pub fn moved(&self) {
+        self.phase.set(Phase::Handling);
+    }
+
+    /// A request has come.
+    #[inline]
+    pub fn begin_request(&self, has_deadline: bool) {
+        self.phase.set(Phase::Handling);
+        if has_deadline {
+            self.request_since.set(Some(self.clock.ticks.get()));
+        }
+    }
+
+    /// Its answer has gone.
+    #[inline]
+    pub fn end_request(&self) {
+        self.request_since.set(None);
+    }
+
+    pub fn begin_body(&self) {
+        self.body_bytes.set(0);
+        self.body_since.set(self.clock.ticks.get());
+    }
+
+    pub fn received_body(&self, bytes: usize) {
+        self.body_bytes.set(self.body_bytes.get() + bytes as u64);
+    }
+
+    /// What the connection was ended for.
+    pub fn late(&self) -> Option<Phase> {
+        self.late.get()
+    }
+
+    /// Ends the connection if it is late.
+    fn look(&self, options: &Options) {
+        let clock = &*self.clock;
+        let now = clock.ticks.get();
+        if self.late.get() == Some(Phase::Handling) {
+            return;
+        }
+        let is_over = |since: u64, limit: Duration| now.saturating_sub(since) > clock.ticks_of(limit);
+        if let (Some(since), Some(limit)) = (self.request_since.get(), options.request_timeout)
+            && is_over(since, limit)
+        {
+            return self.strike(Phase::Handling);
+        }
+        let (since, limit) = match self.phase.get() {
+            Phase::Handling => return,
+            Phase::Idle => (self.since.get(), options.keep_alive_timeout),
+            // The first head has to come as soon as any.
+            Phase::Fresh | Phase::Head => (self.since.get(), options.head_timeout),
+            Phase::Body => {
+                let seconds = self.body_bytes.get() / options.body_bytes_per_second.max(1);
+                (self.body_since.get(), options.body_timeout.saturating_add(Duration::from_secs(seconds)))
+            }
+            Phase::Write => (self.since.get(), options.write_timeout),
+            Phase::Linger => (self.since.get(), options.linger_timeout),
+        };
+        if is_over(since, limit) {
+            self.strike(self.phase.get());
+        }
+    }
+
+    fn strike(&self, phase: Phase) {
+        if self.late.replace(Some(phase)) == Some(phase) {
+            // It was told before, and has not ended.
+            return self.closer.end();
+        }
+        match phase {
+            // It may still answer.
+            Phase::Fresh | Phase::Idle | Phase::Head | Phase::Body => {
+                self.since.set(self.clock.ticks.get());
+                self.body_since.set(self.clock.ticks.get());
+                self.closer.end_receiving();
+            }
+            Phase::Handling | Phase::Write | Phase::Linger => self.closer.end(),
+        }
+    }
+
+    /// Ends the connection if it has waited so long for a request.
+    fn end_if_idle(&self, idle: Duration) {
+        let waited = self.clock.ticks.get().saturating_sub(self.since.get());
+        if matches!(self.phase.get(), Phase::Fresh | Phase::Idle) && waited >= self.clock.ticks_of(idle) {
+            self.closer.end_receiving();
+        }
+    }
+}
+
+/// The connections of a worker.
+#[derive(Debug, Default)]
+pub(crate) struct Watches {
+    slab: RefCell<Slab<Rc<Watch>>>,
+}
+
+/// A place among them, given back when dropped.
+#[derive(Debug)]
+pub(crate) struct Watched {
+    watches: Rc<Watches>,
+    place: usize,
+}
+
+impl Watches {
+    pub fn add(self: &Rc<Self>, watch: Rc<Watch>) -> Watched {
+        Watched { watches: Rc::clone(self), place: self.slab.borrow_mut().insert(watch) }
+    }
+
+    pub fn count(&self) -> usize {
+        self.slab.borrow().len()
+    }
+
+    /// Ends those that are late.
+    pub fn look(&self, options: &Options) {
+        self.slab.borrow().iter().for_each(|(_, watch)| watch.look(options));
+    }
+
+    /// Ends those that have waited so long for a request.
+    pub fn end_idle(&self, idle: Duration) {
+        self.slab.borrow().iter().for_each(|(_, watch)| watch.end_if_idle(idle));
+    }
+
+    /// Breaks all.
+    pub fn end_all(&self) {
+        self.slab.borrow().iter().for_each(|(_, watch)| watch.closer.end());
+    }
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        self.watches.slab.borrow_mut().try_remove(self.place);
+    }
+}

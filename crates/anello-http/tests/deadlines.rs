@@ -1,0 +1,276 @@
+//! Clients that are slow, idle, too many or gone: the server's deadlines and limits, on every driver.
+//!
+//! Deadlines are short here, and struck at some time after: what is looked at is that they are struck, what the client is
+//! told, and that others are served meanwhile.
+
+mod common;
+
+use std::time::Duration;
+
+use anello::time::{sleep, timeout};
+use anello_http::{Options, Request, RequestBodyError, Response};
+use bytes::Bytes;
+
+use common::{Client, drivers, on_each, real_drivers, serve, until};
+
+/// All deadlines far away, but for what a test sets.
+fn patient() -> Options {
+    let long = Duration::from_secs(1000);
+    let mut options = Options::default();
+    (options.head_timeout, options.keep_alive_timeout, options.body_timeout) = (long, long, long);
+    (options.write_timeout, options.linger_timeout) = (long, long);
+    options.tick = Duration::from_millis(5);
+    options
+}
+
+const SHORT: Duration = Duration::from_millis(60);
+
+async fn upload(mut request: Request) -> Response {
+    match request.body().collect().await {
+        Ok(body) => Response::text(format!("{} bytes", body.len())),
+        Err(RequestBodyError::Refused(refusal)) => Response::new(refusal.status).closing(),
+        Err(_) => Response::new(400).closing(),
+    }
+}
+
+#[test]
+fn fault_18_heads_that_drip_are_cut_at_the_deadline_and_others_are_served() {
+    on_each(drivers(), async |_| {
+        let mut options = patient();
+        options.head_timeout = SHORT;
+        let (server, address) = serve(options, upload);
+        let slow: Vec<_> = (0..50)
+            .map(|number| {
+                anello::spawn(async move {
+                    let mut client = Client::connect(address).await;
+                    // Some say nothing at all.
+                    for byte in b"GET /slowly HTTP/1.1\r\nHost: somewhere\r\n".iter().take(number % 3 * 10) {
+                        if client.stream.write_all(&[*byte]).await.is_err() {
+                            break;
+                        }
+                        sleep(Duration::from_millis(5)).await;
+                    }
+                    client.answer().await.map(|answer| answer.status)
+                })
+            })
+            .collect();
+        let mut other = Client::connect(address).await;
+        let mut told = [0, 0];
+        for (number, client) in slow.into_iter().enumerate() {
+            assert_eq!(other.get("/").await.status, 200);
+            match client.await.expect("done") {
+                Some(status) => {
+                    assert_eq!(status, 408, "client {number}");
+                    told[0] += 1;
+                }
+                None => told[1] += 1,
+            }
+        }
+        assert!(told[0] > 0 && told[1] >= 16, "{told:?}");
+        until(|| server.connections() == 1).await;
+    });
+}
+
+#[test]
+fn fault_19_bodies_that_drip_are_cut() {
+    on_each(drivers(), async |_| {
+        let mut options = patient();
+        (options.body_timeout, options.body_bytes_per_second) = (SHORT, 1_000_000);
+        let (_server, address) = serve(options, upload);
+        let mut client = Client::connect(address).await;
+        client.send("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 100000\r\n\r\n").await;
+        let (mut reader, mut writer) = client.stream.into_split();
+        let dripping = anello::spawn(async move {
+            while writer.write_all(b"x").await.is_ok() {
+                sleep(Duration::from_millis(3)).await
+            }
+        });
+        let mut received = Vec::new();
+        while let Ok(Some(chunk)) = reader.recv().await {
+            received.extend_from_slice(&chunk);
+            if received.ends_with(b"\r\n\r\n") {
+                break;
+            }
+        }
+        let text = String::from_utf8_lossy(&received);
+        assert!(text.starts_with("HTTP/1.1 408 "), "{text}");
+        dripping.abort();
+        // As fast as it has to be.
+        let mut client = Client::connect(address).await;
+        let body = "x".repeat(100_000);
+        client.send(format!("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 100000\r\n\r\n{body}")).await;
+        assert_eq!(client.answer().await.expect("an answer").text(), "100000 bytes");
+    });
+}
+
+#[test]
+fn idle_connections_are_closed_and_busy_ones_are_not() {
+    on_each(drivers(), async |_| {
+        let mut options = patient();
+        options.keep_alive_timeout = SHORT;
+        let (server, address) = serve(options, async |request: Request| {
+            if request.path() == "/slow" {
+                sleep(SHORT * 4).await;
+            }
+            Response::text("done")
+        });
+        let mut client = Client::connect(address).await;
+        assert_eq!(client.get("/slow").await.text(), "done");
+        assert!(client.is_ended().await);
+        until(|| server.connections() == 0).await;
+    });
+}
+
+#[test]
+fn fault_20_answers_that_nobody_reads_are_given_up_and_take_bounded_memory() {
+    on_each(drivers(), async |_| {
+        let mut options = patient();
+        options.write_timeout = SHORT;
+        let large = Bytes::from(vec![b'x'; 32 << 20]);
+        let (server, address) = serve(options, async move |_: Request| Response::text(large.clone()));
+        let mut clients = Vec::new();
+        for _ in 0..20 {
+            let mut client = Client::connect(address).await;
+            client.send("GET / HTTP/1.1\r\nHost: h\r\n\r\n".repeat(50)).await;
+            clients.push(client);
+        }
+        until(|| server.connections() == 0).await;
+    });
+}
+
+#[test]
+fn a_request_may_have_a_deadline_of_its_own() {
+    on_each(drivers(), async |_| {
+        let mut options = patient();
+        options.request_timeout = Some(SHORT);
+        let (server, address) = serve(options, async |request: Request| {
+            if request.path() == "/never" {
+                std::future::pending::<()>().await;
+            }
+            Response::text("done")
+        });
+        let mut client = Client::connect(address).await;
+        assert_eq!(client.get("/").await.text(), "done");
+        sleep(SHORT * 3).await;
+        assert_eq!(client.get("/").await.text(), "done", "it counts from the request");
+        client.send("GET /never HTTP/1.1\r\nHost: h\r\n\r\n").await;
+        assert!(client.is_ended().await);
+        drop(client);
+        assert!(server.connections() <= 1);
+    });
+}
+
+#[test]
+fn fault_21_there_are_no_more_connections_than_may_be() {
+    on_each(drivers(), async |_| {
+        let mut options = patient();
+        options.connections = 10;
+        let (server, address) = serve(options, upload);
+        let mut open = Vec::new();
+        for _ in 0..10 {
+            let mut client = Client::connect(address).await;
+            assert_eq!(client.get("/").await.status, 200);
+            open.push(client);
+        }
+        for _ in 0..200 {
+            let mut client = Client::connect(address).await;
+            let answer = client.answer().await.expect("an answer");
+            assert_eq!((answer.status, answer.field("Connection")), (503, Some("close")));
+        }
+        assert_eq!(server.connections(), 10);
+        for client in &mut open {
+            assert_eq!(client.get("/").await.status, 200);
+        }
+        drop(open);
+        until(|| server.connections() == 0).await;
+        let mut client = Client::connect(address).await;
+        assert_eq!(client.get("/").await.status, 200);
+    });
+}
+
+#[test]
+fn fault_22_clients_that_reset_in_the_middle_harm_nobody() {
+    on_each(drivers(), async |_| {
+        let large = Bytes::from(vec![b'x'; 8 << 20]);
+        let (server, address) = serve(patient(), async move |_: Request| Response::text(large.clone()));
+        for number in 0..100 {
+            let mut client = Client::connect(address).await;
+            client.stream.set_linger(Some(Duration::ZERO)).ok();
+            client.send("GET / HTTP/1.1\r\nHost: h\r\n\r\n").await;
+            if number % 2 == 0 {
+                client.stream.recv().await.expect("bytes");
+            }
+            client.stream.abort();
+        }
+        let mut client = Client::connect(address).await;
+        assert_eq!(client.get("/").await.body.len(), 8 << 20);
+        drop(client);
+        until(|| server.connections() == 0).await;
+    });
+}
+
+#[test]
+fn fault_37_draining_loses_no_request_that_has_come() {
+    on_each(real_drivers(), async |kind| {
+        let mut options = patient();
+        options.drain_idle = Duration::from_millis(100);
+        let (server, address) = serve(options, async |request: Request| {
+            if request.path() == "/slow" {
+                sleep(Duration::from_millis(200)).await;
+            }
+            Response::text("whole")
+        });
+        let mut slow = Client::connect(address).await;
+        slow.send("GET /slow HTTP/1.1\r\nHost: h\r\n\r\n").await;
+        let mut idle = Client::connect(address).await;
+        assert_eq!(idle.get("/").await.text(), "whole");
+        let busy: Vec<_> = (0..8)
+            .map(|_| {
+                anello::spawn(async move {
+                    let mut client = Client::connect(address).await;
+                    let mut served = 0;
+                    loop {
+                        let answer = client.get("/").await;
+                        assert_eq!(answer.text(), "whole");
+                        served += 1;
+                        if answer.field("Connection") == Some("close") {
+                            assert!(client.is_ended().await);
+                            return served;
+                        }
+                    }
+                })
+            })
+            .collect();
+        sleep(Duration::from_millis(50)).await;
+        let draining = anello::spawn({
+            let server = server.clone();
+            async move { server.drain().await }
+        });
+        for client in busy {
+            assert!(client.await.expect("no request was lost") > 1, "{kind}");
+        }
+        let answer = slow.answer().await.expect("an answer");
+        assert_eq!((answer.text(), answer.field("Connection")), ("whole", Some("close")));
+        assert!(idle.is_ended().await);
+        // Clients end their side, and nobody has to be cut off.
+        drop(slow);
+        assert_eq!(draining.await.expect("drained"), 0, "{kind}");
+    });
+}
+
+#[test]
+fn fault_37_what_takes_too_long_is_cut_at_the_deadline() {
+    on_each(drivers(), async |_| {
+        let mut options = patient();
+        options.drain_timeout = SHORT;
+        let (server, address) = serve(options, async |_: Request| {
+            std::future::pending::<()>().await;
+            Response::new(200)
+        });
+        let mut client = Client::connect(address).await;
+        client.send("GET / HTTP/1.1\r\nHost: h\r\n\r\n").await;
+        until(|| server.connections() == 1).await;
+        assert_eq!(timeout(Duration::from_secs(1000), server.drain()).await.expect("in time"), 1);
+        assert!(client.is_ended().await);
+    });
+}

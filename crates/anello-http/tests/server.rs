@@ -1,0 +1,387 @@
+//! The server on every driver: requests are answered in order, whatever way they come.
+
+mod common;
+
+use std::cell::Cell;
+use std::future::poll_fn;
+use std::io;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use anello::time::sleep;
+use anello_http::h1::{FieldName, Method};
+use anello_http::{Body, Options, Request, RequestBodyError, Response};
+use bytes::Bytes;
+use futures_core::Stream;
+
+use common::{Client, drivers, on_each, serve, until};
+
+/// Answers with what it was asked.
+async fn mirror(mut request: Request) -> Response {
+    let line = format!("{} {}", request.method_text(), request.target());
+    match request.body().collect().await {
+        Ok(body) => Response::text([line.as_bytes(), b" ", &body].concat()),
+        Err(RequestBodyError::Refused(refusal)) => Response::new(refusal.status),
+        Err(_) => Response::new(400),
+    }
+}
+
+/// Pieces with pauses between them.
+struct Pieces(u32);
+
+impl Stream for Pieces {
+    type Item = io::Result<Bytes>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
+        self.0 += 1;
+        if self.0 % 2 == 1 {
+            context.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        Poll::Ready((self.0 <= 20).then(|| Ok(Bytes::from(format!("piece {};", self.0 / 2)))))
+    }
+}
+
+#[test]
+fn requests_of_one_connection_are_answered_one_after_the_other() {
+    on_each(drivers(), async |_| {
+        let (_server, address) = serve(Options::default(), mirror);
+        let mut client = Client::connect(address).await;
+        for number in 0..5 {
+            let answer = client.get(&format!("/{number}")).await;
+            assert_eq!((answer.status, answer.text()), (200, &*format!("GET /{number} ")));
+            assert!(answer.field("Date").is_some() && answer.field("Connection").is_none());
+        }
+        client.send("HEAD /head HTTP/1.1\r\nHost: h\r\n\r\n").await;
+        let answer = client.answer_to("HEAD").await.expect("an answer");
+        assert_eq!((answer.field("Content-Length"), &*answer.body), (Some("11"), &b""[..]));
+        client.send("GET /last HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n").await;
+        let answer = client.answer().await.expect("an answer");
+        assert_eq!((answer.text(), answer.field("Connection")), ("GET /last ", Some("close")));
+        assert!(client.is_ended().await);
+    });
+}
+
+#[test]
+fn old_clients_get_what_they_know() {
+    on_each(drivers(), async |_| {
+        let (_server, address) = serve(Options::default(), async |request: Request| match request.path() {
+            "/stream" => Response::new(200).with_body(Body::stream(Pieces(0))),
+            _ => Response::text("known"),
+        });
+        let mut client = Client::connect(address).await;
+        client.send("GET /1 HTTP/1.0\r\nConnection: keep-alive\r\n\r\n").await;
+        let answer = client.answer().await.expect("an answer");
+        assert_eq!((answer.text(), answer.field("Connection")), ("known", Some("keep-alive")));
+        client.send("GET /stream HTTP/1.0\r\nConnection: keep-alive\r\n\r\n").await;
+        let answer = client.answer().await.expect("an answer");
+        let expected: String = (1..=10).map(|number| format!("piece {number};")).collect();
+        assert_eq!((answer.text(), answer.field("Transfer-Encoding")), (&*expected, None));
+        assert!(client.is_ended().await);
+    });
+}
+
+#[test]
+fn fault_24_ten_thousand_pipelined_requests_are_answered_in_order_and_hold_nobody_up() {
+    on_each(drivers(), async |_| {
+        let (_server, address) = serve(Options::default(), mirror);
+        let count = 10_000;
+        let (deep, mut other) = (Client::connect(address).await, Client::connect(address).await);
+        let requests: String = (0..count).map(|n| format!("GET /{n} HTTP/1.1\r\nHost: h\r\n\r\n")).collect();
+        let (mut reader, mut writer) = deep.stream.into_split();
+        let sending = anello::spawn(async move { writer.write_all(requests.as_bytes()).await });
+        assert_eq!(other.get("/other").await.text(), "GET /other ");
+        let mut received = Vec::new();
+        let expected: Vec<String> = (0..count).map(|n| format!("GET /{n} ")).collect();
+        let is_whole = |received: &[u8]| received.ends_with(expected[count - 1].as_bytes());
+        while !is_whole(&received) {
+            received.extend_from_slice(&reader.recv().await.expect("bytes").expect("more"));
+        }
+        sending.await.expect("done").expect("sent");
+        let text = String::from_utf8(received).expect("text");
+        let bodies =
+            text.split("\r\n\r\n").skip(1).map(|part| part.split("HTTP/1.1").next().unwrap_or_default());
+        assert!(bodies.eq(expected.iter().map(String::as_str)));
+        assert_eq!(other.get("/still").await.text(), "GET /still ");
+    });
+}
+
+#[test]
+fn bodies_come_by_length_and_in_chunks() {
+    on_each(drivers(), async |_| {
+        let (_server, address) = serve(Options::default(), mirror);
+        let mut client = Client::connect(address).await;
+        let large = "0123456789".repeat(20_000);
+        let head = format!("POST /length HTTP/1.1\r\nHost: h\r\nContent-Length: {}\r\n\r\n", large.len());
+        client.send(head + &large).await;
+        let answer = client.answer().await.expect("an answer");
+        assert_eq!(answer.text(), format!("POST /length {large}"));
+        client
+            .send("PUT /chunks HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nciao\r\n")
+            .await;
+        for piece in ["6\r\n mon", "do\r", "\n0\r", "\n\r\n"] {
+            sleep(Duration::from_millis(1)).await;
+            client.send(piece).await;
+        }
+        assert_eq!(client.answer().await.expect("an answer").text(), "PUT /chunks ciao mondo");
+        assert_eq!(client.get("/after").await.text(), "GET /after ");
+    });
+}
+
+#[test]
+fn a_client_that_waits_is_asked_for_its_body_when_the_handler_wants_it() {
+    on_each(drivers(), async |_| {
+        let (_server, address) = serve(Options::default(), async |request: Request| match request.path() {
+            "/unread" => Response::new(403),
+            _ => mirror(request).await,
+        });
+        let mut client = Client::connect(address).await;
+        let head = |path: &str| {
+            format!("PUT {path} HTTP/1.1\r\nHost: h\r\nExpect: 100-continue\r\nContent-Length: 4\r\n\r\n")
+        };
+        client.send(head("/read")).await;
+        assert_eq!(client.answer().await.expect("an interim answer").status, 100);
+        client.send("ciao").await;
+        assert_eq!(client.answer().await.expect("an answer").text(), "PUT /read ciao");
+        // It did not wait: it is not asked.
+        client.send(head("/read") + "ciao").await;
+        assert_eq!(client.answer().await.expect("an answer").text(), "PUT /read ciao");
+        client.send(head("/unread")).await;
+        let answer = client.answer().await.expect("an answer");
+        assert_eq!((answer.status, answer.field("Connection")), (403, Some("close")));
+        assert!(client.is_ended().await);
+    });
+}
+
+#[test]
+fn fault_30_a_body_that_nobody_reads_is_dropped_or_ends_the_connection() {
+    on_each(drivers(), async |_| {
+        let mut options = Options::default();
+        options.discarded_body_bytes = 1000;
+        let (_server, address) = serve(options, async |_: Request| Response::text("unread"));
+        for (length, in_chunks) in
+            [(10, false), (1000, false), (1001, false), (500_000, false), (10, true), (5000, true)]
+        {
+            let client = Client::connect(address).await;
+            let body = "x".repeat(length);
+            let request = match in_chunks {
+                false => format!("GET / HTTP/1.1\r\nHost: h\r\nContent-Length: {length}\r\n\r\n{body}"),
+                true => format!(
+                    "GET / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n{length:x}\r\n{body}\r\n0\r\n\r\n"
+                ),
+            };
+            let (mut reader, mut writer) = client.stream.into_split();
+            let sending = anello::spawn(async move {
+                let sent = writer.write_all(request.as_bytes()).await;
+                let next = writer.write_all(b"GET /next HTTP/1.1\r\nHost: h\r\n\r\n").await;
+                (sent, next, writer)
+            });
+            // Two right answers, or one that says that it is the last.
+            let mut received = Vec::new();
+            while let Ok(Some(chunk)) = reader.recv().await {
+                received.extend_from_slice(&chunk);
+                let text = String::from_utf8_lossy(&received);
+                if text.matches("HTTP/1.1 200 OK").count() == 2 && text.ends_with("unread") {
+                    break;
+                }
+            }
+            let text = String::from_utf8(received).expect("text");
+            let answers = text.matches("HTTP/1.1 200 OK").count();
+            let is_last = text.contains("Connection: close");
+            assert_eq!(answers, if is_last { 1 } else { 2 }, "{length} {in_chunks}: {text}");
+            if length > 1000 && !in_chunks {
+                assert!(is_last, "{length}");
+            }
+            drop(sending.await.expect("done"));
+        }
+    });
+}
+
+#[test]
+fn a_body_that_was_kept_beyond_its_answer_gives_nothing_of_the_next_one() {
+    on_each(drivers(), async |_| {
+        let kept = Rc::new(Cell::new(None));
+        let keep = Rc::clone(&kept);
+        let (_server, address) = serve(Options::default(), async move |mut request: Request| {
+            if request.path() == "/keep" {
+                let (_, body) = request.into_parts();
+                keep.set(Some(body));
+                return Response::text("kept");
+            }
+            let old =
+                keep.take().map(|mut body| poll_fn(move |context| Poll::Ready(body.poll_next(context))));
+            let old = match old {
+                Some(old) => old.await,
+                None => Poll::Pending,
+            };
+            assert!(matches!(old, Poll::Ready(Err(_))), "{old:?}");
+            Response::text(request.body().collect().await.expect("a body"))
+        });
+        let mut client = Client::connect(address).await;
+        for (path, body) in [("/keep", "first"), ("/next", "second")] {
+            client
+                .send(format!(
+                    "PUT {path} HTTP/1.1\r\nHost: h\r\nContent-Length: {}\r\n\r\n{body}",
+                    body.len()
+                ))
+                .await;
+            let expected = if path == "/keep" { "kept" } else { "second" };
+            assert_eq!(client.answer().await.expect("an answer").text(), expected);
+        }
+    });
+}
+
+#[test]
+fn streams_are_sent_as_they_come_and_errors_are_seen() {
+    on_each(drivers(), async |_| {
+        let (_server, address) = serve(Options::default(), async |request: Request| {
+            let broken =
+                || futures_of([Ok(Bytes::from_static(b"beginning")), Err(io::Error::other("on purpose"))]);
+            match request.path() {
+                "/stream" => Response::new(200).with_body(Body::stream(Pieces(0))),
+                "/broken" => Response::new(200).with_body(Body::stream(broken())),
+                "/short" => Response::new(200).with_body(Body::stream_of(1000, Pieces(0))),
+                _ => Response::new(200).with_body(Body::stream_of(20, broken())),
+            }
+        });
+        let mut client = Client::connect(address).await;
+        let answer = client.get("/stream").await;
+        let expected: String = (1..=10).map(|number| format!("piece {number};")).collect();
+        assert_eq!((answer.text(), answer.field("Transfer-Encoding")), (&*expected, Some("chunked")));
+        assert_eq!(client.get("/stream").await.text(), expected);
+        for path in ["/broken", "/short", "/broken_of_known_length"] {
+            let mut client = Client::connect(address).await;
+            client.send(format!("GET {path} HTTP/1.1\r\nHost: h\r\n\r\n")).await;
+            let mut received = Vec::new();
+            while let Ok(Some(chunk)) = client.stream.recv().await {
+                received.extend_from_slice(&chunk);
+            }
+            let text = String::from_utf8_lossy(&received);
+            assert!(
+                text.starts_with("HTTP/1.1 200 OK\r\n") && !text.ends_with("0\r\n\r\n"),
+                "{path}: {text}"
+            );
+        }
+    });
+}
+
+/// A stream of what is there.
+fn futures_of<const N: usize>(items: [io::Result<Bytes>; N]) -> impl Stream<Item = io::Result<Bytes>> {
+    struct Items<I>(I);
+    impl<I: Iterator<Item = io::Result<Bytes>> + Unpin> Stream for Items<I> {
+        type Item = io::Result<Bytes>;
+        fn poll_next(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
+            Poll::Ready(self.0.next())
+        }
+    }
+    Items(items.into_iter())
+}
+
+#[test]
+fn what_is_no_request_is_told_and_ends_the_connection() {
+    on_each(drivers(), async |_| {
+        let (_server, address) = serve(Options::default(), mirror);
+        for (request, status) in [
+            ("GET / HTTP/1.1\r\n\r\n".to_owned(), 400),
+            ("GET /\u{0} HTTP/1.1\r\nHost: h\r\n\r\n".to_owned(), 400),
+            (format!("GET /{} HTTP/1.1\r\nHost: h\r\n\r\n", "a".repeat(10_000)), 414),
+            (format!("GET / HTTP/1.1\r\nHost: h\r\nA: {}\r\n\r\n", "a".repeat(1 << 20)), 431),
+            ("GET / HTTP/3.0\r\nHost: h\r\n\r\n".to_owned(), 505),
+            ("PUT / HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\nContent-Length: 1\r\n\r\nx".to_owned(), 400),
+        ] {
+            let mut client = Client::connect(address).await;
+            // One that was served before is answered before.
+            let whole = format!("GET /before HTTP/1.1\r\nHost: h\r\n\r\n{request}");
+            let (mut reader, mut writer) = client.stream.into_split();
+            let sending = anello::spawn(async move {
+                writer.write_all(whole.as_bytes()).await.ok();
+                writer
+            });
+            let mut received = Vec::new();
+            while let Ok(Some(chunk)) = reader.recv().await {
+                received.extend_from_slice(&chunk);
+            }
+            let text = String::from_utf8_lossy(&received);
+            let (before, after) = text.split_once("GET /before ").expect("the first answer");
+            assert!(before.starts_with("HTTP/1.1 200 OK\r\n"), "{before}");
+            assert!(after.starts_with(&format!("HTTP/1.1 {status} ")), "{after}");
+            assert!(after.contains("\r\nConnection: close\r\n"), "{after}");
+            drop(sending.await);
+            client = Client::connect(address).await;
+            assert_eq!(client.get("/others").await.text(), "GET /others ");
+        }
+    });
+}
+
+#[test]
+fn fault_23_a_client_that_has_ended_its_side_gets_its_whole_answer() {
+    on_each(drivers(), async |_| {
+        let large = Bytes::from(vec![b'x'; 3 << 20]);
+        let (server, address) =
+            serve(Options::default(), async move |_: Request| Response::text(large.clone()));
+        let mut client = Client::connect(address).await;
+        client.send("GET / HTTP/1.1\r\nHost: h\r\n\r\n").await;
+        client.stream.shutdown().await.expect("ends its side");
+        assert_eq!(client.answer().await.expect("an answer").body.len(), 3 << 20);
+        assert!(client.is_ended().await);
+        until(|| server.connections() == 0).await;
+    });
+}
+
+#[test]
+fn answers_that_are_none_become_500() {
+    on_each(drivers(), async |_| {
+        let (_server, address) = serve(Options::default(), async |_: Request| Response::new(99));
+        let mut client = Client::connect(address).await;
+        assert_eq!(client.get("/").await.status, 500);
+        assert!(client.is_ended().await);
+    });
+}
+
+#[test]
+fn fields_methods_and_peers_are_what_they_are() {
+    on_each(drivers(), async |_| {
+        let (_server, address) = serve(Options::default(), async |request: Request| {
+            assert_eq!(request.method(), Method::Delete);
+            let asked = request.field("x-asked").unwrap_or_default();
+            let response = Response::new(202).field(FieldName::constant("X-Echo"), asked).expect("a value");
+            response.with_body(format!("{:?}", request.peer().map(|peer| peer.ip())))
+        });
+        let mut client = Client::connect(address).await;
+        client.send("DELETE /a HTTP/1.1\r\nHost: h\r\nX-Asked:  some thing \r\n\r\n").await;
+        let answer = client.answer().await.expect("an answer");
+        assert_eq!((answer.status, answer.field("X-Echo")), (202, Some("some thing")));
+        assert_eq!(answer.text(), "Some(127.0.0.1)");
+    });
+}
+
+#[test]
+fn a_connection_goes_over_to_another_protocol() {
+    on_each(drivers(), async |_| {
+        let (server, address) = serve(Options::default(), async |request: Request| match request.upgrade() {
+            Some(protocol) => Response::upgrade(protocol, async |mut upgraded| {
+                while let Ok(Some(bytes)) = upgraded.recv().await {
+                    upgraded.write_all(&bytes.to_ascii_uppercase()).await.expect("sends");
+                }
+                upgraded.shutdown().await.expect("ends");
+            }),
+            None => Response::new(426),
+        });
+        let mut client = Client::connect(address).await;
+        assert_eq!(client.get("/").await.status, 426);
+        client.send("GET / HTTP/1.1\r\nHost: h\r\nConnection: upgrade\r\nUpgrade: shout\r\n\r\nciao").await;
+        let answer = client.answer().await.expect("an answer");
+        assert_eq!((answer.status, answer.field("Upgrade")), (101, Some("shout")));
+        let mut heard = client.take_received();
+        client.send(" mondo").await;
+        while heard.len() < 10 {
+            heard.extend_from_slice(&client.stream.recv().await.expect("bytes").expect("more"));
+        }
+        assert_eq!(heard, b"CIAO MONDO");
+        client.stream.shutdown().await.expect("ends");
+        assert!(client.is_ended().await);
+        until(|| server.connections() == 0).await;
+    });
+}

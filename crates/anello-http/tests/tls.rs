@@ -1,0 +1,165 @@
+//! HTTP under TLS, with clients that are rustls on plain blocking sockets.
+
+mod common;
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream as StdStream};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anello::net::TcpListener;
+use anello::spawn_blocking;
+use anello_http::server::TlsConfig;
+use anello_http::{Body, Options, Request, Response, Server};
+use bytes::Bytes;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+
+use common::{on_each, real_drivers, until};
+
+/// A certificate for `localhost`, signed by itself, in PEM and DER, and its key in PEM.
+struct Identity {
+    certificate_pem: String,
+    key_pem: String,
+    certificate: CertificateDer<'static>,
+}
+
+fn identity() -> Identity {
+    let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).expect("a certificate");
+    Identity {
+        certificate_pem: made.cert.pem(),
+        key_pem: made.signing_key.serialize_pem(),
+        certificate: made.cert.der().clone(),
+    }
+}
+
+impl Identity {
+    fn config(&self) -> TlsConfig {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (certificate, key) = (folder.path().join("certificate.pem"), folder.path().join("key.pem"));
+        std::fs::write(&certificate, &self.certificate_pem).expect("written");
+        std::fs::write(&key, &self.key_pem).expect("written");
+        TlsConfig::from_pem_files(&certificate, &key).expect("a configuration")
+    }
+
+    fn client(&self) -> Arc<ClientConfig> {
+        let mut roots = RootCertStore::empty();
+        roots.add(self.certificate.clone()).expect("a certificate");
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+        let mut config = builder.expect("versions").with_root_certificates(roots).with_no_client_auth();
+        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        Arc::new(config)
+    }
+}
+
+type Tls = StreamOwned<ClientConnection, StdStream>;
+
+fn connect(config: Arc<ClientConfig>, address: SocketAddr) -> Tls {
+    let name = ServerName::try_from("localhost").expect("a name");
+    let stream = StdStream::connect(address).expect("connects");
+    stream.set_read_timeout(Some(Duration::from_secs(60))).expect("a timeout");
+    StreamOwned::new(ClientConnection::new(config, name).expect("a client"), stream)
+}
+
+/// Sends requests that end with `Connection: close` and reads all answers.
+fn exchange(mut tls: Tls, requests: &str) -> (Vec<u8>, Option<Vec<u8>>) {
+    tls.write_all(requests.as_bytes()).expect("sends");
+    let mut answers = Vec::new();
+    // A close_notify is asked for: without it, this is an error.
+    tls.read_to_end(&mut answers).expect("an orderly end");
+    (answers, tls.conn.alpn_protocol().map(<[u8]>::to_vec))
+}
+
+fn start(config: TlsConfig) -> (Server, SocketAddr) {
+    let server = Server::builder().options(Options::default()).tls(config).build();
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("an address");
+    let large = Bytes::from(vec![b'x'; 5 << 20]);
+    let file = tempfile::tempfile().expect("a file");
+    (&file).write_all(&vec![b'f'; 1 << 20]).expect("written");
+    let file = anello::fs::File::from(file);
+    let handler = async move |mut request: Request| match request.path() {
+        "/large" => Response::text(large.clone()),
+        "/file" => Response::new(200).with_body(Body::file(file.clone(), 0, 1 << 20)),
+        _ => {
+            let path = request.path().to_owned();
+            Response::text([path.as_bytes(), &request.body().collect().await.unwrap_or_default()].concat())
+        }
+    };
+    server.serve(listener, handler).detach();
+    (server, address)
+}
+
+#[test]
+fn requests_of_all_sizes_are_answered_under_tls() {
+    on_each(real_drivers(), async |_| {
+        let identity = identity();
+        let (server, address) = start(identity.config());
+        let config = identity.client();
+        let client = spawn_blocking(move || {
+            let upload = "u".repeat(1 << 20);
+            let get = |path: &str| format!("GET {path} HTTP/1.1\r\nHost: h\r\n\r\n");
+            let put =
+                format!("PUT /up HTTP/1.1\r\nHost: h\r\nContent-Length: {}\r\n\r\n{upload}", upload.len());
+            let last = "GET /last HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n";
+            let requests = [get("/a"), get("/large"), put, get("/file"), last.to_owned()].concat();
+            exchange(connect(config, address), &requests)
+        });
+        let (answers, protocol) = client.await.expect("exchanged");
+        assert_eq!(protocol.as_deref(), Some(&b"http/1.1"[..]));
+        let count = |byte: u8| answers.iter().filter(|found| **found == byte).count();
+        assert!(count(b'x') >= 5 << 20 && count(b'f') >= 1 << 20 && count(b'u') >= 1 << 20);
+        assert!(answers.ends_with(b"\r\n\r\n/last"));
+        until(|| server.connections() == 0).await;
+    });
+}
+
+#[test]
+fn what_is_no_tls_is_refused_and_harms_nobody() {
+    on_each(real_drivers(), async |_| {
+        let identity = identity();
+        let (server, address) = start(identity.config());
+        let (wrong, right) = (self::identity().client(), identity.client());
+        let client = spawn_blocking(move || {
+            let mut plain = StdStream::connect(address).expect("connects");
+            plain.set_read_timeout(Some(Duration::from_secs(60))).expect("a timeout");
+            plain.write_all(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n").expect("sends");
+            let mut answer = Vec::new();
+            plain.read_to_end(&mut answer).ok();
+            assert!(!answer.starts_with(b"HTTP"), "{answer:?}");
+            let mut distrustful = connect(wrong, address);
+            assert!(distrustful.write_all(b"GET / HTTP/1.1\r\n").is_err());
+            drop(distrustful);
+            exchange(connect(right, address), "GET /ok HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n").0
+        });
+        assert!(client.await.expect("exchanged").ends_with(b"/ok"));
+        until(|| server.connections() == 0).await;
+    });
+}
+
+#[test]
+fn a_new_certificate_is_for_new_connections() {
+    on_each(real_drivers(), async |_| {
+        let (first, second) = (identity(), identity());
+        let (server, address) = start(first.config());
+        let (old, new) = (first.client(), second.client());
+        let mut kept = connect(Arc::clone(&old), address);
+        let kept = spawn_blocking(move || {
+            kept.write_all(b"GET /before HTTP/1.1\r\nHost: h\r\n\r\n").expect("sends");
+            let mut answer = [0; 4096];
+            let count = kept.read(&mut answer).expect("an answer");
+            assert!(answer[..count].starts_with(b"HTTP/1.1 200 OK"));
+            kept
+        });
+        let kept = kept.await.expect("exchanged");
+        server.set_tls(second.config());
+        let last = "GET /after HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n";
+        let client = spawn_blocking(move || {
+            assert!(exchange(kept, last).0.ends_with(b"/after"));
+            assert!(connect(old, address).write_all(b"G").is_err(), "the old one is not shown any more");
+            exchange(connect(new, address), last).0
+        });
+        assert!(client.await.expect("exchanged").ends_with(b"/after"));
+    });
+}
