@@ -12,6 +12,7 @@ mod doctor;
 mod driver_flags;
 mod duration;
 mod echo;
+mod http;
 mod lab;
 mod lab_compare;
 mod lab_disk_file;
@@ -21,6 +22,7 @@ mod lab_peers;
 mod lab_report;
 mod lab_run;
 mod limits;
+mod listening;
 mod load;
 mod load_flags;
 mod load_merge;
@@ -35,7 +37,7 @@ use clap::{Parser, Subcommand};
 
 /// A thread-per-core network runtime for Linux: io_uring or epoll, chosen at run time.
 ///
-/// Serve (echo), measure (load, lab), and see what this machine allows (doctor).
+/// Serve (echo, http), measure (load, lab), and see what this machine allows (doctor).
 #[derive(Parser)]
 #[command(name = "anello", version, long_version = build_identity::LONG_VERSION)]
 #[command(propagate_version = true, max_term_width = 100)]
@@ -48,6 +50,7 @@ struct Arguments {
 #[derive(Subcommand)]
 enum Command {
     Echo(Box<echo::Arguments>),
+    Http(Box<http::Arguments>),
     Bare(bare::Arguments),
     Doctor(doctor::Arguments),
     Load(Box<load::Arguments>),
@@ -59,6 +62,7 @@ fn main() -> ExitCode {
     start_log();
     let result = match arguments.command {
         Command::Echo(arguments) => echo::run(*arguments),
+        Command::Http(arguments) => http::run(*arguments),
         Command::Bare(arguments) => bare::run(arguments),
         Command::Doctor(arguments) => doctor::run(arguments),
         Command::Load(arguments) => load::run(*arguments),

@@ -5,7 +5,6 @@
 //! second signal, or the deadline, ends it at once.
 
 mod exchange;
-mod listening;
 
 use std::cell::{Cell, RefCell};
 use std::io::{self, Write};
@@ -24,9 +23,9 @@ use anello::time::{sleep, timeout};
 use anello::{Worker, Workers};
 
 use self::exchange::Sizes;
-use self::listening::Listening;
 use crate::address::Address;
 use crate::driver_flags::DriverFlags;
+use crate::listening::Listening;
 use crate::{cores, duration, limits};
 
 /// Serve echo (RFC 862): everything received is sent back.

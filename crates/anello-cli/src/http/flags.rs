@@ -1,0 +1,233 @@
+//! The flags of `anello http` that are about files and connections.
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anello_http::Options;
+use anello_http::files::cache_control::CacheRule;
+use anello_http::files::negotiate::{Coding, Codings};
+use anello_http::files::options::{FileOptions, Symlinks};
+use anello_http::files::path::Dotfiles;
+use anello_http::observe::access_log::{AccessLog, AccessLogOptions, LogFormat, LogTarget};
+use anello_http::server::TlsConfig;
+use clap::{Args, ValueEnum};
+
+use crate::duration;
+
+/// What is served, and how.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Files")]
+pub struct FileFlags {
+    /// The file that is sent for the folder that it is in: the first that exists. May be given several times.
+    #[arg(long = "index", value_name = "NAME", default_value = "index.html")]
+    index_files: Vec<String>,
+
+    /// Show folders without an index file as lists of what is in them.
+    #[arg(long)]
+    listing: bool,
+
+    /// Most entries of a folder that are listed.
+    #[arg(long, value_name = "N", default_value_t = FileOptions::default().listing_entries)]
+    listing_entries: usize,
+
+    /// Send FILE.br, FILE.zst or FILE.gz instead of FILE to clients that accept it; by default all three, with a list
+    /// only these.
+    #[arg(long, value_name = "LIST", value_delimiter = ',', num_args = 0..=1, require_equals = true)]
+    #[arg(default_missing_value = "br,zstd,gzip")]
+    precompressed: Vec<Precompressed>,
+
+    /// The Cache-Control of files that match a pattern, as in 'assets/**=max-age=31536000, immutable'; the first that
+    /// matches counts. May be given several times.
+    #[arg(long, value_name = "GLOB=VALUE", value_parser = cache_rule)]
+    cache_control: Vec<CacheRule>,
+
+    /// The media type of an extension, as in 'foo=application/x-foo'. May be given several times.
+    #[arg(long = "media-type", value_name = "EXTENSION=TYPE", value_parser = pair)]
+    media_types: Vec<(String, String)>,
+
+    /// The media type of files of an unknown extension.
+    #[arg(long, value_name = "TYPE", default_value_t = FileOptions::default().default_media_type)]
+    default_media_type: String,
+
+    /// The file that is the body of answers of status 404.
+    #[arg(long, value_name = "PATH")]
+    not_found_file: Option<String>,
+
+    /// The file that is sent, with status 200, for paths without an extension where there is no file.
+    #[arg(long, value_name = "PATH")]
+    single_page_file: Option<String>,
+
+    /// Serve files and folders whose names begin with a dot.
+    #[arg(long)]
+    dotfiles: bool,
+
+    /// Sites whose scripts may read what is served, as in `https://example.org`, or * for all. May be given several times.
+    #[arg(long = "cors", value_name = "ORIGIN")]
+    cors_origins: Vec<String>,
+
+    /// Follow no symbolic links. Otherwise those that stay below the folder are followed.
+    #[arg(long)]
+    no_symlinks: bool,
+
+    /// Memory for the contents of small files, in bytes, of each worker; 0 keeps none.
+    #[arg(long, value_name = "BYTES", default_value_t = FileOptions::default().cache_bytes)]
+    cache_bytes: usize,
+
+    /// Largest file whose contents are kept in memory, in bytes.
+    #[arg(long, value_name = "BYTES", default_value_t = FileOptions::default().cache_file_bytes)]
+    cache_file_bytes: usize,
+
+    /// How long a file that was looked at counts as unchanged.
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_value = "1s")]
+    revalidate_interval: Duration,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Precompressed {
+    Br,
+    Zstd,
+    Gzip,
+}
+
+impl FileFlags {
+    pub fn into_options(self) -> FileOptions {
+        let coding = |precompressed: Precompressed| match precompressed {
+            Precompressed::Br => Coding::Brotli,
+            Precompressed::Zstd => Coding::Zstandard,
+            Precompressed::Gzip => Coding::Gzip,
+        };
+        FileOptions {
+            index_files: self.index_files,
+            listing: self.listing,
+            listing_entries: self.listing_entries,
+            precompressed: self.precompressed.into_iter().map(coding).collect::<Codings>(),
+            cache_control: self.cache_control,
+            media_types: self.media_types.into_iter().collect(),
+            default_media_type: self.default_media_type,
+            not_found_file: self.not_found_file,
+            single_page_file: self.single_page_file,
+            dotfiles: if self.dotfiles { Dotfiles::Served } else { Dotfiles::Hidden },
+            cors_origins: self.cors_origins,
+            symlinks: if self.no_symlinks { Symlinks::Refused } else { Symlinks::Within },
+            cache_bytes: self.cache_bytes,
+            cache_file_bytes: self.cache_file_bytes.min(self.cache_bytes),
+            revalidate_interval: self.revalidate_interval,
+        }
+    }
+}
+
+fn pair(text: &str) -> Result<(String, String), String> {
+    let (name, value) =
+        text.split_once('=').ok_or_else(|| format!("{text:?} lacks a =, as in 'foo=text/plain'"))?;
+    Ok((name.to_owned(), value.to_owned()))
+}
+
+fn cache_rule(text: &str) -> Result<CacheRule, String> {
+    let (pattern, value) = pair(text)?;
+    Ok(CacheRule { pattern, value })
+}
+
+/// What the server tells of itself.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Observation")]
+pub struct ObserverFlags {
+    /// Log every request there: a file, or - for standard output. SIGHUP opens the file anew, for what rotates logs.
+    #[arg(long, value_name = "FILE")]
+    access_log: Option<PathBuf>,
+
+    /// How lines of the access log look.
+    #[arg(long, value_name = "FORMAT", default_value = "combined")]
+    access_log_format: LogFormat,
+
+    /// Serve /metrics (for Prometheus) and /health there, by a thread of their own.
+    #[arg(long, value_name = "IP:PORT")]
+    pub metrics_addr: Option<SocketAddr>,
+}
+
+impl ObserverFlags {
+    pub fn start_log(&self) -> io::Result<Option<AccessLog>> {
+        let Some(path) = &self.access_log else { return Ok(None) };
+        let mut options = AccessLogOptions::default();
+        options.format = self.access_log_format;
+        options.target = match path.as_os_str() == "-" {
+            true => LogTarget::Stdout,
+            false => LogTarget::File(path.clone()),
+        };
+        let named = |error: io::Error| {
+            io::Error::new(error.kind(), format!("the access log {}: {error}", path.display()))
+        };
+        AccessLog::start(options).map(Some).map_err(named)
+    }
+}
+
+/// TLS.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "TLS")]
+pub struct TlsFlags {
+    /// The chain of certificates, in PEM: with it, TLS is spoken. SIGHUP reads it and the key anew.
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+
+    /// The key of the first certificate, in PEM.
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
+}
+
+impl TlsFlags {
+    pub fn read(&self) -> io::Result<Option<TlsConfig>> {
+        match (&self.tls_cert, &self.tls_key) {
+            (Some(certificates), Some(key)) => TlsConfig::from_pem_files(certificates, key).map(Some),
+            _ => Ok(None),
+        }
+    }
+}
+
+/// Limits and deadlines of connections.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Connections")]
+pub struct ConnectionFlags {
+    /// Most connections at a time, over all workers; further clients are answered 503.
+    #[arg(long, value_name = "N", default_value_t = 10_000)]
+    max_connections: usize,
+
+    /// How long the head of a request may take.
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_value = "10s")]
+    header_timeout: Duration,
+
+    /// How long a connection may be idle between requests.
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_value = "60s")]
+    keep_alive_timeout: Duration,
+
+    /// How long a client may take none of what it is sent.
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_value = "30s")]
+    write_timeout: Duration,
+
+    /// How long a request may take in all; for ever by default.
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    request_timeout: Option<Duration>,
+
+    /// Most requests of a connection.
+    #[arg(long, value_name = "N", default_value_t = 1_000_000)]
+    requests_per_connection: u64,
+
+    /// How long requests may take after a signal.
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_value = "30s")]
+    drain: Duration,
+}
+
+impl ConnectionFlags {
+    /// For one of so many workers.
+    pub fn options(&self, workers: usize) -> Options {
+        let mut options = Options::default();
+        options.connections = self.max_connections.div_ceil(workers.max(1));
+        options.head_timeout = self.header_timeout;
+        options.keep_alive_timeout = self.keep_alive_timeout;
+        options.write_timeout = self.write_timeout;
+        options.request_timeout = self.request_timeout;
+        options.limits.requests_per_connection = self.requests_per_connection;
+        options.drain_timeout = self.drain;
+        options
+    }
+}

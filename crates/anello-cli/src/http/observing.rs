@@ -1,0 +1,68 @@
+//! /metrics and /health, on an address and a thread of their own: whoever asks takes no time of a worker.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener as StdListener};
+use std::thread;
+
+use anello::net::TcpListener;
+use anello::{DriverKind, Runtime};
+use anello_http::h1::FieldName;
+use anello_http::observe::access_log::AccessLogHandle;
+use anello_http::observe::health::{Health, HealthFormat};
+use anello_http::observe::metrics::{CONTENT_TYPE, ServerMetrics};
+use anello_http::{Request, Response, Server};
+
+/// Most connections: those who ask are few.
+const MOST_CONNECTIONS: usize = 64;
+
+/// What is told.
+pub struct Told {
+    pub metrics: ServerMetrics,
+    pub health: Health,
+    pub log: Option<AccessLogHandle>,
+}
+
+/// Answers there until the process ends, and says where.
+pub fn start(address: SocketAddr, told: Told) -> io::Result<SocketAddr> {
+    let named = |error: io::Error| io::Error::new(error.kind(), format!("--metrics-addr {address}: {error}"));
+    let listener = StdListener::bind(address).map_err(named)?;
+    let bound = listener.local_addr()?;
+    // It has little to do, and epoll is to be had everywhere.
+    thread::Builder::new().name("metrics".into()).spawn(move || {
+        let served = Runtime::builder()
+            .driver(DriverKind::Epoll)
+            .driver_from_environment(false)
+            .build()
+            .and_then(|runtime| runtime.block_on(serve(listener, told)));
+        if let Err(error) = served {
+            tracing::error!(%error, "/metrics and /health are not served any more");
+        }
+    })?;
+    Ok(bound)
+}
+
+async fn serve(listener: StdListener, told: Told) -> io::Result<()> {
+    let server = Server::builder().with(|options| options.connections = MOST_CONNECTIONS).build();
+    let serving =
+        server.serve(TcpListener::from_std(listener)?, async move |request| answer(&told, &request));
+    serving.await.map_err(io::Error::from)
+}
+
+fn answer(told: &Told, request: &Request) -> Response {
+    let (response, media_type) = match (request.method_text(), request.path()) {
+        ("GET" | "HEAD", "/metrics") => {
+            let mut text = Vec::new();
+            told.metrics.render(told.log.as_ref().map(AccessLogHandle::stats).as_ref(), &mut text);
+            (Response::new(200).with_body(text), CONTENT_TYPE)
+        }
+        ("GET" | "HEAD", "/health") => {
+            let answer = told.health.answer(HealthFormat::accepted(request.field("accept")));
+            (Response::new(answer.status).with_body(answer.body), answer.content_type)
+        }
+        ("GET" | "HEAD", _) => return Response::text("here are /metrics and /health\n").with_status(404),
+        _ => return Response::new(405),
+    };
+    let typed = response.field(FieldName::CONTENT_TYPE, media_type.as_bytes());
+    let fresh = typed.and_then(|response| response.field(FieldName::CACHE_CONTROL, b"no-store"));
+    fresh.unwrap_or_else(|_| Response::new(500))
+}
