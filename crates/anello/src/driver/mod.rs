@@ -220,6 +220,11 @@ impl Driver {
         &self.description
     }
 
+    /// Whether time and network are simulated: then nothing happens that another thread does.
+    pub fn is_simulated(&self) -> bool {
+        matches!(self.kernel, Kernel::SimCompletion(_) | Kernel::SimReadiness(_))
+    }
+
     /// How other threads wake this driver out of its wait.
     pub fn notifier(&self) -> io::Result<Notifier> {
         Ok(match &self.kernel {
