@@ -29,6 +29,7 @@ mod epoll;
 mod op;
 mod options;
 pub(crate) mod page_cache;
+mod pieces;
 mod proactor;
 mod reactor;
 mod sim;
@@ -42,7 +43,7 @@ mod uring;
 mod wake;
 
 use std::fmt;
-use std::io;
+use std::io::{self, IoSlice};
 use std::net::{Shutdown, SocketAddr};
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::net::SocketAddr as UnixAddress;
@@ -60,7 +61,7 @@ use reactor::{Reactor, ReadinessKernel};
 use sim::{SimCompletion, SimReadiness};
 pub use sim::{SimFaults, SimModel, SimOptions};
 pub use sockets::PeerCredentials;
-use sockets::{Family, Sockets};
+use sockets::{Family, MOST_SLICES, Sockets};
 pub(crate) use sockets::{ListenOptions, StreamOption};
 use spin::Spin;
 pub(crate) use token::Key;
@@ -370,6 +371,17 @@ impl Driver {
         on_each!(&mut self.kernel, machine => machine.poll_read(key, buffer, waker))
     }
 
+    /// Hands at most so many bytes of a stream to `copy`, once; none at its end. How many.
+    pub fn poll_copy(
+        &mut self,
+        key: Key,
+        most_bytes: usize,
+        copy: impl FnOnce(&[u8]),
+        waker: &Waker,
+    ) -> Poll<io::Result<usize>> {
+        on_each!(&mut self.kernel, machine => machine.poll_copy(key, most_bytes, copy, waker))
+    }
+
     #[inline(always)]
     pub fn poll_send(
         &mut self,
@@ -384,8 +396,10 @@ impl Driver {
         }
     }
 
-    pub fn poll_write(&mut self, key: Key, data: &[u8], waker: &Waker) -> Poll<io::Result<usize>> {
-        on_each!(&mut self.kernel, machine => machine.poll_write(key, data, waker))
+    /// Accepts as much of the slices as there is room for, or as the kernel takes at once.
+    pub fn poll_write(&mut self, key: Key, slices: &[IoSlice<'_>], waker: &Waker) -> Poll<io::Result<usize>> {
+        let slices = &slices[..slices.len().min(MOST_SLICES)];
+        on_each!(&mut self.kernel, machine => machine.poll_write(key, slices, waker))
     }
 
     pub fn poll_flush(&mut self, key: Key, waker: &Waker) -> Poll<io::Result<()>> {
@@ -403,6 +417,11 @@ impl Driver {
         waker: &Waker,
     ) -> Poll<io::Result<usize>> {
         on_each!(&mut self.kernel, machine => machine.poll_send_file(key, file, offset, length, waker))
+    }
+
+    /// Ready when everything accepted is with the kernel, or goes to it with the next turns; see the state machines.
+    pub fn poll_under_way(&mut self, key: Key, waker: &Waker) -> Poll<io::Result<()>> {
+        on_each!(&mut self.kernel, machine => machine.poll_under_way(key, waker))
     }
 
     /// Gives a stream up. Whether bytes are left to send, which goes on without its owner.

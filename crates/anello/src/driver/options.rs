@@ -25,9 +25,10 @@ pub struct DriverOptions {
     /// Connections accepted by the kernel and not yet taken by the program at which a listener stops accepting.
     pub accept_queue: usize,
     /// Messages of at least so many bytes are sent by a system call at once, while they are in the cache. So is, whatever
-    /// this says, what was received or copied into a buffer of 16 or 128 KiB outside the ring, of which few are kept. On
-    /// io_uring shorter ones go to the kernel with the next turn. On epoll those up to 4096 bytes do where many sockets
-    /// were ready at once ([`deferred_send_edges`](Self::deferred_send_edges)), all others are sent at once.
+    /// this says, what was received or copied into a buffer of 16 or 128 KiB outside the ring, of which few are kept, and
+    /// what is written (not handed over to be sent) in pieces above 4096 bytes, which so need no copy. On io_uring shorter
+    /// ones go to the kernel with the next turn. On epoll those up to 4096 bytes do where many sockets were ready at once
+    /// ([`deferred_send_edges`](Self::deferred_send_edges)), all others are sent at once.
     pub direct_send_bytes: usize,
     /// Edges that one wait of the epoll driver brings from which on small messages go to the kernel with the next turn,
     /// all together: zero always, `usize::MAX` never. With fewer than the default it saves nothing.

@@ -12,7 +12,7 @@
 //! and since then no edge came; it stays true at the end of the stream. Likewise `writable`. The queue is empty unless
 //! `writable` is false, a connect is under way or the stream is listed in `unsent`.
 
-use std::io;
+use std::io::{self, IoSlice};
 use std::net::SocketAddr;
 use std::num::NonZero;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -24,6 +24,7 @@ use super::counters::Metrics;
 use super::direct::{Direct, Outcome};
 use super::op::Wait;
 use super::options::DriverOptions;
+use super::pieces::Pieces;
 use super::proactor::gone;
 use super::sockets::{Family, ListenOptions, Sockets, is_of_file};
 use super::table::Table;
@@ -262,6 +263,29 @@ impl<K: ReadinessKernel> Reactor<K> {
         Poll::Pending
     }
 
+    /// Hands at most so many bytes to `copy`, once; none at the end of the stream. How many.
+    pub fn poll_copy(
+        &mut self,
+        key: Key,
+        most_bytes: usize,
+        copy: impl FnOnce(&[u8]),
+        waker: &Waker,
+    ) -> Poll<io::Result<usize>> {
+        if let Some(stream) = self.streams.get_mut(key)
+            && !stream.reads.readable
+        {
+            stream.receive_waker.wait(waker);
+            return Poll::Pending;
+        }
+        // No more is received than fits, so that nothing is left over.
+        let mut chunk = self.pools.lease(Pools::class_for(most_bytes));
+        let spare = chunk.spare();
+        let room = spare.len().min(most_bytes);
+        let count = ready!(self.poll_read(key, &mut spare[..room], waker))?;
+        copy(&spare[..count]);
+        Poll::Ready(Ok(count))
+    }
+
     // ---- Sending -------------------------------------------------------------------------------------------------
 
     /// Accepts bytes for sending when there is room. `outgoing` is taken then.
@@ -309,16 +333,27 @@ impl<K: ReadinessKernel> Reactor<K> {
         }
     }
 
-    /// Accepts as much of `data` as the kernel takes at once or there is room for.
-    pub fn poll_write(&mut self, key: Key, data: &[u8], waker: &Waker) -> Poll<io::Result<usize>> {
+    /// Accepts as much of the slices as the kernel takes at once or there is room for.
+    pub fn poll_write(&mut self, key: Key, slices: &[IoSlice<'_>], waker: &Waker) -> Poll<io::Result<usize>> {
         let Some(stream) = self.streams.get_mut(key) else { return Poll::Ready(Err(gone())) };
         if let Some(errno) = stream.send_error {
             return Poll::Ready(Err(io::Error::from_raw_os_error(errno.get())));
         }
+        let mut pieces = Pieces::new(slices);
+        let length = pieces.left_bytes();
+        if length == 0 {
+            return Poll::Ready(Ok(0));
+        }
         let mut written = 0;
         if stream.writable && stream.transmit.is_empty() {
-            match self.kernel.sockets_mut().send(&stream.socket, data) {
-                Ok(count) if count == data.len() => {
+            // Copied together, they may be put off, and are sent by the plain call.
+            let gathers = self.defers || slices.len() > 1;
+            if gathers && length <= self.deferred_bytes.min(self.send_queue_bytes) {
+                let mut gathered = Some(Outgoing::Chunk(pieces.gather(&self.pools)));
+                return self.poll_send(key, &mut gathered, waker).map_ok(|()| length);
+            }
+            match self.kernel.sockets_mut().send_slices(&stream.socket, slices) {
+                Ok(count) if count == length => {
                     self.metrics.sends += 1;
                     return Poll::Ready(Ok(count));
                 }
@@ -329,13 +364,14 @@ impl<K: ReadinessKernel> Reactor<K> {
             self.metrics.short_sends += 1;
             stream.writable = false;
         }
-        let room = self.send_queue_bytes.saturating_sub(stream.transmit.queued_bytes());
-        let accepted = (data.len() - written).min(room);
-        if written + accepted == 0 && !data.is_empty() {
+        pieces.skip(written);
+        pieces.limit(self.send_queue_bytes.saturating_sub(stream.transmit.queued_bytes()));
+        let accepted = pieces.left_bytes();
+        if written + accepted == 0 {
             stream.send_waker.wait(waker);
             return Poll::Pending;
         }
-        stream.transmit.append_copy(&data[written..written + accepted], &self.pools);
+        stream.transmit.append_copy(&mut pieces, &self.pools);
         Poll::Ready(Ok(written + accepted))
     }
 
@@ -378,6 +414,14 @@ impl<K: ReadinessKernel> Reactor<K> {
         }
         stream.send_waker.wait(waker);
         Poll::Pending
+    }
+
+    /// Ready when everything that was accepted is with the kernel, or goes to it with the next turn.
+    pub fn poll_under_way(&mut self, key: Key, waker: &Waker) -> Poll<io::Result<()>> {
+        match self.streams.get(key) {
+            Some(stream) if stream.writable && stream.send_error.is_none() => Poll::Ready(Ok(())),
+            _ => self.poll_flush(key, waker),
+        }
     }
 
     // ---- Accepting -----------------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 //!
 //! [`Sockets`] is the seam below which the simulated network lies; [`OsSockets`] is Linux.
 
-use std::io;
+use std::io::{self, IoSlice};
 use std::net::{Shutdown, SocketAddr};
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
@@ -10,7 +10,7 @@ use std::os::unix::net::SocketAddr as UnixAddress;
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendFlags, SocketAddrUnix, SocketFlags};
+use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, SocketAddrUnix, SocketFlags};
 use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, Type};
 
 use super::socket_options;
@@ -46,6 +46,9 @@ pub(crate) enum StreamOption {
     UrgentInline,
 }
 
+/// What one call sends at most (`IOV_MAX`).
+pub(crate) const MOST_SLICES: usize = 1024;
+
 /// Sockets of one kernel, real or simulated. Every call returns at once; `WouldBlock` says that it could not proceed.
 pub(crate) trait Sockets {
     /// An owned socket, closed when dropped.
@@ -76,6 +79,8 @@ pub(crate) trait Sockets {
         offset: u64,
         length: usize,
     ) -> io::Result<usize>;
+    /// Sends several slices, of which there are at most [`MOST_SLICES`], by one call.
+    fn send_slices(&mut self, socket: &Self::Socket, slices: &[IoSlice<'_>]) -> io::Result<usize>;
     fn shutdown(&self, socket: &Self::Socket, how: Shutdown) -> io::Result<()>;
     fn set_option(&self, socket: &Self::Socket, option: StreamOption) -> io::Result<()>;
     fn local_address(&self, socket: &Self::Socket) -> io::Result<SocketAddr>;
@@ -242,6 +247,21 @@ impl Sockets for OsSockets {
             rustix::io::ioctl_fionbio(socket, false)?;
         }
         Ok(sent?)
+    }
+
+    fn send_slices(&mut self, socket: &OwnedFd, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        // The plain call is the shorter one.
+        if let [data] = slices {
+            return self.send(socket, data);
+        }
+        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        loop {
+            match rustix::net::sendmsg(socket, slices, &mut SendAncillaryBuffer::default(), flags) {
+                Ok(count) => return Ok(count),
+                Err(Errno::INTR) => continue,
+                Err(error) => return Err(error.into()),
+            }
+        }
     }
 
     fn shutdown(&self, socket: &OwnedFd, how: Shutdown) -> io::Result<()> {

@@ -1,11 +1,13 @@
 //! What a stream has accepted and the kernel has not yet taken: an ordered, bounded queue of owned memory.
 
 use std::collections::VecDeque;
+use std::io::IoSlice;
 use std::rc::Rc;
 
 use bytes::Bytes;
 
 use super::buffer::{Chunk, Pools};
+use super::pieces::Pieces;
 
 /// Memory that a stream owns until the kernel has taken it. Its bytes do not move while it is moved.
 #[derive(Debug)]
@@ -125,7 +127,7 @@ impl Transmit {
             Outgoing::Bytes(_) | Outgoing::Vec(_) => length <= COPY_AT_MOST_BYTES,
         };
         if copy && !self.is_empty() {
-            self.append_copy(outgoing.as_slice(), pools);
+            self.append_copy(&mut Pieces::new(&[IoSlice::new(outgoing.as_slice())]), pools);
         } else {
             self.push(outgoing);
         }
@@ -200,26 +202,16 @@ impl Transmit {
         *self = Self::default();
     }
 
-    /// Copies `data` to the end: into what is left of the last chunk if that is not being sent, else into a new one.
-    pub fn append_copy(&mut self, mut data: &[u8], pools: &Rc<Pools>) {
+    /// Copies what is left of `pieces` to the end: into what is left of the last chunk if that is not being sent, else
+    /// into new ones.
+    pub fn append_copy(&mut self, pieces: &mut Pieces<'_>, pools: &Rc<Pools>) {
         if let Some(Outgoing::Chunk(last)) = self.rest.back_mut()
             && last.is_hot()
         {
-            let spare = last.spare();
-            let count = spare.len().min(data.len());
-            spare[..count].copy_from_slice(&data[..count]);
-            last.filled(count);
-            self.queued_bytes += count;
-            data = &data[count..];
+            self.queued_bytes += pieces.copy_into(last);
         }
-        while !data.is_empty() {
-            let mut chunk = pools.lease(Pools::class_for(data.len()));
-            let spare = chunk.spare();
-            let count = spare.len().min(data.len());
-            spare[..count].copy_from_slice(&data[..count]);
-            chunk.filled(count);
-            self.push(Outgoing::Chunk(chunk));
-            data = &data[count..];
+        while pieces.left_bytes() > 0 {
+            self.push(Outgoing::Chunk(pieces.gather(pools)));
         }
     }
 
@@ -262,7 +254,7 @@ mod tests {
                 match n % 3 {
                     0 => transmit.push(Outgoing::Vec(piece)),
                     1 => transmit.push(Outgoing::Bytes(Bytes::from(piece))),
-                    _ => transmit.append_copy(&piece, &pools),
+                    _ => transmit.append_copy(&mut Pieces::new(&[IoSlice::new(&piece)]), &pools),
                 }
             }
             assert_eq!(transmit.queued_bytes(), expected.len());

@@ -6,7 +6,7 @@
 mod echo;
 mod linger;
 mod listener;
-mod stream;
+pub(crate) mod stream;
 mod tcp_listener;
 mod tcp_stream;
 mod unix_listener;

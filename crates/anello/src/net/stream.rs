@@ -6,12 +6,12 @@
 use std::cell::Ref;
 use std::fmt;
 use std::future::{Future, poll_fn};
-use std::io;
+use std::io::{self, IoSlice};
 use std::net::Shutdown;
 use std::ops::Deref;
 use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 
 use super::{Chunk, Lingering, Outgoing};
 #[cfg(doc)]
@@ -118,13 +118,18 @@ pub struct ReadHalf<P>(P);
 pub struct WriteHalf<P>(P);
 
 impl<P: Deref<Target: Stream>> ReadHalf<P> {
+    #[inline(always)]
+    pub(crate) fn inner(&self) -> &Inner {
+        self.0.inner()
+    }
+
     /// As [`TcpStream::recv`] and [`UnixStream::recv`].
     ///
     /// # Errors
     /// As there.
     #[inline]
     pub fn recv(&mut self) -> impl Future<Output = io::Result<Option<Chunk>>> + '_ {
-        self.0.inner().recv()
+        self.inner().recv()
     }
 
     /// As [`TcpStream::read`] and [`UnixStream::read`].
@@ -133,7 +138,7 @@ impl<P: Deref<Target: Stream>> ReadHalf<P> {
     /// As there.
     #[inline]
     pub fn read<'a>(&'a mut self, buffer: &'a mut [u8]) -> impl Future<Output = io::Result<usize>> + 'a {
-        self.0.inner().read(buffer)
+        self.inner().read(buffer)
     }
 
     /// As [`TcpStream::read_exact`] and [`UnixStream::read_exact`].
@@ -141,18 +146,23 @@ impl<P: Deref<Target: Stream>> ReadHalf<P> {
     /// # Errors
     /// As there.
     pub async fn read_exact(&mut self, buffer: &mut [u8]) -> io::Result<()> {
-        self.0.inner().read_exact(buffer).await
+        self.inner().read_exact(buffer).await
     }
 }
 
 impl<P: Deref<Target: Stream>> WriteHalf<P> {
+    #[inline(always)]
+    pub(crate) fn inner(&self) -> &Inner {
+        self.0.inner()
+    }
+
     /// As [`TcpStream::send`] and [`UnixStream::send`].
     ///
     /// # Errors
     /// As there.
     #[inline]
     pub fn send(&mut self, bytes: impl Into<Outgoing>) -> impl Future<Output = io::Result<()>> + '_ {
-        self.0.inner().send(bytes.into())
+        self.inner().send(bytes.into())
     }
 
     /// As [`TcpStream::write`] and [`UnixStream::write`].
@@ -161,7 +171,7 @@ impl<P: Deref<Target: Stream>> WriteHalf<P> {
     /// As there.
     #[inline]
     pub fn write<'a>(&'a mut self, bytes: &'a [u8]) -> impl Future<Output = io::Result<usize>> + 'a {
-        self.0.inner().write(bytes)
+        self.inner().write(bytes)
     }
 
     /// As [`TcpStream::write_all`] and [`UnixStream::write_all`].
@@ -169,7 +179,7 @@ impl<P: Deref<Target: Stream>> WriteHalf<P> {
     /// # Errors
     /// As there.
     pub async fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.0.inner().write_all(bytes).await
+        self.inner().write_all(bytes).await
     }
 
     /// As [`TcpStream::flush`] and [`UnixStream::flush`].
@@ -177,7 +187,7 @@ impl<P: Deref<Target: Stream>> WriteHalf<P> {
     /// # Errors
     /// As there.
     pub fn flush(&mut self) -> impl Future<Output = io::Result<()>> + '_ {
-        self.0.inner().flush()
+        self.inner().flush()
     }
 
     /// As [`TcpStream::send_file`] and [`UnixStream::send_file`].
@@ -198,7 +208,7 @@ impl<P: Deref<Target: Stream>> WriteHalf<P> {
     /// # Errors
     /// As there.
     pub async fn shutdown(&mut self) -> io::Result<()> {
-        self.0.inner().shutdown().await
+        self.inner().shutdown().await
     }
 }
 
@@ -248,19 +258,44 @@ impl Inner {
     }
 
     pub fn read<'a>(&'a self, buffer: &'a mut [u8]) -> impl Future<Output = io::Result<usize>> + 'a {
-        poll_fn(move |context| {
-            if buffer.is_empty() {
-                return Poll::Ready(Ok(0));
-            }
-            if !self.shared.may_proceed(context) {
-                return Poll::Pending;
-            }
-            let read = self.shared.driver.borrow_mut().poll_read(self.key, buffer, context.waker());
-            if let Poll::Ready(Ok(count)) = read {
-                self.shared.spend(count);
-            }
-            read
-        })
+        poll_fn(move |context| self.poll_read(buffer, context))
+    }
+
+    pub fn poll_read(&self, buffer: &mut [u8], context: &Context<'_>) -> Poll<io::Result<usize>> {
+        if buffer.is_empty() {
+            return Poll::Ready(Ok(0));
+        }
+        self.polled(context, |driver, waker| driver.poll_read(self.key, buffer, waker))
+    }
+
+    /// Hands at most so many bytes to `copy`, once; none at the end of the stream. How many.
+    pub fn poll_copy(
+        &self,
+        most_bytes: usize,
+        copy: impl FnOnce(&[u8]),
+        context: &Context<'_>,
+    ) -> Poll<io::Result<usize>> {
+        if most_bytes == 0 {
+            return Poll::Ready(Ok(0));
+        }
+        self.polled(context, |driver, waker| driver.poll_copy(self.key, most_bytes, copy, waker))
+    }
+
+    /// Polls for a count of bytes, which the running task is charged with.
+    #[inline]
+    fn polled(
+        &self,
+        context: &Context<'_>,
+        poll: impl FnOnce(&mut Driver, &Waker) -> Poll<io::Result<usize>>,
+    ) -> Poll<io::Result<usize>> {
+        if !self.shared.may_proceed(context) {
+            return Poll::Pending;
+        }
+        let polled = poll(&mut self.shared.driver.borrow_mut(), context.waker());
+        if let Poll::Ready(Ok(count)) = polled {
+            self.shared.spend(count);
+        }
+        polled
     }
 
     pub async fn read_exact(&self, buffer: &mut [u8]) -> io::Result<()> {
@@ -299,16 +334,11 @@ impl Inner {
     }
 
     pub fn write<'a>(&'a self, bytes: &'a [u8]) -> impl Future<Output = io::Result<usize>> + 'a {
-        poll_fn(move |context| {
-            if !self.shared.may_proceed(context) {
-                return Poll::Pending;
-            }
-            let written = self.shared.driver.borrow_mut().poll_write(self.key, bytes, context.waker());
-            if let Poll::Ready(Ok(count)) = written {
-                self.shared.spend(count);
-            }
-            written
-        })
+        poll_fn(move |context| self.poll_write(&[IoSlice::new(bytes)], context))
+    }
+
+    pub fn poll_write(&self, slices: &[IoSlice<'_>], context: &Context<'_>) -> Poll<io::Result<usize>> {
+        self.polled(context, |driver, waker| driver.poll_write(self.key, slices, waker))
     }
 
     pub async fn write_all(&self, bytes: &[u8]) -> io::Result<()> {
@@ -369,8 +399,18 @@ impl Inner {
         sent
     }
 
+    /// Ready when everything accepted is with the kernel, or goes to it with the next turns.
+    pub fn poll_under_way(&self, context: &Context<'_>) -> Poll<io::Result<()>> {
+        self.shared.driver.borrow_mut().poll_under_way(self.key, context.waker())
+    }
+
     pub async fn shutdown(&self) -> io::Result<()> {
         self.flush().await?;
+        self.end_sending()
+    }
+
+    /// Ends this side; what was accepted has to be with the kernel.
+    pub fn end_sending(&self) -> io::Result<()> {
         self.driver().shutdown(self.key, Shutdown::Write)
     }
 

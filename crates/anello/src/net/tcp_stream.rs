@@ -127,7 +127,8 @@ impl TcpStream {
         self.inner.send(bytes.into())
     }
 
-    /// Copies as much of `bytes` as there is room for, and returns how much. Cancel-safe.
+    /// Accepts as much of `bytes` as there is room for, and returns how much. Up to 4096 bytes are copied; the kernel is
+    /// asked to take longer ones at once from where they lie (`send(2)`), and only what it refuses is copied. Cancel-safe.
     ///
     /// # Errors
     /// As [`send`](Self::send).

@@ -82,12 +82,23 @@ impl<K: CompletionKernel> Proactor<K> {
 
     /// Copies bytes into the caller's memory; 0 at the end of the stream.
     pub fn poll_read(&mut self, key: Key, buffer: &mut [u8], waker: &Waker) -> Poll<io::Result<usize>> {
+        self.poll_copy(key, buffer.len(), |bytes| buffer[..bytes.len()].copy_from_slice(bytes), waker)
+    }
+
+    /// Hands at most so many bytes to `copy`, once; none at the end of the stream. How many.
+    pub fn poll_copy(
+        &mut self,
+        key: Key,
+        most_bytes: usize,
+        copy: impl FnOnce(&[u8]),
+        waker: &Waker,
+    ) -> Poll<io::Result<usize>> {
         let mut received: Option<Chunk> = None;
         let Poll::Ready(ready) = self.poll_receive(key, &mut received, waker) else { return Poll::Pending };
         ready?;
         let Some(mut chunk) = received else { return Poll::Ready(Ok(0)) };
-        let count = chunk.len().min(buffer.len());
-        buffer[..count].copy_from_slice(&chunk[..count]);
+        let count = chunk.len().min(most_bytes);
+        copy(&chunk[..count]);
         if count < chunk.len()
             && let Some(stream) = self.streams.get_mut(key)
         {

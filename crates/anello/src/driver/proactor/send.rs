@@ -1,6 +1,6 @@
 //! Sending: one operation in flight per stream, the front of its queue.
 
-use std::io;
+use std::io::{self, IoSlice};
 use std::num::NonZero;
 use std::os::fd::BorrowedFd;
 use std::task::{Poll, Waker, ready};
@@ -8,7 +8,9 @@ use std::task::{Poll, Waker, ready};
 use super::kernel::CompletionKernel;
 use super::stream::Sending;
 use super::{Held, MOST_PER_SEND_BYTES, Proactor, cancel_token, gone};
+use crate::driver::buffer::CLASS_BYTES;
 use crate::driver::op::{Completion, Op, SendHow};
+use crate::driver::pieces::Pieces;
 use crate::driver::sockets::{Family, Sockets, is_of_file, kernel_error};
 use crate::driver::token::{Key, Kind, Token};
 use crate::driver::transmit::Outgoing;
@@ -64,27 +66,58 @@ impl<K: CompletionKernel> Proactor<K> {
         Poll::Ready(self.start_sending(key))
     }
 
-    /// Accepts a copy of as much of `data` as there is room for.
-    pub fn poll_write(&mut self, key: Key, data: &[u8], waker: &Waker) -> Poll<io::Result<usize>> {
+    /// Accepts as much of the slices as the kernel takes at once, which it is asked to when they are long, or a copy of as
+    /// much as there is room for.
+    pub fn poll_write(&mut self, key: Key, slices: &[IoSlice<'_>], waker: &Waker) -> Poll<io::Result<usize>> {
         let Some(stream) = self.streams.get_mut(key) else { return Poll::Ready(Err(gone())) };
         if let Some(result) = stream.send_error {
             return Poll::Ready(Err(kernel_error(result.get())));
         }
-        let room = self.limits.send_queue_bytes.saturating_sub(stream.transmit.queued_bytes());
-        if room == 0 && !data.is_empty() {
+        let mut pieces = Pieces::new(slices);
+        let length = pieces.left_bytes();
+        if length == 0 {
+            return Poll::Ready(Ok(0));
+        }
+        let idle = stream.sending == Sending::Idle;
+        // A copy that is too long for the smallest buffers would be sent at once, too.
+        let at_once = length > CLASS_BYTES[0] || length >= self.limits.direct_send_bytes;
+        if idle && !at_once && length <= self.limits.send_queue_bytes {
+            let mut gathered = Some(Outgoing::Chunk(pieces.gather(&self.pools)));
+            return self.poll_send(key, &mut gathered, waker).map_ok(|()| length);
+        }
+        let mut written = 0;
+        if idle && at_once {
+            match self.kernel.sockets_mut().send_slices(&stream.socket, slices) {
+                Ok(count) if count == length => {
+                    self.metrics.sends += 1;
+                    return Poll::Ready(Ok(count));
+                }
+                Ok(count) => written = count,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => {
+                    stream.send_error = NonZero::new(-error.raw_os_error().unwrap_or(libc::EIO));
+                    return Poll::Ready(Err(error));
+                }
+            }
+            self.metrics.short_sends += 1;
+        }
+        pieces.skip(written);
+        pieces.limit(self.limits.send_queue_bytes.saturating_sub(stream.transmit.queued_bytes()));
+        let accepted = pieces.left_bytes();
+        if written + accepted == 0 {
             stream.send_waker.wait(waker);
             self.settle_soon |= stream.awaits_settling();
             return Poll::Pending;
         }
-        let accepted = data.len().min(room);
-        stream.transmit.append_copy(&data[..accepted], &self.pools);
+        stream.transmit.append_copy(&mut pieces, &self.pools);
         self.settle_soon |= stream.awaits_settling();
-        if stream.sending == Sending::Idle
-            && let Err(error) = self.start_sending(key)
-        {
+        if idle && at_once {
+            // The kernel has refused the rest: it waits for room.
+            self.submit_send(key, SendHow::Ordinary);
+        } else if idle && let Err(error) = self.start_sending(key) {
             return Poll::Ready(Err(error));
         }
-        Poll::Ready(Ok(accepted))
+        Poll::Ready(Ok(written + accepted))
     }
 
     /// Ready when the kernel has taken everything that was accepted.
@@ -153,6 +186,15 @@ impl<K: CompletionKernel> Proactor<K> {
         // An error, too, is told by the next send.
         stream.sending = Sending::Idle;
         self.after_send(key, false, woken);
+    }
+
+    /// Ready when everything that was accepted is with the kernel, or goes to it with the next turns: pending while the
+    /// kernel has refused some for want of room.
+    pub fn poll_under_way(&mut self, key: Key, waker: &Waker) -> Poll<io::Result<()>> {
+        match self.streams.get(key) {
+            Some(stream) if stream.awaits_settling() && stream.send_error.is_none() => Poll::Ready(Ok(())),
+            _ => self.poll_flush(key, waker),
+        }
     }
 
     /// Sends the front of the queue: at once by a system call when it is large, so that it is read while the cache

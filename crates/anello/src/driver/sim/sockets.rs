@@ -1,7 +1,7 @@
 //! System calls on the simulated network that never wait, with their faults; and the descriptor of such a socket.
 
 use std::cell::{RefCell, RefMut};
-use std::io;
+use std::io::{self, IoSlice};
 use std::net::{Shutdown, SocketAddr};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::net::SocketAddr as UnixAddress;
@@ -210,6 +210,11 @@ impl Sockets for SimNetwork {
         let mut bytes = vec![0; length.min(FILE_PIECE_BYTES)];
         let count = rustix::io::pread(file, &mut bytes, offset)?;
         if count == 0 { Ok(0) } else { self.send(socket, &bytes[..count]) }
+    }
+
+    fn send_slices(&mut self, socket: &SimSocket, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        let data: Vec<u8> = slices.iter().flat_map(|slice| slice.iter().copied()).collect();
+        self.send(socket, &data)
     }
 
     fn shutdown(&self, socket: &SimSocket, how: Shutdown) -> io::Result<()> {

@@ -9,7 +9,7 @@ mod streams;
 
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
-use std::io;
+use std::io::{self, IoSlice};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr};
 use std::pin::Pin;
 use std::rc::Rc;
@@ -233,7 +233,8 @@ impl Stream {
     async fn write(&self, mut data: &[u8]) -> io::Result<()> {
         while !data.is_empty() {
             let write = |context: &mut Context<'_>| {
-                self.world.driver.borrow_mut().poll_write(self.key, data, context.waker())
+                let slices = [IoSlice::new(data)];
+                self.world.driver.borrow_mut().poll_write(self.key, &slices, context.waker())
             };
             data = &data[poll_fn(write).await?..];
         }
