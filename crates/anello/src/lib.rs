@@ -27,6 +27,7 @@
 //! sleeping and deadlines, [`fs`] files, [`signal`] the signals of the process. What is where, and the life of a request, is told in
 //! `ARCHITECTURE.md`.
 
+pub mod compat;
 mod driver;
 mod executor;
 pub mod fs;

@@ -9,11 +9,13 @@ use std::task::{Context, Poll, Waker};
 
 use super::join::{Join, JoinHandle, Supervised};
 use super::mailbox::{Mailbox, Ring};
+#[cfg(feature = "compat-hyper")]
+use super::origin::Origin;
 use super::task::{Task, TaskPointer};
 use crate::driver::table::Table;
 use crate::driver::{Driver, Notifier};
 use crate::net::Lingering;
-use crate::time::wheel::Wheel;
+use crate::time::wheel::{TimerKey, Wheel};
 
 /// What a task may do between two polls before it has to let others run: operations, each counted once and once more
 /// for every 4 KiB.
@@ -35,6 +37,8 @@ pub(crate) struct Shared {
     pub(super) turn_due: Cell<bool>,
     /// Streams that were dropped with bytes to send.
     pub lingering: RefCell<Lingering>,
+    #[cfg(feature = "compat-hyper")]
+    pub origin: Origin,
 }
 
 /// The part that other threads reach.
@@ -116,6 +120,8 @@ pub(super) fn is_entered() -> bool {
 impl Shared {
     pub fn new(driver: Driver) -> std::io::Result<Rc<Self>> {
         let notifier = driver.notifier()?;
+        #[cfg(feature = "compat-hyper")]
+        let origin = Origin::new(|| driver.now_ns());
         let timers = Wheel::new(driver.now_ns());
         Ok(Rc::new(Self {
             driver: RefCell::new(driver),
@@ -126,11 +132,30 @@ impl Shared {
             budget: Cell::new(BUDGET_PER_POLL),
             turn_due: Cell::new(false),
             lingering: RefCell::default(),
+            #[cfg(feature = "compat-hyper")]
+            origin,
         }))
     }
 
     pub fn now_ns(&self) -> u64 {
         self.driver.borrow().now_ns()
+    }
+
+    /// Waits with this waker for a timer, if it is still in the wheel; whether it is.
+    pub fn wait_on(&self, timer: TimerKey, waker: &Waker) -> bool {
+        let mut timers = self.timers.borrow_mut();
+        let Some(waiting) = timers.get_mut(timer) else { return false };
+        let replaced = (!waiting.will_wake(waker)).then(|| std::mem::replace(waiting, waker.clone()));
+        // Dropping a waker may run any code.
+        drop(timers);
+        drop(replaced);
+        true
+    }
+
+    /// Takes a timer out of the wheel.
+    pub fn cancel_timer(&self, timer: TimerKey) {
+        let waker = self.timers.borrow_mut().cancel(timer);
+        drop(waker);
     }
 
     #[inline]

@@ -14,6 +14,8 @@ mod blocking;
 mod context;
 mod join;
 mod mailbox;
+#[cfg(feature = "compat-hyper")]
+mod origin;
 mod task;
 mod workers;
 

@@ -76,8 +76,7 @@ impl Sleep {
 
     fn cancel(&mut self) {
         if let Some(timer) = self.timer.take() {
-            let waker = self.shared.timers.borrow_mut().cancel(timer);
-            drop(waker);
+            self.shared.cancel_timer(timer);
         }
     }
 }
@@ -87,14 +86,8 @@ impl Future for Sleep {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         if let Some(timer) = self.timer {
-            let shared = Rc::clone(&self.shared);
-            let mut timers = shared.timers.borrow_mut();
-            if let Some(waker) = timers.get_mut(timer) {
-                // Still in the wheel, which never fires early: no need to look at the clock.
-                let replaced = (!waker.will_wake(context.waker()))
-                    .then(|| std::mem::replace(waker, context.waker().clone()));
-                drop(timers);
-                drop(replaced);
+            // Still in the wheel, which never fires early: no need to look at the clock.
+            if self.shared.wait_on(timer, context.waker()) {
                 return Poll::Pending;
             }
             self.timer = None;

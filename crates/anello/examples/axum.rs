@@ -1,0 +1,140 @@
+//! A router of axum on anello, as it would run on any other server: a worker on each core, HTTP/1 and HTTP/2.
+//!
+//! usage: `axum [ADDRESS]`; it says where it listens and on which driver, and serves until it is ended.
+//! `ANELLO_DRIVER` chooses the driver. Ask it with ADDRESS in the place of `$A`:
+//!
+//! ```text
+//! curl $A/hello/Ada
+//! curl --json '[1, 20, 300]' $A/statistics
+//! curl $A/visits
+//! curl --no-buffer $A/count/5
+//! ```
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use std::{env, io};
+
+use anello::Workers;
+use anello::compat::{HyperExecutor, HyperTimer};
+use anello::net::{TcpListener, TcpStream};
+use axum::body::Body;
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use futures_util::stream;
+use hyper::rt::Timer;
+use hyper_util::server::conn::auto;
+use hyper_util::service::TowerToHyperService;
+use serde::Serialize;
+
+fn main() -> io::Result<()> {
+    let address = env::args().nth(1).unwrap_or_else(|| "127.0.0.1:0".to_owned());
+    let address = address.parse().map_err(|error| {
+        let message = format!("{address}: {error}: give an address and a port, as in 127.0.0.1:8080");
+        io::Error::new(io::ErrorKind::InvalidInput, message)
+    })?;
+    let (router, listening) = (router(), Listening::at(address));
+    let workers = Workers::builder().start(move |worker| {
+        let (router, listening) = (router.clone(), listening.clone());
+        async move { serve(listening.listen(worker.count)?, router).await }
+    })?;
+    workers.join()?.into_iter().collect()
+}
+
+// ---- What knows nothing of anello: but for the pause, any axum program -----------------------------------------------
+
+#[derive(Clone, Default)]
+struct Visits(Arc<AtomicU64>);
+
+#[derive(Serialize)]
+struct Statistics {
+    count: usize,
+    sum: f64,
+    mean: Option<f64>,
+}
+
+fn router() -> Router {
+    Router::new()
+        .route("/hello/{name}", get(hello))
+        .route("/statistics", post(statistics))
+        .route("/visits", get(visits))
+        .route("/count/{seconds}", get(count))
+        .with_state(Visits::default())
+}
+
+async fn hello(Path(name): Path<String>) -> String {
+    format!("Ciao, {name}!\n")
+}
+
+async fn statistics(Json(numbers): Json<Vec<f64>>) -> Json<Statistics> {
+    let (count, sum) = (numbers.len(), numbers.iter().sum());
+    Json(Statistics { count, sum, mean: (count > 0).then(|| sum / count as f64) })
+}
+
+/// Counted over all workers: what a handler uses is `Send`, and may be shared.
+async fn visits(State(Visits(visits)): State<Visits>) -> String {
+    format!("{}\n", visits.fetch_add(1, Ordering::Relaxed) + 1)
+}
+
+/// A line a second. A client that goes ends it.
+async fn count(Path(seconds): Path<u32>) -> Result<Body, StatusCode> {
+    if seconds > 3600 {
+        return Err(StatusCode::BAD_REQUEST);
+    }
+    Ok(Body::from_stream(stream::unfold(1, move |second| async move {
+        if second > seconds {
+            return None;
+        }
+        HyperTimer.sleep(Duration::from_secs(1)).await;
+        Some((Ok::<_, Infallible>(format!("{second}\n")), second + 1))
+    })))
+}
+
+// ---- What serves it --------------------------------------------------------------------------------------------------
+
+async fn serve(listener: TcpListener, router: Router) -> io::Result<()> {
+    let mut server = auto::Builder::new(HyperExecutor);
+    server.http1().timer(HyperTimer);
+    server.http2().timer(HyperTimer);
+    let service = TowerToHyperService::new(router);
+    loop {
+        let stream = listener.accept().await?;
+        anello::spawn(serve_connection(server.clone(), stream, service.clone())).detach();
+    }
+}
+
+async fn serve_connection(
+    server: auto::Builder<HyperExecutor>,
+    stream: TcpStream,
+    service: TowerToHyperService<Router>,
+) {
+    if let Err(error) = server.serve_connection(stream, service).await {
+        eprintln!("a connection ended badly: {error}");
+    }
+}
+
+/// Where all workers listen: with port 0, the first one learns which.
+#[derive(Clone)]
+struct Listening(Arc<Mutex<(SocketAddr, usize)>>);
+
+impl Listening {
+    fn at(address: SocketAddr) -> Self {
+        Self(Arc::new(Mutex::new((address, 0))))
+    }
+
+    /// Listens as one of so many workers; the last says that all do.
+    fn listen(&self, count: usize) -> io::Result<TcpListener> {
+        let mut listening = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let listener = TcpListener::builder().reuse_port(true).bind(listening.0)?;
+        *listening = (listener.local_addr()?, listening.1 + 1);
+        if listening.1 == count {
+            let driver = anello::current_driver().map_or("none", |driver| driver.name);
+            println!("axum ready addr={} driver={driver} workers={count}", listening.0);
+        }
+        Ok(listener)
+    }
+}

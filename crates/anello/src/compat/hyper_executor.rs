@@ -1,0 +1,40 @@
+//! `hyper::rt::Executor`.
+
+use std::future::Future;
+
+use hyper::rt::Executor;
+
+/// Spawns what hyper wants to run beside a connection (HTTP/2 needs a task for each stream) on the runtime of the thread
+/// that it is called on, as [`spawn`](crate::spawn) does; so futures need not be `Send`.
+///
+/// ```
+/// # async fn serve(stream: anello::net::TcpStream) -> hyper::Result<()> {
+/// use anello::compat::{HyperExecutor, HyperTimer};
+/// use http_body_util::Full;
+/// use hyper::body::{Bytes, Incoming};
+/// use hyper::server::conn::http2;
+/// use hyper::service::service_fn;
+/// use hyper::{Request, Response};
+///
+/// async fn hello(_: Request<Incoming>) -> Result<Response<Full<Bytes>>, std::convert::Infallible> {
+///     Ok(Response::new(Full::from("Hello, World!")))
+/// }
+///
+/// http2::Builder::new(HyperExecutor).timer(HyperTimer).serve_connection(stream, service_fn(hello)).await
+/// # }
+/// ```
+///
+/// # Panics
+/// [`execute`](Executor::execute) does when no runtime runs on the thread.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct HyperExecutor;
+
+impl<F> Executor<F> for HyperExecutor
+where
+    F: Future + 'static,
+    F::Output: 'static,
+{
+    fn execute(&self, future: F) {
+        crate::spawn(future).detach();
+    }
+}

@@ -1,0 +1,494 @@
+//! The streams through the traits of other worlds: bytes arrive once and in order, wait where the peer does, and end.
+//!
+//! Written once for the streams of every family and for every world; a test program names its family as
+//! `crate::family`. At the other end are anello's own calls.
+
+use std::cell::Cell;
+use std::future::poll_fn;
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::rc::Rc;
+
+use anello::current_metrics;
+use anello::net::echo;
+use anello::{spawn, yield_now};
+use futures_util::io as futures_io;
+use hyper::rt::{Read as _, Write as _};
+use tokio::io as tokio_io;
+
+use crate::common::{Random, assert_same_bytes, exchange, join, on_both_drivers, pattern, poll_at_most};
+use crate::family::{Stream, on_every_setup, pair};
+
+/// More than the kernel buffers for one connection.
+const LARGE: usize = 32 << 20;
+
+/// Turns after which whoever can go on has done so.
+const TURNS: usize = 1000;
+
+/// A stream as one of the worlds sees it.
+trait World: Sized + 'static {
+    fn of(stream: Stream) -> Self;
+    async fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize>;
+    async fn write(&mut self, bytes: &[u8]) -> io::Result<usize>;
+    async fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize>;
+    async fn flush(&mut self) -> io::Result<()>;
+    async fn close(&mut self) -> io::Result<()>;
+}
+
+struct Futures(Stream);
+
+impl World for Futures {
+    fn of(stream: Stream) -> Self {
+        Self(stream)
+    }
+
+    async fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        futures_io::AsyncReadExt::read(&mut self.0, buffer).await
+    }
+
+    async fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        futures_io::AsyncWriteExt::write(&mut self.0, bytes).await
+    }
+
+    async fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        futures_io::AsyncWriteExt::write_vectored(&mut self.0, slices).await
+    }
+
+    async fn flush(&mut self) -> io::Result<()> {
+        futures_io::AsyncWriteExt::flush(&mut self.0).await
+    }
+
+    async fn close(&mut self) -> io::Result<()> {
+        futures_io::AsyncWriteExt::close(&mut self.0).await
+    }
+}
+
+/// With every second read into memory that was never written.
+struct Tokio(Stream, bool);
+
+impl World for Tokio {
+    fn of(stream: Stream) -> Self {
+        Self(stream, false)
+    }
+
+    async fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.1 = !self.1;
+        if self.1 {
+            return tokio_io::AsyncReadExt::read(&mut self.0, buffer).await;
+        }
+        let mut fresh = Vec::with_capacity(buffer.len());
+        // A vector may have been given more; so much is not asked for.
+        let mut limited = bytes::BufMut::limit(&mut fresh, buffer.len());
+        let count = tokio_io::AsyncReadExt::read_buf(&mut self.0, &mut limited).await?;
+        buffer[..count].copy_from_slice(&fresh);
+        Ok(count)
+    }
+
+    async fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        tokio_io::AsyncWriteExt::write(&mut self.0, bytes).await
+    }
+
+    async fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        assert!(tokio_io::AsyncWrite::is_write_vectored(&self.0));
+        tokio_io::AsyncWriteExt::write_vectored(&mut self.0, slices).await
+    }
+
+    async fn flush(&mut self) -> io::Result<()> {
+        tokio_io::AsyncWriteExt::flush(&mut self.0).await
+    }
+
+    async fn close(&mut self) -> io::Result<()> {
+        tokio_io::AsyncWriteExt::shutdown(&mut self.0).await
+    }
+}
+
+struct Hyper(Stream);
+
+impl World for Hyper {
+    fn of(stream: Stream) -> Self {
+        Self(stream)
+    }
+
+    async fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        poll_fn(|context| {
+            let mut buffer = hyper::rt::ReadBuf::new(buffer);
+            Pin::new(&mut self.0).poll_read(context, buffer.unfilled()).map_ok(|()| buffer.filled().len())
+        })
+        .await
+    }
+
+    async fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        poll_fn(|context| Pin::new(&mut self.0).poll_write(context, bytes)).await
+    }
+
+    async fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        assert!(self.0.is_write_vectored());
+        poll_fn(|context| Pin::new(&mut self.0).poll_write_vectored(context, slices)).await
+    }
+
+    async fn flush(&mut self) -> io::Result<()> {
+        poll_fn(|context| Pin::new(&mut self.0).poll_flush(context)).await
+    }
+
+    async fn close(&mut self) -> io::Result<()> {
+        poll_fn(|context| Pin::new(&mut self.0).poll_shutdown(context)).await
+    }
+}
+
+/// Runs a test in each world: a function with the world as its parameter, which no closure can be.
+macro_rules! in_every_world {
+    ($setup:expr, $test:ident $(, $argument:expr)*) => {{
+        $setup.run($test::<Futures>($($argument),*));
+        $setup.run($test::<Tokio>($($argument),*));
+        $setup.run($test::<Hyper>($($argument),*));
+    }};
+}
+
+/// Writes all of it, in pieces and calls chosen at random.
+async fn write_all(world: &mut impl World, mut bytes: &[u8], random: &mut Random) -> io::Result<()> {
+    while !bytes.is_empty() {
+        let count = match random.below(3) {
+            0 => world.write(&bytes[..1 + random.below(bytes.len())]).await?,
+            1 => {
+                let (one, other) = bytes.split_at(random.below(bytes.len()));
+                world.write_vectored(&[IoSlice::new(one), IoSlice::new(&[]), IoSlice::new(other)]).await?
+            }
+            _ => world.write(bytes).await?,
+        };
+        assert_ne!(count, 0, "a write of something that accepts nothing waits");
+        bytes = &bytes[count..];
+        if random.below(4) == 0 {
+            world.flush().await?;
+        }
+    }
+    Ok(())
+}
+
+/// Sends back what arrives until the peer ends its side, then ends its own. How many bytes.
+async fn echo_of<W: World>(stream: Stream, seed: u64) -> io::Result<usize> {
+    let (mut world, mut random, mut echoed) = (W::of(stream), Random::new(seed), 0);
+    let mut buffer = vec![0; 40_000];
+    loop {
+        let room = 1 + random.below(buffer.len());
+        match world.read(&mut buffer[..room]).await? {
+            0 => break,
+            count => {
+                write_all(&mut world, &buffer[..count], &mut random).await?;
+                echoed += count;
+            }
+        }
+    }
+    world.close().await?;
+    Ok(echoed)
+}
+
+#[test]
+fn every_world_echoes_and_ends_its_side_when_the_peer_has() {
+    on_every_setup(|setup| in_every_world!(setup, there_and_back));
+}
+
+async fn there_and_back<W: World>() {
+    for size in [0, 1, 64, 4096, 4097, 16_385, 65_537, 300_000] {
+        let (mut client, server) = pair().await.unwrap();
+        let echoing = spawn(echo_of::<W>(server, size as u64));
+        exchange(&mut client, &pattern(size as u64, size)).await;
+        client.shutdown().await.unwrap();
+        assert!(client.recv().await.unwrap().is_none(), "the other side has ended, too");
+        assert_eq!(echoing.await.unwrap().unwrap(), size);
+    }
+}
+
+/// The server reads to the end of a request that says its end by ending the stream, then answers.
+#[test]
+fn fault_23_a_half_closed_stream_is_answered_in_every_world() {
+    on_every_setup(|setup| in_every_world!(setup, half_close));
+}
+
+async fn half_close<W: World>() {
+    let (client, mut server) = pair().await.unwrap();
+    let (request, answer) = (pattern(1, 30_000), pattern(2, 70_000));
+    let serving = {
+        let (request, answer) = (request.clone(), answer.clone());
+        spawn(async move {
+            let mut found = Vec::new();
+            while let Some(chunk) = server.recv().await.unwrap() {
+                found.extend_from_slice(&chunk);
+            }
+            assert_same_bytes(&found, &request);
+            server.write_all(&answer).await.unwrap();
+        })
+    };
+    let mut client = W::of(client);
+    write_all(&mut client, &request, &mut Random::new(3)).await.unwrap();
+    client.close().await.unwrap();
+    assert_same_bytes(&read_to_end(&mut client).await, &answer);
+    serving.await.unwrap();
+}
+
+async fn read_to_end(world: &mut impl World) -> Vec<u8> {
+    let (mut found, mut buffer) = (Vec::new(), vec![0; 20_000]);
+    loop {
+        match world.read(&mut buffer).await.unwrap() {
+            0 => return found,
+            count => found.extend_from_slice(&buffer[..count]),
+        }
+    }
+}
+
+#[test]
+fn fault_10_no_dropped_future_loses_or_doubles_a_byte_in_any_world() {
+    on_every_setup(|setup| {
+        for seed in 0..3 {
+            in_every_world!(setup, dropped_futures, seed);
+        }
+    });
+}
+
+async fn dropped_futures<W: World>(seed: u64) {
+    let expected = pattern(seed, 100_000);
+    let (client, server) = pair().await.unwrap();
+    let message = expected.clone();
+    let writing = spawn(async move {
+        let (mut world, mut random, mut left) = (W::of(client), Random::new(seed), &message[..]);
+        while !left.is_empty() {
+            let piece = &left[..(1 + random.below(9000)).min(left.len())];
+            let polls = 1 + random.below(2);
+            let written = match random.below(3) {
+                0 => poll_at_most(polls, world.write(piece)).await,
+                1 => {
+                    let (one, other) = piece.split_at(random.below(piece.len()));
+                    let slices = [IoSlice::new(one), IoSlice::new(other)];
+                    poll_at_most(polls, world.write_vectored(&slices)).await
+                }
+                _ => {
+                    poll_at_most(polls, world.flush()).await;
+                    None
+                }
+            };
+            match written {
+                Some(count) => left = &left[count.unwrap()..],
+                None => yield_now().await,
+            }
+        }
+        world.close().await
+    });
+    let (mut world, mut random, mut found) = (W::of(server), Random::new(!seed), Vec::new());
+    loop {
+        let mut buffer = vec![0; 1 + random.below(9000)];
+        match poll_at_most(1 + random.below(2), world.read(&mut buffer)).await {
+            Some(count) => match count.unwrap() {
+                0 => break,
+                count => found.extend_from_slice(&buffer[..count]),
+            },
+            None => yield_now().await,
+        }
+    }
+    writing.await.unwrap().unwrap();
+    assert_same_bytes(&found, &expected);
+}
+
+#[test]
+fn fault_20_a_reader_that_stalls_holds_the_writer_up_in_every_world() {
+    on_both_drivers(|setup| in_every_world!(setup, stalled_reader));
+}
+
+async fn stalled_reader<W: World>() {
+    let (mut client, server) = pair().await.unwrap();
+    let (message, accepted) = (pattern(20, LARGE), Rc::new(Cell::new(0)));
+    let writing = {
+        let (message, accepted) = (message.clone(), Rc::clone(&accepted));
+        spawn(async move {
+            let mut world = W::of(server);
+            while accepted.get() < LARGE {
+                let from = accepted.get();
+                let piece = &message[from..LARGE.min(from + 100_000)];
+                let (one, other) = piece.split_at(piece.len() / 3);
+                let slices = [IoSlice::new(one), IoSlice::new(other)];
+                accepted.set(from + world.write_vectored(&slices).await.unwrap());
+            }
+            world.close().await.unwrap();
+        })
+    };
+    for _ in 0..TURNS {
+        yield_now().await;
+    }
+    assert!(accepted.get() < LARGE, "more was accepted than fits anywhere");
+    let mut found = Vec::with_capacity(LARGE);
+    while let Some(chunk) = client.recv().await.unwrap() {
+        found.extend_from_slice(&chunk);
+    }
+    writing.await.unwrap();
+    assert_same_bytes(&found, &message);
+}
+
+#[test]
+fn a_flush_waits_while_the_kernel_has_no_room_in_every_world() {
+    on_both_drivers(|setup| in_every_world!(setup, flush));
+}
+
+async fn flush<W: World>() {
+    let (mut client, server) = pair().await.unwrap();
+    let mut world = W::of(server);
+    let (piece, mut accepted, mut refusals) = (pattern(4, 50_000), 0, 0);
+    // Until nothing is accepted any more however often the kernel is asked.
+    while refusals < TURNS {
+        match poll_at_most(1, world.write(&piece)).await {
+            Some(count) => (accepted, refusals) = (accepted + count.unwrap(), 0),
+            None => refusals += 1,
+        }
+        yield_now().await;
+    }
+    assert!(
+        poll_at_most(1, world.flush()).await.is_none(),
+        "the kernel has not taken what it has no room for"
+    );
+    let reading = async {
+        let mut received = 0;
+        while received < accepted {
+            received += client.recv().await.unwrap().unwrap().len();
+        }
+        received
+    };
+    let (flushed, received) = join(world.flush(), reading).await;
+    flushed.unwrap();
+    assert_eq!(received, accepted);
+}
+
+#[test]
+fn a_head_and_a_short_body_leave_as_one_message() {
+    on_both_drivers(|setup| in_every_world!(setup, one_message));
+}
+
+async fn one_message<W: World>() {
+    let (mut client, server) = pair().await.unwrap();
+    let mut world = W::of(server);
+    for round in 0..20 {
+        let (head, body) = (pattern(round, 150), pattern(!round, 13));
+        let before = current_metrics().unwrap().sends;
+        let slices = [IoSlice::new(&head), IoSlice::new(&body)];
+        assert_eq!(world.write_vectored(&slices).await.unwrap(), 163);
+        world.flush().await.unwrap();
+        let mut found = [0; 163];
+        client.read_exact(&mut found).await.unwrap();
+        assert_same_bytes(&found, &[head, body].concat());
+        // What hyper's flush has let go of is counted when the kernel is known to have taken it.
+        while current_metrics().unwrap().sends == before {
+            yield_now().await;
+        }
+        assert_eq!(current_metrics().unwrap().sends, before + 1);
+    }
+}
+
+/// More than the kernel takes by one call, with empty ones among them.
+#[test]
+fn many_slices_arrive_in_order_in_every_world() {
+    on_every_setup(|setup| in_every_world!(setup, many_slices));
+}
+
+async fn many_slices<W: World>() {
+    let (client, server) = pair().await.unwrap();
+    let mut random = Random::new(5);
+    let parts: Vec<_> = (0..5000).map(|number| pattern(number, random.below(60))).collect();
+    let expected = parts.concat();
+    let writing = spawn(async move {
+        let mut world = W::of(server);
+        let mut slices: Vec<_> = parts.iter().map(|part| IoSlice::new(part)).collect();
+        let mut left = &mut slices[..];
+        IoSlice::advance_slices(&mut left, 0);
+        while !left.is_empty() {
+            let count = world.write_vectored(left).await.unwrap();
+            assert_ne!(count, 0);
+            IoSlice::advance_slices(&mut left, count);
+        }
+        world.close().await.unwrap();
+    });
+    assert_same_bytes(&read_to_end(&mut W::of(client)).await, &expected);
+    writing.await.unwrap();
+}
+
+#[test]
+fn fault_22_a_reset_ends_writing_and_closing_in_every_world() {
+    on_both_drivers(|setup| in_every_world!(setup, reset));
+}
+
+async fn reset<W: World>() {
+    let (client, mut server) = pair().await.unwrap();
+    server.write_all(b"never read").await.unwrap();
+    server.flush().await.unwrap();
+    // With bytes unread: the connection is reset.
+    drop(client);
+    let mut world = W::of(server);
+    let error = loop {
+        match world.write(b"into the void").await {
+            Ok(_) => yield_now().await,
+            Err(error) => break error,
+        }
+    };
+    let kinds = [io::ErrorKind::BrokenPipe, io::ErrorKind::ConnectionReset];
+    assert!(kinds.contains(&error.kind()), "{error}");
+    let closed = world.close().await.err();
+    assert!(closed.is_none_or(|error| kinds.contains(&error.kind())));
+}
+
+#[test]
+fn a_tokio_proxy_passes_everything_both_ways() {
+    on_both_drivers(|setup| {
+        setup.run(async {
+            let (mut client, mut front) = pair().await.unwrap();
+            let (mut back, mut server) = pair().await.unwrap();
+            let echoing = spawn(async move {
+                let echoed = echo(&mut server).await;
+                server.shutdown().await.unwrap();
+                echoed
+            });
+            let passing = spawn(async move { tokio_io::copy_bidirectional(&mut front, &mut back).await });
+            exchange(&mut client, &pattern(6, 3 << 20)).await;
+            client.shutdown().await.unwrap();
+            assert!(client.recv().await.unwrap().is_none());
+            assert_eq!(passing.await.unwrap().unwrap(), (3 << 20, 3 << 20));
+            assert_eq!(echoing.await.unwrap().unwrap(), 3 << 20);
+        });
+    });
+}
+
+#[test]
+fn the_halves_of_a_stream_have_the_traits_too() {
+    on_every_setup(|setup| {
+        setup.run(async {
+            for tokio in [true, false] {
+                let (mut client, server) = pair().await.unwrap();
+                let (mut reader, mut writer) = server.into_split();
+                let echoing = spawn(async move {
+                    if tokio {
+                        let echoed = tokio_io::copy(&mut reader, &mut writer).await?;
+                        tokio_io::AsyncWriteExt::shutdown(&mut writer).await.map(|()| echoed)
+                    } else {
+                        let echoed = futures_io::copy(&mut reader, &mut writer).await?;
+                        futures_io::AsyncWriteExt::close(&mut writer).await.map(|()| echoed)
+                    }
+                });
+                exchange(&mut client, &pattern(7, 100_000)).await;
+                client.shutdown().await.unwrap();
+                assert!(client.recv().await.unwrap().is_none());
+                assert_eq!(echoing.await.unwrap().unwrap(), 100_000);
+            }
+        });
+    });
+}
+
+#[test]
+fn streams_that_outlive_their_runtime_say_so_in_every_world() {
+    on_both_drivers(|setup| {
+        let runtime = setup.runtime();
+        let (one, other) = runtime.block_on(async { pair().await.unwrap() });
+        drop(runtime);
+        let mut world = Tokio::of(one);
+        setup.run(async {
+            assert!(world.read(&mut [0; 10]).await.is_err());
+            assert!(world.write(b"x").await.is_err());
+            assert!(world.flush().await.is_err());
+            assert!(world.close().await.is_err());
+        });
+        drop(other);
+    });
+}

@@ -1,0 +1,186 @@
+//! Hyper's timer: never early, on whichever thread, and not without a runtime.
+
+mod common;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anello::compat::HyperTimer;
+use anello::{Runtime, spawn};
+use common::{on_every_driver, on_every_driver_and_sim, poll_at_most};
+use hyper::rt::{Sleep, Timer};
+
+type Sleeping = Pin<Box<dyn Sleep>>;
+
+const LONG: Duration = Duration::from_secs(1_000_000);
+
+/// Polls it once, on a runtime of its own that then waits no longer, and says whether it was ready.
+fn poll_on(runtime: &Runtime, sleeping: &mut Sleeping) -> bool {
+    runtime.block_on(poll_at_most(1, sleeping)).is_some()
+}
+
+#[test]
+fn sleeps_are_never_short() {
+    on_every_driver(|setup| {
+        setup.run(async {
+            for microseconds in [0, 1, 130, 131, 132, 3000] {
+                let (before, duration) = (Instant::now(), Duration::from_micros(microseconds));
+                HyperTimer.sleep(duration).await;
+                assert!(before.elapsed() >= duration, "{microseconds} us: {:?}", before.elapsed());
+                let deadline = Instant::now() + duration;
+                HyperTimer.sleep_until(deadline).await;
+                assert!(Instant::now() >= deadline);
+            }
+        });
+    });
+}
+
+#[test]
+fn the_time_is_that_of_the_runtime() {
+    on_every_driver_and_sim(|setup| {
+        setup.run(async {
+            let before = HyperTimer.now();
+            // On the simulated driver half an hour is over at once.
+            let duration = if setup.name.starts_with("sim") { 1800.0 } else { 0.002 };
+            HyperTimer.sleep(Duration::from_secs_f64(duration)).await;
+            assert!((HyperTimer.now() - before).as_secs_f64() >= duration);
+            HyperTimer.sleep_until(before).await;
+        });
+    });
+}
+
+#[test]
+fn a_sleep_is_dropped_and_set_anew() {
+    on_every_driver_and_sim(|setup| {
+        setup.run(async {
+            for _ in 0..1000 {
+                assert!(poll_at_most(1, HyperTimer.sleep(LONG)).await.is_none());
+            }
+            assert!(poll_at_most(1, HyperTimer.sleep(Duration::MAX)).await.is_none());
+            let mut sleeping = HyperTimer.sleep(LONG);
+            assert!(poll_at_most(1, &mut sleeping).await.is_none());
+            let deadline = HyperTimer.now() + Duration::from_millis(1);
+            HyperTimer.reset(&mut sleeping, deadline);
+            (&mut sleeping).await;
+            assert!(HyperTimer.now() >= deadline);
+            HyperTimer.reset(&mut sleeping, HyperTimer.now() + Duration::from_millis(1));
+            sleeping.await;
+        });
+    });
+}
+
+/// Of another crate: never ready.
+struct Foreign;
+
+impl Sleep for Foreign {}
+
+impl Future for Foreign {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<()> {
+        Poll::Pending
+    }
+}
+
+#[test]
+fn a_sleep_of_another_timer_is_replaced() {
+    on_every_driver_and_sim(|setup| {
+        setup.run(async {
+            let mut sleeping: Sleeping = Box::pin(Foreign);
+            HyperTimer.reset(&mut sleeping, HyperTimer.now() + Duration::from_millis(1));
+            sleeping.await;
+        });
+    });
+}
+
+#[test]
+fn the_last_task_that_polls_a_sleep_is_woken() {
+    on_every_driver_and_sim(|setup| {
+        setup.run(async {
+            let mut sleeping = HyperTimer.sleep(Duration::from_millis(3));
+            assert!(poll_at_most(1, &mut sleeping).await.is_none());
+            spawn(sleeping).await.unwrap();
+        });
+    });
+}
+
+#[test]
+fn a_sleep_goes_on_on_another_thread() {
+    on_every_driver(|setup| {
+        let before = Instant::now();
+        let runtime = setup.runtime();
+        // Made where there is no runtime, polled on one, awaited on another.
+        let mut sleeping = HyperTimer.sleep(Duration::from_millis(5));
+        assert!(!poll_on(&runtime, &mut sleeping));
+        let other = setup.clone();
+        thread::spawn(move || other.run(sleeping)).join().unwrap();
+        assert!(before.elapsed() >= Duration::from_millis(5), "{:?}", before.elapsed());
+        // What was left behind wakes nobody, and disturbs nobody.
+        runtime.block_on(async {
+            HyperTimer.sleep(Duration::from_millis(6)).await;
+        });
+    });
+}
+
+#[test]
+fn a_sleep_outlives_the_runtime_that_it_was_polled_on() {
+    on_every_driver(|setup| {
+        let mut sleeping = HyperTimer.sleep(Duration::from_millis(5));
+        for _ in 0..3 {
+            // Each has a first timer, with the same key in its wheel.
+            let runtime = setup.runtime();
+            let mut own = HyperTimer.sleep(LONG);
+            assert!(!poll_on(&runtime, &mut own));
+            poll_on(&runtime, &mut sleeping);
+        }
+        let before = Instant::now();
+        setup.run(async {
+            let mut own = HyperTimer.sleep(LONG);
+            assert!(poll_at_most(1, &mut own).await.is_none());
+            sleeping.await;
+            assert!(poll_at_most(1, &mut own).await.is_none());
+        });
+        assert!(before.elapsed() < LONG);
+    });
+}
+
+#[test]
+fn a_sleep_may_be_dropped_anywhere() {
+    on_every_driver(|setup| {
+        let runtime = setup.runtime();
+        let mut sleeping = HyperTimer.sleep(Duration::from_millis(2));
+        assert!(!poll_on(&runtime, &mut sleeping));
+        let other = setup.clone();
+        thread::spawn(move || {
+            other.run(async {
+                // The wheel of this runtime has a timer with the same key, which must stay.
+                let mut own = HyperTimer.sleep(LONG);
+                assert!(poll_at_most(1, &mut own).await.is_none());
+                drop(sleeping);
+                assert!(poll_at_most(1, &mut own).await.is_none());
+            });
+        })
+        .join()
+        .unwrap();
+        runtime.block_on(HyperTimer.sleep(Duration::from_millis(4)));
+        let mut sleeping = HyperTimer.sleep(LONG);
+        assert!(!poll_on(&runtime, &mut sleeping));
+        drop(runtime);
+        drop(sleeping);
+    });
+}
+
+#[test]
+fn without_a_runtime_a_sleep_says_what_it_needs() {
+    let mut sleeping = HyperTimer.sleep(Duration::ZERO);
+    let polled = catch_unwind(AssertUnwindSafe(|| {
+        let waker = std::task::Waker::noop();
+        sleeping.as_mut().poll(&mut Context::from_waker(waker))
+    }));
+    let panic = polled.unwrap_err();
+    let message = panic.downcast_ref::<&str>().copied();
+    assert!(message.is_some_and(|text| text.contains("inside Runtime::block_on")), "{message:?}");
+}
