@@ -1,4 +1,4 @@
-//! What an echo server must do whatever its speed, tried once.
+//! What an echo server must do whatever its speed, tried once; what an HTTP server must is in [`http`].
 //!
 //! Three trials, each the lesson of servers that are fast until somebody looks: bytes that are lost, doubled or shifted
 //! when a message is larger than a buffer ([`complete_bytes`]); bytes lost, a server stuck or spinning when a reader
@@ -7,6 +7,8 @@
 //!
 //! Each returns what was tried, or what the server did instead, and ends in bounded time whatever that is. All run on
 //! the runtime of the calling thread; dropping one closes its connections.
+
+pub mod http;
 
 use std::cell::Cell;
 use std::fmt::Display;
@@ -137,7 +139,14 @@ pub async fn many_connections(
         stall_timeout: patience,
         ..Load::echo(target, 64)
     };
-    let mut session = Session::connect(&load).await.map_err(|error| error.to_string())?;
+    each_once(&load).await?;
+    Ok(vec![format!("{connections} connections at once, each with a message that came back right")])
+}
+
+/// Opens the connections of a load, and has each make one request.
+async fn each_once(load: &Load) -> Result<(), String> {
+    let connections = load.connections;
+    let mut session = Session::connect(load).await.map_err(|error| error.to_string())?;
     let troubles = |errors: &crate::Errors| {
         let told = errors.iter().map(|error| format!("{} × {}: {}", error.count, error.kind, error.example));
         told.collect::<Vec<_>>().join("; ")
@@ -153,7 +162,7 @@ pub async fn many_connections(
     if !failed.is_empty() || slice.requests < connections as u64 {
         return Err(format!("{} of {connections} connections had their reply: {failed}", slice.requests));
     }
-    Ok(vec![format!("{connections} connections at once, each with a message that came back right")])
+    Ok(())
 }
 
 async fn connect(target: SocketAddr, patience: Duration) -> Result<TcpStream, String> {

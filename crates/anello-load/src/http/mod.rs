@@ -1,6 +1,6 @@
 //! HTTP/1.1: the requests of a load, made once, and the responses of a connection, judged as they come.
 
-mod decoder;
+pub(crate) mod decoder;
 mod reference;
 
 use std::cell::RefCell;

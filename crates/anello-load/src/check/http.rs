@@ -1,0 +1,280 @@
+//! What an HTTP server must do whatever its speed: the trials of [`super`], with answers that are known beforehand in the
+//! place of echoes.
+//!
+//! [`complete_bytes`] asks for everything over one connection, by GET and by HEAD: bytes that are wrong, bodies where none
+//! belong, connections that are not kept. [`stalled_reader`] asks for much and reads nothing, while others are served.
+//! [`many_connections`] has thousands of connections ask at once.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use anello::net::TcpStream;
+use anello::time::sleep;
+use bytes::Bytes;
+
+use super::{
+    OTHERS, OTHERS_REQUESTS, PIECE_BYTES, STALLED_BUFFER_BYTES, STUCK_LOOK, STUCK_LOOKS, connect, each_once,
+    within,
+};
+use crate::config::{Load, Protocol};
+use crate::http::decoder::{Decoder, Head, HeadCache, Part};
+
+/// What requests name as their host.
+const HOST: &str = "localhost";
+
+/// Requests of the stalled reader: of two answers of 10 MiB the buffers of both sockets hold less than one, even where an
+/// administrator has allowed twice the kernel's usual sizes.
+const STALLED_REQUESTS: usize = 2;
+
+/// A path, and the answer to it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Page {
+    /// What is asked for.
+    pub path: String,
+    /// The body of the answer to GET, whose status is 200.
+    pub body: Bytes,
+    /// Whether HEAD must be answered with the same status. Servers of files do so by themselves; what is written on a
+    /// framework answers the methods that it was written for, and may refuse this one.
+    pub answers_head: bool,
+}
+
+/// Every page is asked for by GET, by HEAD and by GET again, all over one connection, which must be kept: bodies whole and
+/// right, none after HEAD, and the same length told there, if one is told. `patience` is for each answer.
+///
+/// # Errors
+/// What was answered instead.
+pub async fn complete_bytes(
+    target: SocketAddr,
+    pages: &[Page],
+    patience: Duration,
+) -> Result<Vec<String>, String> {
+    let mut client = Client::connect(target, patience).await?;
+    let mut without_head = Vec::new();
+    for page in pages {
+        let path = &page.path;
+        for request in ["GET", "GET after HEAD"] {
+            within(patience, format!("{request} {path}"), client.get(page)).await?;
+            if request == "GET" {
+                let status = within(patience, format!("HEAD {path}"), client.head(page)).await?;
+                if status != 200 {
+                    without_head
+                        .push(format!("HEAD {path} was answered with status {status}, which it may be"));
+                }
+            }
+        }
+    }
+    let paths: Vec<&str> = pages.iter().map(|page| page.path.as_str()).collect();
+    let all = format!("answered right by GET, HEAD and GET over one connection: {}", paths.join(", "));
+    Ok([vec![all], without_head].concat())
+}
+
+/// A client asks for `large` twice and reads nothing for a while; then others are served `small`, on connections from
+/// before and on new ones; only when they are done the client reads, and all of both answers is right. So a server that
+/// waits for one client alone is found. `large` must have more bytes than the buffers of two sockets hold. `patience` is
+/// for each of these.
+///
+/// # Errors
+/// What the server did instead.
+pub async fn stalled_reader(
+    target: SocketAddr,
+    large: &Page,
+    small: &Page,
+    patience: Duration,
+) -> Result<Vec<String>, String> {
+    const BESIDE: &str = "an answer beside a stalled reader";
+    let mut others = Vec::new();
+    for _ in 0..OTHERS {
+        let mut client = Client::connect(target, patience).await?;
+        within(patience, "a first answer", client.get(small)).await?;
+        others.push(client);
+    }
+    let mut stalled = Client::connect(target, patience).await?;
+    stalled.stream.set_receive_buffer_bytes(STALLED_BUFFER_BYTES).map_err(|error| error.to_string())?;
+    for _ in 0..STALLED_REQUESTS {
+        within(patience, "a request for much", stalled.ask("GET", &large.path)).await?;
+    }
+    // What the server has sent cannot be seen from here without reading it.
+    sleep(STUCK_LOOK * STUCK_LOOKS as u32).await;
+    for _ in 0..OTHERS {
+        others.push(Client::connect(target, patience).await.map_err(|why| format!("{BESIDE}: {why}"))?);
+    }
+    for client in &mut others {
+        for _ in 0..OTHERS_REQUESTS {
+            within(patience, BESIDE, client.get(small)).await?;
+        }
+    }
+    for _ in 0..STALLED_REQUESTS {
+        within(patience, "what a stalled reader is owed", stalled.receive(large)).await?;
+    }
+    Ok(vec![format!(
+        "{STALLED_REQUESTS} answers of {} bytes were not read for a while, {} other connections were served meanwhile, and \
+         then all came right",
+        large.body.len(),
+        others.len()
+    )])
+}
+
+/// So many connections at once, each with one GET of `page` that is answered right. `patience` is for opening them, and
+/// for each answer.
+///
+/// # Errors
+/// How many failed, and how.
+pub async fn many_connections(
+    target: SocketAddr,
+    connections: usize,
+    page: &Page,
+    patience: Duration,
+) -> Result<Vec<String>, String> {
+    let mut load = Load {
+        connections,
+        verify: true,
+        connect_timeout: patience,
+        stall_timeout: patience,
+        ..Load::http(target, HOST, &page.path)
+    };
+    if let Protocol::Http(http) = &mut load.protocol {
+        http.expected_body = Some(page.body.clone());
+    }
+    each_once(&load).await?;
+    Ok(vec![format!(
+        "{connections} connections at once, each with a GET of {} that was answered right",
+        page.path
+    )])
+}
+
+/// One connection, over which one thing after the other is asked for.
+struct Client {
+    stream: TcpStream,
+    decoder: Decoder,
+    heads: HeadCache,
+    /// Has come, and is not looked at yet.
+    unread: Vec<u8>,
+}
+
+impl Client {
+    async fn connect(target: SocketAddr, patience: Duration) -> Result<Self, String> {
+        let stream = connect(target, patience).await?;
+        Ok(Self { stream, decoder: Decoder::default(), heads: HeadCache::default(), unread: Vec::new() })
+    }
+
+    async fn ask(&mut self, method: &str, path: &str) -> Result<(), String> {
+        let request = format!("{method} {path} HTTP/1.1\r\nHost: {HOST}\r\n\r\n");
+        let sent = self.stream.write_all(request.as_bytes()).await;
+        sent.map_err(|error| format!("could not be asked for: {error}"))
+    }
+
+    async fn get(&mut self, page: &Page) -> Result<(), String> {
+        self.ask("GET", &page.path).await?;
+        self.receive(page).await?;
+        if self.unread.is_empty() { Ok(()) } else { Err("more came than was asked for".to_owned()) }
+    }
+
+    /// Asks for a head: its status. A body that follows it nevertheless is found here or, if it comes later, in front of the
+    /// next answer.
+    async fn head(&mut self, page: &Page) -> Result<u16, String> {
+        self.ask("HEAD", &page.path).await?;
+        let head = self.receive_head().await?;
+        self.decoder = Decoder::default();
+        if !self.unread.is_empty() {
+            return Err("a body came, and HEAD has none".to_owned());
+        }
+        let right = page.body.len() as u64;
+        match head.status {
+            200 => match head.body_bytes() {
+                Some(bytes) if bytes != right => Err(format!("told {bytes} bytes, and GET has {right}")),
+                _ => Ok(200),
+            },
+            status if page.answers_head => Err(format!("was answered with status {status}")),
+            status => Ok(status),
+        }
+    }
+
+    /// The next answer to GET, to its end.
+    async fn receive(&mut self, page: &Page) -> Result<(), String> {
+        let head = self.receive_head().await?;
+        if head.status != 200 {
+            return Err(format!("was answered with status {}", head.status));
+        }
+        let (right, mut received) = (&page.body, 0);
+        loop {
+            let mut input = self.unread.as_slice();
+            let mut is_whole = false;
+            while let Some(part) = self.decoder.next(&mut input, &mut self.heads).map_err(|why| why.0)? {
+                match part {
+                    Part::Body(data) => {
+                        check_piece(right, received, data)?;
+                        received += data.len();
+                    }
+                    Part::Head(_) => return Err("a head came within a body".to_owned()),
+                    Part::End => {
+                        is_whole = true;
+                        break;
+                    }
+                }
+            }
+            let rest = input.len();
+            self.unread.drain(..self.unread.len() - rest);
+            if is_whole {
+                break;
+            }
+            self.read()
+                .await
+                .map_err(|why| format!("{received} of {} bytes came, then {why}", right.len()))?;
+        }
+        if received < right.len() {
+            return Err(format!("has {received} bytes instead of {}", right.len()));
+        }
+        if head.closes {
+            return Err("the server closes the connection after its answer, and was not asked to".to_owned());
+        }
+        Ok(())
+    }
+
+    /// The head of the next answer.
+    async fn receive_head(&mut self) -> Result<Head, String> {
+        loop {
+            let mut input = self.unread.as_slice();
+            let part = self.decoder.next(&mut input, &mut self.heads);
+            let part = part.map_err(|why| format!("no HTTP response: {}", why.0))?;
+            let head = match part {
+                Some(Part::Head(head)) => Some(head),
+                Some(_) => return Err("a body came before its head".to_owned()),
+                None => None,
+            };
+            let rest = input.len();
+            self.unread.drain(..self.unread.len() - rest);
+            match head {
+                Some(head) => return Ok(head),
+                None => self.read().await.map_err(|why| format!("instead of an answer {why}"))?,
+            }
+        }
+    }
+
+    /// Waits for more.
+    async fn read(&mut self) -> Result<(), String> {
+        let before = self.unread.len();
+        self.unread.resize(before + PIECE_BYTES, 0);
+        let read = self.stream.read(&mut self.unread[before..]).await;
+        self.unread.truncate(before + read.as_ref().copied().unwrap_or(0));
+        match read {
+            Ok(0) => Err("the end".to_owned()),
+            Ok(_) => Ok(()),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+}
+
+/// Compares a piece of a body with what it must be, from byte `from` on.
+fn check_piece(right: &[u8], from: usize, piece: &[u8]) -> Result<(), String> {
+    let Some(expected) = right.get(from..from + piece.len()) else {
+        return Err(format!("has more than {} bytes", right.len()));
+    };
+    if expected == piece {
+        return Ok(());
+    }
+    let wrong = expected.iter().zip(piece).take_while(|(right, came)| right == came).count();
+    Err(format!("byte {} of {} is wrong", from + wrong, right.len()))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,246 @@
+//! The trials against servers of blocking threads, good and bad.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream as StdStream};
+use std::sync::OnceLock;
+use std::thread;
+
+use super::*;
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// More than the buffers of two sockets hold.
+const LARGE_BYTES: usize = 10 << 20;
+
+fn page(path: &str, bytes: usize) -> Page {
+    let body: Vec<u8> = (0..bytes).map(|byte| (byte % 251) as u8).collect();
+    Page { path: path.to_owned(), body: body.into(), answers_head: true }
+}
+
+fn pages() -> &'static [Page; 2] {
+    static PAGES: OnceLock<[Page; 2]> = OnceLock::new();
+    PAGES.get_or_init(|| [page("/small", 13), page("/large", LARGE_BYTES)])
+}
+
+/// An answer with these statuses, fields and bytes.
+fn answer(status: &str, fields: &str, body: &[u8]) -> Vec<u8> {
+    [format!("HTTP/1.1 {status}\r\n{fields}\r\n").as_bytes(), body].concat()
+}
+
+/// What an honest server answers to a request line.
+fn honest(line: &str) -> Vec<u8> {
+    let asked = |page: &&Page| line.split(' ').nth(1) == Some(page.path.as_str());
+    let Some(page) = pages().iter().find(asked) else {
+        return answer("404 Not Found", "Content-Length: 0\r\n", b"");
+    };
+    let body = if line.starts_with("HEAD ") { &[][..] } else { &page.body };
+    answer("200 OK", &format!("Content-Length: {}\r\n", page.body.len()), body)
+}
+
+/// Reads the head of a request: its first line, or none at the end.
+fn request(stream: &mut StdStream) -> Option<String> {
+    let (mut head, mut byte) = (Vec::new(), [0]);
+    while !head.ends_with(b"\r\n\r\n") {
+        stream.read_exact(&mut byte).ok()?;
+        head.push(byte[0]);
+    }
+    String::from_utf8(head).ok()?.lines().next().map(str::to_owned)
+}
+
+/// A server with a thread for each connection, which is closed after an empty answer.
+fn server(answer: fn(&str) -> Vec<u8>) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        for mut stream in listener.incoming().map_while(Result::ok) {
+            thread::spawn(move || {
+                while let Some(line) = request(&mut stream) {
+                    let answer = answer(&line);
+                    if answer.is_empty() || stream.write_all(&answer).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+    });
+    address
+}
+
+/// A server with one thread, which waits until each answer is sent whole.
+fn one_at_a_time() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    listener.set_nonblocking(true).unwrap();
+    thread::spawn(move || {
+        let mut streams: Vec<StdStream> = Vec::new();
+        loop {
+            streams.extend(listener.accept().map(|(stream, _)| stream));
+            streams.retain_mut(|stream| {
+                stream.set_nonblocking(true).unwrap();
+                let waiting = stream.peek(&mut [0]);
+                stream.set_nonblocking(false).unwrap();
+                match waiting {
+                    Ok(_) => request(stream).is_some_and(|line| stream.write_all(&honest(&line)).is_ok()),
+                    Err(error) => error.kind() == std::io::ErrorKind::WouldBlock,
+                }
+            });
+            thread::sleep(Duration::from_micros(100));
+        }
+    });
+    address
+}
+
+fn run<T>(future: impl Future<Output = T>) -> T {
+    anello::Runtime::new().unwrap().block_on(future)
+}
+
+fn complete(target: SocketAddr, pages: &[Page]) -> Result<Vec<String>, String> {
+    run(complete_bytes(target, pages, PATIENCE))
+}
+
+#[test]
+fn a_server_in_order_passes_all() {
+    let target = server(honest);
+    let [small, large] = pages();
+    let told = complete(target, pages()).unwrap();
+    assert_eq!(told, ["answered right by GET, HEAD and GET over one connection: /small, /large"]);
+    let told = run(stalled_reader(target, large, small, PATIENCE)).unwrap();
+    assert!(
+        told[0].starts_with("2 answers of 10485760 bytes were not read for a while, 6 other"),
+        "{told:?}"
+    );
+    let told = run(many_connections(target, 40, small, PATIENCE)).unwrap();
+    assert_eq!(told, ["40 connections at once, each with a GET of /small that was answered right"]);
+}
+
+#[test]
+fn bodies_in_chunks_and_heads_without_a_length_are_right() {
+    let target = server(|line| {
+        let chunks = b"3\r\n\x00\x01\x02\r\nA\r\n\x03\x04\x05\x06\x07\x08\x09\x0a\x0b\x0c\r\n0\r\n\r\n";
+        let body = if line.starts_with("HEAD ") { &[][..] } else { chunks };
+        answer("200 OK", "Transfer-Encoding: chunked\r\n", body)
+    });
+    complete(target, &pages()[..1]).unwrap();
+}
+
+#[test]
+fn answers_that_are_wrong_are_found() {
+    let wrong_byte = server(|line| {
+        let mut answer = honest(line);
+        if line.starts_with("GET /large ") {
+            let last = answer.len() - 1;
+            answer[last - 1000] ^= 1;
+        }
+        answer
+    });
+    let body_after_head = server(|line| honest(&line.replace("HEAD ", "GET ")));
+    let other_length = server(|line| match line.starts_with("HEAD ") {
+        true => answer("200 OK", "Content-Length: 12\r\n", b""),
+        false => honest(line),
+    });
+    let too_short = server(|_| answer("200 OK", "Content-Length: 5\r\n", &[0, 1, 2, 3, 4]));
+    let too_long = server(|_| {
+        answer("200 OK", "Content-Length: 14\r\n", &[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13])
+    });
+    let twice = server(|line| [honest(line), honest(line)].concat());
+    let absent = server(|_| answer("404 Not Found", "Content-Length: 0\r\n", b""));
+    let no_http = server(|_| b"Hello, World!\n\n".to_vec());
+    for (target, expected) in [
+        (wrong_byte, "GET /large: byte 10484759 of 10485760 is wrong"),
+        (other_length, "HEAD /small: told 12 bytes, and GET has 13"),
+        (too_short, "GET /small: has 5 bytes instead of 13"),
+        (too_long, "GET /small: has more than 13 bytes"),
+        (absent, "GET /small: was answered with status 404"),
+        (no_http, "GET /small: no HTTP response: "),
+    ] {
+        let error = complete(target, pages()).unwrap_err();
+        assert!(error.starts_with(expected), "{error}");
+    }
+    // The body may come with the head or after it, the second answer with the first or before the next.
+    let error = complete(body_after_head, pages()).unwrap_err();
+    assert!(
+        error.starts_with("HEAD /small: a body came") || error.starts_with("GET after HEAD /small: no HTTP"),
+        "{error}"
+    );
+    let error = complete(twice, pages()).unwrap_err();
+    assert!(
+        error.contains(" /small: more came than was asked for") || error.contains("a body came"),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_method_that_a_handler_was_not_written_for_may_be_refused_and_a_file_must_have_it() {
+    let target = server(|line| match line.starts_with("HEAD ") {
+        true => answer("405 Method Not Allowed", "Content-Length: 19\r\n", b""),
+        false => honest(line),
+    });
+    let [small, _] = pages();
+    let handler = Page { answers_head: false, ..small.clone() };
+    let told = complete(target, &[handler]).unwrap();
+    assert_eq!(told[1], "HEAD /small was answered with status 405, which it may be");
+    assert_eq!(complete(target, &pages()[..1]).unwrap_err(), "HEAD /small: was answered with status 405");
+}
+
+#[test]
+fn connections_that_are_not_kept_are_found() {
+    let says_so = server(|line| {
+        let page = pages().iter().find(|page| line.contains(&page.path)).unwrap();
+        answer("200 OK", "Connection: close\r\nContent-Length: 13\r\n", &page.body[..13])
+    });
+    let error = complete(says_so, pages()).unwrap_err();
+    assert_eq!(error, "GET /small: the server closes the connection after its answer, and was not asked to");
+    let silent_end = server(|line| if line.starts_with("HEAD ") { Vec::new() } else { honest(line) });
+    assert_eq!(complete(silent_end, pages()).unwrap_err(), "HEAD /small: instead of an answer the end");
+}
+
+#[test]
+fn a_server_that_waits_for_one_client_alone_is_found() {
+    let target = one_at_a_time();
+    let [small, large] = pages();
+    complete(target, pages()).unwrap();
+    let error = run(stalled_reader(target, large, small, Duration::from_secs(2))).unwrap_err();
+    assert_eq!(error, "an answer beside a stalled reader did not come back whole within 2s");
+}
+
+#[test]
+fn bytes_that_a_stalled_reader_loses_are_found() {
+    let [small, large] = pages();
+    let ends = server(|line| match line.starts_with("GET /large ") {
+        true => answer("200 OK", &format!("Content-Length: {LARGE_BYTES}\r\n"), &[0, 1]),
+        false => honest(line),
+    });
+    // What it should answer next is taken for the rest of the body.
+    let error = run(stalled_reader(ends, large, small, PATIENCE)).unwrap_err();
+    assert!(error.starts_with("what a stalled reader is owed: byte 2 of 10485760 is wrong"), "{error}");
+}
+
+#[test]
+fn a_server_that_says_nothing_is_given_up() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let silent = listener.local_addr().unwrap();
+    let patience = Duration::from_millis(50);
+    let [small, _] = pages();
+    let error = run(complete_bytes(silent, &pages()[..1], patience)).unwrap_err();
+    assert_eq!(error, "GET /small did not come back whole within 50ms");
+    let error = run(many_connections(silent, 3, small, patience)).unwrap_err();
+    assert!(error.starts_with("0 of 3 connections had their reply"), "{error}");
+    let wrong = server(|_| answer("200 OK", "Content-Length: 13\r\n", &[7; 13]));
+    let error = run(many_connections(wrong, 3, small, PATIENCE)).unwrap_err();
+    assert!(error.starts_with("0 of 3 connections had their reply: 3 × "), "{error}");
+}
+
+#[test]
+fn a_body_that_is_cut_short_by_the_end_is_found() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let target = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        for mut stream in listener.incoming().map_while(Result::ok) {
+            request(&mut stream);
+            stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 13\r\n\r\n\x00\x01").ok();
+            stream.shutdown(Shutdown::Both).ok();
+        }
+    });
+    let error = complete(target, &pages()[..1]).unwrap_err();
+    assert!(error.starts_with("GET /small: 2 of 13 bytes came, then "), "{error}");
+}
