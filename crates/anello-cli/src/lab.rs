@@ -1,8 +1,8 @@
 //! `anello lab`: which server is fastest on this machine.
 //!
 //! The lab decides what runs when. `lab_run.rs` reads the flags of a run, shows its progress and writes its reports;
-//! `lab_load.rs` gives it the load; `lab_list.rs`, `lab_report.rs`, `lab_compare.rs` and `lab_peers.rs` are the other
-//! commands.
+//! `lab_load.rs` gives it the load, `lab_load_http.rs` what is particular to HTTP; `lab_list.rs`, `lab_report.rs`,
+//! `lab_compare.rs` and `lab_peers.rs` are the other commands.
 
 use std::ffi::OsString;
 use std::io;

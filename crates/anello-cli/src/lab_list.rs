@@ -5,6 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use anello_lab::peers::Serves;
 use anello_lab::result::FindingKind;
 use anello_lab::{Contender, LabResult, PRESETS, Resources, resolve};
 
@@ -70,17 +71,37 @@ fn list_contenders(resources: &Resources) {
         let driver = contender.driver.unwrap_or_default();
         println!("{}", format!("  {:NAME_WIDTH$} {driver:10} {again}", contender.name).trim_end());
     }
-    println!("\npeers built (anello lab peers build)");
-    for peer in &resources.peers {
-        let driver = peer.driver.as_deref().unwrap_or("");
-        println!("  {:NAME_WIDTH$} {driver:10} {}", peer.name, peer.version.as_deref().unwrap_or(""));
+    println!("\ncontenders built in for HTTP");
+    for contender in Contender::http_servers(&resources.executable) {
+        let (driver, serves) = (contender.driver.as_deref().unwrap_or(""), served(&contender));
+        println!("  {:NAME_WIDTH$} {driver:10} {serves}", contender.name);
     }
-    if resources.peers.is_empty() {
+    list_peers("peers", &resources.peers, &resources.unbuilt_peers);
+    list_peers("HTTP peers", &resources.http_peers, &resources.unbuilt_http_peers);
+}
+
+fn list_peers(what: &str, built: &[Contender], unbuilt: &[String]) {
+    println!("\n{what} built (anello lab peers build)");
+    for peer in built {
+        let (driver, version) = (peer.driver.as_deref().unwrap_or(""), peer.version.as_deref().unwrap_or(""));
+        let line = format!("  {:NAME_WIDTH$} {driver:10} {version:10} {}", peer.name, served(peer));
+        println!("{}", line.trim_end());
+    }
+    if built.is_empty() {
         println!("  none");
     }
-    if !resources.unbuilt_peers.is_empty() {
-        println!("  not built: {}", resources.unbuilt_peers.join(", "));
+    if !unbuilt.is_empty() {
+        println!("  not built: {}", unbuilt.join(", "));
     }
+}
+
+/// What an HTTP server has answers for; nothing of others.
+fn served(contender: &Contender) -> String {
+    let serves = contender.serves.iter().map(|what| match what {
+        Serves::Files => "files",
+        Serves::Fixed => "/fixed",
+    });
+    serves.collect::<Vec<_>>().join(", ")
 }
 
 /// The runs in a directory, the newest first; a file that is no run of this version is named with the reason.

@@ -21,6 +21,8 @@ use anello_load::{Arrivals, ErrorKind, Mode, Session, check};
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
+use crate::lab_load_http;
+
 /// How long the connections of one contender in one cell may take to open, and a request to be answered: far more
 /// than a server in order ever needs.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -30,6 +32,9 @@ const CHECK_PATIENCE: Duration = Duration::from_secs(10);
 
 /// How often a check looks whether the run is to stop.
 const STOP_LOOK: Duration = Duration::from_millis(100);
+
+/// Replies that came whole and were not the right ones. All else has cost a connection.
+const WRONG: [ErrorKind; 3] = [ErrorKind::WrongBytes, ErrorKind::WrongStatus, ErrorKind::WrongLength];
 
 /// Size of the one message that an idle connection has exchanged.
 const IDLE_MESSAGE_BYTES: usize = 128;
@@ -107,13 +112,18 @@ impl Load for EchoLoad {
             stall_timeout: PATIENCE,
             ..anello_load::Load::echo(target, message_bytes)
         };
+        let in_time = |load: anello_load::Load| match cell.offered_per_second {
+            Some(per_second) => {
+                let mode = Mode::Open { per_second, arrivals: Arrivals::Constant, seed: 1 };
+                anello_load::Load { mode, ..load }
+            }
+            None => load,
+        };
         match cell.workload {
-            Workload::Echo { message_bytes } => {
-                let mut load = echo(message_bytes);
-                if let Some(per_second) = cell.offered_per_second {
-                    load.mode = Mode::Open { per_second, arrivals: Arrivals::Constant, seed: 1 };
-                }
-                Ok(Box::new(self.open(&load)?))
+            Workload::Echo { message_bytes } => Ok(Box::new(self.open(&in_time(echo(message_bytes)))?)),
+            Workload::Http { target: asked, pipelining, reconnect } => {
+                let load = lab_load_http::load(target, cell, (asked, pipelining, reconnect), PATIENCE);
+                Ok(Box::new(self.open(&in_time(load))?))
             }
             Workload::Idle => {
                 let mut session = self.open(&echo(IDLE_MESSAGE_BYTES))?;
@@ -142,6 +152,15 @@ impl Load for EchoLoad {
                     Check::StalledReader => check::stalled_reader(target, CHECK_PATIENCE).await,
                     Check::ManyConnections(connections) => {
                         check::many_connections(target, connections, CHECK_PATIENCE).await
+                    }
+                    Check::CompleteAnswers(served) => {
+                        lab_load_http::complete_answers(target, served, CHECK_PATIENCE).await
+                    }
+                    Check::StalledDownload(served) => {
+                        lab_load_http::stalled_download(target, served, CHECK_PATIENCE).await
+                    }
+                    Check::ManyRequests(served, connections) => {
+                        lab_load_http::many_requests(target, served, connections, CHECK_PATIENCE).await
                     }
                 }
             };
@@ -177,13 +196,21 @@ impl LoadSession for EchoSession {
     fn run_slice(&mut self, duration: Duration) -> Result<SliceLoad, String> {
         let Some(session) = &mut self.session else { return Err("is closed".to_owned()) };
         let slice = self.runtime.block_on(session.run_slice(duration));
-        let others = slice.errors.iter().filter(|error| error.kind != ErrorKind::WrongBytes);
+        let (wrong, others): (Vec<_>, Vec<_>) =
+            slice.errors.iter().partition(|error| WRONG.contains(&error.kind));
         Ok(SliceLoad {
             requests: slice.requests,
             elapsed_ns: slice.elapsed_ns,
             latency: slice.latency,
-            errors: others.map(|error| (format!("{}: {}", error.kind, error.example), error.count)).collect(),
-            wrong_replies: slice.errors.count(ErrorKind::WrongBytes),
+            errors: others
+                .iter()
+                .map(|error| (format!("{}: {}", error.kind, error.example), error.count))
+                .collect(),
+            wrong_replies: wrong.iter().map(|error| error.count).sum(),
+            wrong_example: wrong
+                .iter()
+                .find(|error| error.kind != ErrorKind::WrongBytes)
+                .map(|error| error.example.clone()),
             uncorrected: slice.uncorrected,
             offered: slice.offered,
             late: slice.late,

@@ -67,8 +67,9 @@ pub struct RunArguments {
     #[arg(long)]
     no_check: bool,
 
-    /// One more server to compare: a command that prints a line with addr=IP:PORT when it is ready, echoes until
-    /// SIGTERM and takes words separated by spaces, {cores} being the cores it may use; may be given several times.
+    /// One more server to compare: a command that prints a line with addr=IP:PORT when it is ready, echoes (or speaks HTTP)
+    /// until SIGTERM and takes words separated by spaces, {cores} being the cores it may use and {root} the folder it is to
+    /// serve; may be given several times.
     #[arg(long, value_name = "NAME=COMMAND", value_parser = parse_contender)]
     with: Vec<Contender>,
 
@@ -187,7 +188,11 @@ fn configuration(
     let mut config = resolve(&file_name, &text, &resources(arguments.peers.as_deref(), disk_file)?)
         .map_err(|why| invalid(why.to_string()))?;
     config.launcher = launcher()?;
-    config.contenders.extend(arguments.with.iter().cloned());
+    let is_http = config.cells.iter().any(|cell| cell.workload.target().is_some());
+    let given = arguments.with.iter().cloned();
+    config
+        .contenders
+        .extend(given.map(|contender| if is_http { contender.serving_by_command() } else { contender }));
     let executable = std::env::current_exe()?;
     for own in config.contenders.iter_mut().filter(|contender| contender.program == executable) {
         own.commit = build_identity::commit();
@@ -286,7 +291,7 @@ fn scenario_text(arguments: &RunArguments, previous: Option<&LabResult>) -> io::
     Ok((name.to_owned(), text.to_owned()))
 }
 
-/// This machine, with the echo servers among the peers that are built on it.
+/// This machine, with the peers that are built on it.
 pub fn resources(folder: Option<&Path>, disk_file: &Path) -> io::Result<Resources> {
     let mut resources = Resources::of_this_machine(std::env::current_exe()?, disk_file.to_owned());
     let peers = match Peers::find(folder) {
@@ -297,12 +302,17 @@ pub fn resources(folder: Option<&Path>, disk_file: &Path) -> io::Result<Resource
         }
         Err(error) => return Err(error),
     };
-    resources.peers = peers.contenders(Protocol::Echo, "{cores}").into_iter().map(peer_contender).collect();
-    let unbuilt = peers.speaking(Protocol::Echo).filter(|peer| !matches!(peer.state(), State::Built(_)));
-    resources.unbuilt_peers = unbuilt
-        .flat_map(|peer| peer.manifest.contenders.iter().map(|contender| contender.name.clone()))
-        .collect();
+    (resources.peers, resources.unbuilt_peers) = speaking(&peers, Protocol::Echo);
+    (resources.http_peers, resources.unbuilt_http_peers) = speaking(&peers, Protocol::Http);
     Ok(resources)
+}
+
+/// The peers of a protocol: the contenders of those that are built, and the names of those of the others.
+fn speaking(peers: &Peers, protocol: Protocol) -> (Vec<Contender>, Vec<String>) {
+    let built = peers.contenders(protocol, "{cores}").into_iter().map(peer_contender).collect();
+    let unbuilt = peers.speaking(protocol).filter(|peer| !matches!(peer.state(), State::Built(_)));
+    let contenders = unbuilt.flat_map(|peer| &peer.manifest.contenders);
+    (built, contenders.map(|contender| contender.name.clone()).collect())
 }
 
 fn peer_contender(peer: PeerContender) -> Contender {
@@ -317,6 +327,7 @@ fn peer_contender(peer: PeerContender) -> Contender {
         connections_limit: peer.connections_limit,
         warm_up: peer.warm_up,
         kind: Some(peer.kind),
+        serves: peer.serves,
         ..peer.contender
     }
 }

@@ -18,6 +18,7 @@ mod lab_compare;
 mod lab_disk_file;
 mod lab_list;
 mod lab_load;
+mod lab_load_http;
 mod lab_peers;
 mod lab_report;
 mod lab_run;

@@ -17,7 +17,7 @@ use crate::result::{
     CellResult, Consequence, ContenderRecord, Figures, LabResult, Outcome, PhaseSummary, Quality, Row, Slice,
     Verdict, Versus,
 };
-use crate::runner::beyond_limit;
+use crate::runner::{beyond_limit, unserved};
 use crate::schedule::Random;
 use crate::statistics::phases::{self, Sample};
 use crate::statistics::{Estimate, Ratio, quantile};
@@ -295,6 +295,9 @@ fn outcome_of(result: &LabResult, cell: &Cell, record: &ContenderRecord, clean_s
     let original = record.twin_of.as_deref().unwrap_or(&record.name);
     if let Some(what) = of(original, &[Consequence::NotTimed], None) {
         return Outcome::CheckFailed(what);
+    }
+    if let Some(why) = unserved(&record.serves, cell) {
+        return Outcome::NotServed(why);
     }
     if let Some(why) = beyond_limit(record.connections_limit, record.many_cores, cell) {
         return Outcome::BeyondLimit(why);

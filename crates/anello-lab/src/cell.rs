@@ -7,6 +7,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::site::Target;
+
 /// What is asked of a contender.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
@@ -15,6 +17,15 @@ pub enum Workload {
     Echo {
         /// Payload of one request, and of its reply.
         message_bytes: usize,
+    },
+    /// To answer GET over HTTP/1.1.
+    Http {
+        /// What is asked for.
+        target: Target,
+        /// Requests in flight on each connection.
+        pipelining: usize,
+        /// Whether each request has a connection of its own, so that opening it is a part of its latency.
+        reconnect: bool,
     },
     /// To hold connections open that have exchanged one message each and then say nothing. What is measured is the
     /// memory of the process, not its speed.
@@ -43,6 +54,33 @@ impl Workload {
         if self.is_disk() { "worker" } else { "server" }
     }
 
+    /// HTTP requests for `target`, one at a time on connections that are kept.
+    #[must_use]
+    pub const fn http(target: Target) -> Workload {
+        Workload::Http { target, pipelining: 1, reconnect: false }
+    }
+
+    /// What is asked for over HTTP; none of other workloads.
+    #[must_use]
+    pub fn target(self) -> Option<Target> {
+        match self {
+            Workload::Http { target, .. } => Some(target),
+            _ => None,
+        }
+    }
+
+    /// Whether answers are larger than what a socket takes at once, and are sent as the reader reads them.
+    #[must_use]
+    pub fn has_large_answers(self) -> bool {
+        self.target().is_some_and(Target::is_large)
+    }
+
+    /// Whether it has closed loops: requests that follow each other over connections.
+    #[must_use]
+    pub fn has_loops(self) -> bool {
+        matches!(self, Workload::Echo { .. } | Workload::Http { .. })
+    }
+
     /// Whether it is work on a disk.
     #[must_use]
     pub fn is_disk(self) -> bool {
@@ -69,8 +107,8 @@ pub enum DiskOperation {
 pub struct Cell {
     /// What is asked.
     pub workload: Workload,
-    /// Connections open at once. Without an offered rate each has one request in flight. For disks the operations in
-    /// flight (queue depth).
+    /// Connections open at once. Without an offered rate each has one request in flight, over HTTP as many as the workload
+    /// says. For disks the operations in flight (queue depth).
     pub connections: usize,
     /// Requests offered per second over all connections, whatever the server does; none: each connection sends as soon
     /// as it has its answer.
@@ -94,20 +132,37 @@ impl Cell {
         }
     }
 
+    /// HTTP requests for `target` over `connections` connections that are kept, as fast as the server answers, on one
+    /// core.
+    #[must_use]
+    pub const fn http(target: Target, connections: usize) -> Cell {
+        Cell { workload: Workload::http(target), ..Cell::echo(1, connections) }
+    }
+
+    /// Whether this is a closed loop: no offered rate, so that each connection sends as soon as it has its answer.
+    #[must_use]
+    pub fn is_closed_loop(&self) -> bool {
+        self.workload.has_loops() && self.offered_per_second.is_none()
+    }
+
     /// Whether this is a closed loop with requests enough in flight to keep both sides busy: [`CROWD`] connections for
-    /// each core of the servers, and no offered rate.
+    /// each core of the servers. Several requests in flight on one connection travel together and are answered together,
+    /// so that they are no crowd.
     #[must_use]
     pub fn is_crowded_loop(&self) -> bool {
-        let echo = matches!(self.workload, Workload::Echo { .. });
-        let crowd = CROWD.saturating_mul(self.server_cores);
-        echo && self.offered_per_second.is_none() && self.connections >= crowd
+        self.is_closed_loop() && self.connections >= CROWD.saturating_mul(self.server_cores)
     }
 
     /// The part of their cores that servers have in this cell, if they are to have `share` in crowded closed loops: less
     /// where they have more cores than the load, all where they share one with it.
+    ///
+    /// All where answers are large, too: who sets the pace is no close race there. On loopback a server's core does the
+    /// work of both sides in the kernel, so that with some 100 KiB it is busy while the load has time left; with megabytes
+    /// the load, which copies and compares every byte, is slower by far, whatever a server has of its core. And the pieces
+    /// that are taken away would stand in the middle of answers, where they show in every latency.
     #[must_use]
     pub fn server_share(&self, share: f64, server_cores: &[usize], load_cores: &[usize]) -> f64 {
-        if !self.is_crowded_loop() || server_cores == load_cores {
+        if !self.is_crowded_loop() || self.workload.has_large_answers() || server_cores == load_cores {
             return 1.0;
         }
         share * (load_cores.len() as f64 / self.server_cores.max(1) as f64).min(1.0)
@@ -141,6 +196,10 @@ impl fmt::Display for Cell {
             Workload::Echo { message_bytes } => {
                 write!(formatter, "{}, {message_bytes} bytes", counted(*connections, "connection"))?;
             }
+            Workload::Http { target, pipelining, reconnect } => {
+                write!(formatter, "{}, {target}", counted(*connections, "connection"))?;
+                write_manner(formatter, *pipelining, *reconnect)?;
+            }
             Workload::Idle => formatter.write_str(&counted(*connections, "idle connection"))?,
             Workload::Disk { .. } => write!(formatter, "{workload}, queue depth {connections}")?,
         }
@@ -158,6 +217,13 @@ impl fmt::Display for Workload {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Workload::Echo { message_bytes } => write!(formatter, "{message_bytes} bytes"),
+            Workload::Http { target, pipelining, reconnect } => {
+                write!(formatter, "{target}")?;
+                if !target.name().starts_with(|first: char| first.is_ascii_digit()) {
+                    write!(formatter, " ({})", target.size_in_words())?;
+                }
+                write_manner(formatter, *pipelining, *reconnect)
+            }
             Workload::Idle => formatter.write_str("idle connections"),
             Workload::Disk { operation, direct, block_bytes } => {
                 let way = if *direct { "direct" } else { "buffered" };
@@ -202,6 +268,14 @@ impl fmt::Display for Group {
     }
 }
 
+/// How connections are used over HTTP, where it is not one request after the other.
+fn write_manner(formatter: &mut fmt::Formatter<'_>, pipelining: usize, reconnect: bool) -> fmt::Result {
+    if pipelining > 1 {
+        write!(formatter, ", pipelining {pipelining}")?;
+    }
+    if reconnect { formatter.write_str(", a connection per request") } else { Ok(()) }
+}
+
 fn counted(count: usize, what: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
@@ -236,6 +310,24 @@ mod tests {
     }
 
     #[test]
+    fn servers_of_small_answers_are_held_back_as_those_of_messages_and_of_large_ones_not() {
+        let share = |cell: Cell| cell.server_share(0.8, &[0], &[1]);
+        for target in Target::ALL {
+            let expected = if [Target::Large, Target::Huge].contains(&target) { 1.0 } else { 0.8 };
+            assert_eq!(share(Cell::http(target, CROWD)), expected, "{target}");
+            assert!(Cell::http(target, CROWD).is_crowded_loop());
+            assert_eq!(share(Cell::http(target, CROWD - 1)), 1.0);
+            assert_eq!(share(Cell { offered_per_second: Some(1), ..Cell::http(target, 50) }), 1.0);
+        }
+        let deep = Workload::Http { target: Target::Hello, pipelining: 64, reconnect: false };
+        assert_eq!(
+            share(Cell { workload: deep, ..Cell::echo(1, 1) }),
+            1.0,
+            "what is in flight on one travels together"
+        );
+    }
+
+    #[test]
     fn cells_are_named_in_words() {
         assert_eq!(Cell::echo(128, 1).to_string(), "1 connection, 128 bytes");
         let rated = Cell { offered_per_second: Some(20_000), server_cores: 2, ..Cell::echo(1024, 80) };
@@ -243,6 +335,13 @@ mod tests {
         let disk = Workload::Disk { operation: DiskOperation::RandomRead, direct: true, block_bytes: 4096 };
         let deep = Cell { workload: disk, ..Cell::echo(1, 16) };
         assert_eq!(deep.to_string(), "random reads, direct, 4096 bytes, queue depth 16");
+        assert_eq!(Cell::http(Target::Page, 50).to_string(), "50 connections, page.html");
+        assert_eq!(Workload::http(Target::Page).to_string(), "page.html (6 KiB)");
+        assert_eq!(Workload::http(Target::Huge).to_string(), "10m.bin");
+        let manner = |pipelining, reconnect| Workload::Http { target: Target::Fixed, pipelining, reconnect };
+        assert_eq!(manner(16, false).to_string(), "/fixed (13 bytes), pipelining 16");
+        let each = Cell { workload: manner(1, true), ..Cell::echo(1, 2) };
+        assert_eq!(each.to_string(), "2 connections, /fixed, a connection per request");
         let idle = Cell { workload: Workload::Idle, ..Cell::echo(1, 1000) };
         assert_eq!(idle.to_string(), "1000 idle connections");
         assert_eq!([0, 999, 1000, 1_234_567].map(grouped_digits), ["0", "999", "1,000", "1,234,567"]);

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 pub use process::ServerProcess;
 
-use crate::peers::Kind;
+use crate::peers::{Kind, ROOT, Serves};
 
 /// Length of the file that disk workers use: more than a disk's own cache, and little enough for the page cache.
 const DISK_FILE_BYTES: u64 = 1 << 30;
@@ -40,7 +40,8 @@ pub struct Contender {
     pub role: Role,
     /// Program to start.
     pub program: PathBuf,
-    /// Its arguments. In each, `{cores}` becomes the list of cores that it is to use, as in `0,1`.
+    /// Its arguments. In each, `{cores}` becomes the list of cores that it is to use, as in `0,1`, and `{root}` the folder
+    /// of the site that it is to serve.
     pub arguments: Vec<String>,
     /// How it does I/O, as far as that is known before it is ready: "io_uring", "epoll".
     pub driver: Option<String>,
@@ -64,6 +65,9 @@ pub struct Contender {
     pub twin_of: Option<String>,
     /// What kind of peer it is; none for others, and for those that do not say.
     pub kind: Option<Kind>,
+    /// What an HTTP server has answers for; empty for others, and where nobody says.
+    #[serde(default)]
+    pub serves: Vec<Serves>,
     /// Name of another contender, which differs from this one in nothing but what this one is named for: the two are
     /// compared by themselves.
     #[serde(default)]
@@ -90,8 +94,17 @@ impl Contender {
             warm_up: Duration::ZERO,
             twin_of: None,
             kind: None,
+            serves: Vec::new(),
             against: None,
         }
+    }
+
+    /// The same contender, an HTTP server that serves what its command lets one expect: files if it is told where they are
+    /// ([`ROOT`]), else the fixed answer alone.
+    #[must_use]
+    pub fn serving_by_command(self) -> Contender {
+        let is_told = self.arguments.iter().any(|argument| argument.contains(ROOT));
+        Contender { serves: vec![if is_told { Serves::Files } else { Serves::Fixed }], ..self }
     }
 
     /// The same command under the name "… again".
@@ -128,6 +141,23 @@ impl Contender {
             bare("bare poll", "poll", "poll"),
             Contender { connections_limit: Some(SELECT_CONNECTIONS), ..select },
         ]
+    }
+
+    /// Anello's HTTP server on both drivers. `executable` is the `anello` command.
+    #[must_use]
+    pub fn http_servers(executable: &Path) -> Vec<Contender> {
+        let server = |name: &str, driver: &str, flag: &str| {
+            let flags = ["--driver", flag, "--cores", "{cores}", "--addr", "127.0.0.1:0"];
+            Contender {
+                role: Role::Anello,
+                driver: Some(driver.to_owned()),
+                version: Some(env!("CARGO_PKG_VERSION").to_owned()),
+                built_with: Some("Rust".to_owned()),
+                serves: vec![Serves::Files],
+                ..Contender::new(name, executable, &[&["http", ROOT][..], &flags].concat())
+            }
+        };
+        vec![server("anello io_uring", "io_uring", "uring"), server("anello epoll", "epoll", "epoll")]
     }
 
     /// The disk workers on each engine; they share `file`, one at a time. `executable` is the `anello` command.
@@ -223,5 +253,16 @@ mod tests {
         );
         assert_eq!(all[0].command_line(), "anello echo --driver uring --cores {cores} --addr 127.0.0.1:0");
         assert_eq!(all.len(), 8);
+        let http = Contender::http_servers(Path::new("anello"));
+        let command = "anello http {root} --driver epoll --cores {cores} --addr 127.0.0.1:0";
+        assert_eq!((http[1].command_line().as_str(), http.len()), (command, 2));
+    }
+
+    #[test]
+    fn what_a_command_serves_follows_from_where_it_is_told_to_look() {
+        let serves =
+            |argument: &str| Contender::new("a", Path::new("x"), &[argument]).serving_by_command().serves;
+        assert_eq!(serves("--folder={root}"), [Serves::Files]);
+        assert_eq!(serves("--cores={cores}"), [Serves::Fixed]);
     }
 }

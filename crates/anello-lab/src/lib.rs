@@ -48,6 +48,7 @@ mod runner;
 pub mod scenario;
 pub mod schedule;
 pub mod simulation;
+pub mod site;
 pub mod statistics;
 pub mod validity;
 mod verdict;
@@ -68,3 +69,4 @@ pub use run::{LabError, Observer, Progress, run, run_from};
 pub use scenario::{
     LabConfig, PRESETS, Resources, ScenarioError, echo_cells, leave_out_beyond, preset, resolve,
 };
+pub use site::Target;

@@ -11,18 +11,19 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 
 use crate::cell::Cell;
+use crate::site::Served;
 
 /// A load generator.
 pub trait Load {
-    /// Opens what `cell` asks for to the contender at `target`: connections over which messages will be sent, as fast as
-    /// they are answered or at a rate; connections that exchange one message and are then idle; the control connection
-    /// of a disk worker.
+    /// Opens what `cell` asks for to the contender at `target`: connections over which messages or HTTP requests will be
+    /// sent, as fast as they are answered or at a rate (where each request has its own, none yet); connections that
+    /// exchange one message and are then idle; the control connection of a disk worker.
     ///
     /// # Errors
     /// The cause in words, when not all of the connections could be opened in reasonable time. None stay open then.
     fn connect(&mut self, target: SocketAddr, cell: &Cell) -> Result<Box<dyn LoadSession>, String>;
 
-    /// Tries whether the echo server at `target` does what a server must. Returns what was tried, line by line.
+    /// Tries whether the server at `target` does what a server must. Returns what was tried, line by line.
     ///
     /// Must return in bounded time whatever the server does, and soon after `stop` has become true: then with an error,
     /// unless all had been tried.
@@ -42,22 +43,32 @@ pub enum Check {
     StalledReader,
     /// So many connections at once, each with one message.
     ManyConnections(usize),
+    /// Of an HTTP server that serves these: every target that it has, whole and right over one connection that is kept, by
+    /// GET and by HEAD.
+    CompleteAnswers(Served),
+    /// Of an HTTP server that serves these: its largest file is asked for by a client that does not read for a while; then
+    /// all comes right, and others are served in the meantime.
+    StalledDownload(Served),
+    /// Of an HTTP server that serves these: so many connections at once, each with one request.
+    ManyRequests(Served, usize),
 }
 
 impl fmt::Display for Check {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Check::CompleteBytes => formatter.write_str("complete bytes"),
-            Check::StalledReader => formatter.write_str("stalled reader"),
-            Check::ManyConnections(count) => write!(formatter, "{count} connections"),
+            Check::CompleteBytes | Check::CompleteAnswers(_) => formatter.write_str("complete bytes"),
+            Check::StalledReader | Check::StalledDownload(_) => formatter.write_str("stalled reader"),
+            Check::ManyConnections(count) | Check::ManyRequests(_, count) => {
+                write!(formatter, "{count} connections")
+            }
         }
     }
 }
 
 /// The open connections of one contender in one cell. Dropping it closes them.
 pub trait LoadSession {
-    /// Keeps every connection busy with one request at a time for about `duration`, then waits for the replies that
-    /// are still owed, so that nothing is in flight when it returns.
+    /// Keeps every connection busy for about `duration`, with one request at a time unless the cell says more, then waits
+    /// for the replies that are still owed, so that nothing is in flight when it returns.
     ///
     /// Must return in bounded time whatever the server does: a server that stalls is an error, not a hang.
     ///
@@ -87,8 +98,10 @@ pub struct SliceLoad {
     pub latency: Histogram<u64>,
     /// Troubles by kind, with how often each happened (connection reset, closed early, timed out).
     pub errors: Vec<(String, u64)>,
-    /// Replies whose bytes were not the ones sent.
+    /// Replies that came whole and were not the right ones.
     pub wrong_replies: u64,
+    /// What was wrong with one of them, if it was something else than its bytes.
+    pub wrong_example: Option<String>,
     /// With an offered rate: time from sending to whole reply, where `latency` counts from the scheduled time.
     pub uncorrected: Option<Histogram<u64>>,
     /// With an offered rate: requests that the schedule held.
@@ -109,6 +122,7 @@ impl SliceLoad {
             latency: latency_histogram(),
             errors: Vec::new(),
             wrong_replies: 0,
+            wrong_example: None,
             uncorrected: None,
             offered: None,
             late: 0,

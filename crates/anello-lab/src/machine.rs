@@ -22,6 +22,7 @@ use crate::brake::Brake;
 use crate::contender::{Contender, ServerProcess};
 use crate::environment::Environment;
 use crate::scenario::LabConfig;
+use crate::site::{Site, housed};
 
 /// Descriptors that the lab needs besides its connections.
 const SPARE_DESCRIPTORS: usize = 256;
@@ -142,6 +143,8 @@ pub struct LocalMachine {
     brake: Option<Brake>,
     /// CPU time of brakes on other cores, which are gone.
     ended_brakes_ns: u64,
+    /// What HTTP servers serve; none before one is started.
+    site: Option<Site>,
 }
 
 impl LocalMachine {
@@ -156,6 +159,7 @@ impl LocalMachine {
             throttled_file,
             brake: None,
             ended_brakes_ns: 0,
+            site: None,
         }
     }
 }
@@ -252,8 +256,9 @@ impl Machine for LocalMachine {
         config: &LabConfig,
         cores: &[usize],
     ) -> Result<Running, String> {
+        let contender = housed(contender, &mut self.site)?;
         let (process, running) =
-            ServerProcess::start(contender, &config.launcher, cores, config.start_timeout)?;
+            ServerProcess::start(&contender, &config.launcher, cores, config.start_timeout)?;
         self.processes.insert(running.pid, process);
         Ok(running)
     }
@@ -533,6 +538,22 @@ mod tests {
         assert_eq!(machine.ended(running.pid, Duration::ZERO), None);
         drop(machine);
         assert!(!Path::new(&format!("/proc/{}", running.pid)).exists());
+    }
+
+    #[test]
+    fn whoever_asks_for_the_site_is_told_where_it_is_and_it_goes_with_the_machine() {
+        let config = LabConfig::smoke("/bin/sh".into());
+        let script = "test -s $0/page.html && echo addr=127.0.0.1:9 root=$0; exec sleep 60";
+        let contender = Contender::new("shell", Path::new("/bin/sh"), &["-c", script, "{root}"]);
+        let mut machine = LocalMachine::new();
+        let mut root = || {
+            let running = machine.start(&contender, &config, &config.server_cores[..1]).unwrap();
+            running.ready_line.split_once("root=").unwrap().1.to_owned()
+        };
+        let first = root();
+        assert_eq!(root(), first, "one for all");
+        drop(machine);
+        assert!(!Path::new(&first).exists(), "{first}");
     }
 
     #[test]

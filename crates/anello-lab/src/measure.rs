@@ -30,12 +30,14 @@ impl Measure {
         self.value(slice, cell).filter(|value| value.is_finite() && *value > 0.0)
     }
 
-    /// What is worth comparing in a cell, the most telling first.
+    /// What is worth comparing in a cell, the most telling first. In closed loops of large answers the slowest of them tell
+    /// how fairly a server shares its time, which the rate does not.
     #[must_use]
     pub fn of_cell(cell: &Cell) -> &'static [Measure] {
         match (cell.workload, cell.offered_per_second) {
             (Workload::Idle, _) => &[Measure::Memory],
             (_, Some(_)) => &[Measure::Cpu, Measure::P99, Measure::P50],
+            (workload, None) if workload.has_large_answers() => &[Measure::Cpu, Measure::Rate, Measure::P99],
             (_, None) => &[Measure::Cpu, Measure::Rate],
         }
     }
@@ -61,7 +63,7 @@ impl Measure {
     }
 
     /// Whether contenders are compared by it in such a cell. At an offered rate the rate is given, and the latency of a
-    /// closed loop is the rate in another form.
+    /// closed loop of small answers is the rate in another form.
     #[must_use]
     pub fn applies(self, cell: &Cell) -> bool {
         Self::of_cell(cell).contains(&self)

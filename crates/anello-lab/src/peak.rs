@@ -7,7 +7,7 @@
 //! Servers have a part of their cores in crowded closed loops, and all of them in the others. A server that seems to
 //! answer less from that border on has not peaked, so a sweep is of cells of one share: that of its most connections.
 
-use crate::cell::{Cell, Group, Workload};
+use crate::cell::{Cell, Group};
 use crate::result::{CellResult, LabResult};
 
 /// Fewer numbers of connections than this are no sweep.
@@ -45,7 +45,7 @@ pub fn sweeps(result: &LabResult) -> Vec<Sweep> {
 }
 
 fn sweep(result: &LabResult, group: Group) -> Option<Sweep> {
-    let of_group = |cell: &&CellResult| cell.cell.group() == group && is_closed_loop(&cell.cell);
+    let of_group = |cell: &&CellResult| cell.cell.group() == group && cell.cell.is_closed_loop();
     let mut cells: Vec<&CellResult> = result.cells.iter().filter(of_group).collect();
     cells.sort_by_key(|cell| cell.cell.connections);
     cells.dedup_by_key(|cell| cell.cell.connections);
@@ -59,10 +59,6 @@ fn sweep(result: &LabResult, group: Group) -> Option<Sweep> {
     let peaks: Vec<Option<Peak>> =
         (0..result.contenders.len()).map(|contender| peak(&cells, contender)).collect();
     peaks.iter().any(Option::is_some).then_some(Sweep { group, server_share, peaks })
-}
-
-fn is_closed_loop(cell: &Cell) -> bool {
-    matches!(cell.workload, Workload::Echo { .. }) && cell.offered_per_second.is_none()
 }
 
 /// The peak of one contender in `cells`, which are in the order of their connections. Of equal ones the first.

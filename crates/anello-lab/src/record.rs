@@ -38,6 +38,14 @@ pub fn begin(config: &LabConfig, machine: &mut dyn Machine) -> LabResult {
             share * 100.0
         ));
     }
+    if config.cells.iter().any(|cell| cell.is_crowded_loop() && cell.workload.has_large_answers()) {
+        notes.push(
+            "Where answers are large, servers had all of their cores: who sets the pace is no close race there. How busy \
+             server and load were stands with the figures; where the load was the slower, read the CPU per request. The \
+             p99 latency tells how fairly readers are served."
+                .to_owned(),
+        );
+    }
     LabResult {
         schema: SCHEMA.to_owned(),
         schema_version: SCHEMA_VERSION,
@@ -136,6 +144,7 @@ fn agree(previous: &LabResult, fresh: &LabResult) -> Result<(), String> {
         same(&format!("command of {}", new.name), &old.command, &new.command)?;
         same(&format!("declared version of {}", new.name), &old.version, &new.version)?;
         same(&format!("most connections of {}", new.name), old.connections_limit, new.connections_limit)?;
+        same(&format!("list of what {} serves", new.name), &old.serves, &new.serves)?;
         let built = |record: &ContenderRecord| -> Vec<String> {
             let executables = record.executables.iter();
             executables.map(|executable| format!("{} {}", executable.file, executable.short())).collect()
@@ -202,6 +211,7 @@ fn contender_record(contender: &Contender, hashes: &mut Hashes) -> ContenderReco
         idle_use: None,
         twin_of: contender.twin_of.clone(),
         kind: contender.kind,
+        serves: contender.serves.clone(),
         against: contender.against.clone(),
     }
 }

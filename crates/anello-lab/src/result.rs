@@ -15,7 +15,7 @@ use crate::contender::Role;
 use crate::environment::Environment;
 use crate::executable::Executable;
 use crate::instructions::Instructions;
-use crate::peers::Kind;
+use crate::peers::{Kind, Serves};
 use crate::statistics::{Estimate, Ratio};
 use crate::validity;
 
@@ -273,6 +273,9 @@ pub struct ContenderRecord {
     /// What kind of peer it is; none for others, and for those that do not say.
     #[serde(default)]
     pub kind: Option<Kind>,
+    /// What an HTTP server has answers for; empty for others.
+    #[serde(default)]
+    pub serves: Vec<Serves>,
     /// The contender that differs from it in nothing but what it is named for; none if it names none.
     #[serde(default)]
     pub against: Option<String>,
@@ -446,6 +449,8 @@ pub enum Outcome {
     CheckFailed(String),
     /// The cell asks for more than it is made for.
     BeyondLimit(String),
+    /// It has no answer for what the cell asks for.
+    NotServed(String),
     /// The run ended before its turn came, or no slice was clean.
     NotMeasured,
 }

@@ -18,10 +18,12 @@ use crate::cell::{Cell, Workload};
 use crate::latency;
 use crate::load::{Load, LoadSession, SliceLoad, latency_histogram};
 use crate::machine::{Machine, Running};
+use crate::peers::Serves;
 use crate::result::{Completed, Consequence, Failure, LabResult, LatencyRecord, Quality};
 use crate::run::{Observer, Progress};
 use crate::scenario::LabConfig;
 use crate::schedule::Random;
+use crate::site::Served;
 
 /// How often a slice with stolen or throttled time is tried again before the round goes on without it.
 const STOLEN_RETRIES: usize = 1;
@@ -268,6 +270,7 @@ impl<'a> Runner<'a> {
         let contender = &self.config.contenders[index];
         !self.disqualified.contains(&(index, cell))
             && !self.failed_check.contains(&index)
+            && unserved(&contender.serves, &self.config.cells[cell]).is_none()
             && beyond_limit(contender.connections_limit, contender.takes_cores(), &self.config.cells[cell])
                 .is_none()
     }
@@ -483,6 +486,13 @@ pub fn beyond_limit(limit: Option<usize>, takes_cores: bool, cell: &Cell) -> Opt
     }
 }
 
+/// Why a cell's requests have no answer of a contender that serves these; none if they have.
+#[must_use]
+pub fn unserved(serves: &[Serves], cell: &Cell) -> Option<String> {
+    let target = cell.workload.target()?;
+    (!Served::of(serves).has(target)).then(|| format!("it does not serve {target}"))
+}
+
 fn latency_record(
     (&(contender, cell), histogram): (&(usize, usize), &Histogram<u64>),
     unfinished_pass: Option<usize>,
@@ -517,11 +527,11 @@ impl Trouble {
 /// A slice with wrong bytes or broken connections is no measurement.
 fn check(load: &SliceLoad) -> Result<(), Trouble> {
     if load.wrong_replies > 0 {
-        return Err(Trouble::Wrong(format!(
-            "answered with wrong bytes: {} of {} replies",
-            load.wrong_replies,
-            load.requests + load.wrong_replies
-        )));
+        let count = format!("{} of {} replies", load.wrong_replies, load.requests + load.wrong_replies);
+        return Err(Trouble::Wrong(match &load.wrong_example {
+            Some(example) => format!("answered wrongly: {count}; {example}"),
+            None => format!("answered with wrong bytes: {count}"),
+        }));
     }
     let troubles: Vec<String> =
         load.errors.iter().map(|(kind, count)| format!("{kind} ({count} times)")).collect();

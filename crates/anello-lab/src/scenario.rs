@@ -38,6 +38,9 @@ const CHECK_TIME: Duration = Duration::from_millis(1300);
 const CONNECT_TIME: Duration = Duration::from_micros(40);
 const BETWEEN_SLICES: Duration = Duration::from_millis(2);
 
+/// What a core takes in, copies and compares in a second, roughly: for the estimate.
+const BYTES_PER_SECOND: f64 = 2.5e9;
+
 /// Bounds of a run, far beyond what anybody waits for: a number that is larger is a slip.
 const MOST_PASSES: usize = 100_000;
 const MOST_ROUNDS: usize = 100_000;
@@ -45,6 +48,8 @@ const MOST_SLICES: usize = 100_000_000;
 const LONGEST_SLICE: Duration = Duration::from_secs(3600);
 /// The same for connections, bytes and depths, and for a rate per second.
 const LARGEST: usize = 1 << 30;
+/// The same for requests in flight on one connection.
+const DEEPEST_PIPELINE: usize = 1024;
 
 /// What of their cores servers have in crowded closed loops unless a scenario says otherwise. Measured with small
 /// messages over 50 and 300 connections: enough for requests to wait always, while the load's core is 80 to 85 % busy.
@@ -201,7 +206,7 @@ impl LabConfig {
     /// The largest number of connections that every contender has open at once in any cell.
     #[must_use]
     pub fn most_connections(&self) -> usize {
-        let at_once = self.cells.iter().filter(|cell| matches!(cell.workload, Workload::Echo { .. }));
+        let at_once = self.cells.iter().filter(|cell| cell.workload.has_loops());
         at_once.map(|cell| cell.connections).max().unwrap_or(0)
     }
 
@@ -217,8 +222,11 @@ impl LabConfig {
     pub fn load_time(&self) -> Duration {
         let warm_ups = self.cells.len() * self.contenders.len() * self.passes;
         let own: Duration = self.contenders.iter().map(|contender| contender.warm_up).sum();
+        let owed: Duration = self.cells.iter().map(time_owed).sum();
+        let slices_of_cell = self.contenders.len() * self.passes * (self.rounds + 1);
         self.slice * saturating_u32(self.slice_count())
             + self.warm_up * saturating_u32(warm_ups)
+            + owed * saturating_u32(slices_of_cell)
             + own * saturating_u32(self.passes * self.core_counts())
     }
 
@@ -336,6 +344,13 @@ pub(crate) fn check_extent(
     }
 }
 
+/// How long a slice goes on after its end in a cell: until what is owed then has come. Little but where answers are large.
+fn time_owed(cell: &Cell) -> Duration {
+    let Workload::Http { target, pipelining, .. } = cell.workload else { return Duration::ZERO };
+    let requests = cell.connections.saturating_mul(pipelining);
+    Duration::from_secs_f64(requests as f64 * target.bytes() as f64 / BYTES_PER_SECOND)
+}
+
 /// The names of all but twins, which are compared with nobody but the one that they are a second time.
 fn names_but_twins(contenders: &[Contender]) -> Vec<&str> {
     let others = contenders.iter().filter(|contender| contender.twin_of.is_none());
@@ -363,10 +378,11 @@ pub(crate) fn check_cell(cell: &Cell, server_cores: usize) -> Result<(), String>
     let bytes = match cell.workload {
         Workload::Echo { message_bytes } => message_bytes,
         Workload::Disk { block_bytes, .. } => block_bytes,
+        Workload::Http { pipelining, .. } => pipelining.saturating_mul(cell.connections),
         Workload::Idle => 0,
     };
     if cell.connections.max(bytes) > LARGEST || cell.offered_per_second > Some(LARGEST as u64) {
-        return Err(format!("connections, depth, bytes and rate are at most {LARGEST}"));
+        return Err(format!("connections, depth, bytes, requests in flight and rate are at most {LARGEST}"));
     }
     if !(1..=server_cores).contains(&cell.server_cores) {
         return Err(format!("servers have 1 to {server_cores} cores here, not {}", cell.server_cores));
@@ -374,8 +390,16 @@ pub(crate) fn check_cell(cell: &Cell, server_cores: usize) -> Result<(), String>
     match cell.workload {
         Workload::Echo { message_bytes: 0 } => Err("the message size must be at least 1 byte".to_owned()),
         Workload::Disk { block_bytes: 0, .. } => Err("the block size must be at least 1 byte".to_owned()),
+        Workload::Http { pipelining, .. } if !(1..=DEEPEST_PIPELINE).contains(&pipelining) => {
+            Err(format!("pipelining is from 1, for none, to {DEEPEST_PIPELINE}"))
+        }
+        Workload::Http { pipelining: 2.., reconnect: true, .. } => Err(
+            "a connection that takes one request cannot have several in flight: give reconnect or pipelining, and cells of \
+             both kinds as single [[cells]]"
+                .to_owned(),
+        ),
         Workload::Idle | Workload::Disk { .. } if cell.offered_per_second.is_some() => {
-            Err("only echo can be offered a rate".to_owned())
+            Err("only echo and http can be offered a rate".to_owned())
         }
         _ if cell.offered_per_second == Some(0) => Err("the offered rate must be at least 1".to_owned()),
         _ => Ok(()),

@@ -376,10 +376,11 @@ impl World {
     }
 }
 
-/// Bytes of a message; 1 where there are none.
+/// Bytes of a message or an answer; 1 where there are none.
 fn message_bytes(cell: &Cell) -> usize {
     match cell.workload {
         Workload::Echo { message_bytes } => message_bytes,
+        Workload::Http { target, .. } => target.bytes(),
         Workload::Disk { block_bytes, .. } => block_bytes,
         Workload::Idle => 1,
     }
@@ -555,7 +556,7 @@ impl Load for SimulatedLoad {
         world.clock_ns += 1_000_000;
         let process = &world.processes[usize::from(target.port() - FIRST_PORT)];
         match (&world.servers[&process.server].fault, check) {
-            (Fault::LosesBytes, Check::StalledReader) => {
+            (Fault::LosesBytes, Check::StalledReader | Check::StalledDownload(_)) => {
                 Err("2097152 bytes were sent and 1048576 came back".to_owned())
             }
             _ => Ok(vec![format!("{check}: all came back")]),

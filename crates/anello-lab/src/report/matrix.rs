@@ -155,6 +155,7 @@ fn why_none(outcome: &Outcome) -> &'static str {
         Outcome::Failed(_) => "failed",
         Outcome::CheckFailed(_) => "check ✗",
         Outcome::BeyondLimit(_) => "limit",
+        Outcome::NotServed(_) => "n/a",
     }
 }
 

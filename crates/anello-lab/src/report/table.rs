@@ -175,6 +175,7 @@ fn render_row(row: &Row) -> String {
                 Outcome::Failed(why) => format!("failed: {why}"),
                 Outcome::CheckFailed(why) => format!("failed its check: {why}"),
                 Outcome::BeyondLimit(why) => format!("beyond its limit: {why}"),
+                Outcome::NotServed(why) => format!("takes no part here: {why}"),
                 Outcome::Measured | Outcome::NotMeasured => match row.stolen_slices {
                     0 => "not measured".to_owned(),
                     stolen => format!("not measured: all {stolen} slices had stolen time"),

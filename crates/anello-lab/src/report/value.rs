@@ -82,6 +82,7 @@ pub fn shown(measure: Measure, value: f64) -> String {
 pub fn group_title(group: &Group) -> String {
     match group.workload {
         Workload::Echo { .. } => format!("Echo, {group}"),
+        Workload::Http { .. } => format!("HTTP, {group}"),
         Workload::Idle => "Idle connections".to_owned(),
         Workload::Disk { .. } => format!("Disk: {group}"),
     }
@@ -93,7 +94,7 @@ pub fn axis_title(group: &Group) -> &'static str {
         (Workload::Disk { .. }, _) => "queue depth",
         (_, Some(_)) => "requests/s offered",
         (Workload::Idle, None) => "idle connections",
-        (Workload::Echo { .. }, None) => "connections",
+        (Workload::Echo { .. } | Workload::Http { .. }, None) => "connections",
     }
 }
 
@@ -123,6 +124,7 @@ pub fn why_none(outcome: &Outcome) -> &'static str {
         Outcome::Failed(_) => "failed",
         Outcome::CheckFailed(_) => "failed check",
         Outcome::BeyondLimit(_) => "beyond limit",
+        Outcome::NotServed(_) => "not served",
         Outcome::NotMeasured => "not measured",
     }
 }

@@ -5,12 +5,26 @@ use crate::load::Check;
 use crate::result::{CheckRecord, Consequence};
 use crate::run::Progress;
 use crate::runner::Runner;
+use crate::site::Served;
 
 /// Connections of the check with many, where contender and machine allow so many.
 const CHECK_CONNECTIONS: usize = 5000;
 
 /// The name of the first thing that a contender is checked for: that it starts.
 const START: &str = "start";
+
+/// What is tried of a contender, in order. Without large files it has nothing that a stalled reader could leave unread: what
+/// its connections take in is a matter of requests, of which it is asked one at a time.
+fn checks_of(workload: Workload, served: Served, connections: usize) -> Vec<Check> {
+    match workload {
+        Workload::Http { .. } => {
+            let stalled = served.files.then_some(Check::StalledDownload(served));
+            let last = Check::ManyRequests(served, connections);
+            [Check::CompleteAnswers(served)].into_iter().chain(stalled).chain([last]).collect()
+        }
+        _ => vec![Check::CompleteBytes, Check::StalledReader, Check::ManyConnections(connections)],
+    }
+}
 
 impl Runner<'_> {
     /// Checks all contenders, once in a run; who fails takes no further part. So nobody is timed who has not passed:
@@ -48,7 +62,7 @@ impl Runner<'_> {
         let most = self.machine.connections_at_once();
         let limit = contender.connections_limit.unwrap_or(usize::MAX);
         let connections = CHECK_CONNECTIONS.min(limit).min(most);
-        let checks = [Check::CompleteBytes, Check::StalledReader, Check::ManyConnections(connections)];
+        let checks = checks_of(self.config.cells[0].workload, Served::of(&contender.serves), connections);
         // A run that is taken up again may have some of them behind it.
         let passed = |check: &Check| {
             let mut records = self.result.checks.iter().filter(|record| record.contender == contender.name);
@@ -87,7 +101,8 @@ impl Runner<'_> {
                 Ok(details) => details,
                 Err(what) => vec![self.what_really_happened(index, what)],
             };
-            if connections < CHECK_CONNECTIONS && matches!(check, Check::ManyConnections(_)) {
+            let many = matches!(check, Check::ManyConnections(_) | Check::ManyRequests(..));
+            if connections < CHECK_CONNECTIONS && many {
                 let whose = if limit < most { "it is made for no more" } else { "the open files of the lab" };
                 details.push(format!("{connections} instead of {CHECK_CONNECTIONS} connections: {whose}"));
             }

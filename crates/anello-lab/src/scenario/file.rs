@@ -9,12 +9,14 @@ use std::ops::Range;
 use std::time::Duration;
 
 use serde::de::value::MapAccessDeserializer;
-use serde::de::{Error as _, MapAccess, Visitor};
+use serde::de::{Error as _, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use toml::Spanned;
 
 use crate::cell::DiskOperation;
 use crate::contender::Role;
+use crate::peers::Serves;
+use crate::site::Target;
 
 /// A scenario file as it stands.
 #[derive(Debug, Clone, Deserialize)]
@@ -30,6 +32,12 @@ pub(super) struct ScenarioFile {
     pub protocol: Option<Spanned<Protocol>>,
     #[serde(default)]
     pub message_bytes: Vec<Spanned<usize>>,
+    #[serde(default)]
+    pub targets: Vec<Spanned<Target>>,
+    #[serde(default)]
+    pub pipelining: Vec<Spanned<usize>>,
+    #[serde(default)]
+    pub reconnect: Vec<Spanned<bool>>,
     #[serde(default)]
     pub connections: Vec<Spanned<usize>>,
     #[serde(default)]
@@ -49,7 +57,7 @@ pub(super) struct ScenarioFile {
     #[serde(default)]
     pub cells: Vec<Spanned<CellEntry>>,
     pub contenders: Vec<Spanned<ContenderEntry>>,
-    pub reference: Spanned<String>,
+    pub reference: Spanned<Reference>,
     pub rounds: Spanned<usize>,
     pub passes: Spanned<usize>,
     #[serde(deserialize_with = "duration")]
@@ -69,8 +77,52 @@ pub(super) struct ScenarioFile {
 pub(super) enum Protocol {
     #[default]
     Echo,
+    Http,
     Idle,
     Disk,
+}
+
+impl fmt::Display for Protocol {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Protocol::Echo => "echo",
+            Protocol::Http => "http",
+            Protocol::Idle => "idle",
+            Protocol::Disk => "disk",
+        })
+    }
+}
+
+/// The contender that the others are compared with: the first of these that takes part.
+#[derive(Debug, Clone)]
+pub(super) struct Reference(pub Vec<String>);
+
+impl<'de> Deserialize<'de> for Reference {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Names;
+        impl<'de> Visitor<'de> for Names {
+            type Value = Reference;
+
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                formatter.write_str(
+                    "the name of a contender, or a list of names of which the first that takes part counts",
+                )
+            }
+
+            fn visit_str<E: serde::de::Error>(self, name: &str) -> Result<Reference, E> {
+                Ok(Reference(vec![name.to_owned()]))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut names: A) -> Result<Reference, A::Error> {
+                let mut all = Vec::new();
+                while let Some(name) = names.next_element()? {
+                    all.push(name);
+                }
+                Ok(Reference(all))
+            }
+        }
+        deserializer.deserialize_any(Names)
+    }
 }
 
 /// A cell that is named for itself.
@@ -79,6 +131,9 @@ pub(super) enum Protocol {
 pub(super) struct CellEntry {
     pub connections: usize,
     pub message_bytes: Option<usize>,
+    pub target: Option<Target>,
+    pub pipelining: Option<usize>,
+    pub reconnect: Option<bool>,
     pub rate_per_second: Option<u64>,
     #[serde(default = "one")]
     pub server_cores: usize,
@@ -102,6 +157,8 @@ pub(super) struct InlineContender {
     pub driver: Option<String>,
     pub version: Option<String>,
     pub connections_limit: Option<usize>,
+    /// What an HTTP server has answers for.
+    pub serves: Option<Spanned<Vec<Serves>>>,
     /// Another contender, which differs from this one in nothing but what this one is named for.
     pub against: Option<Spanned<String>>,
 }

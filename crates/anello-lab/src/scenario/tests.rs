@@ -2,6 +2,8 @@
 
 use super::*;
 use crate::contender::Role;
+use crate::peers::Serves;
+use crate::site::Target;
 
 /// A machine with so many cores.
 fn machine(cores: usize) -> Resources {
@@ -15,8 +17,18 @@ fn machine(cores: usize) -> Resources {
             ..Contender::new("tokio", "/peers/tokio".as_ref(), &["--cores", "{cores}"])
         }],
         unbuilt_peers: vec!["gnet".to_owned()],
+        http_peers: vec![
+            http_peer("nginx", &["--root", "{root}", "--cores", "{cores}"], &[Serves::Files]),
+            http_peer("hyper", &["--cores", "{cores}"], &[Serves::Fixed]),
+        ],
+        unbuilt_http_peers: vec!["caddy".to_owned()],
         disk_file: PathBuf::from("/tmp/disk"),
     }
+}
+
+fn http_peer(name: &str, arguments: &[&str], serves: &[Serves]) -> Contender {
+    let program = format!("/peers/{name}");
+    Contender { serves: serves.to_vec(), ..Contender::new(name, program.as_ref(), arguments) }
 }
 
 #[test]
@@ -150,14 +162,147 @@ fn disks_have_their_own_contenders_and_keys() {
     assert_eq!(config.cells.len(), 4 * 2 * 4);
     assert!(config.contenders[0].command_line().contains("bare disk --engine pread --file disk"));
     let mixed = preset("disk").unwrap().replace("depth =", "connections = [1]\ndepth =");
-    assert!(fault(&mixed).contains("the key connections is for echo and idle, and the protocol is disk"));
+    assert!(
+        fault(&mixed).contains("the key connections is for echo, http and idle, and the protocol is disk")
+    );
     let cores = preset("disk").unwrap().replace("depth =", "server_cores = [1]\ndepth =");
-    assert!(fault(&cores).contains("the key server_cores is for echo and idle"), "{}", fault(&cores));
+    assert!(fault(&cores).contains("the key server_cores is for echo, http and idle"), "{}", fault(&cores));
     let single = format!("{}\n[[cells]]\nconnections = 7\nmessage_bytes = 1\n", preset("disk").unwrap());
-    assert!(fault(&single).contains("the key cells is for echo and idle"), "{}", fault(&single));
+    assert!(fault(&single).contains("the key cells is for echo, http and idle"), "{}", fault(&single));
     let idle = preset("idle").unwrap().replace("connections =", "server_cores = [1]\nconnections =")
         + "\n[[cells]]\nconnections = 7\n";
     assert_eq!(resolve("idle", &idle, &machine(2)).unwrap().cells.len(), 3);
+}
+
+const HTTP: &str = r#"
+name = "mine"
+title = "Mine"
+protocol = "http"
+targets = ["hello.txt", "10m.bin"]
+connections = [1, 50]
+contenders = ["anello epoll", "peers"]
+reference = ["caddy", "nginx", "anello epoll"]
+rounds = 3
+passes = 2
+slice = "64ms"
+warm_up = "20ms"
+"#;
+
+fn names(config: &LabConfig) -> Vec<&str> {
+    config.contenders.iter().map(|contender| contender.name.as_str()).collect()
+}
+
+#[test]
+fn http_has_targets_and_whoever_serves_none_of_them_is_left_out() {
+    let config = resolve("mine.toml", HTTP, &machine(2)).unwrap();
+    let cells = [Target::Hello, Target::Huge].map(|target| [1, 50].map(|count| Cell::http(target, count)));
+    assert_eq!(config.cells, cells.concat());
+    assert_eq!(names(&config), ["anello epoll", "nginx", "nginx again"]);
+    assert_eq!(config.reference, "nginx");
+    let command = "anello http {root} --driver epoll --cores {cores} --addr 127.0.0.1:0";
+    assert_eq!(config.contenders[0].command_line(), command);
+    let scaling = config.scenario.scaling.join("\n");
+    for note in [
+        "take no part: caddy (`anello lab peers build`)",
+        "Left out, since they serve nothing of what is asked for here: hyper.",
+        "caddy takes no part here: the others are compared with nginx instead.",
+    ] {
+        assert!(scaling.contains(note), "{note}: {scaling}");
+    }
+    let fixed = HTTP.replace("10m.bin", "/fixed").replace("[1, 50]", "[1, 50]\npipelining = [1, 16]");
+    let config = resolve("mine.toml", &fixed, &machine(2)).unwrap();
+    assert_eq!(
+        (names(&config).len(), config.cells.len()),
+        (4, 2 * 2 * 2),
+        "hyper has an answer to one of them"
+    );
+    let deep = Workload::Http { target: Target::Fixed, pipelining: 16, reconnect: false };
+    assert!(config.cells.contains(&Cell { workload: deep, ..Cell::echo(1, 50) }));
+    let alone = Resources { http_peers: Vec::new(), unbuilt_http_peers: Vec::new(), ..machine(2) };
+    let config = resolve("mine.toml", HTTP, &alone).unwrap();
+    assert_eq!(
+        (names(&config), config.reference.as_str()),
+        (vec!["anello epoll", "anello epoll again"], "anello epoll")
+    );
+}
+
+#[test]
+fn a_slice_of_large_answers_is_longer_than_it_is_said_to_be() {
+    let load_time = |target: &str| {
+        let text = HTTP.replace("\"hello.txt\", \"10m.bin\"", target).replace("[1, 50]", "[300]");
+        resolve("mine.toml", &text, &machine(2)).unwrap().load_time()
+    };
+    let (small, large) = (load_time("\"hello.txt\""), load_time("\"10m.bin\""));
+    // 3 GiB in each of 3 slices and a warm-up, of 3 contenders in 2 passes.
+    assert!((small.as_millis() as i64 - 3 * 2 * (3 * 64 + 20)).abs() < 2, "{small:?}");
+    assert!((28..36).contains(&large.as_secs()), "{large:?}");
+}
+
+#[test]
+fn what_http_cells_cannot_be_is_pointed_at() {
+    for (from, to, expected) in [
+        ("\"10m.bin\"", "\"11m.bin\"", "5:"),
+        ("[1, 50]\n", "[1, 50]\npipelining = [1, 0]\n", "7:18: pipelining is from 1, for none, to 1024"),
+        ("[1, 50]\n", "[1, 50]\npipelining = [1025]\n", "7:15: pipelining is"),
+        (
+            "[1, 50]\n",
+            "[1, 50]\npipelining = [2]\nreconnect = [false, true]\n",
+            "7:15: a connection that takes one request",
+        ),
+        (
+            "[1, 50]\n",
+            "[1, 50]\nmessage_bytes = [1]\n",
+            "7:18: the key message_bytes is for echo, and the protocol is http",
+        ),
+        (
+            "targets",
+            "# targets",
+            "4:12: give targets with connections or connections_per_core, or single [[cells]]",
+        ),
+        ("\"http\"", "\"idle\"", "5:12: the key targets is for http, and the protocol is idle"),
+        (
+            "reference = [\"caddy\", \"nginx\", \"anello epoll\"]",
+            "reference = []",
+            "8:13: the reference \"\" is not among",
+        ),
+        ("[\"caddy\", \"nginx\", \"anello epoll\"]", "7", "the name of a contender, or a list of names"),
+    ] {
+        let error = fault(&HTTP.replacen(from, to, 1));
+        assert!(error.contains(expected), "{to}: {error}");
+    }
+    let with = |cell: &str| format!("{HTTP}cells = [{{ connections = 1, {cell} }}]\n");
+    assert!(fault(&with("pipelining = 2")).contains("a cell for http needs a target"));
+    assert!(
+        fault(&with("target = \"/fixed\", message_bytes = 2"))
+            .contains("a cell for http has no message_bytes")
+    );
+    assert!(
+        fault(&with("target = \"/fixed\", pipelining = 2, reconnect = true"))
+            .contains("cannot have several in flight")
+    );
+    assert!(fault(&with("target = \"hello.txt\"")).contains("is there twice"));
+    let echo = format!("{MINIMAL}cells = [{{ connections = 1, message_bytes = 1, target = \"/fixed\" }}]\n");
+    assert!(fault(&echo).contains("a cell for echo has no target: remove it"));
+}
+
+#[test]
+fn an_http_server_given_by_its_command_serves_what_that_says() {
+    let with = |keys: &str| {
+        HTTP.replace("\"peers\"]", &format!("{{ name = \"mine\", command = \"/bin/mine {{root}}\"{keys} }}]"))
+            .replace("\"caddy\", \"nginx\", ", "")
+    };
+    let serves = |keys: &str| {
+        let config = resolve("mine.toml", &with(keys), &machine(2)).unwrap();
+        config.contenders.iter().find(|contender| contender.name == "mine").map(|mine| mine.serves.clone())
+    };
+    assert_eq!(serves(""), Some(vec![Serves::Files]));
+    assert_eq!(serves(", serves = [\"files\", \"fixed\"]"), Some(vec![Serves::Files, Serves::Fixed]));
+    assert_eq!(serves(", serves = [\"fixed\"]"), None, "it is left out: no fixed answer is asked for");
+    assert!(fault(&with(", serves = []")).contains("write what it serves"));
+    assert!(fault(&with(", serves = [\"mail\"]")).contains("mail"));
+    let echo =
+        MINIMAL.replace("\"tokio\"]", "{ name = \"mine\", command = \"/bin/mine\", serves = [\"files\"] }]");
+    assert!(fault(&echo).contains("the key serves is for http, and the protocol is echo: remove it"));
 }
 
 #[test]

@@ -1,9 +1,10 @@
-//! The method on a simulated machine: phases, checks, limits, rates, idle connections, options beside what they bring
+//! The method on a simulated machine: phases, checks, limits, rates, idle connections, HTTP, options beside what they bring
 //! along, runs that are taken up again, and what is said about equal servers in a hundred cells.
 
 mod bases;
 mod cells;
 mod contenders;
+mod http;
 mod peaks;
 mod phases;
 mod resume;

@@ -43,7 +43,7 @@ const RUNTIMES: Titled = Titled {
 const OTHERS: Titled = Titled {
     summary: "anello as a multiple of every other peer that does I/O in another way",
     explanation: "Each driver of anello against the peers on another kind of driver that are no async runtimes (libraries, \
-                  hand-written loops): part of each difference is the way of doing I/O.",
+                  frameworks, finished servers, hand-written loops): part of each difference is the way of doing I/O.",
 };
 
 /// A row of a table of one contender against another.
@@ -417,6 +417,7 @@ fn why_not(row: &Row) -> String {
         Outcome::Failed(why) => format!("Failed: {}", cut(why, WHY_LENGTH)),
         Outcome::CheckFailed(why) => format!("Failed its check: {}", cut(why, WHY_LENGTH)),
         Outcome::BeyondLimit(why) => format!("Beyond its limit: {}", cut(why, WHY_LENGTH)),
+        Outcome::NotServed(why) => format!("Takes no part here: {}", cut(why, WHY_LENGTH)),
         Outcome::Measured | Outcome::NotMeasured => {
             match (row.stolen_slices, row.throttled_slices, row.spoilt_slices) {
                 (0, 0, 0) => "Not measured".to_owned(),

@@ -1,0 +1,115 @@
+//! The lab's load over HTTP: what cells ask for, and what servers are checked for, with the bodies of the lab's site.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use anello_lab::Cell;
+use anello_lab::site::{Served, Target};
+use anello_load::check::http::{Page, complete_bytes, many_connections, stalled_reader};
+use anello_load::{Load, Protocol};
+
+/// What requests name as their host.
+const HOST: &str = "localhost";
+
+/// What a slow machine takes in and compares in a second, bytes: what is owed when a slice ends may be much, and is waited
+/// for as long as that takes.
+const SLOW_BYTES_PER_SECOND: f64 = 100e6;
+
+/// The load of a cell that asks for `target`, pipelined so deep, over connections that are kept or not; without its rate.
+/// `patience` is for opening all connections, and for a request beside what its answer and those of the others take.
+pub fn load(
+    server: SocketAddr,
+    cell: &Cell,
+    (target, pipelining, reconnect): (Target, usize, bool),
+    patience: Duration,
+) -> Load {
+    let owed_bytes = (cell.connections.saturating_mul(pipelining) as f64) * target.bytes() as f64;
+    let mut load = Load {
+        connections: cell.connections,
+        verify: true,
+        connect_timeout: patience,
+        stall_timeout: patience + Duration::from_secs_f64(owed_bytes / SLOW_BYTES_PER_SECOND),
+        ..Load::http(server, HOST, &target.path())
+    };
+    if let Protocol::Http(http) = &mut load.protocol {
+        http.expected_body = Some(target.body().into());
+        (http.pipeline, http.keep_alive) = (pipelining, !reconnect);
+    }
+    load
+}
+
+/// Checks that all answers of a server that has these come whole and right.
+pub async fn complete_answers(
+    server: SocketAddr,
+    served: Served,
+    patience: Duration,
+) -> Result<Vec<String>, String> {
+    let pages: Vec<Page> = served.targets().into_iter().map(|target| page(target, served)).collect();
+    complete_bytes(server, &pages, patience).await
+}
+
+/// Checks that a reader of the largest file who stalls costs the others nothing.
+pub async fn stalled_download(
+    server: SocketAddr,
+    served: Served,
+    patience: Duration,
+) -> Result<Vec<String>, String> {
+    let (large, small) = (page(Target::Huge, served), page(Target::Hello, served));
+    stalled_reader(server, &large, &small, patience).await
+}
+
+/// Checks that so many connections at once have their answers.
+pub async fn many_requests(
+    server: SocketAddr,
+    served: Served,
+    connections: usize,
+    patience: Duration,
+) -> Result<Vec<String>, String> {
+    let smallest = served.targets().first().copied().unwrap_or(Target::Fixed);
+    many_connections(server, connections, &page(smallest, served), patience).await
+}
+
+/// What is asked for, and what the answer must be. Who has a handler for the fixed answer need not have one for HEAD.
+fn page(target: Target, served: Served) -> Page {
+    let answers_head = !(target == Target::Fixed && served.fixed);
+    Page { path: target.path(), body: target.body().into(), answers_head }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cell_asks_for_its_target_as_it_says_and_large_answers_are_waited_for() {
+        let server = SocketAddr::from(([127, 0, 0, 1], 80));
+        let second = Duration::from_secs(1);
+        let load = |target, manner: (usize, bool), connections| {
+            super::load(server, &Cell::http(target, connections), (target, manner.0, manner.1), second)
+        };
+        let http = |load: &Load| match &load.protocol {
+            Protocol::Http(http) => http.clone(),
+            Protocol::Messages { .. } => panic!("messages"),
+        };
+        let small = load(Target::Page, (16, false), 50);
+        assert!(small.check().is_ok() && small.verify && small.connections == 50);
+        assert_eq!((http(&small).pipeline, http(&small).keep_alive), (16, true));
+        assert_eq!(http(&small).paths, ["/page.html"]);
+        assert_eq!(http(&small).expected_body.unwrap().len(), 6144);
+        let each = load(Target::Fixed, (1, true), 50);
+        assert!(each.check().is_ok() && !http(&each).keep_alive);
+        // 3 GiB at 100 MB/s.
+        assert_eq!(load(Target::Huge, (1, false), 300).stall_timeout.as_secs(), 1 + 31);
+        assert_eq!(load(Target::Huge, (1, false), 300).connect_timeout, second);
+    }
+
+    #[test]
+    fn only_a_handler_may_refuse_a_head() {
+        let heads = |files, fixed| {
+            let served = Served { files, fixed };
+            served.targets().into_iter().map(|target| page(target, served).answers_head).collect::<Vec<_>>()
+        };
+        assert_eq!(heads(true, false), [true; 5]);
+        assert_eq!(heads(true, true), [true, false, true, true, true]);
+        assert_eq!(heads(false, true), [false]);
+    }
+}

@@ -1,0 +1,210 @@
+//! `anello lab run` over HTTP, with real servers: one of blocking threads that lives in this file.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Command, Output};
+use std::thread;
+
+use anello_lab::result::{LabResult, Outcome};
+use anello_lab::{Cell, Target, Workload};
+
+/// Not a test: the server that the tests start as a child. It stays silent without its variable, so that running all
+/// ignored tests does no harm. The variable is `BEHAVIOUR:FOLDER`: `honest` serves the folder, and `/fixed` from memory;
+/// `fixed` the latter alone; `forgetful` has no large file, `liar` a wrong byte in the page.
+#[test]
+#[ignore = "the child process of the other tests"]
+fn http_server_child() {
+    let Ok(told) = std::env::var("ANELLO_LAB_TEST_HTTP_SERVER") else { return };
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    println!("\nready addr={} driver=blocking", listener.local_addr().unwrap());
+    for stream in listener.incoming().map_while(Result::ok) {
+        let told = told.clone();
+        // Little for each: the check has many connections.
+        let serving = thread::Builder::new().stack_size(64 << 10).spawn(move || serve(stream, &told).ok());
+        serving.unwrap();
+    }
+}
+
+/// Answers one request after the other, until one of them is the last.
+fn serve(mut stream: TcpStream, told: &str) -> std::io::Result<()> {
+    stream.set_nodelay(true)?;
+    let mut requests = BufReader::new(stream.try_clone()?);
+    loop {
+        let mut lines = Vec::new();
+        loop {
+            let mut line = String::new();
+            if requests.read_line(&mut line)? == 0 {
+                return Ok(());
+            }
+            if line.trim().is_empty() {
+                break;
+            }
+            lines.push(line);
+        }
+        let words: Vec<&str> = lines[0].split(' ').collect();
+        let closes = lines.iter().any(|line| line.trim() == "Connection: close");
+        let (status, body) = match body(told, words[1]) {
+            Some(body) => ("200 OK", body),
+            None => ("404 Not Found", Vec::new()),
+        };
+        let closing = if closes { "Connection: close\r\n" } else { "" };
+        let head = format!("HTTP/1.1 {status}\r\nContent-Length: {}\r\n{closing}\r\n", body.len());
+        let body = if words[0] == "HEAD" { &[][..] } else { &body };
+        stream.write_all(&[head.as_bytes(), body].concat())?;
+        if closes {
+            return Ok(());
+        }
+    }
+}
+
+fn body(told: &str, path: &str) -> Option<Vec<u8>> {
+    let (behaviour, folder) = told.split_once(':')?;
+    match (behaviour, path) {
+        (_, "/fixed") => return Some(b"Hello, World!".to_vec()),
+        ("fixed", _) | ("forgetful", "/300k.bin") => return None,
+        _ => {}
+    }
+    let mut body = fs::read(Path::new(folder).join(&path[1..])).ok()?;
+    if (behaviour, path) == ("liar", "/page.html") {
+        body[5000] ^= 1;
+    }
+    Some(body)
+}
+
+/// A contender of a scenario: this file's server.
+fn contender(behaviour: &str, serves: &str) -> String {
+    let executable = std::env::current_exe().unwrap();
+    let executable = executable.to_str().unwrap();
+    let variable = format!("ANELLO_LAB_TEST_HTTP_SERVER={behaviour}:{{root}}");
+    let child =
+        format!("/usr/bin/env {variable} {executable} --ignored --exact http_server_child --nocapture");
+    // The queue of the standard library's listeners holds no more.
+    format!("{{ name = \"{behaviour}\", command = \"{child}\", serves = {serves}, connections_limit = 100 }}")
+}
+
+/// Runs these contenders in a scenario with these further lines; what was found, the page, and what was said.
+fn run(contenders: &[String], lines: &str) -> (LabResult, String, Output) {
+    let directory = tempfile::tempdir().unwrap();
+    let (out, temporary) = (directory.path().join("reports"), directory.path().join("temporary"));
+    fs::create_dir(&temporary).unwrap();
+    let scenario = directory.path().join("mine.toml");
+    let text = format!(
+        r#"
+        name = "mine"
+        title = "Servers of one process"
+        protocol = "http"
+        contenders = [{}]
+        reference = ["absent", "honest", "anello epoll"]
+        passes = 1
+        rounds = 2
+        slice = "10ms"
+        warm_up = "1ms"
+        {lines}
+    "#,
+        contenders.join(", ")
+    );
+    fs::write(&scenario, text).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_anello"));
+    command.args(["lab", "run", "--scenario"]).arg(&scenario).arg("--out").arg(&out);
+    let output = command.env_remove("ANELLO_DRIVER").env("TMPDIR", &temporary).output().unwrap();
+    let said = [&output.stdout[..], &output.stderr].concat();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&said));
+    let report = |end: &str| {
+        let mut paths = fs::read_dir(&out).unwrap().map(|entry| entry.unwrap().path());
+        let path = paths.find(|path| path.extension().is_some_and(|extension| extension == end));
+        fs::read_to_string(path.unwrap()).unwrap()
+    };
+    assert_eq!(fs::read_dir(&temporary).unwrap().count(), 0, "the site goes with the run");
+    (LabResult::from_json(&report("json")).unwrap(), report("html"), output)
+}
+
+/// What became of a contender in the cells that ask for this, in their order.
+fn outcomes<'a>(result: &'a LabResult, name: &str, target: Target) -> Vec<&'a Outcome> {
+    let cells = result.cells.iter().filter(|cell| cell.cell.workload.target() == Some(target));
+    let rows = cells.flat_map(|cell| &cell.rows).filter(|row| row.contender == name);
+    rows.map(|row| &row.outcome).collect()
+}
+
+/// On a machine that steals all the time no slice may be clean.
+fn is_timed(outcome: &Outcome) -> bool {
+    matches!(outcome, Outcome::Measured | Outcome::NotMeasured)
+}
+
+#[test]
+fn servers_are_checked_and_compared_in_what_they_serve() {
+    let contenders = [
+        contender("honest", "[\"files\", \"fixed\"]"),
+        contender("fixed", "[\"fixed\"]"),
+        contender("liar", "[\"files\"]"),
+    ];
+    let cells = r#"
+        targets = ["hello.txt", "300k.bin", "/fixed"]
+        connections = [2]
+        cells = [
+            { target = "hello.txt", connections = 3, pipelining = 16 },
+            { target = "hello.txt", connections = 3, reconnect = true },
+            { target = "/fixed", connections = 3, rate_per_second = 500 },
+        ]
+    "#;
+    let (result, html, output) = run(&contenders, cells);
+    let deep = Workload::Http { target: Target::Hello, pipelining: 16, reconnect: false };
+    assert!(
+        result.plan.cells.contains(&Cell { workload: deep, ..Cell::echo(1, 3) }),
+        "{:?}",
+        result.plan.cells
+    );
+    assert_eq!(result.plan.cells.len(), 6);
+    let checks: Vec<(&str, &str, bool)> = result
+        .checks
+        .iter()
+        .map(|check| (check.contender.as_str(), check.what.as_str(), check.passed))
+        .collect();
+    let expected = [
+        ("honest", "complete bytes", true),
+        ("honest", "stalled reader", true),
+        ("honest", "100 connections", true),
+        ("fixed", "complete bytes", true),
+        ("fixed", "100 connections", true),
+        ("liar", "complete bytes", false),
+    ];
+    assert_eq!(checks, expected);
+    let lie = &result.checks.last().unwrap().details[0];
+    assert!(lie.starts_with("GET /page.html: byte 5000 of 6144 is wrong"), "{lie}");
+    for target in [Target::Hello, Target::Large, Target::Fixed] {
+        for name in ["honest", "honest again"] {
+            assert!(
+                outcomes(&result, name, target).into_iter().all(is_timed),
+                "{name}: {:?}",
+                result.failures
+            );
+        }
+        let caught = |outcome: &&Outcome| matches!(outcome, Outcome::CheckFailed(_));
+        assert!(outcomes(&result, "liar", target).iter().all(caught));
+        for outcome in outcomes(&result, "fixed", target) {
+            let unserved = format!("it does not serve {target}");
+            let is_unserved = matches!(outcome, Outcome::NotServed(why) if *why == unserved);
+            assert!(if target == Target::Fixed { is_timed(outcome) } else { is_unserved }, "{outcome:?}");
+        }
+    }
+    assert!(html.contains("HTTP, hello.txt (13 bytes), pipelining 16") && html.contains("HTTP, 300k.bin"));
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(said.contains("it does not serve hello.txt"), "{said}");
+    assert!(result.plan.scenario.scaling.iter().any(|note| note.starts_with("absent takes no part here")));
+    // The folder is another one each time, and no business of the report.
+    assert!(result.contenders[0].command.contains(":{root}"), "{}", result.contenders[0].command);
+}
+
+#[test]
+fn a_wrong_answer_costs_the_cell_and_is_told() {
+    let contenders = [contender("honest", "[\"files\"]"), contender("forgetful", "[\"files\"]")];
+    let lines = "targets = [\"300k.bin\", \"page.html\"]\nconnections = [2]\ncheck = false";
+    let (result, _, _) = run(&contenders, lines);
+    let large = outcomes(&result, "forgetful", Target::Large);
+    let told = |why: &str| {
+        why.starts_with("answered wrongly: ") && why.ends_with("/300k.bin was answered with status 404")
+    };
+    assert!(matches!(large[..], [Outcome::Failed(why)] if told(why)), "{large:?}");
+    assert!(outcomes(&result, "forgetful", Target::Page).into_iter().all(is_timed), "{:?}", result.failures);
+}
