@@ -27,7 +27,7 @@ use crate::{build_identity, duration, stop};
 #[derive(clap::Args)]
 pub struct RunArguments {
     /// What to compare: quick, smoke, frevib, joakimthun, monoio-peak, monoio-fixed, few, go-uring, models, options, large,
-    /// many, aa, disk or idle; quick if nothing is said.
+    /// many, aa, http, files, chen622, disk or idle; quick if nothing is said.
     #[arg(long, value_name = "NAME", value_parser = parse_preset, conflicts_with_all = ["scenario", "smoke"])]
     preset: Option<String>,
 

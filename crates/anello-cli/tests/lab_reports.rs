@@ -129,9 +129,11 @@ fn list_shows_presets_contenders_peers_and_runs() {
     for wanted in [
         "frevib",
         "monoio-fixed",
+        "chen622",
         "anello io_uring",
         "bare threads",
-        "peers built",
+        "anello epoll       epoll      files",
+        "HTTP peers built",
         "lab-1.json",
         "lab-2.json",
     ] {

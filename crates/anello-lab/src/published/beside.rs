@@ -1,6 +1,6 @@
 //! Published ratios beside those of a run, and whether a claim holds here.
 //!
-//! A published ratio names two servers and a cell. Where the run has the same cell (message size, connections, cores,
+//! A published ratio names two servers and a cell. Where the run has the same cell (what was asked, connections, cores,
 //! offered rate) and contenders that stand for the two, its own ratio with its interval stands beside the published
 //! one. [`judge()`] says what follows:
 //!
@@ -199,7 +199,7 @@ fn compare(
 /// offered, the one with the nearest rate.
 fn matching_cell(result: &LabResult, source: &Source, published: &PublishedCell) -> Option<usize> {
     let distance = |cell: &Cell, share: usize| {
-        let same = cell.workload == Workload::Echo { message_bytes: published.message_bytes }
+        let same = cell.workload == published.workload
             && cell.connections * share == published.connections
             && cell.server_cores == published.server_cores;
         match (cell.offered_per_second, published.offered_per_second) {
@@ -416,6 +416,7 @@ fn claim_found(claim: &Claim, contender: &str, to: &str, cells: &[(&Comparison, 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::site::Target;
 
     fn ratio(low: f64, estimate: f64, high: f64) -> Ratio {
         Ratio { estimate, low, high, pairs: 9, passes: 9, stretch: 1.0 }
@@ -457,7 +458,7 @@ mod tests {
             let pairs = published_pairs(&figures, &source.pairs[pair]);
             let wanted = |(one, _): &&(&Figure, &Figure)| {
                 one.cell.connections == connections
-                    && one.cell.message_bytes == bytes
+                    && one.cell.workload == Workload::Echo { message_bytes: bytes }
                     && one.cell.server_cores == 1
             };
             let (one, other) = pairs.iter().find(wanted).unwrap();
@@ -478,12 +479,32 @@ mod tests {
     }
 
     #[test]
+    fn published_ratios_about_http_are_those_worked_out_by_hand() {
+        let ratios = |key: &str, pair: usize| -> Vec<(Target, f64)> {
+            let source = SOURCES.iter().find(|source| source.key == key).unwrap();
+            let figures = parse(source.table).unwrap();
+            let ratio = |(one, other): (&Figure, &Figure)| {
+                (
+                    one.cell.workload.target().unwrap(),
+                    one.requests_per_second.unwrap() / other.requests_per_second.unwrap(),
+                )
+            };
+            published_pairs(&figures, &source.pairs[pair]).into_iter().map(ratio).collect()
+        };
+        assert_eq!(ratios("chen622", 0), [(Target::Fixed, 717.7 / 1878.5)]);
+        assert_eq!(ratios("chen622", 1), [(Target::Page, 615.0 / 592.8), (Target::Fixed, 713.7 / 717.7)]);
+        assert_eq!(ratios("chen622-nginx", 0), [(Target::Large, 322.0 / 346.0)]);
+        assert_eq!(ratios("chen622-nginx", 1), [(Target::Large, 321.0 / 346.0)]);
+    }
+
+    #[test]
     fn columns_of_the_same_heading_are_kept_apart() {
         let source = SOURCES.iter().find(|source| source.key == "go-uring").unwrap();
         let figures = parse(source.table).unwrap();
         let rates: Vec<f64> = published_pairs(&figures, &source.pairs[0])
             .iter()
-            .filter(|(one, _)| one.cell.connections == 1000 && one.cell.message_bytes == 128)
+            .filter(|(one, _)| one.cell.connections == 1000)
+            .filter(|(one, _)| one.cell.workload == Workload::Echo { message_bytes: 128 })
             .filter_map(|(one, other)| Some(one.requests_per_second? / other.requests_per_second?))
             .collect();
         assert_eq!(rates.len(), 2);

@@ -12,6 +12,9 @@ pub use sources::{Claim, Expectation, Pair, SOURCES, Source};
 
 use std::fmt;
 
+use crate::cell::Workload;
+use crate::site::Target;
+
 /// One row of a published table.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Figure {
@@ -50,7 +53,7 @@ pub fn peak(server: &str, message_bytes: usize, server_cores: usize) -> Option<F
     parse(PEAKS).ok()?.into_iter().find(|figure| {
         let cell = figure.cell;
         same_name(&figure.server, server)
-            && (cell.message_bytes, cell.server_cores) == (message_bytes, server_cores)
+            && (cell.workload, cell.server_cores) == (Workload::Echo { message_bytes }, server_cores)
     })
 }
 
@@ -65,8 +68,8 @@ fn same_name(one: &str, other: &str) -> bool {
 /// Where a published figure was measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct PublishedCell {
-    /// Payload of one request, and of its reply.
-    pub message_bytes: usize,
+    /// What was asked: echo of messages of some size, or HTTP requests for what is most like it here.
+    pub workload: Workload,
     /// Connections open at once.
     pub connections: usize,
     /// Cores of the server.
@@ -92,7 +95,7 @@ impl fmt::Display for TableError {
 impl std::error::Error for TableError {}
 
 /// Reads a table: a line of column names, then one figure in each line; values hold no commas. Columns of other names
-/// are left aside.
+/// are left aside. What was asked is the `target` where there is such a column, else echo of `message_bytes`.
 ///
 /// # Errors
 /// The line and what is wrong with it.
@@ -126,11 +129,18 @@ fn figure(names: &[&str], line: &str) -> Result<Figure, String> {
         Some(value) => value.parse::<u64>().map(Some).map_err(|_| format!("{value:?} is no {name}")),
     };
     let needed = |name: &str| whole(name)?.ok_or_else(|| format!("has no {name}"));
+    let workload = match text("target") {
+        None => Workload::Echo { message_bytes: needed("message_bytes")? as usize },
+        Some(name) => {
+            let target = Target::ALL.into_iter().find(|target| target.name() == name);
+            Workload::http(target.ok_or_else(|| format!("{name:?} is no target"))?)
+        }
+    };
     Ok(Figure {
         server: text("server").ok_or("has no server")?.to_owned(),
         column: whole("column")?,
         cell: PublishedCell {
-            message_bytes: needed("message_bytes")? as usize,
+            workload,
             connections: needed("connections")? as usize,
             server_cores: whole("server_cores")?.unwrap_or(1) as usize,
             offered_per_second: whole("offered_requests_per_second")?,
@@ -151,7 +161,7 @@ mod tests {
             let source = SOURCES.iter().find(|source| source.key == key).unwrap();
             parse(source.table).unwrap_or_else(|error| panic!("{key}: {error}")).len()
         };
-        assert_eq!(SOURCES.map(|source| rows(source.key)), [36, 8, 125, 72, 18]);
+        assert_eq!(SOURCES.map(|source| rows(source.key)), [36, 8, 125, 72, 18, 5, 5]);
         assert_eq!(parse(PEAKS).map(|figures| figures.len()), Ok(21));
     }
 
@@ -176,6 +186,7 @@ mod tests {
         assert!(fault("server,connections,message_bytes\na,x,1").contains("\"x\" is no connections"));
         assert!(fault("server,connections,message_bytes,requests_per_second\na,1,1,-5").contains("-5"));
         assert!(fault("server,connections\na,1").contains("message_bytes"));
+        assert!(fault("server,connections,target\na,1,/x").contains("\"/x\" is no target"));
     }
 
     #[test]

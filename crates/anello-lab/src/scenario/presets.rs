@@ -1,7 +1,7 @@
 //! The presets: scenario files that are part of the program. They are their own documentation.
 
 /// Name and text of every preset, the default first.
-pub const PRESETS: [(&str, &str); 15] = [
+pub const PRESETS: [(&str, &str); 18] = [
     ("quick", include_str!("../../presets/quick.toml")),
     ("smoke", include_str!("../../presets/smoke.toml")),
     ("frevib", include_str!("../../presets/frevib.toml")),
@@ -15,6 +15,9 @@ pub const PRESETS: [(&str, &str); 15] = [
     ("large", include_str!("../../presets/large.toml")),
     ("many", include_str!("../../presets/many.toml")),
     ("aa", include_str!("../../presets/aa.toml")),
+    ("http", include_str!("../../presets/http.toml")),
+    ("files", include_str!("../../presets/files.toml")),
+    ("chen622", include_str!("../../presets/chen622.toml")),
     ("disk", include_str!("../../presets/disk.toml")),
     ("idle", include_str!("../../presets/idle.toml")),
 ];

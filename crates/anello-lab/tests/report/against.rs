@@ -6,7 +6,7 @@ use anello_lab::pairs::CleanSlices;
 use anello_lab::peers::Kind;
 use anello_lab::published::{Judgement, beside};
 use anello_lab::result::{Verdict, Versus};
-use anello_lab::{Cell, echo_cells, render_html, render_markdown, render_table};
+use anello_lab::{Cell, Workload, echo_cells, render_html, render_markdown, render_table};
 
 use super::{check_markup, sample};
 
@@ -156,7 +156,10 @@ fn published_ratios_stand_beside_those_of_the_run() {
     let comparison = all[0]
         .comparisons
         .iter()
-        .find(|row| row.published_cell.connections == 300 && row.published_cell.message_bytes == 128)
+        .find(|row| {
+            row.published_cell.connections == 300
+                && row.published_cell.workload == Workload::Echo { message_bytes: 128 }
+        })
         .unwrap();
     assert!((comparison.published_ratio.unwrap() - 216_637.0 / 145_517.0).abs() < 1e-9);
     let bare = comparison.ours.iter().find(|ours| ours.contender == "bare io_uring").unwrap();

@@ -151,7 +151,7 @@ fn our_cell(ours: &Ours, measure: Measure) -> String {
 
 /// The published cell in words, and what it is here where that differs.
 fn place(published: &PublishedCell, row: &Comparison) -> String {
-    let mut text = format!("{} × {} bytes", published.connections, published.message_bytes);
+    let mut text = format!("{} × {}", published.connections, published.workload);
     let mut here = Vec::new();
     if row.cell.connections != published.connections {
         here.push(row.cell.connections.to_string());
