@@ -208,3 +208,28 @@ fn a_wrong_answer_costs_the_cell_and_is_told() {
     assert!(matches!(large[..], [Outcome::Failed(why)] if told(why)), "{large:?}");
     assert!(outcomes(&result, "forgetful", Target::Page).into_iter().all(is_timed), "{:?}", result.failures);
 }
+
+/// Anello's own server on both drivers; io_uring may be forbidden here.
+#[test]
+fn anellos_own_server_passes_its_checks_and_is_timed() {
+    let own = ["\"anello epoll\"", "\"anello io_uring\""].map(str::to_owned);
+    let cells = r#"
+        targets = ["hello.txt", "page.html", "300k.bin", "10m.bin", "/fixed"]
+        connections = [2]
+        cells = [
+            { target = "hello.txt", connections = 3, pipelining = 16 },
+            { target = "hello.txt", connections = 3, reconnect = true },
+        ]
+    "#;
+    let (result, _, _) = run(&own, cells);
+    for name in ["anello epoll", "anello epoll again", "anello io_uring"] {
+        let is_forbidden = |outcome: &Outcome| {
+            name.contains("io_uring") && matches!(outcome, Outcome::Skipped(why) if why.contains("io_uring"))
+        };
+        for outcome in Target::ALL.into_iter().flat_map(|target| outcomes(&result, name, target)) {
+            assert!(is_timed(outcome) || is_forbidden(outcome), "{name}: {outcome:?}, {:?}", result.checks);
+        }
+    }
+    let passed = result.checks.iter().filter(|check| check.contender == "anello epoll" && check.passed);
+    assert_eq!(passed.count(), 3, "{:?}", result.checks);
+}
