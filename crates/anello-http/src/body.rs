@@ -3,10 +3,13 @@
 use std::fmt;
 use std::io;
 use std::pin::Pin;
+use std::rc::Rc;
 
 use anello::fs::File;
 use bytes::Bytes;
 use futures_core::Stream;
+
+use crate::h1::FramedAnswer;
 
 /// The body of a response.
 pub struct Body(pub(crate) Kind);
@@ -14,8 +17,16 @@ pub struct Body(pub(crate) Kind);
 pub(crate) enum Kind {
     Empty,
     Bytes(Bytes),
-    Parts { parts: Vec<Part>, length: u64 },
-    Stream { pieces: Pieces, length: Option<u64> },
+    /// The body of an answer that was encoded as a whole.
+    Framed(Rc<FramedAnswer>),
+    Parts {
+        parts: Vec<Part>,
+        length: u64,
+    },
+    Stream {
+        pieces: Pieces,
+        length: Option<u64>,
+    },
 }
 
 /// A part of a body: bytes, or bytes of a file.
@@ -87,6 +98,7 @@ impl Body {
         match &self.0 {
             Kind::Empty => Some(0),
             Kind::Bytes(bytes) => Some(bytes.len() as u64),
+            Kind::Framed(answer) => Some(answer.body_bytes() as u64),
             Kind::Parts { length, .. } => Some(*length),
             Kind::Stream { length, .. } => *length,
         }
@@ -104,6 +116,7 @@ impl fmt::Debug for Body {
         let kind = match &self.0 {
             Kind::Empty => "empty",
             Kind::Bytes(_) => "bytes",
+            Kind::Framed(_) => "framed",
             Kind::Parts { .. } => "parts",
             Kind::Stream { .. } => "stream",
         };

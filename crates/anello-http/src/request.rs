@@ -14,20 +14,23 @@ use crate::h1::{Head, Refusal, Trailers};
 
 /// A request: its head, and its body as it comes.
 pub struct Request {
-    head: Head,
+    /// There until the request is taken apart or dropped.
+    head: Option<Head>,
     body: RequestBody,
     peer: Option<SocketAddr>,
 }
 
 impl Request {
     pub(crate) fn new(head: Head, body: RequestBody, peer: Option<SocketAddr>) -> Self {
-        Self { head, body, peer }
+        Self { head: Some(head), body, peer }
     }
 
     /// The head.
+    #[inline]
     #[must_use]
     pub fn head(&self) -> &Head {
-        &self.head
+        let Some(head) = &self.head else { unreachable!("a request has its head until its end") };
+        head
     }
 
     /// The body, to be read.
@@ -44,23 +47,25 @@ impl Request {
     /// Both parts.
     #[must_use]
     pub fn into_parts(mut self) -> (Head, RequestBody) {
-        (std::mem::take(&mut self.head), std::mem::take(&mut self.body))
+        (self.head.take().unwrap_or_default(), std::mem::take(&mut self.body))
     }
 }
 
 impl Deref for Request {
     type Target = Head;
 
+    #[inline]
     fn deref(&self) -> &Head {
-        &self.head
+        self.head()
     }
 }
 
 impl Drop for Request {
     fn drop(&mut self) {
+        let Some(head) = self.head.take() else { return };
         SPARE_HEADS.with_borrow_mut(|spare| {
             if spare.len() < MOST_SPARE_HEADS {
-                spare.push(std::mem::take(&mut self.head));
+                spare.push(head);
             }
         });
     }

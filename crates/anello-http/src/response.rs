@@ -5,8 +5,8 @@ use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
 
-use crate::body::Body;
-use crate::h1::{FieldBlock, FieldName, InvalidField};
+use crate::body::{Body, Kind};
+use crate::h1::{FieldBlock, FieldName, FramedAnswer, InvalidField};
 use crate::server::Upgraded;
 
 /// The answer to a request.
@@ -32,7 +32,7 @@ pub struct Response {
     pub(crate) fields: FieldBlock,
     pub(crate) body: Body,
     pub(crate) closes: bool,
-    pub(crate) upgrade: Option<Upgrade>,
+    pub(crate) upgrade: Option<Box<Upgrade>>,
 }
 
 /// Speaks another protocol until its end.
@@ -64,6 +64,21 @@ impl Response {
         }
     }
 
+    /// `200 OK` with fields and a body that were encoded before.
+    #[inline]
+    #[must_use]
+    pub fn framed(answer: Rc<FramedAnswer>) -> Self {
+        Self { shared: Some(Rc::clone(answer.fields())), body: Body(Kind::Framed(answer)), ..Self::new(200) }
+    }
+
+    /// The answer that was encoded before, if this one still is that.
+    #[inline]
+    pub(crate) fn as_framed(&self) -> Option<&FramedAnswer> {
+        let (Kind::Framed(framed), Some(shared)) = (&self.body.0, &self.shared) else { return None };
+        let is_plain = self.status == 200 && !self.closes && self.fields.as_bytes().is_empty();
+        (is_plain && Rc::ptr_eq(shared, framed.fields())).then_some(framed)
+    }
+
     /// `101 Switching Protocols`: the client has asked for another protocol ([`Head::upgrade`](crate::h1::Head::upgrade)),
     /// which `speak` speaks from then on. What the client had sent behind its request comes first.
     ///
@@ -87,7 +102,8 @@ impl Response {
     #[must_use]
     pub fn upgrade(protocol: impl Into<String>, speak: impl AsyncFnOnce(Upgraded) + 'static) -> Self {
         let speak = Box::new(|upgraded| -> Pin<Box<dyn Future<Output = ()>>> { Box::pin(speak(upgraded)) });
-        Self { upgrade: Some(Upgrade { protocol: protocol.into(), speak }), ..Self::new(101) }
+        let upgrade = Upgrade { protocol: protocol.into(), speak };
+        Self { upgrade: Some(Box::new(upgrade)), ..Self::new(101) }
     }
 
     /// `200 OK` with plain text.

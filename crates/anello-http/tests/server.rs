@@ -11,7 +11,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use anello::time::sleep;
-use anello_http::h1::{FieldName, Method};
+use anello_http::h1::{FieldBlock, FieldName, FramedAnswer, Method};
 use anello_http::{Body, Options, Request, RequestBodyError, Response};
 use bytes::Bytes;
 use futures_core::Stream;
@@ -383,5 +383,82 @@ fn a_connection_goes_over_to_another_protocol() {
         client.stream.shutdown().await.expect("ends");
         assert!(client.is_ended().await);
         until(|| server.connections() == 0).await;
+    });
+}
+
+#[test]
+fn a_handler_that_panics_has_answered_500_and_harms_nobody_else() {
+    on_each(drivers(), async |_| {
+        let (server, address) = serve(Options::default(), async |mut request: Request| {
+            match request.path() {
+                "/at-once" => panic!("on purpose, at once"),
+                "/in-body" => {
+                    request.body().next().await.ok();
+                    panic!("on purpose, in the middle of a body")
+                }
+                _ => sleep(Duration::from_millis(5)).await,
+            }
+            if request.path() == "/later" {
+                panic!("on purpose, later");
+            }
+            Response::text("well")
+        });
+        let mut bystander = Client::connect(address).await;
+        assert_eq!(bystander.get("/").await.text(), "well");
+        for request in [
+            "GET /at-once HTTP/1.1\r\nHost: h\r\n\r\n",
+            "GET /later HTTP/1.1\r\nHost: h\r\n\r\n",
+            "POST /in-body HTTP/1.1\r\nHost: h\r\nContent-Length: 8\r\n\r\nhalf",
+        ] {
+            let mut client = Client::connect(address).await;
+            client.send(request).await;
+            let answer = client.answer().await.expect("an answer");
+            assert_eq!((answer.status, answer.field("Connection")), (500, Some("close")), "{request}");
+            assert!(client.is_ended().await, "{request}");
+        }
+        assert_eq!(bystander.get("/").await.text(), "well");
+        drop(bystander);
+        until(|| server.connections() == 0).await;
+    });
+}
+
+#[test]
+fn an_answer_encoded_before_may_still_be_changed() {
+    on_each(drivers(), async |_| {
+        let mut fields = FieldBlock::default();
+        fields.push(FieldName::CONTENT_TYPE, b"text/plain").expect("a field");
+        let framed = Rc::new(FramedAnswer::new(fields, b"known"));
+        let (_server, address) = serve(Options::default(), async move |request: Request| {
+            let response = Response::framed(Rc::clone(&framed));
+            match request.path() {
+                "/status" => response.with_status(404),
+                "/field" => response.field(FieldName::VARY, b"Origin").expect("a field"),
+                "/body" => response.with_body("other body"),
+                "/close" => response.closing(),
+                _ => response,
+            }
+        });
+        let mut client = Client::connect(address).await;
+        for (path, status, text) in [
+            ("/", 200, "known"),
+            ("/status", 404, "known"),
+            ("/field", 200, "known"),
+            ("/body", 200, "other body"),
+        ] {
+            let answer = client.get(path).await;
+            assert_eq!((answer.status, answer.text()), (status, text), "{path}");
+            assert_eq!(answer.field("Content-Type"), Some("text/plain"), "{path}");
+            assert_eq!(answer.field("Vary").is_some(), path == "/field", "{path}");
+            assert!(answer.field("Date").is_some(), "{path}");
+        }
+        client.send("HEAD / HTTP/1.1\r\nHost: h\r\n\r\n").await;
+        let answer = client.answer_to("HEAD").await.expect("an answer");
+        assert_eq!((answer.field("Content-Length"), &*answer.body), (Some("5"), &b""[..]));
+        client.send("GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n").await;
+        let answer = client.answer().await.expect("an answer");
+        assert_eq!((answer.text(), answer.field("Connection")), ("known", Some("keep-alive")));
+        let answer = client.get("/close").await;
+        assert_eq!((answer.text(), answer.field("Connection")), ("known", Some("close")));
+        assert!(client.is_ended().await);
     });
 }

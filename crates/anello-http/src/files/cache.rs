@@ -13,12 +13,14 @@ use std::time::Duration;
 
 use anello::fs::File;
 use bytes::Bytes;
+use foldhash::fast::RandomState;
 use rustix::time::{ClockId, clock_gettime};
 
 use super::negotiate::{Coding, Codings};
+use super::path::resolve_plain;
 use super::stamp::{FileStamp, Timestamp};
 use super::validator::Validator;
-use crate::h1::FieldBlock;
+use crate::h1::{FieldBlock, FramedAnswer};
 
 /// Most entries of a cache, whatever their size.
 const MOST_ENTRIES: usize = 4096;
@@ -59,6 +61,8 @@ pub(super) struct Variant {
 
 #[derive(Debug)]
 pub(super) enum Contents {
+    /// With its fields: what fits behind them in one send.
+    Framed(Rc<FramedAnswer>),
     Memory(Bytes),
     File(File),
 }
@@ -83,6 +87,7 @@ impl Entry {
 
     fn bytes(&self) -> usize {
         let contents = self.variants().map(|variant| match &variant.contents {
+            Contents::Framed(answer) => answer.body_bytes(),
             Contents::Memory(bytes) => bytes.len(),
             Contents::File(_) => 0,
         });
@@ -99,14 +104,15 @@ impl Entry {
     }
 }
 
-/// The entries of one worker, by path; those that were found by a path with a slash at its end are apart.
+/// The entries of one worker, by path. The key of a path is the target of requests that asks for it by nothing but itself,
+/// if there is such a target.
 #[derive(Debug)]
 pub(super) struct Cache {
     most_bytes: usize,
     interval: Duration,
-    entries: [RefCell<HashMap<Box<str>, Rc<Entry>>>; 2],
+    entries: RefCell<HashMap<Box<[u8]>, Rc<Entry>, RandomState>>,
     /// In the order in which they are looked at for something to forget.
-    order: RefCell<VecDeque<(Box<str>, bool)>>,
+    order: RefCell<VecDeque<Box<[u8]>>>,
     bytes: Cell<usize>,
     open_files: Cell<usize>,
 }
@@ -124,7 +130,7 @@ impl Cache {
         Self {
             most_bytes,
             interval,
-            entries: [RefCell::default(), RefCell::default()],
+            entries: RefCell::default(),
             order: RefCell::default(),
             bytes: Cell::new(0),
             open_files: Cell::new(0),
@@ -136,10 +142,11 @@ impl Cache {
         self.bytes.get()
     }
 
+    /// What is known of a path, by the target that asks for it.
     #[inline]
-    pub fn get(&self, path: &str, is_folder: bool) -> Known {
-        let entries = self.entries[usize::from(is_folder)].borrow();
-        let Some(entry) = entries.get(path) else { return Known::No };
+    pub fn get_by_target(&self, target: &[u8]) -> Known {
+        let entries = self.entries.borrow();
+        let Some(entry) = entries.get(target) else { return Known::No };
         entry.is_used.set(true);
         if now().saturating_sub(entry.looked_at.get()) < self.interval {
             Known::Fresh(Rc::clone(entry))
@@ -148,26 +155,30 @@ impl Cache {
         }
     }
 
+    /// What is known of a path.
+    pub fn get(&self, path: &str, is_folder: bool) -> Known {
+        self.get_by_target(key(path, is_folder).as_bytes())
+    }
+
     /// Keeps an entry, in the place of another one of this path, and forgets others when there are too many.
     pub fn insert(&self, path: &str, is_folder: bool, entry: &Rc<Entry>) {
         let bytes = entry.bytes();
         if bytes > self.most_bytes {
             return self.remove(path, is_folder);
         }
-        let mut entries = self.entries[usize::from(is_folder)].borrow_mut();
-        let before = entries.insert(path.into(), Rc::clone(entry));
-        drop(entries);
+        let key: Box<[u8]> = key(path, is_folder).into_bytes().into();
+        let before = self.entries.borrow_mut().insert(key.clone(), Rc::clone(entry));
         self.bytes.set(self.bytes.get() + bytes);
         self.open_files.set(self.open_files.get() + entry.open_files());
         match before {
             Some(before) => self.forget(&before),
-            None => self.order.borrow_mut().push_back((path.into(), is_folder)),
+            None => self.order.borrow_mut().push_back(key),
         }
         self.make_room();
     }
 
     pub fn remove(&self, path: &str, is_folder: bool) {
-        let removed = self.entries[usize::from(is_folder)].borrow_mut().remove(path);
+        let removed = self.entries.borrow_mut().remove(key(path, is_folder).as_bytes());
         if let Some(entry) = removed {
             self.forget(&entry);
         }
@@ -181,19 +192,19 @@ impl Cache {
     /// Forgets what was not used since it was last looked at (the clock algorithm).
     fn make_room(&self) {
         let mut order = self.order.borrow_mut();
+        let mut entries = self.entries.borrow_mut();
         let is_too_much = |count: usize| {
             count > MOST_ENTRIES
                 || self.bytes.get() > self.most_bytes
                 || self.open_files.get() > MOST_OPEN_FILES
         };
         while is_too_much(order.len())
-            && let Some((path, is_folder)) = order.pop_front()
+            && let Some(key) = order.pop_front()
         {
-            let mut entries = self.entries[usize::from(is_folder)].borrow_mut();
-            match entries.get(&path) {
-                Some(entry) if entry.is_used.replace(false) => order.push_back((path, is_folder)),
+            match entries.get(&key) {
+                Some(entry) if entry.is_used.replace(false) => order.push_back(key),
                 Some(_) => {
-                    if let Some(entry) = entries.remove(&path) {
+                    if let Some(entry) = entries.remove(&key) {
                         self.forget(&entry);
                     }
                 }
@@ -202,6 +213,17 @@ impl Cache {
             }
         }
     }
+}
+
+/// The key of a path. One that a target can ask for by itself begins with a slash, as that target; others, with hidden names
+/// or bytes that have to be encoded, do not, and targets have to be resolved to find them.
+fn key(path: &str, is_folder: bool) -> String {
+    let slash = if is_folder && !path.is_empty() { "/" } else { "" };
+    let target = format!("/{path}{slash}");
+    let leads_to = resolve_plain(&target);
+    let is_itself = leads_to
+        .is_some_and(|found| (found.relative(), found.is_folder(), found.query()) == (path, is_folder, None));
+    if is_itself { target } else { format!("{path}{slash}") }
 }
 
 /// A clock that costs next to nothing (`CLOCK_MONOTONIC_COARSE`): a few milliseconds behind at most.
@@ -265,6 +287,31 @@ mod tests {
         assert!(!is_known(&cache, "a") && matches!(cache.get("a", true), Known::Fresh(_)));
         cache.remove("a", true);
         assert_eq!((cache.bytes(), cache.open_files.get()), (0, 0));
+    }
+
+    #[test]
+    fn targets_find_what_they_ask_for_and_nothing_else() {
+        let cache = Cache::new(1 << 20, Duration::from_secs(60));
+        let paths =
+            [("", true), ("a", false), ("a", true), ("a/b.txt", false), ("a?b", false), (".a", false)];
+        for (path, is_folder) in paths.into_iter().chain([("a%41", false), ("ä", false), ("a b", true)]) {
+            cache.insert(path, is_folder, &entry(&format!("{path} {is_folder}"), 1));
+            assert!(matches!(cache.get(path, is_folder), Known::Fresh(found)
+                if *found.path == format!("{path} {is_folder}")));
+        }
+        let found = |target: &str| match cache.get_by_target(target.as_bytes()) {
+            Known::Fresh(entry) => Some(entry.path.to_string()),
+            _ => None,
+        };
+        for (target, path) in
+            [("/", " true"), ("/a", "a false"), ("/a/", "a true"), ("/a/b.txt", "a/b.txt false")]
+        {
+            assert_eq!(found(target).as_deref(), Some(path));
+        }
+        // These mean something else, or have to be looked at first.
+        for target in ["/a?b", "/.a", "/a%41", "/ä", "/a b/", "", "//", "/a//", "//a", "/b", "*"] {
+            assert_eq!(found(target), None, "{target}");
+        }
     }
 
     #[test]

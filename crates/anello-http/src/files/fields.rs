@@ -36,13 +36,16 @@ impl<'a> RequestFields<'a> {
     /// together (memory is allocated only where there is more than one); another field that comes twice, which no
     /// client may send, counts as one with an empty value: nothing is found in it.
     #[inline]
-    pub fn pick<'n>(fields: impl IntoIterator<Item = (&'n str, &'a [u8])>) -> Self {
+    pub fn pick<N: AsRef<[u8]>>(fields: impl IntoIterator<Item = (N, &'a [u8])>) -> Self {
         let mut picked = Self::default();
         for (name, value) in fields {
-            picked.take(name, value);
+            picked.take(name.as_ref(), value);
         }
         picked
     }
+
+    /// The lengths of the names that are picked, each as a bit: most requests of programs have none of them.
+    pub(super) const LENGTHS: u64 = 1 << 5 | 1 << 6 | 1 << 8 | 1 << 13 | 1 << 15 | 1 << 17 | 1 << 19;
 
     /// Whether there is a condition on whether to answer at all; `If-Range` is none.
     #[must_use]
@@ -56,8 +59,8 @@ impl<'a> RequestFields<'a> {
     /// The length of a name tells most others apart with one comparison, and most clients write names as the standard
     /// does, which is compared in a few words instead of byte by byte.
     #[inline]
-    fn take(&mut self, name: &str, value: &'a [u8]) {
-        let is = |wanted: &str| name == wanted || name.eq_ignore_ascii_case(wanted);
+    fn take(&mut self, name: &[u8], value: &'a [u8]) {
+        let is = |wanted: &str| name == wanted.as_bytes() || name.eq_ignore_ascii_case(wanted.as_bytes());
         match name.len() {
             5 if is("Range") => once(&mut self.range, value),
             6 if is("Accept") => self.accept.add(value),
@@ -156,6 +159,26 @@ mod tests {
         assert_eq!(picked.accept_encoding.iter().collect::<Vec<_>>(), [&b"7"[..], b"7b"]);
         assert_eq!(picked.if_modified_since, Some(&b"8"[..]));
         assert_eq!(picked.if_unmodified_since, Some(&b"9"[..]));
+    }
+
+    #[test]
+    fn the_lengths_are_those_of_the_names() {
+        for bytes in 0..64 {
+            let name = "x".repeat(bytes);
+            let names = [
+                "Range",
+                "Accept",
+                "Origin",
+                "If-Match",
+                "If-Range",
+                "If-None-Match",
+                "Accept-Encoding",
+                "If-Modified-Since",
+                "If-Unmodified-Since",
+            ];
+            let is_one = names.iter().any(|known| known.len() == name.len());
+            assert_eq!(RequestFields::LENGTHS >> bytes & 1 == 1, is_one, "{bytes}");
+        }
     }
 
     #[test]

@@ -212,7 +212,7 @@ static CLASSES: [Class; 256] = {
 /// The short way, for targets of which each byte means itself, no name begins with a dot, and none can be too long.
 /// None if it is not sure that all is well.
 #[inline]
-fn resolve_plain(target: &str) -> Option<TargetPath<'_>> {
+pub(super) fn resolve_plain(target: &str) -> Option<TargetPath<'_>> {
     let bytes = target.as_bytes();
     if bytes.first() != Some(&b'/') {
         return None;

@@ -23,9 +23,10 @@ use super::read::read_whole;
 use super::stamp::FileStamp;
 use super::validator::Validator;
 use crate::body::{Body, Part};
-use crate::h1::{FieldBlock, FieldName, Head, HttpDate, InvalidField, Method};
+use crate::h1::{FieldBlock, FieldName, FramedAnswer, Head, HttpDate, InvalidField, Method};
 use crate::request::Request;
 use crate::response::Response;
+use crate::server::COPIED_BODY_BYTES;
 
 /// Serves the files of a folder. Each worker has one of its own.
 ///
@@ -131,7 +132,16 @@ impl Files {
         if self.has_cors { self.with_cors(head, response) } else { response }
     }
 
+    #[inline]
     async fn get(&self, head: &Head) -> Response {
+        // Nearly always, the path is written as it is known.
+        if let Known::Fresh(entry) = self.cache.get_by_target(head.target_bytes()) {
+            return self.send(&entry, head, 200);
+        }
+        self.get_by_path(head).await
+    }
+
+    async fn get_by_path(&self, head: &Head) -> Response {
         let path = match resolve(head.target(), self.options.dotfiles) {
             Ok(path) => path,
             Err(refusal) if refusal.status() == 404 => return self.missing(head).await,
@@ -232,7 +242,7 @@ impl Files {
         }
         let listed = self.folder.list(path.relative(), self.options.dotfiles, self.options.listing_entries);
         let listing = listed.await?;
-        let fields = RequestFields::pick(head.fields());
+        let fields = RequestFields::pick(head.field_bytes());
         let response = match Format::wanted(&fields.accept, path.query()) {
             Format::Html => valid(
                 Response::html(listing.html()).field(SECURITY_POLICY, CONTENT_SECURITY_POLICY.as_bytes()),
@@ -298,13 +308,21 @@ impl Files {
         if let Some(coding) = coding {
             add(FieldName::CONTENT_ENCODING, coding.token().as_bytes())?;
         }
+        let (contents, fields) = match contents {
+            Contents::Memory(bytes) if bytes.len() <= COPIED_BODY_BYTES => {
+                let answer = Rc::new(FramedAnswer::new(fields, &bytes));
+                let fields = Rc::clone(answer.fields());
+                (Contents::Framed(answer), fields)
+            }
+            other => (other, Rc::new(fields)),
+        };
         Ok(Variant {
             is_settled: stamp.is_settled(looked_at),
             stamp,
             contents,
             validator,
             media_type: media_type.into(),
-            fields: Rc::new(fields),
+            fields,
             not_modified_fields: Rc::new(not_modified),
         })
     }
@@ -329,7 +347,15 @@ impl Files {
 
     #[inline]
     fn send(&self, entry: &Entry, head: &Head, status: u16) -> Response {
-        let fields = RequestFields::pick(head.fields());
+        // A request that says nothing of how it wants the file.
+        if !head.has_length_of(RequestFields::LENGTHS) {
+            return whole(&entry.plain, status);
+        }
+        self.send_as_wanted(entry, head, status)
+    }
+
+    fn send_as_wanted(&self, entry: &Entry, head: &Head, status: u16) -> Response {
+        let fields = RequestFields::pick(head.field_bytes());
         let variant = match negotiate(&fields.accept_encoding, entry.codings()).choice {
             Choice::Plain => &entry.plain,
             Choice::Coded(coding) => entry.variant(coding),
@@ -404,6 +430,7 @@ fn is_same(known: &Variant, stamp: &FileStamp) -> bool {
 #[inline]
 fn whole(variant: &Variant, status: u16) -> Response {
     let body = match &variant.contents {
+        Contents::Framed(answer) => return Response::framed(Rc::clone(answer)).with_status(status),
         Contents::Memory(bytes) => Body::from(bytes.clone()),
         Contents::File(file) => Body::file(file.clone(), 0, variant.stamp.size_bytes),
     };
@@ -451,6 +478,9 @@ fn several(variant: &Variant, ranges: &[ByteRange]) -> Response {
 
 fn bytes_of(variant: &Variant, range: ByteRange) -> Part {
     match &variant.contents {
+        Contents::Framed(answer) => {
+            Part::Bytes(answer.body().slice(range.first as usize..=range.last as usize))
+        }
         Contents::Memory(bytes) => Part::Bytes(bytes.slice(range.first as usize..=range.last as usize)),
         Contents::File(file) => {
             Part::File { file: file.clone(), offset: range.first, length: range.length_bytes() }

@@ -64,6 +64,17 @@ impl Fields {
         self.places.get(index as usize).map(|place| self.value(place))
     }
 
+    #[inline]
+    pub fn iter_bytes(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        self.places.iter().map(|place| (self.name(place), self.value(place)))
+    }
+
+    /// Whether a name has one of these lengths, modulo 64, each of which is a bit.
+    #[inline]
+    pub fn has_length_of(&self, lengths: u64) -> bool {
+        self.lengths & lengths != 0
+    }
+
     pub fn iter(&self) -> impl Iterator<Item = (&str, &[u8])> {
         // A name is a token, so it is text.
         let text = move |place: &Place| str::from_utf8(self.name(place)).unwrap_or_default();

@@ -142,6 +142,7 @@ impl Parts {
 
 impl Head {
     /// The method.
+    #[inline]
     #[must_use]
     pub fn method(&self) -> Method {
         self.0.method
@@ -157,6 +158,13 @@ impl Head {
     #[must_use]
     pub fn target(&self) -> &str {
         self.text(self.0.method_end + 1, self.0.target_end)
+    }
+
+    /// The same, as bytes.
+    #[inline]
+    pub(crate) fn target_bytes(&self) -> &[u8] {
+        let line = self.0.section_bytes;
+        self.0.fields.slice(line + self.0.method_end + 1, line + self.0.target_end)
     }
 
     /// The form of the target.
@@ -193,6 +201,7 @@ impl Head {
     }
 
     /// The version.
+    #[inline]
     #[must_use]
     pub fn version(&self) -> Version {
         self.0.version
@@ -214,6 +223,18 @@ impl Head {
         self.0.fields.iter()
     }
 
+    /// The same, with their names as bytes.
+    #[inline]
+    pub(crate) fn field_bytes(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        self.0.fields.iter_bytes()
+    }
+
+    /// Whether a name has one of the lengths in this set, of which bit n stands for those of n bytes and n + 64.
+    #[inline]
+    pub(crate) fn has_length_of(&self, lengths: u64) -> bool {
+        self.0.fields.has_length_of(lengths)
+    }
+
     /// The first value of this name, in whichever case.
     #[must_use]
     #[inline]
@@ -228,6 +249,7 @@ impl Head {
     }
 
     /// How the body is delimited.
+    #[inline]
     #[must_use]
     pub fn framing(&self) -> Framing {
         self.0.framing
@@ -235,12 +257,14 @@ impl Head {
 
     /// Whether the connection may go on after this request: its version and `Connection` say so, and it is not the last
     /// one that the limit allows.
+    #[inline]
     #[must_use]
     pub fn keeps_alive(&self) -> bool {
         self.0.keeps_alive
     }
 
     /// Whether the client waits for a `100 Continue` before it sends the body, of which there is one.
+    #[inline]
     #[must_use]
     pub fn expects_continue(&self) -> bool {
         self.0.expects_continue
@@ -254,6 +278,7 @@ impl Head {
     }
 
     /// What the answer needs to know when the head is gone.
+    #[inline]
     #[must_use]
     pub fn exchange(&self) -> Exchange {
         Exchange { version: self.0.version, method: self.0.method, keeps_alive: self.0.keeps_alive }

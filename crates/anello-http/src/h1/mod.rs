@@ -22,6 +22,7 @@ mod chunked;
 mod date;
 mod decoder;
 mod fields;
+mod framed;
 mod framing;
 mod head;
 mod limits;
@@ -38,6 +39,7 @@ pub use chunked::{ChunkedDecoder, Piece, write_chunk_end, write_chunk_start, wri
 pub use date::HttpDate;
 pub use decoder::{Decoder, Event};
 pub use fields::{FieldBlock, FieldName, InvalidField, Trailers};
+pub use framed::FramedAnswer;
 pub use framing::Framing;
 pub use head::{Exchange, Head, Method, TargetForm, Version};
 pub use limits::Limits;

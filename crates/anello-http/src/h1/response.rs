@@ -113,6 +113,17 @@ impl<'a> ResponseHead<'a> {
         self
     }
 
+    /// The length of what [`write_start`](Self::write_start) appends.
+    pub(super) const START_BYTES: usize = b"HTTP/1.1 200 OK\r\nDate: .............................\r\n".len();
+
+    /// Appends the beginning of a `200 OK`, with `Date`.
+    #[inline]
+    pub(super) fn write_start(out: &mut Vec<u8>, date: &HttpDate) {
+        let mut start = *b"HTTP/1.1 200 OK\r\nDate: .............................\r\n";
+        start[23..52].copy_from_slice(date.as_bytes());
+        out.extend_from_slice(&start);
+    }
+
     /// Appends `Upgrade`, and has `Connection` name it: with 101, the protocol that follows; with 426, the one that is
     /// needed.
     ///
@@ -246,7 +257,7 @@ fn write_status_line(out: &mut Vec<u8>, status: u16) {
 
 /// Appends the field, and the end of the head.
 #[inline]
-fn write_content_length(out: &mut Vec<u8>, bytes: u64) {
+pub(super) fn write_content_length(out: &mut Vec<u8>, bytes: u64) {
     out.extend_from_slice(b"Content-Length: ");
     out.extend_from_slice(itoa::Buffer::new().format(bytes).as_bytes());
     out.extend_from_slice(b"\r\n\r\n");

@@ -1,9 +1,11 @@
 //! One connection: request after request, until one of the two sides has had enough.
 
+use std::any::Any;
 use std::cell::RefCell;
 use std::future::{Future, poll_fn};
 use std::io;
 use std::net::SocketAddr;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::rc::Rc;
 use std::task::Poll;
@@ -46,7 +48,7 @@ enum Goes {
     /// While the client may still be sending.
     AwayInTheMiddle,
     /// To another protocol.
-    Over(Upgrade),
+    Over(Box<Upgrade>),
 }
 
 impl<R: Receiver, W: Sender> Connection<R, W> {
@@ -146,8 +148,11 @@ impl<R: Receiver, W: Sender> Connection<R, W> {
             observed.begin(&head);
         }
         let request = Request::new(head, body, self.peer);
-        let response =
-            if has_body { self.handle_with_body(request, handler).await? } else { handler(request).await };
+        let response = if has_body {
+            self.handle_with_body(request, handler).await?
+        } else {
+            guarded(async { handler(request).await }).await
+        };
         let is_little = !has_body || self.input.borrow_mut().end_body(most_discarded);
         let closes = !is_little || self.worker.is_draining();
         let date = self.worker.clock.date();
@@ -176,7 +181,7 @@ impl<R: Receiver, W: Sender> Connection<R, W> {
         request: Request,
         handler: &H,
     ) -> io::Result<Response> {
-        let mut handling = pin!(handler(request));
+        let mut handling = pin!(guarded(async { handler(request).await }));
         loop {
             let response = poll_fn(|context| match handling.as_mut().poll(context) {
                 Poll::Ready(response) => Poll::Ready(Some(response)),
@@ -208,7 +213,7 @@ impl<R: Receiver, W: Sender> Connection<R, W> {
     }
 
     /// Another protocol is spoken from now on.
-    async fn go_over(mut self, upgrade: Upgrade) -> io::Result<()> {
+    async fn go_over(mut self, upgrade: Box<Upgrade>) -> io::Result<()> {
         self.output.flush().await?;
         self.watch.moved();
         // A body that somebody has kept holds on to the input; upgrades have none.
@@ -232,4 +237,26 @@ impl<R: Receiver, W: Sender> Connection<R, W> {
         self.input.borrow_mut().linger().await;
         Ok(())
     }
+}
+
+/// Awaits a handler. One that panics has answered 500: the panic costs its client a connection, and nobody else anything.
+#[inline]
+async fn guarded(handling: impl Future<Output = Response>) -> Response {
+    let mut handling = pin!(handling);
+    let handled = poll_fn(|context| {
+        // What the handler leaves half done is its own, as it is when a task panics.
+        match catch_unwind(AssertUnwindSafe(|| handling.as_mut().poll(context))) {
+            Ok(polled) => polled.map(Ok),
+            Err(panic) => Poll::Ready(Err(panic)),
+        }
+    });
+    handled.await.unwrap_or_else(|panic| answer_to_panic(&*panic))
+}
+
+#[cold]
+fn answer_to_panic(panic: &(dyn Any + Send)) -> Response {
+    let message = panic.downcast_ref::<String>().map(String::as_str);
+    let message = message.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message");
+    tracing::error!(message, "a handler panicked: its request was answered with 500");
+    Response::text("500 Internal Server Error: the server's program failed\n").with_status(500).closing()
 }

@@ -77,6 +77,11 @@ impl<R: Receiver> Input<R> {
     pub fn head_at_hand(&mut self) -> Result<Option<Head>, Refusal> {
         debug_assert!(!self.is_in_body);
         let Some(piece) = &self.piece else { return Ok(None) };
+        if self.decoded_bytes == piece.len() {
+            // Nothing is left of it: nearly always, behind a request.
+            self.piece = None;
+            return Ok(None);
+        }
         if let Some(spare) = spare_head() {
             self.decoder.recycle(spare);
         }

@@ -34,6 +34,7 @@ use anello::{JoinHandle, spawn};
 use self::connection::Connection;
 use self::observer::Observer;
 pub use self::options::Options;
+pub(crate) use self::output::COPIED_BODY_BYTES;
 pub use self::output::FILE_PIECE_BYTES;
 pub use self::tls::TlsConfig;
 pub use self::upgrade::Upgraded;

@@ -16,7 +16,7 @@ use crate::h1::{BodyEncoder, BodyLength, Delivery, Exchange, HttpDate, Refusal, 
 use crate::response::{Response, Upgrade};
 
 /// Bodies up to this length are copied behind their heads and sent with them.
-const COPIED_BODY_BYTES: usize = 16 * 1024;
+pub(crate) const COPIED_BODY_BYTES: usize = 16 * 1024;
 
 /// Answers are gathered until there is so much.
 const GATHERED_BYTES: usize = 32 * 1024;
@@ -45,7 +45,7 @@ pub(crate) enum Outcome {
     /// The last one.
     Closes,
     /// What follows is of another protocol.
-    Tunnel(Option<Upgrade>),
+    Tunnel(Option<Box<Upgrade>>),
 }
 
 impl<W: Sender> Output<W> {
@@ -109,6 +109,24 @@ impl<W: Sender> Output<W> {
         date: &HttpDate,
         closes: bool,
     ) -> io::Result<Outcome> {
+        if !closes
+            && let Some(framed) = response.as_framed()
+            && let Some(body_bytes) = framed.write(&mut self.buffer, exchange, date)
+        {
+            self.body_bytes = body_bytes as u64;
+            return Ok(Outcome::KeepsAlive);
+        }
+        self.respond_otherwise(exchange, response, date, closes).await
+    }
+
+    /// Adds an answer that was not encoded before.
+    async fn respond_otherwise(
+        &mut self,
+        exchange: Exchange,
+        response: Response,
+        date: &HttpDate,
+        closes: bool,
+    ) -> io::Result<Outcome> {
         let Response { status, shared, fields, body, closes: response_closes, upgrade } = response;
         if !matches!(status, 101 | 200..=999) {
             tracing::error!(status, "a handler's answer had a status that is none, and was sent as 500");
@@ -135,7 +153,11 @@ impl<W: Sender> Output<W> {
             _ if encoder.keeps_alive() => Outcome::KeepsAlive,
             _ => Outcome::Closes,
         };
-        match body.0 {
+        let body = match body.0 {
+            Kind::Framed(answer) => Kind::Bytes(answer.body()),
+            other => other,
+        };
+        match body {
             Kind::Bytes(bytes) if bytes.len() <= COPIED_BODY_BYTES => {
                 if encoder.sends_body() {
                     self.body_bytes = bytes.len() as u64;
@@ -155,6 +177,7 @@ impl<W: Sender> Output<W> {
     async fn send_body(&mut self, encoder: &mut BodyEncoder, body: Body) -> io::Result<()> {
         match body.0 {
             Kind::Empty => Ok(()),
+            Kind::Framed(answer) => self.send_bytes(encoder, answer.body()).await,
             Kind::Bytes(bytes) => self.send_bytes(encoder, bytes).await,
             Kind::Parts { parts, .. } => {
                 for part in parts {

@@ -40,7 +40,22 @@ impl<'a> Pieces<'a> {
     }
 
     /// Copies as much as there is room for. How much.
+    #[inline]
     pub fn copy_into(&mut self, chunk: &mut Chunk) -> usize {
+        // Nearly always: one slice, for which there is room.
+        if let [slice] = self.slices
+            && let Some(target) = chunk.spare().get_mut(..self.left_bytes)
+        {
+            target.copy_from_slice(&slice[self.skipped_bytes..][..self.left_bytes]);
+            self.slices = &[];
+            let copied = std::mem::take(&mut self.left_bytes);
+            chunk.filled(copied);
+            return copied;
+        }
+        self.copy_several_into(chunk)
+    }
+
+    fn copy_several_into(&mut self, chunk: &mut Chunk) -> usize {
         let (mut room, mut copied) = (chunk.spare(), 0);
         while let Some(piece) = self.next(room.len()) {
             let (target, rest) = room.split_at_mut(piece.len());
