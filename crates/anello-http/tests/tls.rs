@@ -163,3 +163,28 @@ fn a_new_certificate_is_for_new_connections() {
         assert!(client.await.expect("exchanged").ends_with(b"/after"));
     });
 }
+
+#[test]
+fn clients_beyond_the_limit_are_told_so_under_tls() {
+    on_each(real_drivers(), async |_| {
+        let identity = identity();
+        let server = Server::builder().with(|options| options.connections = 1).tls(identity.config()).build();
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("an address");
+        server.serve(listener, async |_: Request| Response::text("served")).detach();
+        let (first, second) = (identity.client(), identity.client());
+        let last = "GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n";
+        let client = spawn_blocking(move || {
+            let mut kept = connect(first, address);
+            kept.write_all(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n").expect("sends");
+            let mut answer = [0; 4096];
+            let count = kept.read(&mut answer).expect("an answer");
+            assert!(answer[..count].ends_with(b"served"));
+            (exchange(connect(second, address), last).0, exchange(kept, last).0)
+        });
+        let (refused, served) = client.await.expect("exchanged");
+        assert!(refused.starts_with(b"HTTP/1.1 503 "), "{}", String::from_utf8_lossy(&refused));
+        assert!(served.ends_with(b"served"));
+        until(|| server.connections() == 0).await;
+    });
+}

@@ -22,6 +22,7 @@ mod watch;
 mod worker;
 
 use std::cell::{Cell, RefCell};
+use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -37,6 +38,7 @@ pub use self::options::Options;
 pub(crate) use self::output::COPIED_BODY_BYTES;
 pub use self::output::FILE_PIECE_BYTES;
 pub use self::tls::TlsConfig;
+use self::transport::{Receiver, Sender};
 pub use self::upgrade::Upgraded;
 use self::watch::Watch;
 use self::worker::Worker;
@@ -274,15 +276,28 @@ impl Server {
     }
 
     /// Tells a client that there are too many.
-    async fn refuse(&self, mut stream: impl Stream) {
+    async fn refuse(&self, stream: impl Stream) {
         self.worker.observer.refused();
         while self.refusals.get() >= MOST_REFUSALS {
             sleep(DRAIN_STEP).await;
         }
         self.refusals.set(self.refusals.get() + 1);
         let (refusals, date) = (Rc::clone(&self.refusals), self.worker.clock.date());
+        let tls = self.tls.borrow().clone();
         spawn(async move {
-            let told = timeout(REFUSAL_TIMEOUT, refuse(&mut stream, &date)).await;
+            let telling = async {
+                match tls {
+                    None => {
+                        let (reader, writer) = stream.into_split();
+                        refuse(reader, writer, true, &date).await
+                    }
+                    Some(config) => {
+                        let (receiver, sender) = tls::sides(stream, &config)?;
+                        refuse(receiver, sender, false, &date).await
+                    }
+                }
+            };
+            let told = timeout(REFUSAL_TIMEOUT, telling).await;
             tracing::debug!(?told, "a client was refused: there are too many connections");
             refusals.set(refusals.get() - 1);
         })
@@ -320,15 +335,22 @@ impl Server {
     }
 }
 
-/// Answers 503 without having read anything.
-async fn refuse(stream: &mut impl Stream, date: &HttpDate) -> io::Result<()> {
+/// Answers 503 without having understood anything. `at_once`: the answer does not wait for what the client sends.
+async fn refuse(
+    mut receiver: impl Receiver,
+    mut sender: impl Sender,
+    at_once: bool,
+    date: &HttpDate,
+) -> io::Result<()> {
     const FULL: Refusal = Refusal::new(503, "the server has as many connections as it may: try again later");
-    let (mut reader, mut writer) = stream.split();
     let mut answer = Vec::new();
     FULL.write(&mut answer, Some(date));
-    writer.write_all(&answer).await?;
-    writer.shutdown().await?;
+    sender.write_all(&answer).await?;
+    // The handshake of TLS goes on with receiving, and is over when a request comes.
+    if at_once || poll_fn(|context| receiver.poll_receive(context)).await?.is_some() {
+        poll_fn(|context| sender.poll_shutdown(context)).await?;
+    }
     // Bytes that are not read would reset the connection before the answer is.
-    while reader.recv().await?.is_some() {}
+    while poll_fn(|context| receiver.poll_receive(context)).await?.is_some() {}
     Ok(())
 }

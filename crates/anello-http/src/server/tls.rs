@@ -82,6 +82,10 @@ struct Session<S> {
     /// Ciphertext on its way to the socket, and how much of it has gone.
     ciphertext: Vec<u8>,
     gone_bytes: usize,
+    /// Bytes that have come and were not taken out.
+    plaintext_bytes: usize,
+    /// The client has said that it sends no more.
+    has_ended: bool,
     has_said_goodbye: bool,
 }
 
@@ -91,8 +95,15 @@ pub(super) fn sides<S: Stream>(stream: S, config: &TlsConfig) -> io::Result<(Tls
     // The socket's send queue bounds what is accepted; the session passes it on at once.
     tls.set_buffer_limit(None);
     let (reader, writer) = stream.into_split();
-    let (ciphertext, gone_bytes, has_said_goodbye) = (Vec::new(), 0, false);
-    let session = Session { tls, writer, ciphertext, gone_bytes, has_said_goodbye };
+    let session = Session {
+        tls,
+        writer,
+        ciphertext: Vec::new(),
+        gone_bytes: 0,
+        plaintext_bytes: 0,
+        has_ended: false,
+        has_said_goodbye: false,
+    };
     let session = Rc::new(RefCell::new(session));
     Ok((TlsReceiver { reader, session: Rc::clone(&session), ciphertext: None }, TlsSender { session }))
 }
@@ -117,10 +128,15 @@ impl<S: Stream> Session<S> {
 
     /// Plaintext that has come; `None` when there is none yet, nothing of it at its end.
     fn plaintext(&mut self) -> io::Result<Option<Vec<u8>>> {
-        let mut plaintext = vec![0; RECORD_BYTES];
+        if self.plaintext_bytes == 0 && !self.has_ended {
+            return Ok(None);
+        }
+        // Behind the last byte, a look tells which end it is.
+        let mut plaintext = vec![0; self.plaintext_bytes.clamp(1, RECORD_BYTES)];
         match self.tls.reader().read(&mut plaintext) {
             Ok(count) => {
                 plaintext.truncate(count);
+                self.plaintext_bytes = self.plaintext_bytes.saturating_sub(count);
                 Ok(Some(plaintext))
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
@@ -132,7 +148,11 @@ impl<S: Stream> Session<S> {
     fn accept(&mut self, mut ciphertext: &[u8]) -> io::Result<usize> {
         let count = self.tls.read_tls(&mut ciphertext)?;
         match self.tls.process_new_packets() {
-            Ok(_) => Ok(count),
+            Ok(state) => {
+                self.plaintext_bytes = state.plaintext_bytes_to_read();
+                self.has_ended = state.peer_has_closed();
+                Ok(count)
+            }
             Err(error) => Err(io::Error::new(io::ErrorKind::InvalidData, error)),
         }
     }
