@@ -138,7 +138,8 @@ impl Files {
         if let Known::Fresh(entry) = self.cache.get_by_target(head.target_bytes()) {
             return self.send(&entry, head, 200);
         }
-        self.get_by_path(head).await
+        // Apart, so that connections are small.
+        Box::pin(self.get_by_path(head)).await
     }
 
     async fn get_by_path(&self, head: &Head) -> Response {

@@ -6,7 +6,7 @@ use std::future::{Future, poll_fn};
 use std::io;
 use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::Poll;
 
@@ -151,7 +151,7 @@ impl<R: Receiver, W: Sender> Connection<R, W> {
         let response = if has_body {
             self.handle_with_body(request, handler).await?
         } else {
-            guarded(async { handler(request).await }).await
+            guarded(pin!(async { handler(request).await })).await
         };
         let is_little = !has_body || self.input.borrow_mut().end_body(most_discarded);
         let closes = !is_little || self.worker.is_draining();
@@ -181,7 +181,8 @@ impl<R: Receiver, W: Sender> Connection<R, W> {
         request: Request,
         handler: &H,
     ) -> io::Result<Response> {
-        let mut handling = pin!(guarded(async { handler(request).await }));
+        let handling = pin!(async { handler(request).await });
+        let mut handling = pin!(guarded(handling));
         loop {
             let response = poll_fn(|context| match handling.as_mut().poll(context) {
                 Poll::Ready(response) => Poll::Ready(Some(response)),
@@ -241,8 +242,7 @@ impl<R: Receiver, W: Sender> Connection<R, W> {
 
 /// Awaits a handler. One that panics has answered 500: the panic costs its client a connection, and nobody else anything.
 #[inline]
-async fn guarded(handling: impl Future<Output = Response>) -> Response {
-    let mut handling = pin!(handling);
+async fn guarded(mut handling: Pin<&mut impl Future<Output = Response>>) -> Response {
     let handled = poll_fn(|context| {
         // What the handler leaves half done is its own, as it is when a task panics.
         match catch_unwind(AssertUnwindSafe(|| handling.as_mut().poll(context))) {

@@ -166,7 +166,8 @@ impl<W: Sender> Output<W> {
             }
             Kind::Empty => {}
             _ if !encoder.sends_body() => return Ok(outcome),
-            larger => self.send_body(&mut encoder, Body(larger)).await?,
+            // Apart, so that connections are small.
+            larger => Box::pin(self.send_body(&mut encoder, Body(larger))).await?,
         }
         encoder.finish(&mut self.buffer).map_err(io::Error::other)?;
         Ok(outcome)
