@@ -21,6 +21,7 @@ use super::path::resolve_plain;
 use super::stamp::{FileStamp, Timestamp};
 use super::validator::Validator;
 use crate::h1::{FieldBlock, FramedAnswer};
+use crate::observe::metrics::WorkerMetrics;
 
 /// Most entries of a cache, whatever their size.
 const MOST_ENTRIES: usize = 4096;
@@ -115,6 +116,8 @@ pub(super) struct Cache {
     order: RefCell<VecDeque<Box<[u8]>>>,
     bytes: Cell<usize>,
     open_files: Cell<usize>,
+    /// Where hits, misses and bytes are counted.
+    counts: Option<Rc<WorkerMetrics>>,
 }
 
 /// What a cache knows of a path.
@@ -134,7 +137,13 @@ impl Cache {
             order: RefCell::default(),
             bytes: Cell::new(0),
             open_files: Cell::new(0),
+            counts: None,
         }
+    }
+
+    /// Counts there from now on.
+    pub fn count_on(&mut self, counts: Rc<WorkerMetrics>) {
+        self.counts = Some(counts);
     }
 
     /// Bytes that it holds, about.
@@ -149,6 +158,9 @@ impl Cache {
         let Some(entry) = entries.get(target) else { return Known::No };
         entry.is_used.set(true);
         if now().saturating_sub(entry.looked_at.get()) < self.interval {
+            if let Some(counts) = &self.counts {
+                counts.cache_hit();
+            }
             Known::Fresh(Rc::clone(entry))
         } else {
             Known::Stale(Rc::clone(entry))
@@ -160,7 +172,8 @@ impl Cache {
         self.get_by_target(key(path, is_folder).as_bytes())
     }
 
-    /// Keeps an entry, in the place of another one of this path, and forgets others when there are too many.
+    /// Keeps an entry, in the place of another one of this path, and forgets others when there are too many. One that was
+    /// looked at again and is put back as it was counts as a hit, another one as a miss.
     pub fn insert(&self, path: &str, is_folder: bool, entry: &Rc<Entry>) {
         let bytes = entry.bytes();
         if bytes > self.most_bytes {
@@ -168,6 +181,12 @@ impl Cache {
         }
         let key: Box<[u8]> = key(path, is_folder).into_bytes().into();
         let before = self.entries.borrow_mut().insert(key.clone(), Rc::clone(entry));
+        if let Some(counts) = &self.counts {
+            match &before {
+                Some(before) if Rc::ptr_eq(before, entry) => counts.cache_hit(),
+                _ => counts.cache_miss(),
+            }
+        }
         self.bytes.set(self.bytes.get() + bytes);
         self.open_files.set(self.open_files.get() + entry.open_files());
         match before {
@@ -175,12 +194,20 @@ impl Cache {
             None => self.order.borrow_mut().push_back(key),
         }
         self.make_room();
+        self.tell_bytes();
     }
 
     pub fn remove(&self, path: &str, is_folder: bool) {
         let removed = self.entries.borrow_mut().remove(key(path, is_folder).as_bytes());
         if let Some(entry) = removed {
             self.forget(&entry);
+            self.tell_bytes();
+        }
+    }
+
+    fn tell_bytes(&self) {
+        if let Some(counts) = &self.counts {
+            counts.cache_bytes(self.bytes() as u64);
         }
     }
 
@@ -242,6 +269,7 @@ pub(super) fn wall_clock() -> Timestamp {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::observe::metrics::{MetricsOptions, ServerMetrics};
 
     fn entry(path: &str, bytes: usize) -> Rc<Entry> {
         let stamp = FileStamp::default();
@@ -287,6 +315,40 @@ mod tests {
         assert!(!is_known(&cache, "a") && matches!(cache.get("a", true), Known::Fresh(_)));
         cache.remove("a", true);
         assert_eq!((cache.bytes(), cache.open_files.get()), (0, 0));
+    }
+
+    fn counts_of(metrics: &ServerMetrics) -> [u64; 3] {
+        let mut text = Vec::new();
+        metrics.render(None, &mut text);
+        let text = String::from_utf8(text).expect("text");
+        ["hits_total", "misses_total", "bytes"].map(|name| {
+            let line = format!("\nanello_http_cache_{name} ");
+            let (_, value) = text.split_once(&line).expect("a sample");
+            value.lines().next().expect("a value").parse().expect("a number")
+        })
+    }
+
+    #[test]
+    fn hits_misses_and_bytes_are_counted() {
+        let metrics = ServerMetrics::new(MetricsOptions::default());
+        for (interval, hits) in [(Duration::from_secs(60), 3), (Duration::ZERO, 1)] {
+            let before = counts_of(&metrics);
+            let mut cache = Cache::new(1 << 20, interval);
+            cache.count_on(Rc::new(metrics.worker(0).expect("its counts")));
+            assert!(!is_known(&cache, "a"));
+            let first = entry("a", 1000);
+            cache.insert("a", false, &first);
+            assert!(is_known(&cache, "a") && is_known(&cache, "a"));
+            // Looked at again, and found to be as it was; then changed.
+            cache.insert("a", false, &first);
+            cache.insert("a", false, &entry("a", 2000));
+            cache.insert("too large", false, &entry("too large", 1 << 20));
+            let after = counts_of(&metrics);
+            assert_eq!([after[0] - before[0], after[1] - before[1]], [hits, 2], "{interval:?}");
+            assert_eq!(after[2], cache.bytes() as u64);
+            cache.remove("a", false);
+            assert_eq!(counts_of(&metrics)[2], 0);
+        }
     }
 
     #[test]

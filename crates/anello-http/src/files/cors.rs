@@ -5,7 +5,7 @@
 
 use super::options::InvalidOption;
 
-const OPTION: &str = "cors-origins";
+const OPTION: &str = "cors";
 
 /// The sites whose scripts may read what is served.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

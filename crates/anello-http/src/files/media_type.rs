@@ -50,7 +50,7 @@ impl MediaTypes {
     /// # Errors
     /// When a type is malformed.
     pub fn new(overrides: &BTreeMap<String, String>, default: &str) -> Result<Self, InvalidOption> {
-        const OVERRIDES: &str = "media-types";
+        const OVERRIDES: &str = "media-type";
         let mut own = Vec::with_capacity(overrides.len());
         for (extension, media_type) in overrides {
             check(OVERRIDES, media_type)?;
@@ -221,7 +221,7 @@ mod tests {
         let quoted = ["text/html; a=\"\u{e9}\"", "text/html; a=\"\r\""];
         for media_type in ["", "html", "text/html\r\nSet-Cookie: a=b", "text/"].into_iter().chain(quoted) {
             let error = types(&[("html", media_type)]).expect_err(media_type).to_string();
-            assert!(error.starts_with("media-types: "), "{error}");
+            assert!(error.starts_with("media-type: "), "{error}");
             assert!(MediaTypes::new(&BTreeMap::new(), media_type).is_err(), "{media_type}");
         }
         for extension in ["", ".", "tar.gz", "a/b"] {

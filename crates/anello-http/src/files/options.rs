@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::slice;
 use std::time::Duration;
 
 use super::cache_control::{CacheRule, CacheRules};
@@ -75,7 +76,7 @@ impl Default for FileOptions {
             precompressed: Codings::NONE,
             cache_control: Vec::new(),
             media_types: BTreeMap::new(),
-            default_media_type: "application/octet-stream".to_owned(),
+            default_media_type: UNKNOWN_MEDIA_TYPE.to_owned(),
             not_found_file: None,
             single_page_file: None,
             dotfiles: Dotfiles::Hidden,
@@ -87,6 +88,9 @@ impl Default for FileOptions {
         }
     }
 }
+
+/// The type of what is not known: browsers save it.
+const UNKNOWN_MEDIA_TYPE: &str = "application/octet-stream";
 
 /// Longest `revalidate_interval`.
 const REVALIDATE_LIMIT: Duration = Duration::from_secs(24 * 3600);
@@ -104,26 +108,47 @@ impl FileOptions {
     /// # Errors
     /// The first that is not.
     pub fn check(&self) -> Result<(), InvalidOption> {
-        self.index_files.iter().try_for_each(|name| check_index_file(name))?;
-        check_file("not-found-file", self.not_found_file.as_deref())?;
-        check_file("single-page-file", self.single_page_file.as_deref())?;
-        CacheRules::new(&self.cache_control)?;
-        MediaTypes::new(&self.media_types, &self.default_media_type)?;
-        CorsOrigins::new(&self.cors_origins)?;
+        self.faults().into_iter().next().map_or(Ok(()), Err)
+    }
+
+    /// Everything that [`check`](Self::check) finds, not the first of it alone.
+    #[must_use]
+    pub fn faults(&self) -> Vec<InvalidOption> {
+        let index_files = self.index_files.iter().map(|name| check_index_file(name));
+        let named_files = [
+            check_file("not-found-file", self.not_found_file.as_deref()),
+            check_file("single-page-file", self.single_page_file.as_deref()),
+        ];
+        // One by one, so that each is told.
+        let rules = self.cache_control.iter().map(|rule| CacheRules::new(slice::from_ref(rule)).map(drop));
+        let types = self.media_types.iter().map(|(extension, media_type)| {
+            let one = BTreeMap::from([(extension.clone(), media_type.clone())]);
+            MediaTypes::new(&one, UNKNOWN_MEDIA_TYPE).map(drop)
+        });
+        let default_type = MediaTypes::new(&BTreeMap::new(), &self.default_media_type).map(drop);
+        let origins = self.cors_origins.iter().map(|one| CorsOrigins::new(slice::from_ref(one)).map(drop));
+        let found = index_files.chain(named_files).chain(rules).chain(types).chain([default_type]);
+        let mut faults: Vec<_> = found.chain(origins).filter_map(Result::err).collect();
+        faults.extend(self.number_faults());
+        faults
+    }
+
+    fn number_faults(&self) -> Vec<InvalidOption> {
+        let mut faults = Vec::new();
         if self.listing && self.listing_entries == 0 {
             let why = "a list of no entries shows nothing; switch the listing off instead";
-            return Err(InvalidOption::new("listing-entries", "0", why));
+            faults.push(InvalidOption::new("listing-entries", "0", why));
         }
         if self.cache_bytes > 0 && self.cache_file_bytes > self.cache_bytes {
             let why = format!("a file must fit into the whole cache, which has {} bytes", self.cache_bytes);
-            return Err(InvalidOption::new("cache-file-bytes", &self.cache_file_bytes.to_string(), why));
+            faults.push(InvalidOption::new("cache-file-bytes", &self.cache_file_bytes.to_string(), why));
         }
         if self.revalidate_interval > REVALIDATE_LIMIT {
             let why = "a day at most: files would be served from before they changed for that long";
             let value = format!("{:?}", self.revalidate_interval);
-            return Err(InvalidOption::new("revalidate-interval", &value, why));
+            faults.push(InvalidOption::new("revalidate-interval", &value, why));
         }
-        Ok(())
+        faults
     }
 }
 
@@ -131,7 +156,7 @@ fn check_index_file(name: &str) -> Result<(), InvalidOption> {
     let is_name =
         !matches!(name, "" | "." | "..") && !name.contains(['/', '\0']) && name.len() <= NAME_BYTES_LIMIT;
     let why = "an index file is given by its name alone, as in \"index.html\"";
-    if is_name { Ok(()) } else { Err(InvalidOption::new("index-files", name, why)) }
+    if is_name { Ok(()) } else { Err(InvalidOption::new("index", name, why)) }
 }
 
 /// Whether this is a path as those that targets lead to: relative, and not out of the folder.
@@ -233,12 +258,12 @@ mod tests {
         let rule = CacheRule { pattern: "[".into(), value: "no-cache".into() };
         assert!(error(|options| options.cache_control.push(rule)).starts_with("cache-control"));
         assert!(error(|options| options.default_media_type.clear()).starts_with("default-media-type"));
-        assert!(error(|options| options.cors_origins.push("a".into())).starts_with("cors-origins"));
+        assert!(error(|options| options.cors_origins.push("a".into())).starts_with("cors:"));
         assert!(error(|options| options.revalidate_interval *= 100_000).starts_with("revalidate-interval"));
         let of_types = error(|options| {
             options.media_types.insert("html".into(), "html".into());
         });
-        assert!(of_types.starts_with("media-types"));
+        assert!(of_types.starts_with("media-type:"));
         let of_cache = error(|options| options.cache_file_bytes = options.cache_bytes + 1);
         assert!(of_cache.contains("which has 67108864 bytes"));
         let of_listing = error(|options| {
@@ -246,5 +271,38 @@ mod tests {
             options.listing_entries = 0;
         });
         assert!(of_listing.contains("switch the listing off"));
+    }
+
+    #[test]
+    fn all_that_is_wrong_is_found_at_once() {
+        assert_eq!(FileOptions::default().faults(), []);
+        let rule = |pattern: &str| CacheRule { pattern: pattern.into(), value: "no-cache".into() };
+        let options = FileOptions {
+            index_files: vec!["a/b".into(), "index.html".into(), "..".into()],
+            cache_control: vec![rule("["), rule("*.css"), rule("")],
+            media_types: BTreeMap::from([("a".into(), "b".into()), ("html".into(), "html".into())]),
+            default_media_type: String::new(),
+            cors_origins: vec!["https://example.org".into(), "a".into()],
+            single_page_file: Some("/".into()),
+            revalidate_interval: REVALIDATE_LIMIT * 2,
+            ..FileOptions::default()
+        };
+        let found: Vec<&str> = options.faults().iter().map(InvalidOption::option).collect();
+        assert_eq!(
+            found,
+            [
+                "index",
+                "index",
+                "single-page-file",
+                "cache-control",
+                "cache-control",
+                "media-type",
+                "media-type",
+                "default-media-type",
+                "cors",
+                "revalidate-interval"
+            ]
+        );
+        assert_eq!(options.check().unwrap_err(), options.faults()[0]);
     }
 }

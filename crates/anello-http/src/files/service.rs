@@ -1,5 +1,7 @@
 //! Answers requests for files.
 
+mod examine;
+
 use std::io;
 use std::path::Path;
 use std::rc::Rc;
@@ -24,6 +26,7 @@ use super::stamp::FileStamp;
 use super::validator::Validator;
 use crate::body::{Body, Part};
 use crate::h1::{FieldBlock, FieldName, FramedAnswer, Head, HttpDate, InvalidField, Method};
+use crate::observe::metrics::WorkerMetrics;
 use crate::request::Request;
 use crate::response::Response;
 use crate::server::COPIED_BODY_BYTES;
@@ -113,6 +116,13 @@ impl Files {
             cache: Cache::new(options.cache_bytes, options.revalidate_interval),
             options,
         })
+    }
+
+    /// Counts there what the cache had and what not, and its bytes. The server of the thread may have the same counts.
+    #[must_use]
+    pub fn with_metrics(mut self, metrics: Rc<WorkerMetrics>) -> Self {
+        self.cache.count_on(metrics);
+        self
     }
 
     /// Memory that the contents of files take, in bytes, about.

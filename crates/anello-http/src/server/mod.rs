@@ -128,10 +128,11 @@ impl ServerBuilder {
         self
     }
 
-    /// Counts connections and requests there.
+    /// Counts connections and requests there. Counts that others of this thread raise, too, such as
+    /// [`Files`](crate::files::Files), are given as an `Rc`.
     #[must_use]
-    pub fn metrics(mut self, metrics: WorkerMetrics) -> Self {
-        self.observer.metrics = Some(metrics);
+    pub fn metrics(mut self, metrics: impl Into<Rc<WorkerMetrics>>) -> Self {
+        self.observer.metrics = Some(metrics.into());
         self
     }
 

@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::io;
 use std::net::SocketAddr;
+use std::rc::Rc;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use anello::current_metrics;
@@ -17,7 +18,7 @@ use crate::observe::metrics::{
 /// The counts and the log of a worker, as far as there are any.
 #[derive(Debug, Default)]
 pub(crate) struct Observer {
-    pub metrics: Option<WorkerMetrics>,
+    pub metrics: Option<Rc<WorkerMetrics>>,
     pub log: RefCell<Option<WorkerLog>>,
 }
 

@@ -88,7 +88,7 @@ impl WorkerMetrics {
         add(&self.block.refusals[kind as usize], 1);
     }
 
-    /// A file was answered from the cache.
+    /// A file was answered from the cache, where it still counted as true or was found to be.
     pub fn cache_hit(&self) {
         add(&self.block.cache_hits, 1);
     }

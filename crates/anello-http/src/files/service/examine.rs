@@ -1,0 +1,38 @@
+//! Whether the files that options name can be sent, looked at before anybody asks for them.
+
+use std::io;
+
+use super::{Files, Found};
+use crate::files::options::InvalidOption;
+
+impl Files {
+    /// The files that options name ([`not_found_file`](crate::files::FileOptions::not_found_file),
+    /// [`single_page_file`](crate::files::FileOptions::single_page_file)) and that cannot be sent now. They are opened as
+    /// for a request (`openat2(2)`). A server starts without them, too, and sends a line of text instead.
+    pub async fn unusable_files(&self) -> Vec<InvalidOption> {
+        let named = [
+            ("not-found-file", &self.options.not_found_file),
+            ("single-page-file", &self.options.single_page_file),
+        ];
+        let mut unusable = Vec::new();
+        for (option, path) in named {
+            let Some(path) = path else { continue };
+            if let Err(why) = usable(self.folder.find(path).await) {
+                unusable.push(InvalidOption::new(option, path, why));
+            }
+        }
+        unusable
+    }
+}
+
+fn usable(found: io::Result<Found>) -> Result<(), String> {
+    match found {
+        Ok(Found::File { .. }) => Ok(()),
+        Ok(Found::Folder) => Err("it is a folder: name a file".to_owned()),
+        Ok(Found::Other) => Err("it is no regular file, and so is never sent: name another".to_owned()),
+        Err(error) => Err(format!(
+            "it cannot be opened in the served folder: {error}: make it there, readable for this user, or leave the \
+             option out"
+        )),
+    }
+}
