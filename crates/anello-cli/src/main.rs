@@ -32,6 +32,7 @@ mod load_table;
 mod output;
 mod stop;
 
+use std::env;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -59,11 +60,14 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
+    let (arguments, configuration) = match http::config::read::<Arguments>(env::args_os()) {
+        Ok(read) => read,
+        Err(failure) => return failure.tell(),
+    };
     start_log();
     let result = match arguments.command {
         Command::Echo(arguments) => echo::run(*arguments),
-        Command::Http(arguments) => http::run(*arguments),
+        Command::Http(arguments) => http::run(*arguments, &configuration),
         Command::Bare(arguments) => bare::run(arguments),
         Command::Doctor(arguments) => doctor::run(arguments),
         Command::Load(arguments) => load::run(*arguments),

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anello_http::Options;
@@ -10,6 +10,7 @@ use anello_http::files::cache_control::CacheRule;
 use anello_http::files::negotiate::{Coding, Codings};
 use anello_http::files::options::{FileOptions, Symlinks};
 use anello_http::files::path::Dotfiles;
+use anello_http::h1::Limits;
 use anello_http::observe::access_log::{AccessLog, AccessLogOptions, LogFormat, LogTarget};
 use anello_http::server::TlsConfig;
 use clap::{Args, ValueEnum};
@@ -147,14 +148,17 @@ pub struct ObserverFlags {
 }
 
 impl ObserverFlags {
+    /// The file of the access log, if it goes to one.
+    pub fn access_log_file(&self) -> Option<&Path> {
+        self.access_log.as_deref().filter(|path| path.as_os_str() != "-")
+    }
+
     pub fn start_log(&self) -> io::Result<Option<AccessLog>> {
         let Some(path) = &self.access_log else { return Ok(None) };
         let mut options = AccessLogOptions::default();
         options.format = self.access_log_format;
-        options.target = match path.as_os_str() == "-" {
-            true => LogTarget::Stdout,
-            false => LogTarget::File(path.clone()),
-        };
+        options.target =
+            self.access_log_file().map_or(LogTarget::Stdout, |file| LogTarget::File(file.to_owned()));
         let named = |error: io::Error| {
             io::Error::new(error.kind(), format!("the access log {}: {error}", path.display()))
         };
@@ -200,6 +204,14 @@ pub struct ConnectionFlags {
     #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_value = "60s")]
     keep_alive_timeout: Duration,
 
+    /// How long the body of a request may take beyond what --body-bytes-per-second allows it.
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_value = "10s")]
+    body_timeout: Duration,
+
+    /// The least rate of a body, in bytes a second from its start on.
+    #[arg(long, value_name = "N", default_value_t = Options::default().body_bytes_per_second)]
+    body_bytes_per_second: u64,
+
     /// How long a client may take none of what it is sent.
     #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_value = "30s")]
     write_timeout: Duration,
@@ -208,6 +220,32 @@ pub struct ConnectionFlags {
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     request_timeout: Option<Duration>,
 
+    /// How long a client that still sends is listened to after the server has ended the connection, so that the last
+    /// answer is not lost.
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_value = "2s")]
+    linger_timeout: Duration,
+
+    /// Longest request line, in bytes; more is answered 414.
+    #[arg(long, value_name = "BYTES", default_value_t = Limits::default().request_line_bytes)]
+    request_line_bytes: usize,
+
+    /// Longest head of a request, its line and all fields, in bytes; more is answered 431.
+    #[arg(long, value_name = "BYTES", default_value_t = Limits::default().head_bytes)]
+    head_bytes: usize,
+
+    /// Most fields of a head; more are answered 431.
+    #[arg(long, value_name = "N", default_value_t = Limits::default().fields)]
+    head_fields: usize,
+
+    /// Longest body of a request, in bytes; more is answered 413.
+    #[arg(long, value_name = "BYTES", default_value_t = Limits::default().body_bytes)]
+    body_bytes: u64,
+
+    /// Most bytes of a body that are read and dropped to keep the connection, since files need none; with more to come
+    /// it is closed behind the answer.
+    #[arg(long, value_name = "BYTES", default_value_t = Options::default().discarded_body_bytes)]
+    discarded_body_bytes: u64,
+
     /// Most requests of a connection.
     #[arg(long, value_name = "N", default_value_t = 1_000_000)]
     requests_per_connection: u64,
@@ -215,6 +253,11 @@ pub struct ConnectionFlags {
     /// How long requests may take after a signal.
     #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_value = "30s")]
     drain: Duration,
+
+    /// How long a connection must have been idle to be closed at once after a signal; others are told with their next
+    /// answer.
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_value = "500ms")]
+    drain_idle: Duration,
 }
 
 impl ConnectionFlags {
@@ -224,10 +267,86 @@ impl ConnectionFlags {
         options.connections = self.max_connections.div_ceil(workers.max(1));
         options.head_timeout = self.header_timeout;
         options.keep_alive_timeout = self.keep_alive_timeout;
+        options.body_timeout = self.body_timeout;
+        options.body_bytes_per_second = self.body_bytes_per_second;
         options.write_timeout = self.write_timeout;
         options.request_timeout = self.request_timeout;
+        options.linger_timeout = self.linger_timeout;
+        options.discarded_body_bytes = self.discarded_body_bytes;
+        options.limits.request_line_bytes = self.request_line_bytes;
+        options.limits.head_bytes = self.head_bytes;
+        options.limits.fields = self.head_fields;
+        options.limits.body_bytes = self.body_bytes;
         options.limits.requests_per_connection = self.requests_per_connection;
         options.drain_timeout = self.drain;
+        options.drain_idle = self.drain_idle;
         options
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{CommandFactory, FromArgMatches};
+
+    use super::*;
+
+    #[derive(clap::Parser)]
+    struct Flags {
+        #[command(flatten)]
+        connections: ConnectionFlags,
+    }
+
+    fn options(flags: &[&str], workers: usize) -> Options {
+        let given = ["http"].iter().chain(flags);
+        let matches = Flags::command().try_get_matches_from(given).expect("well-formed");
+        Flags::from_arg_matches(&matches).expect("complete").connections.options(workers)
+    }
+
+    #[test]
+    fn without_flags_a_connection_has_the_defaults_of_the_library() {
+        assert_eq!(format!("{:?}", options(&[], 1)), format!("{:?}", Options::default()));
+    }
+
+    #[test]
+    fn every_limit_and_deadline_arrives() {
+        let flags = [
+            "--max-connections=7",
+            "--header-timeout=1s",
+            "--keep-alive-timeout=2s",
+            "--body-timeout=3s",
+            "--body-bytes-per-second=4",
+            "--write-timeout=5s",
+            "--request-timeout=6s",
+            "--linger-timeout=7s",
+            "--request-line-bytes=8",
+            "--head-bytes=9",
+            "--head-fields=10",
+            "--body-bytes=11",
+            "--discarded-body-bytes=12",
+            "--requests-per-connection=13",
+            "--drain=14s",
+            "--drain-idle=15s",
+        ];
+        let flagged = Flags::command();
+        assert_eq!(flagged.get_arguments().count(), flags.len(), "each flag is tried");
+        let mut expected = Options::default();
+        let seconds = Duration::from_secs;
+        expected.connections = 4;
+        expected.head_timeout = seconds(1);
+        expected.keep_alive_timeout = seconds(2);
+        expected.body_timeout = seconds(3);
+        expected.body_bytes_per_second = 4;
+        expected.write_timeout = seconds(5);
+        expected.request_timeout = Some(seconds(6));
+        expected.linger_timeout = seconds(7);
+        expected.limits.request_line_bytes = 8;
+        expected.limits.head_bytes = 9;
+        expected.limits.fields = 10;
+        expected.limits.body_bytes = 11;
+        expected.discarded_body_bytes = 12;
+        expected.limits.requests_per_connection = 13;
+        expected.drain_timeout = seconds(14);
+        expected.drain_idle = seconds(15);
+        assert_eq!(format!("{:?}", options(&flags, 2)), format!("{expected:?}"));
     }
 }

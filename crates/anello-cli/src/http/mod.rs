@@ -3,6 +3,8 @@
 //! One worker per core, each with a listener and a cache of its own. A signal ends it politely: nothing more is accepted,
 //! requests that have begun are answered; a second signal, or the deadline, ends it at once.
 
+mod check;
+pub mod config;
 mod flags;
 mod observing;
 
@@ -24,6 +26,7 @@ use anello_http::observe::metrics::{MetricsOptions, ServerMetrics};
 use anello_http::server::Accept;
 use anello_http::{Options, Request, Server};
 
+use self::config::Configuration;
 use self::flags::{ConnectionFlags, FileFlags, ObserverFlags, TlsFlags};
 use self::observing::Told;
 use crate::address::Address;
@@ -37,8 +40,19 @@ use crate::{cores, limits};
 /// stop accepting and answer what has begun; a second signal ends it at once. Exits 0 then.
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// The folder.
+    /// The folder; it may be left out if the file of --config names it.
+    #[arg(required = false, required_unless_present = "config")]
     folder: PathBuf,
+
+    /// Read flags from a TOML file: each long flag is a key, without its dashes, and `folder` is the folder. Flags that
+    /// are given here, too, count instead. Names of files in it count from where anello is started, as here.
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+
+    /// Look at everything that is needed to serve, and serve nothing: tells all that is wrong and exits 1, or what is not
+    /// as by default, as a file for --config, and exits 0.
+    #[arg(long)]
+    check: bool,
 
     /// The address to listen on: IP:PORT, where port 0 lets the kernel choose; unix:/path, a socket file, which must not
     /// exist and is removed at the end; or unix:@name, an abstract one.
@@ -80,7 +94,11 @@ struct Service {
 }
 
 /// Serves until a signal.
-pub fn run(arguments: Arguments) -> io::Result<ExitCode> {
+pub fn run(arguments: Arguments, configuration: &Configuration) -> io::Result<ExitCode> {
+    if arguments.check {
+        return check::run(&arguments, configuration);
+    }
+    configuration.refuse_faults()?;
     limits::raise_open_files();
     let cores = arguments.cores.map(|cores| cores.0);
     let workers = cores.as_ref().map_or(1, Vec::len);
@@ -169,18 +187,20 @@ async fn serve_at(
     worker: Worker,
 ) -> io::Result<()> {
     let mut signals = Signals::new(&[INTERRUPT, TERMINATE])?;
-    let files = Rc::new(open(service)?);
+    let mut files = open(service)?;
     let mut builder = Server::builder().options(service.options.clone());
     if let Some(tls) = service.tls.read()? {
         builder = builder.tls(tls);
     }
     if let Some(metrics) = service.metrics.as_ref().and_then(|metrics| metrics.worker(worker.index)) {
-        builder = builder.metrics(metrics);
+        let metrics = Rc::new(metrics);
+        builder = builder.metrics(Rc::clone(&metrics));
+        files = files.with_metrics(metrics);
     }
     if let Some(log) = &service.log {
         builder = builder.access_log(log.worker(worker.index));
     }
-    let server = builder.build();
+    let (server, files) = (builder.build(), Rc::new(files));
     let reloading = anello::spawn(reload_on_hangup(Arc::clone(service), server.clone(), worker.index));
     let accepting = server.serve(listener, async move |request: Request| files.answer(&request).await);
     if worker.index == 0 {

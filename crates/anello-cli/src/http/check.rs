@@ -1,0 +1,161 @@
+//! `--check`: everything that a start would need is looked at, nothing is bound, written or served.
+//!
+//! Unlike a start, which ends at the first thing that is wrong, it goes on and tells them all.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::process::ExitCode;
+
+use anello::{DriverKind, Runtime, allowed_cores};
+use anello_http::files::options::{FileOptions, InvalidOption};
+use anello_http::files::{Files, FilesError};
+use rustix::fs::{Access, AtFlags, CWD, accessat};
+
+use super::Arguments;
+use super::config::Configuration;
+use crate::address::Address;
+use crate::output;
+
+/// Looks at everything and tells what is wrong (exit code 1), or that all is well and what is not as by default.
+pub fn run(arguments: &Arguments, configuration: &Configuration) -> io::Result<ExitCode> {
+    let mut check = Check { configuration, faults: configuration.faults.clone() };
+    check.addresses(arguments);
+    check.cores(arguments);
+    check.files(arguments)?;
+    if let Err(error) = arguments.tls.read() {
+        check.fault("tls-cert", &error);
+    }
+    if let Some(path) = arguments.observer.access_log_file()
+        && let Err(why) = may_be_appended_to(path)
+    {
+        check.fault("access-log", format_args!("{}: {why}", path.display()));
+    }
+    if check.faults.is_empty() {
+        output::show(&well(arguments, configuration))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    check.faults.iter().for_each(|fault| output::say(format_args!("anello: {fault}")));
+    Ok(ExitCode::from(1))
+}
+
+/// A file that would set the same.
+fn well(arguments: &Arguments, configuration: &Configuration) -> String {
+    let with = arguments.config.as_ref().map(|path| format!(" with {}", path.display())).unwrap_or_default();
+    let mut text = format!("# anello http: all is well{with}. What is not as by default:\n");
+    for setting in &configuration.settings {
+        text.push_str(setting);
+        text.push('\n');
+    }
+    text
+}
+
+struct Check<'a> {
+    configuration: &'a Configuration,
+    faults: Vec<String>,
+}
+
+impl Check<'_> {
+    fn fault(&mut self, name: &str, why: impl std::fmt::Display) {
+        self.faults.push(format!("{}: {why}", self.configuration.place(name)));
+    }
+
+    fn option(&mut self, invalid: &InvalidOption) {
+        let text = invalid.to_string();
+        let why = text.strip_prefix(invalid.option()).and_then(|rest| rest.strip_prefix(": "));
+        self.fault(invalid.option(), why.unwrap_or(&text));
+    }
+
+    fn addresses(&mut self, arguments: &Arguments) {
+        match (&arguments.addr, arguments.observer.metrics_addr) {
+            (Address::Internet(address), Some(metrics)) if *address == metrics && metrics.port() != 0 => {
+                self.fault(
+                    "metrics-addr",
+                    format_args!("{metrics} is the address of the files: choose another"),
+                );
+            }
+            (Address::Unix(address), _) => {
+                if let Some(path) = address.as_pathname()
+                    && let Err(why) = may_have_new_files(parent(path))
+                {
+                    self.fault("addr", format_args!("{}: {why}", path.display()));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn cores(&mut self, arguments: &Arguments) {
+        let (Some(cores), Ok(allowed)) = (&arguments.cores, allowed_cores()) else { return };
+        for core in cores.0.iter().filter(|core| !allowed.contains(core)) {
+            self.fault("cores", format_args!("core {core} may not be used here: choose from {allowed:?}"));
+        }
+    }
+
+    /// The driver, and on it the folder and the files that options name.
+    fn files(&mut self, arguments: &Arguments) -> io::Result<()> {
+        let mut options = arguments.files.clone().into_options();
+        let invalid = options.faults();
+        invalid.iter().for_each(|invalid| self.option(invalid));
+        if !invalid.is_empty() {
+            // The folder, and what is well-formed of files in it, can be looked at all the same.
+            let is_well = |name: &str| !invalid.iter().any(|invalid| invalid.option() == name);
+            options = FileOptions {
+                symlinks: options.symlinks,
+                not_found_file: options.not_found_file.filter(|_| is_well("not-found-file")),
+                single_page_file: options.single_page_file.filter(|_| is_well("single-page-file")),
+                ..FileOptions::default()
+            };
+        }
+        let runtime = arguments.driver.builder().build().or_else(|error| {
+            self.fault("driver", error);
+            Runtime::builder().driver(DriverKind::Epoll).driver_from_environment(false).build()
+        })?;
+        match Files::open(&arguments.folder, options) {
+            Ok(files) => {
+                let unusable = runtime.block_on(files.unusable_files());
+                unusable.iter().for_each(|unusable| self.option(unusable));
+                if let Err(error) = may(&arguments.folder, Access::EXEC_OK) {
+                    let why = "give this user the right to enter it (chmod o+x)";
+                    self.fault("folder", format_args!("{}: {error}: {why}", arguments.folder.display()));
+                }
+            }
+            Err(FilesError::Option(invalid)) => self.option(&invalid),
+            Err(error) => self.fault("folder", format_args!("{}: {error}", arguments.folder.display())),
+        }
+        Ok(())
+    }
+}
+
+/// Whether lines can be put at the end of a file, which need not be there. Nothing is made or opened.
+fn may_be_appended_to(path: &Path) -> Result<(), String> {
+    match fs::metadata(path) {
+        Ok(found) if found.is_dir() => Err("it is a folder: name a file in it".to_owned()),
+        Ok(_) => may(path, Access::WRITE_OK)
+            .map_err(|error| format!("{error}: give this user the right to write to it")),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => may_have_new_files(parent(path)),
+        Err(error) => Err(format!("{error}: choose a file that can be reached")),
+    }
+}
+
+fn may_have_new_files(folder: &Path) -> Result<(), String> {
+    let named = |why: &dyn std::fmt::Display| format!("{}: {why}", folder.display());
+    match fs::metadata(folder) {
+        Ok(found) if !found.is_dir() => Err(named(&"it is no folder: choose one")),
+        Ok(_) => may(folder, Access::WRITE_OK | Access::EXEC_OK)
+            .map_err(|error| named(&format_args!("{error}: give this user the right to make files there"))),
+        Err(error) => Err(named(&format_args!("{error}: make this folder first"))),
+    }
+}
+
+/// Whether this user may (`faccessat2(2)`).
+fn may(path: &Path, access: Access) -> rustix::io::Result<()> {
+    accessat(CWD, path, access, AtFlags::EACCESS)
+}
+
+fn parent(path: &Path) -> &Path {
+    match path.parent() {
+        Some(parent) if parent != Path::new("") => parent,
+        _ => Path::new("."),
+    }
+}
