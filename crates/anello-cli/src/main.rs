@@ -7,6 +7,7 @@
 mod address;
 mod bare;
 mod build_identity;
+mod completions;
 mod cores;
 mod doctor;
 mod driver_flags;
@@ -29,13 +30,14 @@ mod load_flags;
 mod load_merge;
 mod load_progress;
 mod load_table;
+mod manual;
 mod output;
 mod stop;
 
 use std::env;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 /// A thread-per-core network runtime for Linux: io_uring or epoll, chosen at run time.
 ///
@@ -57,6 +59,8 @@ enum Command {
     Doctor(doctor::Arguments),
     Load(Box<load::Arguments>),
     Lab(lab::Arguments),
+    Man(manual::Arguments),
+    Completions(completions::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -72,6 +76,8 @@ fn main() -> ExitCode {
         Command::Doctor(arguments) => doctor::run(arguments),
         Command::Load(arguments) => load::run(*arguments),
         Command::Lab(arguments) => lab::run(arguments),
+        Command::Man(arguments) => manual::run(&arguments, Arguments::command()),
+        Command::Completions(arguments) => completions::run(&arguments, Arguments::command()),
     };
     match result {
         Ok(code) => code,
