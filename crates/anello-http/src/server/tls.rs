@@ -10,7 +10,7 @@
 use std::cell::RefCell;
 use std::fmt;
 use std::future::Future;
-use std::io::{self, Read, Write};
+use std::io::{self, IoSlice, Read, Write};
 use std::path::Path;
 use std::pin::pin;
 use std::rc::Rc;
@@ -26,11 +26,11 @@ use rustls::{ServerConfig, ServerConnection};
 
 use super::transport::{Receiver, Sender};
 
-/// Plaintext that is taken out of a session, or put into it, at a time: what a record holds.
+/// Plaintext that is taken out of a session at a time: what a record holds.
 const RECORD_BYTES: usize = 16 * 1024;
 
-/// Bytes of a file that are read and encrypted at a time.
-const FILE_STEP_BYTES: u64 = 64 * 1024;
+/// Plaintext that is encrypted, and bytes of a file that are read, at a time: several records, which go out together.
+const STEP_BYTES: usize = 64 * 1024;
 
 /// Certificate and key of a server, for TLS 1.2 and 1.3 with ALPN `http/1.1`.
 #[derive(Clone)]
@@ -79,9 +79,6 @@ impl fmt::Debug for TlsConfig {
 struct Session<S> {
     tls: ServerConnection,
     writer: WriteHalf<Rc<S>>,
-    /// Ciphertext on its way to the socket, and how much of it has gone.
-    ciphertext: Vec<u8>,
-    gone_bytes: usize,
     /// Bytes that have come and were not taken out.
     plaintext_bytes: usize,
     /// The client has said that it sends no more.
@@ -95,15 +92,7 @@ pub(super) fn sides<S: Stream>(stream: S, config: &TlsConfig) -> io::Result<(Tls
     // The socket's send queue bounds what is accepted; the session passes it on at once.
     tls.set_buffer_limit(None);
     let (reader, writer) = stream.into_split();
-    let session = Session {
-        tls,
-        writer,
-        ciphertext: Vec::new(),
-        gone_bytes: 0,
-        plaintext_bytes: 0,
-        has_ended: false,
-        has_said_goodbye: false,
-    };
+    let session = Session { tls, writer, plaintext_bytes: 0, has_ended: false, has_said_goodbye: false };
     let session = Rc::new(RefCell::new(session));
     Ok((TlsReceiver { reader, session: Rc::clone(&session), ciphertext: None }, TlsSender { session }))
 }
@@ -111,19 +100,15 @@ pub(super) fn sides<S: Stream>(stream: S, config: &TlsConfig) -> io::Result<(Tls
 impl<S: Stream> Session<S> {
     /// Hands what the session wants to send to the socket.
     fn poll_flush(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        loop {
-            while self.gone_bytes < self.ciphertext.len() {
-                // Cancel-safe: the future keeps nothing from one poll to the next.
-                let written = pin!(self.writer.write(&self.ciphertext[self.gone_bytes..])).poll(context);
-                self.gone_bytes += ready!(written)?;
+        let mut socket = Socket { writer: &mut self.writer, context };
+        while self.tls.wants_write() {
+            match self.tls.write_tls(&mut socket) {
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Poll::Pending,
+                Err(error) => return Poll::Ready(Err(error)),
             }
-            self.ciphertext.clear();
-            self.gone_bytes = 0;
-            if !self.tls.wants_write() {
-                return Poll::Ready(Ok(()));
-            }
-            self.tls.write_tls(&mut self.ciphertext)?;
         }
+        Poll::Ready(Ok(()))
     }
 
     /// Plaintext that has come; `None` when there is none yet, nothing of it at its end.
@@ -155,6 +140,31 @@ impl<S: Stream> Session<S> {
             }
             Err(error) => Err(io::Error::new(io::ErrorKind::InvalidData, error)),
         }
+    }
+}
+
+/// The socket, as sessions want it: what has to wait is an error, and the task is woken when there is room.
+struct Socket<'a, 'c, S> {
+    writer: &'a mut WriteHalf<Rc<S>>,
+    context: &'a mut Context<'c>,
+}
+
+impl<S: Stream> Write for Socket<'_, '_, S> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.write_vectored(&[IoSlice::new(bytes)])
+    }
+
+    /// Records go to the kernel from where the session has encrypted them, together.
+    fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        // Cancel-safe: the future keeps nothing from one poll to the next.
+        match pin!(self.writer.write_vectored(slices)).poll(self.context) {
+            Poll::Ready(written) => written,
+            Poll::Pending => Err(io::ErrorKind::WouldBlock.into()),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 
@@ -211,9 +221,9 @@ pub(super) struct TlsSender<S> {
 impl<S: Stream> Sender for TlsSender<S> {
     fn poll_write(&mut self, bytes: &[u8], context: &mut Context<'_>) -> Poll<io::Result<usize>> {
         let mut session = self.session.borrow_mut();
-        // The socket's queue bounds what is accepted: one record waits at most.
+        // The socket's queue bounds what is accepted: one step waits at most.
         ready!(session.poll_flush(context))?;
-        let count = session.tls.writer().write(&bytes[..bytes.len().min(RECORD_BYTES)])?;
+        let count = session.tls.writer().write(&bytes[..bytes.len().min(STEP_BYTES)])?;
         match session.poll_flush(context) {
             Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
             _ => Poll::Ready(Ok(count)),
@@ -245,10 +255,10 @@ impl<S: Stream> Sender for TlsSender<S> {
     }
 
     async fn send_file(&mut self, file: &File, offset: u64, length: u64) -> io::Result<u64> {
-        let mut buffer = vec![0; length.min(FILE_STEP_BYTES) as usize];
+        let mut buffer = vec![0; length.min(STEP_BYTES as u64) as usize];
         let mut sent = 0;
         while sent < length {
-            let step = (length - sent).min(FILE_STEP_BYTES) as usize;
+            let step = (length - sent).min(STEP_BYTES as u64) as usize;
             let count = file.read_at(&mut buffer[..step], offset + sent).await?;
             if count == 0 {
                 break;

@@ -174,6 +174,18 @@ impl<P: Deref<Target: Stream>> WriteHalf<P> {
         self.inner().write(bytes)
     }
 
+    /// As [`TcpStream::write_vectored`] and [`UnixStream::write_vectored`].
+    ///
+    /// # Errors
+    /// As there.
+    #[inline]
+    pub fn write_vectored<'a>(
+        &'a mut self,
+        slices: &'a [IoSlice<'a>],
+    ) -> impl Future<Output = io::Result<usize>> + 'a {
+        self.inner().write_vectored(slices)
+    }
+
     /// As [`TcpStream::write_all`] and [`UnixStream::write_all`].
     ///
     /// # Errors
@@ -335,6 +347,13 @@ impl Inner {
 
     pub fn write<'a>(&'a self, bytes: &'a [u8]) -> impl Future<Output = io::Result<usize>> + 'a {
         poll_fn(move |context| self.poll_write(&[IoSlice::new(bytes)], context))
+    }
+
+    pub fn write_vectored<'a>(
+        &'a self,
+        slices: &'a [IoSlice<'a>],
+    ) -> impl Future<Output = io::Result<usize>> + 'a {
+        poll_fn(move |context| self.poll_write(slices, context))
     }
 
     pub fn poll_write(&self, slices: &[IoSlice<'_>], context: &Context<'_>) -> Poll<io::Result<usize>> {

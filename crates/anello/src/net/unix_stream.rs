@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::future::{Future, poll_fn};
-use std::io;
+use std::io::{self, IoSlice};
 use std::os::fd::OwnedFd;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::SocketAddr;
@@ -165,6 +165,19 @@ impl UnixStream {
     #[inline]
     pub fn write<'a>(&'a mut self, bytes: &'a [u8]) -> impl Future<Output = io::Result<usize>> + 'a {
         self.inner.write(bytes)
+    }
+
+    /// As [`write`](Self::write), of several slices as one message: up to 4096 bytes in all are copied together, longer ones
+    /// are taken from where they lie (`sendmsg(2)`). At most 1024 slices are looked at. Cancel-safe.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send).
+    #[inline]
+    pub fn write_vectored<'a>(
+        &'a mut self,
+        slices: &'a [IoSlice<'a>],
+    ) -> impl Future<Output = io::Result<usize>> + 'a {
+        self.inner.write_vectored(slices)
     }
 
     /// Copies all of `bytes`, waiting for room as often as needed. Not cancel-safe: how much was accepted is not known.

@@ -2,7 +2,7 @@
 //!
 //! Written once for the streams of every family: a test program names its own as `crate::family`.
 
-use std::io;
+use std::io::{self, IoSlice};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -103,7 +103,12 @@ async fn mixed_calls(seed: u64) {
             let most = [10, 1000, 20_000][random.below(3)];
             let (piece, rest) = left.split_at((1 + random.below(most)).min(left.len()));
             let mut taken = piece.len();
-            match random.below(7) {
+            match random.below(8) {
+                7 => {
+                    let (one, other) = piece.split_at(random.below(piece.len()));
+                    let slices = [IoSlice::new(one), IoSlice::new(&[]), IoSlice::new(other)];
+                    taken = client.write_vectored(&slices).await.unwrap();
+                }
                 6 => {
                     let (offset, length) = ((message.len() - left.len()) as u64, piece.len() as u64);
                     assert_eq!(client.send_file(&file, offset, length).await.unwrap(), length);
