@@ -26,6 +26,22 @@ pub enum Listening {
 }
 
 impl Listening {
+    /// The TCP port that workers still have to bind; 0 is one that the kernel chooses.
+    pub fn port_to_bind(&self) -> Option<u16> {
+        match self {
+            Self::Internet { address, .. } => Some(address.port()),
+            Self::Unix { .. } => None,
+        }
+    }
+
+    /// The socket file that is removed at the end.
+    pub fn socket_file(&self) -> Option<&Path> {
+        match self {
+            Self::Unix { _file: Some(file), .. } => Some(&file.path),
+            _ => None,
+        }
+    }
+
     /// Makes ready what so many workers need to listen at the address.
     pub fn prepare(address: &Address, workers: usize) -> io::Result<Self> {
         match address {

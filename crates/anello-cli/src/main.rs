@@ -32,6 +32,7 @@ mod load_progress;
 mod load_table;
 mod manual;
 mod output;
+mod sandbox;
 mod stop;
 
 use std::env;

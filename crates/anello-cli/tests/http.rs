@@ -1,4 +1,4 @@
-//! `anello http` as its users start it.
+//! `anello http` as its users start it: inside its sandbox, where the kernel has one (fault 40; `http_sandbox.rs`).
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};

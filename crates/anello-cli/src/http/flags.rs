@@ -180,6 +180,11 @@ pub struct TlsFlags {
 }
 
 impl TlsFlags {
+    /// The files that are read.
+    pub fn files(&self) -> Vec<&Path> {
+        [&self.tls_cert, &self.tls_key].into_iter().flatten().map(PathBuf::as_path).collect()
+    }
+
     pub fn read(&self) -> io::Result<Option<TlsConfig>> {
         match (&self.tls_cert, &self.tls_key) {
             (Some(certificates), Some(key)) => TlsConfig::from_pem_files(certificates, key).map(Some),

@@ -1,16 +1,19 @@
 //! `anello http`: the files of a folder by HTTP/1.1.
 //!
 //! One worker per core, each with a listener and a cache of its own. A signal ends it politely: nothing more is accepted,
-//! requests that have begun are answered; a second signal, or the deadline, ends it at once.
+//! requests that have begun are answered; a second signal, or the deadline, ends it at once. What serving does not need is
+//! given up before the first request ([`Sandbox`]).
 
 mod check;
 pub mod config;
 mod flags;
+mod gate;
 mod observing;
+mod sandboxing;
 
 use std::io::{self, Write};
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -28,10 +31,12 @@ use anello_http::{Options, Request, Server};
 
 use self::config::Configuration;
 use self::flags::{ConnectionFlags, FileFlags, ObserverFlags, TlsFlags};
+use self::gate::{Gate, Place};
 use self::observing::Told;
 use crate::address::Address;
 use crate::driver_flags::DriverFlags;
 use crate::listening::Listening;
+use crate::sandbox::{Sandbox, Wish};
 use crate::{cores, limits};
 
 /// Serve the files of a folder by HTTP/1.1.
@@ -63,6 +68,12 @@ pub struct Arguments {
     #[arg(long, value_name = "LIST", value_parser = cores::parse)]
     cores: Option<cores::Cores>,
 
+    /// Give up what serving does not need: files outside of the folder, connections to others, most system calls.
+    ///
+    /// auto gives up what the kernel lets it (Landlock, seccomp, no_new_privs), and says what it could not; on fails then.
+    #[arg(long, value_enum, value_name = "WISH", default_value_t = Wish::Auto)]
+    sandbox: Wish,
+
     #[command(flatten)]
     files: FileFlags,
 
@@ -91,6 +102,9 @@ struct Service {
     /// Where that and the health are told.
     observed_at: Option<SocketAddr>,
     health: Health,
+    sandbox: Sandbox,
+    /// Opened, and the sandbox sealed, when all workers listen.
+    gate: Gate,
 }
 
 /// Serves until a signal.
@@ -102,33 +116,41 @@ pub fn run(arguments: Arguments, configuration: &Configuration) -> io::Result<Ex
     limits::raise_open_files();
     let cores = arguments.cores.map(|cores| cores.0);
     let workers = cores.as_ref().map_or(1, Vec::len);
-    let log = arguments.observer.start_log()?;
+    let listening = Listening::prepare(&arguments.addr, workers)?;
+    let observed = arguments.observer.metrics_addr.map(observing::bind).transpose()?;
+    let files = arguments.files.into_options();
+    // Before any worker, so that what is wrong is said once.
+    open(&arguments.folder, &files)?;
+    arguments.tls.read()?;
     let metrics = arguments.observer.metrics_addr.map(|_| {
         let mut options = MetricsOptions::default();
         options.workers = workers;
         ServerMetrics::new(options)
     });
+    let (folder, tls, observer) = (&arguments.folder, &arguments.tls, &arguments.observer);
+    let sandbox = sandboxing::enter(arguments.sandbox, folder, &listening, tls, observer)?;
+    // Threads begin here.
+    let log = arguments.observer.start_log()?;
     let health = Health::new();
     let mut observed_at = None;
-    if let (Some(metrics), Some(address)) = (&metrics, arguments.observer.metrics_addr) {
+    if let (Some(metrics), Some(listener)) = (&metrics, observed) {
         let (metrics, health) = (metrics.clone(), health.clone());
         let told = Told { metrics, health, log: log.as_ref().map(AccessLog::handle) };
-        observed_at = Some(observing::start(address, told)?);
+        observed_at = Some(observing::start(listener, told)?);
     }
     let service = Arc::new(Service {
-        listening: Listening::prepare(&arguments.addr, workers)?,
+        listening,
         folder: arguments.folder,
-        files: arguments.files.into_options(),
+        files,
         options: arguments.connections.options(workers),
         tls: arguments.tls,
         log: log.as_ref().map(AccessLog::handle),
         metrics,
         observed_at,
         health,
+        sandbox,
+        gate: Gate::new(workers),
     });
-    // Before any worker, so that what is wrong is said once.
-    open(&service)?;
-    service.tls.read()?;
     let served = serve_on(cores, arguments.driver.builder(), service);
     if let Some(log) = log {
         log.close()?;
@@ -153,12 +175,11 @@ fn serve_on(cores: Option<Vec<usize>>, builder: Builder, service: Arc<Service>) 
     Ok(ExitCode::SUCCESS)
 }
 
-fn open(service: &Service) -> io::Result<Files> {
-    Files::open(&service.folder, service.files.clone()).map_err(|error| match error {
-        FilesError::Folder(folder) => {
-            let message =
-                format!("{}: {folder}: give a folder that this user may read", service.folder.display());
-            io::Error::new(folder.kind(), message)
+fn open(folder: &Path, options: &FileOptions) -> io::Result<Files> {
+    Files::open(folder, options.clone()).map_err(|error| match error {
+        FilesError::Folder(error) => {
+            let message = format!("{}: {error}: give a folder that this user may read", folder.display());
+            io::Error::new(error.kind(), message)
         }
         other => io::Error::new(io::ErrorKind::InvalidInput, other),
     })
@@ -166,28 +187,35 @@ fn open(service: &Service) -> io::Result<Files> {
 
 /// One worker.
 async fn serve(service: Arc<Service>, worker: Worker) -> io::Result<()> {
+    let place = service.gate.place();
+    serve_from(&service, worker, &place).await.inspect_err(|error| place.fail(error))
+}
+
+async fn serve_from(service: &Arc<Service>, worker: Worker, place: &Place<'_>) -> io::Result<()> {
     match &service.listening {
         Listening::Internet { address, shared, .. } => {
             let listener = TcpListener::builder().reuse_port(*shared).bind(*address)?;
             let address = Address::Internet(listener.local_addr()?);
-            serve_at(listener, &address, &service, worker).await
+            serve_at(listener, &address, service, worker, place).await
         }
         Listening::Unix { address, listener, .. } => {
             let listener = UnixListener::from_std(listener.try_clone()?)?;
-            serve_at(listener, &Address::Unix(address.clone()), &service, worker).await
+            serve_at(listener, &Address::Unix(address.clone()), service, worker, place).await
         }
     }
 }
 
-/// Serves until a signal, then drains.
+/// Serves until a signal, then drains. Waits for the other workers, and the sandbox, before.
 async fn serve_at(
     listener: impl Accept,
     address: &Address,
     service: &Arc<Service>,
     worker: Worker,
+    place: &Place<'_>,
 ) -> io::Result<()> {
     let mut signals = Signals::new(&[INTERRUPT, TERMINATE])?;
-    let mut files = open(service)?;
+    let hangups = Signals::new(&[HANG_UP]);
+    let mut files = open(&service.folder, &service.files)?;
     let mut builder = Server::builder().options(service.options.clone());
     if let Some(tls) = service.tls.read()? {
         builder = builder.tls(tls);
@@ -201,7 +229,11 @@ async fn serve_at(
         builder = builder.access_log(log.worker(worker.index));
     }
     let (server, files) = (builder.build(), Rc::new(files));
-    let reloading = anello::spawn(reload_on_hangup(Arc::clone(service), server.clone(), worker.index));
+    let on_io_uring = anello::current_driver().is_some_and(|driver| driver.name == "uring");
+    service.sandbox.listening(on_io_uring)?;
+    place.pass(|| service.sandbox.seal())?;
+    let reloading =
+        anello::spawn(reload_on_hangup(Arc::clone(service), server.clone(), worker.index, hangups));
     let accepting = server.serve(listener, async move |request: Request| files.answer(&request).await);
     if worker.index == 0 {
         announce(address, worker.count, service)?;
@@ -229,8 +261,8 @@ async fn serve_at(
 }
 
 /// Reads certificates anew, and has the log opened anew, at each SIGHUP.
-async fn reload_on_hangup(service: Arc<Service>, server: Server, index: usize) {
-    let Ok(mut hangups) = Signals::new(&[HANG_UP]) else {
+async fn reload_on_hangup(service: Arc<Service>, server: Server, index: usize, hangups: io::Result<Signals>) {
+    let Ok(mut hangups) = hangups else {
         return tracing::error!("SIGHUP cannot be waited for: certificates and the log stay as they are");
     };
     while hangups.wait().await.is_ok() {
@@ -255,7 +287,7 @@ fn announce(address: &Address, workers: usize, service: &Service) -> io::Result<
     if let Some(observed_at) = service.observed_at {
         write!(output, " metrics={observed_at}")?;
     }
-    writeln!(output)?;
+    writeln!(output, " sandbox={}", service.sandbox)?;
     output.flush()?;
     if let Some(reason) = &driver.reason {
         eprintln!("anello: io_uring was not taken: {reason}");

@@ -22,10 +22,14 @@ pub struct Told {
     pub log: Option<AccessLogHandle>,
 }
 
-/// Answers there until the process ends, and says where.
-pub fn start(address: SocketAddr, told: Told) -> io::Result<SocketAddr> {
+/// Listens there.
+pub fn bind(address: SocketAddr) -> io::Result<StdListener> {
     let named = |error: io::Error| io::Error::new(error.kind(), format!("--metrics-addr {address}: {error}"));
-    let listener = StdListener::bind(address).map_err(named)?;
+    StdListener::bind(address).map_err(named)
+}
+
+/// Answers until the process ends, and says where.
+pub fn start(listener: StdListener, told: Told) -> io::Result<SocketAddr> {
     let bound = listener.local_addr()?;
     // It has little to do, and epoll is to be had everywhere.
     thread::Builder::new().name("metrics".into()).spawn(move || {
