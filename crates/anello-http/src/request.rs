@@ -11,18 +11,19 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 
 use crate::h1::{Head, Refusal, Trailers};
+use crate::server::Watch;
 
 /// A request: its head, and its body as it comes.
 pub struct Request {
     /// There until the request is taken apart or dropped.
     head: Option<Head>,
     body: RequestBody,
-    peer: Option<SocketAddr>,
+    connection: Rc<Watch>,
 }
 
 impl Request {
-    pub(crate) fn new(head: Head, body: RequestBody, peer: Option<SocketAddr>) -> Self {
-        Self { head: Some(head), body, peer }
+    pub(crate) fn new(head: Head, body: RequestBody, connection: Rc<Watch>) -> Self {
+        Self { head: Some(head), body, connection }
     }
 
     /// The head.
@@ -38,10 +39,10 @@ impl Request {
         &mut self.body
     }
 
-    /// The address of the client; none of a client on a Unix socket.
+    /// The address of the client (`getpeername(2)`); none of a client on a Unix socket, or that is gone.
     #[must_use]
     pub fn peer(&self) -> Option<SocketAddr> {
-        self.peer
+        self.connection.peer()
     }
 
     /// Both parts.

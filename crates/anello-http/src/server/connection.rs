@@ -4,7 +4,6 @@ use std::any::Any;
 use std::cell::RefCell;
 use std::future::{Future, poll_fn};
 use std::io;
-use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
 use std::rc::Rc;
@@ -29,7 +28,6 @@ pub(crate) struct Connection<R: Receiver, W> {
     output: Output<W>,
     watch: Rc<Watch>,
     worker: Rc<Worker>,
-    peer: Option<SocketAddr>,
     /// There if somebody counts or logs.
     observed: Option<Box<Observed>>,
 }
@@ -52,17 +50,11 @@ enum Goes {
 }
 
 impl<R: Receiver, W: Sender> Connection<R, W> {
-    pub fn new(
-        receiver: R,
-        sender: W,
-        watch: Rc<Watch>,
-        worker: Rc<Worker>,
-        peer: Option<SocketAddr>,
-    ) -> Self {
+    pub fn new(receiver: R, sender: W, watch: Rc<Watch>, worker: Rc<Worker>) -> Self {
         let input = Input::new(receiver, worker.options.limits, Rc::clone(&watch));
         let output = Output::new(sender, Rc::clone(&watch));
-        let observed = Observed::new(&worker.observer, peer);
-        Self { input: Rc::new(RefCell::new(input)), output, watch, worker, peer, observed }
+        let observed = Observed::new(&worker.observer, &watch);
+        Self { input: Rc::new(RefCell::new(input)), output, watch, worker, observed }
     }
 
     /// Serves it to its end, and says what ended it. An error is one of the connection, which is broken then.
@@ -147,7 +139,7 @@ impl<R: Receiver, W: Sender> Connection<R, W> {
         if let Some(observed) = &mut self.observed {
             observed.begin(&head);
         }
-        let request = Request::new(head, body, self.peer);
+        let request = Request::new(head, body, Rc::clone(&self.watch));
         let response = if has_body {
             self.handle_with_body(request, handler).await?
         } else {

@@ -24,7 +24,6 @@ mod worker;
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::io;
-use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -40,7 +39,7 @@ pub use self::output::FILE_PIECE_BYTES;
 pub use self::tls::TlsConfig;
 use self::transport::{Receiver, Sender};
 pub use self::upgrade::Upgraded;
-use self::watch::Watch;
+pub(crate) use self::watch::Watch;
 use self::worker::Worker;
 use crate::h1::{HttpDate, Refusal};
 use crate::observe::access_log::WorkerLog;
@@ -158,9 +157,6 @@ pub trait Accept: 'static {
 
     /// The next connection. Cancel-safe.
     fn accept(&self) -> impl Future<Output = io::Result<Self::Connection>>;
-
-    /// The address of the client, if it has one that tells it apart.
-    fn peer(connection: &Self::Connection) -> Option<SocketAddr>;
 }
 
 impl Accept for TcpListener {
@@ -169,10 +165,6 @@ impl Accept for TcpListener {
     async fn accept(&self) -> io::Result<TcpStream> {
         Self::accept(self).await
     }
-
-    fn peer(connection: &TcpStream) -> Option<SocketAddr> {
-        connection.peer_addr().ok()
-    }
 }
 
 impl Accept for UnixListener {
@@ -180,10 +172,6 @@ impl Accept for UnixListener {
 
     async fn accept(&self) -> io::Result<UnixStream> {
         Self::accept(self).await
-    }
-
-    fn peer(_connection: &UnixStream) -> Option<SocketAddr> {
-        None
     }
 }
 
@@ -207,7 +195,7 @@ impl Server {
         spawn(async move {
             loop {
                 match listener.accept().await {
-                    Ok(stream) => server.take(&listener, stream, &handler).await,
+                    Ok(stream) => server.take(stream, &handler).await,
                     Err(error) => {
                         tracing::error!(%error, "accept failed: trying again in 100 ms");
                         sleep(Duration::from_millis(100)).await;
@@ -221,12 +209,7 @@ impl Server {
     ///
     /// # Errors
     /// When the connection breaks. That is the client's doing; there is nothing to be done about it.
-    pub async fn serve_connection<S, H>(
-        &self,
-        stream: S,
-        peer: Option<SocketAddr>,
-        handler: &H,
-    ) -> io::Result<()>
+    pub async fn serve_connection<S, H>(&self, stream: S, handler: &H) -> io::Result<()>
     where
         S: Stream,
         H: AsyncFn(Request) -> Response,
@@ -239,15 +222,11 @@ impl Server {
         let ended = match tls {
             None => {
                 let (reader, writer) = stream.into_split();
-                Connection::new(reader, writer, Rc::clone(&watch), Rc::clone(worker), peer)
-                    .serve(handler)
-                    .await
+                Connection::new(reader, writer, Rc::clone(&watch), Rc::clone(worker)).serve(handler).await
             }
             Some(config) => {
                 let (reader, writer) = tls::sides(stream, &config)?;
-                Connection::new(reader, writer, Rc::clone(&watch), Rc::clone(worker), peer)
-                    .serve(handler)
-                    .await
+                Connection::new(reader, writer, Rc::clone(&watch), Rc::clone(worker)).serve(handler).await
             }
         };
         observer.closed(watch.late(), worker.is_draining(), &ended);
@@ -259,7 +238,7 @@ impl Server {
         self.tls.replace(Some(config));
     }
 
-    async fn take<A: Accept, H>(&self, _listener: &A, stream: A::Connection, handler: &Rc<H>)
+    async fn take<H>(&self, stream: impl Stream, handler: &Rc<H>)
     where
         H: AsyncFn(Request) -> Response + 'static,
     {
@@ -267,9 +246,8 @@ impl Server {
             return self.refuse(stream).await;
         }
         let (server, handler) = (self.clone(), Rc::clone(handler));
-        let peer = A::peer(&stream);
         spawn(async move {
-            if let Err(error) = server.serve_connection(stream, peer, &*handler).await {
+            if let Err(error) = server.serve_connection(stream, &*handler).await {
                 tracing::debug!(%error, "a connection broke");
             }
         })

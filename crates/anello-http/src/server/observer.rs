@@ -2,13 +2,12 @@
 
 use std::cell::RefCell;
 use std::io;
-use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use anello::current_metrics;
 
-use super::watch::Phase;
+use super::watch::{Phase, Watch};
 use crate::h1::{Head, Version};
 use crate::observe::access_log::{Entry, PeerText, RequestLine, WorkerLog};
 use crate::observe::metrics::{
@@ -104,7 +103,7 @@ impl Observer {
 }
 
 impl Observed {
-    pub fn new(observer: &Observer, peer: Option<SocketAddr>) -> Option<Box<Self>> {
+    pub fn new(observer: &Observer, watch: &Watch) -> Option<Box<Self>> {
         observer.is_on().then(|| {
             Box::new(Self {
                 started: Instant::now(),
@@ -113,7 +112,7 @@ impl Observed {
                 ends: [0; 4],
                 has: [false; 2],
                 version: Version::Http11,
-                peer: observer.has_log().then(|| peer.map_or_else(PeerText::unix, PeerText::new)),
+                peer: observer.has_log().then(|| watch.peer().map_or_else(PeerText::unix, PeerText::new)),
             })
         })
     }

@@ -88,15 +88,27 @@ impl<W: Sender> Output<W> {
         Ok(())
     }
 
+    /// Sends what was gathered; nothing follows but the end of this side.
+    async fn flush_last(&mut self) -> io::Result<()> {
+        let mut rest = &self.buffer[..];
+        while !rest.is_empty() {
+            let sender = &mut self.sender;
+            let written = poll_fn(|context| sender.poll_write_last(rest, context));
+            rest = &rest[watched(&self.watch, written).await?..];
+        }
+        self.buffer = Vec::new();
+        Ok(())
+    }
+
     /// Sends all; nothing follows.
     pub async fn finish(&mut self) -> io::Result<()> {
-        self.flush().await?;
+        self.flush_last().await?;
         watched(&self.watch, poll_fn(|context| self.sender.poll_goodbye(context))).await
     }
 
     /// Ends this side when all has been sent.
     pub async fn shutdown(&mut self) -> io::Result<()> {
-        self.flush().await?;
+        self.flush_last().await?;
         watched(&self.watch, poll_fn(|context| self.sender.poll_shutdown(context))).await
     }
 

@@ -24,6 +24,10 @@ pub(crate) trait Receiver: 'static {
 pub(crate) trait Sender: 'static {
     /// Accepts as many of these bytes as there is room for.
     fn poll_write(&mut self, bytes: &[u8], context: &mut Context<'_>) -> Poll<io::Result<usize>>;
+    /// As [`poll_write`](Self::poll_write), of the last bytes before the end.
+    fn poll_write_last(&mut self, bytes: &[u8], context: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        self.poll_write(bytes, context)
+    }
     /// Ready when everything accepted has gone to the kernel.
     fn poll_flush(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>>;
     /// Says that no more follows, where the protocol below has a word for that, when everything accepted has gone.
@@ -61,6 +65,10 @@ impl<S: Stream> Sender for WriteHalf<Rc<S>> {
     #[inline]
     fn poll_write(&mut self, bytes: &[u8], context: &mut Context<'_>) -> Poll<io::Result<usize>> {
         pin!(self.write(bytes)).poll(context)
+    }
+
+    fn poll_write_last(&mut self, bytes: &[u8], context: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        pin!(self.write_last(bytes)).poll(context)
     }
 
     fn poll_flush(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {

@@ -5,6 +5,7 @@
 //! does: its receiving side ends, and it may still answer; or all of it breaks.
 
 use std::cell::{Cell, RefCell};
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -104,6 +105,11 @@ impl Watch {
             closer,
             clock: Rc::clone(clock),
         })
+    }
+
+    /// The address of the client; none on a Unix socket.
+    pub fn peer(&self) -> Option<SocketAddr> {
+        self.closer.peer_addr().ok()
     }
 
     /// The connection waits for this; for how long counts from when it began to.

@@ -333,6 +333,29 @@ impl<K: ReadinessKernel> Reactor<K> {
         }
     }
 
+    /// As [`poll_write`](Self::poll_write), of the last bytes before the end, which the kernel may send together with it.
+    pub fn poll_write_last(&mut self, key: Key, data: &[u8], waker: &Waker) -> Poll<io::Result<usize>> {
+        if let Some(stream) = self.streams.get_mut(key)
+            && stream.writable
+            && stream.transmit.is_empty()
+            && stream.send_error.is_none()
+        {
+            match self.kernel.sockets_mut().send_more(&stream.socket, data) {
+                Ok(count) => {
+                    stream.writable = count == data.len();
+                    match stream.writable {
+                        true => self.metrics.sends += 1,
+                        false => self.metrics.short_sends += 1,
+                    }
+                    return Poll::Ready(Ok(count));
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => stream.writable = false,
+                Err(error) => return Poll::Ready(Err(stream.fail(error))),
+            }
+        }
+        self.poll_write(key, &[IoSlice::new(data)], waker)
+    }
+
     /// Accepts as much of the slices as the kernel takes at once or there is room for.
     pub fn poll_write(&mut self, key: Key, slices: &[IoSlice<'_>], waker: &Waker) -> Poll<io::Result<usize>> {
         let Some(stream) = self.streams.get_mut(key) else { return Poll::Ready(Err(gone())) };

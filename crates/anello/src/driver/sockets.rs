@@ -71,6 +71,8 @@ pub(crate) trait Sockets {
     /// Whether bytes wait to be received (`FIONREAD`).
     fn has_bytes(&self, socket: &Self::Socket) -> bool;
     fn send(&mut self, socket: &Self::Socket, data: &[u8]) -> io::Result<usize>;
+    /// Sends what is soon followed by more, or by the end: what does not fill a segment may wait for that (`MSG_MORE`).
+    fn send_more(&mut self, socket: &Self::Socket, data: &[u8]) -> io::Result<usize>;
     /// Sends bytes of a file from that place on; zero at its end, or where there is nothing to send.
     fn send_file(
         &mut self,
@@ -118,6 +120,17 @@ impl OsSockets {
 
     fn flags(&self) -> SocketFlags {
         if self.nonblocking { SocketFlags::CLOEXEC | SocketFlags::NONBLOCK } else { SocketFlags::CLOEXEC }
+    }
+}
+
+#[inline]
+fn send(socket: &OwnedFd, data: &[u8], flags: SendFlags) -> io::Result<usize> {
+    loop {
+        match rustix::net::send(socket, data, flags | SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+            Ok(count) => return Ok(count),
+            Err(Errno::INTR) => continue,
+            Err(error) => return Err(error.into()),
+        }
     }
 }
 
@@ -216,13 +229,11 @@ impl Sockets for OsSockets {
 
     #[inline]
     fn send(&mut self, socket: &OwnedFd, data: &[u8]) -> io::Result<usize> {
-        loop {
-            match rustix::net::send(socket, data, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
-                Ok(count) => return Ok(count),
-                Err(Errno::INTR) => continue,
-                Err(error) => return Err(error.into()),
-            }
-        }
+        send(socket, data, SendFlags::empty())
+    }
+
+    fn send_more(&mut self, socket: &OwnedFd, data: &[u8]) -> io::Result<usize> {
+        send(socket, data, SendFlags::MORE)
     }
 
     fn send_file(

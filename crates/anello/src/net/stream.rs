@@ -7,7 +7,7 @@ use std::cell::Ref;
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::io::{self, IoSlice};
-use std::net::Shutdown;
+use std::net::{Shutdown, SocketAddr};
 use std::ops::Deref;
 use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
@@ -90,6 +90,14 @@ pub struct Closer {
 }
 
 impl Closer {
+    /// The address of the peer (`getpeername(2)`).
+    ///
+    /// # Errors
+    /// When the connection is broken or closed, or not one of the internet.
+    pub fn peer_addr(&self) -> io::Result<SocketAddr> {
+        self.shared.driver.borrow().peer_address(self.key)
+    }
+
     /// Ends the receiving side (`shutdown(2)` with `SHUT_RD`): the stream yields what has arrived, then its end.
     pub fn end_receiving(&self) {
         // Refused only when the peer has ended the connection already, which the stream sees by itself.
@@ -184,6 +192,14 @@ impl<P: Deref<Target: Stream>> WriteHalf<P> {
         slices: &'a [IoSlice<'a>],
     ) -> impl Future<Output = io::Result<usize>> + 'a {
         self.inner().write_vectored(slices)
+    }
+
+    /// As [`TcpStream::write_last`] and [`UnixStream::write_last`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn write_last<'a>(&'a mut self, bytes: &'a [u8]) -> impl Future<Output = io::Result<usize>> + 'a {
+        self.inner().write_last(bytes)
     }
 
     /// As [`TcpStream::write_all`] and [`UnixStream::write_all`].
@@ -354,6 +370,12 @@ impl Inner {
         slices: &'a [IoSlice<'a>],
     ) -> impl Future<Output = io::Result<usize>> + 'a {
         poll_fn(move |context| self.poll_write(slices, context))
+    }
+
+    pub fn write_last<'a>(&'a self, bytes: &'a [u8]) -> impl Future<Output = io::Result<usize>> + 'a {
+        poll_fn(move |context| {
+            self.polled(context, |driver, waker| driver.poll_write_last(self.key, bytes, waker))
+        })
     }
 
     pub fn poll_write(&self, slices: &[IoSlice<'_>], context: &Context<'_>) -> Poll<io::Result<usize>> {

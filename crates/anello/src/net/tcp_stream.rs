@@ -150,6 +150,16 @@ impl TcpStream {
         self.inner.write_vectored(slices)
     }
 
+    /// As [`write`](Self::write), of the last bytes before the stream is shut down or dropped: data and end then go out
+    /// together where they fit a segment (`send(2)` with `MSG_MORE`), which spares a packet. If neither follows, the kernel
+    /// keeps what does not fill a segment for 200 ms. Cancel-safe.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send).
+    pub fn write_last<'a>(&'a mut self, bytes: &'a [u8]) -> impl Future<Output = io::Result<usize>> + 'a {
+        self.inner.write_last(bytes)
+    }
+
     /// Copies all of `bytes`, waiting for room as often as needed. Not cancel-safe: how much was accepted is not known.
     ///
     /// # Errors

@@ -180,6 +180,15 @@ impl UnixStream {
         self.inner.write_vectored(slices)
     }
 
+    /// As [`write`](Self::write), of the last bytes before the stream is shut down or dropped: on TCP both
+    /// may go out together; here there is no difference. Cancel-safe.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send).
+    pub fn write_last<'a>(&'a mut self, bytes: &'a [u8]) -> impl Future<Output = io::Result<usize>> + 'a {
+        self.inner.write_last(bytes)
+    }
+
     /// Copies all of `bytes`, waiting for room as often as needed. Not cancel-safe: how much was accepted is not known.
     ///
     /// # Errors

@@ -385,6 +385,40 @@ fn what_a_dropped_stream_had_accepted_still_arrives() {
 }
 
 #[test]
+fn last_bytes_arrive_before_the_end_however_it_comes() {
+    on_every_setup(|setup| {
+        setup.run(async {
+            for length in [1, 100, 5_000, 300_000] {
+                for ends_by_shutdown in [false, true] {
+                    let (mut client, mut server) = pair().await.unwrap();
+                    let expected = pattern(length as u64, 50 + length);
+                    let message = expected.clone();
+                    let writing = spawn(async move {
+                        // Something may be on its way still.
+                        client.write_all(&message[..50]).await.unwrap();
+                        let mut left = &message[50..];
+                        while !left.is_empty() {
+                            left = &left[client.write_last(left).await.unwrap()..];
+                        }
+                        if ends_by_shutdown {
+                            client.shutdown().await.unwrap();
+                        }
+                        // As nobody reads on this side, closing must not wait for a reader.
+                        ends_by_shutdown.then_some(client)
+                    });
+                    let mut received = Vec::new();
+                    while let Some(chunk) = server.recv().await.unwrap() {
+                        received.extend_from_slice(&chunk);
+                    }
+                    assert!(received == expected, "{length} bytes: {} received", received.len());
+                    drop(writing.await.unwrap());
+                }
+            }
+        });
+    });
+}
+
+#[test]
 fn an_aborted_stream_ends_for_both() {
     on_every_setup(|setup| {
         setup.run(async {

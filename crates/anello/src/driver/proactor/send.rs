@@ -120,6 +120,31 @@ impl<K: CompletionKernel> Proactor<K> {
         Poll::Ready(Ok(written + accepted))
     }
 
+    /// As [`poll_write`](Self::poll_write), of the last bytes before the end, which the kernel may send together with it.
+    pub fn poll_write_last(&mut self, key: Key, data: &[u8], waker: &Waker) -> Poll<io::Result<usize>> {
+        if let Some(stream) = self.streams.get_mut(key)
+            && stream.sending == Sending::Idle
+            && stream.transmit.is_empty()
+            && stream.send_error.is_none()
+        {
+            match self.kernel.sockets_mut().send_more(&stream.socket, data) {
+                Ok(count) => {
+                    match count == data.len() {
+                        true => self.metrics.sends += 1,
+                        false => self.metrics.short_sends += 1,
+                    }
+                    return Poll::Ready(Ok(count));
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => {
+                    stream.send_error = NonZero::new(-error.raw_os_error().unwrap_or(libc::EIO));
+                    return Poll::Ready(Err(error));
+                }
+            }
+        }
+        self.poll_write(key, &[IoSlice::new(data)], waker)
+    }
+
     /// Ready when the kernel has taken everything that was accepted.
     pub fn poll_flush(&mut self, key: Key, waker: &Waker) -> Poll<io::Result<()>> {
         let Some(stream) = self.streams.get_mut(key) else { return Poll::Ready(Err(gone())) };

@@ -212,6 +212,10 @@ impl Sockets for SimNetwork {
         if count == 0 { Ok(0) } else { self.send(socket, &bytes[..count]) }
     }
 
+    fn send_more(&mut self, socket: &SimSocket, data: &[u8]) -> io::Result<usize> {
+        self.send(socket, data)
+    }
+
     fn send_slices(&mut self, socket: &SimSocket, slices: &[IoSlice<'_>]) -> io::Result<usize> {
         let data: Vec<u8> = slices.iter().flat_map(|slice| slice.iter().copied()).collect();
         self.send(socket, &data)
