@@ -43,12 +43,17 @@ impl Identity {
     }
 
     fn client(&self) -> Arc<ClientConfig> {
+        self.client_of(&["h2", "http/1.1"])
+    }
+
+    /// A client that offers these protocols.
+    fn client_of(&self, protocols: &[&str]) -> Arc<ClientConfig> {
         let mut roots = RootCertStore::empty();
         roots.add(self.certificate.clone()).expect("a certificate");
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
         let mut config = builder.expect("versions").with_root_certificates(roots).with_no_client_auth();
-        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        config.alpn_protocols = protocols.iter().map(|name| name.as_bytes().to_vec()).collect();
         Arc::new(config)
     }
 }
@@ -112,6 +117,22 @@ fn requests_of_all_sizes_are_answered_under_tls() {
         assert!(count(b'x') >= 5 << 20 && count(b'f') >= 1 << 20 && count(b'u') >= 1 << 20);
         assert!(answers.ends_with(b"\r\n\r\n/last"));
         until(|| server.connections() == 0).await;
+    });
+}
+
+#[test]
+fn clients_of_http_10_are_served_under_tls_and_those_of_http_2_alone_are_not() {
+    on_each(real_drivers(), async |_| {
+        let identity = identity();
+        let (_, address) = start(identity.config());
+        let (old, new) = (identity.client_of(&["http/1.0"]), identity.client_of(&["h2"]));
+        let client = spawn_blocking(move || {
+            assert!(connect(new, address).write_all(b"PRI * HTTP/2.0\r\n").is_err());
+            exchange(connect(old, address), "GET /old HTTP/1.0\r\n\r\n")
+        });
+        let (answer, protocol) = client.await.expect("exchanged");
+        assert_eq!(protocol.as_deref(), Some(&b"http/1.0"[..]));
+        assert!(answer.ends_with(b"\r\n\r\n/old"));
     });
 }
 

@@ -61,10 +61,11 @@ impl TlsConfig {
         Ok(Self::new(config))
     }
 
-    /// With a configuration of rustls; ALPN becomes `http/1.1`, which is all that is spoken here.
+    /// With a configuration of rustls; ALPN becomes `http/1.1` and `http/1.0`, which is all that is spoken here.
     #[must_use]
     pub fn new(mut config: ServerConfig) -> Self {
-        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        // Some clients that are told to speak HTTP/1.0 offer nothing else, and would be refused.
+        config.alpn_protocols = vec![b"http/1.1".to_vec(), b"http/1.0".to_vec()];
         Self(Arc::new(config))
     }
 }
