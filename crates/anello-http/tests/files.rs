@@ -13,6 +13,7 @@ use std::thread;
 use std::time::Duration;
 
 use anello_http::files::Files;
+use anello_http::files::cache_control::CacheRule;
 use anello_http::files::negotiate::Codings;
 use anello_http::files::options::{FileOptions, Symlinks};
 use anello_http::{Options, Request};
@@ -203,6 +204,33 @@ fn folders_are_listed_when_they_may_be_and_pages_stand_in() {
         client.send("GET /hello.txt HTTP/1.1\r\nHost: h\r\nOrigin: https://example.org\r\n\r\n").await;
         let answer = client.answer().await.expect("an answer");
         assert_eq!(answer.field("Access-Control-Allow-Origin"), Some("https://example.org"));
+    });
+}
+
+#[test]
+fn a_page_in_the_place_of_a_file_is_no_state_of_it() {
+    let options = FileOptions {
+        not_found_file: Some("app.js".into()),
+        precompressed: Codings::ALL,
+        cache_control: vec![CacheRule { pattern: "**".into(), value: "max-age=31536000, immutable".into() }],
+        ..FileOptions::default()
+    };
+    on_site(options, async |address, _| {
+        let mut client = Client::connect(address).await;
+        for (fields, coding, body) in [
+            ("If-None-Match: *\r\nRange: bytes=0-1\r\n", None, "let plain = 1;"),
+            ("Accept-Encoding: gzip\r\n", Some("gzip"), "gzipped"),
+            ("Accept-Encoding: identity;q=0\r\n", None, "let plain = 1;"),
+        ] {
+            client.send(format!("GET /missing.css HTTP/1.1\r\nHost: h\r\n{fields}\r\n")).await;
+            let answer = client.answer().await.expect("an answer");
+            assert_eq!((answer.status, answer.text()), (404, body), "{fields}");
+            let names = ["ETag", "Last-Modified", "Accept-Ranges", "Cache-Control", "Content-Range"];
+            assert_eq!(names.map(|name| answer.field(name)), [None; 5], "{fields}");
+            assert_eq!(answer.field("Content-Encoding"), coding, "{fields}");
+            assert_eq!(answer.field("Content-Type"), Some("text/javascript; charset=utf-8"));
+            assert_eq!(answer.field("Vary"), Some("Accept-Encoding"));
+        }
     });
 }
 

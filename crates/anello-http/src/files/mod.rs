@@ -15,6 +15,7 @@
 //! [`listing`] shows a folder, [`cors`] says who may read an answer from another site, [`options`] has what can be set.
 //! On the usual way (a plain path, no condition, no range) nothing here allocates.
 
+mod answer;
 mod cache;
 pub mod cache_control;
 pub mod conditional;
@@ -32,6 +33,7 @@ pub mod range;
 mod read;
 mod service;
 pub mod stamp;
+mod stand_in;
 pub mod validator;
 
 pub use self::options::FileOptions;

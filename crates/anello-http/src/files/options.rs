@@ -33,8 +33,8 @@ pub struct FileOptions {
     pub media_types: BTreeMap<String, String>,
     /// The media type of what has no known extension; `application/octet-stream` by default, which browsers save.
     pub default_media_type: String,
-    /// A file, by its path from the served folder on, that is the body of answers of status 404. None by default: they
-    /// have a line of text.
+    /// A file, by its path from the served folder on, that is the body of answers of status 404, which have neither its
+    /// validators nor its `Cache-Control`: it stands in for other files. None by default: they have a line of text.
     pub not_found_file: Option<String>,
     /// A file, by its path from the served folder on, that is sent with status 200 where there is none, if the last
     /// name of the path has no extension: the page of an application that makes up its paths in the browser. None by

@@ -6,8 +6,7 @@ use std::io;
 use std::path::Path;
 use std::rc::Rc;
 
-use rustix::io::Errno;
-
+use super::answer::{failed, is_missing, part, text, valid, whole};
 use super::cache::{Cache, Contents, Entry, Known, Variant, wall_clock};
 use super::cache_control::CacheRules;
 use super::conditional::{Outcome, applicable_range, evaluate};
@@ -16,15 +15,13 @@ use super::fields::RequestFields;
 use super::folder::{Folder, Found};
 use super::listing::{CONTENT_SECURITY_POLICY, Format};
 use super::media_type::MediaTypes;
-use super::multipart::{Boundary, Multipart};
 use super::negotiate::{Choice, Coding, negotiate};
 use super::options::{FileOptions, InvalidOption};
 use super::path::{TargetPath, resolve};
-use super::range::{ByteRange, ContentRange, Selection, select};
 use super::read::read_whole;
 use super::stamp::FileStamp;
+use super::stand_in::stand_in;
 use super::validator::Validator;
-use crate::body::{Body, Part};
 use crate::h1::{FieldBlock, FieldName, FramedAnswer, Head, HttpDate, InvalidField, Method};
 use crate::observe::metrics::WorkerMetrics;
 use crate::request::Request;
@@ -146,7 +143,7 @@ impl Files {
     async fn get(&self, head: &Head) -> Response {
         // Nearly always, the path is written as it is known.
         if let Known::Fresh(entry) = self.cache.get_by_target(head.target_bytes()) {
-            return self.send(&entry, head, 200);
+            return self.send(&entry, head);
         }
         // Apart, so that connections are small.
         Box::pin(self.get_by_path(head)).await
@@ -165,7 +162,7 @@ impl Files {
             Known::No => self.find(&path, head, None).await,
         };
         match answer {
-            Ok(Answer::Entry(entry)) => self.send(&entry, head, 200),
+            Ok(Answer::Entry(entry)) => self.send(&entry, head),
             Ok(Answer::Response(response)) => response,
             Ok(Answer::Missing) => self.single_page_or_missing(&path, head).await,
             Err(error) => failed(&error),
@@ -357,15 +354,15 @@ impl Files {
     // ---- Answering -----------------------------------------------------------------------------------------------
 
     #[inline]
-    fn send(&self, entry: &Entry, head: &Head, status: u16) -> Response {
+    fn send(&self, entry: &Entry, head: &Head) -> Response {
         // A request that says nothing of how it wants the file.
         if !head.has_length_of(RequestFields::LENGTHS) {
-            return whole(&entry.plain, status);
+            return whole(&entry.plain);
         }
-        self.send_as_wanted(entry, head, status)
+        self.send_as_wanted(entry, head)
     }
 
-    fn send_as_wanted(&self, entry: &Entry, head: &Head, status: u16) -> Response {
+    fn send_as_wanted(&self, entry: &Entry, head: &Head) -> Response {
         let fields = RequestFields::pick(head.field_bytes());
         let variant = match negotiate(&fields.accept_encoding, entry.codings()).choice {
             Choice::Plain => &entry.plain,
@@ -376,9 +373,6 @@ impl Files {
                 return valid(response.field(FieldName::VARY, b"Accept-Encoding"));
             }
         };
-        if status != 200 {
-            return whole(variant, status);
-        }
         match evaluate(&fields, &variant.validator) {
             Outcome::Proceed => {}
             Outcome::NotModified => {
@@ -389,7 +383,7 @@ impl Files {
             }
         }
         match applicable_range(&fields, &variant.validator).filter(|_| head.method() == Method::Get) {
-            None => whole(variant, 200),
+            None => whole(variant),
             Some(range) => part(variant, range),
         }
     }
@@ -399,7 +393,7 @@ impl Files {
             && path.is_without_extension()
             && let Some(entry) = self.own_file(page, head).await
         {
-            return self.send(&entry, head, 200);
+            return self.send(&entry, head);
         }
         self.missing(head).await
     }
@@ -407,7 +401,10 @@ impl Files {
     async fn missing(&self, head: &Head) -> Response {
         match &self.options.not_found_file {
             Some(page) => match self.own_file(page, head).await {
-                Some(entry) => self.send(&entry, head, 404),
+                Some(entry) => {
+                    let fields = RequestFields::pick(head.field_bytes());
+                    stand_in(&entry, negotiate(&fields.accept_encoding, entry.codings()).choice, 404)
+                }
                 None => text(404, "there is no such file"),
             },
             None => text(404, "there is no such file"),
@@ -436,96 +433,4 @@ impl Files {
 
 fn is_same(known: &Variant, stamp: &FileStamp) -> bool {
     known.is_settled && known.stamp == *stamp
-}
-
-#[inline]
-fn whole(variant: &Variant, status: u16) -> Response {
-    let body = match &variant.contents {
-        Contents::Framed(answer) => return Response::framed(Rc::clone(answer)).with_status(status),
-        Contents::Memory(bytes) => Body::from(bytes.clone()),
-        Contents::File(file) => Body::file(file.clone(), 0, variant.stamp.size_bytes),
-    };
-    Response::new(status).with_shared_fields(Rc::clone(&variant.fields)).with_body(body)
-}
-
-fn part(variant: &Variant, range: &[u8]) -> Response {
-    let size_bytes = variant.stamp.size_bytes;
-    match select(range, size_bytes) {
-        Selection::Whole => whole(variant, 200),
-        Selection::One(range) => {
-            let response = Response::new(206).with_shared_fields(Rc::clone(&variant.fields));
-            let content_range = ContentRange::of(range, size_bytes).to_string();
-            let response = valid(response.field(FieldName::CONTENT_RANGE, content_range.as_bytes()));
-            response.with_body(Body::parts(vec![bytes_of(variant, range)]))
-        }
-        Selection::Several(ranges) => several(variant, &ranges),
-        Selection::Unsatisfiable => {
-            let content_range = ContentRange::unsatisfiable(size_bytes).to_string();
-            let response = text(416, "the file has none of the bytes that the request asks for");
-            valid(response.field(FieldName::CONTENT_RANGE, content_range.as_bytes()))
-        }
-    }
-}
-
-fn several(variant: &Variant, ranges: &[ByteRange]) -> Response {
-    let mut random = [0; 16];
-    if rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty()) != Ok(random.len()) {
-        // Without what nobody can guess, the whole file is as good an answer.
-        return whole(variant, 200);
-    }
-    let boundary = Boundary::from_random(u128::from_ne_bytes(random));
-    let multipart = Multipart::new(ranges, variant.stamp.size_bytes, &variant.media_type, boundary);
-    let mut parts = Vec::with_capacity(2 * ranges.len() + 1);
-    for (head, range) in multipart.parts() {
-        parts.push(Part::Bytes(bytes::Bytes::copy_from_slice(head)));
-        parts.push(bytes_of(variant, range));
-    }
-    parts.push(Part::Bytes(bytes::Bytes::copy_from_slice(multipart.end())));
-    // The type of the parts is told with each of them.
-    let response = Response::new(206).with_shared_fields(Rc::clone(&variant.not_modified_fields));
-    let response = valid(response.field(FieldName::CONTENT_TYPE, multipart.content_type().as_bytes()));
-    response.with_body(Body::parts(parts))
-}
-
-fn bytes_of(variant: &Variant, range: ByteRange) -> Part {
-    match &variant.contents {
-        Contents::Framed(answer) => {
-            Part::Bytes(answer.body().slice(range.first as usize..=range.last as usize))
-        }
-        Contents::Memory(bytes) => Part::Bytes(bytes.slice(range.first as usize..=range.last as usize)),
-        Contents::File(file) => {
-            Part::File { file: file.clone(), offset: range.first, length: range.length_bytes() }
-        }
-    }
-}
-
-/// A line of text.
-fn text(status: u16, line: &str) -> Response {
-    Response::text(format!("{status} {}: {line}\n", crate::h1::reason_phrase(status))).with_status(status)
-}
-
-/// The values are the program's own, or have been checked before.
-fn valid(response: Result<Response, InvalidField>) -> Response {
-    response.unwrap_or_else(|invalid| {
-        tracing::error!(%invalid, "an answer was sent as 500");
-        Response::new(500)
-    })
-}
-
-/// Whether there is no such file, as far as clients are to know: what would lead outside does not exist for them.
-fn is_missing(error: &io::Error) -> bool {
-    use Errno as E;
-    let missing =
-        [E::NOENT, E::NOTDIR, E::LOOP, E::XDEV, E::NAMETOOLONG, E::ACCESS, E::PERM, E::NXIO, E::INVAL];
-    Errno::from_io_error(error).is_some_and(|errno| missing.contains(&errno))
-}
-
-fn failed(error: &io::Error) -> Response {
-    tracing::error!(%error, "a file could not be opened or read");
-    match Errno::from_io_error(error) {
-        Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::AGAIN) => {
-            text(503, "the server is short of descriptors or memory: try again later")
-        }
-        _ => text(500, "the file cannot be read"),
-    }
 }

@@ -1,0 +1,106 @@
+//! The answers that a file leads to, or its absence.
+
+use std::io;
+use std::rc::Rc;
+
+use rustix::io::Errno;
+
+use super::cache::{Contents, Variant};
+use super::multipart::{Boundary, Multipart};
+use super::range::{ByteRange, ContentRange, Selection, select};
+use crate::body::{Body, Part};
+use crate::h1::{FieldName, InvalidField};
+use crate::response::Response;
+
+/// The whole file, as it lies.
+#[inline]
+pub(super) fn whole(variant: &Variant) -> Response {
+    let body = match &variant.contents {
+        Contents::Framed(answer) => return Response::framed(Rc::clone(answer)),
+        Contents::Memory(bytes) => Body::from(bytes.clone()),
+        Contents::File(file) => Body::file(file.clone(), 0, variant.stamp.size_bytes),
+    };
+    Response::new(200).with_shared_fields(Rc::clone(&variant.fields)).with_body(body)
+}
+
+pub(super) fn part(variant: &Variant, range: &[u8]) -> Response {
+    let size_bytes = variant.stamp.size_bytes;
+    match select(range, size_bytes) {
+        Selection::Whole => whole(variant),
+        Selection::One(range) => {
+            let response = Response::new(206).with_shared_fields(Rc::clone(&variant.fields));
+            let content_range = ContentRange::of(range, size_bytes).to_string();
+            let response = valid(response.field(FieldName::CONTENT_RANGE, content_range.as_bytes()));
+            response.with_body(Body::parts(vec![bytes_of(variant, range)]))
+        }
+        Selection::Several(ranges) => several(variant, &ranges),
+        Selection::Unsatisfiable => {
+            let content_range = ContentRange::unsatisfiable(size_bytes).to_string();
+            let response = text(416, "the file has none of the bytes that the request asks for");
+            valid(response.field(FieldName::CONTENT_RANGE, content_range.as_bytes()))
+        }
+    }
+}
+
+fn several(variant: &Variant, ranges: &[ByteRange]) -> Response {
+    let mut random = [0; 16];
+    if rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty()) != Ok(random.len()) {
+        // Without what nobody can guess, the whole file is as good an answer.
+        return whole(variant);
+    }
+    let boundary = Boundary::from_random(u128::from_ne_bytes(random));
+    let multipart = Multipart::new(ranges, variant.stamp.size_bytes, &variant.media_type, boundary);
+    let mut parts = Vec::with_capacity(2 * ranges.len() + 1);
+    for (head, range) in multipart.parts() {
+        parts.push(Part::Bytes(bytes::Bytes::copy_from_slice(head)));
+        parts.push(bytes_of(variant, range));
+    }
+    parts.push(Part::Bytes(bytes::Bytes::copy_from_slice(multipart.end())));
+    // The type of the parts is told with each of them.
+    let response = Response::new(206).with_shared_fields(Rc::clone(&variant.not_modified_fields));
+    let response = valid(response.field(FieldName::CONTENT_TYPE, multipart.content_type().as_bytes()));
+    response.with_body(Body::parts(parts))
+}
+
+fn bytes_of(variant: &Variant, range: ByteRange) -> Part {
+    match &variant.contents {
+        Contents::Framed(answer) => {
+            Part::Bytes(answer.body().slice(range.first as usize..=range.last as usize))
+        }
+        Contents::Memory(bytes) => Part::Bytes(bytes.slice(range.first as usize..=range.last as usize)),
+        Contents::File(file) => {
+            Part::File { file: file.clone(), offset: range.first, length: range.length_bytes() }
+        }
+    }
+}
+
+/// A line of text.
+pub(super) fn text(status: u16, line: &str) -> Response {
+    Response::text(format!("{status} {}: {line}\n", crate::h1::reason_phrase(status))).with_status(status)
+}
+
+/// The values are the program's own, or have been checked before.
+pub(super) fn valid(response: Result<Response, InvalidField>) -> Response {
+    response.unwrap_or_else(|invalid| {
+        tracing::error!(%invalid, "an answer was sent as 500");
+        Response::new(500)
+    })
+}
+
+/// Whether there is no such file, as far as clients are to know: what would lead outside does not exist for them.
+pub(super) fn is_missing(error: &io::Error) -> bool {
+    use Errno as E;
+    let missing =
+        [E::NOENT, E::NOTDIR, E::LOOP, E::XDEV, E::NAMETOOLONG, E::ACCESS, E::PERM, E::NXIO, E::INVAL];
+    Errno::from_io_error(error).is_some_and(|errno| missing.contains(&errno))
+}
+
+pub(super) fn failed(error: &io::Error) -> Response {
+    tracing::error!(%error, "a file could not be opened or read");
+    match Errno::from_io_error(error) {
+        Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::AGAIN) => {
+            text(503, "the server is short of descriptors or memory: try again later")
+        }
+        _ => text(500, "the file cannot be read"),
+    }
+}

@@ -1,0 +1,32 @@
+//! A page in the place of a file that is missing.
+
+use std::rc::Rc;
+
+use super::answer::{valid, whole};
+use super::cache::Entry;
+use super::negotiate::Choice;
+
+use crate::h1::FieldName;
+use crate::response::Response;
+
+/// The page as an answer of this status, in the encoding that was chosen: plain where none is acceptable, so that what is
+/// wrong is told in any case.
+///
+/// It is no state of the file that was asked for. So it has no validators, which would have clients ask whether that file has
+/// changed, offers no ranges, and is not kept for as long as a rule says of files (RFC 9110, section 8.8).
+pub(super) fn stand_in(page: &Entry, choice: Choice, status: u16) -> Response {
+    let (variant, coding) = match choice {
+        Choice::Coded(coding) => (page.variant(coding), Some(coding)),
+        Choice::Plain | Choice::NotAcceptable => (&page.plain, None),
+    };
+    let response = whole(variant).with_status(status).with_shared_fields(Rc::default());
+    let response = valid(response.field(FieldName::CONTENT_TYPE, variant.media_type.as_bytes()));
+    let response = match coding {
+        Some(coding) => valid(response.field(FieldName::CONTENT_ENCODING, coding.token().as_bytes())),
+        None => response,
+    };
+    if page.coded.is_empty() {
+        return response;
+    }
+    valid(response.field(FieldName::VARY, b"Accept-Encoding"))
+}
