@@ -3,12 +3,14 @@
 
 #![forbid(unsafe_code)]
 
-mod h1_support;
+mod properties;
 
-use anello_http::h1::{Framing, Limits};
-use h1_support::{Outcome, Seen, feed, field_text, whole};
+use anello_http::h1::Limits;
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
+
+use properties::h1_support::{feed, whole};
+use properties::request::agrees;
 
 /// Connections of every kind, good and bad.
 const CONNECTIONS: &[&str] = &[
@@ -176,70 +178,11 @@ fn places(text: &[u8], places: &[Index]) -> Vec<usize> {
     places
 }
 
-/// Whether the limits hold, and the head of the first request can be read in one way only.
-fn check(text: &[u8], outcome: &Outcome, limits: Limits) {
-    assert!(outcome.requests.len() as u64 <= limits.requests_per_connection);
-    for Seen { head_bytes, fields, body, trailers, framing, is_whole, .. } in &outcome.requests {
-        assert!(*head_bytes <= limits.head_bytes && fields.len() <= limits.fields);
-        assert!(body.len() as u64 <= limits.body_bytes && trailers.len() <= limits.trailer_fields);
-        if let (Framing::Length(bytes), true) = (framing, is_whole) {
-            assert_eq!(body.len() as u64, *bytes);
-        }
-    }
-    if let Some(first) = outcome.requests.first() {
-        let start = text.iter().position(|byte| !b"\r\n".contains(byte)).unwrap();
-        let head = &text[start..start + first.head_bytes];
-        assert!(is_strict(head, limits), "{}", head.escape_ascii());
-        compare_with_httparse(head, first);
-    }
-}
-
-/// httparse accepts more; what is accepted here, it reads in the same way.
-fn compare_with_httparse(head: &[u8], seen: &Seen) {
-    let mut storage = [httparse::EMPTY_HEADER; 128];
-    let mut request = httparse::Request::new(&mut storage);
-    assert_eq!(request.parse(head), Ok(httparse::Status::Complete(head.len())));
-    assert_eq!((request.method, request.path), (Some(&seen.method[..]), Some(&seen.target[..])));
-    let fields: Vec<_> = request.headers.iter().map(|field| field_text((field.name, field.value))).collect();
-    assert_eq!(fields, seen.fields);
-}
-
-/// Whether these bytes are a head and nothing else, by other means than the decoder's.
-fn is_strict(head: &[u8], limits: Limits) -> bool {
-    // Latin-1, so that every byte is a character.
-    let text: String = head.iter().map(|&byte| char::from(byte)).collect();
-    let Some(text) = text.strip_suffix("\r\n\r\n") else { return false };
-    let mut lines = text.split("\r\n");
-    let line: Vec<&str> = lines.next().unwrap_or_default().split(' ').collect();
-    let is_token = |text: &str| {
-        !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~".contains(c))
-    };
-    let is_line = match line[..] {
-        [method, target, "HTTP/1.0" | "HTTP/1.1"] => {
-            is_token(method) && !target.is_empty() && target.chars().all(|c| c.is_ascii_graphic() && c != '#')
-        }
-        _ => false,
-    };
-    let is_value = |text: &str| text.chars().all(|c| c == '\t' || !c.is_ascii_control());
-    let is_field =
-        |line: &str| line.split_once(':').is_some_and(|(name, value)| is_token(name) && is_value(value));
-    let count = |wanted: &str| {
-        let name = |line: &str| line.split(':').next().unwrap_or_default().to_ascii_lowercase();
-        text.split("\r\n").skip(1).filter(|line| name(line) == wanted).count()
-    };
-    let hosts = count("host");
-    is_line
-        && line.join(" ").len() <= limits.request_line_bytes
-        && lines.all(is_field)
-        && (hosts == 1 || hosts == 0 && line[2] == "HTTP/1.0")
-        && count("content-length") + count("transfer-encoding").min(1) <= 1
-}
-
 #[test]
 fn fault_31_one_cut_anywhere_makes_no_difference() {
     for text in CONNECTIONS {
         let expected = whole(text);
-        check(text.as_bytes(), &expected, Limits::default());
+        agrees(text.as_bytes(), &expected, Limits::default());
         for place in 0..=text.len() {
             let outcome = feed(cut(text.as_bytes(), &[place]), Limits::default());
             assert_eq!(outcome, expected, "{text:?} cut at {place}");
@@ -269,7 +212,7 @@ proptest! {
         text in damaged_connections(), cuts in prop::collection::vec(any::<Index>(), 0..6), limits in limits(),
     ) {
         let expected = feed([&text[..]], limits);
-        check(&text, &expected, limits);
+        agrees(&text, &expected, limits);
         prop_assert_eq!(&feed(cut(&text, &places(&text, &cuts)), limits), &expected);
         prop_assert_eq!(&feed(text.chunks(1), limits), &expected);
     }
@@ -279,7 +222,7 @@ proptest! {
         text in pieces_of_requests(), cuts in prop::collection::vec(any::<Index>(), 0..6), limits in limits(),
     ) {
         let expected = feed([&text[..]], limits);
-        check(&text, &expected, limits);
+        agrees(&text, &expected, limits);
         prop_assert_eq!(&feed(cut(&text, &places(&text, &cuts)), limits), &expected);
         prop_assert_eq!(&feed(text.chunks(1), limits), &expected);
     }
@@ -289,7 +232,7 @@ proptest! {
         text in requests_of_one_client(), cuts in prop::collection::vec(any::<Index>(), 0..6), limits in limits(),
     ) {
         let expected = feed([&text[..]], limits);
-        check(&text, &expected, limits);
+        agrees(&text, &expected, limits);
         prop_assert_eq!(&feed(cut(&text, &places(&text, &cuts)), limits), &expected);
         prop_assert_eq!(&feed(text.chunks(1), limits), &expected);
     }
@@ -299,7 +242,7 @@ proptest! {
         text in prop::collection::vec(any::<u8>(), 0..200), cuts in prop::collection::vec(any::<Index>(), 0..4),
     ) {
         let expected = feed([&text[..]], Limits::default());
-        check(&text, &expected, Limits::default());
+        agrees(&text, &expected, Limits::default());
         prop_assert_eq!(feed(cut(&text, &places(&text, &cuts)), Limits::default()), expected);
     }
 
@@ -317,7 +260,7 @@ proptest! {
         let limits = Limits { request_line_bytes: 100, head_bytes: 200, fields: 2, ..limits };
         let text = [head, &body].concat();
         let expected = feed([&text[..]], limits);
-        check(&text, &expected, limits);
+        agrees(&text, &expected, limits);
         prop_assert_eq!(feed(cut(&text, &places(&text, &cuts)), limits), expected);
     }
 }

@@ -20,7 +20,7 @@ pub struct Outcome {
 /// One request, as far as it came.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Seen {
-    /// All that the head says.
+    /// All that the head says, but for its length.
     pub head: String,
     pub method: String,
     pub target: String,
@@ -112,7 +112,7 @@ fn seen(head: &Head) -> Seen {
     let names_are_found = head.fields().all(|(name, _)| head.field(&name.to_ascii_uppercase()).is_some());
     assert!(names_are_found, "{fields:?}");
     let text = format!(
-        "{:?} {} {:?} {:?} {:?} {:?} {:?} host {:?} keeps {} expects {} upgrade {:?} {} bytes {fields:?}",
+        "{:?} {} {:?} {:?} {:?} {:?} {:?} host {:?} keeps {} expects {} upgrade {:?} {fields:?}",
         head.method(),
         head.method_text(),
         head.target_form(),
@@ -124,7 +124,6 @@ fn seen(head: &Head) -> Seen {
         head.keeps_alive(),
         head.expects_continue(),
         head.upgrade(),
-        head.head_bytes(),
     );
     Seen {
         head: text,

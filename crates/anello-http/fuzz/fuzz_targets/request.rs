@@ -1,0 +1,8 @@
+//! Fuzzes connections of requests: see `tests/properties/request.rs`.
+
+#![no_main]
+
+#[path = "../../tests/properties/mod.rs"]
+mod properties;
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| properties::request::check(data));

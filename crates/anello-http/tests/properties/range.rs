@@ -1,0 +1,159 @@
+//! Ranges: whatever is asked for, what is sent lies within the file, is no longer than it, and is what was asked for.
+
+use anello_http::files::multipart::{Boundary, Multipart};
+use anello_http::files::range::{ByteRange, GAP_BYTES, RANGES_LIMIT, Selection, select};
+
+/// The size of the file, a line feed, and the value of `Range`; without a line feed, a file of 1000 bytes.
+pub fn check(data: &[u8]) {
+    let (size_bytes, range) = match data.iter().position(|&byte| byte == b'\n') {
+        Some(place) => (number(&latin_1(&data[..place])).unwrap_or(0), &data[place + 1..]),
+        None => (1000, data),
+    };
+    let selection = select(range, size_bytes);
+    let asked = asked_for(&latin_1(range), size_bytes);
+    let shown = range.escape_ascii();
+    let ranges = match &selection {
+        Selection::Whole => {
+            assert_eq!(asked, None, "{shown} of {size_bytes}");
+            return;
+        }
+        Selection::Unsatisfiable => vec![],
+        Selection::One(range) => vec![*range],
+        Selection::Several(ranges) => {
+            assert!(ranges.len() > 1, "{shown} of {size_bytes}");
+            ranges.clone()
+        }
+    };
+    let Some(asked) = asked else {
+        panic!("{shown} of {size_bytes}: {selection:?} instead of the whole file")
+    };
+    within(&ranges, size_bytes);
+    assert_eq!(ranges, joined(&asked), "{shown} of {size_bytes}");
+    if size_bytes <= 2048 {
+        assert_eq!(
+            painted(&ranges, size_bytes),
+            closed(painted(&asked, size_bytes)),
+            "{shown} of {size_bytes}"
+        );
+    }
+    if ranges.len() > 1 {
+        several(&ranges, size_bytes);
+    }
+}
+
+/// The ranges lie in the file, apart from each other, and are no more than are allowed.
+fn within(ranges: &[ByteRange], size_bytes: u64) {
+    assert!(ranges.len() <= RANGES_LIMIT);
+    assert!(ranges.iter().all(|range| range.first <= range.last && range.last < size_bytes), "{ranges:?}");
+    let mut sorted = ranges.to_vec();
+    sorted.sort_by_key(|range| range.first);
+    assert!(sorted.windows(2).all(|pair| pair[1].first - pair[0].last > GAP_BYTES + 1), "{ranges:?}");
+    let sum: u128 = ranges.iter().map(|range| u128::from(range.length_bytes())).sum();
+    assert!(sum <= u128::from(size_bytes), "{ranges:?}");
+}
+
+/// An answer of several parts is as long as it says, and introduces each with what it is.
+fn several(ranges: &[ByteRange], size_bytes: u64) {
+    let answer = Multipart::new(ranges, size_bytes, "text/plain", Boundary::from_random(7));
+    let boundary = answer.content_type().split_once("boundary=").expect("a boundary").1.to_owned();
+    let mut length_bytes = answer.end().len() as u64;
+    for ((head, range), expected) in answer.parts().zip(ranges) {
+        let head = std::str::from_utf8(head).expect("text");
+        let content_range = format!("Content-Range: bytes {}-{}/{size_bytes}\r\n", range.first, range.last);
+        assert!(range == *expected && head.contains(&content_range) && head.ends_with("\r\n\r\n"), "{head}");
+        assert!(head.contains(&format!("--{boundary}\r\n")), "{head}");
+        length_bytes = length_bytes.saturating_add(head.len() as u64).saturating_add(range.length_bytes());
+    }
+    assert_eq!((answer.parts().len(), answer.content_length_bytes()), (ranges.len(), length_bytes));
+    assert_eq!(answer.end(), format!("\r\n--{boundary}--\r\n").as_bytes());
+}
+
+/// The ranges that lie in the file, as they were asked for; `None` where the whole file is the answer.
+fn asked_for(range: &str, size_bytes: u64) -> Option<Vec<ByteRange>> {
+    let (unit, set) = range.split_once('=')?;
+    if !unit.eq_ignore_ascii_case("bytes") || size_bytes == 0 {
+        return None;
+    }
+    let blank = [' ', '\t'];
+    let specs: Vec<_> =
+        set.split(',').map(|spec| spec.trim_matches(blank)).filter(|spec| !spec.is_empty()).collect();
+    if specs.is_empty() || specs.len() > RANGES_LIMIT {
+        return None;
+    }
+    let mut ranges = Vec::new();
+    for spec in specs {
+        let (before, behind) = spec.split_once('-')?;
+        let (first, last) = match (before, behind) {
+            ("", length) => (size_bytes.saturating_sub(number(length)?), size_bytes - 1),
+            (first, "") => (number(first)?, u64::MAX),
+            (first, last) => (number(first)?, number(last)?),
+        };
+        if !before.is_empty() && last < first {
+            return None;
+        }
+        if first < size_bytes {
+            ranges.push(ByteRange { first, last: last.min(size_bytes - 1) });
+        }
+    }
+    Some(ranges)
+}
+
+/// The ranges, joined until none is near another, each in the place of the earliest of its parts.
+fn joined(asked: &[ByteRange]) -> Vec<ByteRange> {
+    let mut ranges = asked.to_vec();
+    let is_near = |one: ByteRange, other: ByteRange| {
+        let (low, high) = if one.first <= other.first { (one, other) } else { (other, one) };
+        u128::from(high.first) <= u128::from(low.last) + u128::from(GAP_BYTES) + 1
+    };
+    'again: loop {
+        for first in 0..ranges.len() {
+            for second in first + 1..ranges.len() {
+                if is_near(ranges[first], ranges[second]) {
+                    let other = ranges.remove(second);
+                    let one = &mut ranges[first];
+                    one.first = one.first.min(other.first);
+                    one.last = one.last.max(other.last);
+                    continue 'again;
+                }
+            }
+        }
+        return ranges;
+    }
+}
+
+/// Which bytes of a file these are.
+fn painted(ranges: &[ByteRange], size_bytes: u64) -> Vec<bool> {
+    (0..size_bytes)
+        .map(|byte| ranges.iter().any(|range| (range.first..=range.last).contains(&byte)))
+        .collect()
+}
+
+/// With the small gaps filled.
+fn closed(mut painted: Vec<bool>) -> Vec<bool> {
+    let mut last = None;
+    for index in 0..painted.len() {
+        if !painted[index] {
+            continue;
+        }
+        if let Some(last) = last.filter(|last| index - last <= GAP_BYTES as usize + 1) {
+            painted[last..index].fill(true);
+        }
+        last = Some(index);
+    }
+    painted
+}
+
+/// A decimal number, at most the largest of 64 bits.
+fn number(text: &str) -> Option<u64> {
+    let digits = text.trim_start_matches('0');
+    match text.bytes().all(|byte| byte.is_ascii_digit()) && !text.is_empty() {
+        true if digits.is_empty() => Some(0),
+        true => Some(digits.parse().unwrap_or(u64::MAX)),
+        false => None,
+    }
+}
+
+/// Every byte a character.
+fn latin_1(bytes: &[u8]) -> String {
+    bytes.iter().map(|&byte| char::from(byte)).collect()
+}
