@@ -17,6 +17,7 @@ mod mailbox;
 #[cfg(feature = "compat-hyper")]
 mod origin;
 mod task;
+mod task_memory;
 mod workers;
 
 use std::future::Future;

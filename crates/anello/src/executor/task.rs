@@ -15,6 +15,7 @@
 //! - The future is touched by the worker alone and is gone (`None`) before the worker gives its reference up: what the
 //!   last waker frees, wherever it is dropped, is memory without a future in it.
 
+use std::alloc::Layout;
 use std::cell::{Cell, UnsafeCell};
 use std::future::Future;
 use std::pin::Pin;
@@ -24,6 +25,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
 use std::task::{Context, RawWaker, RawWakerVTable, Waker};
 
 use super::context::Inbox;
+use super::task_memory;
 use crate::driver::Key;
 
 /// The part of a task that does not depend on its future.
@@ -81,7 +83,8 @@ impl Task {
     /// A task, scheduled by whoever makes it. The future must be dropped by its worker's thread unless it is `Send`:
     /// the caller of [`run`](TaskPointer::run) and [`cancel`](Self::cancel) is that thread.
     pub fn new<F: Abort>(future: F, home: Arc<Inbox>) -> Self {
-        let cell = Box::new(TaskCell {
+        let cell = task_memory::allocate(Layout::new::<TaskCell<F>>()).cast::<TaskCell<F>>();
+        let task = TaskCell {
             header: Header {
                 references: AtomicU32::new(1),
                 scheduled: AtomicBool::new(true),
@@ -100,9 +103,11 @@ impl Task {
                 },
             },
             future: UnsafeCell::new(Some(future)),
-        });
+        };
+        // SAFETY: memory of this layout, and nobody else's.
+        unsafe { cell.write(task) };
         // The header is the first field of a `repr(C)` cell.
-        Self(TaskPointer(NonNull::from(Box::leak(cell)).cast()))
+        Self(TaskPointer(cell.cast()))
     }
 
     pub fn pointer(&self) -> TaskPointer {
@@ -217,8 +222,12 @@ unsafe fn drop_future<F>(header: NonNull<Header>) {
 /// # Safety
 /// The header must be the head of a `TaskCell<F>` without references and with its future gone.
 unsafe fn free<F>(header: NonNull<Header>) {
-    // SAFETY: allocated by `Box` in `Task::new`; nobody refers to it any more.
-    drop(unsafe { Box::from_raw(header.cast::<TaskCell<F>>().as_ptr()) });
+    let cell = header.cast::<TaskCell<F>>();
+    // SAFETY: allocated with this layout and written in `Task::new`; nobody refers to it any more.
+    unsafe {
+        cell.drop_in_place();
+        task_memory::free(cell.cast(), Layout::new::<TaskCell<F>>());
+    }
 }
 
 /// # Safety
