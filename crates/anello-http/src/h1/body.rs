@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::chunked::{write_chunk_end, write_chunk_start, write_last_chunk};
+use super::chunked::{write_chunk_end, write_chunk_start, write_more_chunk};
 use super::fields::FieldBlock;
 
 /// How the body of an answer is delimited.
@@ -116,7 +116,7 @@ impl BodyEncoder {
             return Err(BodyError::TooShort { bytes_left: self.left });
         }
         if self.delivery == Delivery::Chunked {
-            write_last_chunk(out, &FieldBlock::default());
+            write_more_chunk(out, &FieldBlock::default());
         }
         Ok(())
     }
@@ -130,7 +130,7 @@ impl BodyEncoder {
         if self.delivery != Delivery::Chunked {
             return self.finish(out);
         }
-        write_last_chunk(out, trailers);
+        write_more_chunk(out, trailers);
         Ok(())
     }
 }

@@ -35,7 +35,7 @@ mod target;
 mod words;
 
 pub use body::{BodyEncoder, BodyError, Delivery};
-pub use chunked::{ChunkedDecoder, Piece, write_chunk_end, write_chunk_start, write_last_chunk};
+pub use chunked::{ChunkedDecoder, Piece, write_chunk_end, write_chunk_start, write_more_chunk};
 pub use date::HttpDate;
 pub use decoder::{Decoder, Event};
 pub use fields::{FieldBlock, FieldName, InvalidField, Trailers};

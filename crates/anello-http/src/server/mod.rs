@@ -35,7 +35,6 @@ use self::connection::Connection;
 use self::observer::Observer;
 pub use self::options::Options;
 pub(crate) use self::output::COPIED_BODY_BYTES;
-pub use self::output::FILE_PIECE_BYTES;
 pub use self::tls::TlsConfig;
 use self::transport::{Receiver, Sender};
 pub use self::upgrade::Upgraded;

@@ -22,8 +22,7 @@ pub struct Options {
     pub body_timeout: Duration,
     /// The least rate of a body in bytes a second, averaged from its start; by default 500.
     pub body_bytes_per_second: u64,
-    /// How long a client may take none of what it is sent; by default 30 s. Of a file, each
-    /// [`FILE_PIECE_BYTES`](crate::server::FILE_PIECE_BYTES) may take so long.
+    /// How long a client may take none of what it is sent; by default 30 s.
     pub write_timeout: Duration,
     /// How long a request may take from its head to the end of its answer; by default for ever. Then the connection is
     /// closed.

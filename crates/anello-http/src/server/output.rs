@@ -24,10 +24,6 @@ const GATHERED_BYTES: usize = 32 * 1024;
 /// Memory that the buffer of an idle connection may keep.
 const KEPT_BYTES: usize = 4 * 1024;
 
-/// Bytes of a file that are sent at a time: each of these may take as long as
-/// [`write_timeout`](super::Options::write_timeout).
-pub const FILE_PIECE_BYTES: u64 = 256 * 1024;
-
 /// The sending side of a connection.
 pub(crate) struct Output<W> {
     sender: W,
@@ -88,27 +84,28 @@ impl<W: Sender> Output<W> {
         Ok(())
     }
 
-    /// Sends what was gathered; nothing follows but the end of this side.
-    async fn flush_last(&mut self) -> io::Result<()> {
+    /// Sends what was gathered, which more follows at once, or the end of this side.
+    async fn flush_more(&mut self) -> io::Result<()> {
         let mut rest = &self.buffer[..];
         while !rest.is_empty() {
             let sender = &mut self.sender;
-            let written = poll_fn(|context| sender.poll_write_last(rest, context));
+            let written = poll_fn(|context| sender.poll_write_more(rest, context));
             rest = &rest[watched(&self.watch, written).await?..];
         }
-        self.buffer = Vec::new();
+        self.buffer.clear();
+        self.buffer.shrink_to(KEPT_BYTES);
         Ok(())
     }
 
     /// Sends all; nothing follows.
     pub async fn finish(&mut self) -> io::Result<()> {
-        self.flush_last().await?;
+        self.flush_more().await?;
         watched(&self.watch, poll_fn(|context| self.sender.poll_goodbye(context))).await
     }
 
     /// Ends this side when all has been sent.
     pub async fn shutdown(&mut self) -> io::Result<()> {
-        self.flush_last().await?;
+        self.flush_more().await?;
         watched(&self.watch, poll_fn(|context| self.sender.poll_shutdown(context))).await
     }
 
@@ -233,18 +230,15 @@ impl<W: Sender> Output<W> {
         if !encoder.begin_piece(&mut self.buffer, whole).map_err(io::Error::other)? {
             return Ok(());
         }
-        self.flush().await?;
-        let mut sent = 0;
-        while sent < length {
-            let piece = (length - sent).min(FILE_PIECE_BYTES);
-            let count = watched(&self.watch, self.sender.send_file(file, offset + sent, piece)).await?;
-            sent += count;
-            self.body_bytes += count;
-            if count < piece {
-                // The client was told of more.
-                let message = format!("a file ended after {sent} of {length} bytes that its answer promised");
-                return Err(io::Error::new(io::ErrorKind::UnexpectedEof, message));
-            }
+        // The kernel may send it together with the beginning of the file.
+        self.flush_more().await?;
+        let watch = &self.watch;
+        let sent = watched(watch, self.sender.send_file(file, offset, length, || watch.moved())).await?;
+        self.body_bytes += sent;
+        if sent < length {
+            // The client was told of more.
+            let message = format!("a file ended after {sent} of {length} bytes that its answer promised");
+            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, message));
         }
         encoder.end_piece(&mut self.buffer);
         Ok(())

@@ -255,7 +255,13 @@ impl<S: Stream> Sender for TlsSender<S> {
         self.write_all(&bytes).await
     }
 
-    async fn send_file(&mut self, file: &File, offset: u64, length: u64) -> io::Result<u64> {
+    async fn send_file(
+        &mut self,
+        file: &File,
+        offset: u64,
+        length: u64,
+        moved: impl Fn(),
+    ) -> io::Result<u64> {
         let mut buffer = vec![0; length.min(STEP_BYTES as u64) as usize];
         let mut sent = 0;
         while sent < length {
@@ -266,6 +272,7 @@ impl<S: Stream> Sender for TlsSender<S> {
             }
             self.write_all(&buffer[..count]).await?;
             sent += count as u64;
+            moved();
         }
         Ok(sent)
     }

@@ -24,8 +24,8 @@ pub(crate) trait Receiver: 'static {
 pub(crate) trait Sender: 'static {
     /// Accepts as many of these bytes as there is room for.
     fn poll_write(&mut self, bytes: &[u8], context: &mut Context<'_>) -> Poll<io::Result<usize>>;
-    /// As [`poll_write`](Self::poll_write), of the last bytes before the end.
-    fn poll_write_last(&mut self, bytes: &[u8], context: &mut Context<'_>) -> Poll<io::Result<usize>> {
+    /// As [`poll_write`](Self::poll_write), of bytes that more follows, or the end.
+    fn poll_write_more(&mut self, bytes: &[u8], context: &mut Context<'_>) -> Poll<io::Result<usize>> {
         self.poll_write(bytes, context)
     }
     /// Ready when everything accepted has gone to the kernel.
@@ -36,8 +36,14 @@ pub(crate) trait Sender: 'static {
     fn poll_shutdown(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>>;
     /// Sends shared bytes, from where they lie if it can.
     fn send(&mut self, bytes: Bytes) -> impl Future<Output = io::Result<()>>;
-    /// Sends a part of a file; how many bytes, fewer when it has ended.
-    fn send_file(&mut self, file: &File, offset: u64, length: u64) -> impl Future<Output = io::Result<u64>>;
+    /// Sends a part of a file; how many bytes, fewer when it has ended. `moved` is called when some of it has gone.
+    fn send_file(
+        &mut self,
+        file: &File,
+        offset: u64,
+        length: u64,
+        moved: impl Fn(),
+    ) -> impl Future<Output = io::Result<u64>>;
 
     /// Accepts all of these bytes.
     async fn write_all(&mut self, mut bytes: &[u8]) -> io::Result<()> {
@@ -67,8 +73,8 @@ impl<S: Stream> Sender for WriteHalf<Rc<S>> {
         pin!(self.write(bytes)).poll(context)
     }
 
-    fn poll_write_last(&mut self, bytes: &[u8], context: &mut Context<'_>) -> Poll<io::Result<usize>> {
-        pin!(self.write_last(bytes)).poll(context)
+    fn poll_write_more(&mut self, bytes: &[u8], context: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        pin!(self.write_more(bytes)).poll(context)
     }
 
     fn poll_flush(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -88,7 +94,13 @@ impl<S: Stream> Sender for WriteHalf<Rc<S>> {
         WriteHalf::send(self, bytes).await
     }
 
-    async fn send_file(&mut self, file: &File, offset: u64, length: u64) -> io::Result<u64> {
-        WriteHalf::send_file(self, file, offset, length).await
+    async fn send_file(
+        &mut self,
+        file: &File,
+        offset: u64,
+        length: u64,
+        moved: impl Fn(),
+    ) -> io::Result<u64> {
+        self.send_file_watched(file, offset, length, moved).await
     }
 }

@@ -3,7 +3,7 @@
 
 use anello_http::h1::{
     Decoder, Event, FieldBlock, FieldName, Framing, Limits, Version, write_chunk_end, write_chunk_start,
-    write_last_chunk,
+    write_more_chunk,
 };
 
 use super::chunked::{self, Read};
@@ -241,7 +241,7 @@ fn write_anew(text: &[u8], limits: Limits) -> Vec<u8> {
                     let name = FieldName::new(name).expect("it was a name");
                     fields.push(name, value).expect("it was a value");
                 }
-                write_last_chunk(&mut out, &fields);
+                write_more_chunk(&mut out, &fields);
             }
             Event::End(_) => {}
         }

@@ -402,9 +402,9 @@ impl Driver {
         on_each!(&mut self.kernel, machine => machine.poll_write(key, slices, waker))
     }
 
-    /// As [`poll_write`](Self::poll_write), of the last bytes before the end.
-    pub fn poll_write_last(&mut self, key: Key, data: &[u8], waker: &Waker) -> Poll<io::Result<usize>> {
-        on_each!(&mut self.kernel, machine => machine.poll_write_last(key, data, waker))
+    /// As [`poll_write`](Self::poll_write), of bytes that more follows, or the end.
+    pub fn poll_write_more(&mut self, key: Key, data: &[u8], waker: &Waker) -> Poll<io::Result<usize>> {
+        on_each!(&mut self.kernel, machine => machine.poll_write_more(key, data, waker))
     }
 
     pub fn poll_flush(&mut self, key: Key, waker: &Waker) -> Poll<io::Result<()>> {

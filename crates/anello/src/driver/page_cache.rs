@@ -42,11 +42,12 @@ pub(crate) fn is_in_memory(file: impl AsFd, offset: u64, length: u64) -> bool {
     if length == 0 {
         return true;
     }
+    let Some(last) = offset.checked_add(length - 1) else { return false };
     if !IS_MISSING.load(Ordering::Relaxed) {
         match cached_pages(file, offset, length) {
             Ok(cached) => {
                 let page_bytes = rustix::param::page_size() as u64;
-                let pages = (offset + length - 1) / page_bytes - offset / page_bytes + 1;
+                let pages = last / page_bytes - offset / page_bytes + 1;
                 return cached >= pages;
             }
             Err(error) if Errno::from_io_error(&error) == Some(Errno::NOSYS) => {
@@ -55,7 +56,6 @@ pub(crate) fn is_in_memory(file: impl AsFd, offset: u64, length: u64) -> bool {
             Err(_) => {}
         }
     }
-    let last = offset + length - 1;
     let mut probes = (offset..last).step_by(PROBE_STEP_BYTES as usize).chain([last]);
     probes.all(|at| {
         let mut byte = [0];

@@ -333,8 +333,8 @@ impl<K: ReadinessKernel> Reactor<K> {
         }
     }
 
-    /// As [`poll_write`](Self::poll_write), of the last bytes before the end, which the kernel may send together with it.
-    pub fn poll_write_last(&mut self, key: Key, data: &[u8], waker: &Waker) -> Poll<io::Result<usize>> {
+    /// As [`poll_write`](Self::poll_write), of bytes that more follows, or the end: the kernel may send them together with that.
+    pub fn poll_write_more(&mut self, key: Key, data: &[u8], waker: &Waker) -> Poll<io::Result<usize>> {
         if let Some(stream) = self.streams.get_mut(key)
             && stream.writable
             && stream.transmit.is_empty()

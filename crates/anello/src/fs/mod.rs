@@ -84,6 +84,10 @@ impl File {
     /// # Errors
     /// When the file cannot be read.
     pub async fn read_ahead(&self, offset: u64, length: u64) -> io::Result<()> {
+        if page_cache::is_in_memory(self, offset, length) {
+            return Ok(());
+        }
+        // Or it is shorter.
         let file_bytes = self.file.metadata()?.len();
         let (mut next, end) = (offset, offset.saturating_add(length).min(file_bytes));
         if next >= end || page_cache::is_in_memory(self, next, end - next) {

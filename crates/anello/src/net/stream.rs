@@ -21,7 +21,7 @@ use crate::executor::{Shared, current, with_current};
 use crate::fs::File;
 
 /// Bytes of a file that are looked for in memory, and sent, at a time.
-const FILE_PIECE_BYTES: u64 = 512 * 1024;
+const FILE_PIECE_BYTES: u64 = 2 * 1024 * 1024;
 
 /// A connection of this thread's runtime, of whichever family: a [`TcpStream`] or a [`UnixStream`].
 ///
@@ -194,12 +194,12 @@ impl<P: Deref<Target: Stream>> WriteHalf<P> {
         self.inner().write_vectored(slices)
     }
 
-    /// As [`TcpStream::write_last`] and [`UnixStream::write_last`].
+    /// As [`TcpStream::write_more`] and [`UnixStream::write_more`].
     ///
     /// # Errors
     /// As there.
-    pub fn write_last<'a>(&'a mut self, bytes: &'a [u8]) -> impl Future<Output = io::Result<usize>> + 'a {
-        self.inner().write_last(bytes)
+    pub fn write_more<'a>(&'a mut self, bytes: &'a [u8]) -> impl Future<Output = io::Result<usize>> + 'a {
+        self.inner().write_more(bytes)
     }
 
     /// As [`TcpStream::write_all`] and [`UnixStream::write_all`].
@@ -228,7 +228,22 @@ impl<P: Deref<Target: Stream>> WriteHalf<P> {
         offset: u64,
         length: u64,
     ) -> impl Future<Output = io::Result<u64>> + 'a {
-        self.0.inner().send_file(file, offset, length)
+        self.0.inner().send_file(file, offset, length, || {})
+    }
+
+    /// As [`send_file`](Self::send_file). `moved` is called each time that the kernel has taken some of it: by this, a peer
+    /// that reads slowly can be told from one that does not read.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn send_file_watched<'a>(
+        &'a mut self,
+        file: &'a File,
+        offset: u64,
+        length: u64,
+        moved: impl FnMut() + 'a,
+    ) -> impl Future<Output = io::Result<u64>> + 'a {
+        self.0.inner().send_file(file, offset, length, moved)
     }
 
     /// As [`TcpStream::shutdown`] and [`UnixStream::shutdown`].
@@ -372,9 +387,9 @@ impl Inner {
         poll_fn(move |context| self.poll_write(slices, context))
     }
 
-    pub fn write_last<'a>(&'a self, bytes: &'a [u8]) -> impl Future<Output = io::Result<usize>> + 'a {
+    pub fn write_more<'a>(&'a self, bytes: &'a [u8]) -> impl Future<Output = io::Result<usize>> + 'a {
         poll_fn(move |context| {
-            self.polled(context, |driver, waker| driver.poll_write_last(self.key, bytes, waker))
+            self.polled(context, |driver, waker| driver.poll_write_more(self.key, bytes, waker))
         })
     }
 
@@ -398,8 +413,15 @@ impl Inner {
         self.shared.driver.borrow_mut().poll_flush(self.key, context.waker())
     }
 
-    /// Sends a part of a file, after everything accepted before; how many bytes.
-    pub async fn send_file(&self, file: &File, offset: u64, length: u64) -> io::Result<u64> {
+    /// Sends a part of a file, after everything accepted before; how many bytes. `moved` is called when the kernel has taken
+    /// some.
+    pub async fn send_file(
+        &self,
+        file: &File,
+        offset: u64,
+        length: u64,
+        mut moved: impl FnMut(),
+    ) -> io::Result<u64> {
         let mut sent = 0;
         while sent < length {
             let piece = (length - sent).min(FILE_PIECE_BYTES);
@@ -415,6 +437,7 @@ impl Inner {
                     count => {
                         sent += count as u64;
                         left -= count as u64;
+                        moved();
                     }
                 }
             }

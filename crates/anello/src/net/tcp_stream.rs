@@ -150,14 +150,14 @@ impl TcpStream {
         self.inner.write_vectored(slices)
     }
 
-    /// As [`write`](Self::write), of the last bytes before the stream is shut down or dropped: data and end then go out
-    /// together where they fit a segment (`send(2)` with `MSG_MORE`), which spares a packet. If neither follows, the kernel
-    /// keeps what does not fill a segment for 200 ms. Cancel-safe.
+    /// As [`write`](Self::write), of bytes that others follow at once, a file, or the end of the stream: what they leave of
+    /// a segment is sent together with that (`send(2)` with `MSG_MORE`), which spares a packet. If nothing follows, the
+    /// kernel keeps what does not fill a segment for 200 ms. Cancel-safe.
     ///
     /// # Errors
     /// As [`send`](Self::send).
-    pub fn write_last<'a>(&'a mut self, bytes: &'a [u8]) -> impl Future<Output = io::Result<usize>> + 'a {
-        self.inner.write_last(bytes)
+    pub fn write_more<'a>(&'a mut self, bytes: &'a [u8]) -> impl Future<Output = io::Result<usize>> + 'a {
+        self.inner.write_more(bytes)
     }
 
     /// Copies all of `bytes`, waiting for room as often as needed. Not cancel-safe: how much was accepted is not known.
@@ -195,7 +195,7 @@ impl TcpStream {
         offset: u64,
         length: u64,
     ) -> impl Future<Output = io::Result<u64>> + 'a {
-        self.inner.send_file(file, offset, length)
+        self.inner.send_file(file, offset, length, || {})
     }
 
     /// Flushes, then ends this side (`shutdown(2)` with `SHUT_WR`); the peer sees the end of the stream. Cancel-safe.

@@ -180,13 +180,13 @@ impl UnixStream {
         self.inner.write_vectored(slices)
     }
 
-    /// As [`write`](Self::write), of the last bytes before the stream is shut down or dropped: on TCP both
-    /// may go out together; here there is no difference. Cancel-safe.
+    /// As [`write`](Self::write), of bytes that others follow at once, or the end of the stream. On TCP these may go out
+    /// together; here there is no difference. Cancel-safe.
     ///
     /// # Errors
     /// As [`send`](Self::send).
-    pub fn write_last<'a>(&'a mut self, bytes: &'a [u8]) -> impl Future<Output = io::Result<usize>> + 'a {
-        self.inner.write_last(bytes)
+    pub fn write_more<'a>(&'a mut self, bytes: &'a [u8]) -> impl Future<Output = io::Result<usize>> + 'a {
+        self.inner.write_more(bytes)
     }
 
     /// Copies all of `bytes`, waiting for room as often as needed. Not cancel-safe: how much was accepted is not known.
@@ -224,7 +224,7 @@ impl UnixStream {
         offset: u64,
         length: u64,
     ) -> impl Future<Output = io::Result<u64>> + 'a {
-        self.inner.send_file(file, offset, length)
+        self.inner.send_file(file, offset, length, || {})
     }
 
     /// Flushes, then ends this side (`shutdown(2)` with `SHUT_WR`); the peer sees the end of the stream. Cancel-safe.

@@ -398,7 +398,7 @@ fn last_bytes_arrive_before_the_end_however_it_comes() {
                         client.write_all(&message[..50]).await.unwrap();
                         let mut left = &message[50..];
                         while !left.is_empty() {
-                            left = &left[client.write_last(left).await.unwrap()..];
+                            left = &left[client.write_more(left).await.unwrap()..];
                         }
                         if ends_by_shutdown {
                             client.shutdown().await.unwrap();
