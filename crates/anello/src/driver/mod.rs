@@ -26,6 +26,7 @@ pub(crate) mod buffer;
 mod counters;
 mod direct;
 mod epoll;
+mod heir;
 mod op;
 mod options;
 pub(crate) mod page_cache;
@@ -54,6 +55,7 @@ use std::time::Duration;
 use buffer::Chunk;
 pub use counters::Metrics;
 use epoll::Epoll;
+pub(crate) use heir::Heir;
 pub(crate) use op::Wait;
 pub use options::{DriverOptions, Sends, SubmissionPolling, TaskWork, Without, ZeroCopy};
 use proactor::{CompletionKernel, Proactor};
@@ -309,6 +311,12 @@ impl Driver {
         on_each!(&mut self.kernel, machine => machine.release_listener(key));
     }
 
+    /// Gives a listener up; what the kernel has accepted for it, and accepts until it lets go, is the heir's. Their wakers
+    /// are the caller's to call.
+    pub fn bequeath_listener(&mut self, key: Key, heir: Arc<dyn Heir>) {
+        on_each!(&mut self.kernel, machine => machine.bequeath_listener(key, heir));
+    }
+
     pub fn listen_unix(&mut self, address: &UnixAddress, backlog: u32) -> io::Result<Key> {
         on_each!(&mut self.kernel, machine => {
             let socket = machine.kernel.sockets_mut().listen_unix(address, backlog)?;
@@ -517,21 +525,20 @@ impl Driver {
     }
 
     /// Gives every socket up, sends for at most `drain` what was accepted, cancels the rest and waits until the kernel
-    /// holds nothing any more.
-    pub fn shut_down(&mut self, drain: Duration) -> io::Result<()> {
-        let mut woken = Woken::default();
+    /// holds nothing any more. Who was woken is the caller's to call.
+    pub fn shut_down(&mut self, drain: Duration, woken: &mut Woken) -> io::Result<()> {
         on_each!(&mut self.kernel, machine => machine.release_all());
         let deadline_ns = self.now_ns().saturating_add(u64::try_from(drain.as_nanos()).unwrap_or(u64::MAX));
         loop {
-            on_each!(&mut self.kernel, machine => machine.turn(Wait::No, &mut woken))?;
+            on_each!(&mut self.kernel, machine => machine.turn(Wait::No, woken))?;
             let now_ns = self.now_ns();
             if self.metrics().sockets == 0 || now_ns >= deadline_ns {
                 break;
             }
             let wait = Wait::For((deadline_ns - now_ns).min(SHUT_DOWN_STEP_NS));
-            on_each!(&mut self.kernel, machine => machine.turn(wait, &mut woken))?;
+            on_each!(&mut self.kernel, machine => machine.turn(wait, woken))?;
         }
-        on_each!(&mut self.kernel, machine => machine.shut_down())
+        on_each!(&mut self.kernel, machine => machine.shut_down(woken))
     }
 }
 

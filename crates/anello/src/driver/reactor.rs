@@ -17,11 +17,13 @@ use std::net::SocketAddr;
 use std::num::NonZero;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Poll, Waker, ready};
 
 use super::buffer::{Chunk, Pools, put_into};
 use super::counters::Metrics;
 use super::direct::{Direct, Outcome};
+use super::heir::Heir;
 use super::op::Wait;
 use super::options::DriverOptions;
 use super::pieces::Pieces;
@@ -495,7 +497,17 @@ impl<K: ReadinessKernel> Reactor<K> {
     }
 
     pub fn release_listener(&mut self, key: Key) {
-        self.listeners.remove(key);
+        let Some(listener) = self.listeners.remove(key) else { return };
+        // A close does not end it while the socket has another descriptor, of this process or another.
+        if let Err(error) = self.kernel.unwatch(&listener.socket) {
+            tracing::debug!(%error, "a listener that was given up is watched on");
+        }
+    }
+
+    /// The same for a listener that has an heir: here, the kernel accepts nothing that was not asked for.
+    pub fn bequeath_listener(&mut self, key: Key, heir: Arc<dyn Heir>) {
+        self.release_listener(key);
+        heir.let_go();
     }
 
     // ---- The turn ------------------------------------------------------------------------------------------------
@@ -592,7 +604,7 @@ impl<K: ReadinessKernel> Reactor<K> {
     }
 
     /// Everything is in user space or done: nothing has to be waited for.
-    pub fn shut_down(&mut self) -> io::Result<()> {
+    pub fn shut_down(&mut self, _woken: &mut Woken) -> io::Result<()> {
         self.listeners = Table::new();
         self.streams = Table::new();
         Ok(())

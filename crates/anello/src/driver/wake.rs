@@ -73,6 +73,12 @@ impl Woken {
         self.any = true;
     }
 
+    /// Wakes somebody else than who waits for a socket, with the rest.
+    pub fn also(&mut self, wakers: Vec<Waker>) {
+        self.any |= !wakers.is_empty();
+        self.list.extend(wakers);
+    }
+
     /// Wakers of something else than sockets, to be called with the rest.
     pub fn list(&mut self) -> &mut Vec<Waker> {
         &mut self.list

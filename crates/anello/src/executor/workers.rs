@@ -30,6 +30,7 @@ pub struct Worker {
 #[derive(Clone, Debug, Default)]
 pub struct WorkersBuilder {
     cores: Option<Vec<usize>>,
+    unpinned: Option<usize>,
     runtime: Builder,
 }
 
@@ -37,6 +38,12 @@ impl WorkersBuilder {
     /// The cores to use, one worker each, pinned. By default all that the process may run on.
     pub fn cores(mut self, cores: Vec<usize>) -> Self {
         self.cores = Some(cores);
+        self
+    }
+
+    /// So many workers, none of them pinned, whatever cores were named.
+    pub fn unpinned(mut self, count: usize) -> Self {
+        self.unpinned = Some(count);
         self
     }
 
@@ -56,15 +63,10 @@ impl WorkersBuilder {
         F: Future<Output = T>,
         T: Send + 'static,
     {
-        let pinned = self.cores.is_some();
-        let allowed = allowed_cores()?;
-        let cores = self.cores.unwrap_or_else(|| allowed.clone());
-        if let Some(core) = cores.iter().find(|core| !allowed.contains(core)) {
-            return Err(io::Error::new(
-                io::ErrorKind::InvalidInput,
-                format!("core {core} may not be used by this process: choose from {allowed:?}"),
-            ));
-        }
+        let cores = match self.unpinned {
+            Some(count) => vec![None; count],
+            None => cores_to_pin(self.cores)?,
+        };
         if cores.is_empty() {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "no core was named: name at least one"));
         }
@@ -75,8 +77,7 @@ impl WorkersBuilder {
         // Dropped without a word when one worker cannot start: then none of them runs its future.
         let mut starts = Vec::new();
         for (index, core) in cores.into_iter().enumerate() {
-            let pin = pinned || count > 1;
-            let worker = Worker { index, count, core: pin.then_some(core) };
+            let worker = Worker { index, count, core };
             let (make, builder, report) = (Arc::clone(&make), self.runtime.clone(), report.clone());
             let (start, started) = std::sync::mpsc::channel::<()>();
             starts.push(start);
@@ -111,6 +112,21 @@ impl WorkersBuilder {
         handles.sort_by_key(|(index, _)| *index);
         Ok(Workers { threads, handles: handles.into_iter().map(|(_, handle)| handle).collect() })
     }
+}
+
+/// The core of each worker: those that were named, or all that may be used; one alone that nobody named is left to the
+/// kernel.
+fn cores_to_pin(named: Option<Vec<usize>>) -> io::Result<Vec<Option<usize>>> {
+    let allowed = allowed_cores()?;
+    let pin = named.is_some() || allowed.len() > 1;
+    let cores = named.unwrap_or_else(|| allowed.clone());
+    if let Some(core) = cores.iter().find(|core| !allowed.contains(core)) {
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            format!("core {core} may not be used by this process: choose from {allowed:?}"),
+        ));
+    }
+    Ok(cores.into_iter().map(|core| pin.then_some(core)).collect())
 }
 
 fn pin_and_build(core: Option<usize>, builder: &Builder) -> io::Result<Runtime> {

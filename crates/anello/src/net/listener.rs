@@ -6,11 +6,12 @@ use std::future::poll_fn;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
-use std::task::Poll;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use super::stream::Inner;
-use crate::driver::{Driver, Key};
+use crate::driver::{Driver, Heir, Key};
 use crate::executor::{Shared, current};
 use crate::time::sleep;
 
@@ -19,7 +20,7 @@ pub(super) const BACKLOG: u32 = 4096;
 
 /// How long a listener pauses when the process has no descriptors left: long enough not to spin, short enough not to
 /// be noticed when they come free.
-const EXHAUSTED_PAUSE: Duration = Duration::from_millis(100);
+pub(super) const EXHAUSTED_PAUSE: Duration = Duration::from_millis(100);
 
 /// A listening socket.
 pub(super) struct Listener {
@@ -50,24 +51,35 @@ impl Listener {
     /// The next connection; pauses while there are no descriptors.
     pub async fn accept(&self) -> io::Result<Inner> {
         loop {
-            let accepted = poll_fn(|context| {
-                if !self.shared.may_proceed(context) {
-                    return Poll::Pending;
-                }
-                self.shared.driver.borrow_mut().poll_accept(self.key, context.waker())
-            })
-            .await;
-            self.shared.spend(0);
-            match accepted {
-                Ok(key) => return Ok(Inner::new(Rc::clone(&self.shared), key)),
+            match poll_fn(|context| self.poll_accept(context)).await {
                 Err(error) if is_exhausted(&error) => {
-                    let refused = self.shared.driver.borrow_mut().refuse(self.key);
-                    tracing::warn!(%error, refused, "no descriptors left: raise the limit of open files (ulimit -n)");
+                    self.refuse(&error);
                     sleep(EXHAUSTED_PAUSE).await;
                 }
-                Err(error) => return Err(error),
+                accepted => return accepted,
             }
         }
+    }
+
+    /// The next connection, or an error that may be of the kind [`is_exhausted`].
+    pub fn poll_accept(&self, context: &Context<'_>) -> Poll<io::Result<Inner>> {
+        if !self.shared.may_proceed(context) {
+            return Poll::Pending;
+        }
+        let accepted = ready!(self.shared.driver.borrow_mut().poll_accept(self.key, context.waker()));
+        self.shared.spend(0);
+        Poll::Ready(accepted.map(|key| Inner::new(Rc::clone(&self.shared), key)))
+    }
+
+    /// Refuses who waits, for want of descriptors.
+    pub fn refuse(&self, error: &io::Error) {
+        let refused = self.shared.driver.borrow_mut().refuse(self.key);
+        tracing::warn!(%error, refused, "no descriptors left: raise the limit of open files (ulimit -n)");
+    }
+
+    /// Closes it; what the kernel has accepted for it already is the heir's, whose wakers are the caller's to call.
+    pub fn bequeath(self, heir: Arc<dyn Heir>) {
+        self.shared.driver.borrow_mut().bequeath_listener(self.key, heir);
     }
 }
 
@@ -83,6 +95,7 @@ impl Drop for Listener {
     }
 }
 
-fn is_exhausted(error: &io::Error) -> bool {
+/// Whether the process or the system has no descriptors or memory left for a connection.
+pub(super) fn is_exhausted(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM | libc::ENOBUFS))
 }

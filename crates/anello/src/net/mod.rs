@@ -6,6 +6,7 @@
 mod echo;
 mod linger;
 mod listener;
+mod listener_group;
 pub(crate) mod stream;
 mod tcp_listener;
 mod tcp_stream;
@@ -13,6 +14,7 @@ mod unix_listener;
 mod unix_stream;
 
 pub use echo::{Echo, echo};
+pub use listener_group::{GroupKind, GroupMember, ListenerGroup, Waiting};
 pub use stream::{Closer, ReadHalf, Stream, WriteHalf};
 pub use tcp_listener::{TcpListener, TcpListenerBuilder};
 pub use tcp_stream::TcpStream;

@@ -3,11 +3,13 @@
 use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::task::{Poll, Waker};
 
 use super::kernel::{CompletionKernel, Socket};
 use super::stream::Connect;
 use super::{Proactor, cancel_token, gone};
+use crate::driver::heir::Heir;
 use crate::driver::op::{Completion, Op};
 use crate::driver::sockets::{Family, ListenOptions, Sockets, kernel_error};
 use crate::driver::token::{Key, Kind, Token};
@@ -20,6 +22,8 @@ pub(super) struct Listener<S> {
     armed: bool,
     stopping: bool,
     released: bool,
+    /// Who gets what the kernel accepts until it has let go of a released listener.
+    heir: Option<Arc<dyn Heir>>,
     error: Option<i32>,
     queue: VecDeque<S>,
     waker: Waiter,
@@ -76,6 +80,7 @@ impl<K: CompletionKernel> Proactor<K> {
             armed: false,
             stopping: false,
             released: false,
+            heir: None,
             error: None,
             queue: VecDeque::new(),
             waker: Waiter::default(),
@@ -120,6 +125,20 @@ impl<K: CompletionKernel> Proactor<K> {
         }
     }
 
+    /// Gives a listener up; what the kernel has accepted for it, and accepts until it lets go, is the heir's.
+    pub fn bequeath_listener(&mut self, key: Key, heir: Arc<dyn Heir>) {
+        let Some(listener) = self.listeners.get_mut(key) else { return heir.let_go() };
+        for socket in listener.queue.drain(..) {
+            inherit(self.kernel.sockets_mut(), socket, &*heir);
+        }
+        if listener.armed {
+            listener.heir = Some(heir);
+        } else {
+            heir.let_go();
+        }
+        self.release_listener(key);
+    }
+
     fn stop_accepting(&mut self, key: Key) {
         let Some(listener) = self.listeners.get_mut(key) else { return };
         if listener.armed && !listener.stopping {
@@ -140,10 +159,17 @@ impl<K: CompletionKernel> Proactor<K> {
             listener.armed = false;
             listener.stopping = false;
         }
-        if let Some(socket) = socket.filter(|_| !listener.released) {
+        if let Some(socket) = socket {
             self.metrics.accepted += 1;
-            listener.queue.push_back(socket);
-        } else if completion.result < 0 {
+            match &listener.heir {
+                None if listener.released => {}
+                None => listener.queue.push_back(socket),
+                Some(heir) => {
+                    inherit(self.kernel.sockets_mut(), socket, &**heir);
+                    woken.also(heir.wakers());
+                }
+            }
+        } else {
             match -completion.result {
                 // Of one client, or of our own making: accept goes on.
                 libc::ECANCELED | libc::EINTR | libc::EAGAIN | libc::ECONNABORTED | libc::EPROTO => {}
@@ -153,9 +179,19 @@ impl<K: CompletionKernel> Proactor<K> {
         listener.waker.wake(woken);
         let full = listener.queue.len() >= self.limits.accept_queue;
         if listener.released && !listener.armed {
-            self.listeners.remove(key);
+            if let Some(heir) = self.listeners.remove(key).and_then(|listener| listener.heir) {
+                heir.let_go();
+                woken.also(heir.wakers());
+            }
         } else if full {
             self.stop_accepting(key);
         }
+    }
+}
+
+fn inherit<S: Sockets>(sockets: &mut S, socket: S::Socket, heir: &dyn Heir) {
+    match sockets.export(socket) {
+        Ok(descriptor) => heir.inherit(descriptor),
+        Err(error) => tracing::warn!(%error, "a connection that was accepted for nobody is closed"),
     }
 }

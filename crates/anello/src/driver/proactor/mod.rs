@@ -308,7 +308,7 @@ impl<K: CompletionKernel> Proactor<K> {
     }
 
     /// Cancels everything and waits for every terminal completion.
-    pub fn shut_down(&mut self) -> io::Result<()> {
+    pub fn shut_down(&mut self, woken: &mut Woken) -> io::Result<()> {
         for key in self.listeners.keys() {
             self.release_listener(key);
         }
@@ -316,13 +316,13 @@ impl<K: CompletionKernel> Proactor<K> {
             self.abort(key);
         }
         let started_ns = self.kernel.sockets().now_ns();
-        if !self.turn_until(started_ns + SHUT_DOWN_WITHIN_NS, |this| {
+        if !self.turn_until(started_ns + SHUT_DOWN_WITHIN_NS, woken, |this| {
             this.streams.len() + this.listeners.len() == 0
         })? {
             return Err(io::ErrorKind::TimedOut.into());
         }
         let acknowledged_ns = self.kernel.sockets().now_ns() + ACKNOWLEDGED_WITHIN_NS;
-        if !self.turn_until(acknowledged_ns, |this| this.held.len() == 0)? {
+        if !self.turn_until(acknowledged_ns, woken, |this| this.held.len() == 0)? {
             // The kernel may send it again: the bytes must stay what they are, for as long as the peer takes.
             for key in self.held.keys() {
                 std::mem::forget(self.held.remove(key));
@@ -332,13 +332,17 @@ impl<K: CompletionKernel> Proactor<K> {
     }
 
     /// Turns until it is so; `false` when the deadline comes first.
-    fn turn_until(&mut self, deadline_ns: u64, is_so: impl Fn(&Self) -> bool) -> io::Result<bool> {
-        let mut woken = Woken::default();
+    fn turn_until(
+        &mut self,
+        deadline_ns: u64,
+        woken: &mut Woken,
+        is_so: impl Fn(&Self) -> bool,
+    ) -> io::Result<bool> {
         while !is_so(self) {
             if self.kernel.sockets().now_ns() > deadline_ns {
                 return Ok(false);
             }
-            self.turn(Wait::For(1_000_000), &mut woken)?;
+            self.turn(Wait::For(1_000_000), woken)?;
         }
         Ok(true)
     }

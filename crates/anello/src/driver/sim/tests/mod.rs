@@ -119,7 +119,7 @@ impl World {
     /// Shuts down: nothing may be left, in the driver or on the network.
     fn end(&self) -> io::Result<Metrics> {
         let mut driver = self.driver.borrow_mut();
-        driver.shut_down(Duration::from_secs(10))?;
+        driver.shut_down(Duration::from_secs(10), &mut Woken::default())?;
         let metrics = driver.metrics();
         assert_eq!(metrics.sockets, 0, "sockets in the driver");
         drop(driver);

@@ -1,0 +1,461 @@
+//! Listening sockets that outlive the workers which accept from them.
+//!
+//! ```text
+//!   ListenerGroup ── sockets, who accepts from which, open │ paused │ closed     any thread
+//!      │    │    └── connections that were accepted for nobody
+//!   member member                                                               one for each worker
+//! ```
+//!
+//! With one socket for each worker (`SO_REUSEPORT`), the kernel resets whoever waits at a socket that is closed, unless
+//! `net.ipv4.tcp_migrate_req` is set. So the group keeps every socket, a member accepts from duplicates, and when one is
+//! gone a neighbour goes on with what was its.
+//!
+//! A member that accepts looks at one atomic number that nobody writes; the lock is taken when that has changed.
+
+mod state;
+
+use std::cell::{Cell, RefCell};
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::io;
+use std::marker::PhantomData;
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use rustix::net::SocketFlags;
+use socket2::SockRef;
+
+pub use self::state::Waiting;
+use self::state::{Group, GroupHeir, Presence, Stage};
+use super::listener::{BACKLOG, EXHAUSTED_PAUSE, Listener, is_exhausted};
+use super::stream::Inner;
+use super::{Stream, TcpListener, TcpStream, UnixListener, UnixStream};
+use crate::driver::StreamOption;
+use crate::executor::{Shared, current};
+use crate::time::sleep;
+
+/// Listening sockets that several workers accept from, and that outlive each of them. Clones are the same one.
+///
+/// Each worker [joins](Self::join) and accepts. When a worker ends early, by an error or a panic, its neighbour accepts what
+/// waits at its sockets, and what the kernel had accepted for it. Any thread may [pause](Self::pause) and
+/// [resume](Self::resume) accepting, as when another process is to take the sockets over, and [close](Self::close) it.
+///
+/// ```
+/// use anello::net::{ListenerGroup, TcpListener, TcpStream, Waiting};
+///
+/// let socket = std::net::TcpListener::bind("127.0.0.1:0")?;
+/// let address = socket.local_addr()?;
+/// let group = ListenerGroup::<TcpListener>::new(vec![socket], 1);
+/// anello::Runtime::new()?.block_on(async {
+///     let member = group.join(0);
+///     let _client = TcpStream::connect(address).await?;
+///     group.close(Waiting::Served);
+///     // The client was there before.
+///     assert!(member.accept().await?.is_some());
+///     assert!(member.accept().await?.is_none());
+///     Ok::<(), std::io::Error>(())
+/// })?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
+pub struct ListenerGroup<L> {
+    group: Arc<Group>,
+    kind: PhantomData<fn() -> L>,
+}
+
+/// What a group may be of: [`TcpListener`]s or [`UnixListener`]s. No other type can be one.
+pub trait GroupKind: sealed::Sealed + 'static {
+    /// The sockets that a group is made of.
+    type Std: Into<OwnedFd> + From<OwnedFd>;
+    /// What is accepted.
+    type Stream: Stream;
+
+    #[doc(hidden)]
+    fn accepted(inner: Inner) -> io::Result<Self::Stream>;
+}
+
+mod sealed {
+    pub trait Sealed {}
+    impl Sealed for super::TcpListener {}
+    impl Sealed for super::UnixListener {}
+}
+
+impl GroupKind for TcpListener {
+    type Std = std::net::TcpListener;
+    type Stream = TcpStream;
+
+    fn accepted(inner: Inner) -> io::Result<TcpStream> {
+        Ok(TcpStream::new(inner))
+    }
+}
+
+impl GroupKind for UnixListener {
+    type Std = std::os::unix::net::UnixListener;
+    type Stream = UnixStream;
+
+    fn accepted(inner: Inner) -> io::Result<UnixStream> {
+        // Unlike TCP, this is not inherited from the listener.
+        inner.set(StreamOption::UrgentInline)?;
+        Ok(UnixStream::new(inner))
+    }
+}
+
+impl<L: GroupKind> ListenerGroup<L> {
+    /// A group of these sockets, which listen already, for so many members. With fewer sockets than members, several accept
+    /// from the same one; with more, a member accepts from several.
+    pub fn new(sockets: Vec<L::Std>, members: usize) -> Self {
+        Self::in_stage(sockets, members, Stage::Open)
+    }
+
+    /// The same, which accepts nothing until it is [resumed](Self::resume).
+    pub fn paused(sockets: Vec<L::Std>, members: usize) -> Self {
+        Self::in_stage(sockets, members, Stage::Paused)
+    }
+
+    fn in_stage(sockets: Vec<L::Std>, members: usize, stage: Stage) -> Self {
+        let sockets = sockets.into_iter().map(Into::into).collect();
+        Self { group: Group::new(sockets, members, stage), kind: PhantomData }
+    }
+
+    /// The member of this number, from 0, on this thread's runtime. It is gone when dropped.
+    ///
+    /// # Panics
+    /// When there is no such number, when it has joined before, or when no runtime runs on this thread.
+    pub fn join(&self, member: usize) -> GroupMember<L> {
+        let shared = current();
+        let before = {
+            let mut state = self.group.lock();
+            std::mem::replace(&mut state.slots[member].presence, Presence::Here)
+        };
+        assert_eq!(before, Presence::Expected, "member {member} has joined the group before");
+        GroupMember {
+            group: Arc::clone(&self.group),
+            member,
+            shared,
+            listeners: RefCell::default(),
+            first: Cell::new(0),
+            seen: Cell::new(0),
+            waiting: RefCell::new(None),
+            rest: RefCell::new(None),
+            kind: PhantomData,
+        }
+    }
+
+    /// Duplicates of its sockets, to be given to another process; none when it is closed.
+    ///
+    /// # Errors
+    /// When there are no descriptors left.
+    pub fn sockets(&self) -> io::Result<Vec<L::Std>> {
+        let state = self.group.lock();
+        let sockets = state.sockets.iter().flatten();
+        sockets.map(|socket| socket.try_clone().map(L::Std::from)).collect()
+    }
+
+    /// Has every member stop accepting. What the kernel had accepted before is still given to the members; once they have
+    /// [settled](Self::settle), what comes waits in the sockets' own queues, for this process or another that has them. Does
+    /// nothing to a group that is closed.
+    pub fn pause(&self) {
+        self.go_to(Stage::Paused);
+    }
+
+    /// Has every member accept. Does nothing to a group that is closed.
+    pub fn resume(&self) {
+        self.go_to(Stage::Open);
+    }
+
+    fn go_to(&self, stage: Stage) {
+        self.group.change(|state| {
+            if !matches!(state.stage, Stage::Closed(_)) {
+                state.stage = stage;
+            }
+        });
+    }
+
+    /// Waits, blocking the thread, until every member that is not gone has joined, and accepts, has stopped or has ended as
+    /// it was told last; how many those are.
+    ///
+    /// # Errors
+    /// When a member has not answered in time.
+    pub fn settle(&self, within: Duration) -> io::Result<usize> {
+        self.group.settle(within)
+    }
+
+    /// Ends accepting for good: what the kernel has accepted is still given to the members, and what waits in its queues, if
+    /// it is to be served; then every [`accept`](GroupMember::accept) returns `None`. Does nothing to a group that is
+    /// closed. Of one that is paused, what waits is left.
+    pub fn close(&self, waiting: Waiting) {
+        self.group.change(|state| {
+            state.stage = match state.stage {
+                Stage::Open => Stage::Closed(waiting),
+                Stage::Paused => Stage::Closed(Waiting::Left),
+                closed => closed,
+            };
+        });
+    }
+
+    /// Whether it was closed.
+    pub fn is_closed(&self) -> bool {
+        matches!(self.group.lock().stage, Stage::Closed(_))
+    }
+
+    /// Waits until it is closed, by whomever. Cancel-safe.
+    pub fn closed(&self) -> impl Future<Output = ()> + '_ {
+        poll_fn(|context| {
+            let mut state = self.group.lock();
+            if matches!(state.stage, Stage::Closed(_)) {
+                return Poll::Ready(());
+            }
+            if !state.awaiting_close.iter().any(|waker| waker.will_wake(context.waker())) {
+                state.awaiting_close.push(context.waker().clone());
+            }
+            Poll::Pending
+        })
+    }
+}
+
+impl<L> Clone for ListenerGroup<L> {
+    fn clone(&self) -> Self {
+        Self { group: Arc::clone(&self.group), kind: PhantomData }
+    }
+}
+
+impl<L> fmt::Debug for ListenerGroup<L> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("ListenerGroup").field("group", &self.group).finish()
+    }
+}
+
+/// A worker's part of a [`ListenerGroup`].
+pub struct GroupMember<L> {
+    group: Arc<Group>,
+    member: usize,
+    shared: Rc<Shared>,
+    /// With the number of the socket in the group.
+    listeners: RefCell<Vec<(usize, Listener)>>,
+    /// The listener that is asked first, so that a busy one does not keep the others waiting.
+    first: Cell<usize>,
+    /// The version of the state that was followed.
+    seen: Cell<u64>,
+    /// The waker that the group has.
+    waiting: RefCell<Option<Waker>>,
+    /// The group is closed: sockets at which connections may still wait, and how many are accepted at most.
+    rest: RefCell<Option<Vec<(OwnedFd, u32)>>>,
+    kind: PhantomData<fn() -> L>,
+}
+
+/// What comes of a look at everything.
+enum Next {
+    Accepted(Inner),
+    /// Accepted elsewhere: a descriptor in blocking mode.
+    Inherited(OwnedFd),
+    Closed,
+    Failed(io::Error),
+    /// No descriptors left for what waits at the listener of this place.
+    Exhausted(usize, io::Error),
+}
+
+impl<L: GroupKind> GroupMember<L> {
+    /// The next connection; `None` when the group is closed and all that was to be served has been returned.
+    ///
+    /// Accepts as [`TcpListener::accept`] and [`UnixListener::accept`] do. Cancel-safe: a connection accepted for a dropped
+    /// future goes to the next call.
+    ///
+    /// # Errors
+    /// When the kernel refuses for a reason that is not one client's own.
+    pub async fn accept(&self) -> io::Result<Option<L::Stream>> {
+        loop {
+            match poll_fn(|context| self.poll_next(context)).await {
+                Next::Accepted(inner) => return L::accepted(inner).map(Some),
+                Next::Inherited(descriptor) => match Inner::import(descriptor).and_then(L::accepted) {
+                    Ok(stream) => return Ok(Some(stream)),
+                    Err(error) => tracing::debug!(%error, "a connection broke before it was served"),
+                },
+                Next::Closed => return Ok(None),
+                Next::Failed(error) => return Err(error),
+                Next::Exhausted(place, error) => {
+                    if let Some((_, listener)) = self.listeners.borrow().get(place) {
+                        listener.refuse(&error);
+                    }
+                    sleep(EXHAUSTED_PAUSE).await;
+                }
+            }
+        }
+    }
+
+    fn poll_next(&self, context: &Context<'_>) -> Poll<Next> {
+        if !self.shared.may_proceed(context) {
+            return Poll::Pending;
+        }
+        // Before the look: what changes behind it wakes.
+        self.wait(context.waker());
+        let version = self.group.version();
+        if self.seen.get() != version {
+            if let Some(next) = self.follow() {
+                return Poll::Ready(next);
+            }
+            self.seen.set(version);
+        }
+        if let Some(rest) = &mut *self.rest.borrow_mut() {
+            return Poll::Ready(self.next_of_rest(rest));
+        }
+        let listeners = self.listeners.borrow();
+        let (count, first) = (listeners.len(), self.first.get());
+        for place in (0..count).map(|step| (first + step) % count) {
+            if let Poll::Ready(accepted) = listeners[place].1.poll_accept(context) {
+                self.first.set(place + 1);
+                return Poll::Ready(match accepted {
+                    Ok(inner) => Next::Accepted(inner),
+                    Err(error) if is_exhausted(&error) => Next::Exhausted(place, error),
+                    Err(error) => Next::Failed(error),
+                });
+            }
+        }
+        Poll::Pending
+    }
+
+    /// Has the group wake this task from now on.
+    #[inline]
+    fn wait(&self, waker: &Waker) {
+        let mut waiting = self.waiting.borrow_mut();
+        if waiting.as_ref().is_none_or(|before| !before.will_wake(waker)) {
+            *waiting = Some(waker.clone());
+            self.group.lock().slots[self.member].waker = Some(waker.clone());
+        }
+    }
+
+    /// Does as the state says. What there is to return at once is returned before the state is followed to its end.
+    #[cold]
+    fn follow(&self) -> Option<Next> {
+        let stage = {
+            let mut state = self.group.lock();
+            if let Some(orphan) = state.orphans.pop_front() {
+                self.shared.spend(0);
+                return Some(Next::Inherited(orphan));
+            }
+            state.stage
+        };
+        match stage {
+            Stage::Open => self.open().err().map(Next::Failed),
+            Stage::Paused | Stage::Closed(_) => {
+                self.release();
+                self.settle_released(stage)
+            }
+        }
+    }
+
+    /// Accepts from all sockets that are this member's.
+    fn open(&self) -> io::Result<()> {
+        let mut listeners = self.listeners.borrow_mut();
+        let mut state = self.group.lock();
+        for socket in state.slots[self.member].sockets.clone() {
+            let is_open = listeners.iter().any(|(open, _)| *open == socket);
+            if let (false, Some(descriptor)) = (is_open, &state.sockets[socket]) {
+                listeners.push((socket, Listener::import(descriptor.try_clone()?)?));
+            }
+        }
+        self.group.settled(&mut state, self.member);
+        Ok(())
+    }
+
+    /// Gives all listeners up; the group inherits.
+    fn release(&self) {
+        let listeners = self.listeners.take();
+        if listeners.is_empty() {
+            return;
+        }
+        self.group.lock().slots[self.member].releasing += listeners.len();
+        bequeath(&self.group, self.member, listeners);
+        // Of what was inherited at once.
+        self.group.change(|_| ());
+    }
+
+    /// The member has settled when the kernel has let go of its listeners and nothing waits to be served.
+    fn settle_released(&self, stage: Stage) -> Option<Next> {
+        let mut state = self.group.lock();
+        if state.slots[self.member].releasing > 0 || state.stage != stage {
+            return None;
+        }
+        if let Some(orphan) = state.orphans.pop_front() {
+            self.shared.spend(0);
+            return Some(Next::Inherited(orphan));
+        }
+        if let Stage::Closed(waiting) = stage
+            && self.rest.borrow().is_none()
+        {
+            let sockets = state.slots[self.member].sockets.clone();
+            let taken = sockets.into_iter().filter_map(|socket| state.sockets[socket].take());
+            let rest = taken.filter(|_| waiting == Waiting::Served).map(|socket| (socket, BACKLOG));
+            *self.rest.borrow_mut() = Some(rest.filter(|(socket, _)| never_waits(socket)).collect());
+        }
+        self.group.settled(&mut state, self.member);
+        None
+    }
+
+    /// Accepts what still waits, socket by socket, and closes them.
+    fn next_of_rest(&self, rest: &mut Vec<(OwnedFd, u32)>) -> Next {
+        while let Some((socket, left)) = rest.last_mut() {
+            match rustix::net::accept_with(&*socket, SocketFlags::CLOEXEC) {
+                Ok(connection) if *left > 0 => {
+                    *left -= 1;
+                    self.shared.spend(0);
+                    return Next::Inherited(connection);
+                }
+                Err(rustix::io::Errno::INTR | rustix::io::Errno::CONNABORTED | rustix::io::Errno::PROTO) => {
+                    continue;
+                }
+                Err(rustix::io::Errno::AGAIN) => {}
+                Ok(_) => {
+                    tracing::warn!(accepted = BACKLOG, "a socket is closed while connections wait at it")
+                }
+                Err(error) => tracing::warn!(%error, "connections that wait at a socket are reset"),
+            }
+            rest.pop();
+        }
+        Next::Closed
+    }
+}
+
+/// Gives these listeners of a member up; the group inherits what the kernel has accepted for them.
+fn bequeath(group: &Arc<Group>, member: usize, listeners: Vec<(usize, Listener)>) {
+    let heir = Arc::new(GroupHeir { group: Arc::clone(group), member });
+    for (_, listener) in listeners {
+        listener.bequeath(Arc::clone(&heir) as _);
+    }
+}
+
+/// Has accepting from the socket return when nothing waits there.
+fn never_waits(socket: &OwnedFd) -> bool {
+    let set = SockRef::from(socket).set_nonblocking(true);
+    if let Err(error) = &set {
+        tracing::warn!(%error, "connections that wait at a socket are reset");
+    }
+    set.is_ok()
+}
+
+impl<L> Drop for GroupMember<L> {
+    fn drop(&mut self) {
+        let listeners = self.listeners.take();
+        let heir = {
+            let mut state = self.group.lock();
+            state.slots[self.member].releasing += listeners.len();
+            state.leave(self.member)
+        };
+        bequeath(&self.group, self.member, listeners);
+        if let Some(heir) = heir {
+            tracing::warn!(
+                worker = self.member,
+                heir,
+                "a worker has ended: another one accepts from its sockets from now on"
+            );
+        }
+        self.group.change(|_| ());
+    }
+}
+
+impl<L> fmt::Debug for GroupMember<L> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("GroupMember").field("member", &self.member).finish_non_exhaustive()
+    }
+}

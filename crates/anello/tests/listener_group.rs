@@ -1,0 +1,220 @@
+//! Sockets that outlive the workers which accept from them: whoever waits at a worker that stops is served by another.
+
+mod common;
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener as StdListener, TcpStream as StdStream};
+use std::os::unix::net::{UnixListener as StdUnixListener, UnixStream as StdUnixStream};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
+use std::thread;
+use std::time::Duration;
+
+use anello::net::{GroupKind, GroupMember, ListenerGroup, TcpListener, UnixListener, Waiting, echo};
+use anello::{DriverKind, Workers, allowed_cores};
+
+use common::{Setup, both_drivers, hangs_after, ladder};
+
+/// How the first worker ends.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum End {
+    Returns,
+    Panics,
+}
+
+fn available() -> Vec<Setup> {
+    let mut setups = both_drivers();
+    setups.extend(ladder().into_iter().map(|(_, _, setup)| setup).filter(|setup| {
+        ["uring without multishot accept", "uring without DEFER_TASKRUN"].contains(&setup.name)
+    }));
+    setups.retain(|setup| match setup.builder().build() {
+        Ok(_) => true,
+        Err(error) => {
+            eprintln!("{}: skipped: {error}", setup.name);
+            false
+        }
+    });
+    assert!(setups.iter().any(|setup| setup.kind == DriverKind::Epoll));
+    setups
+}
+
+/// Two cores, or one of them twice.
+fn two_cores() -> Vec<usize> {
+    let allowed = allowed_cores().expect("cores");
+    vec![allowed[0], allowed[allowed.len() - 1]]
+}
+
+fn listener() -> (StdListener, SocketAddr) {
+    let listener = StdListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("an address");
+    (listener, address)
+}
+
+/// A client that has sent what it wants back.
+fn client(address: SocketAddr) -> StdStream {
+    let mut client = StdStream::connect(address).expect("connects");
+    client.set_read_timeout(Some(hangs_after())).expect("a timeout");
+    client.write_all(b"ciao").expect("sends");
+    client
+}
+
+fn is_echoed(mut client: impl Read) {
+    let mut answer = [0; 4];
+    client.read_exact(&mut answer).expect("an answer");
+    assert_eq!(&answer, b"ciao");
+}
+
+async fn serve<L: GroupKind>(member: GroupMember<L>) {
+    while let Some(stream) = member.accept().await.expect("accepts") {
+        anello::spawn(async move {
+            echo(stream).await.ok();
+        })
+        .detach();
+    }
+}
+
+/// Two workers with a socket each. The first has accepted from its own, then stands still, and ends while clients wait.
+fn first_worker_ends(setup: &Setup, end: End, accepts_before: bool) {
+    let ((first, at_first), (second, at_second)) = (listener(), listener());
+    let group = ListenerGroup::<TcpListener>::new(vec![first, second], 2);
+    let ((go_on, waits), (stands, when_stands)) = (mpsc::channel::<()>(), mpsc::channel::<()>());
+    let (waits, stands) = (Mutex::new(Some(waits)), Mutex::new(stands));
+    let joined = group.clone();
+    let workers = Workers::builder().cores(two_cores()).runtime(setup.builder());
+    let workers = workers.start(move |worker| {
+        let joined = joined.clone();
+        let waits = (worker.index == 0).then(|| waits.lock().expect("free").take().expect("once"));
+        let stands = stands.lock().expect("free").clone();
+        async move {
+            let member = joined.join(worker.index);
+            let Some(waits) = waits else { return serve(member).await };
+            if accepts_before {
+                // So that accepting is armed.
+                let stream = member.accept().await.expect("accepts").expect("a client");
+                echo(stream).await.expect("the client has had its answer, and goes");
+                let more = anello::time::timeout(Duration::from_millis(1), member.accept()).await;
+                assert!(more.is_err());
+            }
+            stands.send(()).expect("heard");
+            waits.recv().expect("told");
+            assert!(end == End::Returns, "ends as the test wants it to");
+        }
+    });
+    let workers = workers.expect("starts");
+    if accepts_before {
+        is_echoed(client(at_first));
+    }
+    when_stands.recv().expect("the first worker stands still");
+    let waiting: Vec<StdStream> = (0..20).map(|_| client(at_first)).collect();
+    is_echoed(client(at_second));
+    go_on.send(()).expect("heard");
+    waiting.into_iter().for_each(is_echoed);
+    // And further ones, at either socket.
+    is_echoed(client(at_first));
+    is_echoed(client(at_second));
+    group.close(Waiting::Served);
+    assert_eq!(workers.join().is_err(), end == End::Panics);
+}
+
+#[test]
+fn fault_39_who_waits_at_a_worker_that_ends_is_served_by_another() {
+    for setup in available() {
+        for end in [End::Returns, End::Panics] {
+            for accepts_before in [false, true] {
+                eprintln!("{}, {end:?}, accepts before: {accepts_before}", setup.name);
+                first_worker_ends(&setup, end, accepts_before);
+            }
+        }
+    }
+}
+
+#[test]
+fn fault_39_who_waits_when_the_group_is_closed_is_served() {
+    for setup in available() {
+        let ((listener, address), path) = (listener(), tempfile::tempdir().expect("a folder"));
+        let path = path.path().join("socket");
+        let unix = StdUnixListener::bind(&path).expect("listens");
+        let tcp = ListenerGroup::<TcpListener>::new(vec![listener], 1);
+        let unix = ListenerGroup::<UnixListener>::new(vec![unix], 1);
+        let mut waiting: Vec<StdStream> = (0..10).map(|_| client(address)).collect();
+        let mut unix_client = StdUnixStream::connect(&path).expect("connects");
+        unix_client.write_all(b"ciao").expect("sends");
+        setup.run(async {
+            let (member, unix_member) = (tcp.join(0), unix.join(0));
+            // Some are accepted before.
+            for _ in 0..3 {
+                let stream = member.accept().await.expect("accepts").expect("a client");
+                anello::spawn(async move { echo(stream).await.ok() }).detach();
+            }
+            waiting.push(client(address));
+            tcp.close(Waiting::Served);
+            unix.close(Waiting::Served);
+            // These end.
+            serve(member).await;
+            serve(unix_member).await;
+            assert!(StdStream::connect(address).is_err(), "nobody listens any more");
+            let clients = thread::spawn(move || {
+                waiting.into_iter().for_each(is_echoed);
+                is_echoed(unix_client);
+            });
+            while !clients.is_finished() {
+                anello::time::sleep(Duration::from_millis(1)).await;
+            }
+            clients.join().expect("all are answered");
+        });
+    }
+}
+
+#[test]
+fn a_paused_group_leaves_its_queue_to_others_and_serves_what_it_has_accepted() {
+    for setup in available() {
+        let (listener, address) = listener();
+        let other = listener.try_clone().expect("a descriptor");
+        let group = ListenerGroup::<TcpListener>::paused(vec![listener], 2);
+        let (joined, served) = (group.clone(), Arc::new(AtomicUsize::new(0)));
+        let counted = Arc::clone(&served);
+        let workers = Workers::builder().cores(two_cores()).runtime(setup.builder());
+        let workers = workers
+            .start(move |worker| {
+                let (joined, served) = (joined.clone(), Arc::clone(&counted));
+                async move {
+                    let member = joined.join(worker.index);
+                    while let Some(stream) = member.accept().await.expect("accepts") {
+                        served.fetch_add(1, Ordering::Relaxed);
+                        anello::spawn(async move { echo(stream).await.ok() }).detach();
+                    }
+                }
+            })
+            .expect("starts");
+        assert_eq!(group.settle(hangs_after()).expect("all have joined"), 2);
+        let early = client(address);
+        group.resume();
+        is_echoed(early);
+        for round in 0..20 {
+            let before: Vec<StdStream> = (0..5).map(|_| client(address)).collect();
+            group.pause();
+            assert_eq!(group.settle(hangs_after()).expect("all stop"), 2);
+            // Nobody else accepts: those that were not accepted before wait for whoever has the socket.
+            other.set_nonblocking(true).expect("a mode");
+            let mut accepted_here = Vec::new();
+            let after = client(address);
+            while let Ok((stream, _)) = other.accept() {
+                accepted_here.push(thread::spawn(move || {
+                    stream.set_nonblocking(false).expect("a mode");
+                    let (mut reader, mut writer) = (&stream, &stream);
+                    std::io::copy(&mut reader, &mut writer).expect("echoes");
+                }));
+            }
+            assert!(!accepted_here.is_empty(), "round {round}: the last came when nobody accepted");
+            before.into_iter().for_each(is_echoed);
+            is_echoed(after);
+            accepted_here.into_iter().for_each(|thread| thread.join().expect("ends"));
+            group.resume();
+            is_echoed(client(address));
+        }
+        assert!(served.load(Ordering::Relaxed) >= 21);
+        group.close(Waiting::Left);
+        assert!(group.is_closed());
+        workers.join().expect("they end");
+    }
+}
