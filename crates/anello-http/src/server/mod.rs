@@ -27,7 +27,7 @@ use std::io;
 use std::rc::Rc;
 use std::time::Duration;
 
-use anello::net::{Stream, TcpListener, TcpStream, UnixListener, UnixStream};
+use anello::net::{GroupMember, Stream, TcpListener, TcpStream, UnixListener, UnixStream};
 use anello::time::{sleep, timeout};
 use anello::{JoinHandle, spawn};
 
@@ -154,14 +154,22 @@ pub trait Accept: 'static {
     /// What is accepted.
     type Connection: Stream;
 
-    /// The next connection. Cancel-safe.
-    fn accept(&self) -> impl Future<Output = io::Result<Self::Connection>>;
+    /// The next connection; `None` when there will be no more. Cancel-safe.
+    fn accept(&self) -> impl Future<Output = io::Result<Option<Self::Connection>>>;
 }
 
 impl Accept for TcpListener {
     type Connection = TcpStream;
 
-    async fn accept(&self) -> io::Result<TcpStream> {
+    async fn accept(&self) -> io::Result<Option<TcpStream>> {
+        Self::accept(self).await.map(Some)
+    }
+}
+
+impl Accept for GroupMember<TcpListener> {
+    type Connection = TcpStream;
+
+    async fn accept(&self) -> io::Result<Option<TcpStream>> {
         Self::accept(self).await
     }
 }
@@ -169,7 +177,15 @@ impl Accept for TcpListener {
 impl Accept for UnixListener {
     type Connection = UnixStream;
 
-    async fn accept(&self) -> io::Result<UnixStream> {
+    async fn accept(&self) -> io::Result<Option<UnixStream>> {
+        Self::accept(self).await.map(Some)
+    }
+}
+
+impl Accept for GroupMember<UnixListener> {
+    type Connection = UnixStream;
+
+    async fn accept(&self) -> io::Result<Option<UnixStream>> {
         Self::accept(self).await
     }
 }
@@ -181,8 +197,11 @@ impl Server {
         ServerBuilder::default()
     }
 
-    /// Accepts connections and serves them, each in a task of its own, until the handle's task is aborted. Connections go
-    /// on then; [`drain`](Self::drain) ends them.
+    /// Accepts connections and serves them, each in a task of its own, until there will be no more or the handle's task is
+    /// aborted. Connections go on then; [`drain`](Self::drain) ends them.
+    ///
+    /// Aborted, whoever waits to be accepted is reset with the listener. A [`GroupMember`] that is told to end
+    /// ([`ListenerGroup::close`](anello::net::ListenerGroup::close)) takes them first.
     ///
     /// # Panics
     /// When no runtime runs on this thread.
@@ -194,7 +213,8 @@ impl Server {
         spawn(async move {
             loop {
                 match listener.accept().await {
-                    Ok(stream) => server.take(stream, &handler).await,
+                    Ok(Some(stream)) => server.take(stream, &handler).await,
+                    Ok(None) => return,
                     Err(error) => {
                         tracing::error!(%error, "accept failed: trying again in 100 ms");
                         sleep(Duration::from_millis(100)).await;
@@ -213,8 +233,7 @@ impl Server {
         S: Stream,
         H: AsyncFn(Request) -> Response,
     {
-        let watch = Watch::new(stream.closer(), &self.worker.clock);
-        let _watched = self.worker.watch(Rc::clone(&watch));
+        let (watch, _watched) = self.worker.watch(stream.closer());
         let (worker, observer) = (&self.worker, &self.worker.observer);
         observer.accepted();
         let tls = self.tls.borrow().clone();
@@ -245,7 +264,9 @@ impl Server {
             return self.refuse(stream).await;
         }
         let (server, handler) = (self.clone(), Rc::clone(handler));
+        self.worker.starts();
         spawn(async move {
+            server.worker.started();
             if let Err(error) = server.serve_connection(stream, &*handler).await {
                 tracing::debug!(%error, "a connection broke");
             }

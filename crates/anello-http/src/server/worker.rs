@@ -3,6 +3,7 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
+use anello::net::Closer;
 use anello::spawn;
 use anello::time::sleep;
 
@@ -17,6 +18,8 @@ pub(crate) struct Worker {
     pub clock: Rc<Clock>,
     pub observer: Observer,
     watches: Rc<Watches>,
+    /// Connections whose task has not begun: they count.
+    starting: Cell<usize>,
     is_draining: Cell<bool>,
     /// Whether a task reads the clock: while there are connections.
     is_ticking: Cell<bool>,
@@ -29,18 +32,31 @@ impl Worker {
             options,
             observer,
             watches: Rc::new(Watches::default()),
+            starting: Cell::new(0),
             is_draining: Cell::new(false),
             is_ticking: Cell::new(false),
         })
     }
 
     /// Looks after a connection until what is returned is dropped.
-    pub fn watch(self: &Rc<Self>, watch: Rc<Watch>) -> Watched {
+    pub fn watch(self: &Rc<Self>, closer: Closer) -> (Rc<Watch>, Watched) {
         if !self.is_ticking.replace(true) {
+            // Before anything counts from it: it has stood still while there was nobody.
             self.clock.read();
             spawn(Rc::clone(self).tick()).detach();
         }
-        self.watches.add(watch)
+        let watch = Watch::new(closer, &self.clock);
+        (Rc::clone(&watch), self.watches.add(watch))
+    }
+
+    /// A connection is given a task.
+    pub fn starts(&self) {
+        self.starting.set(self.starting.get() + 1);
+    }
+
+    /// The task has begun, and is about to have the connection looked after.
+    pub fn started(&self) {
+        self.starting.set(self.starting.get() - 1);
     }
 
     /// Reads the clock and strikes at the late ones, while there are connections.
@@ -59,7 +75,7 @@ impl Worker {
     }
 
     pub fn connections(&self) -> usize {
-        self.watches.count()
+        self.watches.count() + self.starting.get()
     }
 
     /// Whether every answer is to be the last of its connection.
