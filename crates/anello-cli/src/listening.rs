@@ -1,90 +1,326 @@
-//! Where the workers listen, and what has to be held until they have ended.
+//! Where the workers listen: the sockets, whoever has made them, and what has to be held until the workers have ended.
 
+use std::fmt;
 use std::fs;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener as StdTcpListener};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
-use std::os::unix::net::{SocketAddr as UnixAddress, UnixListener};
+use std::os::unix::net::UnixListener as StdUnixListener;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
-use socket2::Socket;
+use anello::net::{GroupMember, ListenerGroup, TcpListener, UnixListener, Waiting};
+use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, Type};
 
 use crate::address::Address;
-use crate::limits;
 
-pub enum Listening {
-    /// Each worker listens for itself.
-    Internet {
-        address: SocketAddr,
-        /// Whether several listen at the address.
-        shared: bool,
-        /// Holds the port, on which several listeners must agree before they share it, until they do.
-        _port: Option<Socket>,
-    },
-    /// All workers accept from one socket: the kernel has no `SO_REUSEPORT` for these.
-    Unix { address: UnixAddress, listener: UnixListener, _file: Option<SocketFile> },
+/// Connections that the kernel keeps at a socket until they are accepted; at most `net.core.somaxconn`.
+const BACKLOG: i32 = 4096;
+
+/// A socket that listens.
+#[derive(Debug)]
+pub enum ListeningSocket {
+    Internet(StdTcpListener),
+    Unix(StdUnixListener),
+}
+
+impl ListeningSocket {
+    /// A socket that somebody else has made.
+    pub fn from_descriptor(descriptor: OwnedFd) -> io::Result<Self> {
+        let socket = SockRef::from(&descriptor);
+        let refused = |what: String| {
+            let remedy = "give stream sockets that listen, of TCP (ListenStream=) or Unix";
+            Err(io::Error::new(io::ErrorKind::InvalidInput, format!("{what}: {remedy}")))
+        };
+        let (Ok(domain), Ok(kind)) = (socket.domain(), socket.r#type()) else {
+            return refused("it is no socket".to_owned());
+        };
+        match (domain, kind) {
+            (Domain::IPV4 | Domain::IPV6 | Domain::UNIX, Type::STREAM) if socket.is_listener()? => {}
+            (Domain::IPV4 | Domain::IPV6 | Domain::UNIX, Type::STREAM) => {
+                return refused("its socket does not listen".to_owned());
+            }
+            _ => return refused(format!("its socket is of the wrong kind ({domain:?}, {kind:?})")),
+        }
+        if domain == Domain::UNIX {
+            return Ok(Self::Unix(descriptor.into()));
+        }
+        // Accepted sockets inherit it.
+        socket.set_tcp_nodelay(true)?;
+        Ok(Self::Internet(descriptor.into()))
+    }
+
+    pub fn address(&self) -> io::Result<Address> {
+        match self {
+            Self::Internet(listener) => listener.local_addr().map(Address::Internet),
+            Self::Unix(listener) => listener.local_addr().map(Address::Unix),
+        }
+    }
+}
+
+/// Sockets for so many workers at an address: one each, or one that they share where the kernel knows no `SO_REUSEPORT`.
+/// With the file of a Unix socket.
+pub fn listen(address: &Address, workers: usize) -> io::Result<(Vec<ListeningSocket>, Option<SocketFile>)> {
+    let name = match address {
+        Address::Internet(address) => {
+            let shared = workers > 1;
+            let first = listen_at(*address, shared)?;
+            // With the port that the first one was given.
+            let bound = first.local_addr()?;
+            let mut sockets = vec![ListeningSocket::Internet(first)];
+            for _ in 1..workers {
+                sockets.push(ListeningSocket::Internet(listen_at(bound, shared)?));
+            }
+            return Ok((sockets, None));
+        }
+        Address::Unix(name) => name,
+    };
+    let listener = StdUnixListener::bind_addr(name).map_err(|error| {
+        let remedy = match error.kind() {
+            io::ErrorKind::AddrInUse => "; if no server listens there (ss -xl tells), remove the file",
+            _ => "",
+        };
+        io::Error::new(error.kind(), format!("{address}: {error}{remedy}"))
+    })?;
+    let file = name.as_pathname().map(SocketFile::made).transpose()?;
+    Ok((vec![ListeningSocket::Unix(listener)], file))
+}
+
+/// The error of a flag that says something else than sockets that were passed.
+pub fn passed_and(flag: &str) -> io::Error {
+    let message = format!(
+        "sockets were passed by the service manager (LISTEN_FDS), and {flag} says otherwise: leave one of the two out"
+    );
+    io::Error::new(io::ErrorKind::InvalidInput, message)
+}
+
+fn listen_at(address: SocketAddr, shared: bool) -> io::Result<StdTcpListener> {
+    let listen = || {
+        let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+        socket.set_reuse_address(true)?;
+        socket.set_reuse_port(shared)?;
+        socket.set_tcp_nodelay(true)?;
+        socket.bind(&SockAddr::from(address))?;
+        socket.listen(BACKLOG)?;
+        Ok(socket.into())
+    };
+    listen().map_err(|error: io::Error| io::Error::new(error.kind(), format!("{address}: {error}")))
+}
+
+/// The sockets of the workers, which outlive each of them.
+#[derive(Debug)]
+pub struct Listening {
+    addresses: Vec<Address>,
+    internet: Option<ListenerGroup<TcpListener>>,
+    unix: Option<ListenerGroup<UnixListener>>,
+    /// What becomes of connections that wait when the process ends.
+    waiting: Waiting,
+    file: Option<SocketFile>,
+    is_given_away: AtomicBool,
+}
+
+/// A worker's part.
+pub struct Share {
+    pub internet: Option<GroupMember<TcpListener>>,
+    pub unix: Option<GroupMember<UnixListener>>,
 }
 
 impl Listening {
-    /// The TCP port that workers still have to bind; 0 is one that the kernel chooses.
-    pub fn port_to_bind(&self) -> Option<u16> {
-        match self {
-            Self::Internet { address, .. } => Some(address.port()),
-            Self::Unix { .. } => None,
+    /// Takes the sockets that were passed, or else makes some at the address, or at the one that is taken by default.
+    pub fn prepare_any(
+        address: Option<&Address>,
+        default: &str,
+        passed: Vec<ListeningSocket>,
+        workers: usize,
+    ) -> io::Result<Self> {
+        match (passed.is_empty(), address) {
+            (true, Some(address)) => Self::prepare(address, workers),
+            (true, None) => Self::prepare(&default.parse().map_err(io::Error::other)?, workers),
+            (false, None) => Self::passed(passed, workers),
+            (false, Some(_)) => Err(passed_and("--addr")),
         }
     }
 
-    /// The socket file that is removed at the end.
-    pub fn socket_file(&self) -> Option<&Path> {
-        match self {
-            Self::Unix { _file: Some(file), .. } => Some(&file.path),
-            _ => None,
-        }
-    }
-
-    /// Makes ready what so many workers need to listen at the address.
+    /// Makes sockets at the address.
     pub fn prepare(address: &Address, workers: usize) -> io::Result<Self> {
-        match address {
-            Address::Internet(address) if workers > 1 => {
-                let (port, address) = limits::hold_port(*address)?;
-                Ok(Self::Internet { address, shared: true, _port: Some(port) })
+        let (sockets, file) = listen(address, workers)?;
+        Self::new(sockets, workers, Waiting::Served, file)
+    }
+
+    /// Takes sockets that the service manager has passed: what waits at the end is left for the next process that it starts.
+    pub fn passed(sockets: Vec<ListeningSocket>, workers: usize) -> io::Result<Self> {
+        Self::new(sockets, workers, Waiting::Left, None)
+    }
+
+    /// For so many workers, which accept when they are told to.
+    pub fn new(
+        sockets: Vec<ListeningSocket>,
+        workers: usize,
+        waiting: Waiting,
+        file: Option<SocketFile>,
+    ) -> io::Result<Self> {
+        let (mut addresses, mut internet, mut unix) = (Vec::<Address>::new(), Vec::new(), Vec::new());
+        for socket in sockets {
+            let address = socket.address()?;
+            if !addresses.iter().any(|known| known.to_string() == address.to_string()) {
+                addresses.push(address);
             }
-            Address::Internet(address) => {
-                Ok(Self::Internet { address: *address, shared: false, _port: None })
-            }
-            Address::Unix(name) => {
-                let listener = UnixListener::bind_addr(name).map_err(|error| {
-                    let remedy = match error.kind() {
-                        io::ErrorKind::AddrInUse => {
-                            "; if no server listens there (ss -xl tells), remove the file"
-                        }
-                        _ => "",
-                    };
-                    io::Error::new(error.kind(), format!("{address}: {error}{remedy}"))
-                })?;
-                let file = name.as_pathname().map(SocketFile::made).transpose()?;
-                Ok(Self::Unix { address: name.clone(), listener, _file: file })
+            match socket {
+                ListeningSocket::Internet(listener) => internet.push(listener),
+                ListeningSocket::Unix(listener) => unix.push(listener),
             }
         }
+        Ok(Self {
+            addresses,
+            internet: (!internet.is_empty()).then(|| ListenerGroup::paused(internet, workers)),
+            unix: (!unix.is_empty()).then(|| ListenerGroup::paused(unix, workers)),
+            waiting,
+            file,
+            is_given_away: AtomicBool::new(false),
+        })
+    }
+
+    /// The part of the worker of this number.
+    pub fn join(&self, worker: usize) -> Share {
+        Share {
+            internet: self.internet.as_ref().map(|group| group.join(worker)),
+            unix: self.unix.as_ref().map(|group| group.join(worker)),
+        }
+    }
+
+    /// Has the workers accept.
+    pub fn resume(&self) {
+        self.internet.iter().for_each(ListenerGroup::resume);
+        self.unix.iter().for_each(ListenerGroup::resume);
+    }
+
+    /// Has the workers leave what comes in the sockets' queues.
+    pub fn pause(&self) {
+        self.internet.iter().for_each(ListenerGroup::pause);
+        self.unix.iter().for_each(ListenerGroup::pause);
+    }
+
+    /// Waits until the workers have done as they were told; how many there are.
+    pub fn settle(&self, within: Duration) -> io::Result<usize> {
+        let internet = self.internet.as_ref().map(|group| group.settle(within)).transpose()?;
+        let unix = self.unix.as_ref().map(|group| group.settle(within)).transpose()?;
+        Ok(internet.or(unix).unwrap_or(0))
+    }
+
+    /// Ends accepting, when the process ends.
+    pub fn close(&self) {
+        self.close_and(self.waiting);
+    }
+
+    /// Ends accepting: another process has the sockets, and their file.
+    pub fn give_away(&self) {
+        self.file.iter().for_each(SocketFile::give_away);
+        self.is_given_away.store(true, Ordering::Relaxed);
+        self.abandon();
+    }
+
+    /// Ends accepting, whoever waits.
+    pub fn abandon(&self) {
+        self.close_and(Waiting::Left);
+    }
+
+    pub fn is_given_away(&self) -> bool {
+        self.is_given_away.load(Ordering::Relaxed)
+    }
+
+    /// The file of the socket, if it has one.
+    pub fn file(&self) -> Option<&SocketFile> {
+        self.file.as_ref()
+    }
+
+    fn close_and(&self, waiting: Waiting) {
+        self.internet.iter().for_each(|group| group.close(waiting));
+        self.unix.iter().for_each(|group| group.close(waiting));
+    }
+
+    pub fn is_closed(&self) -> bool {
+        let internet = self.internet.as_ref().is_some_and(ListenerGroup::is_closed);
+        internet || self.unix.as_ref().is_some_and(ListenerGroup::is_closed)
+    }
+
+    /// Waits until accepting has ended for whatever reason.
+    pub async fn closed(&self) {
+        match (&self.internet, &self.unix) {
+            (Some(group), _) => group.closed().await,
+            (None, Some(group)) => group.closed().await,
+            // Nothing was ever open.
+            (None, None) => {}
+        }
+    }
+
+    /// Duplicates of the sockets, for another process.
+    pub fn sockets(&self) -> io::Result<Vec<OwnedFd>> {
+        let mut sockets = Vec::new();
+        if let Some(group) = &self.internet {
+            sockets.extend(group.sockets()?.into_iter().map(OwnedFd::from));
+        }
+        if let Some(group) = &self.unix {
+            sockets.extend(group.sockets()?.into_iter().map(OwnedFd::from));
+        }
+        Ok(sockets)
     }
 }
 
-/// A socket file that this process has made; removed when dropped, unless another has taken its place.
+/// The addresses, as the ready line has them.
+impl fmt::Display for Listening {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (place, address) in self.addresses.iter().enumerate() {
+            let comma = if place == 0 { "" } else { "," };
+            write!(formatter, "{comma}{address}")?;
+        }
+        Ok(())
+    }
+}
+
+/// A socket file; removed when dropped, if it is this process's and no other has taken its place.
+#[derive(Debug)]
 pub struct SocketFile {
     path: PathBuf,
     identity: (u64, u64),
+    /// Whether it is this process that removes it.
+    is_own: AtomicBool,
 }
 
 impl SocketFile {
-    fn made(path: &Path) -> io::Result<Self> {
+    /// The file at this path, which this process has made.
+    pub fn made(path: &Path) -> io::Result<Self> {
+        let file = Self::of_another(path)?;
+        file.claim();
+        Ok(file)
+    }
+
+    /// The file at this path, which is to be this process's when that [claims](Self::claim) it.
+    pub fn of_another(path: &Path) -> io::Result<Self> {
         // Workers may end elsewhere than they began.
         let path = std::path::absolute(path)?;
-        Ok(Self { identity: identity(&path)?, path })
+        Ok(Self { identity: identity(&path)?, path, is_own: AtomicBool::new(false) })
     }
-}
 
-impl Drop for SocketFile {
-    fn drop(&mut self) {
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// This process is to remove it.
+    pub fn claim(&self) {
+        self.is_own.store(true, Ordering::Relaxed);
+    }
+
+    /// Another process is.
+    pub fn give_away(&self) {
+        self.is_own.store(false, Ordering::Relaxed);
+    }
+
+    pub fn remove(&self) {
+        if !self.is_own.swap(false, Ordering::Relaxed) {
+            return;
+        }
         let removed = identity(&self.path).and_then(|found| match found == self.identity {
             true => fs::remove_file(&self.path),
             false => Ok(()),
@@ -92,6 +328,12 @@ impl Drop for SocketFile {
         if let Err(error) = removed {
             tracing::warn!(%error, path = %self.path.display(), "the socket file could not be removed");
         }
+    }
+}
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        self.remove();
     }
 }
 

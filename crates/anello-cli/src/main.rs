@@ -4,6 +4,7 @@
 
 #![forbid(unsafe_code)]
 
+mod activation;
 mod address;
 mod bare;
 mod build_identity;
@@ -31,6 +32,7 @@ mod load_merge;
 mod load_progress;
 mod load_table;
 mod manual;
+mod notify;
 mod output;
 mod sandbox;
 mod stop;

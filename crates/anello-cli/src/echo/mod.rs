@@ -17,16 +17,19 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
-use anello::net::{Closer, Echo, Stream, TcpListener, UnixListener, echo};
+use anello::net::{Closer, Echo, GroupKind, GroupMember, Stream, echo};
 use anello::signal::{INTERRUPT, Signals, TERMINATE};
 use anello::time::{sleep, timeout};
-use anello::{Worker, Workers};
+use anello::{JoinHandle, Worker, Workers};
 
 use self::exchange::Sizes;
 use crate::address::Address;
 use crate::driver_flags::DriverFlags;
 use crate::listening::Listening;
-use crate::{cores, duration, limits};
+use crate::{activation, cores, duration, limits};
+
+/// How long clients that wait at the end may take to be accepted.
+const LAST_ACCEPTS_WITHIN: Duration = Duration::from_secs(2);
 
 /// Serve echo (RFC 862): everything received is sent back.
 ///
@@ -35,13 +38,14 @@ use crate::{cores, duration, limits};
 /// of arrival, and one that is not whole when the client ends is not answered.
 ///
 /// Prints one line when it is ready, with the address, the driver and the kernel features in use. SIGINT and SIGTERM
-/// stop accepting, echo what has arrived and close; a second signal ends it at once. Exits 0 then.
+/// stop accepting, echo what has arrived and close; a second signal ends it at once. Exits 0 then. Sockets that a service
+/// manager passes (LISTEN_FDS, as systemd does) are listened on instead of --addr.
 #[derive(clap::Args)]
 pub struct Arguments {
     /// The address to listen on: IP:PORT, where port 0 lets the kernel choose; unix:/path, a socket file, which must not
-    /// exist and is removed at the end; or unix:@name, an abstract one.
-    #[arg(long, default_value = "127.0.0.1:7000")]
-    addr: Address,
+    /// exist and is removed at the end; or unix:@name, an abstract one. By default 127.0.0.1:7000.
+    #[arg(long)]
+    addr: Option<Address>,
 
     /// Answer requests of so many bytes each.
     #[arg(long, value_name = "BYTES", requires = "response_bytes")]
@@ -83,12 +87,16 @@ struct Service {
 
 /// Serves until a signal.
 pub fn run(arguments: Arguments) -> io::Result<ExitCode> {
+    // Before anything opens descriptors.
+    let passed = activation::take()?.sockets;
     limits::raise_open_files();
     let cores = arguments.cores.map(|cores| cores.0);
     let workers = cores.as_ref().map_or(1, Vec::len);
     let sizes = arguments.request_bytes.zip(arguments.response_bytes);
+    let listening = Listening::prepare_any(arguments.addr.as_ref(), "127.0.0.1:7000", passed, workers)?;
+    listening.resume();
     let service = Arc::new(Service {
-        listening: Listening::prepare(&arguments.addr, workers)?,
+        listening,
         sizes: sizes.map(|(request, response)| Sizes {
             request_bytes: request.get(),
             response_bytes: response.get(),
@@ -114,46 +122,32 @@ pub fn run(arguments: Arguments) -> io::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// One worker.
+/// One worker: accepts until a signal, then drains.
 async fn serve(service: Arc<Service>, worker: Worker) -> io::Result<()> {
-    match &service.listening {
-        Listening::Internet { address, shared, .. } => {
-            let listener = TcpListener::builder().reuse_port(*shared).bind(*address)?;
-            let address = Address::Internet(listener.local_addr()?);
-            serve_at(&address, async move || listener.accept().await, service, worker).await
-        }
-        Listening::Unix { address, listener, .. } => {
-            let listener = UnixListener::from_std(listener.try_clone()?)?;
-            let address = Address::Unix(address.clone());
-            serve_at(&address, async move || listener.accept().await, service, worker).await
-        }
-    }
-}
-
-/// Accepts until a signal, then drains.
-async fn serve_at<S: Stream>(
-    address: &Address,
-    accept: impl AsyncFn() -> io::Result<S> + 'static,
-    service: Arc<Service>,
-    worker: Worker,
-) -> io::Result<()> {
+    let share = service.listening.join(worker.index);
     let mut signals = Signals::new(&[INTERRUPT, TERMINATE])?;
     if worker.index == 0 {
-        announce(address, worker.count)?;
+        announce(&service.listening, worker.count)?;
     }
     let open = Rc::new(Open::default());
-    let accepting = anello::spawn(accept_all(accept, Arc::clone(&service), Rc::clone(&open)));
+    let internet = share.internet.map(|member| accept(member, &service, &open));
+    let unix = share.unix.map(|member| accept(member, &service, &open));
     signals.wait().await?;
-    accepting.abort();
+    service.listening.close();
+    for mut accepting in internet.into_iter().chain(unix) {
+        if timeout(LAST_ACCEPTS_WITHIN, &mut accepting).await.is_err() {
+            accepting.abort();
+        }
+    }
     open.drain(service.drain, &mut signals).await;
     Ok(())
 }
 
 /// The ready line.
-fn announce(addr: &Address, workers: usize) -> io::Result<()> {
+fn announce(listening: &Listening, workers: usize) -> io::Result<()> {
     let Some(driver) = anello::current_driver() else { return Ok(()) };
     let mut output = io::stdout().lock();
-    write!(output, "anello echo ready addr={addr} driver={} features={}", driver.name, driver.features)?;
+    write!(output, "anello echo ready addr={listening} driver={} features={}", driver.name, driver.features)?;
     writeln!(output, " workers={workers}")?;
     output.flush()?;
     if let Some(reason) = &driver.reason {
@@ -162,14 +156,16 @@ fn announce(addr: &Address, workers: usize) -> io::Result<()> {
     Ok(())
 }
 
-async fn accept_all<S: Stream>(
-    accept: impl AsyncFn() -> io::Result<S>,
-    service: Arc<Service>,
-    open: Rc<Open>,
-) {
+fn accept<L: GroupKind>(member: GroupMember<L>, service: &Arc<Service>, open: &Rc<Open>) -> JoinHandle<()> {
+    anello::spawn(accept_all(member, Arc::clone(service), Rc::clone(open)))
+}
+
+/// Accepts until there will be no more.
+async fn accept_all<L: GroupKind>(member: GroupMember<L>, service: Arc<Service>, open: Rc<Open>) {
     loop {
-        let stream = match accept().await {
-            Ok(stream) => stream,
+        let stream = match member.accept().await {
+            Ok(Some(stream)) => stream,
+            Ok(None) => return,
             Err(error) => {
                 tracing::error!(%error, "accept failed");
                 sleep(Duration::from_millis(100)).await;

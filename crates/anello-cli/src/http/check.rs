@@ -14,6 +14,7 @@ use rustix::fs::{Access, AtFlags, CWD, accessat};
 
 use super::Arguments;
 use super::config::Configuration;
+use super::sockets::DEFAULT_ADDRESS;
 use crate::address::Address;
 use crate::output;
 
@@ -67,14 +68,19 @@ impl Check<'_> {
     }
 
     fn addresses(&mut self, arguments: &Arguments) {
-        match (&arguments.addr, arguments.observer.metrics_addr) {
-            (Address::Internet(address), Some(metrics)) if *address == metrics && metrics.port() != 0 => {
+        match (
+            &arguments.addr.clone().or_else(|| DEFAULT_ADDRESS.parse().ok()),
+            arguments.observer.metrics_addr,
+        ) {
+            (Some(Address::Internet(address)), Some(metrics))
+                if *address == metrics && metrics.port() != 0 =>
+            {
                 self.fault(
                     "metrics-addr",
                     format_args!("{metrics} is the address of the files: choose another"),
                 );
             }
-            (Address::Unix(address), _) => {
+            (Some(Address::Unix(address)), _) => {
                 if let Some(path) = address.as_pathname()
                     && let Err(why) = may_have_new_files(parent(path))
                 {
@@ -82,6 +88,11 @@ impl Check<'_> {
                 }
             }
             _ => {}
+        }
+        if let Some(path) = &arguments.handover
+            && let Err(why) = may_have_new_files(parent(path))
+        {
+            self.fault("handover", format_args!("{}: {why}", path.display()));
         }
     }
 

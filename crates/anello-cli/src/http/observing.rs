@@ -1,10 +1,10 @@
 //! /metrics and /health, on an address and a thread of their own: whoever asks takes no time of a worker.
 
 use std::io;
-use std::net::{SocketAddr, TcpListener as StdListener};
+use std::net::TcpListener as StdListener;
 use std::thread;
 
-use anello::net::TcpListener;
+use anello::net::{ListenerGroup, TcpListener};
 use anello::{DriverKind, Runtime};
 use anello_http::h1::FieldName;
 use anello_http::observe::access_log::AccessLogHandle;
@@ -22,33 +22,27 @@ pub struct Told {
     pub log: Option<AccessLogHandle>,
 }
 
-/// Listens there.
-pub fn bind(address: SocketAddr) -> io::Result<StdListener> {
-    let named = |error: io::Error| io::Error::new(error.kind(), format!("--metrics-addr {address}: {error}"));
-    StdListener::bind(address).map_err(named)
-}
-
-/// Answers until the process ends, and says where.
-pub fn start(listener: StdListener, told: Told) -> io::Result<SocketAddr> {
-    let bound = listener.local_addr()?;
+/// Answers there, when what is returned is resumed, until it is closed or the process ends.
+pub fn start(listener: StdListener, told: Told) -> io::Result<ListenerGroup<TcpListener>> {
+    let group = ListenerGroup::paused(vec![listener], 1);
+    let joined = group.clone();
     // It has little to do, and epoll is to be had everywhere.
     thread::Builder::new().name("metrics".into()).spawn(move || {
         let served = Runtime::builder()
             .driver(DriverKind::Epoll)
             .driver_from_environment(false)
             .build()
-            .and_then(|runtime| runtime.block_on(serve(listener, told)));
+            .and_then(|runtime| runtime.block_on(serve(joined, told)));
         if let Err(error) = served {
             tracing::error!(%error, "/metrics and /health are not served any more");
         }
     })?;
-    Ok(bound)
+    Ok(group)
 }
 
-async fn serve(listener: StdListener, told: Told) -> io::Result<()> {
+async fn serve(group: ListenerGroup<TcpListener>, told: Told) -> io::Result<()> {
     let server = Server::builder().with(|options| options.connections = MOST_CONNECTIONS).build();
-    let serving =
-        server.serve(TcpListener::from_std(listener)?, async move |request| answer(&told, &request));
+    let serving = server.serve(group.join(0), async move |request| answer(&told, &request));
     serving.await.map_err(io::Error::from)
 }
 

@@ -1,29 +1,32 @@
 //! What `anello http` touches while it serves, for its sandbox to leave open.
 
+use std::env;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use super::flags::{ObserverFlags, TlsFlags};
-use crate::listening::Listening;
 use crate::sandbox::{Reach, Sandbox, Wish};
+
+/// What the server was told to touch.
+pub struct Served<'a> {
+    pub folder: &'a Path,
+    pub socket_file: Option<&'a Path>,
+    pub handover: Option<&'a Path>,
+    pub tls: &'a TlsFlags,
+    pub observer: &'a ObserverFlags,
+}
 
 /// Gives up what serving does not need. To be called when sockets have been bound and files looked at, and before there is
 /// any other thread.
-pub fn enter(
-    wish: Wish,
-    folder: &Path,
-    listening: &Listening,
-    tls: &TlsFlags,
-    observer: &ObserverFlags,
-) -> io::Result<Sandbox> {
+pub fn enter(wish: Wish, served: &Served<'_>) -> io::Result<Sandbox> {
     debug_assert!(is_only_thread(), "Landlock holds for this thread and those that it starts");
     let files = |files: Vec<&Path>| files.into_iter().map(PathBuf::from).collect();
     let reach = Reach {
-        served: folder.canonicalize()?,
-        read_again: files(tls.files()),
-        appended: files(observer.access_log_file().into_iter().collect()),
-        sockets: files(listening.socket_file().into_iter().collect()),
-        ports: listening.port_to_bind().into_iter().collect(),
+        served: served.folder.canonicalize()?,
+        read_again: files(served.tls.files()),
+        appended: files(served.observer.access_log_file().into_iter().collect()),
+        sockets: files(served.socket_file.into_iter().chain(served.handover).collect()),
+        notifies: env::var_os("NOTIFY_SOCKET").is_some(),
     };
     Sandbox::enter(wish, &reach)
 }

@@ -8,8 +8,8 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use ::landlock::{
-    ABI, Access, AccessFs, AccessNet, BitFlags, LandlockStatus, NetPort, PathBeneath, PathFd,
-    RestrictionStatus, Ruleset, RulesetAttr, RulesetCreatedAttr, RulesetError, RulesetStatus, Scope,
+    ABI, Access, AccessFs, AccessNet, BitFlags, LandlockStatus, PathBeneath, PathFd, RestrictionStatus,
+    Ruleset, RulesetAttr, RulesetCreatedAttr, RulesetError, RulesetStatus, Scope,
 };
 
 use super::Reach;
@@ -34,7 +34,7 @@ pub struct Landlock {
 }
 
 impl Landlock {
-    /// Forbids the calling thread, and those that it starts, all files and ports but these.
+    /// Forbids the calling thread, and those that it starts, all files but these, and all ports.
     pub fn restrict(reach: &Reach) -> Result<Self, String> {
         let status = restrict(reach).map_err(|error| format!("Landlock was refused: {error}"))?;
         match (status.landlock, status.ruleset) {
@@ -63,16 +63,6 @@ impl Landlock {
             format!("Landlock of ABI {version} does not restrict {gaps}: take a newer kernel")
         })
     }
-
-    /// Forbids the calling thread, and those that it starts, to listen anywhere else.
-    pub fn forbid_listening(&self) -> Result<(), String> {
-        let tcp = AccessNet::from_all(ASKED_FOR);
-        let forbidden = Ruleset::default().handle_access(tcp).and_then(Ruleset::create);
-        match forbidden.and_then(|ruleset| ruleset.restrict_self()) {
-            Ok(_) => Ok(()),
-            Err(error) => Err(format!("Landlock refused to forbid further ports: {error}")),
-        }
-    }
 }
 
 impl fmt::Display for Landlock {
@@ -95,9 +85,6 @@ fn restrict(reach: &Reach) -> Result<RestrictionStatus, RulesetError> {
         if let Err(error) = (&mut ruleset).add_rule(PathBeneath::new(file, rights)) {
             tracing::debug!(path = %path.display(), %error, "no rule of Landlock");
         }
-    }
-    for port in &reach.ports {
-        ruleset = ruleset.add_rule(NetPort::new(*port, AccessNet::BindTcp))?;
     }
     ruleset.restrict_self()
 }

@@ -5,8 +5,7 @@
 //!   one thread     sockets are bound, folders and certificates looked at
 //!     │ enter      no_new_privs and Landlock: for this thread, and for all that it starts
 //!   all threads    workers, log, metrics
-//!     │ listening  Landlock again: no further TCP port, for the worker that says that it listens
-//!     │ seal       seccomp: for all threads at once, when the last worker listens
+//!     │ seal       seccomp: for all threads at once, when the last worker is ready
 //!   ready line, requests
 //! ```
 //!
@@ -24,6 +23,7 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use anello::DriverDescription;
 use clap::ValueEnum;
 
 use self::landlock::Landlock;
@@ -52,8 +52,8 @@ pub struct Reach {
     pub appended: Vec<PathBuf>,
     /// Files of Unix sockets, which are removed at the end. Whatever is in their folders may be removed.
     pub sockets: Vec<PathBuf>,
-    /// TCP ports where somebody listens only when the threads run; 0 is one that the kernel chooses.
-    pub ports: Vec<u16>,
+    /// Whether the service manager is told how the server does, by a datagram.
+    pub notifies: bool,
 }
 
 /// What this process has given up.
@@ -66,6 +66,7 @@ pub struct Sandbox {
     /// A worker runs on io_uring.
     has_rings: AtomicBool,
     has_socket_files: bool,
+    notifies: bool,
 }
 
 impl Sandbox {
@@ -83,6 +84,7 @@ impl Sandbox {
             is_sealed: AtomicBool::new(false),
             has_rings: AtomicBool::new(false),
             has_socket_files: !reach.sockets.is_empty(),
+            notifies: reach.notifies,
         };
         if wish == Wish::Off {
             return Ok(sandbox);
@@ -103,21 +105,14 @@ impl Sandbox {
         Ok(sandbox)
     }
 
-    /// This worker listens, and will not listen anywhere else: for the calling thread and those that it starts.
-    ///
-    /// # Errors
-    /// As those of [`enter`](Self::enter).
-    pub fn listening(&self, on_io_uring: bool) -> io::Result<()> {
-        self.has_rings.fetch_or(on_io_uring, Ordering::Relaxed);
-        match &self.landlock {
-            Some(landlock) => landlock.forbid_listening().or_else(|why| self.lacks(&why)),
-            None => Ok(()),
-        }
+    /// A worker has this driver.
+    pub fn uses(&self, driver: &DriverDescription) {
+        self.has_rings.fetch_or(driver.name == "uring", Ordering::Relaxed);
     }
 
     /// Gives up all system calls but those that serving needs (`seccomp(2)` with `SECCOMP_FILTER_FLAG_TSYNC`, Linux
     /// 3.17): for all threads. Any other ends the process by SIGSYS (`SECCOMP_RET_KILL_PROCESS`, Linux 4.14). To be called
-    /// when all workers are [listening](Self::listening).
+    /// when all workers have said what they [use](Self::uses) and are ready.
     ///
     /// # Errors
     /// As those of [`enter`](Self::enter).
@@ -126,7 +121,11 @@ impl Sandbox {
             return Ok(());
         }
         let rings = self.has_rings.load(Ordering::Relaxed);
-        match seccomp::allow_only(seccomp::Uses { rings, socket_files: self.has_socket_files }) {
+        match seccomp::allow_only(seccomp::Uses {
+            rings,
+            socket_files: self.has_socket_files,
+            notifies: self.notifies,
+        }) {
             Ok(()) => self.is_sealed.store(true, Ordering::Relaxed),
             Err(why) => self.lacks(&why)?,
         }

@@ -148,7 +148,7 @@ fn what_is_wrong_is_told_with_its_line_and_remedy() {
         ),
         ("max-connections = 1.5", "not a fraction"),
         ("max-connections = -1", "max-connections: \"-1\": "),
-        ("addr = 8080", "it takes text, not a number: write it as in addr = \"127.0.0.1:8080\""),
+        ("addr = 8080", "it takes text, not a number: write it as in addr = \"ADDR\""),
         ("addr = \"localhost\"", "addr: \"localhost\" is no address: write 127.0.0.1:7000"),
         ("addr = [\"127.0.0.1:80\"]", "it takes text, not a list"),
         ("tls-cert = true", "it takes text, not true or false: write it as in tls-cert = \"FILE\""),

@@ -38,7 +38,10 @@ pub fn lists(uses: Uses) -> Vec<&'static [Call]> {
         lists.push(RINGS);
     }
     if uses.socket_files {
-        lists.push(SOCKET_FILES);
+        lists.extend([SOCKET_FILES, HANDING_OVER]);
+    }
+    if uses.notifies {
+        lists.push(NOTIFYING);
     }
     lists
 }
@@ -128,6 +131,8 @@ const SOCKETS: &[Call] = &[
     Any(libc::SYS_accept4),
     Any(libc::SYS_recvfrom),
     Any(libc::SYS_sendto),
+    // Several slices at once: records of TLS.
+    Any(libc::SYS_sendmsg),
     Any(libc::SYS_sendfile),
     Any(libc::SYS_shutdown),
     Any(libc::SYS_getsockname),
@@ -142,6 +147,9 @@ const SOCKETS: &[Call] = &[
             &[Is(1, SOCKET), Is(2, libc::SO_KEEPALIVE as u64)],
             &[Is(1, SOCKET), Is(2, libc::SO_RCVBUF as u64)],
             &[Is(1, SOCKET), Is(2, libc::SO_SNDBUF as u64)],
+            // Of those who talk when sockets are handed over.
+            &[Is(1, SOCKET), Is(2, libc::SO_RCVTIMEO as u64)],
+            &[Is(1, SOCKET), Is(2, libc::SO_SNDTIMEO as u64)],
             &[Is(1, TCP), Is(2, libc::TCP_NODELAY as u64)],
             &[Is(1, TCP), Is(2, libc::TCP_KEEPIDLE as u64)],
         ],
@@ -195,12 +203,18 @@ const RINGS: &[Call] = &[
     Only(libc::SYS_io_uring_register, &[&[Is(1, FILES_UPDATE)], &[Is(1, UNREGISTER_RING)]]),
 ];
 
-/// Files of Unix sockets: they are removed at the end, and descriptors travel through such sockets.
+/// Files of Unix sockets: they are removed at the end.
 #[cfg(target_arch = "x86_64")]
-const SOCKET_FILES: &[Call] =
-    &[Any(libc::SYS_unlink), Any(libc::SYS_unlinkat), Any(libc::SYS_recvmsg), Any(libc::SYS_sendmsg)];
+const SOCKET_FILES: &[Call] = &[Any(libc::SYS_unlink), Any(libc::SYS_unlinkat)];
 #[cfg(target_arch = "aarch64")]
-const SOCKET_FILES: &[Call] = &[Any(libc::SYS_unlinkat), Any(libc::SYS_recvmsg), Any(libc::SYS_sendmsg)];
+const SOCKET_FILES: &[Call] = &[Any(libc::SYS_unlinkat)];
+
+/// With descriptors, when sockets are handed over, and to whom they may be.
+const HANDING_OVER: &[Call] = &[Any(libc::SYS_geteuid), Any(libc::SYS_recvmsg)];
+
+/// Datagrams to the service manager; TCP is not to be had by this.
+const NOTIFYING: &[Call] =
+    &[Only(libc::SYS_socket, &[&[Is(0, libc::AF_UNIX as u64)]]), Any(libc::SYS_connect)];
 
 /// What newer calls above do as well, under the names by which the C libraries still call it here.
 #[cfg(target_arch = "x86_64")]

@@ -1,0 +1,29 @@
+//! A running server hands its sockets over to a newcomer, which goes on where it stops: `--handover PATH`.
+//!
+//! The sockets are the same objects in both processes, so that whoever waits in their queues is served by one or the other.
+//! They talk at a Unix socket, the *door*, which goes over with the rest:
+//!
+//! ```text
+//!   newcomer                                 running server
+//!      │ ──────────── connects ──────────────────► │
+//!      │ ◄── greeting, sockets (SCM_RIGHTS), end ─ │
+//!      │ everything else is prepared               │ serves
+//!      │ ──────────── READY ─────────────────────► │ stops accepting; what the kernel has accepted is served
+//!      │ ◄─────────── STOPPED ──────────────────── │
+//!      │ accepts                                   │ its queues are left alone
+//!      │ ──────────── ACCEPTING ─────────────────► │
+//!      │ ◄─────────── DONE ─────────────────────── │ drains, and ends
+//! ```
+//!
+//! At no time do both accept: the mode of a socket (`O_NONBLOCK`), which the drivers want to be different, is one for both
+//! processes. When the newcomer dies, or does not answer, the server goes on accepting; when the server dies after it has
+//! given its sockets, the newcomer goes on alone. A second newcomer waits at the door, and takes over from the first.
+//!
+//! Nothing is opened for it while the server runs: it needs accept, sendmsg, recvmsg, read, write and close.
+
+mod door;
+mod newcomer;
+mod wire;
+
+pub use self::door::{Door, Wares};
+pub use self::newcomer::{Newcomer, StartLock, ask};

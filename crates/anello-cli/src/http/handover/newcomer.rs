@@ -1,0 +1,144 @@
+//! The one that takes over.
+
+use std::fs::{self, File};
+use std::io;
+use std::net::TcpListener;
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::retry_on_intr;
+
+use super::wire::{Talk, Word, is_gone};
+use crate::listening::ListeningSocket;
+
+/// How often a server that goes while it is asked is asked again: another may have taken its place.
+const TRIES: usize = 5;
+
+/// What a newcomer was given, and its word with the server that gave it.
+#[derive(Debug)]
+pub struct Newcomer {
+    talk: Talk,
+    pub sockets: Vec<ListeningSocket>,
+    pub metrics: Option<TcpListener>,
+    pub door: UnixListener,
+    /// The server has died: there is nobody to talk to.
+    is_alone: bool,
+}
+
+/// Keeps others from starting at the same path until this one has a door of its own, or has asked whoever has one.
+#[derive(Debug)]
+pub struct StartLock(#[expect(dead_code, reason = "held")] File);
+
+impl StartLock {
+    pub fn take(path: &Path) -> io::Result<Self> {
+        let mut name = path.as_os_str().to_owned();
+        name.push(".lock");
+        let name = PathBuf::from(name);
+        let locked = File::options().create(true).append(true).mode(0o600).open(&name).and_then(|file| {
+            retry_on_intr(|| flock(&file, FlockOperation::LockExclusive))?;
+            Ok(Self(file))
+        });
+        locked.map_err(|error| {
+            let remedy = "name a path in a folder that this user may write to";
+            io::Error::new(error.kind(), format!("--handover: {}: {error}: {remedy}", name.display()))
+        })
+    }
+}
+
+/// Asks whoever serves at this path for the sockets. `None` when nobody does; what a server that has died left there is
+/// removed then.
+pub fn ask(path: &Path) -> io::Result<Option<Newcomer>> {
+    let named =
+        |error: io::Error| io::Error::new(error.kind(), format!("--handover {}: {error}", path.display()));
+    for _ in 0..TRIES {
+        let stream = match UnixStream::connect(path) {
+            Ok(stream) => stream,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+                remove_stale(path).map_err(named)?;
+                return Ok(None);
+            }
+            Err(error) => return Err(named(error)),
+        };
+        match Talk::new(stream).and_then(Newcomer::given) {
+            Ok(newcomer) => return Ok(Some(newcomer)),
+            Err(error) if is_gone(&error) => {}
+            Err(error) => return Err(named(error)),
+        }
+    }
+    let message = "somebody listens there, and hands nothing over: stop that, or name another path";
+    Err(named(io::Error::new(io::ErrorKind::AddrInUse, message)))
+}
+
+fn remove_stale(path: &Path) -> io::Result<()> {
+    if !fs::symlink_metadata(path)?.file_type().is_socket() {
+        let message = "it exists, and is no socket: name another path";
+        return Err(io::Error::new(io::ErrorKind::AlreadyExists, message));
+    }
+    fs::remove_file(path)
+}
+
+impl Newcomer {
+    fn given(mut talk: Talk) -> io::Result<Self> {
+        talk.expect_greeting()?;
+        let (mut sockets, mut metrics, mut door) = (Vec::new(), None, None);
+        loop {
+            match talk.take()? {
+                (Word::Socket, Some(descriptor)) => {
+                    sockets.push(ListeningSocket::from_descriptor(descriptor)?);
+                }
+                (Word::Metrics, Some(descriptor)) => metrics = Some(TcpListener::from(descriptor)),
+                (Word::Door, Some(descriptor)) => door = Some(UnixListener::from(descriptor)),
+                (Word::End, None) => break,
+                (word, _) => return Err(unexpected(word)),
+            }
+        }
+        match door {
+            Some(door) if !sockets.is_empty() => Ok(Self { talk, sockets, metrics, door, is_alone: false }),
+            _ => Err(unexpected(Word::End)),
+        }
+    }
+
+    /// Says that everything is prepared, and waits until the server has stopped accepting.
+    pub fn ready(&mut self) -> io::Result<()> {
+        let heard = self.talk.say(Word::Ready).and_then(|()| self.talk.hear());
+        self.heard(heard, Word::Stopped)
+    }
+
+    /// Says that this process accepts, and waits until the server knows.
+    pub fn accepting(&mut self) -> io::Result<()> {
+        if self.is_alone {
+            return Ok(());
+        }
+        // What it has said before it went is heard, whether or not this is.
+        let said = self.talk.say(Word::Accepting);
+        let heard = match self.talk.hear() {
+            Err(error) if !is_gone(&error) => Err(said.err().unwrap_or(error)),
+            heard => heard,
+        };
+        self.heard(heard, Word::Done)
+    }
+
+    fn heard(&mut self, heard: io::Result<Word>, expected: Word) -> io::Result<()> {
+        match heard {
+            Ok(word) if word == expected => Ok(()),
+            Ok(Word::Withdrawn) => {
+                let message = "the running server has not waited for this one, and goes on: see its log";
+                Err(io::Error::new(io::ErrorKind::TimedOut, message))
+            }
+            Ok(word) => Err(unexpected(word)),
+            Err(error) if is_gone(&error) => {
+                tracing::warn!("the server that handed its sockets over has died: this one goes on alone");
+                self.is_alone = true;
+                Ok(())
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+fn unexpected(word: Word) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, format!("{word:?} was not to be said by the server now"))
+}

@@ -1,0 +1,223 @@
+//! The words of the two, and descriptors between them.
+
+use std::io::{self, IoSlice, IoSliceMut, Read, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use rustix::cmsg_space;
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
+    SendFlags,
+};
+
+/// The first words: which language this is.
+const GREETING: &[u8] = b"anello handover 1\n";
+
+/// How long either may take to answer.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
+/// What a word says. Bytes that a person can read in a trace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Word {
+    /// With a descriptor: a socket that requests come from.
+    Socket = b's' as isize,
+    /// With a descriptor: the socket of /metrics.
+    Metrics = b'm' as isize,
+    /// With a descriptor: the socket that newcomers connect to.
+    Door = b'd' as isize,
+    /// That were all of them.
+    End = b'.' as isize,
+    Ready = b'r' as isize,
+    Stopped = b'p' as isize,
+    Accepting = b'a' as isize,
+    Done = b'q' as isize,
+    /// The server goes on by itself: the newcomer was too late.
+    Withdrawn = b'x' as isize,
+}
+
+impl Word {
+    fn of(byte: u8) -> io::Result<Self> {
+        let words = [
+            Self::Socket,
+            Self::Metrics,
+            Self::Door,
+            Self::End,
+            Self::Ready,
+            Self::Stopped,
+            Self::Accepting,
+            Self::Done,
+            Self::Withdrawn,
+        ];
+        words.into_iter().find(|word| word.byte() == byte).ok_or_else(strange)
+    }
+
+    fn byte(self) -> u8 {
+        self as u8
+    }
+}
+
+/// One side of the talk.
+#[derive(Debug)]
+pub struct Talk {
+    stream: UnixStream,
+}
+
+impl Talk {
+    /// Refuses to talk to another user's process.
+    pub fn new(stream: UnixStream) -> io::Result<Self> {
+        let peer = rustix::net::sockopt::socket_peercred(&stream)?;
+        let own = rustix::process::geteuid();
+        if peer.uid != own {
+            let message = format!(
+                "process {} at the other end is of user {}, not {}: both have to be of the same user",
+                peer.pid.as_raw_nonzero(),
+                peer.uid.as_raw(),
+                own.as_raw()
+            );
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, message));
+        }
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_write_timeout(Some(PATIENCE))?;
+        Ok(Self { stream })
+    }
+
+    pub fn greet(&mut self) -> io::Result<()> {
+        self.stream.write_all(GREETING).map_err(in_words)
+    }
+
+    pub fn expect_greeting(&mut self) -> io::Result<()> {
+        let mut greeting = [0; GREETING.len()];
+        self.stream.read_exact(&mut greeting).map_err(in_words)?;
+        if greeting == GREETING { Ok(()) } else { Err(strange()) }
+    }
+
+    pub fn say(&mut self, word: Word) -> io::Result<()> {
+        // A peer that has gone is an error, not a signal: programs in Rust ignore SIGPIPE.
+        self.stream.write_all(&[word.byte()]).map_err(in_words)
+    }
+
+    /// The next word; an error of the kind `UnexpectedEof` when the other is gone.
+    pub fn hear(&mut self) -> io::Result<Word> {
+        let mut byte = [0];
+        self.stream.read_exact(&mut byte).map_err(in_words)?;
+        Word::of(byte[0])
+    }
+
+    /// Gives a duplicate of the descriptor away.
+    pub fn give(&mut self, word: Word, descriptor: impl AsFd) -> io::Result<()> {
+        let descriptors = [descriptor.as_fd()];
+        let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))];
+        let mut ancillary = SendAncillaryBuffer::new(&mut space);
+        if !ancillary.push(SendAncillaryMessage::ScmRights(&descriptors)) {
+            return Err(io::Error::other("there is no room for a descriptor in a message"));
+        }
+        // A byte each: the kernel joins no messages that carry descriptors.
+        let bytes = [word.byte()];
+        loop {
+            let sent = rustix::net::sendmsg(
+                &self.stream,
+                &[IoSlice::new(&bytes)],
+                &mut ancillary,
+                SendFlags::NOSIGNAL,
+            );
+            match sent {
+                Err(rustix::io::Errno::INTR) => {}
+                sent => return sent.map(drop).map_err(|error| in_words(error.into())),
+            }
+        }
+    }
+
+    /// The next word, with the descriptor that came with it.
+    pub fn take(&mut self) -> io::Result<(Word, Option<OwnedFd>)> {
+        let mut byte = [0];
+        let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))];
+        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+        let received = loop {
+            let mut bytes = [IoSliceMut::new(&mut byte)];
+            match rustix::net::recvmsg(&self.stream, &mut bytes, &mut ancillary, RecvFlags::CMSG_CLOEXEC) {
+                Err(rustix::io::Errno::INTR) => {}
+                received => break received.map_err(|error| in_words(error.into()))?,
+            }
+        };
+        if received.bytes == 0 {
+            return Err(in_words(io::ErrorKind::UnexpectedEof.into()));
+        }
+        let descriptor = ancillary.drain().find_map(|message| match message {
+            RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
+            _ => None,
+        });
+        Ok((Word::of(byte[0])?, descriptor))
+    }
+}
+
+/// Whether the other has gone.
+pub fn is_gone(error: &io::Error) -> bool {
+    use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
+    matches!(error.kind(), UnexpectedEof | ConnectionReset | BrokenPipe)
+}
+
+fn strange() -> io::Error {
+    let message =
+        "what was heard is not the hand-over of this version of anello: stop that server, and start again";
+    io::Error::new(io::ErrorKind::InvalidData, message)
+}
+
+fn in_words(error: io::Error) -> io::Error {
+    let text = match error.kind() {
+        _ if is_gone(&error) => "the other process has gone".to_owned(),
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
+            return io::Error::new(
+                io::ErrorKind::TimedOut,
+                format!("the other process has not answered within {PATIENCE:?}"),
+            );
+        }
+        _ => return error,
+    };
+    io::Error::new(error.kind(), text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pair() -> (Talk, Talk) {
+        let (one, other) = UnixStream::pair().unwrap();
+        (Talk::new(one).unwrap(), Talk::new(other).unwrap())
+    }
+
+    #[test]
+    fn words_and_descriptors_come_in_order() {
+        let (mut one, mut other) = pair();
+        let (read_end, write_end) = std::io::pipe().unwrap();
+        one.greet().unwrap();
+        one.give(Word::Socket, &write_end).unwrap();
+        one.give(Word::Door, &write_end).unwrap();
+        one.say(Word::End).unwrap();
+        drop(write_end);
+        other.expect_greeting().unwrap();
+        let (word, first) = other.take().unwrap();
+        assert_eq!(word, Word::Socket);
+        let (word, second) = other.take().unwrap();
+        assert_eq!((word, second.is_some()), (Word::Door, true));
+        assert!(matches!(other.take().unwrap(), (Word::End, None)));
+        // They are what was given.
+        rustix::io::write(first.unwrap(), b"ciao").unwrap();
+        drop(second);
+        let mut read = String::new();
+        { read_end }.read_to_string(&mut read).unwrap();
+        assert_eq!(read, "ciao");
+        drop(one);
+        assert!(is_gone(&other.take().unwrap_err()) && is_gone(&other.hear().unwrap_err()));
+    }
+
+    #[test]
+    fn another_language_is_said_with_a_remedy() {
+        let (mut one, mut other) = pair();
+        one.stream.write_all(b"HTTP/1.1 400 Bad Request\r\n").unwrap();
+        let error = other.expect_greeting().unwrap_err();
+        assert!(error.to_string().contains("stop that server"), "{error}");
+        assert!(other.hear().is_err());
+    }
+}
