@@ -26,10 +26,11 @@ pub struct Arguments {
     command: Command,
 }
 
+// Boxed are those with by far the most flags.
 #[derive(clap::Subcommand)]
 enum Command {
-    Tcp(TcpArguments),
-    Http(HttpArguments),
+    Tcp(Box<TcpArguments>),
+    Http(Box<HttpArguments>),
     Merge(load_merge::MergeArguments),
 }
 

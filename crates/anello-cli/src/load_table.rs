@@ -17,6 +17,7 @@ pub fn render(report: &Report) -> String {
     table.line("server", &format!("{}  ({}, {check})", report.target, protocol(&report.protocol)));
     table.line("load", &load(report));
     table.line("connections", &connections(report));
+    tls(&mut table, report);
     let stopped = if report.interrupted { ", stopped early" } else { "" };
     let given_up = match report.abandoned {
         0 => String::new(),
@@ -143,6 +144,17 @@ fn connections(report: &Report) -> String {
         text += &format!(", opened over {}", readable(report.ramp_ns as f64));
     }
     text
+}
+
+/// What was negotiated, by how many connections.
+fn tls(table: &mut Table, report: &Report) {
+    let Some(tls) = &report.tls else { return };
+    for kind in &tls.handshakes {
+        table.line("TLS", &format!("{} × {}", grouped(kind.count as f64), kind.in_words()));
+    }
+    if !tls.certificates_verified {
+        table.line("WARNING", "certificates were not verified: nobody knows who answered");
+    }
 }
 
 /// Requests per second, and of which, where much of the time was spent waiting for the last.

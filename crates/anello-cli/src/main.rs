@@ -31,6 +31,8 @@ mod load_flags;
 mod load_merge;
 mod load_progress;
 mod load_table;
+mod load_tls_flags;
+mod load_url;
 mod manual;
 mod notify;
 mod output;

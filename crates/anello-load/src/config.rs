@@ -7,6 +7,7 @@ use bytes::Bytes;
 
 use crate::source::loopback_sources;
 use crate::stream::Address;
+use crate::tls::Tls;
 
 /// Largest message and reply, in bytes.
 const MESSAGE_BYTES_LIMIT: usize = 1 << 30;
@@ -110,6 +111,9 @@ pub struct HttpLoad {
     pub expected_status: Vec<u16>,
     /// What the body must be, with [`verify`](Load::verify).
     pub expected_body: Option<Bytes>,
+    /// TLS under it; none by default. The handshake is a part of opening a connection, so that with a connection for each
+    /// request it is in the latency.
+    pub tls: Option<Tls>,
 }
 
 /// When requests are sent.
@@ -204,6 +208,7 @@ impl Load {
             pipeline: 1,
             expected_status: vec![200],
             expected_body: None,
+            tls: None,
         };
         Self::new(target.into(), Protocol::Http(http))
     }

@@ -31,7 +31,7 @@ use crate::errors::{ErrorKind, Fault};
 use crate::lane::{GivenUp, Lane};
 use crate::shared::{Flight, Shared};
 use crate::source;
-use crate::stream::Stream;
+use crate::stream::{Received, Stream};
 use crate::wire::{Verdict, Wire};
 
 /// A connection in its lane, open or not.
@@ -109,6 +109,9 @@ impl Connection {
     /// Takes an open stream.
     pub fn open(&mut self, stream: Stream, shared: &Shared) {
         shared.tally.open.set(shared.tally.open.get() + 1);
+        if let Some(negotiated) = stream.negotiated() {
+            shared.handshakes.borrow_mut().count(negotiated);
+        }
         if self.opened_before {
             shared.reopened.set(shared.reopened.get() + 1);
         }
@@ -116,6 +119,13 @@ impl Connection {
         (self.opened_ns, self.first_sequence) = (shared.now_ns(), self.sequence);
         self.lane.opened(stream.closer());
         self.link = Link::Open(stream);
+    }
+
+    /// Tells a server under TLS that nothing more will come, as far as that can be sent at once.
+    pub fn say_goodbye(&mut self) {
+        if let Link::Open(stream) = &mut self.link {
+            stream.say_goodbye();
+        }
     }
 
     /// Nobody opens it any more.
@@ -188,7 +198,8 @@ impl Connection {
                 return Poll::Pending;
             };
             let judged = match received {
-                Ok(Some(chunk)) => self.receive(&chunk, shared),
+                Ok(Some(Received::Chunk(chunk))) => self.receive(&chunk, shared),
+                Ok(Some(Received::Plaintext(plaintext))) => self.receive_plaintext(plaintext, shared),
                 Ok(None) => return Poll::Ready(self.ended(shared)),
                 Err(error) => Err(Fault::of_exchange(&error)),
             };
@@ -217,9 +228,9 @@ impl Connection {
                 }
                 ready!(self.poll_held(shared, context));
                 let (source, target) = (shared.source(self.index), shared.target.clone());
-                let limit = shared.connect_timeout;
+                let (limit, tls) = (shared.connect_timeout, shared.tls.clone());
                 self.link = Link::Opening(Box::pin(async move {
-                    match timeout(limit, source::connect(&target, source)).await {
+                    match timeout(limit, source::connect(&target, source, tls.as_ref())).await {
                         Ok(Ok(stream)) => Ok(stream),
                         Ok(Err(error)) => Err(Fault::of_connecting(&error)),
                         Err(_) => Err(Fault {
@@ -256,9 +267,9 @@ impl Connection {
                 Poll::Pending if self.held.is_none() && self.is_over(shared) => self.link = Link::Closed,
                 Poll::Pending => return Poll::Pending,
             },
-            Link::Ending(stream) => match ready!(stream.poll_receive(context)) {
-                Ok(Some(chunk)) => {
-                    let text = format!("at least {} bytes came after the last response", chunk.len());
+            Link::Ending(stream) => match ready!(stream.poll_end(context)) {
+                Ok(Some(bytes)) => {
+                    let text = format!("at least {bytes} bytes came after the last response");
                     self.bury(Fault { kind: ErrorKind::LongReply, text }, shared);
                 }
                 _ if self.lane.given_up() == Some(GivenUp::TimedOut) => {
@@ -410,6 +421,16 @@ impl Connection {
                 return Ok(false);
             }
         }
+    }
+
+    /// The same of what TLS has decrypted.
+    #[inline(never)]
+    fn receive_plaintext(&mut self, plaintext: Vec<u8>, shared: &Shared) -> Result<bool, Fault> {
+        let judged = self.receive(&plaintext, shared);
+        if let Link::Open(stream) = &self.link {
+            stream.give_back(plaintext);
+        }
+        judged
     }
 
     /// The oldest request in flight has its reply.

@@ -5,6 +5,8 @@ use std::io;
 
 use serde::{Deserialize, Serialize};
 
+use crate::tls::TlsError;
+
 /// A kind of trouble. All but [`WrongBytes`](Self::WrongBytes), [`WrongStatus`](Self::WrongStatus) and
 /// [`WrongLength`](Self::WrongLength) cost the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -34,13 +36,15 @@ pub enum ErrorKind {
     WrongLength,
     /// HTTP: what came is no response.
     Malformed,
+    /// TLS: no handshake, or what came is not what TLS has sent.
+    Tls,
     /// Anything else that the kernel reported.
     Other,
 }
 
 impl ErrorKind {
     /// All kinds.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::Refused,
         Self::ConnectTimeout,
         Self::Unreachable,
@@ -53,6 +57,7 @@ impl ErrorKind {
         Self::WrongStatus,
         Self::WrongLength,
         Self::Malformed,
+        Self::Tls,
         Self::Other,
     ];
 
@@ -72,6 +77,7 @@ impl ErrorKind {
             Self::WrongStatus => "wrong_status",
             Self::WrongLength => "wrong_length",
             Self::Malformed => "malformed",
+            Self::Tls => "tls",
             Self::Other => "other",
         }
     }
@@ -99,6 +105,7 @@ impl ErrorKind {
             | io::ErrorKind::BrokenPipe
             | io::ErrorKind::NotConnected => Self::Reset,
             io::ErrorKind::TimedOut => Self::Timeout,
+            _ if TlsError::is_in(error) => Self::Tls,
             _ => Self::Other,
         }
     }
@@ -119,6 +126,7 @@ impl fmt::Display for ErrorKind {
             Self::WrongStatus => "wrong status",
             Self::WrongLength => "wrong length",
             Self::Malformed => "malformed response",
+            Self::Tls => "TLS failed",
             Self::Other => "other error",
         })
     }

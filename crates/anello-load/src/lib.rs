@@ -9,7 +9,7 @@
 //!
 //!  a Session:   Conductor (when what is due, what is over)
 //!                  │ Lane     what both sides of a connection's place share: its line, since when it waits
-//!               Connection  (one task each) ── Stream (TCP, Unix) ── Wire (messages, HTTP: bytes in, verdicts out)
+//!               Connection  (one task each) ── Stream (TCP, Unix, TLS) ── Wire (messages, HTTP: bytes in, verdicts out)
 //!                  └─► Tally  what was counted; cut into Intervals
 //! ```
 //!
@@ -124,6 +124,7 @@ mod session;
 mod shared;
 mod source;
 mod stream;
+pub mod tls;
 mod wire;
 mod worker;
 
@@ -132,8 +133,10 @@ pub use errors::{ErrorCount, ErrorKind, Errors};
 pub use interval::Interval;
 pub use process::{ProcessMeter, ProcessUsage, process_cpu_ns};
 pub use report::{
-    KneeReport, Latency, ModeReport, ProtocolReport, Report, SCHEMA, SCHEMA_VERSION, ServerCost, Spread, Step,
+    KneeReport, Latency, ModeReport, ProtocolReport, Report, SCHEMA, SCHEMA_VERSION, ServerCost, Spread,
+    Step, TlsReport,
 };
 pub use run::{Event, Outcome, Phase, Progress, run};
 pub use session::{Session, Slice, latency_histogram};
 pub use stream::Address;
+pub use tls::{Tls, TlsOptions};

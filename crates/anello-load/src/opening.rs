@@ -47,7 +47,7 @@ impl Opening {
             }
             let place = self.next.replace(self.next.get() + 1);
             let from = self.shared.source(self.share.number(place) as u64);
-            match timeout(left, source::connect(&self.shared.target, from)).await {
+            match timeout(left, source::connect(&self.shared.target, from, self.shared.tls.as_ref())).await {
                 Ok(Ok(stream)) => self.streams.borrow_mut().push((place, stream)),
                 Ok(Err(error)) => {
                     let fault = Fault::of_connecting(&error);

@@ -9,11 +9,12 @@ use std::net::IpAddr;
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
-use crate::config::{Arrivals, Mode, Protocol};
+use crate::config::{Arrivals, Load, Mode, Protocol};
 use crate::errors::Errors;
 use crate::formats::IntervalRecord;
 use crate::interval::Interval;
 use crate::session::nanoseconds;
+use crate::tls::{Handshakes, Trust};
 
 /// Name of the format.
 pub const SCHEMA: &str = "anello-load";
@@ -54,6 +55,9 @@ pub struct Report {
     pub connections_reopened: u64,
     /// The addresses that the connections came from; none where the kernel chose.
     pub sources: Vec<IpAddr>,
+    /// How it went under TLS; none without.
+    #[serde(default)]
+    pub tls: Option<TlsReport>,
     /// Whether every byte was checked.
     pub verified: bool,
     /// How long the measurement, or each step of a sweep, was to take.
@@ -93,9 +97,9 @@ pub struct Report {
     /// Open loop only: how long after it was due a request was sent whose connection was free: the load's own part in
     /// the latency.
     pub schedule_error: Option<Latency>,
-    /// Bytes sent.
+    /// Bytes sent; those of requests alone where there is TLS.
     pub sent_bytes: u64,
-    /// Bytes received.
+    /// Bytes received; those of replies alone where there is TLS.
     pub received_bytes: u64,
     /// How evenly the requests were spread; none if no connection was left.
     pub requests_per_connection: Option<Spread>,
@@ -147,6 +151,17 @@ pub enum ProtocolReport {
         /// Most requests in flight on a connection.
         pipeline: usize,
     },
+}
+
+/// How a load went under TLS.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TlsReport {
+    /// The name that the server was asked by, and its certificate verified for.
+    pub server_name: String,
+    /// Whether certificates were verified.
+    pub certificates_verified: bool,
+    /// What the handshakes came to, while connecting, warming up and measuring.
+    pub handshakes: Vec<Handshakes>,
 }
 
 /// When a server was asked.
@@ -232,6 +247,17 @@ impl ProtocolReport {
                 pipeline: http.pipeline,
             },
         }
+    }
+}
+
+impl TlsReport {
+    pub(crate) fn of(load: &Load, handshakes: Vec<Handshakes>) -> Option<Self> {
+        let tls = load.http_load()?.tls.as_ref()?;
+        Some(Self {
+            server_name: tls.server_name(),
+            certificates_verified: tls.options().trust != Trust::Anything,
+            handshakes,
+        })
     }
 }
 

@@ -24,11 +24,13 @@ use crate::http::references;
 use crate::interval::Interval;
 use crate::knee;
 use crate::report::{
-    KneeReport, Latency, ModeReport, ProtocolReport, Report, SCHEMA, SCHEMA_VERSION, ServerCost, Spread, Step,
+    KneeReport, Latency, ModeReport, ProtocolReport, Report, SCHEMA, SCHEMA_VERSION, ServerCost, Spread,
+    Step, TlsReport,
 };
 use crate::schedule::Share;
 use crate::series::{Sampler, Series};
 use crate::session::{latency_histogram, nanoseconds};
+use crate::tls::Handshakes;
 use crate::worker::{Board, Done, Message, Order, Post, ThreadUsage, What, Worker};
 
 /// How often progress is told.
@@ -144,6 +146,7 @@ struct Run<'a, W> {
     requests_by_connection: Vec<u64>,
     opened: usize,
     reopened: u64,
+    handshakes: Vec<Handshakes>,
     steps: Vec<Step>,
     knee: Option<KneeReport>,
 }
@@ -184,6 +187,7 @@ impl<'a, W: FnMut(Event<'_>) -> ControlFlow<()>> Run<'a, W> {
             requests_by_connection: Vec::new(),
             opened: 0,
             reopened: 0,
+            handshakes: Vec::new(),
             steps: Vec::new(),
             knee: None,
         };
@@ -343,6 +347,7 @@ impl<'a, W: FnMut(Event<'_>) -> ControlFlow<()>> Run<'a, W> {
         self.requests_by_connection.extend(done.requests_by_connection);
         self.opened += done.opened;
         self.reopened += done.reopened;
+        Handshakes::add(&mut self.handshakes, done.handshakes);
         self.board.threads[thread].open.store(done.open, Ordering::Relaxed);
         // Both have the same layout.
         if measured.schedule_error.add(&done.schedule_error).is_err()
@@ -465,6 +470,7 @@ impl<'a, W: FnMut(Event<'_>) -> ControlFlow<()>> Run<'a, W> {
             connections_left: self.requests_by_connection.len(),
             connections_reopened: self.reopened,
             sources: load.sources_in_use(),
+            tls: TlsReport::of(load, self.handshakes),
             verified: load.verify,
             duration_ns: nanoseconds(load.duration),
             warm_up_ns: nanoseconds(load.warm_up),

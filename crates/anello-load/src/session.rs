@@ -23,6 +23,7 @@ use crate::message::Messages;
 use crate::opening::Opening;
 use crate::schedule::{Schedule, Share};
 use crate::shared::{Shared, Standing};
+use crate::tls::Handshakes;
 use crate::wire::Exchange;
 
 /// Longest latency that the histograms tell apart, in nanoseconds: a day, which is as long as a timeout may be.
@@ -292,8 +293,15 @@ impl Session {
         &self.shared
     }
 
+    /// What the handshakes of TLS came to, those of connections that were opened again included; none without TLS.
+    #[must_use]
+    pub fn handshakes(&self) -> Vec<Handshakes> {
+        self.shared.handshakes.borrow().handshakes()
+    }
+
     /// Closes all connections and lets the driver do it before it returns.
-    pub async fn close(self) {
+    pub async fn close(mut self) {
+        self.connections.iter_mut().for_each(Connection::say_goodbye);
         drop(self);
         // A few turns of the driver: io_uring has receives to cancel first.
         sleep(Duration::from_millis(1)).await;

@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::net::IpAddr;
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
@@ -11,6 +12,7 @@ use crate::errors::{ErrorKind, Errors};
 use crate::interval::Interval;
 use crate::latency_histogram;
 use crate::stream::Address;
+use crate::tls::{self, Client, Tls};
 use crate::wire::Exchange;
 
 /// A request of an open loop that is sent so much after its time is counted as late.
@@ -22,6 +24,8 @@ pub(crate) struct Shared {
     origin: Instant,
     pub exchange: Exchange,
     pub target: Address,
+    /// There if connections are to be under TLS.
+    pub tls: Option<Rc<Client>>,
     pub connect_timeout: Duration,
     /// Where connections come from, in turn; the kernel chooses if there are none.
     sources: Vec<IpAddr>,
@@ -51,6 +55,8 @@ pub(crate) struct Shared {
     pub polls: Cell<u64>,
     /// Connections that were opened again.
     pub reopened: Cell<u64>,
+    /// Those of TLS that were made, all connections included.
+    pub handshakes: RefCell<tls::Tally>,
 }
 
 impl Shared {
@@ -64,6 +70,7 @@ impl Shared {
             origin,
             exchange,
             target: load.target.clone(),
+            tls: http.and_then(|http| http.tls.as_ref()).map(Tls::client),
             connect_timeout: load.connect_timeout,
             sources: load.sources_in_use(),
             open_loop,
@@ -80,6 +87,7 @@ impl Shared {
             tally: Tally::new(open_loop),
             polls: Cell::new(0),
             reopened: Cell::new(0),
+            handshakes: RefCell::default(),
         }
     }
 

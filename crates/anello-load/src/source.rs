@@ -13,10 +13,12 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::SocketAddr as UnixAddress;
+use std::rc::Rc;
 
 use anello::net::{TcpStream, UnixStream};
 
-use crate::stream::{Address, Stream};
+use crate::stream::{Address, Stream, Transport};
+use crate::tls::Client;
 
 /// Most connections to a loopback address from one other: a third of the ports that are quickly found, so that the ports
 /// of a load that has just ended are in nobody's way.
@@ -35,18 +37,28 @@ pub(crate) fn loopback_sources(target: SocketAddr, connections: usize) -> Vec<Ip
     addresses.map(|address| IpAddr::V4(address.into())).collect()
 }
 
-/// Connects to `target`. Cancel-safe: dropping the future abandons the connection.
+/// Connects to `target`, and makes the handshake of TLS if it is to be used. Cancel-safe: dropping the future abandons
+/// the connection.
 ///
 /// # Errors
-/// As [`TcpStream::connect_from`] and [`UnixStream::connect_addr`]; `InvalidInput` when a name is too long.
-pub(crate) async fn connect(target: &Address, source: Option<IpAddr>) -> io::Result<Stream> {
-    match target {
-        Address::Tcp(target) => connect_tcp(*target, source).await.map(Stream::Tcp),
-        Address::Unix(path) => UnixStream::connect(path).await.map(Stream::Unix),
+/// As [`TcpStream::connect_from`] and [`UnixStream::connect_addr`]; `InvalidInput` when a name is too long; those of the
+/// handshake.
+pub(crate) async fn connect(
+    target: &Address,
+    source: Option<IpAddr>,
+    tls: Option<&Rc<Client>>,
+) -> io::Result<Stream> {
+    let transport = match target {
+        Address::Tcp(target) => connect_tcp(*target, source).await.map(Transport::Tcp),
+        Address::Unix(path) => UnixStream::connect(path).await.map(Transport::Unix),
         Address::Abstract(name) => {
             let address = UnixAddress::from_abstract_name(name)?;
-            UnixStream::connect_addr(&address).await.map(Stream::Unix)
+            UnixStream::connect_addr(&address).await.map(Transport::Unix)
         }
+    }?;
+    match tls {
+        None => Ok(Stream::Plain(transport)),
+        Some(client) => Rc::clone(client).handshake(transport).await,
     }
 }
 

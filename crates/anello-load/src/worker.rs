@@ -22,6 +22,7 @@ use crate::interval::Interval;
 use crate::schedule::Share;
 use crate::session::Session;
 use crate::shared::Standing;
+use crate::tls::Handshakes;
 
 /// What a thread begins with.
 pub(crate) struct Worker {
@@ -73,6 +74,7 @@ pub(crate) struct Done {
     pub opened: usize,
     pub open: usize,
     pub reopened: u64,
+    pub handshakes: Vec<Handshakes>,
     pub schedule_error: Histogram<u64>,
     pub usage: ThreadUsage,
 }
@@ -169,6 +171,7 @@ impl Worker {
             opened: session.opened_connections(),
             open: session.open_connections(),
             reopened: shared.reopened.take(),
+            handshakes: shared.handshakes.take().handshakes(),
             schedule_error: shared.tally.schedule_error.replace(empty),
             usage: watch.usage,
         }

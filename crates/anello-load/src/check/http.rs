@@ -3,21 +3,22 @@
 //!
 //! [`complete_bytes`] asks for everything over one connection, by GET and by HEAD: bytes that are wrong, bodies where none
 //! belong, connections that are not kept. [`stalled_reader`] asks for much and reads nothing, while others are served.
-//! [`many_connections`] has thousands of connections ask at once.
+//! [`many_connections`] has thousands of connections ask at once. All do so under TLS where the server is to be asked so.
 
+use std::future::poll_fn;
 use std::net::SocketAddr;
+use std::rc::Rc;
 use std::time::Duration;
 
-use anello::net::TcpStream;
-use anello::time::sleep;
+use anello::time::{sleep, timeout};
 use bytes::Bytes;
 
-use super::{
-    OTHERS, OTHERS_REQUESTS, PIECE_BYTES, STALLED_BUFFER_BYTES, STUCK_LOOK, STUCK_LOOKS, connect, each_once,
-    within,
-};
+use super::{OTHERS, OTHERS_REQUESTS, STALLED_BUFFER_BYTES, STUCK_LOOK, STUCK_LOOKS, each_once, within};
 use crate::config::{Load, Protocol};
 use crate::http::decoder::{Decoder, Head, HeadCache, Part};
+use crate::source;
+use crate::stream::{Address, Received, Stream};
+use crate::tls::{self, Tls};
 
 /// What requests name as their host.
 const HOST: &str = "localhost";
@@ -25,6 +26,21 @@ const HOST: &str = "localhost";
 /// Requests of the stalled reader: of two answers of 10 MiB the buffers of both sockets hold less than one, even where an
 /// administrator has allowed twice the kernel's usual sizes.
 const STALLED_REQUESTS: usize = 2;
+
+/// Where a server is, and whether it is asked under TLS. An address alone is one without.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Server {
+    /// Its address.
+    pub address: SocketAddr,
+    /// TLS; none for plain HTTP.
+    pub tls: Option<Tls>,
+}
+
+impl From<SocketAddr> for Server {
+    fn from(address: SocketAddr) -> Self {
+        Self { address, tls: None }
+    }
+}
 
 /// A path, and the answer to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,11 +60,11 @@ pub struct Page {
 /// # Errors
 /// What was answered instead.
 pub async fn complete_bytes(
-    target: SocketAddr,
+    server: impl Into<Server>,
     pages: &[Page],
     patience: Duration,
 ) -> Result<Vec<String>, String> {
-    let mut client = Client::connect(target, patience).await?;
+    let mut client = Visitors::of(server).connect(patience).await?;
     let mut without_head = Vec::new();
     for page in pages {
         let path = &page.path;
@@ -76,19 +92,20 @@ pub async fn complete_bytes(
 /// # Errors
 /// What the server did instead.
 pub async fn stalled_reader(
-    target: SocketAddr,
+    server: impl Into<Server>,
     large: &Page,
     small: &Page,
     patience: Duration,
 ) -> Result<Vec<String>, String> {
     const BESIDE: &str = "an answer beside a stalled reader";
+    let visitors = Visitors::of(server);
     let mut others = Vec::new();
     for _ in 0..OTHERS {
-        let mut client = Client::connect(target, patience).await?;
+        let mut client = visitors.connect(patience).await?;
         within(patience, "a first answer", client.get(small)).await?;
         others.push(client);
     }
-    let mut stalled = Client::connect(target, patience).await?;
+    let mut stalled = visitors.connect(patience).await?;
     stalled.stream.set_receive_buffer_bytes(STALLED_BUFFER_BYTES).map_err(|error| error.to_string())?;
     for _ in 0..STALLED_REQUESTS {
         within(patience, "a request for much", stalled.ask("GET", &large.path)).await?;
@@ -96,7 +113,7 @@ pub async fn stalled_reader(
     // What the server has sent cannot be seen from here without reading it.
     sleep(STUCK_LOOK * STUCK_LOOKS as u32).await;
     for _ in 0..OTHERS {
-        others.push(Client::connect(target, patience).await.map_err(|why| format!("{BESIDE}: {why}"))?);
+        others.push(visitors.connect(patience).await.map_err(|why| format!("{BESIDE}: {why}"))?);
     }
     for client in &mut others {
         for _ in 0..OTHERS_REQUESTS {
@@ -120,20 +137,22 @@ pub async fn stalled_reader(
 /// # Errors
 /// How many failed, and how.
 pub async fn many_connections(
-    target: SocketAddr,
+    server: impl Into<Server>,
     connections: usize,
     page: &Page,
     patience: Duration,
 ) -> Result<Vec<String>, String> {
+    let server = server.into();
     let mut load = Load {
         connections,
         verify: true,
         connect_timeout: patience,
         stall_timeout: patience,
-        ..Load::http(target, HOST, &page.path)
+        ..Load::http(server.address, HOST, &page.path)
     };
     if let Protocol::Http(http) = &mut load.protocol {
         http.expected_body = Some(page.body.clone());
+        http.tls = server.tls;
     }
     each_once(&load).await?;
     Ok(vec![format!(
@@ -142,9 +161,31 @@ pub async fn many_connections(
     )])
 }
 
+/// Where clients of a trial go.
+struct Visitors {
+    address: Address,
+    tls: Option<Rc<tls::Client>>,
+}
+
+impl Visitors {
+    fn of(server: impl Into<Server>) -> Self {
+        let Server { address, tls } = server.into();
+        Self { address: address.into(), tls: tls.as_ref().map(Tls::client) }
+    }
+
+    async fn connect(&self, patience: Duration) -> Result<Client, String> {
+        let stream = match timeout(patience, source::connect(&self.address, None, self.tls.as_ref())).await {
+            Ok(Ok(stream)) => stream,
+            Ok(Err(error)) => return Err(format!("could not be connected to: {error}")),
+            Err(_) => return Err(format!("could not be connected to within {patience:?}")),
+        };
+        Ok(Client { stream, decoder: Decoder::default(), heads: HeadCache::default(), unread: Vec::new() })
+    }
+}
+
 /// One connection, over which one thing after the other is asked for.
 struct Client {
-    stream: TcpStream,
+    stream: Stream,
     decoder: Decoder,
     heads: HeadCache,
     /// Has come, and is not looked at yet.
@@ -152,14 +193,9 @@ struct Client {
 }
 
 impl Client {
-    async fn connect(target: SocketAddr, patience: Duration) -> Result<Self, String> {
-        let stream = connect(target, patience).await?;
-        Ok(Self { stream, decoder: Decoder::default(), heads: HeadCache::default(), unread: Vec::new() })
-    }
-
     async fn ask(&mut self, method: &str, path: &str) -> Result<(), String> {
-        let request = format!("{method} {path} HTTP/1.1\r\nHost: {HOST}\r\n\r\n");
-        let sent = self.stream.write_all(request.as_bytes()).await;
+        let request = Bytes::from(format!("{method} {path} HTTP/1.1\r\nHost: {HOST}\r\n\r\n"));
+        let sent = poll_fn(|context| self.stream.poll_send(request.clone(), context)).await;
         sent.map_err(|error| format!("could not be asked for: {error}"))
     }
 
@@ -252,13 +288,15 @@ impl Client {
 
     /// Waits for more.
     async fn read(&mut self) -> Result<(), String> {
-        let before = self.unread.len();
-        self.unread.resize(before + PIECE_BYTES, 0);
-        let read = self.stream.read(&mut self.unread[before..]).await;
-        self.unread.truncate(before + read.as_ref().copied().unwrap_or(0));
-        match read {
-            Ok(0) => Err("the end".to_owned()),
-            Ok(_) => Ok(()),
+        match poll_fn(|context| self.stream.poll_receive(context)).await {
+            Ok(None) => Err("the end".to_owned()),
+            Ok(Some(received)) => {
+                self.unread.extend_from_slice(&received);
+                if let Received::Plaintext(plaintext) = received {
+                    self.stream.give_back(plaintext);
+                }
+                Ok(())
+            }
             Err(error) => Err(error.to_string()),
         }
     }

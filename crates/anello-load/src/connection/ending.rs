@@ -59,7 +59,9 @@ impl Connection {
         self.now_ns = shared.now_ns();
         let sequence = self.sequence - self.in_flight.len() as u64;
         let given_up = self.lane.given_up().is_some();
+        let is_truncated = matches!(&self.link, Link::Open(stream) if stream.is_truncated());
         if !given_up
+            && !is_truncated
             && !self.in_flight.is_empty()
             && let Some(verdict) = self.wire.end(&shared.exchange, self.index, sequence)
         {
@@ -88,6 +90,7 @@ impl Connection {
                 return Next::Changed;
             }
         }
+        let untold = if is_truncated { ", and without a close_notify of TLS" } else { "" };
         self.bury(
             match self.wire.progress(&shared.exchange) {
                 None => Fault {
@@ -96,7 +99,7 @@ impl Connection {
                 },
                 Some(progress) => Fault {
                     kind: ErrorKind::ShortReply,
-                    text: format!("the server closed the connection after {progress}"),
+                    text: format!("the server closed the connection after {progress}{untold}"),
                 },
             },
             shared,

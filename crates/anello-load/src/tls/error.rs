@@ -1,0 +1,79 @@
+//! What TLS fails by, in words that say what to do.
+
+use std::fmt;
+use std::io;
+
+use rustls::{AlertDescription, CertificateError, Error};
+
+/// A failure of TLS, not of what carries it.
+#[derive(Debug)]
+pub(crate) struct TlsError(String);
+
+impl TlsError {
+    /// As an error of I/O, which is what all others are.
+    pub fn of(error: &Error) -> io::Error {
+        let text = match remedy(error) {
+            Some(remedy) => format!("TLS: {error}: {remedy}"),
+            None => format!("TLS: {error}"),
+        };
+        io::Error::new(io::ErrorKind::InvalidData, Self(text))
+    }
+
+    /// The server has closed before the handshake was over.
+    pub fn closed_early() -> io::Error {
+        let text = "TLS: the server closed the connection in the middle of the handshake: does it speak TLS at this port?";
+        io::Error::new(io::ErrorKind::InvalidData, Self(text.to_owned()))
+    }
+
+    /// Whether an error is one of TLS.
+    pub fn is_in(error: &io::Error) -> bool {
+        error.get_ref().is_some_and(|inner| inner.is::<Self>())
+    }
+}
+
+fn remedy(error: &Error) -> Option<&'static str> {
+    Some(match error {
+        Error::InvalidCertificate(error) => match error {
+            // The latter where somebody else has the name of one who is trusted.
+            CertificateError::UnknownIssuer | CertificateError::BadSignature => {
+                "nobody who is trusted has signed the server's certificate; name who has by --tls-ca, or verify nothing by \
+                 --tls-insecure"
+            }
+            CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
+                "ask by a name that the certificate is for, or verify nothing by --tls-insecure"
+            }
+            CertificateError::Expired
+            | CertificateError::ExpiredContext { .. }
+            | CertificateError::NotValidYet
+            | CertificateError::NotValidYetContext { .. } => {
+                "renew the certificate, set the clock right, or verify nothing by --tls-insecure"
+            }
+            CertificateError::ApplicationVerificationFailure => {
+                "this is not the certificate that was expected"
+            }
+            _ => "the certificate is not right; verify nothing by --tls-insecure if that does not matter",
+        },
+        Error::InvalidMessage(_) => {
+            "what came is no TLS; if the server speaks plain HTTP at this port, write http://"
+        }
+        Error::AlertReceived(AlertDescription::NoApplicationProtocol) | Error::NoApplicationProtocol => {
+            "the server does not speak HTTP/1.1 at this port"
+        }
+        Error::AlertReceived(AlertDescription::HandshakeFailure | AlertDescription::ProtocolVersion)
+        | Error::PeerIncompatible(_) => {
+            "server and load have no version or cipher suite in common; name another by --tls-cipher, or none"
+        }
+        Error::AlertReceived(AlertDescription::UnrecognisedName) => {
+            "the server does not know this name; ask by the name that its certificate is for"
+        }
+        _ => return None,
+    })
+}
+
+impl fmt::Display for TlsError {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for TlsError {}

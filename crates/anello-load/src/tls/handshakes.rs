@@ -1,0 +1,132 @@
+//! What handshakes came to, and how often.
+
+use rustls::{CipherSuite, ClientConnection, HandshakeKind, NamedGroup, ProtocolVersion};
+use serde::{Deserialize, Serialize};
+
+/// What one handshake came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Negotiated {
+    version: Option<ProtocolVersion>,
+    suite: Option<CipherSuite>,
+    key_exchange: Option<NamedGroup>,
+    resumed: bool,
+}
+
+impl Negotiated {
+    /// Of a connection whose handshake is behind it.
+    pub fn of(tls: &ClientConnection) -> Self {
+        Self {
+            version: tls.protocol_version(),
+            suite: tls.negotiated_cipher_suite().map(|suite| suite.suite()),
+            key_exchange: tls.negotiated_key_exchange_group().map(|group| group.name()),
+            resumed: tls.handshake_kind() == Some(HandshakeKind::Resumed),
+        }
+    }
+}
+
+/// Handshakes that came to the same.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Handshakes {
+    /// `TLS 1.3` or `TLS 1.2`.
+    pub version: String,
+    /// By the name that [`cipher_names`](crate::tls::cipher_names) has.
+    pub cipher_suite: String,
+    /// The group in which keys were exchanged, as in `X25519`; none where a session was taken up without.
+    pub key_exchange: Option<String>,
+    /// Whether a session was taken up again, which saves the greater part of a handshake.
+    pub resumed: bool,
+    /// How many.
+    pub count: u64,
+}
+
+impl Handshakes {
+    fn of(negotiated: Negotiated, count: u64) -> Self {
+        const UNKNOWN: &str = "unknown";
+        let version = match negotiated.version {
+            Some(ProtocolVersion::TLSv1_3) => "TLS 1.3",
+            Some(ProtocolVersion::TLSv1_2) => "TLS 1.2",
+            _ => UNKNOWN,
+        };
+        let suite = negotiated.suite.and_then(|suite| suite.as_str()).unwrap_or(UNKNOWN);
+        let group = negotiated.key_exchange.map(|group| group.as_str().unwrap_or(UNKNOWN).to_owned());
+        Self {
+            version: version.to_owned(),
+            cipher_suite: suite.to_owned(),
+            key_exchange: group,
+            resumed: negotiated.resumed,
+            count,
+        }
+    }
+
+    /// What they came to, in words: `TLS 1.3, TLS13_AES_128_GCM_SHA256, X25519`.
+    #[must_use]
+    pub fn in_words(&self) -> String {
+        let mut words = format!("{}, {}", self.version, self.cipher_suite);
+        if let Some(group) = &self.key_exchange {
+            words += &format!(", {group}");
+        }
+        if self.resumed {
+            words += ", resumed";
+        }
+        words
+    }
+
+    /// Adds the handshakes of others to these.
+    pub(crate) fn add(all: &mut Vec<Handshakes>, others: Vec<Handshakes>) {
+        for other in others {
+            let like =
+                |known: &&mut Handshakes| Handshakes { count: other.count, ..(**known).clone() } == other;
+            match all.iter_mut().find(like) {
+                Some(known) => known.count += other.count,
+                None => all.push(other),
+            }
+        }
+    }
+}
+
+/// Counts handshakes. There are few kinds: what one server and one load agree upon.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Tally(Vec<(Negotiated, u64)>);
+
+impl Tally {
+    pub fn count(&mut self, negotiated: Negotiated) {
+        match self.0.iter_mut().find(|(known, _)| *known == negotiated) {
+            Some((_, count)) => *count += 1,
+            None => self.0.push((negotiated, 1)),
+        }
+    }
+
+    pub fn handshakes(&self) -> Vec<Handshakes> {
+        self.0.iter().map(|&(negotiated, count)| Handshakes::of(negotiated, count)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FULL: Negotiated = Negotiated {
+        version: Some(ProtocolVersion::TLSv1_3),
+        suite: Some(CipherSuite::TLS13_AES_128_GCM_SHA256),
+        key_exchange: Some(NamedGroup::X25519),
+        resumed: false,
+    };
+
+    #[test]
+    fn handshakes_are_counted_by_what_they_came_to() {
+        let mut tally = Tally::default();
+        let resumed = Negotiated { resumed: true, ..FULL };
+        [FULL, resumed, FULL].into_iter().for_each(|negotiated| tally.count(negotiated));
+        let mut all = tally.handshakes();
+        let words: Vec<String> = all.iter().map(Handshakes::in_words).collect();
+        let expected = "TLS 1.3, TLS13_AES_128_GCM_SHA256, X25519";
+        assert_eq!(words, [expected.to_owned(), format!("{expected}, resumed")]);
+        assert_eq!((all[0].count, all[1].count), (2, 1));
+        let mut others = Tally::default();
+        others.count(resumed);
+        others.count(Negotiated { version: Some(ProtocolVersion::TLSv1_2), key_exchange: None, ..FULL });
+        Handshakes::add(&mut all, others.handshakes());
+        assert_eq!(all.iter().map(|kind| kind.count).collect::<Vec<_>>(), [2, 2, 1]);
+        assert_eq!(all[2].in_words(), "TLS 1.2, TLS13_AES_128_GCM_SHA256");
+    }
+}

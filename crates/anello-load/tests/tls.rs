@@ -1,0 +1,519 @@
+//! The load under TLS against servers of known behaviour, good and bad, on every driver. The servers are rustls on blocking
+//! sockets.
+
+mod common;
+
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use anello_load::check::http::{Page, Server, complete_bytes, many_connections, stalled_reader};
+use anello_load::tls::{Handshakes, Trust, cipher_names};
+use anello_load::{ErrorKind, HttpLoad, Load, Protocol, Report, Tls, TlsOptions};
+use common::{reports, server};
+use rcgen::{CertificateParams, KeyPair, date_time_ymd};
+use rustls::crypto::ring;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
+use rustls::version::TLS12;
+use rustls::{ServerConfig, ServerConnection, StreamOwned};
+
+const CONNECTIONS: usize = 3;
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A certificate that is signed by itself, its key, and the folder in which a load finds it.
+struct Identity {
+    certificate: CertificateDer<'static>,
+    key: PrivateKeyDer<'static>,
+    folder: tempfile::TempDir,
+}
+
+/// For `localhost`, with the changes that `change` makes.
+fn identity_with(change: impl FnOnce(&mut CertificateParams)) -> Identity {
+    let key = KeyPair::generate().unwrap();
+    let mut parameters = CertificateParams::new(["localhost".to_owned()]).unwrap();
+    change(&mut parameters);
+    let certificate = parameters.self_signed(&key).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("certificate.pem"), certificate.pem()).unwrap();
+    let key = PrivatePkcs8KeyDer::from(key.serialize_der()).into();
+    Identity { certificate: certificate.der().clone(), key, folder }
+}
+
+fn identity() -> Identity {
+    identity_with(|_| {})
+}
+
+impl Identity {
+    fn file(&self) -> PathBuf {
+        self.folder.path().join("certificate.pem")
+    }
+
+    fn trusted(&self) -> TlsOptions {
+        TlsOptions { trust: Trust::Authorities(self.file()), ..TlsOptions::default() }
+    }
+
+    fn server_config(&self) -> ServerConfig {
+        let builder = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()));
+        let builder = builder.with_safe_default_protocol_versions().unwrap().with_no_client_auth();
+        builder.with_single_cert(vec![self.certificate.clone()], self.key.clone_key()).unwrap()
+    }
+}
+
+/// A server's side of a connection.
+type Client = StreamOwned<ServerConnection, TcpStream>;
+
+/// Does with every connection what `serve` does.
+fn tls_server(
+    config: ServerConfig,
+    serve: impl Fn(&mut Client) -> io::Result<()> + Send + Sync + 'static,
+) -> SocketAddr {
+    let config = Arc::new(config);
+    server(move |stream| {
+        stream.set_nodelay(true)?;
+        let session = ServerConnection::new(Arc::clone(&config)).map_err(io::Error::other)?;
+        serve(&mut StreamOwned::new(session, stream))
+    })
+}
+
+/// Reads the head of a request: its path, and whether the connection is to be closed; none at the end.
+fn request(client: &mut impl Read) -> io::Result<Option<(String, bool)>> {
+    let (mut head, mut byte) = (Vec::new(), [0]);
+    while !head.ends_with(b"\r\n\r\n") {
+        if client.read(&mut byte)? == 0 {
+            return Ok(None);
+        }
+        head.push(byte[0]);
+    }
+    let head = String::from_utf8(head).unwrap();
+    let path = head.split(' ').nth(1).unwrap().to_owned();
+    Ok(Some((path, head.contains("Connection: close"))))
+}
+
+fn answer(client: &mut impl Write, body: &[u8]) -> io::Result<()> {
+    let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len());
+    client.write_all(&[head.as_bytes(), body].concat())
+}
+
+/// Tells the client that nothing more comes, and ends this side.
+fn end(client: &mut Client) -> io::Result<()> {
+    client.conn.send_close_notify();
+    client.flush()?;
+    client.sock.shutdown(Shutdown::Write)
+}
+
+/// Answers all requests by `body`, until the client leaves or wants the connection closed.
+fn serve(client: &mut Client, body: &[u8]) -> io::Result<()> {
+    while let Some((_, closes)) = request(client)? {
+        answer(client, body)?;
+        if closes {
+            return end(client);
+        }
+    }
+    Ok(())
+}
+
+/// A short load with checks.
+fn load(target: SocketAddr, options: TlsOptions, change: impl FnOnce(&mut HttpLoad)) -> Load {
+    let mut load = Load {
+        connections: CONNECTIONS,
+        duration: Duration::from_millis(30),
+        verify: true,
+        connect_timeout: PATIENCE,
+        stall_timeout: PATIENCE,
+        ..Load::http(target, "localhost", "/")
+    };
+    if let Protocol::Http(http) = &mut load.protocol {
+        http.tls = Some(Tls::new("localhost", options).unwrap());
+        change(http);
+    }
+    load
+}
+
+fn handshakes(report: &Report) -> &[Handshakes] {
+    &report.tls.as_ref().unwrap().handshakes
+}
+
+/// The one kind of errors, how many there were, and the first in words.
+fn fault(report: &Report) -> (ErrorKind, u64, &str) {
+    let all: Vec<_> = report.errors.iter().collect();
+    let [error] = all[..] else { panic!("{report:?}") };
+    (error.kind, error.count, &error.example)
+}
+
+/// All errors of a load, which answers nothing, on every driver; they must be of this kind and contain these words.
+fn assert_refused(load: &Load, kind: ErrorKind, words: &str) {
+    for report in reports(load) {
+        let (found, count, example) = fault(&report);
+        assert_eq!((found, count), (kind, CONNECTIONS as u64), "{report:?}");
+        assert!(example.contains(words), "{example}");
+        assert_eq!((report.requests, report.connections_left), (0, 0));
+    }
+}
+
+#[test]
+fn answers_of_all_sizes_are_verified_over_kept_connections_and_over_one_for_each() {
+    let identity = identity();
+    let bodies: [Vec<u8>; 3] = [13, 40_000, 3_000_001].map(|bytes| (0..bytes).map(|i| i as u8).collect());
+    let expected = bodies.clone();
+    let address = tls_server(identity.server_config(), move |client| {
+        while let Some((path, closes)) = request(client)? {
+            answer(client, &bodies[path[1..].parse::<usize>().unwrap()])?;
+            if closes {
+                return end(client);
+            }
+        }
+        Ok(())
+    });
+    for (keep_alive, which) in [(true, 0), (true, 1), (true, 2), (false, 0), (false, 1)] {
+        let load = load(address, identity.trusted(), |http| {
+            http.keep_alive = keep_alive;
+            http.paths = vec![format!("/{which}")];
+            http.expected_body = Some(expected[which].clone().into());
+        });
+        for report in reports(&load) {
+            assert!(report.is_good() && report.connections_left == CONNECTIONS, "{report:?}");
+            let tls = report.tls.clone().unwrap();
+            assert!(tls.certificates_verified && tls.server_name == "localhost");
+            let [kind] = &tls.handshakes[..] else { panic!("{tls:?}") };
+            assert_eq!((kind.version.as_str(), kind.resumed), ("TLS 1.3", false));
+            let made = if keep_alive { CONNECTIONS as u64 } else { report.requests };
+            assert_eq!(kind.count, made, "{report:?}");
+            let body_bytes = expected[which].len() as u64 * report.requests;
+            assert!(
+                report.received_bytes > body_bytes
+                    && report.received_bytes < body_bytes + 100 * report.requests
+            );
+        }
+    }
+}
+
+#[test]
+fn requests_in_flight_together_are_answered_in_turn() {
+    let identity = identity();
+    let address = tls_server(identity.server_config(), |client| serve(client, b"hello"));
+    let load = load(address, identity.trusted(), |http| {
+        http.pipeline = 16;
+        http.expected_body = Some(b"hello"[..].into());
+    });
+    for report in reports(&load) {
+        assert!(report.is_good() && report.requests >= 16 * CONNECTIONS as u64, "{report:?}");
+    }
+}
+
+#[test]
+fn the_suite_that_is_named_is_the_one_that_is_used() {
+    let identity = identity();
+    let address = tls_server(identity.server_config(), |client| serve(client, b"hello"));
+    for name in cipher_names() {
+        let options = TlsOptions { cipher: Some(name.to_owned()), ..identity.trusted() };
+        let load = load(address, options, |_| {});
+        if name.contains("_RSA_") {
+            assert_refused(&load, ErrorKind::Tls, "name another by --tls-cipher");
+            continue;
+        }
+        for report in reports(&load) {
+            assert!(report.is_good(), "{report:?}");
+            let [kind] = handshakes(&report) else { panic!("{report:?}") };
+            let version = if name.starts_with("TLS13") { "TLS 1.3" } else { "TLS 1.2" };
+            let found = (kind.version.as_str(), kind.cipher_suite.as_str(), kind.key_exchange.as_deref());
+            assert_eq!(found, (version, name, Some("X25519")), "{report:?}");
+        }
+    }
+}
+
+#[test]
+fn certificates_that_are_not_right_are_refused_with_the_remedy_or_not_looked_at() {
+    let right = identity();
+    let other_name = identity_with(|parameters| {
+        *parameters = CertificateParams::new(["example.org".to_owned()]).unwrap();
+    });
+    let expired = identity_with(|parameters| {
+        parameters.not_before = date_time_ymd(2000, 1, 1);
+        parameters.not_after = date_time_ymd(2001, 1, 1);
+    });
+    for (identity, trusted, words) in [
+        (&right, &other_name, "--tls-ca"),
+        (&other_name, &other_name, "a name that the certificate is for"),
+        (&expired, &expired, "renew the certificate"),
+    ] {
+        let address = tls_server(identity.server_config(), |client| serve(client, b"hello"));
+        assert_refused(&load(address, trusted.trusted(), |_| {}), ErrorKind::Tls, words);
+        let other = TlsOptions { trust: Trust::Certificate(right.file()), ..TlsOptions::default() };
+        let own = TlsOptions { trust: Trust::Certificate(identity.file()), ..TlsOptions::default() };
+        let is_right = identity.certificate == right.certificate;
+        if !is_right {
+            let words = "not the certificate that was expected";
+            assert_refused(&load(address, other, |_| {}), ErrorKind::Tls, words);
+        }
+        let anything = TlsOptions { trust: Trust::Anything, ..TlsOptions::default() };
+        for (options, verified) in [(own, true), (anything, false)] {
+            for report in reports(&load(address, options, |_| {})) {
+                assert!(report.is_good(), "{report:?}");
+                assert_eq!(report.tls.unwrap().certificates_verified, verified);
+            }
+        }
+    }
+}
+
+#[test]
+fn sessions_are_taken_up_again_only_if_that_is_wanted() {
+    let identity = identity();
+    let resumed = Arc::new(AtomicU64::new(0));
+    let counter = Arc::clone(&resumed);
+    let address = tls_server(identity.server_config(), move |client| {
+        let served = serve(client, b"hello");
+        let is_resumed = client.conn.handshake_kind() == Some(rustls::HandshakeKind::Resumed);
+        counter.fetch_add(u64::from(is_resumed), Ordering::SeqCst);
+        served
+    });
+    for resume in [false, true] {
+        let options = TlsOptions { resume, ..identity.trusted() };
+        let load = Load {
+            connections: 1,
+            duration: Duration::from_millis(60),
+            ..load(address, options, |http| http.keep_alive = false)
+        };
+        for report in reports(&load) {
+            assert!(report.is_good(), "{report:?}");
+            let kinds = handshakes(&report);
+            let count = |resumed| {
+                kinds.iter().filter(|kind| kind.resumed == resumed).map(|kind| kind.count).sum::<u64>()
+            };
+            assert_eq!(count(true) + count(false), report.requests, "{report:?}");
+            if !resume {
+                assert_eq!((count(true), resumed.load(Ordering::SeqCst)), (0, 0), "{report:?}");
+            } else if report.requests > 1 {
+                assert!(count(true) > 0, "{report:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn wrong_bytes_are_found_and_cost_no_connection() {
+    let identity = identity();
+    let wrong = Arc::new(AtomicU64::new(0));
+    let counter = Arc::clone(&wrong);
+    let address = tls_server(identity.server_config(), move |client| {
+        for number in 0.. {
+            if request(client)?.is_none() {
+                break;
+            }
+            let body = if number % 4 == 3 { "hallo" } else { "hello" };
+            counter.fetch_add(u64::from(body == "hallo"), Ordering::SeqCst);
+            answer(client, body.as_bytes())?;
+        }
+        Ok(())
+    });
+    let load = load(address, identity.trusted(), |http| http.expected_body = Some(b"hello"[..].into()));
+    for report in reports(&load) {
+        let wrong = wrong.swap(0, Ordering::SeqCst);
+        assert_eq!((report.errors.count(ErrorKind::WrongBytes), report.errors.total()), (wrong, wrong));
+        assert_eq!(report.connections_left, CONNECTIONS, "{report:?}");
+    }
+}
+
+#[test]
+fn fault_44_a_server_that_closes_in_the_middle_of_the_handshake_is_told() {
+    let identity = identity();
+    // At once, after the client's first words, and in the middle of its own.
+    let at_once = server(|_| Ok(()));
+    let after_hello = server(|mut stream| stream.read(&mut [0; 4096]).map(drop));
+    let config = Arc::new(identity.server_config());
+    let within = server(move |mut stream| {
+        let mut session = ServerConnection::new(Arc::clone(&config)).map_err(io::Error::other)?;
+        while !session.wants_write() {
+            session.read_tls(&mut stream)?;
+            session.process_new_packets().map_err(io::Error::other)?;
+        }
+        let mut flight = Vec::new();
+        session.write_tls(&mut flight)?;
+        stream.write_all(&flight[..flight.len() / 2])
+    });
+    for address in [at_once, after_hello, within] {
+        for report in reports(&load(address, identity.trusted(), |_| {})) {
+            let closed = report.errors.iter().find(|error| error.kind == ErrorKind::Tls);
+            // What the client was saying when it was left may have become a reset.
+            let reset = report.errors.count(ErrorKind::Reset);
+            if let Some(closed) = closed {
+                assert!(
+                    closed.example.contains("in the middle of the handshake: does it speak TLS"),
+                    "{closed:?}"
+                );
+            }
+            let closed = closed.map_or(0, |closed| closed.count);
+            assert_eq!((closed + reset, report.errors.total()), (3, 3), "{report:?}");
+            assert_eq!((report.requests, handshakes(&report)), (0, &[][..]));
+        }
+    }
+}
+
+#[test]
+fn fault_44_what_is_no_tls_is_told() {
+    let identity = identity();
+    let address = server(|mut stream| {
+        stream.read_exact(&mut [0; 5])?;
+        stream.write_all(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n")?;
+        // Until the client has gone, so that no reset comes before what was said.
+        io::copy(&mut stream, &mut io::sink()).map(drop)
+    });
+    assert_refused(&load(address, identity.trusted(), |_| {}), ErrorKind::Tls, "write http://");
+}
+
+#[test]
+fn a_server_of_other_protocols_or_versions_is_told() {
+    let identity = identity();
+    let mut other_protocol = identity.server_config();
+    other_protocol.alpn_protocols = vec![b"h2".to_vec()];
+    let address = tls_server(other_protocol, |client| serve(client, b"hello"));
+    assert_refused(&load(address, identity.trusted(), |_| {}), ErrorKind::Tls, "does not speak HTTP/1.1");
+    let builder = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()));
+    let builder = builder.with_protocol_versions(&[&TLS12]).unwrap().with_no_client_auth();
+    let old = builder.with_single_cert(vec![identity.certificate.clone()], identity.key.clone_key()).unwrap();
+    let address = tls_server(old, |client| serve(client, b"hello"));
+    let cipher = Some("TLS13_AES_128_GCM_SHA256".to_owned());
+    let options = TlsOptions { cipher, ..identity.trusted() };
+    assert_refused(&load(address, options, |_| {}), ErrorKind::Tls, "version or cipher suite in common");
+    for report in reports(&load(address, identity.trusted(), |_| {})) {
+        assert!(report.is_good() && handshakes(&report)[0].version == "TLS 1.2", "{report:?}");
+    }
+}
+
+#[test]
+fn fault_44_the_end_of_a_connection_is_that_of_a_response_only_if_tls_says_so() {
+    let identity = identity();
+    let of = |bytes: &'static [u8], told: bool| {
+        tls_server(identity.server_config(), move |client| {
+            if request(client)?.is_some() {
+                client.write_all(bytes)?;
+            }
+            if told { end(client) } else { client.flush() }
+        })
+    };
+    let to_the_end = b"HTTP/1.1 200 OK\r\n\r\nhello";
+    let one =
+        |address| load(address, identity.trusted(), |http| http.expected_body = Some(b"hello"[..].into()));
+    for report in reports(&one(of(to_the_end, true))) {
+        assert!(report.is_good() && report.connections_left == CONNECTIONS, "{report:?}");
+    }
+    let partly = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhel";
+    for (bytes, told, words) in [
+        (&to_the_end[..], false, "without a close_notify"),
+        (partly, false, "without a close_notify"),
+        (partly, true, "closed the connection after a part of a response"),
+    ] {
+        assert_refused(&one(of(bytes, told)), ErrorKind::ShortReply, words);
+    }
+    // What has a length is whole all the same.
+    let whole = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nConnection: close\r\n\r\nhello";
+    for told in [false, true] {
+        for report in reports(&one(of(whole, told))) {
+            assert!(report.is_good() && report.connections_left == CONNECTIONS, "{report:?}");
+        }
+    }
+}
+
+#[test]
+fn fault_44_ciphertext_that_was_changed_costs_the_connection() {
+    let identity = identity();
+    let address = tls_server(identity.server_config(), |client| {
+        request(client)?;
+        // A record of application data that no key fits.
+        client.sock.write_all(&[23, 3, 3, 0, 32])?;
+        client.sock.write_all(&[7; 32])?;
+        io::copy(&mut client.sock, &mut io::sink()).map(drop)
+    });
+    assert_refused(&load(address, identity.trusted(), |_| {}), ErrorKind::Tls, "TLS: ");
+}
+
+#[test]
+fn servers_are_told_when_nothing_more_comes() {
+    let identity = identity();
+    let (tell, told) = channel();
+    let tell = Mutex::new(tell);
+    let address = tls_server(identity.server_config(), move |client| {
+        while let Some((_, closes)) = request(client).unwrap_or(None) {
+            if !closes {
+                answer(client, b"hello")?;
+            } else {
+                // The client's goodbye is waited for; only then this side ends, too.
+                let fields = "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 5\r\n\r\n";
+                client.write_all(format!("{fields}hello").as_bytes())?;
+                client.conn.send_close_notify();
+                client.flush()?;
+                break;
+            }
+        }
+        // Without a close_notify of the client this is an error.
+        let rest = client.read(&mut [0; 64]);
+        tell.lock().unwrap().send(rest.map_err(|error| error.to_string())).unwrap();
+        client.sock.shutdown(Shutdown::Both)
+    });
+    for keep_alive in [true, false] {
+        for report in reports(&load(address, identity.trusted(), |http| http.keep_alive = keep_alive)) {
+            assert!(report.is_good(), "{report:?}");
+            let connections = if keep_alive { CONNECTIONS as u64 } else { report.requests };
+            for _ in 0..connections {
+                assert_eq!(told.recv_timeout(PATIENCE), Ok(Ok(0)));
+            }
+        }
+    }
+}
+
+#[test]
+fn the_trials_of_servers_are_made_under_tls() {
+    let identity = identity();
+    let large: Vec<u8> = (0..10 << 20).map(|i: u32| (i % 251) as u8).collect();
+    let bodies = [b"hello".to_vec(), large];
+    let pages = ["/small", "/large"].map(str::to_owned);
+    let [small, large] = [0, 1].map(|which: usize| Page {
+        path: pages[which].clone(),
+        body: bodies[which].clone().into(),
+        answers_head: true,
+    });
+    let served = [small.clone(), large.clone()];
+    let of = |lies: bool| {
+        let served = served.clone();
+        tls_server(identity.server_config(), move |client| {
+            loop {
+                let mut head = Vec::new();
+                let mut byte = [0];
+                while !head.ends_with(b"\r\n\r\n") {
+                    if client.read(&mut byte)? == 0 {
+                        return Ok(());
+                    }
+                    head.push(byte[0]);
+                }
+                let head = String::from_utf8(head).unwrap();
+                let page = served.iter().find(|page| head.contains(&page.path)).unwrap();
+                let mut body = page.body.to_vec();
+                body[3] ^= u8::from(lies);
+                let fields = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len());
+                client.write_all(fields.as_bytes())?;
+                if head.starts_with("GET") {
+                    client.write_all(&body)?;
+                }
+            }
+        })
+    };
+    let tls = Some(Tls::new("localhost", identity.trusted()).unwrap());
+    let asked = |address| Server { address, tls: tls.clone() };
+    anello::Runtime::new().unwrap().block_on(async {
+        let honest = asked(of(false));
+        let pages = [small.clone(), large.clone()];
+        complete_bytes(honest.clone(), &pages, PATIENCE).await.unwrap();
+        stalled_reader(honest.clone(), &large, &small, PATIENCE).await.unwrap();
+        many_connections(honest, 40, &small, PATIENCE).await.unwrap();
+        let liar = asked(of(true));
+        let error = complete_bytes(liar.clone(), &pages, PATIENCE).await.unwrap_err();
+        assert_eq!(error, "GET /small: byte 3 of 5 is wrong");
+        let error = many_connections(liar, 5, &small, PATIENCE).await.unwrap_err();
+        assert!(error.starts_with("0 of 5 connections had their reply: 5 × wrong bytes"), "{error}");
+        // The same server, asked without TLS.
+        assert!(complete_bytes(of(false), &pages, PATIENCE).await.is_err());
+    });
+}
