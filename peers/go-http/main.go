@@ -1,4 +1,5 @@
-// HTTP/1.1 on Go's own package net/http: its FileServer for a folder, and a handler for the fixed answer.
+// HTTP/1.1 on Go's own package net/http: its FileServer for a folder, and a handler for the fixed answer; under TLS if it
+// is given a certificate and its key.
 package main
 
 import (
@@ -13,10 +14,16 @@ import (
 
 func main() {
 	root := flag.String("root", "", "`DIR` to serve")
+	certificate := flag.String("tls-cert", "", "`FILE` of a certificate (PEM) to serve TLS with")
+	key := flag.String("tls-key", "", "`FILE` of its key (PEM)")
 	// Package net/http chooses its buffers itself.
 	arguments := flags.FromArguments(4096)
 	if info, err := os.Stat(*root); err != nil || !info.IsDir() {
 		fmt.Fprintf(os.Stderr, "--root %q: not a folder\n", *root)
+		os.Exit(2)
+	}
+	if (*certificate == "") != (*key == "") {
+		fmt.Fprintln(os.Stderr, "--tls-cert and --tls-key go together")
 		os.Exit(2)
 	}
 	listener, err := net.Listen("tcp", arguments.Addr)
@@ -26,6 +33,9 @@ func main() {
 	http.Handle("/", http.FileServer(http.Dir(*root)))
 	http.HandleFunc("/fixed", fixed)
 	flags.AnnounceReady(listener.Addr().String(), "driver=epoll")
+	if *certificate != "" {
+		fail(http.ServeTLS(listener, nil, *certificate, *key))
+	}
 	fail(http.Serve(listener, nil))
 }
 

@@ -16,12 +16,14 @@ use std::time::Duration;
 use anello::time::timeout;
 use anello::{DriverKind, Runtime};
 use anello_lab::load::latency_histogram;
+use anello_lab::tls::{Cipher, Identity};
 use anello_lab::{Cell, Check, DiskOperation, Load, LoadSession, SliceLoad, Workload, latency};
+use anello_load::check::http::Server;
 use anello_load::{Arrivals, ErrorKind, Mode, Session, check};
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
-use crate::lab_load_http;
+use crate::lab_load_http::{self, HandshakeKinds};
 
 /// How long the connections of one contender in one cell may take to open, and a request to be answered: far more
 /// than a server in order ever needs.
@@ -29,6 +31,9 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The same for what a check asks for: thousands of connections, megabytes.
 const CHECK_PATIENCE: Duration = Duration::from_secs(10);
+
+/// The same under TLS, where thousands of connections cost both sides seconds of their cores.
+const CHECK_PATIENCE_TLS: Duration = Duration::from_secs(30);
 
 /// How often a check looks whether the run is to stop.
 const STOP_LOOK: Duration = Duration::from_millis(100);
@@ -66,6 +71,10 @@ pub struct EchoLoad {
     runtime: Rc<Runtime>,
     /// The file of the disk workers.
     disk_file: PathBuf,
+    /// The file of the certificate that all servers under TLS have, and the cipher by which they are checked.
+    certificate: Option<PathBuf>,
+    checked_by: Option<Cipher>,
+    handshakes: HandshakeKinds,
 }
 
 impl EchoLoad {
@@ -77,7 +86,31 @@ impl EchoLoad {
             LoadDriver::Uring => DriverKind::Uring,
         };
         let runtime = Runtime::builder().driver(driver).driver_from_environment(false).build()?;
-        Ok(Self { runtime: Rc::new(runtime), disk_file: disk_file.to_owned() })
+        Ok(Self {
+            runtime: Rc::new(runtime),
+            disk_file: disk_file.to_owned(),
+            certificate: None,
+            checked_by: None,
+            handshakes: HandshakeKinds::default(),
+        })
+    }
+
+    /// The same load for these cells, to which HTTP servers show who they are by this identity.
+    pub fn with_identity(self, identity: Option<&Identity>, cells: &[Cell]) -> Self {
+        let checked_by = cells.iter().find_map(|cell| cell.workload.cipher());
+        Self { certificate: identity.map(Identity::certificate), checked_by, ..self }
+    }
+
+    /// What handshakes came to until now, as a sentence; none if there were none.
+    pub fn handshake_note(&self) -> Option<String> {
+        self.handshakes.note()
+    }
+
+    /// Where an HTTP server is to be asked, and how.
+    fn http_server(&self, address: SocketAddr, cipher: Option<Cipher>) -> Result<Server, String> {
+        let certificate = self.certificate.as_deref();
+        let tls = certificate.map(|certificate| lab_load_http::tls(certificate, cipher)).transpose()?;
+        Ok(Server { address, tls })
     }
 
     /// The name of the driver that it runs on, as results hold it: "epoll" or "io_uring".
@@ -98,7 +131,7 @@ impl EchoLoad {
                 format!("{} of {} failed, the first: {}", error.count, load.connections, error.example)
             })
             .collect();
-        let session = EchoSession { runtime, session: Some(session) };
+        let session = EchoSession { runtime, session: Some(session), handshakes: self.handshakes.clone() };
         if troubles.is_empty() { Ok(session) } else { Err(troubles.join("; ")) }
     }
 }
@@ -121,8 +154,9 @@ impl Load for EchoLoad {
         };
         match cell.workload {
             Workload::Echo { message_bytes } => Ok(Box::new(self.open(&in_time(echo(message_bytes)))?)),
-            Workload::Http { target: asked, pipelining, reconnect } => {
-                let load = lab_load_http::load(target, cell, (asked, pipelining, reconnect), PATIENCE);
+            Workload::Http { target: asked, pipelining, reconnect, cipher } => {
+                let server = self.http_server(target, cipher)?;
+                let load = lab_load_http::load(server, cell, (asked, pipelining, reconnect), PATIENCE);
                 Ok(Box::new(self.open(&in_time(load))?))
             }
             Workload::Idle => {
@@ -145,6 +179,8 @@ impl Load for EchoLoad {
     }
 
     fn check(&mut self, target: SocketAddr, check: Check, stop: &AtomicBool) -> Result<Vec<String>, String> {
+        let server = self.http_server(target, self.checked_by)?;
+        let patience = if server.tls.is_some() { CHECK_PATIENCE_TLS } else { CHECK_PATIENCE };
         self.runtime.block_on(async {
             let checked = async {
                 match check {
@@ -154,13 +190,13 @@ impl Load for EchoLoad {
                         check::many_connections(target, connections, CHECK_PATIENCE).await
                     }
                     Check::CompleteAnswers(served) => {
-                        lab_load_http::complete_answers(target, served, CHECK_PATIENCE).await
+                        lab_load_http::complete_answers(server, served, patience).await
                     }
                     Check::StalledDownload(served) => {
-                        lab_load_http::stalled_download(target, served, CHECK_PATIENCE).await
+                        lab_load_http::stalled_download(server, served, patience).await
                     }
                     Check::ManyRequests(served, connections) => {
-                        lab_load_http::many_requests(target, served, connections, CHECK_PATIENCE).await
+                        lab_load_http::many_requests(server, served, connections, patience).await
                     }
                 }
             };
@@ -190,6 +226,8 @@ struct EchoSession {
     runtime: Rc<Runtime>,
     /// There until dropped.
     session: Option<Session>,
+    /// Where its handshakes are told.
+    handshakes: HandshakeKinds,
 }
 
 impl LoadSession for EchoSession {
@@ -222,6 +260,7 @@ impl LoadSession for EchoSession {
 impl Drop for EchoSession {
     fn drop(&mut self) {
         if let Some(session) = self.session.take() {
+            self.handshakes.add(&session.handshakes());
             // Closed for good before the next contender has its turn.
             self.runtime.block_on(session.close());
         }

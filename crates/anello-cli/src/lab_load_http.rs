@@ -1,15 +1,20 @@
 //! The lab's load over HTTP: what cells ask for, and what servers are checked for, with the bodies of the lab's site.
 
-use std::net::SocketAddr;
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::rc::Rc;
 use std::time::Duration;
 
 use anello_lab::Cell;
 use anello_lab::site::{Served, Target};
-use anello_load::check::http::{Page, complete_bytes, many_connections, stalled_reader};
-use anello_load::{Load, Protocol};
+use anello_lab::tls::{Cipher, SERVER_NAME};
+use anello_load::check::http::{Page, Server, complete_bytes, many_connections, stalled_reader};
+use anello_load::tls::{Handshakes, Trust};
+use anello_load::{Load, Protocol, Tls, TlsOptions};
 
 /// What requests name as their host.
-const HOST: &str = "localhost";
+const HOST: &str = SERVER_NAME;
 
 /// What a slow machine takes in and compares in a second, bytes: what is owed when a slice ends may be much, and is waited
 /// for as long as that takes.
@@ -18,7 +23,7 @@ const SLOW_BYTES_PER_SECOND: f64 = 100e6;
 /// The load of a cell that asks for `target`, pipelined so deep, over connections that are kept or not; without its rate.
 /// `patience` is for opening all connections, and for a request beside what its answer and those of the others take.
 pub fn load(
-    server: SocketAddr,
+    server: Server,
     cell: &Cell,
     (target, pipelining, reconnect): (Target, usize, bool),
     patience: Duration,
@@ -29,18 +34,47 @@ pub fn load(
         verify: true,
         connect_timeout: patience,
         stall_timeout: patience + Duration::from_secs_f64(owed_bytes / SLOW_BYTES_PER_SECOND),
-        ..Load::http(server, HOST, &target.path())
+        ..Load::http(server.address, HOST, &target.path())
     };
     if let Protocol::Http(http) = &mut load.protocol {
         http.expected_body = Some(target.body().into());
         (http.pipeline, http.keep_alive) = (pipelining, !reconnect);
+        http.tls = server.tls;
     }
     load
 }
 
+/// TLS for servers that have this certificate, and no other; by one cipher, if one is asked for.
+pub fn tls(certificate: &Path, cipher: Option<Cipher>) -> Result<Tls, String> {
+    let options = TlsOptions {
+        // Cheaper than to look for who has signed it, and the load has more to do in a handshake than servers have.
+        trust: Trust::Certificate(certificate.to_owned()),
+        cipher: cipher.map(|cipher| cipher.suite().to_owned()),
+        resume: false,
+    };
+    Tls::new(SERVER_NAME, options).map_err(|error| error.to_string())
+}
+
+/// What the handshakes of all sessions came to. Clones are one and the same.
+#[derive(Clone, Debug, Default)]
+pub struct HandshakeKinds(Rc<RefCell<BTreeSet<String>>>);
+
+impl HandshakeKinds {
+    /// Notes what these came to.
+    pub fn add(&self, handshakes: &[Handshakes]) {
+        self.0.borrow_mut().extend(handshakes.iter().map(Handshakes::in_words));
+    }
+
+    /// A sentence about them; none if there were none.
+    pub fn note(&self) -> Option<String> {
+        let kinds: Vec<String> = self.0.borrow().iter().cloned().collect();
+        (!kinds.is_empty()).then(|| format!("Handshakes of TLS came to: {}.", kinds.join("; ")))
+    }
+}
+
 /// Checks that all answers of a server that has these come whole and right.
 pub async fn complete_answers(
-    server: SocketAddr,
+    server: Server,
     served: Served,
     patience: Duration,
 ) -> Result<Vec<String>, String> {
@@ -50,7 +84,7 @@ pub async fn complete_answers(
 
 /// Checks that a reader of the largest file who stalls costs the others nothing.
 pub async fn stalled_download(
-    server: SocketAddr,
+    server: Server,
     served: Served,
     patience: Duration,
 ) -> Result<Vec<String>, String> {
@@ -60,7 +94,7 @@ pub async fn stalled_download(
 
 /// Checks that so many connections at once have their answers.
 pub async fn many_requests(
-    server: SocketAddr,
+    server: Server,
     served: Served,
     connections: usize,
     patience: Duration,
@@ -77,14 +111,47 @@ fn page(target: Target, served: Served) -> Page {
 
 #[cfg(test)]
 mod tests {
+    use std::net::SocketAddr;
+
+    use anello_lab::tls::Identity;
+
     use super::*;
 
     #[test]
+    fn tls_offers_the_cell_s_cipher_alone_and_takes_no_other_certificate() {
+        let identity = Identity::make().unwrap();
+        let tls = |cipher| super::tls(&identity.certificate(), cipher).unwrap().options().clone();
+        let options = tls(Some(Cipher::Aes256Gcm));
+        assert_eq!(options.cipher.as_deref(), Some("TLS13_AES_256_GCM_SHA384"));
+        assert_eq!((options.trust, options.resume), (Trust::Certificate(identity.certificate()), false));
+        assert_eq!(tls(None).cipher, None);
+        assert!(super::tls(&identity.key(), None).unwrap_err().contains("no certificates"));
+    }
+
+    #[test]
+    fn handshakes_are_told_by_kind() {
+        let kinds = HandshakeKinds::default();
+        assert_eq!(kinds.note(), None);
+        let kind = |suite: &str| Handshakes {
+            version: "TLS 1.3".to_owned(),
+            cipher_suite: suite.to_owned(),
+            key_exchange: Some("X25519".to_owned()),
+            resumed: false,
+            count: 7,
+        };
+        kinds.clone().add(&[kind("B"), kind("A")]);
+        kinds.add(&[kind("A")]);
+        let told = "Handshakes of TLS came to: TLS 1.3, A, X25519; TLS 1.3, B, X25519.";
+        assert_eq!(kinds.note().as_deref(), Some(told));
+    }
+
+    #[test]
     fn a_cell_asks_for_its_target_as_it_says_and_large_answers_are_waited_for() {
-        let server = SocketAddr::from(([127, 0, 0, 1], 80));
+        let server = Server::from(SocketAddr::from(([127, 0, 0, 1], 80)));
         let second = Duration::from_secs(1);
         let load = |target, manner: (usize, bool), connections| {
-            super::load(server, &Cell::http(target, connections), (target, manner.0, manner.1), second)
+            let cell = Cell::http(target, connections);
+            super::load(server.clone(), &cell, (target, manner.0, manner.1), second)
         };
         let http = |load: &Load| match &load.protocol {
             Protocol::Http(http) => http.clone(),

@@ -7,6 +7,7 @@ use std::process::{self, ExitCode};
 use std::time::Duration;
 
 use anello_lab::peers::{PeerContender, Peers, Protocol, State};
+use anello_lab::tls::Identity;
 use anello_lab::{
     Cell, Contender, Instructions, LabConfig, LabResult, LocalMachine, Observer, PRESETS, Progress,
     Resources, Workload, checkpoint, leave_out_beyond, machine, preset, resolve, run_from,
@@ -15,6 +16,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::lab_disk_file::{DiskFile, disk_file, is_labs_own};
 use crate::lab_load::{EchoLoad, LoadDriver};
+use crate::lab_with::{given, parse_contender};
 use crate::output::{say, show};
 use crate::{build_identity, duration, stop};
 
@@ -27,7 +29,7 @@ use crate::{build_identity, duration, stop};
 #[derive(clap::Args)]
 pub struct RunArguments {
     /// What to compare: quick, smoke, frevib, joakimthun, monoio-peak, monoio-fixed, few, go-uring, models, options, large,
-    /// many, aa, http, files, chen622, disk or idle; quick if nothing is said.
+    /// many, aa, http, files, tls, chen622, disk or idle; quick if nothing is said.
     #[arg(long, value_name = "NAME", value_parser = parse_preset, conflicts_with_all = ["scenario", "smoke"])]
     preset: Option<String>,
 
@@ -68,8 +70,8 @@ pub struct RunArguments {
     no_check: bool,
 
     /// One more server to compare: a command that prints a line with addr=IP:PORT when it is ready, echoes (or speaks HTTP)
-    /// until SIGTERM and takes words separated by spaces, {cores} being the cores it may use and {root} the folder it is to
-    /// serve; may be given several times.
+    /// until SIGTERM and takes words separated by spaces, {cores} being the cores it may use, {root} the folder it is to
+    /// serve, {certificate} and {key} the files it is to serve TLS with; may be given several times.
     #[arg(long, value_name = "NAME=COMMAND", value_parser = parse_contender)]
     with: Vec<Contender>,
 
@@ -114,8 +116,10 @@ pub fn run(arguments: &RunArguments) -> io::Result<ExitCode> {
     let mut config = configuration(arguments, &disk_file.path, previous.as_ref())?;
     let driver =
         arguments.load_driver.or_else(|| LoadDriver::named(previous.as_ref()?.plan.load_driver.as_deref()?));
-    let (mut load, mut machine) =
-        (EchoLoad::new(driver.unwrap_or(LoadDriver::Auto), &disk_file.path)?, LocalMachine::new());
+    let identity = Identity::for_cells(&config.cells)?;
+    let load = EchoLoad::new(driver.unwrap_or(LoadDriver::Auto), &disk_file.path)?;
+    let mut load = load.with_identity(identity.as_ref(), &config.cells);
+    let mut machine = LocalMachine::new().with_identity(identity);
     config.load_driver = Some(load.driver_name());
     config.instructions =
         arguments.instructions.as_deref().map(|path| instructions(path, &config)).transpose()?;
@@ -128,9 +132,11 @@ pub fn run(arguments: &RunArguments) -> io::Result<ExitCode> {
     // Before the reports are made, which needs no core of its own: the machine gives the thread its cores back.
     drop(machine);
     let mut result = result.map_err(io::Error::other)?;
-    let note = format!("The load ran on anello's {} driver.", load.driver_name());
-    if !result.notes.contains(&note) {
-        result.notes.push(note);
+    let driver_note = format!("The load ran on anello's {} driver.", load.driver_name());
+    for note in [driver_note].into_iter().chain(load.handshake_note()) {
+        if !result.notes.contains(&note) {
+            result.notes.push(note);
+        }
     }
     report(&result, arguments)
 }
@@ -188,11 +194,7 @@ fn configuration(
     let mut config = resolve(&file_name, &text, &resources(arguments.peers.as_deref(), disk_file)?)
         .map_err(|why| invalid(why.to_string()))?;
     config.launcher = launcher()?;
-    let is_http = config.cells.iter().any(|cell| cell.workload.target().is_some());
-    let given = arguments.with.iter().cloned();
-    config
-        .contenders
-        .extend(given.map(|contender| if is_http { contender.serving_by_command() } else { contender }));
+    config.contenders.extend(given(&arguments.with, &config.cells)?);
     let executable = std::env::current_exe()?;
     for own in config.contenders.iter_mut().filter(|contender| contender.program == executable) {
         own.commit = build_identity::commit();
@@ -328,6 +330,7 @@ fn peer_contender(peer: PeerContender) -> Contender {
         warm_up: peer.warm_up,
         kind: Some(peer.kind),
         serves: peer.serves,
+        takes_tls: peer.takes_tls,
         ..peer.contender
     }
 }
@@ -397,15 +400,6 @@ fn parse_preset(name: &str) -> Result<String, String> {
 fn parse_count(text: &str) -> Result<usize, String> {
     let count = text.parse().ok().filter(|count| (1..=1 << 30).contains(count));
     count.ok_or_else(|| "write a number of at least 1".to_owned())
-}
-
-/// Reads `NAME=COMMAND ARGUMENTS`.
-fn parse_contender(text: &str) -> Result<Contender, String> {
-    let wrong = || format!("{text:?} is not a server: write 'tokio=path/to/server --addr 127.0.0.1:0'");
-    let (name, command) = text.split_once('=').ok_or_else(wrong)?;
-    let mut words = command.split_whitespace();
-    let program = words.next().filter(|_| !name.trim().is_empty()).ok_or_else(wrong)?;
-    Ok(Contender::new(name.trim(), Path::new(program), &words.collect::<Vec<_>>()))
 }
 
 /// The lab's progress on the terminal; nothing where standard error is none.
@@ -538,15 +532,5 @@ mod tests {
         let note = fit_passes(&mut config, 3 * time);
         assert_eq!(note, Some(format!("{} passes instead of {passes}, by --time.", 3 * passes)));
         assert_eq!(config.passes, 3 * passes);
-    }
-
-    #[test]
-    fn a_contender_has_a_name_and_a_command() {
-        let contender = parse_contender("tokio = ./echo --addr 127.0.0.1:0").unwrap();
-        assert_eq!((contender.name.as_str(), contender.program.as_path()), ("tokio", Path::new("./echo")));
-        assert_eq!(contender.arguments, ["--addr", "127.0.0.1:0"]);
-        for wrong in ["", "tokio", "tokio=", "=./echo"] {
-            assert!(parse_contender(wrong).is_err(), "{wrong}");
-        }
     }
 }

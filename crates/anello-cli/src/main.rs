@@ -24,6 +24,7 @@ mod lab_load_http;
 mod lab_peers;
 mod lab_report;
 mod lab_run;
+mod lab_with;
 mod limits;
 mod listening;
 mod load;

@@ -86,6 +86,11 @@ fn contender(behaviour: &str, serves: &str) -> String {
 
 /// Runs these contenders in a scenario with these further lines; what was found, the page, and what was said.
 fn run(contenders: &[String], lines: &str) -> (LabResult, String, Output) {
+    run_over("http", contenders, lines)
+}
+
+/// The same over a protocol.
+fn run_over(protocol: &str, contenders: &[String], lines: &str) -> (LabResult, String, Output) {
     let directory = tempfile::tempdir().unwrap();
     let (out, temporary) = (directory.path().join("reports"), directory.path().join("temporary"));
     fs::create_dir(&temporary).unwrap();
@@ -94,7 +99,7 @@ fn run(contenders: &[String], lines: &str) -> (LabResult, String, Output) {
         r#"
         name = "mine"
         title = "Servers of one process"
-        protocol = "http"
+        protocol = "{protocol}"
         contenders = [{}]
         reference = ["absent", "honest", "anello epoll"]
         passes = 1
@@ -116,7 +121,7 @@ fn run(contenders: &[String], lines: &str) -> (LabResult, String, Output) {
         let path = paths.find(|path| path.extension().is_some_and(|extension| extension == end));
         fs::read_to_string(path.unwrap()).unwrap()
     };
-    assert_eq!(fs::read_dir(&temporary).unwrap().count(), 0, "the site goes with the run");
+    assert_eq!(fs::read_dir(&temporary).unwrap().count(), 0, "site and certificate go with the run");
     (LabResult::from_json(&report("json")).unwrap(), report("html"), output)
 }
 
@@ -149,7 +154,7 @@ fn servers_are_checked_and_compared_in_what_they_serve() {
         ]
     "#;
     let (result, html, output) = run(&contenders, cells);
-    let deep = Workload::Http { target: Target::Hello, pipelining: 16, reconnect: false };
+    let deep = Workload::Http { target: Target::Hello, pipelining: 16, reconnect: false, cipher: None };
     assert!(
         result.plan.cells.contains(&Cell { workload: deep, ..Cell::echo(1, 3) }),
         "{:?}",
@@ -232,4 +237,41 @@ fn anellos_own_server_passes_its_checks_and_is_timed() {
     }
     let passed = result.checks.iter().filter(|check| check.contender == "anello epoll" && check.passed);
     assert_eq!(passed.count(), 3, "{:?}", result.checks);
+}
+
+#[test]
+fn servers_are_checked_and_timed_under_tls_by_the_cipher_that_is_asked_for() {
+    // One that was given a certificate and does not care.
+    let plain =
+        contender("honest", "[\"files\"]").replace("/usr/bin/env ", "/usr/bin/env TLS={certificate}:{key} ");
+    let own = ["\"anello epoll\"".to_owned(), "\"anello io_uring\"".to_owned(), plain];
+    let cells = r#"
+        targets = ["hello.txt", "300k.bin"]
+        ciphers = ["aes-256-gcm"]
+        connections = [2]
+        cells = [{ target = "hello.txt", connections = 3, reconnect = true }]
+    "#;
+    let (result, html, _) = run_over("https", &own, cells);
+    for name in ["anello epoll", "anello epoll again", "anello io_uring"] {
+        let is_forbidden = |outcome: &Outcome| {
+            name.contains("io_uring") && matches!(outcome, Outcome::Skipped(why) if why.contains("io_uring"))
+        };
+        for outcome in
+            [Target::Hello, Target::Large].into_iter().flat_map(|target| outcomes(&result, name, target))
+        {
+            assert!(is_timed(outcome) || is_forbidden(outcome), "{name}: {outcome:?}, {:?}", result.checks);
+        }
+    }
+    let passed = result.checks.iter().filter(|check| check.contender == "anello epoll" && check.passed);
+    assert_eq!(passed.count(), 3, "{:?}", result.checks);
+    let refused = result.checks.iter().find(|check| check.contender == "honest").unwrap();
+    assert!(!refused.passed && refused.details[0].contains("TLS"), "{refused:?}");
+    let note = result.notes.iter().find(|note| note.starts_with("Handshakes of TLS came to: ")).unwrap();
+    let both = ["TLS 1.3, TLS13_AES_128_GCM_SHA256, X25519", "TLS 1.3, TLS13_AES_256_GCM_SHA384, X25519"];
+    assert!(both.iter().all(|kind| note.contains(kind)) && !note.contains("resumed"), "{note}");
+    let words: Vec<String> = result.plan.cells.iter().map(Cell::to_string).collect();
+    assert_eq!(words[2], "3 connections, hello.txt, TLS AES-128-GCM, a connection per request");
+    assert!(html.contains("HTTP, 300k.bin, TLS AES-256-GCM"));
+    let command = &result.contenders[0].command;
+    assert!(command.ends_with("--tls-cert {certificate} --tls-key {key}"), "{command}");
 }

@@ -8,6 +8,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::site::Target;
+use crate::tls::Cipher;
 
 /// What is asked of a contender.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -26,6 +27,10 @@ pub enum Workload {
         pipelining: usize,
         /// Whether each request has a connection of its own, so that opening it is a part of its latency.
         reconnect: bool,
+        /// By what TLS encrypts; none for plain HTTP. Where each request has a connection of its own, each makes a full
+        /// handshake.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        cipher: Option<Cipher>,
     },
     /// To hold connections open that have exchanged one message each and then say nothing. What is measured is the
     /// memory of the process, not its speed.
@@ -54,10 +59,30 @@ impl Workload {
         if self.is_disk() { "worker" } else { "server" }
     }
 
-    /// HTTP requests for `target`, one at a time on connections that are kept.
+    /// Plain HTTP requests for `target`, one at a time on connections that are kept.
     #[must_use]
     pub const fn http(target: Target) -> Workload {
-        Workload::Http { target, pipelining: 1, reconnect: false }
+        Workload::Http { target, pipelining: 1, reconnect: false, cipher: None }
+    }
+
+    /// The same over TLS, if it is HTTP.
+    #[must_use]
+    pub fn under(self, cipher: Cipher) -> Workload {
+        match self {
+            Workload::Http { target, pipelining, reconnect, .. } => {
+                Workload::Http { target, pipelining, reconnect, cipher: Some(cipher) }
+            }
+            other => other,
+        }
+    }
+
+    /// By what TLS encrypts; none where there is none.
+    #[must_use]
+    pub fn cipher(self) -> Option<Cipher> {
+        match self {
+            Workload::Http { cipher, .. } => cipher,
+            _ => None,
+        }
     }
 
     /// What is asked for over HTTP; none of other workloads.
@@ -196,9 +221,9 @@ impl fmt::Display for Cell {
             Workload::Echo { message_bytes } => {
                 write!(formatter, "{}, {message_bytes} bytes", counted(*connections, "connection"))?;
             }
-            Workload::Http { target, pipelining, reconnect } => {
+            Workload::Http { target, .. } => {
                 write!(formatter, "{}, {target}", counted(*connections, "connection"))?;
-                write_manner(formatter, *pipelining, *reconnect)?;
+                write_manner(formatter, workload)?;
             }
             Workload::Idle => formatter.write_str(&counted(*connections, "idle connection"))?,
             Workload::Disk { .. } => write!(formatter, "{workload}, queue depth {connections}")?,
@@ -217,12 +242,12 @@ impl fmt::Display for Workload {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Workload::Echo { message_bytes } => write!(formatter, "{message_bytes} bytes"),
-            Workload::Http { target, pipelining, reconnect } => {
+            Workload::Http { target, .. } => {
                 write!(formatter, "{target}")?;
                 if !target.name().starts_with(|first: char| first.is_ascii_digit()) {
                     write!(formatter, " ({})", target.size_in_words())?;
                 }
-                write_manner(formatter, *pipelining, *reconnect)
+                write_manner(formatter, self)
             }
             Workload::Idle => formatter.write_str("idle connections"),
             Workload::Disk { operation, direct, block_bytes } => {
@@ -268,12 +293,16 @@ impl fmt::Display for Group {
     }
 }
 
-/// How connections are used over HTTP, where it is not one request after the other.
-fn write_manner(formatter: &mut fmt::Formatter<'_>, pipelining: usize, reconnect: bool) -> fmt::Result {
-    if pipelining > 1 {
+/// How connections are used over HTTP, where it is not plain and one request after the other.
+fn write_manner(formatter: &mut fmt::Formatter<'_>, workload: &Workload) -> fmt::Result {
+    let Workload::Http { pipelining, reconnect, cipher, .. } = workload else { return Ok(()) };
+    if let Some(cipher) = cipher {
+        write!(formatter, ", TLS {cipher}")?;
+    }
+    if *pipelining > 1 {
         write!(formatter, ", pipelining {pipelining}")?;
     }
-    if reconnect { formatter.write_str(", a connection per request") } else { Ok(()) }
+    if *reconnect { formatter.write_str(", a connection per request") } else { Ok(()) }
 }
 
 fn counted(count: usize, what: &str) -> String {
@@ -319,7 +348,7 @@ mod tests {
             assert_eq!(share(Cell::http(target, CROWD - 1)), 1.0);
             assert_eq!(share(Cell { offered_per_second: Some(1), ..Cell::http(target, 50) }), 1.0);
         }
-        let deep = Workload::Http { target: Target::Hello, pipelining: 64, reconnect: false };
+        let deep = Workload::Http { target: Target::Hello, pipelining: 64, reconnect: false, cipher: None };
         assert_eq!(
             share(Cell { workload: deep, ..Cell::echo(1, 1) }),
             1.0,
@@ -338,13 +367,37 @@ mod tests {
         assert_eq!(Cell::http(Target::Page, 50).to_string(), "50 connections, page.html");
         assert_eq!(Workload::http(Target::Page).to_string(), "page.html (6 KiB)");
         assert_eq!(Workload::http(Target::Huge).to_string(), "10m.bin");
-        let manner = |pipelining, reconnect| Workload::Http { target: Target::Fixed, pipelining, reconnect };
+        let manner = |pipelining, reconnect| Workload::Http {
+            target: Target::Fixed,
+            pipelining,
+            reconnect,
+            cipher: None,
+        };
         assert_eq!(manner(16, false).to_string(), "/fixed (13 bytes), pipelining 16");
         let each = Cell { workload: manner(1, true), ..Cell::echo(1, 2) };
         assert_eq!(each.to_string(), "2 connections, /fixed, a connection per request");
+        let secure = Cell { workload: each.workload.under(Cipher::Aes128Gcm), ..each };
+        let words = "2 connections, /fixed, TLS AES-128-GCM, a connection per request";
+        assert_eq!(secure.to_string(), words);
+        let page = Workload::http(Target::Page).under(Cipher::Aes256Gcm);
+        assert_eq!(page.to_string(), "page.html (6 KiB), TLS AES-256-GCM");
         let idle = Cell { workload: Workload::Idle, ..Cell::echo(1, 1000) };
         assert_eq!(idle.to_string(), "1000 idle connections");
         assert_eq!([0, 999, 1000, 1_234_567].map(grouped_digits), ["0", "999", "1,000", "1,234,567"]);
+    }
+
+    #[test]
+    fn plain_http_is_written_as_before_there_was_tls() {
+        let written = |workload: Workload| serde_json::to_string(&workload).unwrap();
+        let plain = Workload::http(Target::Hello);
+        let before = r#"{"kind":"http","target":"hello.txt","pipelining":1,"reconnect":false}"#;
+        assert_eq!(written(plain), before);
+        let secure = plain.under(Cipher::Aes128Gcm);
+        assert_eq!(written(secure), before.replace('}', r#","cipher":"aes-128-gcm"}"#));
+        for workload in [plain, secure] {
+            assert_eq!(serde_json::from_str::<Workload>(&written(workload)).unwrap(), workload);
+        }
+        assert_eq!(Workload::Idle.under(Cipher::Aes128Gcm), Workload::Idle);
     }
 
     #[test]

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 pub use process::ServerProcess;
 
 use crate::peers::{Kind, ROOT, Serves};
+use crate::tls::{CERTIFICATE, KEY};
 
 /// Length of the file that disk workers use: more than a disk's own cache, and little enough for the page cache.
 const DISK_FILE_BYTES: u64 = 1 << 30;
@@ -40,8 +41,8 @@ pub struct Contender {
     pub role: Role,
     /// Program to start.
     pub program: PathBuf,
-    /// Its arguments. In each, `{cores}` becomes the list of cores that it is to use, as in `0,1`, and `{root}` the folder
-    /// of the site that it is to serve.
+    /// Its arguments. In each, `{cores}` becomes the list of cores that it is to use, as in `0,1`, `{root}` the folder of the
+    /// site that it is to serve, and `{certificate}` and `{key}` the files that it is to serve TLS with.
     pub arguments: Vec<String>,
     /// How it does I/O, as far as that is known before it is ready: "io_uring", "epoll".
     pub driver: Option<String>,
@@ -68,6 +69,9 @@ pub struct Contender {
     /// What an HTTP server has answers for; empty for others, and where nobody says.
     #[serde(default)]
     pub serves: Vec<Serves>,
+    /// Whether an HTTP server takes `--tls-cert FILE` and `--tls-key FILE`, and serves TLS then.
+    #[serde(default)]
+    pub takes_tls: bool,
     /// Name of another contender, which differs from this one in nothing but what this one is named for: the two are
     /// compared by themselves.
     #[serde(default)]
@@ -95,6 +99,7 @@ impl Contender {
             twin_of: None,
             kind: None,
             serves: Vec::new(),
+            takes_tls: false,
             against: None,
         }
     }
@@ -105,6 +110,23 @@ impl Contender {
     pub fn serving_by_command(self) -> Contender {
         let is_told = self.arguments.iter().any(|argument| argument.contains(ROOT));
         Contender { serves: vec![if is_told { Serves::Files } else { Serves::Fixed }], ..self }
+    }
+
+    /// The same contender, told to serve TLS if it can be; one whose command has a certificate already stays as it is.
+    #[must_use]
+    pub fn under_tls(mut self) -> Contender {
+        if self.takes_tls && !self.serves_tls() {
+            let flags = ["--tls-cert", CERTIFICATE, "--tls-key", KEY];
+            self.arguments.extend(flags.map(str::to_owned));
+        }
+        self
+    }
+
+    /// Whether it is told where a certificate and its key are.
+    #[must_use]
+    pub fn serves_tls(&self) -> bool {
+        let is_told = |what| self.arguments.iter().any(|argument| argument.contains(what));
+        is_told(CERTIFICATE) && is_told(KEY)
     }
 
     /// The same command under the name "… again".
@@ -154,6 +176,7 @@ impl Contender {
                 version: Some(env!("CARGO_PKG_VERSION").to_owned()),
                 built_with: Some("Rust".to_owned()),
                 serves: vec![Serves::Files],
+                takes_tls: true,
                 ..Contender::new(name, executable, &[&["http", ROOT][..], &flags].concat())
             }
         };
@@ -256,6 +279,13 @@ mod tests {
         let http = Contender::http_servers(Path::new("anello"));
         let command = "anello http {root} --driver epoll --cores {cores} --addr 127.0.0.1:0";
         assert_eq!((http[1].command_line().as_str(), http.len()), (command, 2));
+        let secure = http[1].clone().under_tls();
+        let flags = "--tls-cert {certificate} --tls-key {key}";
+        assert_eq!(secure.command_line(), format!("{command} {flags}"));
+        assert!(secure.serves_tls() && !http[1].serves_tls());
+        assert_eq!(secure.clone().under_tls(), secure, "it is told once");
+        let unable = Contender { takes_tls: false, ..http[1].clone() };
+        assert_eq!(unable.clone().under_tls(), unable);
     }
 
     #[test]

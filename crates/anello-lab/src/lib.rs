@@ -50,6 +50,7 @@ pub mod schedule;
 pub mod simulation;
 pub mod site;
 pub mod statistics;
+pub mod tls;
 pub mod validity;
 mod verdict;
 

@@ -23,6 +23,7 @@ use crate::contender::{Contender, ServerProcess};
 use crate::environment::Environment;
 use crate::scenario::LabConfig;
 use crate::site::{Site, housed};
+use crate::tls::{Identity, identified};
 
 /// Descriptors that the lab needs besides its connections.
 const SPARE_DESCRIPTORS: usize = 256;
@@ -145,6 +146,8 @@ pub struct LocalMachine {
     ended_brakes_ns: u64,
     /// What HTTP servers serve; none before one is started.
     site: Option<Site>,
+    /// What they serve TLS with.
+    identity: Option<Identity>,
 }
 
 impl LocalMachine {
@@ -160,7 +163,15 @@ impl LocalMachine {
             brake: None,
             ended_brakes_ns: 0,
             site: None,
+            identity: None,
         }
+    }
+
+    /// The same machine, on which contenders serve TLS with this identity.
+    #[must_use]
+    pub fn with_identity(mut self, identity: Option<Identity>) -> LocalMachine {
+        self.identity = identity;
+        self
     }
 }
 
@@ -256,7 +267,7 @@ impl Machine for LocalMachine {
         config: &LabConfig,
         cores: &[usize],
     ) -> Result<Running, String> {
-        let contender = housed(contender, &mut self.site)?;
+        let contender = identified(housed(contender, &mut self.site)?, self.identity.as_ref())?;
         let (process, running) =
             ServerProcess::start(&contender, &config.launcher, cores, config.start_timeout)?;
         self.processes.insert(running.pid, process);

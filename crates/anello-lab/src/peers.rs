@@ -72,6 +72,8 @@ pub struct PeerContender {
     pub kind: Kind,
     /// What an HTTP server has answers for; nothing for an echo server.
     pub serves: Vec<Serves>,
+    /// Whether it takes `--tls-cert FILE` and `--tls-key FILE`, and serves TLS then.
+    pub takes_tls: bool,
     /// Words for the report.
     pub features: Vec<String>,
     /// Most connections that it is made for.
@@ -224,6 +226,7 @@ impl Peer {
                 driver: contender.driver,
                 kind: manifest.kind,
                 serves: manifest.serves.clone(),
+                takes_tls: manifest.tls,
                 features: contender.features.clone(),
                 connections_limit: contender.connections_limit,
                 warm_up: Duration::from_secs(manifest.warm_up_s),

@@ -41,6 +41,9 @@ const BETWEEN_SLICES: Duration = Duration::from_millis(2);
 /// What a core takes in, copies and compares in a second, roughly: for the estimate.
 const BYTES_PER_SECOND: f64 = 2.5e9;
 
+/// The same where TLS encrypts them.
+const TLS_BYTES_PER_SECOND: f64 = 1e9;
+
 /// Bounds of a run, far beyond what anybody waits for: a number that is larger is a slip.
 const MOST_PASSES: usize = 100_000;
 const MOST_ROUNDS: usize = 100_000;
@@ -346,9 +349,10 @@ pub(crate) fn check_extent(
 
 /// How long a slice goes on after its end in a cell: until what is owed then has come. Little but where answers are large.
 fn time_owed(cell: &Cell) -> Duration {
-    let Workload::Http { target, pipelining, .. } = cell.workload else { return Duration::ZERO };
+    let Workload::Http { target, pipelining, cipher, .. } = cell.workload else { return Duration::ZERO };
     let requests = cell.connections.saturating_mul(pipelining);
-    Duration::from_secs_f64(requests as f64 * target.bytes() as f64 / BYTES_PER_SECOND)
+    let rate = if cipher.is_some() { TLS_BYTES_PER_SECOND } else { BYTES_PER_SECOND };
+    Duration::from_secs_f64(requests as f64 * target.bytes() as f64 / rate)
 }
 
 /// The names of all but twins, which are compared with nobody but the one that they are a second time.

@@ -75,6 +75,12 @@ impl HttpFlags {
         Self::read(Accepted { root: true, ..Accepted::default() }, "--root DIR")
     }
 
+    /// For a server that serves files, with TLS if `--tls-cert FILE` and `--tls-key FILE` are there.
+    pub fn with_tls() -> Self {
+        let more = "--root DIR [--tls-cert FILE --tls-key FILE]";
+        Self::read(Accepted { root: true, tls: true, ..Accepted::default() }, more)
+    }
+
     /// For a server that serves files, with TLS if `--tls-cert FILE` and `--tls-key FILE` are there, and has a choice as
     /// in [`with_choice`](Self::with_choice).
     pub fn with_tls_and_choice(choice: &str, values: &[&str]) -> Self {

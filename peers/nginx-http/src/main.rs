@@ -21,6 +21,9 @@ use peer_flags::{HttpFlags, TlsFiles, announce_once_open, announced, in_memory, 
 /// Where Debian and most others keep the types of files.
 const TYPES: &str = "/etc/nginx/mime.types";
 
+/// What nginx of 1.23.4 and later does by itself: before, TLS 1.3 had to be asked for.
+const VERSIONS: &str = "ssl_protocols TLSv1.2 TLSv1.3;";
+
 fn main() -> io::Result<()> {
     if announced("driver=epoll")? {
         return Ok(());
@@ -49,7 +52,8 @@ fn configuration(http: &HttpFlags, addr: SocketAddr, folder: &Path) -> io::Resul
         (if http.tls.is_some() { " ssl" } else { "" }, if several { " reuseport" } else { "" });
     let certificate = match &http.tls {
         Some(TlsFiles { certificate, key }) => {
-            format!("ssl_certificate {}; ssl_certificate_key {};", quoted(certificate)?, quoted(key)?)
+            let (certificate, key) = (quoted(certificate)?, quoted(key)?);
+            format!("ssl_certificate {certificate}; ssl_certificate_key {key}; {VERSIONS}")
         }
         None => String::new(),
     };

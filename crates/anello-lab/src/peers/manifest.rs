@@ -29,6 +29,9 @@ pub struct Manifest {
     /// What an HTTP server has answers for, at least one; nothing for an echo server.
     #[serde(default)]
     pub serves: Vec<Serves>,
+    /// Whether an HTTP server takes `--tls-cert FILE` and `--tls-key FILE`, and serves TLS then.
+    #[serde(default)]
+    pub tls: bool,
     /// What it is.
     pub kind: Kind,
     /// The library it stands for, as its lock file calls it.
@@ -167,6 +170,9 @@ impl Manifest {
             }
             _ => {}
         }
+        if manifest.tls && manifest.protocol != Protocol::Http {
+            return wrong("tls", "only a peer with protocol = \"http\" serves TLS");
+        }
         if manifest.compiler.is_empty() {
             return wrong("compiler", "write the command that tells the compiler's version");
         }
@@ -271,11 +277,17 @@ driver = "epoll"
         let manifest = Manifest::parse(&http).unwrap();
         assert_eq!((manifest.protocol, manifest.kind), (Protocol::Http, Kind::Server));
         assert_eq!(manifest.serves, [Serves::Files, Serves::Fixed]);
+        assert!(
+            !manifest.tls && Manifest::parse(&http.replace("serves =", "tls = true\nserves =")).unwrap().tls
+        );
+        let (line, what) = error(&TOKIO.replace("kind =", "tls = true\nkind ="));
+        assert!(line == Some(4) && what.contains("serves TLS"), "{line:?} {what}");
         for (from, to, line, expected) in [
             ("serves = [\"files\", \"fixed\"]", "", 5, "what it serves"),
             ("protocol = \"http\"", "", 6, "http"),
             ("\"http\"", "\"gopher\"", 5, "gopher"),
             ("\"fixed\"", "\"mail\"", 6, "mail"),
+            ("serves =", "tls = 1\nserves =", 6, "boolean"),
         ] {
             let (found, what) = error(&http.replacen(from, to, 1));
             assert_eq!(found, Some(line), "{to}: {what}");

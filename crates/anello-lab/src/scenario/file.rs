@@ -17,6 +17,7 @@ use crate::cell::DiskOperation;
 use crate::contender::Role;
 use crate::peers::Serves;
 use crate::site::Target;
+use crate::tls::Cipher;
 
 /// A scenario file as it stands.
 #[derive(Debug, Clone, Deserialize)]
@@ -38,6 +39,8 @@ pub(super) struct ScenarioFile {
     pub pipelining: Vec<Spanned<usize>>,
     #[serde(default)]
     pub reconnect: Vec<Spanned<bool>>,
+    #[serde(default)]
+    pub ciphers: Vec<Spanned<Cipher>>,
     #[serde(default)]
     pub connections: Vec<Spanned<usize>>,
     #[serde(default)]
@@ -78,8 +81,17 @@ pub(super) enum Protocol {
     #[default]
     Echo,
     Http,
+    /// HTTP under TLS.
+    Https,
     Idle,
     Disk,
+}
+
+impl Protocol {
+    /// What it is without TLS, if that is all that it has more: what is asked of HTTP is asked of HTTPS, too.
+    pub fn plain(self) -> Protocol {
+        if self == Protocol::Https { Protocol::Http } else { self }
+    }
 }
 
 impl fmt::Display for Protocol {
@@ -87,6 +99,7 @@ impl fmt::Display for Protocol {
         formatter.write_str(match self {
             Protocol::Echo => "echo",
             Protocol::Http => "http",
+            Protocol::Https => "https",
             Protocol::Idle => "idle",
             Protocol::Disk => "disk",
         })
@@ -134,6 +147,7 @@ pub(super) struct CellEntry {
     pub target: Option<Target>,
     pub pipelining: Option<usize>,
     pub reconnect: Option<bool>,
+    pub cipher: Option<Cipher>,
     pub rate_per_second: Option<u64>,
     #[serde(default = "one")]
     pub server_cores: usize,

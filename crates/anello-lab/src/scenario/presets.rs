@@ -1,7 +1,7 @@
 //! The presets: scenario files that are part of the program. They are their own documentation.
 
 /// Name and text of every preset, the default first.
-pub const PRESETS: [(&str, &str); 18] = [
+pub const PRESETS: [(&str, &str); 19] = [
     ("quick", include_str!("../../presets/quick.toml")),
     ("smoke", include_str!("../../presets/smoke.toml")),
     ("frevib", include_str!("../../presets/frevib.toml")),
@@ -17,6 +17,7 @@ pub const PRESETS: [(&str, &str); 18] = [
     ("aa", include_str!("../../presets/aa.toml")),
     ("http", include_str!("../../presets/http.toml")),
     ("files", include_str!("../../presets/files.toml")),
+    ("tls", include_str!("../../presets/tls.toml")),
     ("chen622", include_str!("../../presets/chen622.toml")),
     ("disk", include_str!("../../presets/disk.toml")),
     ("idle", include_str!("../../presets/idle.toml")),

@@ -112,6 +112,7 @@ impl Resolver<'_> {
         let mut contenders = self.contenders()?;
         self.check_bases(&contenders)?;
         self.leave_out_unasked(&mut contenders);
+        self.leave_out_plain(&mut contenders);
         let reference = self.give_twin(&mut contenders);
         let cells = self.cells()?;
         if cells.is_empty() {
@@ -165,13 +166,15 @@ impl Resolver<'_> {
             further_core,
             disk_file: match self.file.protocol() {
                 Protocol::Disk => self.resources.disk_file.to_str().map(str::to_owned),
-                Protocol::Echo | Protocol::Http | Protocol::Idle => None,
+                Protocol::Echo | Protocol::Http | Protocol::Https | Protocol::Idle => None,
             },
             reference,
             start_timeout: match self.file.protocol() {
                 // The first worker makes its file.
                 Protocol::Disk => std::time::Duration::from_secs(300),
-                Protocol::Echo | Protocol::Http | Protocol::Idle => std::time::Duration::from_secs(10),
+                Protocol::Echo | Protocol::Http | Protocol::Https | Protocol::Idle => {
+                    std::time::Duration::from_secs(10)
+                }
             },
             ..LabConfig::empty()
         };
@@ -218,7 +221,7 @@ impl Resolver<'_> {
 
     /// Refuses keys that another protocol would read.
     fn keys_of_the_protocol(&self) -> Result<(), ScenarioError> {
-        use Protocol::{Disk, Echo, Http, Idle};
+        use Protocol::{Disk, Echo, Http, Https, Idle};
         let file = self.file;
         let protocol = file.protocol();
         let key = |place, name, readers: &'static [Protocol]| (place, name, readers);
@@ -236,8 +239,10 @@ impl Resolver<'_> {
             key(first(&file.targets), "targets", &[Http]),
             key(first(&file.pipelining), "pipelining", &[Http]),
             key(first(&file.reconnect), "reconnect", &[Http]),
+            key(first(&file.ciphers), "ciphers", &[Https]),
         ];
-        let foreign = keys.into_iter().filter(|(_, _, readers)| !readers.contains(&protocol));
+        let reads = |readers: &[Protocol]| readers.contains(&protocol) || readers.contains(&protocol.plain());
+        let foreign = keys.into_iter().filter(|(_, _, readers)| !reads(readers));
         let given = foreign.into_iter().find_map(|(span, key, readers)| Some((span?, key, readers)));
         match given {
             Some((span, key, readers)) => {

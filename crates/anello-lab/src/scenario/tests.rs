@@ -1,5 +1,7 @@
 //! Scenarios as they are written, and what becomes of them on machines of all kinds.
 
+mod https;
+
 use super::*;
 use crate::contender::Role;
 use crate::peers::Serves;
@@ -18,7 +20,10 @@ fn machine(cores: usize) -> Resources {
         }],
         unbuilt_peers: vec!["gnet".to_owned()],
         http_peers: vec![
-            http_peer("nginx", &["--root", "{root}", "--cores", "{cores}"], &[Serves::Files]),
+            Contender {
+                takes_tls: true,
+                ..http_peer("nginx", &["--root", "{root}", "--cores", "{cores}"], &[Serves::Files])
+            },
             http_peer("hyper", &["--cores", "{cores}"], &[Serves::Fixed]),
         ],
         unbuilt_http_peers: vec!["caddy".to_owned()],
@@ -216,7 +221,7 @@ fn http_has_targets_and_whoever_serves_none_of_them_is_left_out() {
         (4, 2 * 2 * 2),
         "hyper has an answer to one of them"
     );
-    let deep = Workload::Http { target: Target::Fixed, pipelining: 16, reconnect: false };
+    let deep = Workload::Http { target: Target::Fixed, pipelining: 16, reconnect: false, cipher: None };
     assert!(config.cells.contains(&Cell { workload: deep, ..Cell::echo(1, 50) }));
     let alone = Resources { http_peers: Vec::new(), unbuilt_http_peers: Vec::new(), ..machine(2) };
     let config = resolve("mine.toml", HTTP, &alone).unwrap();

@@ -138,7 +138,7 @@ fn servers_are_checked_for_what_they_serve() {
 #[test]
 fn cells_that_differ_in_how_connections_are_used_are_kept_apart() {
     let manner = |pipelining, reconnect| {
-        let workload = Workload::Http { target: Target::Hello, pipelining, reconnect };
+        let workload = Workload::Http { target: Target::Hello, pipelining, reconnect, cipher: None };
         Cell { workload, ..Cell::echo(1, 50) }
     };
     let cells = vec![manner(1, false), manner(16, false), manner(1, true)];

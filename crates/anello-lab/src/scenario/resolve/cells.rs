@@ -8,13 +8,14 @@ use super::Resolver;
 use crate::cell::{Cell, Workload};
 use crate::scenario::check_cell;
 use crate::scenario::file::{CellEntry, Protocol, ScenarioError};
+use crate::tls::Cipher;
 
 impl Resolver<'_> {
     /// What is measured, as far as this machine has the cores and the open files.
     pub(super) fn cells(&mut self) -> Result<Vec<Cell>, ScenarioError> {
         let mut cells = match self.file.protocol() {
             Protocol::Disk => self.disk_cells()?,
-            Protocol::Echo | Protocol::Http | Protocol::Idle => self.network_cells()?,
+            Protocol::Echo | Protocol::Http | Protocol::Https | Protocol::Idle => self.network_cells()?,
         };
         self.notes.extend(leave_out_beyond(&mut cells, self.resources.connections_limit));
         Ok(cells)
@@ -57,7 +58,7 @@ impl Resolver<'_> {
         let product = !file.connections.is_empty() || !file.connections_per_core.is_empty();
         if file.cells.is_empty() && (!product || workloads.is_empty()) {
             let what = match file.protocol() {
-                Protocol::Http => "targets with ",
+                Protocol::Http | Protocol::Https => "targets with ",
                 Protocol::Echo => "message_bytes with ",
                 Protocol::Idle | Protocol::Disk => "",
             };
@@ -112,6 +113,7 @@ impl Resolver<'_> {
         match file.protocol() {
             Protocol::Idle => vec![(Workload::Idle, file.place_of_missing())],
             Protocol::Http => self.http_workloads(),
+            Protocol::Https => self.https_workloads(),
             Protocol::Echo | Protocol::Disk => file
                 .message_bytes
                 .iter()
@@ -134,8 +136,12 @@ impl Resolver<'_> {
         for target in &file.targets {
             for (pipelining, span) in &depths {
                 for &reconnect in &ways {
-                    let workload =
-                        Workload::Http { target: *target.get_ref(), pipelining: *pipelining, reconnect };
+                    let workload = Workload::Http {
+                        target: *target.get_ref(),
+                        pipelining: *pipelining,
+                        reconnect,
+                        cipher: None,
+                    };
                     // A depth of 1 is never what is wrong.
                     let span = span.clone().filter(|_| *pipelining != 1);
                     workloads.push((workload, span.unwrap_or_else(|| target.span())));
@@ -145,27 +151,43 @@ impl Resolver<'_> {
         workloads
     }
 
+    /// The same by each of the ciphers.
+    fn https_workloads(&self) -> Vec<(Workload, Range<usize>)> {
+        let ciphers: Vec<Cipher> = match self.file.ciphers.as_slice() {
+            [] => vec![Cipher::default()],
+            ciphers => ciphers.iter().map(|cipher| *cipher.get_ref()).collect(),
+        };
+        let plain = self.http_workloads();
+        let under = |&cipher: &Cipher| {
+            plain.iter().map(move |(workload, span)| (workload.under(cipher), span.clone()))
+        };
+        ciphers.iter().flat_map(under).collect()
+    }
+
     /// What a cell that is named for itself asks for.
     fn workload_of(&self, entry: &Spanned<CellEntry>) -> Result<Workload, ScenarioError> {
         let protocol = self.file.protocol();
+        let is_http = protocol.plain() == Protocol::Http;
         let cell = entry.get_ref();
         let foreign = [
             (cell.message_bytes.is_some() && protocol != Protocol::Echo, "message_bytes"),
-            (cell.target.is_some() && protocol != Protocol::Http, "target"),
-            (cell.pipelining.is_some() && protocol != Protocol::Http, "pipelining"),
-            (cell.reconnect.is_some() && protocol != Protocol::Http, "reconnect"),
+            (cell.target.is_some() && !is_http, "target"),
+            (cell.pipelining.is_some() && !is_http, "pipelining"),
+            (cell.reconnect.is_some() && !is_http, "reconnect"),
+            (cell.cipher.is_some() && protocol != Protocol::Https, "cipher"),
         ];
         if let Some((_, key)) = foreign.iter().find(|(is_there, _)| *is_there) {
             return self.wrong(entry.span(), format!("a cell for {protocol} has no {key}: remove it"));
         }
         match (protocol, cell.message_bytes, cell.target) {
             (Protocol::Idle, ..) => Ok(Workload::Idle),
-            (Protocol::Http, _, Some(target)) => {
+            (Protocol::Http | Protocol::Https, _, Some(target)) => {
                 let (pipelining, reconnect) = (cell.pipelining.unwrap_or(1), cell.reconnect.unwrap_or(false));
-                Ok(Workload::Http { target, pipelining, reconnect })
+                let cipher = (protocol == Protocol::Https).then(|| cell.cipher.unwrap_or_default());
+                Ok(Workload::Http { target, pipelining, reconnect, cipher })
             }
-            (Protocol::Http, _, None) => {
-                self.wrong(entry.span(), "a cell for http needs a target".to_owned())
+            (Protocol::Http | Protocol::Https, _, None) => {
+                self.wrong(entry.span(), format!("a cell for {protocol} needs a target"))
             }
             (_, Some(message_bytes), _) => Ok(Workload::Echo { message_bytes }),
             (_, None, _) => self.wrong(entry.span(), "a cell for echo needs message_bytes".to_owned()),

@@ -17,7 +17,7 @@ impl<'a> Resolver<'a> {
     pub(super) fn contenders(&mut self) -> Result<Vec<Contender>, ScenarioError> {
         let built_in = match self.file.protocol() {
             Protocol::Disk => Contender::disk_workers(&self.resources.executable, &self.resources.disk_file),
-            Protocol::Http => Contender::http_servers(&self.resources.executable),
+            Protocol::Http | Protocol::Https => Contender::http_servers(&self.resources.executable),
             Protocol::Echo | Protocol::Idle => Contender::all_of_anello(&self.resources.executable),
         };
         let built_in: Vec<Contender> =
@@ -31,6 +31,10 @@ impl<'a> Resolver<'a> {
                 ContenderEntry::Inline(inline) => vec![self.inline(inline, span.clone())?],
             };
             for contender in found {
+                let contender = match self.file.protocol() {
+                    Protocol::Https => contender.under_tls(),
+                    _ => contender,
+                };
                 // A peer that was named for itself is one of "peers", too.
                 if !contenders.contains(&contender) {
                     if contenders.iter().any(|other| other.name == contender.name) {
@@ -48,7 +52,7 @@ impl<'a> Resolver<'a> {
     fn peers(&self) -> (&'a [Contender], &'a [String]) {
         let Resources { peers, unbuilt_peers, http_peers, unbuilt_http_peers, .. } = self.resources;
         match self.file.protocol() {
-            Protocol::Http => (http_peers, unbuilt_http_peers),
+            Protocol::Http | Protocol::Https => (http_peers, unbuilt_http_peers),
             Protocol::Echo | Protocol::Idle | Protocol::Disk => (peers, unbuilt_peers),
         }
     }
@@ -112,7 +116,11 @@ impl<'a> Resolver<'a> {
             against: inline.against.as_ref().map(|base| base.get_ref().trim().to_owned()),
             ..Contender::new("", Path::new(&program), &[])
         };
-        match (&inline.serves, self.file.protocol()) {
+        if self.file.protocol() == Protocol::Https && !contender.serves_tls() {
+            let why = "a command for https must say where the certificate and its key go: write {certificate} and {key}";
+            return self.wrong(span, why.to_owned());
+        }
+        match (&inline.serves, self.file.protocol().plain()) {
             (None, Protocol::Http) => Ok(contender.serving_by_command()),
             (None, _) => Ok(contender),
             (Some(serves), Protocol::Http) if !serves.get_ref().is_empty() => {
@@ -133,7 +141,7 @@ impl<'a> Resolver<'a> {
         let of_cells = self.file.cells.iter().filter_map(|cell| cell.get_ref().target);
         let asked: Vec<Target> =
             self.file.targets.iter().map(|target| *target.get_ref()).chain(of_cells).collect();
-        if self.file.protocol() != Protocol::Http || asked.is_empty() {
+        if self.file.protocol().plain() != Protocol::Http || asked.is_empty() {
             return;
         }
         let has_answer = |contender: &Contender| {
@@ -147,6 +155,19 @@ impl<'a> Resolver<'a> {
             self.notes
                 .push(format!("Left out, since they serve nothing of what is asked for here: {names}."));
             contenders.retain(has_answer);
+        }
+    }
+
+    /// Under TLS: leaves out who cannot serve it, and says so.
+    pub(super) fn leave_out_plain(&mut self, contenders: &mut Vec<Contender>) {
+        if self.file.protocol() != Protocol::Https {
+            return;
+        }
+        let plain = contenders.iter().filter(|contender| !contender.serves_tls());
+        let plain: Vec<&str> = plain.map(|contender| contender.name.as_str()).collect();
+        if !plain.is_empty() {
+            self.notes.push(format!("Left out, since they serve no TLS: {}.", plain.join(", ")));
+            contenders.retain(Contender::serves_tls);
         }
     }
 

@@ -1,0 +1,146 @@
+//! `anello load http https://…` against `anello http`, as their users start them.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+
+use anello_lab::tls::Identity;
+use anello_load::{ErrorKind, Report};
+
+/// `anello http` with a folder and a certificate of its own; ends with its owner.
+struct Server {
+    child: Child,
+    identity: Identity,
+    _folder: tempfile::TempDir,
+    url: String,
+}
+
+impl Server {
+    fn start() -> Self {
+        let (folder, identity) = (tempfile::tempdir().unwrap(), Identity::make().unwrap());
+        fs::write(folder.path().join("hello.txt"), "Hello, World!").unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_anello"));
+        command.arg("http").arg(folder.path()).args(["--addr", "127.0.0.1:0", "--driver", "epoll"]);
+        command.arg("--tls-cert").arg(identity.certificate()).arg("--tls-key").arg(identity.key());
+        let mut child = command.env_remove("ANELLO_DRIVER").stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let address = line.split_whitespace().find_map(|word| word.strip_prefix("addr=127.0.0.1:"));
+        let url = format!("https://localhost:{}/hello.txt", address.unwrap_or_else(|| panic!("{line}")));
+        Self { child, identity, _folder: folder, url }
+    }
+
+    /// A short load with these flags, which trusts the server's certificate.
+    fn load(&self, flags: &[&str]) -> Output {
+        let certificate = self.identity.certificate();
+        load(&[&[&*self.url, "--tls-ca", text(&certificate)], flags].concat())
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+fn command(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_anello"));
+    command.args(["load", "http", "-c", "2", "-d", "40ms", "--verify"]).args(arguments);
+    for variable in ["ANELLO_DRIVER", "SSL_CERT_FILE", "SSL_CERT_DIR"] {
+        command.env_remove(variable);
+    }
+    command
+}
+
+fn load(arguments: &[&str]) -> Output {
+    command(arguments).output().unwrap()
+}
+
+/// Of an output by `--json`.
+fn report(output: &Output) -> Report {
+    let text = String::from_utf8_lossy(&output.stdout);
+    serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}{output:?}"))
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[test]
+fn what_was_negotiated_is_told_to_people_and_programs() {
+    let server = Server::start();
+    for driver in ["epoll", "auto"] {
+        let output = server.load(&["--driver", driver, "--tls-cipher", "TLS_AES_128_GCM_SHA256"]);
+        let table = String::from_utf8_lossy(&output.stdout);
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        let line = "TLS           2 × TLS 1.3, TLS13_AES_128_GCM_SHA256, X25519\n";
+        assert!(table.contains(line) && !table.contains("verified"), "{table}");
+    }
+    for (flags, resumes) in [(&[][..], false), (&["--tls-resume"][..], true)] {
+        let output = server.load(&[&["--no-keep-alive", "--json"], flags].concat());
+        let report = report(&output);
+        let tls = report.tls.unwrap();
+        assert!(tls.certificates_verified && tls.server_name == "localhost", "{tls:?}");
+        let count = |resumed| -> u64 {
+            tls.handshakes.iter().filter(|kind| kind.resumed == resumed).map(|kind| kind.count).sum()
+        };
+        assert_eq!(count(false) + count(true), report.requests, "a connection for each: {tls:?}");
+        assert!(count(false) > 0, "{tls:?}");
+        // A machine that is starved of time may make the first two alone.
+        assert_eq!(count(true) > 0, resumes && report.requests > 2, "{tls:?}");
+    }
+}
+
+#[test]
+fn a_certificate_that_nobody_trusts_is_refused_unless_that_does_not_matter() {
+    let server = Server::start();
+    let output = load(&[&server.url, "--json"]);
+    let refused = report(&output);
+    assert_eq!((output.status.code(), refused.requests), (Some(1), 0));
+    assert_eq!(refused.errors.count(ErrorKind::Tls), 2, "{refused:?}");
+    let example = &refused.errors.iter().next().unwrap().example;
+    assert!(example.contains("--tls-ca") && example.contains("--tls-insecure"), "{example}");
+    assert_eq!(
+        load(&[&server.url, "--json", "--allow-errors=tls"]).status.code(),
+        Some(1),
+        "nothing was answered"
+    );
+    // Whom the system trusts may be told by a variable.
+    let mut trusting = command(&[&server.url]);
+    assert_eq!(
+        trusting.env("SSL_CERT_FILE", server.identity.certificate()).output().unwrap().status.code(),
+        Some(0)
+    );
+    let output = load(&[&server.url, "--tls-insecure"]);
+    let table = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert!(table.contains("WARNING       certificates were not verified"), "{table}");
+    let report = report(&load(&[&server.url, "--tls-insecure", "--json"]));
+    assert!(!report.tls.unwrap().certificates_verified);
+}
+
+#[test]
+fn flags_that_make_no_sense_are_told_with_the_remedy() {
+    let fault = |arguments: &[&str]| {
+        let output = load(arguments);
+        assert!(!output.status.success(), "{output:?}");
+        stderr(&output)
+    };
+    assert!(fault(&["http://127.0.0.1:9/", "--tls-resume"]).contains("write https://"));
+    let cipher = fault(&["https://127.0.0.1:9/", "--tls-cipher", "rot13", "--tls-insecure"]);
+    assert!(
+        cipher.contains("\"rot13\" is no cipher suite") && cipher.contains("TLS13_AES_256_GCM_SHA384"),
+        "{cipher}"
+    );
+    assert!(
+        fault(&["https://127.0.0.1:9/", "--tls-ca", "/no/such.pem"]).contains("cannot read /no/such.pem")
+    );
+    let both = fault(&["https://127.0.0.1:9/", "--tls-ca", "a", "--tls-insecure"]);
+    assert!(both.contains("--tls-insecure") && both.contains("cannot be used with"), "{both}");
+}
