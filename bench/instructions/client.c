@@ -1,7 +1,8 @@
-// client: the load of an instruction count. Closed-loop TCP echo in one thread on epoll: every connection sends a
-// request, waits for all of it to come back, checks it, and sends the next.
+// client: the load of an instruction count, in one thread on epoll, as closed loops: every connection sends a request, waits
+// for all of its answer, checks it, and sends the next. TCP echo, or with a PATH, a GET of it by HTTP/1.1, whose answer is to
+// be the same each time but for its Date.
 //
-// usage: client PORT CONNECTIONS BYTES SECONDS PID
+// usage: client PORT CONNECTIONS BYTES SECONDS PID [PATH]
 //
 // Warms up for SECONDS / 2, then runs for SECONDS, each time longer where that is not 32 requests per connection (a fresh
 // connection costs more: its peer acknowledges every segment), and prints
@@ -26,7 +27,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { PERIOD = 251, EVENTS = 1024, ROUNDS = 32, STALL_MS = 2000, LISTEN_MS = 5000 };
+enum { PERIOD = 251, EVENTS = 1024, ROUNDS = 32, STALL_MS = 2000, LISTEN_MS = 5000, ANSWER_BYTES = 1 << 20 };
 
 struct connection {
   int fd;
@@ -35,9 +36,11 @@ struct connection {
   const char *request;   // start of its bytes in the pattern
 };
 
-static size_t request_bytes;
+static size_t request_bytes, answer_bytes;
 static char *pattern; // request_bytes + PERIOD bytes; a request begins anywhere in the first PERIOD
 static unsigned next_start;
+static char *answer; // of HTTP: what comes each time, but for the bytes of its date
+static size_t date_start, date_end;
 
 static void fail(const char *format, ...) {
   va_list arguments;
@@ -92,7 +95,43 @@ static int connect_to(int port) {
 static void begin_request(struct connection *connection) {
   connection->sent = connection->received = 0;
   connection->request = pattern + next_start;
-  next_start = (next_start + 1) % PERIOD;
+  if (!answer) next_start = (next_start + 1) % PERIOD;
+}
+
+// Whether these bytes are not those of the answer from there on.
+static bool is_wrong(const struct connection *connection, const char *bytes, size_t count) {
+  size_t start = connection->received, end = start + count;
+  if (!answer) return memcmp(bytes, connection->request + start, count);
+  size_t before = end < date_start ? end : date_start, behind = start > date_end ? start : date_end;
+  return (start < before && memcmp(bytes, answer + start, before - start)) ||
+         (behind < end && memcmp(bytes + (behind - start), answer + behind, end - behind));
+}
+
+// Asks for the path once, to know what comes each time.
+static void learn_answer(int port, const char *path) {
+  char text[600];
+  int fd = connect_to(port), length = snprintf(text, sizeof text, "GET %s HTTP/1.1\r\nHost: 127.0.0.1:%d\r\n\r\n", path, port);
+  if (length >= (int)sizeof text) fail("the path is too long");
+  pattern = strdup(text);
+  request_bytes = length;
+  answer = calloc(1, ANSWER_BYTES + 1);
+  if (!pattern || !answer) fail("out of memory");
+  if (send(fd, text, length, MSG_NOSIGNAL) != length) fail("send: %s", strerror(errno));
+  for (char *end = NULL; !answer_bytes || date_end < answer_bytes;) {
+    ssize_t received = recv(fd, answer + date_end, ANSWER_BYTES - date_end, 0); // date_end: as far as it has come
+    if (received <= 0) fail("the first answer is cut: %.60s", answer);
+    date_end += received;
+    const char *bytes = strcasestr(answer, "\r\nContent-Length:");
+    if (!end && (end = strstr(answer, "\r\n\r\n"))) {
+      if (strncmp(answer, "HTTP/1.1 200 ", 13) || !bytes || bytes > end) fail("no answer to count: %.60s", answer);
+      answer_bytes = end + 4 - answer + strtoul(bytes + 17, NULL, 10);
+      if (answer_bytes > ANSWER_BYTES) fail("the answer is longer than %d bytes", ANSWER_BYTES);
+    }
+  }
+  const char *date = strcasestr(answer, "\r\nDate:");
+  date_start = date ? date - answer : answer_bytes;
+  date_end = date ? strstr(date + 2, "\r\n") - answer : answer_bytes;
+  close(fd);
 }
 
 // Sends what the socket takes; asks epoll for room only when it does not take all.
@@ -113,13 +152,13 @@ static void send_more(int epoll, struct connection *connection) {
 
 // Receives and checks; true when that completed a request and the next one began.
 static bool receive_more(struct connection *connection, char *buffer) {
-  ssize_t received = recv(connection->fd, buffer, request_bytes - connection->received, MSG_DONTWAIT);
+  ssize_t received = recv(connection->fd, buffer, answer_bytes - connection->received, MSG_DONTWAIT);
   if (received < 0 && errno == EAGAIN) return false;
   if (received < 0) fail("connection lost: %s", strerror(errno));
   if (received == 0) fail("connection lost: end of stream");
-  if (memcmp(buffer, connection->request + connection->received, received)) fail("wrong bytes came back");
+  if (is_wrong(connection, buffer, received)) fail("wrong bytes came back");
   connection->received += received;
-  if (connection->received < request_bytes) return false;
+  if (connection->received < answer_bytes) return false;
   begin_request(connection);
   return true;
 }
@@ -142,18 +181,24 @@ static uint64_t drive(int epoll, char *buffer, uint64_t duration_ns, uint64_t en
 }
 
 int main(int count, char **arguments) {
-  if (count != 6) return fprintf(stderr, "usage: client PORT CONNECTIONS BYTES SECONDS PID\n"), 2;
+  if (count != 6 && count != 7)
+    return fprintf(stderr, "usage: client PORT CONNECTIONS BYTES SECONDS PID [PATH]\n"), 2;
   int port = atoi(arguments[1]), connections = atoi(arguments[2]);
-  request_bytes = strtoul(arguments[3], NULL, 10);
+  request_bytes = answer_bytes = strtoul(arguments[3], NULL, 10);
   uint64_t duration_ns = strtod(arguments[4], NULL) * 1e9;
   const char *pid = arguments[5];
 
   int epoll = epoll_create1(0);
   struct connection *all = calloc(connections, sizeof *all);
-  char *buffer = malloc(request_bytes);
-  pattern = malloc(request_bytes + PERIOD);
+  if (count == 7) {
+    answer_bytes = 0;
+    learn_answer(port, arguments[6]);
+  } else {
+    pattern = malloc(request_bytes + PERIOD);
+    for (size_t i = 0; pattern && i < request_bytes + PERIOD; i++) pattern[i] = (i % PERIOD) * 31 + 7;
+  }
+  char *buffer = malloc(answer_bytes);
   if (epoll < 0 || !all || !buffer || !pattern) fail("out of memory or descriptors");
-  for (size_t i = 0; i < request_bytes + PERIOD; i++) pattern[i] = (i % PERIOD) * 31 + 7;
 
   for (int i = 0; i < connections; i++) {
     all[i].fd = connect_to(port);
