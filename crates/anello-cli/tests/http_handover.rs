@@ -76,7 +76,7 @@ fn ask(stream: &mut TcpStream, keeps: bool) -> bool {
     let mut answer = Vec::new();
     let mut bytes = [0; 4096];
     while !answer.ends_with(BODY.as_bytes()) {
-        let count = stream.read(&mut bytes).expect("an answer");
+        let count = served::uninterrupted(|| stream.read(&mut bytes)).expect("an answer");
         assert_ne!(count, 0, "cut off: {:?}", String::from_utf8_lossy(&answer));
         answer.extend_from_slice(&bytes[..count]);
     }

@@ -140,8 +140,7 @@ fn connect(server: &Server) -> StdStream {
 
 /// Whether the connection is served.
 fn is_served(stream: &mut StdStream) -> bool {
-    let mut answer = [0];
-    stream.write_all(b"?").is_ok() && matches!(stream.read(&mut answer), Ok(1))
+    stream.write_all(b"?").is_ok() && stream.read_exact(&mut [0]).is_ok()
 }
 
 #[test]

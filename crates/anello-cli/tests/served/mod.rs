@@ -1,7 +1,7 @@
 //! Servers as their users and service managers start them, for tests of where their sockets come from and go.
 
 use std::fs;
-use std::io::{BufRead, BufReader, IoSlice, Read};
+use std::io::{self, BufRead, BufReader, ErrorKind, IoSlice, Read};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::{UnixDatagram, UnixStream};
@@ -39,6 +39,17 @@ pub fn is_answered(mut client: impl Read) {
     let mut answer = String::new();
     client.read_to_string(&mut answer).expect("an answer");
     assert!(answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.ends_with(BODY), "{answer:?}");
+}
+
+/// What a read or a receive returns, made again while it is interrupted: one with a timeout is, under a tracer, whenever
+/// any child of the process ends.
+pub fn uninterrupted(mut read: impl FnMut() -> io::Result<usize>) -> io::Result<usize> {
+    loop {
+        match read() {
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            result => return result,
+        }
+    }
 }
 
 pub fn until(mut is_so: impl FnMut() -> bool) {
@@ -164,7 +175,7 @@ impl Notices {
 
     pub fn next(&self) -> String {
         let mut bytes = [0; 1000];
-        let count = self.socket.recv(&mut bytes).expect("a notice");
+        let count = uninterrupted(|| self.socket.recv(&mut bytes)).expect("a notice");
         String::from_utf8_lossy(&bytes[..count]).into_owned()
     }
 }
