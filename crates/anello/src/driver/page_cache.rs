@@ -60,7 +60,8 @@ pub(crate) fn is_in_memory(file: impl AsFd, offset: u64, length: u64) -> bool {
     probes.all(|at| {
         let mut byte = [0];
         let read = rustix::io::preadv2(file, &mut [IoSliceMut::new(&mut byte)], at, ReadWriteFlags::NOWAIT);
-        read.is_ok()
+        // Nothing is where the file has ended, too.
+        matches!(read, Ok(1..))
     })
 }
 

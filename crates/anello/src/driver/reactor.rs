@@ -91,6 +91,7 @@ struct Stream<S> {
     writable: bool,
     connecting: bool,
     released: bool,
+    family: Family,
     send_error: Option<NonZero<i32>>,
     receive_waker: Waiter,
     transmit: Transmit,
@@ -131,6 +132,7 @@ impl<K: ReadinessKernel> Reactor<K> {
     fn insert(&mut self, socket: Socket<K>, family: Family, connecting: bool) -> io::Result<Key> {
         let key = self.streams.insert(Stream {
             socket,
+            family,
             reads: Direct::speculative(family),
             writable: !connecting,
             connecting,
@@ -427,7 +429,7 @@ impl<K: ReadinessKernel> Reactor<K> {
         ready!(self.poll_flush(key, waker))?;
         let Some(stream) = self.streams.get_mut(key) else { return Poll::Ready(Err(gone())) };
         if stream.writable {
-            match self.kernel.sockets_mut().send_file(&stream.socket, file, offset, length) {
+            match self.kernel.sockets_mut().send_file(&stream.socket, stream.family, file, offset, length) {
                 Ok(count) => {
                     self.metrics.file_bytes += count as u64;
                     return Poll::Ready(Ok(count));

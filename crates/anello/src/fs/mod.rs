@@ -4,13 +4,17 @@
 //! ([`spawn_blocking`]), while the worker serves its other connections. Streams send from a file
 //! without a copy through the program: [`TcpStream::send_file`](crate::net::TcpStream::send_file).
 
+mod found;
+
 use std::fmt;
 use std::io::{self, IoSliceMut};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
+use found::Found;
 use rustix::io::{Errno, ReadWriteFlags};
 
 use crate::driver::page_cache;
@@ -22,7 +26,12 @@ const READ_AHEAD_BYTES: u64 = 1 << 20;
 /// An open file. Clones are the same one, which is closed with the last of them.
 #[derive(Clone)]
 pub struct File {
-    file: Arc<std::fs::File>,
+    opened: Arc<Opened>,
+}
+
+struct Opened {
+    file: std::fs::File,
+    found: Mutex<Found>,
 }
 
 impl File {
@@ -52,10 +61,10 @@ impl File {
             Err(Errno::AGAIN | Errno::OPNOTSUPP | Errno::NOSYS) => {}
             Err(error) => return Err(error.into()),
         }
-        let (file, length) = (Arc::clone(&self.file), buffer.len());
+        let (opened, length) = (Arc::clone(&self.opened), buffer.len());
         let read = spawn_blocking(move || {
             let mut bytes = vec![0; length];
-            let count = file.read_at(&mut bytes, offset)?;
+            let count = opened.file.read_at(&mut bytes, offset)?;
             bytes.truncate(count);
             Ok::<_, io::Error>(bytes)
         });
@@ -70,7 +79,7 @@ impl File {
         }
         loop {
             let mut parts = [IoSliceMut::new(buffer)];
-            match rustix::io::preadv2(&*self.file, &mut parts, offset, ReadWriteFlags::NOWAIT) {
+            match rustix::io::preadv2(self.as_std(), &mut parts, offset, ReadWriteFlags::NOWAIT) {
                 Err(Errno::INTR) => {}
                 other => return other,
             }
@@ -78,26 +87,26 @@ impl File {
     }
 
     /// Waits until a thread for work that blocks has read these bytes into the kernel's memory, as far as the file has
-    /// them. Does nothing when they are there already, as far as the kernel tells (`cachestat(2)`, Linux 6.5, or a few
-    /// bytes by `RWF_NOWAIT`). Cancel-safe.
+    /// them. Does nothing when they are there already, or were less than 100 ms ago, as far as the kernel tells
+    /// (`cachestat(2)`, Linux 6.5, or a few bytes by `RWF_NOWAIT`). Cancel-safe.
     ///
     /// # Errors
     /// When the file cannot be read.
     pub async fn read_ahead(&self, offset: u64, length: u64) -> io::Result<()> {
-        if page_cache::is_in_memory(self, offset, length) {
+        if self.is_in_memory(offset, length) {
             return Ok(());
         }
         // Or it is shorter.
-        let file_bytes = self.file.metadata()?.len();
+        let file_bytes = self.as_std().metadata()?.len();
         let (mut next, end) = (offset, offset.saturating_add(length).min(file_bytes));
         if next >= end || page_cache::is_in_memory(self, next, end - next) {
             return Ok(());
         }
         while next < end {
-            let (file, piece) = (Arc::clone(&self.file), (end - next).min(READ_AHEAD_BYTES));
+            let (opened, piece) = (Arc::clone(&self.opened), (end - next).min(READ_AHEAD_BYTES));
             let read = spawn_blocking(move || {
                 let mut bytes = vec![0; piece as usize];
-                file.read_at(&mut bytes, next)
+                opened.file.read_at(&mut bytes, next)
             });
             match read.await?? {
                 0 => break,
@@ -107,26 +116,40 @@ impl File {
         Ok(())
     }
 
+    /// Whether these bytes are in memory, or were a moment ago.
+    fn is_in_memory(&self, offset: u64, length: u64) -> bool {
+        let (now, end) = (Instant::now(), offset.saturating_add(length));
+        let found = || self.opened.found.lock().unwrap_or_else(PoisonError::into_inner);
+        if found().has(offset, end, now) {
+            return true;
+        }
+        let is_there = page_cache::is_in_memory(self, offset, length);
+        if is_there {
+            found().add(offset, end, now);
+        }
+        is_there
+    }
+
     /// The file of the standard library, which clones share.
     pub fn as_std(&self) -> &std::fs::File {
-        &self.file
+        &self.opened.file
     }
 }
 
 impl From<std::fs::File> for File {
     fn from(file: std::fs::File) -> Self {
-        Self { file: Arc::new(file) }
+        Self { opened: Arc::new(Opened { file, found: Mutex::default() }) }
     }
 }
 
 impl AsFd for File {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.file.as_fd()
+        self.opened.file.as_fd()
     }
 }
 
 impl fmt::Debug for File {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.file.fmt(formatter)
+        self.opened.file.fmt(formatter)
     }
 }

@@ -152,6 +152,8 @@ const SOCKETS: &[Call] = &[
             &[Is(1, SOCKET), Is(2, libc::SO_SNDTIMEO as u64)],
             &[Is(1, TCP), Is(2, libc::TCP_NODELAY as u64)],
             &[Is(1, TCP), Is(2, libc::TCP_KEEPIDLE as u64)],
+            // While a file is sent.
+            &[Is(1, TCP), Is(2, libc::TCP_CORK as u64)],
         ],
     ),
     // A socket that must not wait for sendfile(2); whether bytes are left in one.

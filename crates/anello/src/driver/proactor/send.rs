@@ -171,7 +171,11 @@ impl<K: CompletionKernel> Proactor<K> {
         ready!(self.poll_flush(key, waker))?;
         let Some(stream) = self.streams.get_mut(key) else { return Poll::Ready(Err(gone())) };
         if stream.sending == Sending::Idle {
-            match self.kernel.sockets_mut().send_file(&stream.socket, file, offset, length) {
+            if !stream.sends_files {
+                self.kernel.sockets_mut().prepare_send_file(&stream.socket)?;
+                stream.sends_files = true;
+            }
+            match self.kernel.sockets_mut().send_file(&stream.socket, stream.family, file, offset, length) {
                 Ok(count) => {
                     self.metrics.file_bytes += count as u64;
                     return Poll::Ready(Ok(count));

@@ -30,6 +30,8 @@ pub(super) struct Stream<S> {
     pub reads: Direct,
     /// Whether this stream is received by `recv(2)` on readiness instead of by the ring.
     pub direct: bool,
+    /// Whether the socket is prepared for sending files.
+    pub sends_files: bool,
     pub small_reads: u8,
     pub family: Family,
     pub connect: Connect,
@@ -50,6 +52,7 @@ impl<S> Stream<S> {
             receive_error: None,
             reads: Direct::speculative(family),
             direct,
+            sends_files: false,
             small_reads: 0,
             family,
             connect,

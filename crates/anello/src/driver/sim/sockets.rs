@@ -199,10 +199,15 @@ impl Sockets for SimNetwork {
         Ok(count)
     }
 
+    fn prepare_send_file(&mut self, _: &SimSocket) -> io::Result<()> {
+        Ok(())
+    }
+
     /// The file is one of the operating system's: only the network is simulated.
     fn send_file(
         &mut self,
         socket: &SimSocket,
+        _: Family,
         file: BorrowedFd<'_>,
         offset: u64,
         length: usize,
