@@ -9,49 +9,9 @@ use anello_http::h1::Limits;
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
 
+use properties::h1_support::cases::CONNECTIONS;
 use properties::h1_support::{feed, whole};
 use properties::request::agrees;
-
-/// Connections of every kind, good and bad.
-const CONNECTIONS: &[&str] = &[
-    "GET / HTTP/1.1\r\nHost: h\r\n\r\n",
-    "GET /a?b=c HTTP/1.1\r\nHost: example.com:8080\r\nAccept: */*\r\nUser-Agent: curl/8.5.0\r\n\r\n",
-    "\r\n\r\nGET / HTTP/1.1\r\nHost:\th \t\r\nA:\r\nB: \r\n\r\n\r\nGET /2 HTTP/1.1\r\nHost: h\r\n\r\n\r\n",
-    "\r\nGET / HTTP/1.1\r\nHost: h\r\n\r\n\r\n\r\nGET / HTTP/1.1\r\nHost: h\r\n\r\n\r\n\r\n\
-     GET / HTTP/1.1\r\nHost: h\r\n\r\n",
-    "GET / HTTP/1.0\r\n\r\nleft alone",
-    "GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\nHEAD /2 HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\nleft alone",
-    "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\nhelloPUT /2 HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\n\r\n",
-    "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n3 ;x=\"y\"\r\nabc\r\n0a;z\r\n0123456789\r\n\
-     0\r\nSum: 1\r\nHost: x\r\n\r\nGET /2 HTTP/1.1\r\nHost: h\r\n\r\n",
-    "POST / HTTP/1.1\r\nHost: h\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n\
-     abOPTIONS * HTTP/1.1\r\nHost: h\r\n\r\n",
-    "GET http://h:80/p?q HTTP/1.1\r\nHost: other\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n\
-     CONNECT h:443 HTTP/1.1\r\nHost: h:443\r\n\r\n",
-    "GET / HTTP/1.1\nHost: h\n\n",
-    "GET / HTTP/1.1\r\nHost: h\r\n folded\r\n\r\n",
-    "GET / HTTP/1.1\r\nHost : h\r\n\r\n",
-    "GET / HTTP/1.1\r\nHost: h\r\nA: \0\r\n\r\n",
-    "GET / HTTP/1.1\r\nHost: h\r\nHost: h\r\nA b\r\n\r\n",
-    "GET / HTTP/1.1\r\nHost: h\r\nHost: h\r\n\r\n",
-    "GET / HTTP/1.1\r\n\r\n",
-    "GET / HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
-    "GET / HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\nContent-Length: 3\r\n\r\nabc",
-    "GET / HTTP/1.1\r\nHost: h\r\nContent-Length: 99999999999\r\n\r\nabc",
-    "GET / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
-    "GET / HTTP/1.1\r\nHost: h\r\nExpect: more\r\n\r\n",
-    "GET /\u{e4} HTTP/1.1\r\nHost: h\r\n\r\n",
-    "GET / HTTP/2.0\r\nHost: h\r\n\r\n",
-    "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
-    "\u{16}\u{3}\u{1}\u{2}\0\u{1}\0\u{1}",
-    "GET * HTTP/1.1\r\nHost: h\r\n\r\n",
-    "\r\n\r\n\r\n\r\n\r\nGET / HTTP/1.1\r\nHost: h\r\n\r\n",
-    "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabcd\r\n0\r\n\r\n",
-    "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n3\nabc\r\n0\r\n\r\n",
-    "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n11111111111111111\r\n",
-    "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nA : b\r\n\r\n",
-    "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nGET",
-];
 
 /// Cut at these places, which are in order.
 fn cut<'a>(text: &'a [u8], places: &[usize]) -> Vec<&'a [u8]> {

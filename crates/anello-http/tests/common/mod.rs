@@ -51,7 +51,9 @@ pub fn on_each<F: Future<Output = ()>>(
 ) {
     for kind in kinds {
         let (done, is_done) = mpsc::channel();
-        let (name, test) = (kind.to_string(), test.clone());
+        // A simulated kernel by its seed, too, which replays what happened.
+        let name = if matches!(kind, DriverKind::Sim(_)) { format!("{kind:?}") } else { kind.to_string() };
+        let test = test.clone();
         let running = thread::spawn(move || {
             let builder = Runtime::builder().driver(kind.clone()).driver_from_environment(false);
             builder.build().expect("the driver is to be had").block_on(test(kind));

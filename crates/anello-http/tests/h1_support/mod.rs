@@ -3,6 +3,8 @@
 // Every test program uses some of it.
 #![allow(dead_code)]
 
+pub mod cases;
+
 use anello_http::h1::{Decoder, Event, Framing, Head, Limits, Refusal, Trailers};
 
 /// All that came of the bytes of a connection.
