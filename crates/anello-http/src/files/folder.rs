@@ -187,3 +187,69 @@ pub(super) fn stamp(stat: &Stat) -> FileStamp {
         device: stat.st_dev,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+    use crate::files::answer::is_missing;
+
+    /// A folder with links, the way into it without `openat2`, and what lies beside it.
+    fn site() -> (tempfile::TempDir, Folder) {
+        let parent = tempfile::tempdir().unwrap();
+        let at = |path: &str| parent.path().join(path);
+        fs::create_dir_all(at("site/docs/deep")).unwrap();
+        for path in ["outside", "site/file", "site/docs/deep/file"] {
+            fs::write(at(path), path).unwrap();
+        }
+        for (path, target) in [
+            ("site/link", "file"),
+            ("site/docs-link", "docs"),
+            ("site/docs/up", ".."),
+            ("site/docs/out", "../../outside"),
+            ("site/absolute", "/etc/passwd"),
+        ] {
+            symlink(target, at(path)).unwrap();
+        }
+        let folder = Folder::open(&at("site"), Symlinks::Within).unwrap();
+        (parent, folder)
+    }
+
+    fn is_same_file(opened: &OwnedFd, path: &Path) -> bool {
+        stamp(&fstat(opened).unwrap()) == stamp(&rustix::fs::stat(path).unwrap())
+    }
+
+    #[test]
+    fn fault_32_without_openat2_no_name_leads_outside() {
+        let (parent, folder) = site();
+        for (path, expected) in [
+            ("file", "site/file"),
+            ("docs/deep/file", "site/docs/deep/file"),
+            ("./docs/./deep/file", "site/docs/deep/file"),
+            ("docs", "site/docs"),
+            ("docs/.", "site/docs"),
+            (".", "site"),
+        ] {
+            let opened = folder.open_name_by_name(path).unwrap();
+            assert!(is_same_file(&opened, &parent.path().join(expected)), "{path}");
+        }
+        for path in
+            ["..", "../outside", "docs/..", "docs/../file", "docs/../../outside", "./..", "/etc/passwd", ""]
+        {
+            let error = folder.open_name_by_name(path).unwrap_err();
+            assert!(is_missing(&error), "{path}: {error}");
+        }
+    }
+
+    #[test]
+    fn fault_33_without_openat2_no_link_is_followed() {
+        let (_parent, folder) = site();
+        for path in
+            ["link", "docs-link", "docs-link/deep/file", "docs/up/file", "docs/out", "absolute", "file/under"]
+        {
+            let error = folder.open_name_by_name(path).unwrap_err();
+            assert!(is_missing(&error), "{path}: {error}");
+        }
+    }
+}

@@ -15,21 +15,108 @@ const MOST_READS: usize = 3;
 
 /// Reads a file that has this stamp: its contents, and the stamp that it had before and after. A file that does not stop
 /// changing is not read: it is sent as it will be.
-pub(super) async fn read_whole(file: File, mut before: FileStamp) -> io::Result<(Contents, FileStamp)> {
+pub(super) async fn read_whole(file: File, before: FileStamp) -> io::Result<(Contents, FileStamp)> {
+    let read = async |buffer: &mut [u8], offset| file.read_at(buffer, offset).await;
+    let look = || Ok(stamp(&fstat(&file)?));
+    let (contents, stamp) = read_in_one_state(read, look, before).await?;
+    Ok((contents.map_or(Contents::File(file), |bytes| Contents::Memory(Bytes::from(bytes))), stamp))
+}
+
+/// Reads in pieces and looks at the state behind them: what was read of two states is read again, a few times.
+async fn read_in_one_state(
+    read: impl AsyncFn(&mut [u8], u64) -> io::Result<usize>,
+    look: impl Fn() -> io::Result<FileStamp>,
+    mut before: FileStamp,
+) -> io::Result<(Option<Vec<u8>>, FileStamp)> {
     for _ in 0..MOST_READS {
         let mut bytes = vec![0; usize::try_from(before.size_bytes).map_err(io::Error::other)?];
-        let mut read = 0;
-        while read < bytes.len() {
-            match file.read_at(&mut bytes[read..], read as u64).await? {
+        let mut filled = 0;
+        while filled < bytes.len() {
+            match read(&mut bytes[filled..], filled as u64).await? {
                 0 => break,
-                count => read += count,
+                count => filled += count,
             }
         }
-        let after = stamp(&fstat(&file)?);
-        if after == before && read == bytes.len() {
-            return Ok((Contents::Memory(Bytes::from(bytes)), after));
+        let after = look()?;
+        if after == before && filled == bytes.len() {
+            return Ok((Some(bytes), after));
         }
         before = after;
     }
-    Ok((Contents::File(file), before))
+    Ok((None, before))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+    use std::future::Future;
+    use std::pin::pin;
+    use std::task::{Context, Poll, Waker};
+
+    use super::*;
+    use crate::files::stamp::Timestamp;
+
+    /// A file that is written anew where it lies, each time with a letter of its own.
+    struct Written {
+        state: u8,
+        length: usize,
+        /// Pieces that are read before it is written again, with these lengths.
+        writes: Vec<(usize, usize)>,
+        pieces: usize,
+    }
+
+    impl Written {
+        fn stamp(&self) -> FileStamp {
+            let changed = Timestamp { seconds: i64::from(self.state), nanoseconds: 0 };
+            FileStamp { size_bytes: self.length as u64, changed, ..FileStamp::default() }
+        }
+
+        /// Four bytes at a time.
+        fn read(&mut self, buffer: &mut [u8], offset: usize) -> usize {
+            let count = buffer.len().min(4).min(self.length.saturating_sub(offset));
+            buffer[..count].fill(b'a' + self.state);
+            self.pieces += 1;
+            if let Some(&(after, length)) = self.writes.first()
+                && after == self.pieces
+            {
+                self.writes.remove(0);
+                (self.state, self.length) = (self.state + 1, length);
+            }
+            count
+        }
+    }
+
+    /// What is read of a file of ten bytes, and whether the stamp is that of its last state.
+    fn read_while(writes: &[(usize, usize)]) -> (Option<String>, bool) {
+        let file = RefCell::new(Written { state: 0, length: 10, writes: writes.to_vec(), pieces: 0 });
+        let before = file.borrow().stamp();
+        let read = async |buffer: &mut [u8], offset| Ok(file.borrow_mut().read(buffer, offset as usize));
+        let look = || Ok(file.borrow().stamp());
+        let mut reading = pin!(read_in_one_state(read, look, before));
+        let polled = reading.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        let Poll::Ready(Ok((bytes, stamp))) = polled else { panic!("nothing is waited for") };
+        (bytes.map(|bytes| String::from_utf8(bytes).unwrap()), stamp == file.borrow().stamp())
+    }
+
+    #[test]
+    fn fault_35_what_was_read_of_two_states_is_read_again() {
+        for (writes, expected) in [
+            (&[][..], "aaaaaaaaaa"),
+            (&[(1, 10)], "bbbbbbbbbb"),
+            (&[(2, 10)], "bbbbbbbbbb"),
+            (&[(3, 10)], "bbbbbbbbbb"),
+            (&[(1, 3)], "bbb"),
+            (&[(1, 0)], ""),
+            (&[(2, 20)], "bbbbbbbbbbbbbbbbbbbb"),
+            (&[(1, 10), (4, 10)], "cccccccccc"),
+            (&[(1, 10), (2, 10), (3, 10)], "dddddddddd"),
+        ] {
+            assert_eq!(read_while(writes), (Some(expected.to_owned()), true), "{writes:?}");
+        }
+    }
+
+    #[test]
+    fn fault_35_what_does_not_stop_changing_is_sent_from_where_it_lies() {
+        assert_eq!(read_while(&[(1, 10), (4, 10), (7, 10)]), (None, true));
+    }
 }

@@ -4,6 +4,8 @@
 
 #![allow(dead_code, reason = "each test program uses its own part of this")]
 
+pub mod site;
+
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;

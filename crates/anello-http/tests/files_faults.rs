@@ -1,0 +1,300 @@
+//! Files over the server, on every driver that can be had: what is never sent, and what happens when files change under it.
+
+mod common;
+
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::symlink;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use anello_http::files::negotiate::Codings;
+use anello_http::files::options::{FileOptions, Symlinks};
+use rustix::fs::{CWD, FileType, makedev, mkfifoat, mknodat};
+
+use common::Client;
+use common::site::{on_site, pattern};
+
+/// Changes something again and again, until it is told to stop.
+struct Changing {
+    stop: Arc<AtomicBool>,
+    thread: thread::JoinHandle<()>,
+}
+
+impl Changing {
+    fn start<S: Clone + Send + 'static>(states: Vec<S>, change: impl Fn(&S) + Send + 'static) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let thread = thread::spawn(move || {
+            for state in states.iter().cycle() {
+                change(state);
+                if stopped.load(Ordering::Relaxed) {
+                    break;
+                }
+            }
+        });
+        Self { stop, thread }
+    }
+
+    fn end(self) {
+        self.stop.store(true, Ordering::Relaxed);
+        self.thread.join().expect("changed");
+    }
+}
+
+#[test]
+fn fault_32_no_path_leads_outside() {
+    on_site(FileOptions::default(), async |address, folder| {
+        // Beside the folder, by a name that no other run has.
+        let mut outside =
+            tempfile::NamedTempFile::new_in(folder.parent().expect("a parent")).expect("a file");
+        outside.write_all(b"outside").expect("written");
+        let name = outside.path().file_name().expect("a name").to_str().expect("text");
+        for path in [
+            "/../NAME",
+            "/..%2fNAME",
+            "/.%2e/NAME",
+            "/%2e%2e/NAME",
+            "/docs/../../NAME",
+            "/docs/%2e%2e/%2e%2e/NAME",
+            "/..%5cNAME",
+            "/..\\NAME",
+            "/%2e%2e%2fNAME",
+            "/%252e%252e/NAME",
+            "/..%c0%afNAME",
+            "/docs/..%00/NAME",
+            "//../NAME",
+            "/./../NAME",
+            "/..;/NAME",
+            "/etc/passwd",
+            "//etc/passwd",
+            "/%2fetc%2fpasswd",
+            "/proc/self/environ",
+        ] {
+            let mut client = Client::connect(address).await;
+            let answer = client.get(&path.replace("NAME", name)).await;
+            assert!(matches!(answer.status, 400 | 404), "{path}: {answer:?}");
+            assert!(!answer.text().contains("root:") && answer.text() != "outside", "{path}");
+        }
+    });
+}
+
+#[test]
+fn fault_33_links_that_are_swapped_never_lead_outside() {
+    for symlinks in [Symlinks::Within, Symlinks::Refused] {
+        // Without a cache, so that every request resolves the path.
+        let options = FileOptions {
+            symlinks,
+            revalidate_interval: Duration::ZERO,
+            cache_bytes: 0,
+            cache_file_bytes: 0,
+            ..FileOptions::default()
+        };
+        on_site(options, async move |address, folder| {
+            let outside = tempfile::tempdir().expect("a folder");
+            fs::write(outside.path().join("file"), "outside").expect("a file");
+            for place in ["in", "swap"] {
+                fs::create_dir(folder.join(place)).expect("a folder");
+            }
+            fs::write(folder.join("in/file"), "inside").expect("a file");
+            fs::remove_dir(folder.join("swap")).expect("removed");
+            symlink("in", folder.join("swap")).expect("a link");
+            let (root, outside_path) = (folder.to_owned(), outside.path().to_owned());
+            let targets = ["in", "../", "/proc/self/root"].map(PathBuf::from);
+            let swapping = Changing::start([&[outside_path][..], &targets].concat(), move |target| {
+                symlink(target, root.join("fresh")).expect("a link");
+                fs::rename(root.join("fresh"), root.join("swap")).expect("swapped");
+            });
+            let (mut client, mut inside, mut missing) = (Client::connect(address).await, 0, 0);
+            let follows = symlinks == Symlinks::Within;
+            // Until the link was met in both of its states.
+            while inside + missing < 3000 || missing == 0 || (follows && inside == 0) {
+                let answer = client.get("/swap/file").await;
+                match answer.status {
+                    200 => {
+                        assert_eq!(answer.text(), "inside");
+                        inside += 1;
+                    }
+                    status => {
+                        assert_eq!(status, 404, "{answer:?}");
+                        missing += 1;
+                    }
+                }
+            }
+            swapping.end();
+            assert_eq!(inside > 0, follows, "{inside} {missing}");
+            fs::remove_file(folder.join("swap")).expect("removed");
+            symlink("in", folder.join("swap")).expect("a link");
+            let expected = if symlinks == Symlinks::Refused { 404 } else { 200 };
+            assert_eq!(client.get("/swap/file").await.status, expected);
+        });
+    }
+}
+
+#[test]
+fn fault_34_what_is_no_file_is_not_served() {
+    // Beside a file or in a folder, it stands for neither of them.
+    let options = FileOptions { precompressed: Codings::ALL, ..FileOptions::default() };
+    on_site(options, async |address, folder| {
+        for path in ["fifo", "hello.txt.gz", "docs/empty/index.html"] {
+            mkfifoat(CWD, folder.join(path), 0o644.into()).expect("a FIFO");
+        }
+        let _socket = std::os::unix::net::UnixListener::bind(folder.join("socket")).expect("a socket");
+        symlink("/dev/null", folder.join("link")).expect("a link");
+        symlink("loop", folder.join("loop")).expect("a link");
+        let mut missing = vec!["/fifo", "/socket", "/link", "/loop", "/fifo/", "/fifo/under"];
+        missing.extend(["/docs/empty/", "/docs/empty/index.html"]);
+        // The one that reads as nothing, so that it would be served as an empty file.
+        match mknodat(CWD, folder.join("device"), FileType::CharacterDevice, 0o666.into(), makedev(1, 3)) {
+            Ok(()) => missing.push("/device"),
+            Err(error) => eprintln!("the device is skipped, which takes root to make: {error}"),
+        }
+        let mut client = Client::connect(address).await;
+        for path in missing {
+            assert_eq!(client.get(path).await.status, 404, "{path}");
+        }
+        for (path, location) in [("/docs", "/docs/"), ("/docs/empty", "/docs/empty/")] {
+            let answer = client.get(path).await;
+            assert_eq!((answer.status, answer.field("Location")), (301, Some(location)), "{path}");
+        }
+        client.send("GET /hello.txt HTTP/1.1\r\nHost: h\r\nAccept-Encoding: gzip\r\n\r\n").await;
+        let answer = client.answer().await.expect("an answer");
+        assert_eq!((answer.field("Content-Encoding"), answer.text()), (None, "Hello, world!"));
+    });
+}
+
+#[test]
+fn fault_35_a_small_file_that_changes_is_sent_whole_in_one_state() {
+    let options = FileOptions { revalidate_interval: Duration::ZERO, ..FileOptions::default() };
+    on_site(options, async |address, folder| {
+        // Replaced by renaming: always one of the two.
+        let states = vec![vec![b'a'; 5000], vec![b'b'; 9000]];
+        fs::write(folder.join("small"), &states[0]).expect("a file");
+        let root = folder.to_owned();
+        let replacing = Changing::start(states.clone(), move |state| {
+            fs::write(root.join("fresh"), state).expect("a file");
+            fs::rename(root.join("fresh"), root.join("small")).expect("replaced");
+        });
+        let mut client = Client::connect(address).await;
+        for _ in 0..2000 {
+            let answer = client.get("/small").await;
+            assert!(answer.status == 200 && states.contains(&answer.body), "{}", answer.body.len());
+        }
+        replacing.end();
+        // Written anew where it lies. The kernel shows it half written; `read.rs` tells how mixtures are avoided.
+        let root = folder.to_owned();
+        let writing =
+            Changing::start(states, move |state| fs::write(root.join("small"), state).expect("a file"));
+        for _ in 0..2000 {
+            let mut client = Client::connect(address).await;
+            client.send("GET /small HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n").await;
+            let (length, body) = only_answer(&mut client).await;
+            assert!(body.len() <= length.min(9000), "{} of {length} bytes", body.len());
+            assert!(body.iter().all(|byte| b"ab\0".contains(byte)), "{}", body.escape_ascii());
+        }
+        writing.end();
+        // What is there in the end is what is sent.
+        fs::write(folder.join("small"), "the last state").expect("a file");
+        assert_eq!(client.get("/small").await.text(), "the last state");
+        fs::remove_file(folder.join("small")).expect("removed");
+        assert_eq!(client.get("/small").await.status, 404);
+    });
+}
+
+/// All that comes until the server has ended the connection: the length that the head tells, and what is behind the head.
+async fn only_answer(client: &mut Client) -> (usize, Vec<u8>) {
+    let mut received = client.take_received();
+    while let Ok(Some(chunk)) = client.stream.recv().await {
+        received.extend_from_slice(&chunk);
+    }
+    let head_end = received.windows(4).position(|four| four == b"\r\n\r\n").expect("a head") + 4;
+    let body = received.split_off(head_end);
+    let head = String::from_utf8(received).expect("a head of text");
+    let length = head.lines().find_map(|line| line.strip_prefix("Content-Length: ")).expect("a length");
+    (length.parse().expect("a number"), body)
+}
+
+#[test]
+fn fault_35_a_large_file_that_is_cut_while_it_is_sent_ends_the_connection() {
+    let options = FileOptions { revalidate_interval: Duration::ZERO, ..FileOptions::default() };
+    on_site(options, async |address, folder| {
+        let file = fs::File::options().write(true).open(folder.join("large.bin")).expect("a file");
+        let content = pattern(3 << 20);
+        let cutting = Changing::start(vec![100, 3 << 20, 1 << 20], move |length| {
+            file.set_len(*length).expect("cut");
+        });
+        let mut whole = 0;
+        while whole < 100 {
+            let mut client = Client::connect(address).await;
+            client
+                .send(
+                    "GET /large.bin HTTP/1.1\r\nHost: h\r\n\r\n\
+                     GET /hello.txt HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n",
+                )
+                .await;
+            let (length, behind) = only_answer(&mut client).await;
+            let (body, next) = behind.split_at(length.min(behind.len()));
+            // What was cut off is zero when it is there again.
+            let is_of_file = |(byte, old): (&u8, &u8)| byte == old || *byte == 0;
+            assert!(body.iter().zip(&content).all(is_of_file), "{} of {length} bytes", body.len());
+            if body.len() == length {
+                assert!(next.starts_with(b"HTTP/1.1 200 OK\r\n") && next.ends_with(b"Hello, world!"));
+                whole += 1;
+            }
+        }
+        cutting.end();
+    });
+}
+
+/// It is cut when its head has come: so much of it is still to be sent that no socket holds it.
+#[test]
+fn fault_35_a_file_that_was_cut_is_never_filled_up() {
+    let options = FileOptions { revalidate_interval: Duration::ZERO, ..FileOptions::default() };
+    on_site(options, async |address, folder| {
+        let sparse = fs::File::create(folder.join("sparse.bin")).expect("a file");
+        let promised = 512 << 20;
+        sparse.set_len(promised).expect("a length");
+        let mut client = Client::connect(address).await;
+        client
+            .send("GET /sparse.bin HTTP/1.1\r\nHost: h\r\n\r\nGET /hello.txt HTTP/1.1\r\nHost: h\r\n\r\n")
+            .await;
+        let mut received = client.stream.recv().await.expect("bytes").expect("more").to_vec();
+        sparse.set_len(100).expect("cut");
+        while let Ok(Some(chunk)) = client.stream.recv().await {
+            received.extend_from_slice(&chunk);
+        }
+        let head_end = received.windows(4).position(|four| four == b"\r\n\r\n").expect("a head") + 4;
+        let head = String::from_utf8_lossy(&received[..head_end]);
+        assert!(head.contains(&format!("\r\nContent-Length: {promised}\r\n")), "{head}");
+        // The connection has ended, within the body and with nothing else in it.
+        assert!(((received.len() - head_end) as u64) < promised, "{}", received.len());
+        assert!(received[head_end..].iter().all(|&byte| byte == 0));
+        assert_eq!(Client::connect(address).await.get("/sparse.bin").await.body.len(), 100);
+    });
+}
+
+#[test]
+fn fault_36_ranges_without_end_are_bounded_work() {
+    on_site(FileOptions::default(), async |address, _| {
+        let mut client = Client::connect(address).await;
+        let many = (0..400).map(|n| format!("{}-{}", n * 10, n * 10 + 1)).collect::<Vec<_>>().join(",");
+        let overlapping = vec!["0-"; 30].join(",");
+        for (range, status) in [
+            (&*many, 200),
+            (&*overlapping, 206),
+            ("18446744073709551615-", 416),
+            ("0-18446744073709551615", 206),
+            ("99999999999999999999999-", 416),
+            ("5-1", 200),
+            ("-0", 416),
+        ] {
+            client.send(format!("GET /large.bin HTTP/1.1\r\nHost: h\r\nRange: bytes={range}\r\n\r\n")).await;
+            let answer = client.answer().await.expect("an answer");
+            assert_eq!(answer.status, status, "{range}");
+            assert!(answer.body.len() <= (3 << 20) + 4096, "{range}");
+        }
+    });
+}
