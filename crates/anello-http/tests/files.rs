@@ -96,6 +96,33 @@ fn conditions_and_ranges_are_kept() {
         assert!(
             contains(&large[..10]) && contains(&large[500_000..500_010]) && contains(&large[(3 << 20) - 5..])
         );
+        assert_eq!(client.get("/hello.txt").await.text(), "Hello, world!", "it was as long as it said");
+    });
+}
+
+#[test]
+fn parts_of_a_variant_say_that_it_is_coded() {
+    let options = FileOptions { precompressed: Codings::ALL, ..FileOptions::default() };
+    on_site(options, async |address, folder| {
+        let (plain, coded) = (pattern(20_000), pattern(1000));
+        fs::write(folder.join("style.css"), &plain).expect("a file");
+        fs::write(folder.join("style.css.gz"), &coded).expect("a file");
+        let mut client = Client::connect(address).await;
+        for (accepted, range, status, coding, body) in [
+            ("gzip", "0-9", 206, Some("gzip"), &coded[..10]),
+            // Joined, because they are near each other.
+            ("gzip", "0-9,20-29", 206, Some("gzip"), &coded[..30]),
+            ("gzip", "0-9,500-509", 200, Some("gzip"), &coded[..]),
+            ("gzip", "0-9,5000-5009", 206, Some("gzip"), &coded[..10]),
+            ("identity", "0-9", 206, None, &plain[..10]),
+        ] {
+            let fields = format!("Accept-Encoding: {accepted}\r\nRange: bytes={range}\r\n");
+            client.send(format!("GET /style.css HTTP/1.1\r\nHost: h\r\n{fields}\r\n")).await;
+            let answer = client.answer().await.expect("an answer");
+            assert_eq!((answer.status, answer.field("Content-Encoding")), (status, coding), "{fields}");
+            assert_eq!(answer.field("Content-Type"), Some("text/css; charset=utf-8"), "{fields}");
+            assert!(answer.body == body, "{fields}");
+        }
     });
 }
 

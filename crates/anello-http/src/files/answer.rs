@@ -33,6 +33,8 @@ pub(super) fn part(variant: &Variant, range: &[u8]) -> Response {
             let response = valid(response.field(FieldName::CONTENT_RANGE, content_range.as_bytes()));
             response.with_body(Body::parts(vec![bytes_of(variant, range)]))
         }
+        // What is put together of several parts is not coded: nothing would tell that they are.
+        Selection::Several(_) if variant.coding.is_some() => whole(variant),
         Selection::Several(ranges) => several(variant, &ranges),
         Selection::Unsatisfiable => {
             let content_range = ContentRange::unsatisfiable(size_bytes).to_string();

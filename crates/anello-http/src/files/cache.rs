@@ -49,6 +49,8 @@ pub(super) struct Entry {
 #[derive(Debug)]
 pub(super) struct Variant {
     pub stamp: FileStamp,
+    /// What it is precompressed with.
+    pub coding: Option<Coding>,
     /// Whether the state of the file tells every later change.
     pub is_settled: bool,
     pub contents: Contents,
@@ -275,6 +277,7 @@ mod tests {
         let stamp = FileStamp::default();
         let plain = Variant {
             stamp,
+            coding: None,
             is_settled: true,
             contents: Contents::Memory(Bytes::from(vec![0; bytes])),
             validator: Validator::of(&stamp, None, wall_clock()),

@@ -327,6 +327,7 @@ impl Files {
         Ok(Variant {
             is_settled: stamp.is_settled(looked_at),
             stamp,
+            coding,
             contents,
             validator,
             media_type: media_type.into(),

@@ -15,13 +15,13 @@ use crate::response::Response;
 /// It is no state of the file that was asked for. So it has no validators, which would have clients ask whether that file has
 /// changed, offers no ranges, and is not kept for as long as a rule says of files (RFC 9110, section 8.8).
 pub(super) fn stand_in(page: &Entry, choice: Choice, status: u16) -> Response {
-    let (variant, coding) = match choice {
-        Choice::Coded(coding) => (page.variant(coding), Some(coding)),
-        Choice::Plain | Choice::NotAcceptable => (&page.plain, None),
+    let variant = match choice {
+        Choice::Coded(coding) => page.variant(coding),
+        Choice::Plain | Choice::NotAcceptable => &page.plain,
     };
     let response = whole(variant).with_status(status).with_shared_fields(Rc::default());
     let response = valid(response.field(FieldName::CONTENT_TYPE, variant.media_type.as_bytes()));
-    let response = match coding {
+    let response = match variant.coding {
         Some(coding) => valid(response.field(FieldName::CONTENT_ENCODING, coding.token().as_bytes())),
         None => response,
     };
