@@ -212,17 +212,17 @@ impl<'a> FieldName<'a> {
     /// Checks a name.
     ///
     /// # Errors
-    /// When it is no token, or is `Connection`, `Content-Length`, `Keep-Alive`, `Transfer-Encoding` or `Upgrade`: these
-    /// follow from the request and the body.
+    /// When it is no token, or is `Connection`, `Content-Length`, `Keep-Alive`, `Transfer-Encoding` or `Upgrade`, which
+    /// follow from the request and the body, or `Date`, which is the present time and comes once.
     pub const fn new(name: &'a str) -> Result<Self, InvalidField> {
         if !syntax::is_token(name.as_bytes()) {
             return Err(InvalidField::Name);
         }
-        let written = ["connection", "content-length", "keep-alive", "transfer-encoding", "upgrade"];
+        let written = ["connection", "content-length", "date", "keep-alive", "transfer-encoding", "upgrade"];
         let mut index = 0;
         while index < written.len() {
             if syntax::is_same(name.as_bytes(), written[index].as_bytes()) {
-                return Err(InvalidField::Framing);
+                return Err(InvalidField::Written);
             }
             index += 1;
         }
@@ -270,7 +270,7 @@ impl FieldName<'static> {
     pub const fn constant(name: &'static str) -> Self {
         match Self::new(name) {
             Ok(name) => name,
-            Err(InvalidField::Framing) => panic!("this field is written by ResponseHead"),
+            Err(InvalidField::Written) => panic!("this field is written by ResponseHead"),
             Err(_) => panic!("the name of a field has a byte that no token has"),
         }
     }
@@ -332,8 +332,8 @@ pub(super) fn write_valid(out: &mut Vec<u8>, name: &str, value: &[u8]) {
 pub enum InvalidField {
     /// The name is no token.
     Name,
-    /// The field says how the message is framed, which the encoder does itself.
-    Framing,
+    /// The field is one that the encoder writes itself: how the message is framed, or when it was sent.
+    Written,
     /// The value has a control byte: what follows a line end in it would be taken for another field.
     Value,
 }
@@ -342,9 +342,9 @@ impl fmt::Display for InvalidField {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(match self {
             Self::Name => "the name of a field may only have letters, digits and !#$%&'*+-.^_`|~",
-            Self::Framing => {
+            Self::Written => {
                 "Connection, Content-Length, Keep-Alive, Transfer-Encoding and Upgrade follow from the request and the \
-                 body: leave the field out, and give the body's length"
+                 body, and Date is the present time: leave the field out, and give the body's length"
             }
             Self::Value => "the value of a field may not have control bytes such as CR, LF and NUL: encode them",
         })
@@ -377,8 +377,8 @@ mod tests {
         for name in ["", "a b", "a:", "a\r\nb", "a\0", "ä", "a\t"] {
             assert_eq!(FieldName::new(name), Err(InvalidField::Name), "{name:?}");
         }
-        for name in ["connection", "CONTENT-LENGTH", "Keep-alive", "transfer-Encoding", "Upgrade"] {
-            assert_eq!(FieldName::new(name), Err(InvalidField::Framing), "{name}");
+        for name in ["connection", "CONTENT-LENGTH", "dAte", "Keep-alive", "transfer-Encoding", "Upgrade"] {
+            assert_eq!(FieldName::new(name), Err(InvalidField::Written), "{name}");
         }
     }
 
