@@ -11,8 +11,9 @@
 //!  Range with If-Range ────── other state ──► 200, the whole file
 //! ```
 
-use super::fields::{FieldLines, RequestFields, trim};
+use super::fields::{FieldLines, RequestFields};
 use super::validator::{EntityTag, GivenTag, Validator};
+use crate::h1::{HttpDate, trim};
 
 /// What the conditions of a request say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,7 +73,7 @@ fn is_exactly(condition: &[u8], validator: &Validator) -> bool {
     let condition = trim(condition);
     match GivenTag::parse(condition) {
         Some((tag, behind)) => behind.is_empty() && tag.is_strongly(&validator.tag),
-        None => seconds(condition).is_some_and(|date| validator.last_modified_seconds == Some(date)),
+        None => HttpDate::parse(condition).is_some_and(|date| validator.last_modified_seconds == Some(date)),
     }
 }
 
@@ -100,14 +101,8 @@ fn any_tag<'a>(lines: &FieldLines<'a>, tag: &EntityTag, is: fn(&GivenTag<'a>, &E
 
 /// Whether the file was modified after a date; None if there is no valid date, or none of the file's.
 fn was_modified_since(date: Option<&[u8]>, validator: &Validator) -> Option<bool> {
-    let date = seconds(date?)?;
+    let date = HttpDate::parse(date?)?;
     Some(validator.last_modified_seconds? > date)
-}
-
-/// A date in any of the three forms of RFC 9110, section 5.6.7, in seconds since 1970; None if it is none or earlier.
-fn seconds(date: &[u8]) -> Option<u64> {
-    let date = httpdate::parse_http_date(std::str::from_utf8(date).ok()?).ok()?;
-    date.duration_since(std::time::UNIX_EPOCH).ok().map(|since| since.as_secs())
 }
 
 #[cfg(test)]
@@ -150,7 +145,7 @@ mod tests {
     #[test]
     fn the_state_is_the_one_of_the_tests() {
         assert_eq!(settled().tag.as_str(), TAG);
-        assert_eq!(seconds(THEN.as_bytes()), Some(MODIFIED as u64));
+        assert_eq!(HttpDate::parse(THEN.as_bytes()), Some(MODIFIED as u64));
         assert_eq!(outcome(&[]), Proceed);
     }
 
@@ -293,7 +288,7 @@ mod tests {
                     let outcome = evaluate(&fields, &settled());
                     prop_assert!(!name.contains("None") || outcome != PreconditionFailed);
                 }
-                prop_assert!(seconds(value).is_none_or(|date| date < 253_402_300_800));
+                prop_assert!(HttpDate::parse(value).is_none_or(|date| date < 253_402_300_800));
             }
         }
 

@@ -27,8 +27,6 @@ pub struct RequestFields<'a> {
     pub accept_encoding: FieldLines<'a>,
     /// `Accept`.
     pub accept: FieldLines<'a>,
-    /// `Origin`.
-    pub origin: Option<&'a [u8]>,
 }
 
 impl<'a> RequestFields<'a> {
@@ -64,7 +62,6 @@ impl<'a> RequestFields<'a> {
         match name.len() {
             5 if is("Range") => once(&mut self.range, value),
             6 if is("Accept") => self.accept.add(value),
-            6 if is("Origin") => once(&mut self.origin, value),
             8 if is("If-Match") => self.if_match.add(value),
             8 if is("If-Range") => once(&mut self.if_range, value),
             13 if is("If-None-Match") => self.if_none_match.add(value),
@@ -117,27 +114,15 @@ impl<'a> FromIterator<&'a [u8]> for FieldLines<'a> {
     }
 }
 
-/// Without spaces and tabs around it (OWS of RFC 9110).
-pub(super) fn trim(mut bytes: &[u8]) -> &[u8] {
-    while let [b' ' | b'\t', rest @ ..] = bytes {
-        bytes = rest;
-    }
-    while let [rest @ .., b' ' | b'\t'] = bytes {
-        bytes = rest;
-    }
-    bytes
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn every_field_is_found_in_any_case_among_others_of_its_length() {
-        let fields: [(&str, &[u8]); 13] = [
+        let fields: [(&str, &[u8]); 12] = [
             ("RANGE", b"1"),
             ("Accept", b"2"),
-            ("Origin", b"3"),
             ("Cookie", b"-"),
             ("if-match", b"4"),
             ("If-Range", b"5"),
@@ -152,7 +137,6 @@ mod tests {
         let picked = RequestFields::pick(fields);
         assert_eq!(picked.range, Some(&b"1"[..]));
         assert_eq!(picked.accept.iter().collect::<Vec<_>>(), [b"2"]);
-        assert_eq!(picked.origin, Some(&b"3"[..]));
         assert_eq!(picked.if_match.iter().collect::<Vec<_>>(), [b"4"]);
         assert_eq!(picked.if_range, Some(&b"5"[..]));
         assert_eq!(picked.if_none_match.iter().collect::<Vec<_>>(), [b"6"]);
@@ -168,7 +152,6 @@ mod tests {
             let names = [
                 "Range",
                 "Accept",
-                "Origin",
                 "If-Match",
                 "If-Range",
                 "If-None-Match",
@@ -194,11 +177,5 @@ mod tests {
         }
         let others = RequestFields::pick(["If-Range", "Range", "Accept"].map(|name| (name, &b"x"[..])));
         assert!(!others.is_conditional());
-    }
-
-    #[test]
-    fn spaces_around_are_taken_off() {
-        assert_eq!(trim(b" \t a b\t "), b"a b");
-        assert_eq!(trim(b" \t "), b"");
     }
 }

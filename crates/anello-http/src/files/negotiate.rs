@@ -97,16 +97,6 @@ pub enum Choice {
     NotAcceptable,
 }
 
-/// The outcome of a negotiation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Negotiated {
-    /// What to send.
-    pub choice: Choice,
-    /// Whether other clients get something else, whatever this one gets: the answer (and a 304 or 406 in its stead)
-    /// has `Vary: Accept-Encoding`.
-    pub varies: bool,
-}
-
 /// What a client gets that sent these lines of `Accept-Encoding`, of a file that has these variants. Without the field
 /// it is the file as it is. A file without variants is not negotiated about, and is sent whatever the field says.
 ///
@@ -114,16 +104,15 @@ pub struct Negotiated {
 /// use anello_http::files::fields::FieldLines;
 /// use anello_http::files::negotiate::{Choice, Coding, Codings, negotiate};
 /// let lines: FieldLines<'_> = [&b"gzip, deflate, br"[..]].into_iter().collect();
-/// assert_eq!(negotiate(&lines, Codings::ALL).choice, Choice::Coded(Coding::Brotli));
+/// assert_eq!(negotiate(&lines, Codings::ALL), Choice::Coded(Coding::Brotli));
 /// ```
 #[inline]
 #[must_use]
-pub fn negotiate(accept_encoding: &FieldLines<'_>, variants: Codings) -> Negotiated {
+pub fn negotiate(accept_encoding: &FieldLines<'_>, variants: Codings) -> Choice {
     if variants.is_empty() {
-        return Negotiated { choice: Choice::Plain, varies: false };
+        return Choice::Plain;
     }
-    let choice = if accept_encoding.is_present() { choose(accept_encoding, variants) } else { Choice::Plain };
-    Negotiated { choice, varies: true }
+    if accept_encoding.is_present() { choose(accept_encoding, variants) } else { Choice::Plain }
 }
 
 fn choose(accept_encoding: &FieldLines<'_>, variants: Codings) -> Choice {
@@ -194,7 +183,7 @@ mod tests {
 
     fn choice(accept_encoding: &str, variants: &[Coding]) -> Choice {
         let lines: FieldLines<'_> = [accept_encoding.as_bytes()].into_iter().collect();
-        negotiate(&lines, variants.iter().copied().collect()).choice
+        negotiate(&lines, variants.iter().copied().collect())
     }
 
     #[test]
@@ -246,16 +235,16 @@ mod tests {
     #[test]
     fn lines_make_up_one_list() {
         let lines: FieldLines<'_> = [&b"gzip;q=0.5"[..], b"br"].into_iter().collect();
-        assert_eq!(negotiate(&lines, Codings::ALL).choice, Coded(Brotli));
+        assert_eq!(negotiate(&lines, Codings::ALL), Coded(Brotli));
     }
 
     #[test]
-    fn what_has_variants_varies_whoever_asks() {
+    fn what_has_no_variants_is_not_negotiated_about() {
         let none = FieldLines::default();
-        assert_eq!(negotiate(&none, Codings::ALL), Negotiated { choice: Plain, varies: true });
+        assert_eq!(negotiate(&none, Codings::ALL), Plain);
         let refusing: FieldLines<'_> = [&b"*;q=0"[..]].into_iter().collect();
-        assert_eq!(negotiate(&refusing, Codings::NONE), Negotiated { choice: Plain, varies: false });
-        assert!(negotiate(&refusing, Codings::NONE.with(Gzip)).varies);
+        assert_eq!(negotiate(&refusing, Codings::NONE), Plain);
+        assert_eq!(negotiate(&refusing, Codings::NONE.with(Gzip)), NotAcceptable);
     }
 
     #[test]
@@ -284,7 +273,7 @@ mod tests {
             let line = text.join(",");
             let lines: FieldLines<'_> = [line.as_bytes()].into_iter().collect();
             let plain = weight("identity").or(weight("*"));
-            match negotiate(&lines, variants).choice {
+            match negotiate(&lines, variants) {
                 Coded(coding) => {
                     prop_assert!(variants.contains(coding));
                     prop_assert!(weight(coding.token()).or(weight("*")).unwrap_or(0) > 0);

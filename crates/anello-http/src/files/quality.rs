@@ -1,6 +1,7 @@
 //! Lists of what a client accepts, each with a weight (RFC 9110, section 12.4.2): `br, gzip;q=0.8, *;q=0`.
 
-use super::fields::{FieldLines, trim};
+use super::fields::FieldLines;
+use crate::h1::trim;
 
 /// A weight in thousandths: 0 means "not acceptable", 1000 "gladly".
 pub type Quality = u16;

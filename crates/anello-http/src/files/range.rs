@@ -7,7 +7,7 @@
 
 use std::fmt;
 
-use super::fields::trim;
+use crate::h1::trim;
 
 /// Most ranges of one request; with more, the whole file is the answer.
 pub const RANGES_LIMIT: usize = 32;

@@ -365,7 +365,7 @@ impl Files {
 
     fn send_as_wanted(&self, entry: &Entry, head: &Head) -> Response {
         let fields = RequestFields::pick(head.field_bytes());
-        let variant = match negotiate(&fields.accept_encoding, entry.codings()).choice {
+        let variant = match negotiate(&fields.accept_encoding, entry.codings()) {
             Choice::Plain => &entry.plain,
             Choice::Coded(coding) => entry.variant(coding),
             Choice::NotAcceptable => {
@@ -404,7 +404,7 @@ impl Files {
             Some(page) => match self.own_file(page, head).await {
                 Some(entry) => {
                     let fields = RequestFields::pick(head.field_bytes());
-                    stand_in(&entry, negotiate(&fields.accept_encoding, entry.codings()).choice, 404)
+                    stand_in(&entry, negotiate(&fields.accept_encoding, entry.codings()), 404)
                 }
                 None => text(404, "there is no such file"),
             },

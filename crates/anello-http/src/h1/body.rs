@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::chunked::{write_chunk_end, write_chunk_start, write_more_chunk};
+use super::chunked::{write_chunk_end, write_chunk_start, write_last_chunk};
 use super::fields::FieldBlock;
 
 /// How the body of an answer is delimited.
@@ -116,21 +116,8 @@ impl BodyEncoder {
             return Err(BodyError::TooShort { bytes_left: self.left });
         }
         if self.delivery == Delivery::Chunked {
-            write_more_chunk(out, &FieldBlock::default());
+            write_last_chunk(out, &FieldBlock::default());
         }
-        Ok(())
-    }
-
-    /// As [`finish`](Self::finish), with trailers. They are sent with a body in chunks, and otherwise left out. A client
-    /// that wants them says so: `TE: trailers`.
-    ///
-    /// # Errors
-    /// As there.
-    pub fn finish_with(self, out: &mut Vec<u8>, trailers: &FieldBlock) -> Result<(), BodyError> {
-        if self.delivery != Delivery::Chunked {
-            return self.finish(out);
-        }
-        write_more_chunk(out, trailers);
         Ok(())
     }
 }
@@ -197,19 +184,6 @@ mod tests {
         let short = Err(BodyError::TooShort { bytes_left: 2 });
         assert_eq!(send(Delivery::Exactly(3), &[b"a"]), ("a".to_owned(), short));
         assert_eq!(send(Delivery::Exactly(3), &[b"ab", b"cd"]), ("ab".to_owned(), Err(BodyError::TooLong)));
-    }
-
-    #[test]
-    fn trailers_go_with_chunks_only() {
-        let mut trailers = FieldBlock::default();
-        trailers.push(super::super::FieldName::constant("Sum"), b"1").unwrap();
-        for (delivery, sent) in [(Delivery::Chunked, "0\r\nSum: 1\r\n\r\n"), (Delivery::UntilClose, "")] {
-            let mut out = Vec::new();
-            BodyEncoder::new(delivery, true).finish_with(&mut out, &trailers).unwrap();
-            assert_eq!(out, sent.as_bytes());
-        }
-        let body = BodyEncoder::new(Delivery::Exactly(1), true);
-        assert!(body.finish_with(&mut Vec::new(), &trailers).is_err());
     }
 
     #[test]

@@ -239,7 +239,7 @@ pub fn write_chunk_end(out: &mut Vec<u8>) {
 }
 
 /// Appends the last chunk and the trailers: the end of the body.
-pub fn write_more_chunk(out: &mut Vec<u8>, trailers: &FieldBlock) {
+pub fn write_last_chunk(out: &mut Vec<u8>, trailers: &FieldBlock) {
     out.extend_from_slice(b"0\r\n");
     out.extend_from_slice(trailers.as_bytes());
     out.extend_from_slice(b"\r\n");
@@ -361,7 +361,7 @@ mod tests {
             out.resize(out.len() + bytes, b'x');
             write_chunk_end(&mut out);
         }
-        write_more_chunk(&mut out, &trailers);
+        write_last_chunk(&mut out, &trailers);
         let decoded = decode(&out, 1000, Limits::default()).unwrap();
         assert_eq!((decoded.0.len(), decoded.1), (70_543, vec!["Sum=1".to_owned()]));
         let mut out = Vec::new();

@@ -35,7 +35,7 @@ mod target;
 mod words;
 
 pub use body::{BodyEncoder, BodyError, Delivery};
-pub use chunked::{ChunkedDecoder, Piece, write_chunk_end, write_chunk_start, write_more_chunk};
+pub use chunked::{ChunkedDecoder, Piece, write_chunk_end, write_chunk_start, write_last_chunk};
 pub use date::HttpDate;
 pub use decoder::{Decoder, Event};
 pub use fields::{FieldBlock, FieldName, InvalidField, Trailers};
@@ -44,4 +44,6 @@ pub use framing::Framing;
 pub use head::{Exchange, Head, Method, TargetForm, Version};
 pub use limits::Limits;
 pub use refusal::Refusal;
-pub use response::{BodyLength, CONTINUE, InvalidStatus, ResponseHead, reason_phrase, write_interim};
+pub(crate) use syntax::trim;
+
+pub use response::{BodyLength, CONTINUE, InvalidStatus, ResponseHead, reason_phrase};

@@ -58,7 +58,7 @@ impl<'a> ResponseHead<'a> {
     /// Appends the status line of the answer to a request.
     ///
     /// # Errors
-    /// When the status is not one that an answer has: 200 to 999, or 101. For others below 200 there is [`write_interim`].
+    /// When the status is not one that an answer has: 200 to 999, or 101.
     #[inline]
     pub fn begin(out: &'a mut Vec<u8>, exchange: Exchange, status: u16) -> Result<Self, InvalidStatus> {
         if !is_final(status) && status != 101 {
@@ -221,29 +221,6 @@ pub(super) fn is_final(status: u16) -> bool {
     (200..=999).contains(&status)
 }
 
-/// Appends an interim answer (1xx), such as `103 Early Hints` with its links; the final one follows it. Whether it was
-/// appended: clients of HTTP/1.0 do not know any.
-///
-/// # Errors
-/// When the status is not 100 or 102 to 199.
-pub fn write_interim(
-    out: &mut Vec<u8>,
-    version: Version,
-    status: u16,
-    fields: &FieldBlock,
-) -> Result<bool, InvalidStatus> {
-    if !matches!(status, 100 | 102..=199) {
-        return Err(InvalidStatus(status));
-    }
-    if version == Version::Http10 {
-        return Ok(false);
-    }
-    write_status_line(out, status);
-    out.extend_from_slice(fields.as_bytes());
-    out.extend_from_slice(b"\r\n");
-    Ok(true)
-}
-
 /// Appends a status line. The status has three digits.
 fn write_status_line(out: &mut Vec<u8>, status: u16) {
     let mut line = *b"HTTP/1.1 000 ";
@@ -331,17 +308,13 @@ pub fn reason_phrase(status: u16) -> &'static str {
     }
 }
 
-/// A status that such an answer does not have.
+/// A status that no answer has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InvalidStatus(pub u16);
 
 impl fmt::Display for InvalidStatus {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            formatter,
-            "{} is no status of such an answer: final ones are 101 and 200 to 999, interim ones 100 and 102 to 199",
-            self.0
-        )
+        write!(formatter, "{} is no status of an answer: they are 101 and 200 to 999", self.0)
     }
 }
 
@@ -459,22 +432,5 @@ mod tests {
         );
         let closing = upgrade(Exchange { keeps_alive: false, ..GET }, 426).0;
         assert!(closing.contains("Connection: close, upgrade\r\n"), "{closing}");
-    }
-
-    #[test]
-    fn interim_answers_are_for_clients_that_know_them() {
-        let mut links = FieldBlock::default();
-        links.push(FieldName::constant("Link"), b"</a.css>; rel=preload").unwrap();
-        let mut out = Vec::new();
-        assert_eq!(write_interim(&mut out, Version::Http10, 103, &links), Ok(false));
-        assert_eq!(out, b"");
-        assert_eq!(write_interim(&mut out, Version::Http11, 103, &links), Ok(true));
-        assert_eq!(out, b"HTTP/1.1 103 Early Hints\r\nLink: </a.css>; rel=preload\r\n\r\n");
-        out.clear();
-        assert_eq!(write_interim(&mut out, Version::Http11, 100, &FieldBlock::default()), Ok(true));
-        assert_eq!(out, CONTINUE);
-        for status in [99, 101, 200] {
-            assert_eq!(write_interim(&mut out, Version::Http11, status, &links), Err(InvalidStatus(status)));
-        }
     }
 }

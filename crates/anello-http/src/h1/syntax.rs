@@ -88,7 +88,7 @@ pub(super) fn elements(value: &[u8]) -> impl Iterator<Item = &[u8]> {
 }
 
 /// Without the blanks and tabs at both ends.
-pub(super) fn trim(mut bytes: &[u8]) -> &[u8] {
+pub(crate) fn trim(mut bytes: &[u8]) -> &[u8] {
     while let [b' ' | b'\t', rest @ ..] | [rest @ .., b' ' | b'\t'] = bytes {
         bytes = rest;
     }
@@ -98,6 +98,12 @@ pub(super) fn trim(mut bytes: &[u8]) -> &[u8] {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn blanks_around_are_taken_off() {
+        assert_eq!(trim(b" \t a b\t "), b"a b");
+        assert_eq!(trim(b" \t "), b"");
+    }
 
     #[test]
     fn the_fast_look_agrees_with_the_table_for_every_byte_at_every_place() {

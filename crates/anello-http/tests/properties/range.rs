@@ -52,19 +52,17 @@ fn within(ranges: &[ByteRange], size_bytes: u64) {
     assert!(sum <= u128::from(size_bytes), "{ranges:?}");
 }
 
-/// An answer of several parts is as long as it says, and introduces each with what it is.
+/// An answer of several parts introduces each with what it is.
 fn several(ranges: &[ByteRange], size_bytes: u64) {
     let answer = Multipart::new(ranges, size_bytes, "text/plain", Boundary::from_random(7));
     let boundary = answer.content_type().split_once("boundary=").expect("a boundary").1.to_owned();
-    let mut length_bytes = answer.end().len() as u64;
     for ((head, range), expected) in answer.parts().zip(ranges) {
         let head = std::str::from_utf8(head).expect("text");
         let content_range = format!("Content-Range: bytes {}-{}/{size_bytes}\r\n", range.first, range.last);
         assert!(range == *expected && head.contains(&content_range) && head.ends_with("\r\n\r\n"), "{head}");
         assert!(head.contains(&format!("--{boundary}\r\n")), "{head}");
-        length_bytes = length_bytes.saturating_add(head.len() as u64).saturating_add(range.length_bytes());
     }
-    assert_eq!((answer.parts().len(), answer.content_length_bytes()), (ranges.len(), length_bytes));
+    assert_eq!(answer.parts().len(), ranges.len());
     assert_eq!(answer.end(), format!("\r\n--{boundary}--\r\n").as_bytes());
 }
 

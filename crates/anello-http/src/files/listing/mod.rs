@@ -8,10 +8,11 @@
 mod html;
 mod json;
 
-use super::fields::{FieldLines, trim};
+use super::fields::FieldLines;
 use super::path::{Dotfiles, check_name};
 use super::quality::{Quality, weighted};
 use super::stamp::Timestamp;
+use crate::h1::trim;
 
 /// The value of `Content-Security-Policy` for the page: its own style, and nothing else.
 pub const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; \
