@@ -22,7 +22,7 @@ pub struct FileOptions {
     /// by default, since not all that lies in a folder is meant to be found.
     pub listing: bool,
     /// Most entries of a folder that are shown; 10,000 by default. The rest is left out, and the list says so. Each
-    /// costs a `statx(2)` and about 300 bytes of the page.
+    /// costs an `fstatat(2)` and about 300 bytes of the page.
     pub listing_entries: usize,
     /// The variants that are looked for beside each file and sent to clients that accept them: `.br`, `.zst`, `.gz`.
     /// None by default: who sets it says that they are made anew with their files.
@@ -52,7 +52,7 @@ pub struct FileOptions {
     /// kernel's own cache.
     pub cache_file_bytes: usize,
     /// How long a file that was looked at counts as unchanged; 1 second by default. A changed file is sent in its new
-    /// state at most so much later. Zero looks (`statx(2)`) at each request.
+    /// state at most so much later. Zero looks (`openat2(2)`, `fstat(2)`) at each request.
     pub revalidate_interval: Duration,
 }
 

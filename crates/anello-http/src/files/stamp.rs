@@ -9,7 +9,7 @@ const LAST_SECOND: i64 = 253_402_300_799;
 /// kernel's tick (1 to 10 ms) or of the file system (up to a second, but for FAT, whose two are not worth a wait).
 const SETTLED_AFTER_SECONDS: i64 = 1;
 
-/// A moment, as `statx(2)` and `clock_gettime(CLOCK_REALTIME)` tell it.
+/// A moment, as `fstat(2)` and `clock_gettime(CLOCK_REALTIME)` tell it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timestamp {
     /// Whole seconds since 1970-01-01 00:00 UTC; below zero before it.
@@ -31,19 +31,19 @@ impl Timestamp {
     }
 }
 
-/// What identifies the contents of a file (`statx(2)`, Linux 4.11). Two stamps are equal when nothing tells that the
+/// What identifies the contents of a file (`fstat(2)` of the open one). Two stamps are equal when nothing tells that the
 /// contents differ, so this is what a cache compares; see [`is_settled`](Self::is_settled) for when it may.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct FileStamp {
     /// Length of the contents, in bytes.
     pub size_bytes: u64,
-    /// When the contents were last written (`stx_mtime`), or what a program set it to.
+    /// When the contents were last written (`st_mtime`), or what a program set it to.
     pub modified: Timestamp,
-    /// When contents or attributes last changed (`stx_ctime`), by the kernel's clock: no program can set it.
+    /// When contents or attributes last changed (`st_ctime`), by the kernel's clock: no program can set it.
     pub changed: Timestamp,
-    /// Number of the file within its file system (`stx_ino`). Another file under the same name has another one.
+    /// Number of the file within its file system (`st_ino`). Another file under the same name has another one.
     pub inode: u64,
-    /// The file system (`stx_dev_major` and `stx_dev_minor` together).
+    /// The file system (`st_dev`).
     pub device: u64,
 }
 
