@@ -12,6 +12,7 @@ use std::ops::Deref;
 use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use super::{Chunk, Lingering, Outgoing};
 #[cfg(doc)]
@@ -102,6 +103,15 @@ impl Closer {
     pub fn end_receiving(&self) {
         // Refused only when the peer has ended the connection already, which the stream sees by itself.
         self.shared.driver.borrow().shutdown(self.key, Shutdown::Read).ok();
+    }
+
+    /// Closes the connection now, by a reset (`SO_LINGER` with zero): the peer of a TCP connection is told that what it got
+    /// is not all. What it has not taken is dropped, and whoever uses the stream gets an error.
+    pub fn reset(&self) {
+        let mut driver = self.shared.driver.borrow_mut();
+        // Refused only when there is nobody left to be told.
+        driver.set_option(self.key, StreamOption::Linger(Some(Duration::ZERO))).ok();
+        driver.abort(self.key);
     }
 
     /// Breaks the connection (`shutdown(2)` of both sides): whoever waits for it gets its end or an error.

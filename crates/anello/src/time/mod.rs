@@ -16,6 +16,18 @@ use std::time::Duration;
 use crate::executor::{Shared, current};
 use wheel::TimerKey;
 
+/// The time by the clock that sleeps go by, since a moment that is another for each runtime: monotonic
+/// (`clock_gettime(2)`), and virtual on the simulated driver.
+///
+/// For what measures time beside sleeps: by another clock, both would not agree on a simulated driver.
+///
+/// # Panics
+/// When no runtime runs on this thread.
+#[must_use]
+pub fn now() -> Duration {
+    Duration::from_nanos(current().now_ns())
+}
+
 /// Waits until `duration` has passed.
 ///
 /// # Panics
