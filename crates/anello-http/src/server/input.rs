@@ -212,6 +212,8 @@ impl<R: Receiver> Input<R> {
                 Poll::Ready(Ok(None)) => break,
                 Poll::Ready(Err(_)) => return false,
                 Poll::Pending => {
+                    // The answer comes first.
+                    self.watch.rest_from_body();
                     return self.decoder.body_bytes_left().is_some_and(|left| left <= most_bytes);
                 }
             }
@@ -282,7 +284,7 @@ impl<R: Receiver> BodySource for Input<R> {
             Ok(Part::Data(data)) => {
                 self.expects_continue = false;
                 self.watch.received_body(data.len());
-                self.watch.moved();
+                self.watch.rest_from_body();
                 return Poll::Ready(Ok(Some(data)));
             }
             Ok(Part::End(trailers)) => {
@@ -299,7 +301,7 @@ impl<R: Receiver> BodySource for Input<R> {
             Err(Failure::Refused(refusal)) => Err(RequestBodyError::Refused(refusal)),
             Err(Failure::Broken(error)) => Err(RequestBodyError::Broken(error)),
         };
-        self.watch.moved();
+        self.watch.rest_from_body();
         self.is_in_body = result.is_err();
         self.expects_continue = false;
         Poll::Ready(result)

@@ -13,16 +13,18 @@ pub struct Options {
     /// Limits of one connection's requests.
     pub limits: Limits,
     /// How long a head may take from its first byte, and the first one of a connection from when that was accepted; by
-    /// default 10 s. Then 408 is answered.
+    /// default 10 s. Then 408 is answered, and a client that has said nothing at all is only closed.
     pub head_timeout: Duration,
     /// How long a connection may be idle between requests; by default 60 s.
     pub keep_alive_timeout: Duration,
-    /// How long a body may take beyond what [`body_bytes_per_second`](Self::body_bytes_per_second) allows it; by default
-    /// 10 s. Then 408 is answered.
+    /// How long a body may be waited for beyond what [`body_bytes_per_second`](Self::body_bytes_per_second) allows it; by
+    /// default 10 s. Time that the handler takes for something else does not count. Then 408 is answered.
     pub body_timeout: Duration,
     /// The least rate of a body in bytes a second, averaged from its start; by default 500.
     pub body_bytes_per_second: u64,
-    /// How long a client may take none of what it is sent; by default 30 s.
+    /// How long a client may take none of what it is sent; by default 30 s. It is the kernel that takes bytes for it, and
+    /// that tells when it has room again: the slowest client that is served takes what lies there, some 100 KiB or more, in
+    /// this time.
     pub write_timeout: Duration,
     /// How long a request may take from its head to the end of its answer; by default for ever. Then the connection is
     /// closed.

@@ -7,9 +7,10 @@
 use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
 use std::rc::Rc;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anello::net::Closer;
+use anello::time;
 use slab::Slab;
 
 use super::options::Options;
@@ -40,9 +41,10 @@ pub(crate) struct Watch {
     phase: Cell<Phase>,
     /// When the phase began, in ticks.
     since: Cell<u64>,
-    /// Of the body that is being received.
+    /// Of the body that is being received, and for how long it was waited for before this phase, in ticks: while its
+    /// handler does something else, the client may have no room to send.
     body_bytes: Cell<u64>,
-    body_since: Cell<u64>,
+    body_ticks: Cell<u64>,
     /// When the request began, while there is one and it has a deadline.
     request_since: Cell<Option<u64>>,
     late: Cell<Option<Phase>>,
@@ -50,10 +52,9 @@ pub(crate) struct Watch {
     clock: Rc<Clock>,
 }
 
-/// The worker's clock.
+/// The worker's clock. Its ticks go by the time of the runtime's sleeps, which is simulated with them.
 #[derive(Debug)]
 pub(crate) struct Clock {
-    started: Instant,
     tick: Duration,
     ticks: Cell<u64>,
     date: Cell<HttpDate>,
@@ -63,22 +64,14 @@ impl Clock {
     pub fn new(tick: Duration) -> Rc<Self> {
         // Shorter ones would be all that a worker does.
         let tick = tick.max(Duration::from_millis(1));
-        let clock = Self {
-            started: Instant::now(),
-            tick,
-            ticks: Cell::new(0),
-            date: Cell::new(HttpDate::from_unix(0)),
-        };
-        clock.read();
-        Rc::new(clock)
+        Rc::new(Self { tick, ticks: Cell::new(0), date: Cell::new(date_now()) })
     }
 
-    /// Reads the time.
+    /// Reads the time. To be called before anything counts from it, and now and then.
     pub fn read(&self) {
-        let ticks = self.started.elapsed().as_nanos() / self.tick.as_nanos();
+        let ticks = time::now().as_nanos() / self.tick.as_nanos();
         self.ticks.set(u64::try_from(ticks).unwrap_or(u64::MAX));
-        let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        self.date.set(HttpDate::from_unix(since_1970.as_secs()));
+        self.date.set(date_now());
     }
 
     #[inline]
@@ -92,6 +85,11 @@ impl Clock {
     }
 }
 
+fn date_now() -> HttpDate {
+    let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    HttpDate::from_unix(since_1970.as_secs())
+}
+
 impl Watch {
     pub fn new(closer: Closer, clock: &Rc<Clock>) -> Rc<Self> {
         let now = clock.ticks.get();
@@ -99,7 +97,7 @@ impl Watch {
             phase: Cell::new(Phase::Fresh),
             since: Cell::new(now),
             body_bytes: Cell::new(0),
-            body_since: Cell::new(now),
+            body_ticks: Cell::new(0),
             request_since: Cell::new(None),
             late: Cell::new(None),
             closer,
@@ -115,7 +113,9 @@ impl Watch {
     /// The connection waits for this; for how long counts from when it began to.
     #[inline]
     pub fn wait_for(&self, phase: Phase) {
-        if self.phase.replace(phase) != phase {
+        let before = self.phase.replace(phase);
+        // The first head has its time from the beginning of the connection.
+        if before != phase && (before, phase) != (Phase::Fresh, Phase::Head) {
             self.since.set(self.clock.ticks.get());
         }
     }
@@ -143,11 +143,28 @@ impl Watch {
 
     pub fn begin_body(&self) {
         self.body_bytes.set(0);
-        self.body_since.set(self.clock.ticks.get());
+        self.body_ticks.set(0);
     }
 
     pub fn received_body(&self, bytes: usize) {
         self.body_bytes.set(self.body_bytes.get() + bytes as u64);
+    }
+
+    /// Something of the body has come, or nobody waits for it any more.
+    pub fn rest_from_body(&self) {
+        if self.phase.replace(Phase::Handling) == Phase::Body {
+            self.body_ticks.set(self.body_ticks.get() + self.waited_ticks());
+        }
+    }
+
+    /// How long the phase has lasted.
+    fn waited_ticks(&self) -> u64 {
+        self.clock.ticks.get().saturating_sub(self.since.get())
+    }
+
+    /// Resets the connection.
+    pub fn reset(&self) {
+        self.closer.reset();
     }
 
     /// What the connection was ended for.
@@ -158,29 +175,29 @@ impl Watch {
     /// Ends the connection if it is late.
     fn look(&self, options: &Options) {
         let clock = &*self.clock;
-        let now = clock.ticks.get();
         if self.late.get() == Some(Phase::Handling) {
             return;
         }
-        let is_over = |since: u64, limit: Duration| now.saturating_sub(since) > clock.ticks_of(limit);
         if let (Some(since), Some(limit)) = (self.request_since.get(), options.request_timeout)
-            && is_over(since, limit)
+            && clock.ticks.get().saturating_sub(since) > clock.ticks_of(limit)
         {
             return self.strike(Phase::Handling);
         }
-        let (since, limit) = match self.phase.get() {
+        let waited = self.waited_ticks();
+        let (waited, limit) = match self.phase.get() {
             Phase::Handling => return,
-            Phase::Idle => (self.since.get(), options.keep_alive_timeout),
+            Phase::Idle => (waited, options.keep_alive_timeout),
             // The first head has to come as soon as any.
-            Phase::Fresh | Phase::Head => (self.since.get(), options.head_timeout),
+            Phase::Fresh | Phase::Head => (waited, options.head_timeout),
             Phase::Body => {
                 let seconds = self.body_bytes.get() / options.body_bytes_per_second.max(1);
-                (self.body_since.get(), options.body_timeout.saturating_add(Duration::from_secs(seconds)))
+                let limit = options.body_timeout.saturating_add(Duration::from_secs(seconds));
+                (self.body_ticks.get() + waited, limit)
             }
-            Phase::Write => (self.since.get(), options.write_timeout),
-            Phase::Linger => (self.since.get(), options.linger_timeout),
+            Phase::Write => (waited, options.write_timeout),
+            Phase::Linger => (waited, options.linger_timeout),
         };
-        if is_over(since, limit) {
+        if waited > clock.ticks_of(limit) {
             self.strike(self.phase.get());
         }
     }
@@ -194,7 +211,7 @@ impl Watch {
             // It may still answer.
             Phase::Fresh | Phase::Idle | Phase::Head | Phase::Body => {
                 self.since.set(self.clock.ticks.get());
-                self.body_since.set(self.clock.ticks.get());
+                self.body_ticks.set(0);
                 self.closer.end_receiving();
             }
             Phase::Handling | Phase::Write | Phase::Linger => self.closer.end(),
@@ -203,8 +220,9 @@ impl Watch {
 
     /// Ends the connection if it has waited so long for a request.
     fn end_if_idle(&self, idle: Duration) {
-        let waited = self.clock.ticks.get().saturating_sub(self.since.get());
-        if matches!(self.phase.get(), Phase::Fresh | Phase::Idle) && waited >= self.clock.ticks_of(idle) {
+        if matches!(self.phase.get(), Phase::Fresh | Phase::Idle)
+            && self.waited_ticks() >= self.clock.ticks_of(idle)
+        {
             self.closer.end_receiving();
         }
     }
