@@ -106,7 +106,7 @@ impl<R: Receiver, W: Sender> Connection<R, W> {
                 self.output.flush().await?;
                 return Ok(Next::Request(head));
             }
-            Ok(None) => self.output.flush().await?,
+            Ok(None) => self.output.settle().await?,
             Err(refusal) => return Ok(Next::End(Some(refusal))),
         }
         // Nobody else has it: bodies of former requests have been received whole.
@@ -140,10 +140,14 @@ impl<R: Receiver, W: Sender> Connection<R, W> {
             observed.begin(&head);
         }
         let request = Request::new(head, body, Rc::clone(&self.watch));
-        let response = if has_body {
-            self.handle_with_body(request, handler).await?
-        } else {
-            guarded(pin!(async { handler(request).await })).await
+        let response = {
+            let handling = pin!(async { handler(request).await });
+            let mut handling = pin!(guarded(handling));
+            let at_once = poll_fn(|context| Poll::Ready(handling.as_mut().poll(context))).await;
+            match at_once {
+                Poll::Ready(response) => response,
+                Poll::Pending => self.attend(handling).await?,
+            }
         };
         let is_little = !has_body || self.input.borrow_mut().end_body(most_discarded);
         let closes = !is_little || self.worker.is_draining();
@@ -167,26 +171,29 @@ impl<R: Receiver, W: Sender> Connection<R, W> {
         })
     }
 
-    /// Runs the handler, and asks the client for its body when the handler does.
-    async fn handle_with_body<H: AsyncFn(Request) -> Response>(
+    /// Awaits a handler that was not done at once: answers before its own do not wait for it, and the client is asked for its
+    /// body when the handler does.
+    async fn attend(
         &mut self,
-        request: Request,
-        handler: &H,
+        mut handling: Pin<&mut impl Future<Output = Response>>,
     ) -> io::Result<Response> {
-        let handling = pin!(async { handler(request).await });
-        let mut handling = pin!(guarded(handling));
         loop {
-            let response = poll_fn(|context| match handling.as_mut().poll(context) {
-                Poll::Ready(response) => Poll::Ready(Some(response)),
-                Poll::Pending if self.input.borrow_mut().take_wanted_continue() => Poll::Ready(None),
-                Poll::Pending => Poll::Pending,
-            });
-            match response.await {
-                Some(response) => return Ok(response),
-                None => {
-                    self.output.push(CONTINUE);
-                    self.output.flush().await?;
+            if self.input.borrow_mut().take_wanted_continue() {
+                self.output.push(CONTINUE);
+            }
+            self.output.flush().await?;
+            let response = poll_fn(|context| {
+                if let Poll::Ready(response) = handling.as_mut().poll(context) {
+                    return Poll::Ready(Some(response));
                 }
+                if self.input.borrow().wants_continue() {
+                    return Poll::Ready(None);
+                }
+                self.output.pass_on(context);
+                Poll::Pending
+            });
+            if let Some(response) = response.await {
+                return Ok(response);
             }
         }
     }

@@ -191,7 +191,12 @@ impl<R: Receiver> Input<R> {
         self.is_in_body
     }
 
-    /// Whether the client is to be asked for its body, once.
+    /// Whether the client is to be asked for its body.
+    pub fn wants_continue(&self) -> bool {
+        self.wants_continue
+    }
+
+    /// As [`wants_continue`](Self::wants_continue), once.
     pub fn take_wanted_continue(&mut self) -> bool {
         std::mem::take(&mut self.wants_continue)
     }

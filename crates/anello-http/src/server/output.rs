@@ -1,10 +1,13 @@
 //! What a connection sends: heads and small bodies gathered in one buffer, larger ones from where they lie.
 
+use std::cell::RefCell;
+use std::error::Error;
+use std::fmt;
 use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::pin;
 use std::rc::Rc;
-use std::task::Poll;
+use std::task::{Context, Poll};
 
 use anello::fs::File;
 use bytes::Bytes;
@@ -21,14 +24,28 @@ pub(crate) const COPIED_BODY_BYTES: usize = 16 * 1024;
 /// Answers are gathered until there is so much.
 const GATHERED_BYTES: usize = 32 * 1024;
 
-/// Memory that the buffer of an idle connection may keep.
+/// Larger bodies are handed over in pieces of so much, what the send queue of a socket holds: each has the time for writes
+/// anew, and so a client that reads slowly is told from one that does not read.
+const SLICE_BYTES: usize = 64 * 1024;
+
+/// Memory that the buffer of a connection may keep when all was sent.
 const KEPT_BYTES: usize = 4 * 1024;
+
+/// Larger buffers that wait for the next answers of this thread, whichever connection they are for, and the most of each.
+const MOST_SPARE_BUFFERS: usize = 16;
+const SPARE_BYTES: usize = 128 * 1024;
+
+thread_local! {
+    static SPARE_BUFFERS: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
+}
 
 /// The sending side of a connection.
 pub(crate) struct Output<W> {
     sender: W,
     buffer: Vec<u8>,
     watch: Rc<Watch>,
+    /// More than what was gathered was handed over, and may not be with the kernel.
+    is_behind: bool,
     /// Bytes of the body of the answer at hand that were handed over.
     pub body_bytes: u64,
 }
@@ -44,9 +61,23 @@ pub(crate) enum Outcome {
     Tunnel(Option<Box<Upgrade>>),
 }
 
+/// An answer was begun that its handler has not come to the end of.
+#[derive(Debug)]
+struct HandlerFailed(Box<dyn Error + Send + Sync>);
+
+/// Whether an error is not one of the connection, but of the handler that has made the answer.
+pub(crate) fn is_of_handler(error: &io::Error) -> bool {
+    error.get_ref().is_some_and(|inner| inner.is::<HandlerFailed>())
+}
+
+/// The status that is sent for the one that a handler gave.
+pub(crate) fn valid_status(status: u16) -> u16 {
+    if matches!(status, 101 | 200..=999) { status } else { 500 }
+}
+
 impl<W: Sender> Output<W> {
     pub fn new(sender: W, watch: Rc<Watch>) -> Self {
-        Self { sender, buffer: Vec::new(), watch, body_bytes: 0 }
+        Self { sender, buffer: Vec::new(), watch, is_behind: false, body_bytes: 0 }
     }
 
     /// Whether what was gathered should be sent before anything else is answered.
@@ -62,7 +93,11 @@ impl<W: Sender> Output<W> {
 
     /// Adds the answer to what was no request.
     pub fn refuse(&mut self, refusal: &Refusal, date: &HttpDate) {
+        let start = self.buffer.len();
         refusal.write(&mut self.buffer, Some(date));
+        let answer = &self.buffer[start..];
+        let head_end = answer.windows(4).position(|four| four == b"\r\n\r\n");
+        self.body_bytes = head_end.map_or(0, |end| answer.len() - end - 4) as u64;
     }
 
     /// What sends.
@@ -77,11 +112,42 @@ impl<W: Sender> Output<W> {
             return Ok(());
         }
         watched(&self.watch, self.sender.write_all(&self.buffer)).await?;
+        self.empty();
+        Ok(())
+    }
+
+    /// What was gathered has gone. A large buffer serves the next answer of any connection: idle ones keep none.
+    #[inline]
+    fn empty(&mut self) {
         self.buffer.clear();
         if self.buffer.capacity() > KEPT_BYTES {
-            self.buffer = Vec::new();
+            let buffer = std::mem::take(&mut self.buffer);
+            SPARE_BUFFERS.with_borrow_mut(|spare| {
+                if spare.len() < MOST_SPARE_BUFFERS && buffer.capacity() <= SPARE_BYTES {
+                    spare.push(buffer);
+                }
+            });
+        }
+    }
+
+    /// Sends what was gathered, and waits until the kernel has what is left of a large body: it is with the client then that
+    /// no more comes.
+    #[inline]
+    pub async fn settle(&mut self) -> io::Result<()> {
+        self.flush().await?;
+        if self.is_behind {
+            watched(&self.watch, poll_fn(|context| self.sender.poll_flush(context))).await?;
+            self.is_behind = false;
         }
         Ok(())
+    }
+
+    /// Goes on with what was handed over, while there is something else to wait for. A connection that is broken is told of
+    /// by what is sent next.
+    pub fn pass_on(&mut self, context: &mut Context<'_>) {
+        if let Poll::Ready(Err(error)) = self.sender.poll_pass_on(context) {
+            tracing::debug!(%error, "a connection broke before its answer");
+        }
     }
 
     /// Sends what was gathered, which more follows at once, or the end of this side.
@@ -92,14 +158,15 @@ impl<W: Sender> Output<W> {
             let written = poll_fn(|context| sender.poll_write_more(rest, context));
             rest = &rest[watched(&self.watch, written).await?..];
         }
-        self.buffer.clear();
-        self.buffer.shrink_to(KEPT_BYTES);
+        self.empty();
         Ok(())
     }
 
-    /// Sends all; nothing follows.
+    /// Sends all; nothing follows. What is left of a large body has its deadline here: once the stream is dropped, it would
+    /// be a fixed one, whatever the client takes.
     pub async fn finish(&mut self) -> io::Result<()> {
         self.flush_more().await?;
+        self.settle().await?;
         watched(&self.watch, poll_fn(|context| self.sender.poll_goodbye(context))).await
     }
 
@@ -118,6 +185,12 @@ impl<W: Sender> Output<W> {
         date: &HttpDate,
         closes: bool,
     ) -> io::Result<Outcome> {
+        if self.buffer.capacity() == 0
+            && response.body().length().is_none_or(|bytes| bytes > KEPT_BYTES as u64)
+            && let Some(spare) = SPARE_BUFFERS.with_borrow_mut(Vec::pop)
+        {
+            self.buffer = spare;
+        }
         if !closes
             && let Some(framed) = response.as_framed()
             && let Some(body_bytes) = framed.write(&mut self.buffer, exchange, date)
@@ -137,7 +210,7 @@ impl<W: Sender> Output<W> {
         closes: bool,
     ) -> io::Result<Outcome> {
         let Response { status, shared, fields, body, closes: response_closes, upgrade } = response;
-        if !matches!(status, 101 | 200..=999) {
+        if status != valid_status(status) {
             tracing::error!(status, "a handler's answer had a status that is none, and was sent as 500");
             self.refuse(&Refusal::new(500, "the server's program made no valid answer"), date);
             return Ok(Outcome::Closes);
@@ -178,7 +251,7 @@ impl<W: Sender> Output<W> {
             // Apart, so that connections are small.
             larger => Box::pin(self.send_body(&mut encoder, Body(larger))).await?,
         }
-        encoder.finish(&mut self.buffer).map_err(io::Error::other)?;
+        encoder.finish(&mut self.buffer).map_err(handler_failed)?;
         Ok(outcome)
     }
 
@@ -204,16 +277,20 @@ impl<W: Sender> Output<W> {
         }
     }
 
-    async fn send_bytes(&mut self, encoder: &mut BodyEncoder, bytes: Bytes) -> io::Result<()> {
+    async fn send_bytes(&mut self, encoder: &mut BodyEncoder, mut bytes: Bytes) -> io::Result<()> {
         if bytes.len() <= COPIED_BODY_BYTES {
             self.body_bytes += bytes.len() as u64;
-            return encoder.write(&mut self.buffer, &bytes).map_err(io::Error::other);
+            return encoder.write(&mut self.buffer, &bytes).map_err(handler_failed);
         }
-        let length = bytes.len() as u64;
-        if encoder.begin_piece(&mut self.buffer, bytes.len()).map_err(io::Error::other)? {
+        if encoder.begin_piece(&mut self.buffer, bytes.len()).map_err(handler_failed)? {
             self.flush().await?;
-            watched(&self.watch, self.sender.send(bytes)).await?;
-            self.body_bytes += length;
+            self.is_behind = true;
+            while !bytes.is_empty() {
+                let slice = bytes.split_to(bytes.len().min(SLICE_BYTES));
+                let length = slice.len() as u64;
+                watched(&self.watch, self.sender.send(slice)).await?;
+                self.body_bytes += length;
+            }
             encoder.end_piece(&mut self.buffer);
         }
         Ok(())
@@ -227,18 +304,19 @@ impl<W: Sender> Output<W> {
         length: u64,
     ) -> io::Result<()> {
         let whole = usize::try_from(length).map_err(io::Error::other)?;
-        if !encoder.begin_piece(&mut self.buffer, whole).map_err(io::Error::other)? {
+        if !encoder.begin_piece(&mut self.buffer, whole).map_err(handler_failed)? {
             return Ok(());
         }
         // The kernel may send it together with the beginning of the file.
         self.flush_more().await?;
+        self.is_behind = true;
         let watch = &self.watch;
         let sent = watched(watch, self.sender.send_file(file, offset, length, || watch.moved())).await?;
         self.body_bytes += sent;
         if sent < length {
             // The client was told of more.
             let message = format!("a file ended after {sent} of {length} bytes that its answer promised");
-            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, message));
+            return Err(handler_failed(io::Error::new(io::ErrorKind::UnexpectedEof, message)));
         }
         encoder.end_piece(&mut self.buffer);
         Ok(())
@@ -260,9 +338,14 @@ impl<W: Sender> Output<W> {
             let piece = match piece {
                 Ok(piece) => piece,
                 Err(error) => {
-                    // What there is is of use to nobody but who looks for the fault.
-                    self.flush().await?;
-                    return Err(error);
+                    if encoder.delivery() == Delivery::UntilClose {
+                        // An orderly end would be that of the body.
+                        self.watch.reset();
+                    } else {
+                        // What there is is of use to nobody but who looks for the fault.
+                        self.flush().await?;
+                    }
+                    return Err(handler_failed(error));
                 }
             };
             self.send_bytes(encoder, piece).await?;
@@ -272,6 +355,18 @@ impl<W: Sender> Output<W> {
         }
     }
 }
+
+fn handler_failed(error: impl Into<Box<dyn Error + Send + Sync>>) -> io::Error {
+    io::Error::other(HandlerFailed(error.into()))
+}
+
+impl fmt::Display for HandlerFailed {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "an answer was not brought to its end: {}", self.0)
+    }
+}
+
+impl Error for HandlerFailed {}
 
 /// Awaits what sends; what of it has to wait has a deadline.
 #[inline]

@@ -237,6 +237,10 @@ impl<S: Stream> Sender for TlsSender<S> {
         pin!(session.writer.flush()).poll(context)
     }
 
+    fn poll_pass_on(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.session.borrow_mut().poll_flush(context)
+    }
+
     fn poll_goodbye(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let mut session = self.session.borrow_mut();
         if !session.has_said_goodbye {

@@ -30,6 +30,10 @@ pub(crate) trait Sender: 'static {
     }
     /// Ready when everything accepted has gone to the kernel.
     fn poll_flush(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>>;
+    /// Goes on handing to the socket what was accepted, where the socket does not do that by itself.
+    fn poll_pass_on(&mut self, _context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
     /// Says that no more follows, where the protocol below has a word for that, when everything accepted has gone.
     fn poll_goodbye(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>>;
     /// Says so, and ends this side.

@@ -1,0 +1,382 @@
+//! Clients and handlers that take their time, on simulated kernels, whose clock is virtual: deadlines of seconds are exact
+//! there, and cost nothing.
+
+mod common;
+
+use std::cell::Cell;
+use std::future::poll_fn;
+use std::io::{self, Read, Write};
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use anello::net::{TcpListener, TcpStream};
+use anello::time::{Sleep, now, sleep, timeout};
+use anello::{DriverKind, SimModel, SimOptions};
+use anello_http::server::TlsConfig;
+use anello_http::{Body, Options, Request, Response, Server};
+use bytes::Bytes;
+use futures_core::Stream;
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig};
+
+use common::{Client, on_each, serve, until};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// Far beyond everything here.
+const LONG: Duration = Duration::from_secs(100_000);
+
+const BODY_BYTES: usize = 8 << 20;
+
+/// A body takes more than two minutes by this: longer than all deadlines together, and than a stream that was dropped is kept.
+const BYTES_PER_SECOND: usize = 64 * 1024;
+
+fn simulated() -> Vec<DriverKind> {
+    [SimModel::Completion, SimModel::Readiness]
+        .map(|model| SimOptions::new(1).model(model))
+        .map(DriverKind::Sim)
+        .into()
+}
+
+/// Deadlines of seconds.
+fn brisk() -> Options {
+    let mut options = Options::default();
+    (options.head_timeout, options.body_timeout) = (SECOND * 2, SECOND * 2);
+    // The client takes a quarter of a megabyte every four seconds: its stream receives that much ahead.
+    (options.keep_alive_timeout, options.write_timeout) = (SECOND * 8, SECOND * 8);
+    (options.drain_timeout, options.tick) = (LONG, SECOND / 20);
+    options
+}
+
+/// A server's and a client's configuration of TLS that belong together.
+fn tls() -> (TlsConfig, Arc<ClientConfig>) {
+    let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).expect("a certificate");
+    let key = made.signing_key.serialize_der().try_into().expect("a key");
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let server =
+        ServerConfig::builder_with_provider(Arc::clone(&provider)).with_safe_default_protocol_versions();
+    let chain = vec![made.cert.der().clone()];
+    let server =
+        server.expect("versions").with_no_client_auth().with_single_cert(chain, key).expect("a pair");
+    let mut roots = RootCertStore::empty();
+    roots.add(made.cert.der().clone()).expect("a certificate");
+    let client = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+    let client = client.expect("versions").with_root_certificates(roots).with_no_client_auth();
+    (TlsConfig::new(server), Arc::new(client))
+}
+
+/// A client's connection, under TLS or not.
+struct Link {
+    stream: TcpStream,
+    tls: Option<ClientConnection>,
+    ciphertext: Vec<u8>,
+}
+
+impl Link {
+    async fn connect(address: SocketAddr, config: Option<&Arc<ClientConfig>>) -> Self {
+        let name = ServerName::try_from("localhost").expect("a name");
+        let tls = config.map(|config| ClientConnection::new(Arc::clone(config), name).expect("a client"));
+        Self { stream: TcpStream::connect(address).await.expect("connects"), tls, ciphertext: Vec::new() }
+    }
+
+    async fn send(&mut self, bytes: &[u8]) {
+        let Some(tls) = &mut self.tls else { return self.stream.write_all(bytes).await.expect("sends") };
+        tls.writer().write_all(bytes).expect("taken");
+        self.flush().await;
+    }
+
+    async fn flush(&mut self) {
+        let mut ciphertext = Vec::new();
+        while let Some(tls) = self.tls.as_mut().filter(|tls| tls.wants_write()) {
+            tls.write_tls(&mut ciphertext).expect("written");
+        }
+        self.stream.write_all(&ciphertext).await.expect("sends");
+    }
+
+    /// What comes next, some thousand bytes of it; nothing at an orderly end.
+    async fn receive(&mut self) -> Vec<u8> {
+        let mut bytes = vec![0; 4096];
+        loop {
+            let Some(tls) = &mut self.tls else {
+                let count = self.stream.read(&mut bytes).await.expect("bytes");
+                return bytes[..count].to_vec();
+            };
+            match tls.reader().read(&mut bytes) {
+                Ok(count) => return bytes[..count].to_vec(),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => panic!("{error}"),
+            }
+            if self.ciphertext.is_empty() {
+                let count = self.stream.read(&mut bytes).await.expect("bytes");
+                self.ciphertext.extend_from_slice(&bytes[..count]);
+            }
+            let taken = tls.read_tls(&mut &self.ciphertext[..]).expect("read");
+            self.ciphertext.drain(..taken);
+            tls.process_new_packets().expect("TLS");
+            self.flush().await;
+        }
+    }
+
+    /// Reads steadily until so many bytes `#` have come; what else came.
+    async fn read_slowly(&mut self, whole_bytes: usize, progress: &Cell<usize>) -> Vec<u8> {
+        let mut rest = Vec::new();
+        while progress.get() < whole_bytes {
+            let bytes = self.receive().await;
+            assert!(!bytes.is_empty(), "ended after {} of {whole_bytes} bytes", progress.get());
+            sleep(SECOND * bytes.len() as u32 / BYTES_PER_SECOND as u32).await;
+            progress.set(progress.get() + bytes.iter().filter(|byte| **byte == b'#').count());
+            rest.extend(bytes.into_iter().filter(|byte| *byte != b'#'));
+        }
+        rest
+    }
+}
+
+/// A server of large bodies in memory.
+fn serve_large(tls: Option<TlsConfig>) -> (Server, SocketAddr) {
+    let builder = Server::builder().options(brisk());
+    let server = if let Some(tls) = tls { builder.tls(tls) } else { builder }.build();
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("an address");
+    let large = Bytes::from(vec![b'#'; BODY_BYTES]);
+    server.serve(listener, async move |_: Request| Response::text(large.clone())).detach();
+    (server, address)
+}
+
+#[test]
+fn large_bodies_reach_clients_that_read_steadily_and_slowly() {
+    on_each(simulated(), async |kind| {
+        for secured in [false, true] {
+            let (server_tls, client_tls) = if secured { Some(tls()) } else { None }.unzip();
+            for request in [
+                "GET / HTTP/1.1\r\nHost: h\r\n\r\n",
+                "GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n",
+                "GET / HTTP/1.0\r\n\r\n",
+            ] {
+                let (server, address) = serve_large(server_tls.clone());
+                let mut link = Link::connect(address, client_tls.as_ref()).await;
+                link.send(request.as_bytes()).await;
+                let (started, progress) = (now(), Cell::new(0));
+                link.read_slowly(BODY_BYTES, &progress).await;
+                let took = now() - started;
+                assert!(took > 15 * brisk().write_timeout, "{kind}: {took:?} are no test");
+                // The connection has its end, or its next request.
+                if request.contains("1.0") || request.contains("close") {
+                    assert!(link.receive().await.is_empty(), "{kind}: {request}");
+                } else {
+                    link.send(b"HEAD / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n").await;
+                    assert!(link.receive().await.starts_with(b"HTTP/1.1 200 OK"), "{kind}");
+                }
+                drop(link);
+                until(|| server.connections() == 0).await;
+            }
+        }
+    });
+}
+
+#[test]
+fn fault_37_draining_waits_for_a_slow_download() {
+    on_each(simulated(), async |kind| {
+        for (secured, request) in [
+            (false, "GET / HTTP/1.1\r\nHost: h\r\n\r\n"),
+            (false, "GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"),
+            (true, "GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"),
+        ] {
+            let (server_tls, client_tls) = if secured { Some(tls()) } else { None }.unzip();
+            let (server, address) = serve_large(server_tls);
+            let mut link = Link::connect(address, client_tls.as_ref()).await;
+            link.send(request.as_bytes()).await;
+            let progress = Rc::new(Cell::new(0));
+            let reading = anello::spawn({
+                let progress = Rc::clone(&progress);
+                async move { link.read_slowly(BODY_BYTES, &progress).await }
+            });
+            sleep(SECOND * 5).await;
+            assert_eq!(server.drain().await, 0, "{kind}");
+            // All but what the kernels and the client's own stream hold.
+            assert!(
+                progress.get() > BODY_BYTES - (512 << 10),
+                "{kind}, {secured}, {request:?}: drained at {} bytes",
+                progress.get()
+            );
+            reading.await.expect("the whole body");
+        }
+    });
+}
+
+#[test]
+fn a_client_that_reads_nothing_is_given_up_in_time() {
+    on_each(simulated(), async |kind| {
+        for request in
+            ["GET / HTTP/1.1\r\nHost: h\r\n\r\n", "GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"]
+        {
+            let (server, address) = serve_large(None);
+            let mut link = Link::connect(address, None).await;
+            link.send(request.as_bytes()).await;
+            let started = now();
+            until(|| server.connections() == 1).await;
+            until(|| server.connections() == 0).await;
+            let took = now() - started;
+            let limit = brisk().write_timeout;
+            assert!(took >= limit && took < limit + SECOND, "{kind}: {took:?}");
+        }
+    });
+}
+
+/// Waits before each of its pieces.
+struct Slow {
+    left: usize,
+    pause: Pin<Box<Sleep>>,
+}
+
+impl Stream for Slow {
+    type Item = io::Result<Bytes>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
+        if self.left == 0 {
+            return Poll::Ready(None);
+        }
+        ready!(self.pause.as_mut().poll(context));
+        self.left -= 1;
+        self.pause.as_mut().reset(SECOND);
+        Poll::Ready(Some(Ok(Bytes::from_static(b"piece;"))))
+    }
+}
+
+#[test]
+fn the_deadline_of_a_body_does_not_run_while_the_handler_does_something_else() {
+    on_each(simulated(), async |kind| {
+        let (_server, address) = serve(brisk(), async |mut request: Request| match request.path() {
+            // Before it has looked at the body, and in the middle of it.
+            "/late" => {
+                sleep(SECOND * 5).await;
+                let first = request.body().next().await.expect("a piece").expect("a piece");
+                sleep(SECOND * 5).await;
+                match request.body().collect().await {
+                    Ok(rest) => Response::text([&first[..], &rest].concat()),
+                    Err(error) => Response::text(error.to_string()).with_status(500),
+                }
+            }
+            // And while it answers without having looked.
+            _ => Response::new(200).with_body(Body::stream(Slow { left: 6, pause: Box::pin(sleep(SECOND)) })),
+        });
+        for (path, pause, expected) in [
+            ("/late", SECOND * 6, "body"),
+            ("/never", SECOND * 5 / 2, "piece;piece;piece;piece;piece;piece;"),
+        ] {
+            let mut client = Client::connect(address).await;
+            client.send(format!("POST {path} HTTP/1.1\r\nHost: h\r\nContent-Length: 4\r\n\r\n")).await;
+            for bytes in ["bo", "dy"] {
+                sleep(pause).await;
+                client.send(bytes).await;
+            }
+            let answer = client.answer().await.expect("an answer");
+            assert_eq!((answer.status, answer.text()), (200, expected), "{kind}");
+            assert_eq!(client.get("/next").await.status, 200, "{kind}");
+        }
+    });
+}
+
+#[test]
+fn fault_18_the_first_head_has_one_deadline() {
+    on_each(simulated(), async |kind| {
+        let (_server, address) = serve(brisk(), async |_: Request| Response::text("answered"));
+        let limit = brisk().head_timeout;
+        for (said, status) in [("", None), ("GET /half", Some(408))] {
+            let (started, mut client) = (now(), Client::connect(address).await);
+            // Not from the first byte: silence counts, too.
+            sleep(limit * 3 / 4).await;
+            client.send(said).await;
+            let told = client.answer().await.map(|answer| answer.status);
+            let took = now() - started;
+            assert_eq!(told, status, "{kind}");
+            assert!(took >= limit && took < limit + SECOND / 5, "{kind}: {took:?}");
+        }
+        // A later one has it from its first byte.
+        let mut client = Client::connect(address).await;
+        assert_eq!(client.get("/").await.status, 200);
+        sleep(limit).await;
+        let started = now();
+        client.send("GET /half").await;
+        assert_eq!(client.answer().await.map(|answer| answer.status), Some(408), "{kind}");
+        let took = now() - started;
+        assert!(took >= limit && took < limit + SECOND / 5, "{kind}: {took:?}");
+        assert!(client.is_ended().await);
+    });
+}
+
+#[test]
+fn an_answer_does_not_wait_for_the_next_request_to_be_handled() {
+    on_each(simulated(), async |kind| {
+        for secured in [false, true] {
+            let (server_tls, client_tls) = if secured { Some(tls()) } else { None }.unzip();
+            let mut options = brisk();
+            (options.body_timeout, options.keep_alive_timeout) = (LONG, LONG);
+            let builder = Server::builder().options(options);
+            let server = if let Some(tls) = server_tls { builder.tls(tls) } else { builder }.build();
+            let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+            let address = listener.local_addr().expect("an address");
+            let is_answered = Rc::new(Cell::new(false));
+            let handler = {
+                let is_answered = Rc::clone(&is_answered);
+                async move |mut request: Request| match request.path() {
+                    "/fast" => Response::text("#".repeat(10)),
+                    "/large" => Response::text("#".repeat(1 << 20)),
+                    "/upload" => Response::text(request.body().collect().await.expect("a body")),
+                    _ => {
+                        while !is_answered.get() {
+                            sleep(SECOND).await;
+                        }
+                        Response::text("slow")
+                    }
+                }
+            };
+            server.serve(listener, handler).detach();
+            for (first, first_bytes, next) in [
+                ("/fast", 10, "GET /slow HTTP/1.1\r\nHost: h\r\n\r\n"),
+                ("/large", 1 << 20, "GET /slow HTTP/1.1\r\nHost: h\r\n\r\n"),
+                ("/fast", 10, "PUT /upload HTTP/1.1\r\nHost: h\r\nContent-Length: 4\r\n\r\n"),
+            ] {
+                is_answered.set(false);
+                let mut link = Link::connect(address, client_tls.as_ref()).await;
+                link.send(format!("GET {first} HTTP/1.1\r\nHost: h\r\n\r\n{next}").as_bytes()).await;
+                let reading = Cell::new(0);
+                let reading = link.read_slowly(first_bytes, &reading);
+                let read = timeout(Duration::from_secs(1000), reading).await;
+                assert!(read.is_ok(), "{kind}: {first} was not answered before {next:?}");
+                is_answered.set(true);
+                if next.starts_with("PUT") {
+                    link.send(b"slow").await;
+                }
+                let mut received = Vec::new();
+                while !received.ends_with(b"slow") {
+                    received.extend(link.receive().await);
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn handlers_that_are_done_at_once_are_answered_together() {
+    on_each(simulated(), async |_| {
+        let (_server, address) = serve(brisk(), async |request: Request| {
+            // Woken by itself: the answer before this one need not wait for more.
+            let mut is_woken = false;
+            poll_fn(|context| {
+                context.waker().wake_by_ref();
+                if std::mem::replace(&mut is_woken, true) { Poll::Ready(()) } else { Poll::Pending }
+            })
+            .await;
+            Response::text(request.path().to_owned())
+        });
+        let mut client = Client::connect(address).await;
+        client.send("GET /a HTTP/1.1\r\nHost: h\r\n\r\nGET /b HTTP/1.1\r\nHost: h\r\n\r\n").await;
+        for path in ["/a", "/b"] {
+            assert_eq!(client.answer().await.expect("an answer").text(), path);
+        }
+    });
+}
