@@ -81,7 +81,11 @@ impl Body {
 
     /// Pieces as they come, of a length that is not known: sent in chunks, and to clients of HTTP/1.0 until the connection
     /// closes. The next piece is asked for when the one before has been accepted for sending. An error ends the connection
-    /// without the end of the body, so that the client sees that something is missing.
+    /// without the end of the body, or resets it where its end would be that of the body, so that the client sees that
+    /// something is missing.
+    ///
+    /// The pieces are asked for when the handler has returned, and cannot come from the body of its request: that is over
+    /// then ([`RequestBody`](crate::RequestBody)).
     pub fn stream(pieces: impl Stream<Item = io::Result<Bytes>> + 'static) -> Self {
         Self(Kind::Stream { pieces: Box::pin(pieces), length: None })
     }

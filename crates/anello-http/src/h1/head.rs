@@ -263,6 +263,12 @@ impl Head {
         self.0.keeps_alive
     }
 
+    /// Whether the client would have it go on, whatever the limit.
+    #[inline]
+    pub(crate) fn may_keep_alive(&self) -> bool {
+        self.0.may_keep_alive
+    }
+
     /// Whether the client waits for a `100 Continue` before it sends the body, of which there is one.
     #[inline]
     #[must_use]

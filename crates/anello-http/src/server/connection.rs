@@ -126,7 +126,7 @@ impl<R: Receiver, W: Sender> Connection<R, W> {
         head: Head,
         handler: &H,
     ) -> io::Result<Goes> {
-        let exchange = head.exchange();
+        let (exchange, may_keep_alive) = (head.exchange(), head.may_keep_alive());
         let options: &Options = &self.worker.options;
         let (has_body, most_discarded) = (head.framing().has_body(), options.discarded_body_bytes);
         self.watch.begin_request(options.request_timeout.is_some());
@@ -150,7 +150,8 @@ impl<R: Receiver, W: Sender> Connection<R, W> {
             }
         };
         let is_little = !has_body || self.input.borrow_mut().end_body(most_discarded);
-        let closes = !is_little || self.worker.is_draining();
+        // One that was struck receives no more.
+        let closes = !is_little || self.worker.is_draining() || self.watch.late().is_some();
         let date = self.worker.clock.date();
         let status = response.status();
         let outcome = self.output.respond(exchange, response, &date, closes).await?;
@@ -161,10 +162,12 @@ impl<R: Receiver, W: Sender> Connection<R, W> {
         Ok(match outcome {
             // What nobody has read has to be out of the way before the next request.
             Outcome::KeepsAlive if !has_body || self.discard(most_discarded).await? => Goes::On,
-            Outcome::Tunnel(Some(upgrade)) => Goes::Over(upgrade),
-            Outcome::Closes
-                if !exchange.keeps_alive && !has_body && !self.input.borrow().has_more_at_hand() =>
+            Outcome::Tunnel(Some(upgrade))
+                if !has_body || (is_little && self.discard(most_discarded).await?) =>
             {
+                Goes::Over(upgrade)
+            }
+            Outcome::Closes if !may_keep_alive && !has_body && !self.input.borrow().has_more_at_hand() => {
                 Goes::Away
             }
             _ => Goes::AwayInTheMiddle,

@@ -103,6 +103,7 @@ impl<R: Receiver> Input<R> {
             self.is_in_body = true;
             self.bodies += 1;
             self.expects_continue = head.expects_continue();
+            self.wants_continue = false;
             self.watch.begin_body();
         } else {
             // The end needs no bytes, and there is nothing else to come.
@@ -121,7 +122,8 @@ impl<R: Receiver> Input<R> {
                 return Ok(None);
             }
             if !poll_fn(|context| self.poll_more(context)).await.map_err(Failure::Broken)? {
-                if self.watch.late() == Some(Phase::Head) {
+                // A head that came whole at the last moment was answered, and this is the end behind that answer.
+                if self.watch.late() == Some(Phase::Head) && !self.decoder.is_idle() {
                     return Err(Failure::Refused(TOO_SLOW));
                 }
                 return self.decoder.finish().map(|()| None).map_err(Failure::Refused);
@@ -205,7 +207,7 @@ impl<R: Receiver> Input<R> {
     /// most so many bytes, so that it can be waited for and the connection go on.
     pub fn end_body(&mut self, most_bytes: u64) -> bool {
         self.bodies += 1;
-        if self.is_in_body && self.expects_continue {
+        if self.is_in_body && (self.expects_continue || self.take_wanted_continue()) {
             // It was not asked for, and may come or not.
             return false;
         }

@@ -1,0 +1,148 @@
+//! How connections end, and go on, where the two sides could take it differently.
+
+mod common;
+
+use std::cell::Cell;
+use std::future::poll_fn;
+use std::io;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use anello::time::sleep;
+use anello_http::{Body, Options, Request, Response};
+use bytes::Bytes;
+use futures_core::Stream;
+
+use common::{Client, drivers, on_each, serve, until};
+
+/// No deadline decides anything here.
+fn patient() -> Options {
+    let long = Duration::from_secs(100_000);
+    let mut options = Options::default();
+    (options.head_timeout, options.keep_alive_timeout, options.body_timeout) = (long, long, long);
+    (options.write_timeout, options.linger_timeout) = (long, long);
+    options
+}
+
+#[test]
+fn the_limit_of_requests_does_not_cut_what_the_client_still_sends() {
+    on_each(drivers(), async |kind| {
+        let mut options = patient();
+        options.limits.requests_per_connection = 2;
+        let (server, address) = serve(options, async |_: Request| Response::text("answered"));
+        let mut client = Client::connect(address).await;
+        assert_eq!(client.get("/").await.field("Connection"), None);
+        let last = client.get("/").await;
+        assert_eq!(last.field("Connection"), Some("close"));
+        // The client cannot know that before it has read the answer: what it sends on must not reset the connection.
+        client.send("GET / HTTP/1.1\r\nHost: h\r\n\r\n").await;
+        assert!(matches!(client.stream.recv().await, Ok(None)), "{kind}");
+        sleep(Duration::from_millis(50)).await;
+        assert_eq!(server.connections(), 1, "{kind}: it waits for the client's end");
+        drop(client);
+        until(|| server.connections() == 0).await;
+        // A client that says itself that it sends no more is not waited for.
+        let mut client = Client::connect(address).await;
+        client.send("GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n").await;
+        assert_eq!(client.answer().await.expect("an answer").text(), "answered");
+        until(|| server.connections() == 0).await;
+    });
+}
+
+#[test]
+fn a_body_that_was_not_read_is_not_the_next_protocols() {
+    on_each(drivers(), async |kind| {
+        let (server, address) = serve(patient(), async |_: Request| {
+            Response::upgrade("echo", async |mut upgraded| {
+                while let Ok(Some(bytes)) = upgraded.recv().await {
+                    upgraded.write_all(&bytes).await.expect("sends");
+                }
+            })
+        });
+        let head = "POST / HTTP/1.1\r\nHost: h\r\nConnection: upgrade\r\nUpgrade: echo\r\n";
+        for (framing, body) in
+            [("Content-Length: 5", "hello"), ("Transfer-Encoding: chunked", "5\r\nhello\r\n0\r\n\r\n")]
+        {
+            let mut client = Client::connect(address).await;
+            // The body at once, or in a segment of its own.
+            for cut in [body.len(), 0] {
+                if framing.starts_with("Transfer") && cut == 0 {
+                    // How much comes is not known: the connection ends.
+                    client = Client::connect(address).await;
+                    client.send(format!("{head}{framing}\r\n\r\n")).await;
+                    client.answer().await;
+                    assert!(client.is_ended().await, "{kind}");
+                    continue;
+                }
+                client = Client::connect(address).await;
+                client.send(format!("{head}{framing}\r\n\r\n{}", &body[..cut])).await;
+                assert_eq!(client.answer().await.expect("an answer").status, 101, "{kind}");
+                client.send(format!("{}other", &body[cut..])).await;
+                let mut echoed = Vec::new();
+                while echoed.len() < 5 {
+                    echoed.extend_from_slice(&client.stream.recv().await.expect("bytes").expect("more"));
+                }
+                assert_eq!(echoed, b"other", "{kind}: {framing}, {cut}");
+            }
+            drop(client);
+        }
+        until(|| server.connections() == 0).await;
+    });
+}
+
+#[test]
+fn a_client_that_was_not_asked_for_its_body_is_not_waited_for() {
+    on_each(drivers(), async |kind| {
+        let (_server, address) = serve(patient(), async |mut request: Request| {
+            // It wants the body, and then does not.
+            poll_fn(|context| {
+                assert!(request.body().poll_next(context).is_pending());
+                Poll::Ready(())
+            })
+            .await;
+            Response::text("no need")
+        });
+        let mut client = Client::connect(address).await;
+        let head = "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\n";
+        client.send(head).await;
+        let answer = client.answer().await.expect("an answer");
+        assert_eq!((answer.status, answer.field("Connection")), (200, Some("close")), "{kind}");
+        assert!(client.is_ended().await);
+    });
+}
+
+/// Breaks behind its first piece.
+struct Broken(Rc<Cell<bool>>);
+
+impl Stream for Broken {
+    type Item = io::Result<Bytes>;
+
+    fn poll_next(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
+        Poll::Ready(Some(match self.0.replace(true) {
+            false => Ok(Bytes::from(vec![b'x'; 20 << 10])),
+            true => Err(io::Error::other("on purpose")),
+        }))
+    }
+}
+
+#[test]
+fn a_broken_body_that_only_the_end_delimits_has_no_orderly_end() {
+    on_each(drivers(), async |kind| {
+        let (server, address) = serve(patient(), async |_: Request| {
+            Response::new(200).with_body(Body::stream(Broken(Rc::default())))
+        });
+        let mut client = Client::connect(address).await;
+        client.send("GET / HTTP/1.0\r\n\r\n").await;
+        let end = loop {
+            match client.stream.recv().await {
+                Ok(Some(_)) => {}
+                Ok(None) => panic!("{kind}: the client takes it for whole"),
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(end.kind(), io::ErrorKind::ConnectionReset, "{kind}");
+        until(|| server.connections() == 0).await;
+    });
+}
