@@ -64,11 +64,14 @@ impl Deref for Request {
 impl Drop for Request {
     fn drop(&mut self) {
         let Some(head) = self.head.take() else { return };
-        SPARE_HEADS.with_borrow_mut(|spare| {
+        let kept = SPARE_HEADS.try_with(|spare| {
+            let mut spare = spare.borrow_mut();
             if spare.len() < MOST_SPARE_HEADS {
                 spare.push(head);
             }
         });
+        // A request may be dropped with the last variables of its thread; then its head is, too.
+        kept.ok();
     }
 }
 
@@ -100,7 +103,8 @@ pub(crate) trait BodySource {
     fn take_trailers(&mut self) -> Option<Trailers>;
 }
 
-/// The body of a request. What of it is not read is read and dropped by the server, if it is little; else the connection is
+/// The body of a request, to be read by the handler before it answers: a stream that it answers with reads no more of it
+/// ([`RequestBodyError::Broken`], `NotConnected`). What of it is not read is read and dropped by the server, if it is little; else the connection is
 /// closed behind the answer.
 #[derive(Default)]
 pub struct RequestBody {

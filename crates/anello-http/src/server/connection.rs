@@ -12,7 +12,7 @@ use std::task::Poll;
 use super::input::{Failure, Input};
 use super::observer::Observed;
 use super::options::Options;
-use super::output::{Outcome, Output};
+use super::output::{Outcome, Output, valid_status};
 use super::transport::{Receiver, Sender};
 use super::upgrade::Upgraded;
 use super::watch::Watch;
@@ -69,6 +69,9 @@ impl<R: Receiver, W: Sender> Connection<R, W> {
                 Next::End(Some(refusal)) => {
                     self.worker.observer.parse_refusal(refusal.status);
                     self.output.refuse(&refusal, &self.worker.clock.date());
+                    if let Some(observed) = &mut self.observed {
+                        observed.refused(&self.worker.observer, refusal.status, self.output.body_bytes);
+                    }
                     self.end_and_linger().await?;
                     return Ok(CloseReason::Refusal);
                 }
@@ -154,12 +157,12 @@ impl<R: Receiver, W: Sender> Connection<R, W> {
         let closes = !is_little || self.worker.is_draining() || self.watch.late().is_some();
         let date = self.worker.clock.date();
         let status = response.status();
-        let outcome = self.output.respond(exchange, response, &date, closes).await?;
-        if let Some(observed) = &self.observed {
-            observed.end(&self.worker.observer, status, self.output.body_bytes);
+        let outcome = self.output.respond(exchange, response, &date, closes).await;
+        if let Some(observed) = &mut self.observed {
+            observed.end(&self.worker.observer, valid_status(status), self.output.body_bytes);
         }
         self.watch.end_request();
-        Ok(match outcome {
+        Ok(match outcome? {
             // What nobody has read has to be out of the way before the next request.
             Outcome::KeepsAlive if !has_body || self.discard(most_discarded).await? => Goes::On,
             Outcome::Tunnel(Some(upgrade))

@@ -7,8 +7,8 @@
 //! ```
 //!
 //! A thread has a [`Server`] of its own: nothing is shared between cores but what handlers share. Requests that come
-//! together are answered together, in order. Nothing a client does makes a connection keep more than one received buffer,
-//! one head, and one send queue.
+//! together are answered together, in order. What a client can make a connection keep is bounded: a received buffer, a head,
+//! gathered answers, a send queue, and what TLS encrypts at a time.
 
 mod connection;
 mod input;
@@ -79,12 +79,14 @@ const DRAIN_STEP: Duration = Duration::from_millis(5);
 /// Middleware is plain composition: an async function that calls another one.
 ///
 /// ```
+/// use anello_http::h1::FieldName;
 /// use anello_http::{Request, Response};
 ///
 /// fn only_get(next: impl AsyncFn(Request) -> Response) -> impl AsyncFn(Request) -> Response {
 ///     async move |request: Request| match request.method_text() {
 ///         "GET" | "HEAD" => next(request).await,
-///         _ => Response::new(405),
+///         // Such an answer has to say what is allowed.
+///         _ => Response::new(405).field(FieldName::ALLOW, b"GET, HEAD").expect("a value of text"),
 ///     }
 /// }
 /// # let _ = only_get(async |_| Response::text("ciao"));
@@ -235,7 +237,7 @@ impl Server {
     {
         let (watch, _watched) = self.worker.watch(stream.closer());
         let (worker, observer) = (&self.worker, &self.worker.observer);
-        observer.accepted();
+        let mut open = observer.accepted();
         let tls = self.tls.borrow().clone();
         let ended = match tls {
             None => {
@@ -247,7 +249,7 @@ impl Server {
                 Connection::new(reader, writer, Rc::clone(&watch), Rc::clone(worker)).serve(handler).await
             }
         };
-        observer.closed(watch.late(), worker.is_draining(), &ended);
+        open.ends(watch.late(), worker.is_draining(), &ended);
         ended.map(drop)
     }
 

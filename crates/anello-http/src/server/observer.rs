@@ -3,10 +3,12 @@
 use std::cell::RefCell;
 use std::io;
 use std::rc::Rc;
+use std::thread;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use anello::current_metrics;
 
+use super::output::is_of_handler;
 use super::watch::{Phase, Watch};
 use crate::h1::{Head, Version};
 use crate::observe::access_log::{Entry, PeerText, RequestLine, WorkerLog};
@@ -14,11 +16,21 @@ use crate::observe::metrics::{
     CloseReason, MethodClass, ParseRefusal, RefuseReason, WorkerMetrics, driver_samples,
 };
 
+/// Memory that a connection keeps between requests for what the log says of them.
+const KEPT_BYTES: usize = 4 * 1024;
+
 /// The counts and the log of a worker, as far as there are any.
 #[derive(Debug, Default)]
 pub(crate) struct Observer {
     pub metrics: Option<Rc<WorkerMetrics>>,
     pub log: RefCell<Option<WorkerLog>>,
+}
+
+/// A connection that counts as open, until this is dropped, in whatever way that comes.
+#[derive(Debug)]
+pub(crate) struct Open<'a> {
+    observer: &'a Observer,
+    reason: CloseReason,
 }
 
 /// A request that is being answered. Its memory serves the next one of the connection, too.
@@ -43,31 +55,17 @@ impl Observer {
         self.log.borrow().is_some()
     }
 
-    pub fn accepted(&self) {
+    pub fn accepted(&self) -> Open<'_> {
         if let Some(metrics) = &self.metrics {
             metrics.accepted();
         }
+        Open { observer: self, reason: CloseReason::Aborted }
     }
 
     pub fn refused(&self) {
         if let Some(metrics) = &self.metrics {
             metrics.refused(RefuseReason::Limit);
         }
-    }
-
-    /// A connection has ended: for being late, by an error, or in good order.
-    pub fn closed(&self, late: Option<Phase>, is_draining: bool, result: &io::Result<CloseReason>) {
-        let Some(metrics) = &self.metrics else { return };
-        metrics.closed(match (late, result) {
-            (Some(Phase::Fresh | Phase::Head), _) => CloseReason::HeadDeadline,
-            (Some(Phase::Idle), _) => CloseReason::Idle,
-            (Some(Phase::Body), _) => CloseReason::BodyDeadline,
-            (Some(Phase::Write | Phase::Linger), _) => CloseReason::WriteStall,
-            (Some(Phase::Handling), _) => CloseReason::TotalDeadline,
-            (None, Ok(CloseReason::Peer | CloseReason::Complete)) if is_draining => CloseReason::Drain,
-            (None, Ok(reason)) => *reason,
-            (None, Err(_)) => CloseReason::Aborted,
-        });
     }
 
     /// A request was refused.
@@ -98,6 +96,33 @@ impl Observer {
         }
         if let Some(log) = self.log.borrow_mut().as_mut() {
             log.flush_old(unix_time_ns());
+        }
+    }
+}
+
+impl Open<'_> {
+    /// The connection has ended: for being late, by an error, or in good order.
+    pub fn ends(&mut self, late: Option<Phase>, is_draining: bool, result: &io::Result<CloseReason>) {
+        self.reason = match (late, result) {
+            (Some(Phase::Fresh | Phase::Head), _) => CloseReason::HeadDeadline,
+            (Some(Phase::Idle), _) => CloseReason::Idle,
+            (Some(Phase::Body), _) => CloseReason::BodyDeadline,
+            (Some(Phase::Write | Phase::Linger), _) => CloseReason::WriteStall,
+            (Some(Phase::Handling), _) => CloseReason::TotalDeadline,
+            (None, Ok(CloseReason::Peer | CloseReason::Complete)) if is_draining => CloseReason::Drain,
+            (None, Ok(reason)) => *reason,
+            (None, Err(error)) if is_of_handler(error) => CloseReason::Handler,
+            (None, Err(_)) => CloseReason::Aborted,
+        };
+    }
+}
+
+impl Drop for Open<'_> {
+    fn drop(&mut self) {
+        if let Some(metrics) = &self.observer.metrics {
+            // A panic is the program's: of a body that it streams, or of the other protocol that it speaks.
+            let reason = if thread::panicking() { CloseReason::Handler } else { self.reason };
+            metrics.closed(reason);
         }
     }
 }
@@ -140,8 +165,36 @@ impl Observed {
         }
     }
 
-    /// It was answered, with so many bytes of a body.
-    pub fn end(&self, observer: &Observer, status: u16, body_bytes: u64) {
+    /// It was answered, with so many bytes of a body, or as far as that went.
+    pub fn end(&mut self, observer: &Observer, status: u16, body_bytes: u64) {
+        self.record(observer, status, body_bytes);
+        if self.text.capacity() > KEPT_BYTES {
+            self.text = Vec::new();
+        }
+    }
+
+    /// What came was no request, and was told so.
+    pub fn refused(&self, observer: &Observer, status: u16, body_bytes: u64) {
+        if let Some(metrics) = &observer.metrics {
+            // When it began is not known.
+            metrics.request(MethodClass::Other, status, 0);
+            metrics.sent(body_bytes);
+        }
+        let mut log = observer.log.borrow_mut();
+        let (Some(peer), Some(log)) = (&self.peer, log.as_mut()) else { return };
+        log.record(&Entry {
+            unix_time_ns: unix_time_ns(),
+            duration_us: 0,
+            peer,
+            request: None,
+            status,
+            body_bytes,
+            referer: None,
+            user_agent: None,
+        });
+    }
+
+    fn record(&self, observer: &Observer, status: u16, body_bytes: u64) {
         let duration = self.started.elapsed();
         if let Some(metrics) = &observer.metrics {
             metrics.request(self.class, status, u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX));

@@ -56,10 +56,6 @@ pub enum CloseReason {
 pub enum RefuseReason {
     /// There were as many as there may be.
     Limit,
-    /// The process had no descriptors left.
-    Descriptors,
-    /// The server ends.
-    Drain,
 }
 
 /// What was wrong with a request that the protocol refused, by the status that answers it.
@@ -151,13 +147,11 @@ impl CloseReason {
 }
 
 impl RefuseReason {
-    pub(super) const ALL: [Self; 3] = [Self::Limit, Self::Descriptors, Self::Drain];
+    pub(super) const ALL: [Self; 1] = [Self::Limit];
 
     pub(super) fn label(self) -> &'static str {
         match self {
             Self::Limit => "limit",
-            Self::Descriptors => "descriptors",
-            Self::Drain => "drain",
         }
     }
 }

@@ -1,0 +1,120 @@
+//! What the counts and the access log tell of requests and connections that do not end well.
+
+mod common;
+
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use anello::net::TcpListener;
+use anello_http::observe::access_log::{AccessLog, AccessLogOptions, LogFormat, LogTarget};
+use anello_http::observe::metrics::{MetricsOptions, ServerMetrics};
+use anello_http::{Body, Request, Response, Server};
+use bytes::Bytes;
+use futures_core::Stream;
+use serde_json::Value;
+
+use common::{Client, drivers, on_each, until};
+
+/// Pieces, and then an error or a panic.
+struct Failing {
+    pieces: usize,
+    panics: bool,
+}
+
+impl Stream for Failing {
+    type Item = io::Result<Bytes>;
+
+    fn poll_next(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
+        if self.pieces == 0 {
+            assert!(!self.panics, "on purpose");
+            return Poll::Ready(Some(Err(io::Error::other("on purpose"))));
+        }
+        self.pieces -= 1;
+        Poll::Ready(Some(Ok(Bytes::from_static(b"piece"))))
+    }
+}
+
+async fn handle(request: Request) -> Response {
+    let failing = |panics| Body::stream(Failing { pieces: 3, panics });
+    match request.path() {
+        "/invalid" => Response::new(99),
+        "/broken" => Response::new(200).with_body(failing(false)),
+        "/panics" => Response::new(200).with_body(failing(true)),
+        _ => Response::text("answered"),
+    }
+}
+
+/// Asks, and reads until the connection ends.
+async fn ask(address: SocketAddr, request: &str) {
+    let mut client = Client::connect(address).await;
+    client.send(request).await;
+    while let Ok(Some(_)) = client.stream.recv().await {}
+}
+
+#[test]
+fn what_fails_is_counted_and_logged_as_well() {
+    on_each(drivers(), async |kind| {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("access.log");
+        let mut options = AccessLogOptions::default();
+        (options.target, options.format) = (LogTarget::File(path.clone()), LogFormat::Json);
+        let log = AccessLog::start(options).expect("a log");
+        let metrics = ServerMetrics::new(MetricsOptions::default());
+        let builder =
+            Server::builder().metrics(metrics.worker(0).expect("the first")).access_log(log.worker(0));
+        let server = builder.build();
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let accepting = server.serve(listener, handle);
+        for request in [
+            "GET /well HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n",
+            "GET /invalid HTTP/1.1\r\nHost: h\r\n\r\n",
+            "GET /broken HTTP/1.1\r\nHost: h\r\n\r\n",
+            "GET /panics HTTP/1.1\r\nHost: h\r\n\r\n",
+            "no request\r\n\r\n",
+        ] {
+            ask(address, request).await;
+            until(|| server.connections() == 0).await;
+        }
+        accepting.abort();
+        accepting.await.ok();
+        let mut text = Vec::new();
+        metrics.render(None, &mut text);
+        let text = String::from_utf8(text).expect("text");
+        let value = |name: &str| {
+            let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+            line.unwrap_or_else(|| panic!("{name}: {text}")).to_owned()
+        };
+        assert_eq!(value("anello_http_connections_open"), "0", "{kind}");
+        // The one that breaks, and the one that panics.
+        assert_eq!(value("anello_http_connections_closed_total{reason=\"handler\"}"), "2", "{kind}");
+        assert_eq!(value("anello_http_connections_closed_total{reason=\"refusal\"}"), "1", "{kind}");
+        assert_eq!(value("anello_http_requests_total{method=\"GET\",status=\"2xx\"}"), "2", "{kind}");
+        assert_eq!(value("anello_http_requests_total{method=\"GET\",status=\"5xx\"}"), "1", "{kind}");
+        assert_eq!(value("anello_http_requests_total{method=\"other\",status=\"4xx\"}"), "1", "{kind}");
+        // They go to the writer when the server has come to rest, and from there to the file.
+        let are_written = || {
+            // The writer's time is not that of a simulated kernel.
+            std::thread::sleep(Duration::from_millis(1));
+            std::fs::read_to_string(&path)
+                .is_ok_and(|lines| lines.lines().count() >= 4 && lines.ends_with('\n'))
+        };
+        until(are_written).await;
+        log.close().expect("written");
+        let lines = std::fs::read_to_string(&path).expect("a log");
+        let lines: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+        let told: Vec<_> =
+            lines.iter().map(|line| (line["target"].as_str(), line["status"].as_u64())).collect();
+        let expected = [
+            (Some("/well"), Some(200)),
+            (Some("/invalid"), Some(500)),
+            (Some("/broken"), Some(200)),
+            (None, Some(400)),
+        ];
+        assert_eq!(told, expected, "{kind}");
+        assert!(lines.iter().all(|line| line["bytes"].as_u64() > Some(7)), "{kind}: {lines:?}");
+    });
+}
