@@ -11,7 +11,7 @@ use anello::net::{ListenerGroup, TcpListener, Waiting};
 use anello::time::sleep;
 use anello_http::{Options, Request, Response, Server};
 
-use common::{Client, on_each, real_drivers, serve, until};
+use common::{Client, drivers, on_each, real_drivers, serve, until};
 
 #[test]
 fn fault_37_connections_that_were_accepted_last_are_answered_before_the_server_ends() {
@@ -48,7 +48,7 @@ fn fault_37_connections_that_were_accepted_last_are_answered_before_the_server_e
 
 #[test]
 fn fault_37_a_connection_is_not_idle_for_as_long_as_the_server_was() {
-    on_each(real_drivers(), async |kind| {
+    on_each(drivers(), async |kind| {
         let mut options = Options::default();
         options.tick = Duration::from_millis(10);
         options.drain_idle = Duration::from_secs(1);

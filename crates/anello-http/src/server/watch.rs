@@ -190,8 +190,9 @@ impl Watch {
             // The first head has to come as soon as any.
             Phase::Fresh | Phase::Head => (waited, options.head_timeout),
             Phase::Body => {
-                let seconds = self.body_bytes.get() / options.body_bytes_per_second.max(1);
-                let limit = options.body_timeout.saturating_add(Duration::from_secs(seconds));
+                let milliseconds =
+                    self.body_bytes.get().saturating_mul(1000) / options.body_bytes_per_second.max(1);
+                let limit = options.body_timeout.saturating_add(Duration::from_millis(milliseconds));
                 (self.body_ticks.get() + waited, limit)
             }
             Phase::Write => (waited, options.write_timeout),
