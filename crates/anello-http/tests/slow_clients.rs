@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use anello::net::{TcpListener, TcpStream};
 use anello::time::{Sleep, now, sleep, timeout};
-use anello::{DriverKind, SimModel, SimOptions};
+use anello::{DriverKind, SimFaults, SimModel, SimOptions};
 use anello_http::server::TlsConfig;
 use anello_http::{Body, Options, Request, Response, Server};
 use bytes::Bytes;
@@ -305,6 +305,34 @@ fn fault_18_the_first_head_has_one_deadline() {
         let took = now() - started;
         assert!(took >= limit && took < limit + SECOND / 5, "{kind}: {took:?}");
         assert!(client.is_ended().await);
+    });
+}
+
+#[test]
+fn a_head_that_comes_whole_at_the_last_moment_is_answered_once() {
+    // Bytes have come that nobody has been told of when the deadline strikes.
+    let mut faults = SimFaults::none();
+    (faults.delays, faults.delay_up_to_ns) = (500, 100_000_000);
+    let kinds = [SimModel::Completion, SimModel::Readiness]
+        .map(|model| DriverKind::Sim(SimOptions::new(1).model(model).faults(faults.clone())));
+    on_each(kinds.into(), async |kind| {
+        let (_server, address) = serve(brisk(), async |_: Request| Response::text("answered"));
+        let mut last_moments = 0;
+        for early in 0..200 {
+            let mut client = Client::connect(address).await;
+            client.send("GET / HTTP/1.1\r\n").await;
+            sleep(brisk().head_timeout + SECOND / 10 - early * SECOND / 1000).await;
+            // It may be too late for that.
+            client.stream.write_all(b"Host: h\r\n\r\n").await.ok();
+            let Some(answer) = client.answer().await.filter(|answer| answer.status == 200) else { continue };
+            if answer.field("Connection") == Some("close") {
+                last_moments += 1;
+                assert_eq!(client.answer().await, None, "{kind}: more behind the last answer");
+            } else {
+                assert_eq!(client.get("/").await.status, 200, "{kind}: the connection was to go on");
+            }
+        }
+        assert!(last_moments > 0, "{kind}: no head came at the last moment");
     });
 }
 

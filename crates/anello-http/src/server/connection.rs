@@ -183,13 +183,17 @@ impl<R: Receiver, W: Sender> Connection<R, W> {
         &mut self,
         mut handling: Pin<&mut impl Future<Output = Response>>,
     ) -> io::Result<Response> {
+        // It was polled just now, unless something else is waited for first.
+        let mut is_polled = self.output.is_empty() && !self.input.borrow().wants_continue();
         loop {
             if self.input.borrow_mut().take_wanted_continue() {
                 self.output.push(CONTINUE);
             }
             self.output.flush().await?;
             let response = poll_fn(|context| {
-                if let Poll::Ready(response) = handling.as_mut().poll(context) {
+                if !std::mem::take(&mut is_polled)
+                    && let Poll::Ready(response) = handling.as_mut().poll(context)
+                {
                     return Poll::Ready(Some(response));
                 }
                 if self.input.borrow().wants_continue() {

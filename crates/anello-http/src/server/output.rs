@@ -86,6 +86,11 @@ impl<W: Sender> Output<W> {
         self.buffer.len() >= GATHERED_BYTES
     }
 
+    /// Whether nothing was gathered.
+    pub fn is_empty(&self) -> bool {
+        self.buffer.is_empty()
+    }
+
     /// Adds bytes as they are.
     pub fn push(&mut self, bytes: &[u8]) {
         self.buffer.extend_from_slice(bytes);
