@@ -64,7 +64,7 @@ use sim::{SimCompletion, SimReadiness};
 pub use sim::{SimFaults, SimModel, SimOptions};
 pub use sockets::PeerCredentials;
 use sockets::{Family, MOST_SLICES, Sockets};
-pub(crate) use sockets::{ListenOptions, StreamOption};
+pub(crate) use sockets::{ListenOptions, StreamOption, accept_waiting};
 use spin::Spin;
 pub(crate) use token::Key;
 pub use transmit::Outgoing;

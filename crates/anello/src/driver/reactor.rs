@@ -28,7 +28,7 @@ use super::op::Wait;
 use super::options::DriverOptions;
 use super::pieces::Pieces;
 use super::proactor::gone;
-use super::sockets::{Family, ListenOptions, Sockets, is_of_file};
+use super::sockets::{Family, ListenOptions, Sockets, is_of_file, is_of_one_client};
 use super::table::Table;
 use super::token::{Key, Kind, Token};
 use super::transmit::{Outgoing, Transmit};
@@ -479,11 +479,8 @@ impl<K: ReadinessKernel> Reactor<K> {
                     return Poll::Ready(self.insert(socket, family, false));
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-                Err(error) => match error.raw_os_error() {
-                    // Of one client, or of nobody: accept goes on.
-                    Some(libc::EINTR | libc::ECONNABORTED | libc::EPROTO) => {}
-                    _ => return Poll::Ready(Err(error)),
-                },
+                Err(error) if error.raw_os_error().is_some_and(is_of_one_client) => {}
+                Err(error) => return Poll::Ready(Err(error)),
             }
         }
         listener.waker.wait(waker);

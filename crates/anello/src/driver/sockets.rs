@@ -7,6 +7,7 @@ use std::net::{Shutdown, SocketAddr};
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::SocketAddr as UnixAddress;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
@@ -121,6 +122,15 @@ const SENDFILE_ROUND_BYTES: usize = 16 * 4096;
 /// Most connections refused in one go.
 const REFUSE_AT_MOST: usize = 256;
 
+/// Held by whoever sets the mode of a listening socket and relies on it. `O_NONBLOCK` is one setting of all descriptors of
+/// a socket, workers may share one, and `accept4(2)` has no flag for a call that must not wait: it would wait for ever when
+/// another worker sets the mode back in between.
+static LISTENERS_MODE: Mutex<()> = Mutex::new(());
+
+fn lock_listeners_mode() -> MutexGuard<'static, ()> {
+    LISTENERS_MODE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 impl OsSockets {
     pub fn new(nonblocking: bool) -> Self {
         Self { nonblocking, reserve: reserve_descriptor(), started: Instant::now() }
@@ -193,7 +203,7 @@ impl Sockets for OsSockets {
     }
 
     fn refuse(&mut self, listener: &OwnedFd) -> usize {
-        let listener = SockRef::from(listener);
+        let (_mode, listener) = (lock_listeners_mode(), SockRef::from(listener));
         if self.reserve.take().is_none() || listener.set_nonblocking(true).is_err() {
             self.reserve = reserve_descriptor();
             return 0;
@@ -340,6 +350,8 @@ impl Sockets for OsSockets {
     fn import(&mut self, descriptor: OwnedFd) -> io::Result<OwnedFd> {
         let socket = SockRef::from(&descriptor);
         socket.set_out_of_band_inline(true)?;
+        // It may be a listening one that other workers have, too.
+        let _mode = lock_listeners_mode();
         socket.set_nonblocking(self.nonblocking)?;
         Ok(descriptor)
     }
@@ -352,6 +364,25 @@ impl Sockets for OsSockets {
     fn now_ns(&self) -> u64 {
         u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
+}
+
+/// Accepts one connection, in blocking mode, from a socket that no driver has: `WouldBlock` when none waits there.
+///
+/// The socket is left in non-blocking mode.
+pub(crate) fn accept_waiting(listener: &OwnedFd) -> io::Result<OwnedFd> {
+    let _mode = lock_listeners_mode();
+    SockRef::from(listener).set_nonblocking(true)?;
+    loop {
+        match rustix::net::accept_with(listener, SocketFlags::CLOEXEC) {
+            Err(errno) if is_of_one_client(errno.raw_os_error()) => {}
+            accepted => return Ok(accepted?),
+        }
+    }
+}
+
+/// Whether an accept failed for one client, or for nobody: the next may succeed.
+pub(crate) fn is_of_one_client(errno: i32) -> bool {
+    matches!(errno, libc::EINTR | libc::ECONNABORTED | libc::EPROTO)
 }
 
 /// Whether sending from a file failed because of the file: the connection is as it was.
@@ -432,3 +463,6 @@ pub(crate) fn kernel_error(result: i32) -> io::Error {
 pub(crate) fn raw(socket: &OwnedFd) -> i32 {
     socket.as_raw_fd()
 }
+
+#[cfg(test)]
+mod tests;

@@ -11,7 +11,7 @@ use super::stream::Connect;
 use super::{Proactor, cancel_token, gone};
 use crate::driver::heir::Heir;
 use crate::driver::op::{Completion, Op};
-use crate::driver::sockets::{Family, ListenOptions, Sockets, kernel_error};
+use crate::driver::sockets::{Family, ListenOptions, Sockets, is_of_one_client, kernel_error};
 use crate::driver::token::{Key, Kind, Token};
 use crate::driver::wake::{Waiter, Woken};
 
@@ -170,10 +170,10 @@ impl<K: CompletionKernel> Proactor<K> {
                 }
             }
         } else {
-            match -completion.result {
-                // Of one client, or of our own making: accept goes on.
-                libc::ECANCELED | libc::EINTR | libc::EAGAIN | libc::ECONNABORTED | libc::EPROTO => {}
-                _ => listener.error = Some(completion.result),
+            let errno = -completion.result;
+            // Else it is of our own making: accept goes on.
+            if !is_of_one_client(errno) && !matches!(errno, libc::ECANCELED | libc::EAGAIN) {
+                listener.error = Some(completion.result);
             }
         }
         listener.waker.wake(woken);

@@ -25,15 +25,12 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use rustix::net::SocketFlags;
-use socket2::SockRef;
-
 pub use self::state::Waiting;
 use self::state::{Group, GroupHeir, Presence, Stage};
 use super::listener::{BACKLOG, EXHAUSTED_PAUSE, Listener, is_exhausted};
 use super::stream::Inner;
 use super::{Stream, TcpListener, TcpStream, UnixListener, UnixStream};
-use crate::driver::StreamOption;
+use crate::driver::{StreamOption, accept_waiting};
 use crate::executor::{Shared, current};
 use crate::time::sleep;
 
@@ -387,7 +384,7 @@ impl<L: GroupKind> GroupMember<L> {
             let sockets = state.slots[self.member].sockets.clone();
             let taken = sockets.into_iter().filter_map(|socket| state.sockets[socket].take());
             let rest = taken.filter(|_| waiting == Waiting::Served).map(|socket| (socket, BACKLOG));
-            *self.rest.borrow_mut() = Some(rest.filter(|(socket, _)| never_waits(socket)).collect());
+            *self.rest.borrow_mut() = Some(rest.collect());
         }
         self.group.settled(&mut state, self.member);
         None
@@ -396,16 +393,13 @@ impl<L: GroupKind> GroupMember<L> {
     /// Accepts what still waits, socket by socket, and closes them.
     fn next_of_rest(&self, rest: &mut Vec<(OwnedFd, u32)>) -> Next {
         while let Some((socket, left)) = rest.last_mut() {
-            match rustix::net::accept_with(&*socket, SocketFlags::CLOEXEC) {
+            match accept_waiting(socket) {
                 Ok(connection) if *left > 0 => {
                     *left -= 1;
                     self.shared.spend(0);
                     return Next::Inherited(connection);
                 }
-                Err(rustix::io::Errno::INTR | rustix::io::Errno::CONNABORTED | rustix::io::Errno::PROTO) => {
-                    continue;
-                }
-                Err(rustix::io::Errno::AGAIN) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Ok(_) => {
                     tracing::warn!(accepted = BACKLOG, "a socket is closed while connections wait at it")
                 }
@@ -423,15 +417,6 @@ fn bequeath(group: &Arc<Group>, member: usize, listeners: Vec<(usize, Listener)>
     for (_, listener) in listeners {
         listener.bequeath(Arc::clone(&heir) as _);
     }
-}
-
-/// Has accepting from the socket return when nothing waits there.
-fn never_waits(socket: &OwnedFd) -> bool {
-    let set = SockRef::from(socket).set_nonblocking(true);
-    if let Err(error) = &set {
-        tracing::warn!(%error, "connections that wait at a socket are reset");
-    }
-    set.is_ok()
 }
 
 impl<L> Drop for GroupMember<L> {
