@@ -475,6 +475,10 @@ fn thread_affinity(handle: &Handle) -> Vec<usize> {
 fn workers_that_cannot_start_say_why() {
     let error = Workers::builder().cores(vec![9999]).start(|_| async {}).unwrap_err();
     assert!(error.to_string().contains("core 9999"), "{error}");
+    let error = Workers::builder().cores(vec![]).start(|_| async {}).unwrap_err();
+    assert!(error.to_string().contains("no core was named"), "{error}");
+    let error = Workers::builder().unpinned(0).start(|_| async {}).unwrap_err();
+    assert!(error.to_string().contains("no worker was asked for"), "{error}");
     let workers = Workers::builder().start(|worker| async move {
         assert_ne!(worker.index, 0, "on purpose");
     });

@@ -68,7 +68,11 @@ impl WorkersBuilder {
             None => cores_to_pin(self.cores)?,
         };
         if cores.is_empty() {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "no core was named: name at least one"));
+            let message = match self.unpinned {
+                Some(_) => "no worker was asked for: ask for at least one",
+                None => "no core was named: name at least one",
+            };
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
         }
         let make = Arc::new(make);
         let (mut threads, mut handles) = (Vec::new(), Vec::new());
