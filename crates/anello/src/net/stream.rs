@@ -238,7 +238,7 @@ impl<P: Deref<Target: Stream>> WriteHalf<P> {
         offset: u64,
         length: u64,
     ) -> impl Future<Output = io::Result<u64>> + 'a {
-        self.0.inner().send_file(file, offset, length, || {})
+        self.inner().send_file(file, offset, length, || {})
     }
 
     /// As [`send_file`](Self::send_file). `moved` is called each time that the kernel has taken some of it: by this, a peer
@@ -253,7 +253,7 @@ impl<P: Deref<Target: Stream>> WriteHalf<P> {
         length: u64,
         moved: impl FnMut() + 'a,
     ) -> impl Future<Output = io::Result<u64>> + 'a {
-        self.0.inner().send_file(file, offset, length, moved)
+        self.inner().send_file(file, offset, length, moved)
     }
 
     /// As [`TcpStream::shutdown`] and [`UnixStream::shutdown`].
@@ -462,15 +462,9 @@ impl Inner {
         length: usize,
         context: &Context<'_>,
     ) -> Poll<io::Result<usize>> {
-        if !self.shared.may_proceed(context) {
-            return Poll::Pending;
-        }
-        let mut driver = self.shared.driver.borrow_mut();
-        let sent = driver.poll_send_file(self.key, file.as_fd(), offset, length, context.waker());
-        if let Poll::Ready(Ok(count)) = sent {
-            self.shared.spend(count);
-        }
-        sent
+        self.polled(context, |driver, waker| {
+            driver.poll_send_file(self.key, file.as_fd(), offset, length, waker)
+        })
     }
 
     /// Ready when everything accepted is with the kernel, or goes to it with the next turns.
