@@ -74,7 +74,7 @@ impl Listener {
     /// Refuses who waits, for want of descriptors.
     pub fn refuse(&self, error: &io::Error) {
         let refused = self.shared.driver.borrow_mut().refuse(self.key);
-        tracing::warn!(%error, refused, "no descriptors left: raise the limit of open files (ulimit -n)");
+        warn_exhausted(error, refused);
     }
 
     /// Closes it; what the kernel has accepted for it already is the heir's, whose wakers are the caller's to call.
@@ -98,4 +98,9 @@ impl Drop for Listener {
 /// Whether the process or the system has no descriptors or memory left for a connection.
 pub(super) fn is_exhausted(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM | libc::ENOBUFS))
+}
+
+/// Names cause and remedy.
+pub(super) fn warn_exhausted(error: &io::Error, refused: usize) {
+    tracing::warn!(%error, refused, "no descriptors left: raise the limit of open files (ulimit -n)");
 }

@@ -12,7 +12,10 @@
 //!
 //! A member that accepts looks at one atomic number that nobody writes; the lock is taken when that has changed.
 
+mod closed;
 mod state;
+#[cfg(test)]
+mod tests;
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -25,9 +28,10 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use self::closed::Closed;
 pub use self::state::Waiting;
 use self::state::{Group, GroupHeir, Presence, Stage};
-use super::listener::{BACKLOG, EXHAUSTED_PAUSE, Listener, is_exhausted};
+use super::listener::{BACKLOG, EXHAUSTED_PAUSE, Listener, is_exhausted, warn_exhausted};
 use super::stream::Inner;
 use super::{Stream, TcpListener, TcpStream, UnixListener, UnixStream};
 use crate::driver::{StreamOption, accept_waiting};
@@ -70,7 +74,13 @@ pub trait GroupKind: sealed::Sealed + 'static {
     type Stream: Stream;
 
     #[doc(hidden)]
-    fn accepted(inner: Inner) -> io::Result<Self::Stream>;
+    fn stream(inner: Inner) -> Self::Stream;
+
+    /// Of one that the driver has accepted.
+    #[doc(hidden)]
+    fn accepted(inner: Inner) -> io::Result<Self::Stream> {
+        Ok(Self::stream(inner))
+    }
 }
 
 mod sealed {
@@ -83,14 +93,18 @@ impl GroupKind for TcpListener {
     type Std = std::net::TcpListener;
     type Stream = TcpStream;
 
-    fn accepted(inner: Inner) -> io::Result<TcpStream> {
-        Ok(TcpStream::new(inner))
+    fn stream(inner: Inner) -> TcpStream {
+        TcpStream::new(inner)
     }
 }
 
 impl GroupKind for UnixListener {
     type Std = std::os::unix::net::UnixListener;
     type Stream = UnixStream;
+
+    fn stream(inner: Inner) -> UnixStream {
+        UnixStream::new(inner)
+    }
 
     fn accepted(inner: Inner) -> io::Result<UnixStream> {
         // Unlike TCP, this is not inherited from the listener.
@@ -199,16 +213,7 @@ impl<L: GroupKind> ListenerGroup<L> {
 
     /// Waits until it is closed, by whomever. Cancel-safe.
     pub fn closed(&self) -> impl Future<Output = ()> + '_ {
-        poll_fn(|context| {
-            let mut state = self.group.lock();
-            if matches!(state.stage, Stage::Closed(_)) {
-                return Poll::Ready(());
-            }
-            if !state.awaiting_close.iter().any(|waker| waker.will_wake(context.waker())) {
-                state.awaiting_close.push(context.waker().clone());
-            }
-            Poll::Pending
-        })
+        Closed::new(&self.group)
     }
 }
 
@@ -249,8 +254,8 @@ enum Next {
     Inherited(OwnedFd),
     Closed,
     Failed(io::Error),
-    /// No descriptors left for what waits at the listener of this place.
-    Exhausted(usize, io::Error),
+    /// No descriptors left for what waits at the listener of this place, or for a listener.
+    Exhausted(Option<usize>, io::Error),
 }
 
 impl<L: GroupKind> GroupMember<L> {
@@ -265,19 +270,26 @@ impl<L: GroupKind> GroupMember<L> {
         loop {
             match poll_fn(|context| self.poll_next(context)).await {
                 Next::Accepted(inner) => return L::accepted(inner).map(Some),
-                Next::Inherited(descriptor) => match Inner::import(descriptor).and_then(L::accepted) {
-                    Ok(stream) => return Ok(Some(stream)),
+                Next::Inherited(descriptor) => match Inner::import(descriptor) {
+                    Ok(inner) => return Ok(Some(L::stream(inner))),
                     Err(error) => tracing::debug!(%error, "a connection broke before it was served"),
                 },
                 Next::Closed => return Ok(None),
                 Next::Failed(error) => return Err(error),
                 Next::Exhausted(place, error) => {
-                    if let Some((_, listener)) = self.listeners.borrow().get(place) {
-                        listener.refuse(&error);
-                    }
+                    self.refuse(place, &error);
                     sleep(EXHAUSTED_PAUSE).await;
                 }
             }
+        }
+    }
+
+    /// Refuses who waits, if it is for the listener of that place that there are no descriptors.
+    fn refuse(&self, place: Option<usize>, error: &io::Error) {
+        let listeners = self.listeners.borrow();
+        match place.and_then(|place| listeners.get(place)) {
+            Some((_, listener)) => listener.refuse(error),
+            None => warn_exhausted(error, 0),
         }
     }
 
@@ -304,7 +316,7 @@ impl<L: GroupKind> GroupMember<L> {
                 self.first.set(place + 1);
                 return Poll::Ready(match accepted {
                     Ok(inner) => Next::Accepted(inner),
-                    Err(error) if is_exhausted(&error) => Next::Exhausted(place, error),
+                    Err(error) if is_exhausted(&error) => Next::Exhausted(Some(place), error),
                     Err(error) => Next::Failed(error),
                 });
             }
@@ -318,7 +330,10 @@ impl<L: GroupKind> GroupMember<L> {
         let mut waiting = self.waiting.borrow_mut();
         if waiting.as_ref().is_none_or(|before| !before.will_wake(waker)) {
             *waiting = Some(waker.clone());
-            self.group.lock().slots[self.member].waker = Some(waker.clone());
+            let waker = Some(waker.clone());
+            let before = std::mem::replace(&mut self.group.lock().slots[self.member].waker, waker);
+            // Not under the lock.
+            drop(before);
         }
     }
 
@@ -334,7 +349,11 @@ impl<L: GroupKind> GroupMember<L> {
             state.stage
         };
         match stage {
-            Stage::Open => self.open().err().map(Next::Failed),
+            Stage::Open => self.open().err().map(|error| match is_exhausted(&error) {
+                // The state is not followed yet: it is tried again.
+                true => Next::Exhausted(None, error),
+                false => Next::Failed(error),
+            }),
             Stage::Paused | Stage::Closed(_) => {
                 self.release();
                 self.settle_released(stage)
@@ -346,6 +365,10 @@ impl<L: GroupKind> GroupMember<L> {
     fn open(&self) -> io::Result<()> {
         let mut listeners = self.listeners.borrow_mut();
         let mut state = self.group.lock();
+        if state.stage != Stage::Open {
+            // Changed since it was looked at, and looked at again.
+            return Ok(());
+        }
         for socket in state.slots[self.member].sockets.clone() {
             let is_open = listeners.iter().any(|(open, _)| *open == socket);
             if let (false, Some(descriptor)) = (is_open, &state.sockets[socket]) {
@@ -422,11 +445,13 @@ fn bequeath(group: &Arc<Group>, member: usize, listeners: Vec<(usize, Listener)>
 impl<L> Drop for GroupMember<L> {
     fn drop(&mut self) {
         let listeners = self.listeners.take();
-        let heir = {
+        let (heir, waker) = {
             let mut state = self.group.lock();
             state.slots[self.member].releasing += listeners.len();
-            state.leave(self.member)
+            (state.leave(self.member), state.slots[self.member].waker.take())
         };
+        // Not under the lock.
+        drop(waker);
         bequeath(&self.group, self.member, listeners);
         if let Some(heir) = heir {
             tracing::warn!(

@@ -1,6 +1,6 @@
 //! What the members of a group share: who accepts from which socket, and whether at all.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -56,8 +56,9 @@ pub(super) struct State {
     pub sockets: Vec<Option<OwnedFd>>,
     /// Connections that were accepted for listeners which had been given up.
     pub orphans: VecDeque<OwnedFd>,
-    /// Who waits for the group to be closed.
-    pub awaiting_close: Vec<Waker>,
+    /// Who waits for the group to be closed, by numbers that are given once.
+    pub awaiting_close: BTreeMap<u64, Waker>,
+    numbers_given: u64,
 }
 
 #[derive(Debug)]
@@ -82,13 +83,15 @@ impl Group {
             slots: slots.collect(),
             sockets: sockets.into_iter().map(Some).collect(),
             orphans: VecDeque::new(),
-            awaiting_close: Vec::new(),
+            awaiting_close: BTreeMap::new(),
+            numbers_given: 0,
         };
         Arc::new(Self { state: Mutex::new(state), version: AtomicU64::new(1), changed: Condvar::new() })
     }
 
     pub fn lock(&self) -> MutexGuard<'_, State> {
-        // No code of the program runs under the lock.
+        // No code of the program runs under the lock, but for what counts a waker that is copied: wakers are called and
+        // dropped when it is free, because either may end a task that has a member.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -105,7 +108,7 @@ impl Group {
             self.version.fetch_add(1, Ordering::Release);
             let mut wakers = state.members_wakers();
             if matches!(state.stage, Stage::Closed(_)) {
-                wakers.append(&mut state.awaiting_close);
+                wakers.extend(std::mem::take(&mut state.awaiting_close).into_values());
             }
             wakers
         };
@@ -147,6 +150,13 @@ impl State {
         self.slots.iter().filter_map(|slot| slot.waker.clone()).collect()
     }
 
+    /// Has this waker called when the group is closed; by which number it is known, and the waker that was known by it.
+    pub fn await_close(&mut self, number: Option<u64>, waker: Waker) -> (u64, Option<Waker>) {
+        let number = number.unwrap_or(self.numbers_given);
+        self.numbers_given = self.numbers_given.max(number + 1);
+        (number, self.awaiting_close.insert(number, waker))
+    }
+
     /// Whether another member than this one accepts from the socket.
     fn has_other(&self, socket: usize, member: usize) -> bool {
         let mut others = self.slots.iter().enumerate().filter(|(other, _)| *other != member);
@@ -158,7 +168,6 @@ impl State {
     pub fn leave(&mut self, member: usize) -> Option<usize> {
         let slot = &mut self.slots[member];
         slot.presence = Presence::Gone;
-        slot.waker = None;
         let mut sockets = std::mem::take(&mut slot.sockets);
         sockets.retain(|socket| self.sockets[*socket].is_some() && !self.has_other(*socket, member));
         if sockets.is_empty() {

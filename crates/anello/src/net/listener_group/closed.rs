@@ -1,0 +1,45 @@
+//! Waiting for a group to be closed.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use super::state::{Group, Stage};
+
+/// Waits until the group is closed.
+pub(super) struct Closed<'a> {
+    group: &'a Group,
+    /// By which the group knows its waker.
+    number: Option<u64>,
+}
+
+impl<'a> Closed<'a> {
+    pub fn new(group: &'a Group) -> Self {
+        Self { group, number: None }
+    }
+}
+
+impl Future for Closed<'_> {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        let waker = context.waker().clone();
+        let mut state = self.group.lock();
+        if matches!(state.stage, Stage::Closed(_)) {
+            return Poll::Ready(());
+        }
+        let (number, before) = state.await_close(self.number, waker);
+        drop(state);
+        self.number = Some(number);
+        drop(before);
+        Poll::Pending
+    }
+}
+
+impl Drop for Closed<'_> {
+    fn drop(&mut self) {
+        let waker = self.number.and_then(|number| self.group.lock().awaiting_close.remove(&number));
+        // Not under the lock.
+        drop(waker);
+    }
+}
