@@ -81,66 +81,71 @@ impl<K: CompletionKernel> Proactor<K> {
         let idle = stream.sending == Sending::Idle;
         // A copy that is too long for the smallest buffers would be sent at once, too.
         let at_once = length > CLASS_BYTES[0] || length >= self.limits.direct_send_bytes;
-        if idle && !at_once && length <= self.limits.send_queue_bytes {
+        if idle && at_once {
+            return match self.kernel.sockets_mut().send_slices(&stream.socket, slices) {
+                Ok(count) if count == length => {
+                    self.metrics.sends += 1;
+                    Poll::Ready(Ok(count))
+                }
+                Ok(count) => Poll::Ready(Ok(self.wait_for_room(key, pieces, count))),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    Poll::Ready(Ok(self.wait_for_room(key, pieces, 0)))
+                }
+                Err(error) => Poll::Ready(Err(stream.fail(error))),
+            };
+        }
+        if idle && length <= self.limits.send_queue_bytes {
             let mut gathered = Some(Outgoing::Chunk(pieces.gather(&self.pools)));
             return self.poll_send(key, &mut gathered, waker).map_ok(|()| length);
         }
-        let mut written = 0;
-        if idle && at_once {
-            match self.kernel.sockets_mut().send_slices(&stream.socket, slices) {
-                Ok(count) if count == length => {
-                    self.metrics.sends += 1;
-                    return Poll::Ready(Ok(count));
-                }
-                Ok(count) => written = count,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                Err(error) => {
-                    stream.send_error = NonZero::new(-error.raw_os_error().unwrap_or(libc::EIO));
-                    return Poll::Ready(Err(error));
-                }
-            }
-            self.metrics.short_sends += 1;
-        }
-        pieces.skip(written);
         pieces.limit(self.limits.send_queue_bytes.saturating_sub(stream.transmit.queued_bytes()));
         let accepted = pieces.left_bytes();
-        if written + accepted == 0 {
+        self.settle_soon |= stream.awaits_settling();
+        if accepted == 0 {
             stream.send_waker.wait(waker);
-            self.settle_soon |= stream.awaits_settling();
             return Poll::Pending;
         }
         stream.transmit.append_copy(&mut pieces, &self.pools);
-        self.settle_soon |= stream.awaits_settling();
-        if idle && at_once {
-            // The kernel has refused the rest: it waits for room.
-            self.submit_send(key, SendHow::Ordinary);
-        } else if idle && let Err(error) = self.start_sending(key) {
-            return Poll::Ready(Err(error));
+        if idle {
+            self.start_sending(key)?;
         }
-        Poll::Ready(Ok(written + accepted))
+        Poll::Ready(Ok(accepted))
+    }
+
+    /// The kernel has taken so many bytes of these, for which nothing had to be queued, and refused the rest: a copy of it
+    /// waits for room, as much as may be queued. How many bytes are accepted by that and before.
+    #[cold]
+    fn wait_for_room(&mut self, key: Key, mut pieces: Pieces<'_>, taken_bytes: usize) -> usize {
+        self.metrics.short_sends += 1;
+        let Some(stream) = self.streams.get_mut(key) else { return taken_bytes };
+        pieces.skip(taken_bytes);
+        pieces.limit(self.limits.send_queue_bytes);
+        let accepted = taken_bytes + pieces.left_bytes();
+        stream.transmit.append_copy(&mut pieces, &self.pools);
+        self.submit_send(key, SendHow::Ordinary);
+        accepted
     }
 
     /// As [`poll_write`](Self::poll_write), of bytes that more follows, or the end: the kernel may send them together with that.
     pub fn poll_write_more(&mut self, key: Key, data: &[u8], waker: &Waker) -> Poll<io::Result<usize>> {
         if let Some(stream) = self.streams.get_mut(key)
             && stream.sending == Sending::Idle
-            && stream.transmit.is_empty()
             && stream.send_error.is_none()
         {
-            match self.kernel.sockets_mut().send_more(&stream.socket, data) {
+            return match self.kernel.sockets_mut().send_more(&stream.socket, data) {
                 Ok(count) => {
                     match count == data.len() {
                         true => self.metrics.sends += 1,
                         false => self.metrics.short_sends += 1,
                     }
-                    return Poll::Ready(Ok(count));
+                    Poll::Ready(Ok(count))
                 }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                Err(error) => {
-                    stream.send_error = NonZero::new(-error.raw_os_error().unwrap_or(libc::EIO));
-                    return Poll::Ready(Err(error));
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    let slices = [IoSlice::new(data)];
+                    Poll::Ready(Ok(self.wait_for_room(key, Pieces::new(&slices), 0)))
                 }
-            }
+                Err(error) => Poll::Ready(Err(stream.fail(error))),
+            };
         }
         self.poll_write(key, &[IoSlice::new(data)], waker)
     }
@@ -186,10 +191,7 @@ impl<K: CompletionKernel> Proactor<K> {
                     self.kernel.push(Token::new(Kind::Writable, key), op);
                 }
                 Err(error) if is_of_file(&error) => return Poll::Ready(Err(error)),
-                Err(error) => {
-                    stream.send_error = NonZero::new(-error.raw_os_error().unwrap_or(libc::EIO));
-                    return Poll::Ready(Err(error));
-                }
+                Err(error) => return Poll::Ready(Err(stream.fail(error))),
             }
         }
         stream.send_waker.wait(waker);
@@ -259,11 +261,7 @@ impl<K: CompletionKernel> Proactor<K> {
                     stream.transmit.taken(count);
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => refused = true,
-                Err(error) => {
-                    stream.send_error = NonZero::new(-error.raw_os_error().unwrap_or(libc::EIO));
-                    stream.transmit.clear();
-                    return Err(error);
-                }
+                Err(error) => return Err(stream.fail(error)),
             }
             if refused {
                 stream.transmit.shrink_front();

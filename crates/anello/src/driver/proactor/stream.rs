@@ -1,6 +1,7 @@
 //! One connection: what the kernel has in flight for it, and what waits on either side.
 
 use std::collections::VecDeque;
+use std::io;
 use std::num::NonZero;
 
 use crate::driver::buffer::Chunk;
@@ -62,6 +63,14 @@ impl<S> Stream<S> {
     #[inline]
     pub fn awaits_settling(&self) -> bool {
         matches!(self.sending, Sending::AtSubmission(_))
+    }
+
+    /// A call has failed that sends, while nothing was in flight: nothing is sent any more.
+    #[cold]
+    pub fn fail(&mut self, error: io::Error) -> io::Error {
+        self.send_error = NonZero::new(-error.raw_os_error().unwrap_or(libc::EIO));
+        self.transmit.clear();
+        error
     }
 }
 
