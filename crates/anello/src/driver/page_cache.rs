@@ -82,6 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
+    #[cfg_attr(miri, ignore = "Miri has no such files")]
     fn what_was_just_written_is_in_memory() {
         let mut file = tempfile::tempfile().expect("a file");
         file.write_all(&[7; 300_000]).expect("written");

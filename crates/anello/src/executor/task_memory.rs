@@ -1,5 +1,7 @@
 //! Memory of tasks. Connections come and go, and their tasks are all of a few sizes, aligned to cache lines, which
 //! allocators are slow at: what one task gives back serves the next one, still in the cache.
+//!
+//! Where there is too much of it, sizes that were asked for or given back longest ago make room.
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::cell::RefCell;
@@ -12,13 +14,15 @@ const KEPT_BYTES: usize = if cfg!(any(miri, plain_memory)) { 0 } else { 256 * 10
 const MOST_SIZES: usize = 8;
 
 thread_local! {
-    static KEPT: RefCell<Kept> = const { RefCell::new(Kept { sizes: Vec::new(), bytes: 0 }) };
+    static KEPT: RefCell<Kept> = const { RefCell::new(Kept::new(KEPT_BYTES)) };
 }
 
 /// What a thread keeps.
 struct Kept {
+    /// The one that was used last comes first.
     sizes: Vec<Blocks>,
     bytes: usize,
+    most_bytes: usize,
 }
 
 struct Blocks {
@@ -51,39 +55,74 @@ pub(super) unsafe fn free(block: NonNull<u8>, layout: Layout) {
 }
 
 impl Kept {
+    const fn new(most_bytes: usize) -> Self {
+        Self { sizes: Vec::new(), bytes: 0, most_bytes }
+    }
+
+    /// Has this size come first; whether it is known.
+    fn use_size(&mut self, layout: Layout) -> bool {
+        let known = self.sizes.iter().position(|blocks| blocks.layout == layout);
+        if let Some(place @ 1..) = known {
+            self.sizes[..=place].rotate_right(1);
+        }
+        known.is_some()
+    }
+
     fn take(&mut self, layout: Layout) -> Option<NonNull<u8>> {
-        let blocks = self.sizes.iter_mut().find(|blocks| blocks.layout == layout)?;
-        let block = blocks.free.pop()?;
+        if !self.use_size(layout) {
+            return None;
+        }
+        let block = self.sizes[0].free.pop()?;
         self.bytes -= layout.size();
         Some(block)
     }
 
     /// Whether it was kept.
     fn keep(&mut self, block: NonNull<u8>, layout: Layout) -> bool {
-        if self.bytes + layout.size() > KEPT_BYTES {
+        if layout.size() > self.most_bytes {
             return false;
         }
-        let known = self.sizes.iter().position(|blocks| blocks.layout == layout);
-        let place = match known {
-            Some(place) => place,
-            None if self.sizes.len() == MOST_SIZES => return false,
-            None => {
-                self.sizes.push(Blocks { layout, free: Vec::new() });
-                self.sizes.len() - 1
+        if !self.use_size(layout) {
+            if self.sizes.len() == MOST_SIZES {
+                self.forget_last_size();
             }
-        };
-        self.sizes[place].free.push(block);
+            self.sizes.insert(0, Blocks { layout, free: Vec::new() });
+        }
+        while self.bytes + layout.size() > self.most_bytes {
+            // As much as there may be is of this size.
+            let [_, .., last] = &mut self.sizes[..] else { return false };
+            match last.give_back() {
+                true => self.bytes -= last.layout.size(),
+                false => self.forget_last_size(),
+            }
+        }
+        self.sizes[0].free.push(block);
         self.bytes += layout.size();
         true
+    }
+
+    fn forget_last_size(&mut self) {
+        if let Some(last) = self.sizes.pop() {
+            self.bytes -= last.free.len() * last.layout.size();
+        }
+    }
+}
+
+impl Blocks {
+    /// Gives one to the allocator, if there is any.
+    fn give_back(&mut self) -> bool {
+        let block = self.free.pop();
+        if let Some(block) = block {
+            // SAFETY: allocated with this layout, and nobody else's.
+            unsafe { dealloc(block.as_ptr(), self.layout) }
+        }
+        block.is_some()
     }
 }
 
 impl Drop for Blocks {
     fn drop(&mut self) {
-        for block in self.free.drain(..) {
-            // SAFETY: allocated with this layout, and nobody else's.
-            unsafe { dealloc(block.as_ptr(), self.layout) }
-        }
+        while self.give_back() {}
     }
 }
 
@@ -113,6 +152,76 @@ mod tests {
             unsafe { free(block, large) };
             assert!(kept_bytes() <= KEPT_BYTES);
         }
+    }
+
+    /// What a thread keeps, where tools watch, too.
+    fn kept() -> Kept {
+        Kept::new(256 * 1024)
+    }
+
+    fn layout(bytes: usize) -> Layout {
+        Layout::from_size_align(bytes, 64).expect("a layout of a power of two")
+    }
+
+    /// As [`allocate`] does; whether it was a kept one.
+    fn allocate_of(kept: &mut Kept, layout: Layout) -> (NonNull<u8>, bool) {
+        let taken = kept.take(layout);
+        // SAFETY: the layout is not of size zero.
+        let block = taken.unwrap_or_else(|| NonNull::new(unsafe { alloc(layout) }).expect("memory"));
+        // Where it is not this one's any more, tools see it.
+        // SAFETY: a block of so many bytes that is nobody else's.
+        unsafe { block.write_bytes(7, layout.size()) };
+        (block, taken.is_some())
+    }
+
+    /// As [`free`] does; whether it was kept.
+    fn free_of(kept: &mut Kept, block: NonNull<u8>, layout: Layout) -> bool {
+        let is_kept = kept.keep(block, layout);
+        if !is_kept {
+            // SAFETY: allocated with this layout, and not kept.
+            unsafe { dealloc(block.as_ptr(), layout) };
+        }
+        is_kept
+    }
+
+    /// Uses so many tasks of a size at a time, and ends them.
+    fn use_many(kept: &mut Kept, layout: Layout, count: usize) {
+        let blocks: Vec<_> = std::iter::repeat_with(|| allocate_of(kept, layout).0).take(count).collect();
+        for block in blocks {
+            free_of(kept, block, layout);
+            let counted: usize = kept.sizes.iter().map(|size| size.free.len() * size.layout.size()).sum();
+            assert_eq!(kept.bytes, counted);
+            assert!(kept.bytes <= kept.most_bytes && kept.sizes.len() <= MOST_SIZES);
+        }
+    }
+
+    #[test]
+    fn sizes_of_long_ago_make_room_for_others() {
+        let mut kept = kept();
+        for size in 1..=MOST_SIZES {
+            use_many(&mut kept, layout(size * 64), 1);
+        }
+        let late = layout(4096);
+        use_many(&mut kept, late, 1);
+        assert!(kept.take(layout(64)).is_none(), "the size of longest ago");
+        let (block, is_kept) = allocate_of(&mut kept, late);
+        assert!(is_kept && free_of(&mut kept, block, late));
+        assert!(!kept.sizes.iter().any(|blocks| blocks.layout == layout(64)));
+    }
+
+    #[test]
+    fn blocks_that_nobody_asks_for_make_room_for_others() {
+        let mut kept = kept();
+        use_many(&mut kept, layout(1024), 300);
+        assert_eq!(kept.bytes, kept.most_bytes);
+        use_many(&mut kept, layout(2048), 100);
+        assert_eq!(kept.sizes[0].free.len(), 100);
+        let (block, _) = allocate_of(&mut kept, layout(512 * 1024));
+        assert!(!free_of(&mut kept, block, layout(512 * 1024)), "more than is kept of all");
+        assert_eq!(kept.bytes, kept.most_bytes);
+        // A size that takes all of it.
+        use_many(&mut kept, layout(256 * 1024), 2);
+        assert_eq!((kept.sizes.len(), kept.sizes[0].free.len()), (1, 1));
     }
 
     #[test]
