@@ -188,7 +188,11 @@ fn files_are_read_in_memory_or_not() {
             assert_eq!(file.as_std().read_at(&mut byte, 99_999).unwrap(), 1);
             assert_eq!(byte[0], content[99_999]);
             assert_eq!(file.read_at(&mut [], 0).await.unwrap(), 0);
+            // Past its end.
             file.read_ahead(1 << 40, 5).await.unwrap();
+            file.read_ahead(50_000, 100_000).await.unwrap();
+            file.read_ahead(0, u64::MAX).await.unwrap();
+            file.read_ahead(u64::MAX, u64::MAX).await.unwrap();
             assert!(File::open("/there/is/no/such/file").await.is_err());
         });
     });

@@ -56,7 +56,12 @@ pub(crate) fn is_in_memory(file: impl AsFd, offset: u64, length: u64) -> bool {
             Err(_) => {}
         }
     }
-    let mut probes = (offset..last).step_by(PROBE_STEP_BYTES as usize).chain([last]);
+    is_found_by_probes(file, offset, last)
+}
+
+fn is_found_by_probes(file: BorrowedFd<'_>, offset: u64, last: u64) -> bool {
+    // The last one first: where the file has ended before it, that is all.
+    let mut probes = std::iter::once(last).chain((offset..last).step_by(PROBE_STEP_BYTES as usize));
     probes.all(|at| {
         let mut byte = [0];
         let read = rustix::io::preadv2(file, &mut [IoSliceMut::new(&mut byte)], at, ReadWriteFlags::NOWAIT);
@@ -93,6 +98,20 @@ mod tests {
         }
         for (offset, length) in [(0, 300_000), (0, 0), (299_999, 1), (4095, 2), (65_536, 100_000)] {
             assert!(is_in_memory(&file, offset, length), "{length} from {offset}");
+            let last = (offset + length).saturating_sub(1);
+            assert!(
+                probed.is_err() || is_found_by_probes(file.as_fd(), offset, last),
+                "{length} from {offset}"
+            );
+        }
+        // Pages past its end.
+        for (offset, length) in [(0, 310_000), (0, u64::MAX), (299_999, 8192), (300_000, 4096), (1 << 40, 1)]
+        {
+            assert!(!is_in_memory(&file, offset, length), "{length} from {offset}");
+            assert!(
+                !is_found_by_probes(file.as_fd(), offset, offset + (length - 1)),
+                "{length} from {offset}"
+            );
         }
     }
 }

@@ -93,13 +93,13 @@ impl File {
     /// # Errors
     /// When the file cannot be read.
     pub async fn read_ahead(&self, offset: u64, length: u64) -> io::Result<()> {
-        if self.is_in_memory(offset, length) {
+        let (mut next, asked_end) = (offset, offset.saturating_add(length));
+        if self.is_in_memory(offset, asked_end, asked_end) {
             return Ok(());
         }
         // Or it is shorter.
-        let file_bytes = self.as_std().metadata()?.len();
-        let (mut next, end) = (offset, offset.saturating_add(length).min(file_bytes));
-        if next >= end || page_cache::is_in_memory(self, next, end - next) {
+        let end = asked_end.min(self.as_std().metadata()?.len());
+        if next >= end || (end < asked_end && self.is_in_memory(offset, end, asked_end)) {
             return Ok(());
         }
         while next < end {
@@ -116,16 +116,17 @@ impl File {
         Ok(())
     }
 
-    /// Whether these bytes are in memory, or were a moment ago.
-    fn is_in_memory(&self, offset: u64, length: u64) -> bool {
-        let (now, end) = (Instant::now(), offset.saturating_add(length));
+    /// Whether the bytes up to `end` are in memory, or those up to `asked_end` were a moment ago, as far as the file has
+    /// them; it is not said to be shorter each time that somebody asks for more than it has.
+    fn is_in_memory(&self, offset: u64, end: u64, asked_end: u64) -> bool {
+        let now = Instant::now();
         let found = || self.opened.found.lock().unwrap_or_else(PoisonError::into_inner);
-        if found().has(offset, end, now) {
+        if found().has(offset, asked_end, now) {
             return true;
         }
-        let is_there = page_cache::is_in_memory(self, offset, length);
+        let is_there = page_cache::is_in_memory(self, offset, end - offset);
         if is_there {
-            found().add(offset, end, now);
+            found().add(offset, asked_end, now);
         }
         is_there
     }
@@ -151,5 +152,29 @@ impl AsFd for File {
 impl fmt::Debug for File {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.opened.file.fmt(formatter)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+    use crate::Runtime;
+
+    #[test]
+    fn a_file_that_ends_before_what_was_asked_for_is_found_but_once() {
+        let mut file = tempfile::tempfile().expect("a file");
+        file.write_all(&[7; 100_000]).expect("written");
+        if !page_cache::is_in_memory(&file, 0, 100_000) {
+            return eprintln!("skipped: neither kernel nor file system can tell");
+        }
+        for length in [100_001, 200_000, u64::MAX] {
+            let file = File::from(file.try_clone().expect("a descriptor"));
+            let before = Instant::now();
+            Runtime::new().expect("a runtime").block_on(file.read_ahead(0, length)).expect("read");
+            let found = file.opened.found.lock().expect("nobody panicked");
+            assert!(found.has(0, length, before), "{length}: {found:?}");
+        }
     }
 }
