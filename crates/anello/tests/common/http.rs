@@ -29,14 +29,8 @@ use hyper::{Request, Response, StatusCode, client};
 use hyper_util::server::conn::auto;
 use hyper_util::service::TowerToHyperService;
 
-use crate::common::{assert_same_bytes, on_both_drivers, pattern};
+use crate::common::{LARGE, TURNS, assert_same_bytes, on_both_drivers, pattern};
 use crate::family::{Stream, on_every_setup, pair};
-
-/// More than the kernel buffers for one connection.
-const LARGE: usize = 32 << 20;
-
-/// Turns after which whoever can go on has done so.
-const TURNS: usize = 1000;
 
 type Answer = Result<Response<Either<Full<Bytes>, Incoming>>, Infallible>;
 

@@ -40,6 +40,12 @@ pub fn patience(limit: Duration) -> Duration {
 /// Where the sockets of a test listen.
 pub const ANY_PORT: &str = "127.0.0.1:0";
 
+/// More than the kernel buffers for one connection.
+pub const LARGE: usize = 32 << 20;
+
+/// Turns after which whoever can go on has done so.
+pub const TURNS: usize = 1000;
+
 /// One way to run.
 #[derive(Clone, Debug)]
 pub struct Setup {

@@ -11,16 +11,13 @@ use anello::{spawn, yield_now};
 use bytes::Bytes;
 
 use crate::common::{
-    Random, Setup, assert_same_bytes, exchange, file_of, join, on_both_drivers, pattern, poll_at_most,
+    LARGE, Random, Setup, assert_same_bytes, exchange, file_of, join, on_both_drivers, pattern, poll_at_most,
 };
 use crate::family::{Stream, connect, listen, on_every_setup, pair};
 
 /// The sizes at which something changes: a byte, a receive buffer, the classes of memory, the send queue.
 const SIZES: [usize; 16] =
     [1, 2, 63, 64, 65, 1000, 4095, 4096, 4097, 16_383, 16_384, 16_385, 65_535, 65_536, 65_537, 1 << 20];
-
-/// More than the kernel buffers for one connection.
-const LARGE: usize = 32 << 20;
 
 /// A message there and back, both sides at once, because a large one fits no buffer.
 async fn there_and_back(client: Stream, message: Vec<u8>) -> io::Result<Stream> {

@@ -16,14 +16,10 @@ use futures_util::io as futures_io;
 use hyper::rt::{Read as _, Write as _};
 use tokio::io as tokio_io;
 
-use crate::common::{Random, assert_same_bytes, exchange, join, on_both_drivers, pattern, poll_at_most};
+use crate::common::{
+    LARGE, Random, TURNS, assert_same_bytes, exchange, join, on_both_drivers, pattern, poll_at_most,
+};
 use crate::family::{Stream, on_every_setup, pair};
-
-/// More than the kernel buffers for one connection.
-const LARGE: usize = 32 << 20;
-
-/// Turns after which whoever can go on has done so.
-const TURNS: usize = 1000;
 
 /// A stream as one of the worlds sees it.
 trait World: Sized + 'static {
