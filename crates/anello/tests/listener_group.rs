@@ -2,18 +2,22 @@
 
 mod common;
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener as StdListener, TcpStream as StdStream};
+use std::os::fd::AsRawFd;
 use std::os::unix::net::{UnixListener as StdUnixListener, UnixStream as StdUnixStream};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
 
 use anello::net::{GroupKind, GroupMember, ListenerGroup, TcpListener, UnixListener, Waiting, echo};
+use anello::time::{sleep, timeout};
 use anello::{DriverKind, Workers, allowed_cores};
 
-use common::{Setup, both_drivers, hangs_after, ladder};
+use common::child::{Child, limit_open_files, raise_open_files};
+use common::{Setup, both_drivers, hangs_after, ladder, on_each, poll_at_most};
 
 /// How the first worker ends.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -92,7 +96,7 @@ fn first_worker_ends(setup: &Setup, end: End, accepts_before: bool) {
                 // So that accepting is armed.
                 let stream = member.accept().await.expect("accepts").expect("a client");
                 echo(stream).await.expect("the client has had its answer, and goes");
-                let more = anello::time::timeout(Duration::from_millis(1), member.accept()).await;
+                let more = timeout(Duration::from_millis(1), member.accept()).await;
                 assert!(more.is_err());
             }
             stands.send(()).expect("heard");
@@ -158,7 +162,7 @@ fn fault_39_who_waits_when_the_group_is_closed_is_served() {
                 is_echoed(unix_client);
             });
             while !clients.is_finished() {
-                anello::time::sleep(Duration::from_millis(1)).await;
+                sleep(Duration::from_millis(1)).await;
             }
             clients.join().expect("all are answered");
         });
@@ -217,4 +221,162 @@ fn a_paused_group_leaves_its_queue_to_others_and_serves_what_it_has_accepted() {
         assert!(group.is_closed());
         workers.join().expect("they end");
     }
+}
+
+/// Two workers with one socket.
+#[test]
+fn who_waits_when_a_shared_socket_is_closed_is_served() {
+    on_each(available(), |setup| {
+        for round in 0..20 {
+            let (listener, address) = listener();
+            let group = ListenerGroup::<TcpListener>::new(vec![listener], 2);
+            let (joined, all_served) = (group.clone(), Arc::new(AtomicBool::new(false)));
+            let waiting: Vec<StdStream> = (0..20).map(|_| client(address)).collect();
+            let end = Arc::clone(&all_served);
+            let workers = Workers::builder().cores(two_cores()).runtime(setup.builder());
+            let workers = workers.start(move |worker| {
+                let (joined, end) = (joined.clone(), Arc::clone(&end));
+                async move {
+                    serve(joined.join(worker.index)).await;
+                    // The runtime's end would be that of its connections.
+                    while !end.load(Ordering::Relaxed) {
+                        sleep(Duration::from_millis(1)).await;
+                    }
+                }
+            });
+            let workers = workers.expect("starts");
+            if round % 2 == 0 {
+                assert_eq!(group.settle(hangs_after()).expect("both accept"), 2);
+            }
+            group.close(Waiting::Served);
+            waiting.into_iter().for_each(is_echoed);
+            while group.settle(hangs_after()).expect("both come to an end") > 0 {
+                thread::yield_now();
+            }
+            assert!(StdStream::connect(address).is_err(), "nobody listens any more");
+            all_served.store(true, Ordering::Relaxed);
+            workers.join().expect("they end");
+        }
+    });
+}
+
+#[test]
+fn fault_39_who_waits_at_a_worker_that_ends_while_paused_is_served_when_others_go_on() {
+    on_each(available(), |setup| {
+        let ((first, at_first), (second, at_second)) = (listener(), listener());
+        let group = ListenerGroup::<TcpListener>::new(vec![first, second], 2);
+        let (joined, ends) = (group.clone(), Arc::new(AtomicBool::new(false)));
+        let told = Arc::clone(&ends);
+        let workers = Workers::builder().cores(two_cores()).runtime(setup.builder());
+        let workers = workers.start(move |worker| {
+            let (joined, told) = (joined.clone(), Arc::clone(&told));
+            async move {
+                let member = joined.join(worker.index);
+                if worker.index == 1 {
+                    return serve(member).await;
+                }
+                while !told.load(Ordering::Relaxed) {
+                    let accepted = timeout(Duration::from_millis(1), member.accept()).await;
+                    if let Ok(stream) = accepted {
+                        echo(stream.expect("accepts").expect("open")).await.expect("the client goes");
+                    }
+                }
+            }
+        });
+        let workers = workers.expect("starts");
+        is_echoed(client(at_first));
+        group.pause();
+        assert_eq!(group.settle(hangs_after()).expect("both stop"), 2);
+        let waiting: Vec<StdStream> = (0..10).map(|_| client(at_first)).collect();
+        ends.store(true, Ordering::Relaxed);
+        while group.settle(hangs_after()).expect("who is left has stopped") != 1 {
+            thread::yield_now();
+        }
+        group.resume();
+        waiting.into_iter().for_each(is_echoed);
+        is_echoed(client(at_second));
+        group.close(Waiting::Served);
+        workers.join().expect("they end");
+    });
+}
+
+/// Leaves at most so many descriptors to this process.
+fn leave_descriptors(count: u64) {
+    // The lowest number that is free.
+    let next = std::fs::File::open("/dev/null").expect("a descriptor").as_raw_fd();
+    limit_open_files(u64::try_from(next).expect("a number") + count).expect("a limit");
+}
+
+/// Whether the client has had its answer; else it was refused.
+fn is_served(client: &mut StdStream) -> bool {
+    match client.read_exact(&mut [0; 4]) {
+        Ok(()) => true,
+        Err(error) => {
+            let kinds = [ErrorKind::ConnectionReset, ErrorKind::UnexpectedEof];
+            assert!(kinds.contains(&error.kind()), "neither served nor refused: {error}");
+            false
+        }
+    }
+}
+
+#[test]
+fn fault_04_workers_that_share_a_socket_refuse_whom_they_cannot_serve() {
+    // In a process of its own, because the limit is for all of it.
+    let name = "fault_04_workers_that_share_a_socket_refuse_whom_they_cannot_serve";
+    Child::default().run(name, || {
+        on_each(available(), |setup| {
+            for _ in 0..5 {
+                share_without_descriptors(setup);
+            }
+        });
+    });
+}
+
+fn share_without_descriptors(setup: &Setup) {
+    let (listener, address) = listener();
+    let group = ListenerGroup::<TcpListener>::paused(vec![listener], 2);
+    let joined = group.clone();
+    let workers = Workers::builder().cores(two_cores()).runtime(setup.builder());
+    let workers = workers.start(move |worker| {
+        let joined = joined.clone();
+        async move { serve(joined.join(worker.index)).await }
+    });
+    let workers = workers.expect("starts");
+    assert_eq!(group.settle(hangs_after()).expect("both have joined"), 2);
+    let mut clients: Vec<StdStream> = (0..100).map(|_| client(address)).collect();
+    leave_descriptors(10);
+    group.resume();
+    let before = clients.len();
+    clients.retain_mut(is_served);
+    let served = clients.len();
+    assert!(served >= 1 && served < before, "{}: {served} of {before} served", setup.name);
+    drop(clients);
+    raise_open_files();
+    // As soon as there are descriptors, all is as before.
+    while !is_served(&mut client(address)) {}
+    group.close(Waiting::Served);
+    workers.join().expect("they end");
+}
+
+#[test]
+fn fault_04_a_member_without_a_descriptor_for_its_socket_waits_for_one() {
+    let name = "fault_04_a_member_without_a_descriptor_for_its_socket_waits_for_one";
+    Child::default().run(name, || {
+        on_each(available(), |setup| {
+            let (listener, address) = listener();
+            let waiting = client(address);
+            let group = ListenerGroup::<TcpListener>::new(vec![listener], 1);
+            setup.run(async {
+                let member = group.join(0);
+                leave_descriptors(0);
+                let taken: Vec<StdStream> = std::iter::from_fn(|| waiting.try_clone().ok()).collect();
+                let mut accepting = pin!(member.accept());
+                let accepted = poll_at_most(10, accepting.as_mut()).await;
+                assert!(accepted.is_none(), "{}: {accepted:?}", setup.name);
+                drop(taken);
+                raise_open_files();
+                assert!(accepting.await.expect("accepts").is_some(), "{}", setup.name);
+            });
+        });
+    });
 }
