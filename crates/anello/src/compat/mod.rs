@@ -43,8 +43,10 @@
 //!   HTTP/1 with short answers saves a few percent of its instructions by `writev(false)` on hyper's builder: hyper itself
 //!   then puts head and body into one buffer. Long bodies are better not copied.
 //! - `poll_flush` of the two I/O worlds is ready when the kernel has taken everything that was accepted. Hyper's is ready
-//!   when everything is with the kernel or goes to it with the runtime's next turns, and waits only when the kernel has
-//!   refused some for want of room: hyper flushes after each response, and a wake-up for each would be for nothing.
+//!   when everything is with the kernel or goes to it with the runtime's next turns, and waits when the kernel has
+//!   refused some for want of room: hyper flushes after each response, and a wake-up for each would be for nothing. Where
+//!   sends do not complete at submission, it waits until the kernel has taken them, too: on io_uring before Linux 5.17,
+//!   with [`Sends::Ordinary`](crate::Sends::Ordinary), with submission polling, and of what is sent without a copy.
 //! - Closing (`poll_close`, `poll_shutdown`) flushes, in every world until the kernel has taken everything, then ends the
 //!   sending side (`shutdown(2)` with `SHUT_WR`). That the peer has reset the connection by then is no error, unless bytes
 //!   were lost by that.

@@ -127,8 +127,12 @@ impl TcpStream {
         self.inner.send(bytes.into())
     }
 
-    /// Accepts as much of `bytes` as there is room for, and returns how much. Up to 4096 bytes are copied; the kernel is
-    /// asked to take longer ones at once from where they lie (`send(2)`), and only what it refuses is copied. Cancel-safe.
+    /// Accepts as much of `bytes` as there is room for, and returns how much.
+    ///
+    /// The kernel is asked to take them at once from where they lie (`send(2)`); what it refuses is copied, and what comes
+    /// behind such. Up to 4096 bytes, but less than [`direct_send_bytes`](crate::DriverOptions::direct_send_bytes), are
+    /// rather copied and sent with the runtime's next turn: on io_uring always, on epoll where many sockets were ready.
+    /// Cancel-safe.
     ///
     /// # Errors
     /// As [`send`](Self::send).
@@ -137,7 +141,8 @@ impl TcpStream {
         self.inner.write(bytes)
     }
 
-    /// As [`write`](Self::write), of several slices as one message: up to 4096 bytes in all are copied together, longer ones
+    /// As [`write`](Self::write), of several slices as one message: up to 4096 bytes in all, but less than
+    /// [`direct_send_bytes`](crate::DriverOptions::direct_send_bytes), are copied together on either driver, longer ones
     /// are taken from where they lie (`sendmsg(2)`). At most 1024 slices are looked at. Cancel-safe.
     ///
     /// # Errors
@@ -160,7 +165,7 @@ impl TcpStream {
         self.inner.write_more(bytes)
     }
 
-    /// Copies all of `bytes`, waiting for room as often as needed. Not cancel-safe: how much was accepted is not known.
+    /// Writes all of `bytes`, waiting for room as often as needed. Not cancel-safe: how much was accepted is not known.
     ///
     /// # Errors
     /// As [`send`](Self::send).
