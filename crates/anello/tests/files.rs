@@ -9,9 +9,10 @@ use std::os::unix::fs::FileExt;
 use std::task::Poll;
 
 use anello::fs::File;
+use anello::net::echo;
 use anello::{current_metrics, spawn, yield_now};
 
-use common::{assert_same_bytes, file_of, on_every_driver, on_every_driver_and_sim, pair, pattern};
+use common::{assert_same_bytes, exchange, file_of, on_every_driver, on_every_driver_and_sim, pair, pattern};
 
 /// More than the kernel buffers for one connection.
 const LARGE: usize = 24 << 20;
@@ -135,6 +136,39 @@ fn a_file_that_nobody_takes_is_given_up_with_its_stream() {
                     yield_now().await;
                 }
                 assert_eq!(sockets(), before, "{}: way {way}", setup.name);
+            }
+        });
+    });
+}
+
+#[test]
+fn a_stream_that_has_sent_a_file_goes_on_as_before() {
+    on_every_driver_and_sim(|setup| {
+        let is_simulated = setup.name.contains("sim");
+        setup.run(async {
+            let (mut client, mut server) = pair().await.unwrap();
+            let content = pattern(5, 200_000);
+            let file = file_of(&content);
+            let sending = spawn(async move {
+                let length = content.len() as u64;
+                assert_eq!(server.send_file(&file, 0, length).await.unwrap(), length);
+                // More than is buffered: it waits to receive and for room to send.
+                echo(&mut server).await.unwrap();
+                server
+            });
+            let mut received = vec![0; 200_000];
+            client.read_exact(&mut received).await.unwrap();
+            assert_same_bytes(&received, &pattern(5, 200_000));
+            for seed in 0..3 {
+                exchange(&mut client, &pattern(seed, if is_simulated { 100_000 } else { 2 << 20 })).await;
+            }
+            client.shutdown().await.unwrap();
+            let server = sending.await.unwrap();
+            if !is_simulated {
+                let (server, _) = server.into_std().await.unwrap();
+                assert!(!rustix::net::sockopt::tcp_cork(&server).unwrap(), "{}", setup.name);
+                let flags = rustix::fs::fcntl_getfl(&server).unwrap();
+                assert!(!flags.contains(rustix::fs::OFlags::NONBLOCK), "{}", setup.name);
             }
         });
     });

@@ -108,8 +108,8 @@ pub(crate) trait Sockets {
 #[derive(Debug)]
 pub(crate) struct OsSockets {
     /// Whether sockets carry `O_NONBLOCK` from the start. io_uring wants them without: with it, it refuses to wait in
-    /// an accept, a connect, a read or a write; not in a send or a receive, which look at their own flags alone. Direct
-    /// calls pass `MSG_DONTWAIT` either way.
+    /// an accept, a connect, a read or a write; not in a send or a receive, which look at their own flags alone (but those
+    /// of `msghdr`s do not: the ring is given none). Direct calls pass `MSG_DONTWAIT` either way.
     nonblocking: bool,
     /// A descriptor to give up when there is no other, so that waiting clients can be refused instead of left.
     reserve: Option<OwnedFd>,
