@@ -25,6 +25,8 @@ use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::io;
 use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use anello::net::{GroupMember, Stream, TcpListener, TcpStream, UnixListener, UnixStream};
@@ -96,6 +98,7 @@ pub struct Server {
     worker: Rc<Worker>,
     refusals: Rc<Cell<usize>>,
     tls: Rc<RefCell<Option<TlsConfig>>>,
+    open_everywhere: Option<Arc<AtomicUsize>>,
 }
 
 /// Builds a [`Server`].
@@ -104,6 +107,7 @@ pub struct ServerBuilder {
     options: Options,
     tls: Option<TlsConfig>,
     observer: Observer,
+    open_everywhere: Option<Arc<AtomicUsize>>,
 }
 
 impl ServerBuilder {
@@ -128,6 +132,14 @@ impl ServerBuilder {
         self
     }
 
+    /// Has [`Options::connections`] be the most of all servers together, of whatever thread, that have this count, instead
+    /// of this one's alone. The count is that of their connections.
+    #[must_use]
+    pub fn count_with(mut self, open_everywhere: Arc<AtomicUsize>) -> Self {
+        self.open_everywhere = Some(open_everywhere);
+        self
+    }
+
     /// Counts connections and requests there. Counts that others of this thread raise, too, such as
     /// [`Files`](crate::files::Files), are given as an `Rc`.
     #[must_use]
@@ -146,8 +158,12 @@ impl ServerBuilder {
     /// The server of this thread.
     #[must_use]
     pub fn build(self) -> Server {
-        let tls = Rc::new(RefCell::new(self.tls));
-        Server { worker: Worker::new(self.options, self.observer), refusals: Rc::new(Cell::new(0)), tls }
+        Server {
+            worker: Worker::new(self.options, self.observer),
+            refusals: Rc::new(Cell::new(0)),
+            tls: Rc::new(RefCell::new(self.tls)),
+            open_everywhere: self.open_everywhere,
+        }
     }
 }
 
@@ -262,18 +278,28 @@ impl Server {
     where
         H: AsyncFn(Request) -> Response + 'static,
     {
-        if self.worker.connections() >= self.worker.options.connections {
-            return self.refuse(stream).await;
-        }
+        let Some(place) = self.place() else { return self.refuse(stream).await };
         let (server, handler) = (self.clone(), Rc::clone(handler));
         self.worker.starts();
         spawn(async move {
+            let _place = place;
             server.worker.started();
             if let Err(error) = server.serve_connection(stream, &*handler).await {
                 tracing::debug!(%error, "a connection broke");
             }
         })
         .detach();
+    }
+
+    /// A place for one more connection, if there is one.
+    fn place(&self) -> Option<Place> {
+        let limit = self.worker.options.connections;
+        let Some(open) = &self.open_everywhere else {
+            return (self.worker.connections() < limit).then_some(Place(None));
+        };
+        let place = Place(Some(Arc::clone(open)));
+        // Counted first, so that two threads do not both take the last one.
+        (open.fetch_add(1, Ordering::Relaxed) < limit).then_some(place)
     }
 
     /// Tells a client that there are too many.
@@ -333,6 +359,17 @@ impl Server {
     /// Breaks every connection at once.
     pub fn end(&self) {
         self.worker.end_all();
+    }
+}
+
+/// A connection's place among those of all servers that count together, given up when dropped.
+struct Place(Option<Arc<AtomicUsize>>);
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if let Some(open) = &self.0 {
+            open.fetch_sub(1, Ordering::Relaxed);
+        }
     }
 }
 

@@ -29,7 +29,8 @@ pub struct Options {
     /// How long a request may take from its head to the end of its answer; by default for ever. Then the connection is
     /// closed.
     pub request_timeout: Option<Duration>,
-    /// Most connections at a time of one worker; by default 10,000. Clients beyond it are answered 503.
+    /// Most connections at a time of one worker, or of all that [count together](crate::ServerBuilder::count_with); by
+    /// default 10,000. Clients beyond it are answered 503.
     pub connections: usize,
     /// Most bytes of a body that are read and dropped, when the handler has not read them, to keep the connection; by
     /// default 64 KiB. With more to come, the connection is closed behind the answer.

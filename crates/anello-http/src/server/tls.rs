@@ -14,7 +14,7 @@ use std::io::{self, IoSlice, Read, Write};
 use std::path::Path;
 use std::pin::pin;
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 use std::task::{Context, Poll, ready};
 
 use anello::fs::File;
@@ -32,9 +32,10 @@ const RECORD_BYTES: usize = 16 * 1024;
 /// Plaintext that is encrypted, and bytes of a file that are read, at a time: several records, which go out together.
 const STEP_BYTES: usize = 64 * 1024;
 
-/// Certificate and key of a server, for TLS 1.2 and 1.3 with ALPN `http/1.1`.
+/// Certificate and key of a server, for TLS 1.2 and 1.3 with ALPN `http/1.1`. Clones are the same one, also in other
+/// threads: they share the cache of sessions, and what they are [replaced](Self::replace) by.
 #[derive(Clone)]
-pub struct TlsConfig(pub(super) Arc<ServerConfig>);
+pub struct TlsConfig(Arc<RwLock<Arc<ServerConfig>>>);
 
 impl TlsConfig {
     /// Reads a chain of certificates and the key of the first of them, both in PEM.
@@ -66,7 +67,19 @@ impl TlsConfig {
     pub fn new(mut config: ServerConfig) -> Self {
         // Some clients that are told to speak HTTP/1.0 offer nothing else, and would be refused.
         config.alpn_protocols = vec![b"http/1.1".to_vec(), b"http/1.0".to_vec()];
-        Self(Arc::new(config))
+        Self(Arc::new(RwLock::new(Arc::new(config))))
+    }
+
+    /// Has connections that are accepted from now on, by every server with a clone of this, speak TLS as another one does:
+    /// with a new certificate.
+    pub fn replace(&self, other: &Self) {
+        let new = other.current();
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = new;
+    }
+
+    fn current(&self) -> Arc<ServerConfig> {
+        // It is replaced in one step.
+        Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
@@ -89,7 +102,7 @@ struct Session<S> {
 
 /// The two sides of a connection under TLS.
 pub(super) fn sides<S: Stream>(stream: S, config: &TlsConfig) -> io::Result<(TlsReceiver<S>, TlsSender<S>)> {
-    let mut tls = ServerConnection::new(Arc::clone(&config.0)).map_err(io::Error::other)?;
+    let mut tls = ServerConnection::new(config.current()).map_err(io::Error::other)?;
     // The socket's send queue bounds what is accepted; the session passes it on at once.
     tls.set_buffer_limit(None);
     let (reader, writer) = stream.into_split();
