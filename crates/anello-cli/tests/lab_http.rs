@@ -10,11 +10,9 @@ use std::thread;
 use anello_lab::result::{LabResult, Outcome};
 use anello_lab::{Cell, Target, Workload};
 
-/// Not a test: the server that the tests start as a child. It stays silent without its variable, so that running all
-/// ignored tests does no harm. The variable is `BEHAVIOUR:FOLDER`: `honest` serves the folder, and `/fixed` from memory;
+/// Not a test: the server that the tests start as a child. Without its variable it returns at once. The variable is `BEHAVIOUR:FOLDER`: `honest` serves the folder, and `/fixed` from memory;
 /// `fixed` the latter alone; `forgetful` has no large file, `liar` a wrong byte in the page.
 #[test]
-#[ignore = "the child process of the other tests"]
 fn http_server_child() {
     let Ok(told) = std::env::var("ANELLO_LAB_TEST_HTTP_SERVER") else { return };
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -78,8 +76,7 @@ fn contender(behaviour: &str, serves: &str) -> String {
     let executable = std::env::current_exe().unwrap();
     let executable = executable.to_str().unwrap();
     let variable = format!("ANELLO_LAB_TEST_HTTP_SERVER={behaviour}:{{root}}");
-    let child =
-        format!("/usr/bin/env {variable} {executable} --ignored --exact http_server_child --nocapture");
+    let child = format!("/usr/bin/env {variable} {executable} --exact http_server_child --nocapture");
     // The queue of the standard library's listeners holds no more.
     format!("{{ name = \"{behaviour}\", command = \"{child}\", serves = {serves}, connections_limit = 100 }}")
 }
