@@ -214,9 +214,8 @@ impl Listening {
         self.close_and(self.waiting);
     }
 
-    /// Ends accepting: another process has the sockets, and their file.
+    /// Ends accepting: another process has the sockets.
     pub fn give_away(&self) {
-        self.file.iter().for_each(SocketFile::give_away);
         self.is_given_away.store(true, Ordering::Relaxed);
         self.abandon();
     }
@@ -312,13 +311,13 @@ impl SocketFile {
         self.is_own.store(true, Ordering::Relaxed);
     }
 
-    /// Another process is.
-    pub fn give_away(&self) {
-        self.is_own.store(false, Ordering::Relaxed);
+    /// Another process is. Whether this one was to.
+    pub fn give_away(&self) -> bool {
+        self.is_own.swap(false, Ordering::Relaxed)
     }
 
     pub fn remove(&self) {
-        if !self.is_own.swap(false, Ordering::Relaxed) {
+        if !self.give_away() {
             return;
         }
         let removed = identity(&self.path).and_then(|found| match found == self.identity {

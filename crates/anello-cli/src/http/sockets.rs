@@ -224,6 +224,10 @@ impl Wares for Shop {
         self.listening.sockets()
     }
 
+    fn file(&self) -> Option<&SocketFile> {
+        self.listening.file()
+    }
+
     fn metrics(&self) -> io::Result<Option<StdTcpListener>> {
         let sockets = self.metrics.as_ref().map(ListenerGroup::sockets).transpose()?;
         Ok(sockets.and_then(|mut sockets| sockets.pop()))

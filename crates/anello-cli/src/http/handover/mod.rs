@@ -16,8 +16,11 @@
 //! ```
 //!
 //! At no time do both accept: the mode of a socket (`O_NONBLOCK`), which the drivers want to be different, is one for both
-//! processes. When the newcomer dies, or does not answer, the server goes on accepting; when the server dies after it has
-//! given its sockets, the newcomer goes on alone. A second newcomer waits at the door, and takes over from the first.
+//! processes. When the newcomer dies, or does not answer in time, the server says WITHDRAWN and goes on accepting; a
+//! newcomer that hears this, however late, ends. When the server dies after it has given its sockets, the newcomer goes on
+//! alone; when it says nothing more after STOPPED, the newcomer goes on, too, because the server will hear ACCEPTING. A
+//! second newcomer waits at the door, and takes over from the first. From before the first socket is given, the files of
+//! sockets are left alone by a server that is told to end meanwhile.
 //!
 //! Nothing is opened for it while the server runs: it needs accept, sendmsg, recvmsg, read, write and close.
 

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::retry_on_intr;
 
-use super::wire::{Talk, Word, is_gone};
+use super::wire::{Talk, Word, is_gone, is_silent};
 use crate::listening::ListeningSocket;
 
 /// How often a server that goes while it is asked is asked again: another may have taken its place.
@@ -92,6 +92,7 @@ impl Newcomer {
                 (Word::Metrics, Some(descriptor)) => metrics = Some(TcpListener::from(descriptor)),
                 (Word::Door, Some(descriptor)) => door = Some(UnixListener::from(descriptor)),
                 (Word::End, None) => break,
+                (Word::Withdrawn, _) => return Err(withdrawn()),
                 (word, _) => return Err(unexpected(word)),
             }
         }
@@ -103,8 +104,7 @@ impl Newcomer {
 
     /// Says that everything is prepared, and waits until the server has stopped accepting.
     pub fn ready(&mut self) -> io::Result<()> {
-        let heard = self.talk.say(Word::Ready).and_then(|()| self.talk.hear());
-        self.heard(heard, Word::Stopped)
+        self.tell(Word::Ready, Word::Stopped)
     }
 
     /// Says that this process accepts, and waits until the server knows.
@@ -112,33 +112,93 @@ impl Newcomer {
         if self.is_alone {
             return Ok(());
         }
-        // What it has said before it went is heard, whether or not this is.
-        let said = self.talk.say(Word::Accepting);
-        let heard = match self.talk.hear() {
-            Err(error) if !is_gone(&error) => Err(said.err().unwrap_or(error)),
-            heard => heard,
-        };
-        self.heard(heard, Word::Done)
+        match self.tell(Word::Accepting, Word::Done) {
+            // It has stopped accepting, and hears this first when it goes on: there is to be one that serves.
+            Err(error) if is_silent(&error) => {
+                tracing::warn!("the server that has stopped accepting says nothing more: this one goes on");
+                Ok(())
+            }
+            told => told,
+        }
     }
 
-    fn heard(&mut self, heard: io::Result<Word>, expected: Word) -> io::Result<()> {
-        match heard {
+    /// Says a word, and waits for the answer to it. Without one from a server that has gone, this process is alone.
+    fn tell(&mut self, word: Word, expected: Word) -> io::Result<()> {
+        // What it has said before it went is heard, whether or not this is.
+        let said = self.talk.say(word);
+        match self.talk.hear() {
             Ok(word) if word == expected => Ok(()),
-            Ok(Word::Withdrawn) => {
-                let message = "the running server has not waited for this one, and goes on: see its log";
-                Err(io::Error::new(io::ErrorKind::TimedOut, message))
-            }
+            Ok(Word::Withdrawn) => Err(withdrawn()),
             Ok(word) => Err(unexpected(word)),
             Err(error) if is_gone(&error) => {
                 tracing::warn!("the server that handed its sockets over has died: this one goes on alone");
                 self.is_alone = true;
                 Ok(())
             }
-            Err(error) => Err(error),
+            Err(error) => Err(said.err().unwrap_or(error)),
         }
     }
 }
 
+fn withdrawn() -> io::Error {
+    let message = "the running server has not waited for this one, and goes on: see its log";
+    io::Error::new(io::ErrorKind::ConnectionAborted, message)
+}
+
 fn unexpected(word: Word) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, format!("{word:?} was not to be said by the server now"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    /// A newcomer that waits for so long, and the server that has given it what it has.
+    fn pair(patience: Duration) -> (Newcomer, Talk) {
+        let (one, other) = UnixStream::pair().unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let newcomer = Newcomer {
+            talk: Talk::within(one, patience).unwrap(),
+            sockets: Vec::new(),
+            metrics: None,
+            door: UnixListener::bind(folder.path().join("door")).unwrap(),
+            is_alone: false,
+        };
+        (newcomer, Talk::new(other).unwrap())
+    }
+
+    const FOR_EVER: Duration = Duration::from_secs(3600);
+
+    #[test]
+    fn fault_38_who_is_told_to_be_late_does_not_take_the_server_for_dead() {
+        for tell in [Newcomer::ready, Newcomer::accepting] {
+            let (mut newcomer, mut server) = pair(FOR_EVER);
+            server.say(Word::Withdrawn).unwrap();
+            drop(server);
+            let error = tell(&mut newcomer).unwrap_err();
+            assert!(error.to_string().contains("goes on"), "{error}");
+            assert!(!newcomer.is_alone);
+        }
+    }
+
+    #[test]
+    fn fault_38_a_server_that_has_died_leaves_the_newcomer_alone() {
+        let (mut newcomer, server) = pair(FOR_EVER);
+        drop(server);
+        newcomer.ready().unwrap();
+        assert!(newcomer.is_alone);
+        newcomer.accepting().unwrap();
+    }
+
+    #[test]
+    fn fault_38_a_server_that_has_stopped_and_says_nothing_consents() {
+        let (mut newcomer, mut server) = pair(Duration::from_millis(20));
+        // Before it has stopped, it does not.
+        assert!(is_silent(&newcomer.ready().unwrap_err()));
+        newcomer.accepting().unwrap();
+        // It hears what was said when it goes on.
+        assert_eq!((server.hear().unwrap(), server.hear().unwrap()), (Word::Ready, Word::Accepting));
+    }
 }

@@ -67,6 +67,11 @@ pub struct Talk {
 impl Talk {
     /// Refuses to talk to another user's process.
     pub fn new(stream: UnixStream) -> io::Result<Self> {
+        Self::within(stream, PATIENCE)
+    }
+
+    /// The same, where the other may take so long to answer.
+    pub fn within(stream: UnixStream, patience: Duration) -> io::Result<Self> {
         let peer = rustix::net::sockopt::socket_peercred(&stream)?;
         let own = rustix::process::geteuid();
         if peer.uid != own {
@@ -78,8 +83,8 @@ impl Talk {
             );
             return Err(io::Error::new(io::ErrorKind::PermissionDenied, message));
         }
-        stream.set_read_timeout(Some(PATIENCE))?;
-        stream.set_write_timeout(Some(PATIENCE))?;
+        stream.set_read_timeout(Some(patience))?;
+        stream.set_write_timeout(Some(patience))?;
         Ok(Self { stream })
     }
 
@@ -156,6 +161,11 @@ impl Talk {
 pub fn is_gone(error: &io::Error) -> bool {
     use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
     matches!(error.kind(), UnexpectedEof | ConnectionReset | BrokenPipe)
+}
+
+/// Whether the other may be there, and has not answered.
+pub fn is_silent(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::TimedOut
 }
 
 fn strange() -> io::Error {
