@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::TcpListener as StdListener;
+use std::sync::mpsc;
 use std::thread;
 
 use anello::net::{ListenerGroup, TcpListener};
@@ -26,17 +27,22 @@ pub struct Told {
 pub fn start(listener: StdListener, told: Told) -> io::Result<ListenerGroup<TcpListener>> {
     let group = ListenerGroup::paused(vec![listener], 1);
     let joined = group.clone();
-    // It has little to do, and epoll is to be had everywhere.
+    let (begins, begun) = mpsc::sync_channel(1);
     thread::Builder::new().name("metrics".into()).spawn(move || {
-        let served = Runtime::builder()
-            .driver(DriverKind::Epoll)
-            .driver_from_environment(false)
-            .build()
-            .and_then(|runtime| runtime.block_on(serve(joined, told)));
-        if let Err(error) = served {
+        // It has little to do, and epoll is to be had everywhere.
+        let built = Runtime::builder().driver(DriverKind::Epoll).driver_from_environment(false).build();
+        let (runtime, result) = match built {
+            Ok(runtime) => (Some(runtime), Ok(())),
+            Err(error) => (None, Err(error)),
+        };
+        begins.send(result).ok();
+        let Some(runtime) = runtime else { return };
+        if let Err(error) = runtime.block_on(serve(joined, told)) {
             tracing::error!(%error, "/metrics and /health are not served any more");
         }
     })?;
+    let begun = begun.recv().unwrap_or_else(|_| Err(io::Error::other("their thread has ended")));
+    begun.map_err(|error| io::Error::new(error.kind(), format!("/metrics and /health: {error}")))?;
     Ok(group)
 }
 
@@ -58,7 +64,10 @@ fn answer(told: &Told, request: &Request) -> Response {
             (Response::new(answer.status).with_body(answer.body), answer.content_type)
         }
         ("GET" | "HEAD", _) => return Response::text("here are /metrics and /health\n").with_status(404),
-        _ => return Response::new(405),
+        _ => {
+            let refused = Response::new(405).field(FieldName::ALLOW, b"GET, HEAD");
+            return refused.unwrap_or_else(|_| Response::new(500));
+        }
     };
     let typed = response.field(FieldName::CONTENT_TYPE, media_type.as_bytes());
     let fresh = typed.and_then(|response| response.field(FieldName::CACHE_CONTROL, b"no-store"));
