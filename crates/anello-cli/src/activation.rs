@@ -22,6 +22,23 @@ pub struct Passed {
     pub metrics: Option<TcpListener>,
 }
 
+impl Passed {
+    /// The sockets for a server that tells no metrics.
+    ///
+    /// # Errors
+    /// When one for them was passed.
+    pub fn without_metrics(self) -> io::Result<Vec<ListeningSocket>> {
+        match self.metrics {
+            None => Ok(self.sockets),
+            Some(_) => {
+                let message =
+                    "LISTEN_FDS has a socket for /metrics, which this server does not tell: leave it out";
+                Err(io::Error::new(io::ErrorKind::InvalidInput, message))
+            }
+        }
+    }
+}
+
 /// Takes the sockets that were passed to this process, if any. To be called before anything opens descriptors.
 ///
 /// # Errors
@@ -41,6 +58,10 @@ pub fn take() -> io::Result<Passed> {
         match ListeningSocket::from_descriptor(descriptor).map_err(refused)? {
             ListeningSocket::Internet(listener) if name == METRICS && passed.metrics.is_none() => {
                 passed.metrics = Some(listener);
+            }
+            _ if name == METRICS => {
+                let message = "/metrics is told at one TCP socket: pass no other one of this name";
+                return Err(refused(io::Error::new(io::ErrorKind::InvalidInput, message)));
             }
             socket => passed.sockets.push(socket),
         }

@@ -11,13 +11,28 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use anello::JoinHandle;
 use anello::net::{GroupMember, ListenerGroup, TcpListener, UnixListener, Waiting};
+use anello::time::timeout;
 use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, Type};
 
 use crate::address::Address;
 
 /// Connections that the kernel keeps at a socket until they are accepted; at most `net.core.somaxconn`.
 const BACKLOG: i32 = 4096;
+
+/// How long clients that wait at the end may take to be accepted; more than there is room for are refused one by one.
+const LAST_ACCEPTS_WITHIN: Duration = Duration::from_secs(2);
+
+/// Waits until what accepts has ended by itself, because its sockets were closed and nobody waits there.
+pub async fn end_accepting(accepting: &mut [JoinHandle<()>]) {
+    for accepting in accepting {
+        if timeout(LAST_ACCEPTS_WITHIN, &mut *accepting).await.is_err() {
+            tracing::warn!("clients still waited to be accepted when the server ended");
+            accepting.abort();
+        }
+    }
+}
 
 /// A socket that listens.
 #[derive(Debug)]

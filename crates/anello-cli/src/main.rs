@@ -88,7 +88,7 @@ fn main() -> ExitCode {
     match result {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("anello: {error}");
+            output::say(format_args!("anello: {error}"));
             ExitCode::from(1)
         }
     }
@@ -98,5 +98,8 @@ fn main() -> ExitCode {
 fn start_log() {
     let filter = tracing_subscriber::EnvFilter::try_from_env("ANELLO_LOG")
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn"));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false).init();
+    let log =
+        tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false);
+    // Telling that a line could not be written would panic where standard error is closed.
+    log.log_internal_errors(false).init();
 }

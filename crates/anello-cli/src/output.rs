@@ -16,6 +16,14 @@ pub fn show(text: &str) -> io::Result<()> {
     }
 }
 
+/// Writes the line that tells that a server is ready. It serves whether or not anybody reads that.
+pub fn announce(line: &str) {
+    let mut output = io::stdout().lock();
+    if let Err(error) = output.write_all(line.as_bytes()).and_then(|()| output.flush()) {
+        tracing::warn!(%error, "the ready line could not be written to standard output");
+    }
+}
+
 /// Writes a line to standard error, if anybody can still read it.
 pub fn say(line: impl Display) {
     writeln!(io::stderr(), "{line}").ok();

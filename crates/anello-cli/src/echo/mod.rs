@@ -7,7 +7,7 @@
 mod exchange;
 
 use std::cell::{Cell, RefCell};
-use std::io::{self, Write};
+use std::io;
 use std::num::NonZero;
 use std::pin::Pin;
 use std::process::ExitCode;
@@ -25,11 +25,8 @@ use anello::{JoinHandle, Worker, Workers};
 use self::exchange::Sizes;
 use crate::address::Address;
 use crate::driver_flags::DriverFlags;
-use crate::listening::Listening;
-use crate::{activation, cores, duration, limits};
-
-/// How long clients that wait at the end may take to be accepted.
-const LAST_ACCEPTS_WITHIN: Duration = Duration::from_secs(2);
+use crate::listening::{Listening, end_accepting};
+use crate::{activation, cores, duration, limits, output};
 
 /// Serve echo (RFC 862): everything received is sent back.
 ///
@@ -55,7 +52,8 @@ pub struct Arguments {
     #[arg(long, value_name = "BYTES", requires = "request_bytes")]
     response_bytes: Option<NonZero<usize>>,
 
-    /// The cores to use, a pinned worker on each, as in 0 or 0,2-3; by default one worker, not pinned.
+    /// The cores to use, a pinned worker on each, as in 0 or 0,2-3, or all that the process may run on: all. By default one
+    /// worker, not pinned.
     #[arg(long, value_name = "LIST", value_parser = cores::parse)]
     cores: Option<cores::Cores>,
 
@@ -88,7 +86,7 @@ struct Service {
 /// Serves until a signal.
 pub fn run(arguments: Arguments) -> io::Result<ExitCode> {
     // Before anything opens descriptors.
-    let passed = activation::take()?.sockets;
+    let passed = activation::take()?.without_metrics()?;
     limits::raise_open_files();
     let cores = arguments.cores.map(|cores| cores.0);
     let workers = cores.as_ref().map_or(1, Vec::len);
@@ -127,33 +125,28 @@ async fn serve(service: Arc<Service>, worker: Worker) -> io::Result<()> {
     let share = service.listening.join(worker.index);
     let mut signals = Signals::new(&[INTERRUPT, TERMINATE])?;
     if worker.index == 0 {
-        announce(&service.listening, worker.count)?;
+        announce(&service.listening, worker.count);
     }
     let open = Rc::new(Open::default());
     let internet = share.internet.map(|member| accept(member, &service, &open));
     let unix = share.unix.map(|member| accept(member, &service, &open));
     signals.wait().await?;
     service.listening.close();
-    for mut accepting in internet.into_iter().chain(unix) {
-        if timeout(LAST_ACCEPTS_WITHIN, &mut accepting).await.is_err() {
-            accepting.abort();
-        }
-    }
+    end_accepting(&mut internet.into_iter().chain(unix).collect::<Vec<_>>()).await;
     open.drain(service.drain, &mut signals).await;
     Ok(())
 }
 
 /// The ready line.
-fn announce(listening: &Listening, workers: usize) -> io::Result<()> {
-    let Some(driver) = anello::current_driver() else { return Ok(()) };
-    let mut output = io::stdout().lock();
-    write!(output, "anello echo ready addr={listening} driver={} features={}", driver.name, driver.features)?;
-    writeln!(output, " workers={workers}")?;
-    output.flush()?;
+fn announce(listening: &Listening, workers: usize) {
+    let Some(driver) = anello::current_driver() else { return };
+    let (name, features) = (driver.name, &driver.features);
+    output::announce(&format!(
+        "anello echo ready addr={listening} driver={name} features={features} workers={workers}\n"
+    ));
     if let Some(reason) = &driver.reason {
-        eprintln!("anello: io_uring was not taken: {reason}");
+        output::say(format_args!("anello: io_uring was not taken: {reason}"));
     }
-    Ok(())
 }
 
 fn accept<L: GroupKind>(member: GroupMember<L>, service: &Arc<Service>, open: &Rc<Open>) -> JoinHandle<()> {

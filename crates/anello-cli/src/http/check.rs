@@ -14,9 +14,11 @@ use rustix::fs::{Access, AtFlags, CWD, accessat};
 
 use super::Arguments;
 use super::config::Configuration;
+use super::sandboxing::Served;
 use super::sockets::DEFAULT_ADDRESS;
 use crate::address::Address;
 use crate::output;
+use crate::sandbox::{Sandbox, Wish};
 
 /// Looks at everything and tells what is wrong (exit code 1), or that all is well and what is not as by default.
 pub fn run(arguments: &Arguments, configuration: &Configuration) -> io::Result<ExitCode> {
@@ -32,6 +34,7 @@ pub fn run(arguments: &Arguments, configuration: &Configuration) -> io::Result<E
     {
         check.fault("access-log", format_args!("{}: {why}", path.display()));
     }
+    check.sandbox(arguments);
     if check.faults.is_empty() {
         output::show(&well(arguments, configuration))?;
         return Ok(ExitCode::SUCCESS);
@@ -62,9 +65,7 @@ impl Check<'_> {
     }
 
     fn option(&mut self, invalid: &InvalidOption) {
-        let text = invalid.to_string();
-        let why = text.strip_prefix(invalid.option()).and_then(|rest| rest.strip_prefix(": "));
-        self.fault(invalid.option(), why.unwrap_or(&text));
+        self.faults.push(self.configuration.told(invalid));
     }
 
     fn addresses(&mut self, arguments: &Arguments) {
@@ -100,6 +101,27 @@ impl Check<'_> {
         let (Some(cores), Ok(allowed)) = (&arguments.cores, allowed_cores()) else { return };
         for core in cores.0.iter().filter(|core| !allowed.contains(core)) {
             self.fault("cores", format_args!("core {core} may not be used here: choose from {allowed:?}"));
+        }
+    }
+
+    /// The sandbox, where all of it is wished for; without a folder there is nothing to leave open in it.
+    fn sandbox(&mut self, arguments: &Arguments) {
+        let address = match &arguments.addr {
+            Some(Address::Unix(address)) => address.as_pathname(),
+            _ => None,
+        };
+        let served = Served {
+            folder: &arguments.folder,
+            socket_file: address,
+            handover: arguments.handover.as_deref(),
+            tls: &arguments.tls,
+            observer: &arguments.observer,
+        };
+        if arguments.sandbox == Wish::On
+            && let Ok(reach) = served.reach()
+            && let Err(why) = Sandbox::try_out(&reach)
+        {
+            self.fault("sandbox", why);
         }
     }
 

@@ -266,10 +266,9 @@ pub struct ConnectionFlags {
 }
 
 impl ConnectionFlags {
-    /// For one of so many workers.
-    pub fn options(&self, workers: usize) -> Options {
+    pub fn options(&self) -> Options {
         let mut options = Options::default();
-        options.connections = self.max_connections.div_ceil(workers.max(1));
+        options.connections = self.max_connections;
         options.head_timeout = self.header_timeout;
         options.keep_alive_timeout = self.keep_alive_timeout;
         options.body_timeout = self.body_timeout;
@@ -301,15 +300,15 @@ mod tests {
         connections: ConnectionFlags,
     }
 
-    fn options(flags: &[&str], workers: usize) -> Options {
+    fn options(flags: &[&str]) -> Options {
         let given = ["http"].iter().chain(flags);
         let matches = Flags::command().try_get_matches_from(given).expect("well-formed");
-        Flags::from_arg_matches(&matches).expect("complete").connections.options(workers)
+        Flags::from_arg_matches(&matches).expect("complete").connections.options()
     }
 
     #[test]
     fn without_flags_a_connection_has_the_defaults_of_the_library() {
-        assert_eq!(format!("{:?}", options(&[], 1)), format!("{:?}", Options::default()));
+        assert_eq!(format!("{:?}", options(&[])), format!("{:?}", Options::default()));
     }
 
     #[test]
@@ -336,7 +335,7 @@ mod tests {
         assert_eq!(flagged.get_arguments().count(), flags.len(), "each flag is tried");
         let mut expected = Options::default();
         let seconds = Duration::from_secs;
-        expected.connections = 4;
+        expected.connections = 7;
         expected.head_timeout = seconds(1);
         expected.keep_alive_timeout = seconds(2);
         expected.body_timeout = seconds(3);
@@ -352,6 +351,6 @@ mod tests {
         expected.limits.requests_per_connection = 13;
         expected.drain_timeout = seconds(14);
         expected.drain_idle = seconds(15);
-        assert_eq!(format!("{:?}", options(&flags, 2)), format!("{expected:?}"));
+        assert_eq!(format!("{:?}", options(&flags)), format!("{expected:?}"));
     }
 }

@@ -1,8 +1,8 @@
 //! `anello http`: the files of a folder by HTTP/1.1.
 //!
-//! One worker per core, each with a listener and a cache of its own. A signal ends it politely: nothing more is accepted,
-//! requests that have begun are answered; a second signal, or the deadline, ends it at once. What serving does not need is
-//! given up before the first request ([`Sandbox`]).
+//! One worker, or one for each core that is named, each with a listener and a cache of its own. A signal ends it politely:
+//! nothing more is accepted, requests that have begun are answered; a second signal, or the deadline, ends it at once. What
+//! serving does not need is given up before the first request ([`Sandbox`]).
 
 mod check;
 pub mod config;
@@ -10,14 +10,16 @@ mod flags;
 mod gate;
 mod handover;
 mod observing;
+mod reloading;
 mod sandboxing;
 mod sockets;
 mod worker;
 
-use std::io::{self, Write};
+use std::io;
 use std::net::{SocketAddr, TcpListener as StdTcpListener};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Arc, OnceLock};
 
 use anello::{DriverDescription, Workers};
@@ -27,18 +29,21 @@ use anello_http::files::{Files, FilesError};
 use anello_http::observe::access_log::{AccessLog, AccessLogHandle};
 use anello_http::observe::health::Health;
 use anello_http::observe::metrics::{MetricsOptions, ServerMetrics};
+use anello_http::server::TlsConfig;
 
 use self::config::Configuration;
 use self::flags::{ConnectionFlags, FileFlags, ObserverFlags, TlsFlags};
 use self::gate::Gate;
 use self::observing::Told;
+use self::reloading::Hangups;
 use self::sockets::{Sockets, Wanted};
 use self::worker::serve;
 use crate::address::Address;
 use crate::driver_flags::DriverFlags;
 use crate::listening::{Listening, SocketFile};
+use crate::notify::ServiceManager;
 use crate::sandbox::{Sandbox, Wish};
-use crate::{activation, cores, limits, notify};
+use crate::{activation, cores, limits, output};
 
 /// Serve the files of a folder by HTTP/1.1.
 ///
@@ -71,7 +76,8 @@ pub struct Arguments {
     #[arg(long, value_name = "PATH")]
     handover: Option<PathBuf>,
 
-    /// The cores to use, a pinned worker on each, as in 0 or 0,2-3; by default one worker, not pinned.
+    /// The cores to use, a pinned worker on each, as in 0 or 0,2-3, or all that the process may run on: all. By default one
+    /// worker, not pinned.
     #[arg(long, value_name = "LIST", value_parser = cores::parse)]
     cores: Option<cores::Cores>,
 
@@ -105,12 +111,19 @@ struct Service {
     folder: PathBuf,
     files: FileOptions,
     options: Options,
-    tls: TlsFlags,
+    /// Connections of all workers.
+    connections: Arc<AtomicUsize>,
+    /// What all workers speak, and where it comes from.
+    tls: Option<TlsConfig>,
+    tls_files: TlsFlags,
     log: Option<AccessLogHandle>,
     metrics: Option<ServerMetrics>,
     /// Where that and the health are told.
     observed_at: Option<SocketAddr>,
     health: Health,
+    manager: ServiceManager,
+    /// A worker has told the manager that the server ends.
+    is_stopping: AtomicBool,
     sandbox: Sandbox,
     /// Opened, and the sandbox sealed, when all workers listen.
     gate: Gate,
@@ -121,7 +134,8 @@ pub fn run(arguments: Arguments, configuration: &Configuration) -> io::Result<Ex
     if arguments.check {
         return check::run(&arguments, configuration);
     }
-    configuration.refuse_faults()?;
+    let files = arguments.files.into_options();
+    configuration.refuse_faults_and(&files.faults())?;
     // Before anything opens descriptors.
     let passed = activation::take()?;
     limits::raise_open_files();
@@ -133,11 +147,10 @@ pub fn run(arguments: Arguments, configuration: &Configuration) -> io::Result<Ex
         handover: arguments.handover.as_deref(),
         workers,
     };
-    let (listening, observed_on, beginning) = Sockets::find(&wanted, passed)?.into_parts();
-    let files = arguments.files.into_options();
+    let Sockets { listening, metrics: observed_on, beginning } = Sockets::find(&wanted, passed)?;
     // Before any worker, so that what is wrong is said once.
     open(&arguments.folder, &files)?;
-    arguments.tls.read()?;
+    let tls = arguments.tls.read()?;
     let metrics = observed_on.as_ref().map(|_| {
         let mut options = MetricsOptions::default();
         options.workers = workers;
@@ -151,6 +164,9 @@ pub fn run(arguments: Arguments, configuration: &Configuration) -> io::Result<Ex
         tls: &arguments.tls,
         observer: &arguments.observer,
     };
+    // Before the sandbox, which lets nothing be connected to.
+    let manager = ServiceManager::find();
+    let hangups = Hangups::catch()?;
     let sandbox = sandboxing::enter(arguments.sandbox, &reach)?;
     // Threads begin here.
     let log = arguments.observer.start_log()?;
@@ -159,12 +175,16 @@ pub fn run(arguments: Arguments, configuration: &Configuration) -> io::Result<Ex
         driver: OnceLock::new(),
         folder: arguments.folder,
         files,
-        options: arguments.connections.options(workers),
-        tls: arguments.tls,
+        options: arguments.connections.options(),
+        connections: Arc::default(),
+        tls,
+        tls_files: arguments.tls,
         log: log.as_ref().map(AccessLog::handle),
         metrics,
         observed_at,
         health: Health::new(),
+        manager,
+        is_stopping: AtomicBool::new(false),
         sandbox,
         gate: Gate::new(workers),
     });
@@ -188,9 +208,10 @@ pub fn run(arguments: Arguments, configuration: &Configuration) -> io::Result<Ex
     let begun = beginning.begin(&listening, observing, workers);
     match &begun {
         Ok((true, held)) => {
-            announce(&service, workers)?;
+            announce(&service, workers);
             service.health.ready();
-            notify::ready(held.took_over);
+            service.manager.ready(held.took_over);
+            hangups.follow(Arc::clone(&service));
         }
         Ok((false, _)) => {}
         Err(_) => listening.abandon(),
@@ -217,22 +238,14 @@ fn open(folder: &Path, options: &FileOptions) -> io::Result<Files> {
 }
 
 /// The ready line.
-fn announce(service: &Service, workers: usize) -> io::Result<()> {
-    let Some(driver) = service.driver.get() else { return Ok(()) };
-    let mut output = io::stdout().lock();
-    write!(
-        output,
-        "anello http ready addr={} driver={} features={}",
-        service.listening, driver.name, driver.features
-    )?;
-    write!(output, " workers={workers}")?;
-    if let Some(observed_at) = service.observed_at {
-        write!(output, " metrics={observed_at}")?;
-    }
-    writeln!(output, " sandbox={}", service.sandbox)?;
-    output.flush()?;
+fn announce(service: &Service, workers: usize) {
+    let Some(driver) = service.driver.get() else { return };
+    let metrics = service.observed_at.map(|address| format!(" metrics={address}")).unwrap_or_default();
+    output::announce(&format!(
+        "anello http ready addr={} driver={} features={} workers={workers}{metrics} sandbox={}\n",
+        service.listening, driver.name, driver.features, service.sandbox
+    ));
     if let Some(reason) = &driver.reason {
-        eprintln!("anello: io_uring was not taken: {reason}");
+        output::say(format_args!("anello: io_uring was not taken: {reason}"));
     }
-    Ok(())
 }

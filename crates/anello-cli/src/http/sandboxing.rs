@@ -1,6 +1,5 @@
 //! What `anello http` touches while it serves, for its sandbox to leave open.
 
-use std::env;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -20,15 +19,19 @@ pub struct Served<'a> {
 /// any other thread.
 pub fn enter(wish: Wish, served: &Served<'_>) -> io::Result<Sandbox> {
     debug_assert!(is_only_thread(), "Landlock holds for this thread and those that it starts");
-    let files = |files: Vec<&Path>| files.into_iter().map(PathBuf::from).collect();
-    let reach = Reach {
-        served: served.folder.canonicalize()?,
-        read_again: files(served.tls.files()),
-        appended: files(served.observer.access_log_file().into_iter().collect()),
-        sockets: files(served.socket_file.into_iter().chain(served.handover).collect()),
-        notifies: env::var_os("NOTIFY_SOCKET").is_some(),
-    };
-    Sandbox::enter(wish, &reach)
+    Sandbox::enter(wish, &served.reach()?)
+}
+
+impl Served<'_> {
+    pub fn reach(&self) -> io::Result<Reach> {
+        let files = |files: Vec<&Path>| files.into_iter().map(PathBuf::from).collect();
+        Ok(Reach {
+            served: self.folder.canonicalize()?,
+            read_again: files(self.tls.files()),
+            appended: files(self.observer.access_log_file().into_iter().collect()),
+            sockets: files(self.socket_file.into_iter().chain(self.handover).collect()),
+        })
+    }
 }
 
 /// True where the kernel does not tell.

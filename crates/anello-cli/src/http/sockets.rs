@@ -35,7 +35,7 @@ pub struct Sockets {
     pub listening: Arc<Listening>,
     /// Where metrics and health are to be told.
     pub metrics: Option<StdTcpListener>,
-    beginning: Beginning,
+    pub beginning: Beginning,
 }
 
 /// What is to be done when the workers are there.
@@ -81,8 +81,10 @@ impl Sockets {
             (Some(listener), None) => Some(listener),
             (None, address) => address.map(listen_for_metrics).transpose()?,
         };
-        let listening =
-            Listening::prepare_any(wanted.address, DEFAULT_ADDRESS, passed.sockets, wanted.workers)?;
+        if wanted.address.is_some() {
+            return Err(passed_and("--addr"));
+        }
+        let listening = Listening::passed(passed.sockets, wanted.workers)?;
         Ok(Self::new(listening, metrics, None, None))
     }
 
@@ -105,7 +107,7 @@ impl Sockets {
         }
         let file = match &newcomer.sockets[..] {
             [ListeningSocket::Unix(listener), ..] => {
-                listener.local_addr()?.as_pathname().map(SocketFile::of_another).transpose()?
+                listener.local_addr()?.as_pathname().map(file_of_another).transpose()?
             }
             _ => None,
         };
@@ -130,10 +132,17 @@ impl Sockets {
         let beginning = Beginning { door, newcomer, door_file };
         Self { listening: Arc::new(listening), metrics, beginning }
     }
+}
 
-    pub fn into_parts(self) -> (Arc<Listening>, Option<StdTcpListener>, Beginning) {
-        (self.listening, self.metrics, self.beginning)
-    }
+/// The file of a socket that another process has made, which it may have named by a path that counts from where it is.
+fn file_of_another(path: &Path) -> io::Result<SocketFile> {
+    SocketFile::of_another(path).map_err(|error| {
+        let remedy = match path.is_relative() {
+            true => "start in the folder in which the running server was started",
+            false => "it was removed: stop the running server, which nobody can reach by it",
+        };
+        io::Error::new(error.kind(), format!("--addr unix:{}: {error}: {remedy}", path.display()))
+    })
 }
 
 /// Whether a socket at the second address is one that was asked for by the first.

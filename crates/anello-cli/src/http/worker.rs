@@ -1,26 +1,27 @@
 //! One worker: its files, its server, and its end.
 
-use std::future::poll_fn;
+use std::future::{pending, poll_fn};
 use std::io;
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::task::Poll;
 use std::time::Duration;
 
-use anello::signal::{HANG_UP, INTERRUPT, Signals, TERMINATE};
-use anello::time::timeout;
+use anello::signal::{INTERRUPT, Signals, TERMINATE};
+use anello::time::{sleep, timeout};
 use anello::{JoinHandle, Worker};
 use anello_http::files::Files;
 use anello_http::{Request, Server};
 
 use super::gate::Place;
 use super::{Service, open};
-use crate::listening::{Listening, Share};
-use crate::notify;
+use crate::listening::{Listening, Share, end_accepting};
 
-/// How long clients that wait at the end may take to be accepted; more than there is room for are refused one by one.
-const LAST_ACCEPTS_WITHIN: Duration = Duration::from_secs(2);
+/// How long requests may take to notice that their connections were broken, and how often that is looked for.
+const ENDS_WITHIN: Duration = Duration::from_secs(1);
+const END_STEP: Duration = Duration::from_millis(5);
 
 /// Serves until a signal, or until the sockets are another's, then drains.
 pub async fn serve(service: Arc<Service>, worker: Worker) -> io::Result<()> {
@@ -43,11 +44,11 @@ async fn serve_share(
     place: &Place<'_>,
 ) -> io::Result<()> {
     let mut signals = Signals::new(&[INTERRUPT, TERMINATE])?;
-    let hangups = Signals::new(&[HANG_UP]);
     let mut files = open(&service.folder, &service.files)?;
     let mut builder = Server::builder().options(service.options.clone());
-    if let Some(tls) = service.tls.read()? {
-        builder = builder.tls(tls);
+    builder = builder.count_with(Arc::clone(&service.connections));
+    if let Some(tls) = &service.tls {
+        builder = builder.tls(tls.clone());
     }
     if let Some(metrics) = service.metrics.as_ref().and_then(|metrics| metrics.worker(worker.index)) {
         let metrics = Rc::new(metrics);
@@ -65,34 +66,14 @@ async fn serve_share(
         }
     }
     place.pass(|| service.sandbox.seal())?;
-    let reloading =
-        anello::spawn(reload_on_hangup(Arc::clone(service), server.clone(), worker.index, hangups));
     let accepting = accept(share, &server, &files);
     let has_heard_signal = told_to_end(&mut signals, &service.listening).await?;
     service.health.drain();
     service.listening.close();
-    reloading.abort();
-    if worker.index == 0 && !service.listening.is_given_away() {
-        notify::stopping();
+    if !service.listening.is_given_away() && !service.is_stopping.swap(true, Ordering::Relaxed) {
+        service.manager.stopping();
     }
-    let draining = anello::spawn({
-        let server = server.clone();
-        async move {
-            end_accepting(accepting).await;
-            server.drain().await
-        }
-    });
-    let second = anello::spawn(async move {
-        if !has_heard_signal {
-            // The first one asks for what is being done already; another worker may have heard it before.
-            signals.wait().await?;
-        }
-        let signal = signals.wait().await;
-        server.end();
-        signal
-    });
-    let cut = draining.await?;
-    second.abort();
+    let cut = end(&server, accepting, second_signal(&mut signals, has_heard_signal)).await;
     if cut > 0 {
         tracing::warn!(connections = cut, "connections were closed before they were done");
     }
@@ -110,14 +91,21 @@ fn accept(share: Share, server: &Server, files: &Rc<Files>) -> Vec<JoinHandle<()
     internet.into_iter().chain(unix).collect()
 }
 
-/// Waits until there is no more to accept.
-async fn end_accepting(accepting: Vec<JoinHandle<()>>) {
-    for mut accepting in accepting {
-        if timeout(LAST_ACCEPTS_WITHIN, &mut accepting).await.is_err() {
-            tracing::warn!("clients still waited to be accepted when the server ended");
-            accepting.abort();
-        }
+/// Serves who waits and what has begun, unless there is no time for it; how many connections were broken.
+async fn end(
+    server: &Server,
+    mut accepting: Vec<JoinHandle<()>>,
+    is_urgent: impl Future<Output = ()>,
+) -> usize {
+    let draining = async {
+        end_accepting(&mut accepting).await;
+        server.drain().await
+    };
+    if let Some(cut) = unless(draining, is_urgent).await {
+        return cut;
     }
+    accepting.iter().for_each(JoinHandle::abort);
+    end_at_once(server).await
 }
 
 /// Waits until there is a reason to end; whether it is a signal, or otherwise that accepting has ended.
@@ -132,26 +120,40 @@ async fn told_to_end(signals: &mut Signals, listening: &Listening) -> io::Result
     .await
 }
 
-/// Reads certificates anew, and has the log opened anew, at each SIGHUP.
-async fn reload_on_hangup(service: Arc<Service>, server: Server, index: usize, hangups: io::Result<Signals>) {
-    let Ok(mut hangups) = hangups else {
-        return tracing::error!("SIGHUP cannot be waited for: certificates and the log stay as they are");
-    };
-    while hangups.wait().await.is_ok() {
-        if index == 0 {
-            notify::reloading();
-        }
-        if let (Some(log), 0) = (&service.log, index) {
-            log.reopen();
-        }
-        let tls = service.tls.clone();
-        match anello::spawn_blocking(move || tls.read()).await.unwrap_or_else(|error| Err(error.into())) {
-            Ok(Some(config)) => server.set_tls(config),
-            Ok(None) => {}
-            Err(error) => tracing::error!(%error, "TLS goes on with the certificate that it has"),
-        }
-        if index == 0 {
-            notify::ready(false);
+/// Waits for the signal that ends it at once.
+async fn second_signal(signals: &mut Signals, has_heard_signal: bool) {
+    // The first one asks for what is being done already; another worker may have heard it before.
+    let missing = if has_heard_signal { 1 } else { 2 };
+    for _ in 0..missing {
+        if let Err(error) = signals.wait().await {
+            tracing::error!(%error, "signals cannot be waited for");
+            return pending().await;
         }
     }
+}
+
+/// The first one's result, unless the other one is done before.
+async fn unless<T>(first: impl Future<Output = T>, other: impl Future<Output = ()>) -> Option<T> {
+    let (mut first, mut other) = (pin!(first), pin!(other));
+    poll_fn(|context| match first.as_mut().poll(context) {
+        Poll::Ready(result) => Poll::Ready(Some(result)),
+        Poll::Pending => other.as_mut().poll(context).map(|()| None),
+    })
+    .await
+}
+
+/// Breaks every connection; how many there were.
+async fn end_at_once(server: &Server) -> usize {
+    let cut = server.connections();
+    let all_ended = async {
+        while server.connections() > 0 {
+            // Again and again: those that were accepted and had not begun are broken when they have.
+            server.end();
+            sleep(END_STEP).await;
+        }
+    };
+    if timeout(ENDS_WITHIN, all_ended).await.is_err() {
+        tracing::debug!("requests that do not notice that they were broken off end with their worker");
+    }
+    cut
 }

@@ -22,6 +22,7 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 
 use anello::DriverDescription;
 use clap::ValueEnum;
@@ -52,8 +53,6 @@ pub struct Reach {
     pub appended: Vec<PathBuf>,
     /// Files of Unix sockets, which are removed at the end. Whatever is in their folders may be removed.
     pub sockets: Vec<PathBuf>,
-    /// Whether the service manager is told how the server does, by a datagram.
-    pub notifies: bool,
 }
 
 /// What this process has given up.
@@ -66,7 +65,6 @@ pub struct Sandbox {
     /// A worker runs on io_uring.
     has_rings: AtomicBool,
     has_socket_files: bool,
-    notifies: bool,
 }
 
 impl Sandbox {
@@ -84,7 +82,6 @@ impl Sandbox {
             is_sealed: AtomicBool::new(false),
             has_rings: AtomicBool::new(false),
             has_socket_files: !reach.sockets.is_empty(),
-            notifies: reach.notifies,
         };
         if wish == Wish::Off {
             return Ok(sandbox);
@@ -105,6 +102,17 @@ impl Sandbox {
         Ok(sandbox)
     }
 
+    /// Whether all of it is to be had here, as far as that can be told without giving anything up: a thread that ends then
+    /// [enters](Self::enter).
+    ///
+    /// # Errors
+    /// What is missing.
+    pub fn try_out(reach: &Reach) -> io::Result<()> {
+        let entering = thread::scope(|scope| scope.spawn(|| Self::enter(Wish::On, reach)).join());
+        let sandbox = entering.map_err(|_| io::Error::other("the sandbox could not be tried out"))??;
+        seccomp::try_out().or_else(|why| sandbox.lacks(&why))
+    }
+
     /// A worker has this driver.
     pub fn uses(&self, driver: &DriverDescription) {
         self.has_rings.fetch_or(driver.name == "uring", Ordering::Relaxed);
@@ -121,11 +129,7 @@ impl Sandbox {
             return Ok(());
         }
         let rings = self.has_rings.load(Ordering::Relaxed);
-        match seccomp::allow_only(seccomp::Uses {
-            rings,
-            socket_files: self.has_socket_files,
-            notifies: self.notifies,
-        }) {
+        match seccomp::allow_only(seccomp::Uses { rings, socket_files: self.has_socket_files }) {
             Ok(()) => self.is_sealed.store(true, Ordering::Relaxed),
             Err(why) => self.lacks(&why)?,
         }

@@ -25,6 +25,7 @@ use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use anello_http::files::options::InvalidOption;
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Command, CommandFactory, FromArgMatches};
@@ -145,11 +146,20 @@ impl Configuration {
         }
     }
 
-    /// Fails if something is wrong in the file.
-    pub fn refuse_faults(&self) -> io::Result<()> {
-        match self.faults.is_empty() {
+    /// What is wrong with an option, and where that was set.
+    pub fn told(&self, invalid: &InvalidOption) -> String {
+        let text = invalid.to_string();
+        let why = text.strip_prefix(invalid.option()).and_then(|rest| rest.strip_prefix(": "));
+        format!("{}: {}", self.place(invalid.option()), why.unwrap_or(&text))
+    }
+
+    /// Fails if something is wrong in the file, or with these options, and tells all of it.
+    pub fn refuse_faults_and(&self, invalid: &[InvalidOption]) -> io::Result<()> {
+        let told: Vec<_> =
+            self.faults.iter().cloned().chain(invalid.iter().map(|one| self.told(one))).collect();
+        match told.is_empty() {
             true => Ok(()),
-            false => Err(io::Error::new(io::ErrorKind::InvalidData, self.faults.join("\nanello: "))),
+            false => Err(io::Error::new(io::ErrorKind::InvalidInput, told.join("\nanello: "))),
         }
     }
 }

@@ -40,9 +40,6 @@ pub fn lists(uses: Uses) -> Vec<&'static [Call]> {
     if uses.socket_files {
         lists.extend([SOCKET_FILES, HANDING_OVER]);
     }
-    if uses.notifies {
-        lists.push(NOTIFYING);
-    }
     lists
 }
 
@@ -213,10 +210,6 @@ const SOCKET_FILES: &[Call] = &[Any(libc::SYS_unlinkat)];
 
 /// With descriptors, when sockets are handed over, and to whom they may be.
 const HANDING_OVER: &[Call] = &[Any(libc::SYS_geteuid), Any(libc::SYS_recvmsg)];
-
-/// Datagrams to the service manager; TCP is not to be had by this.
-const NOTIFYING: &[Call] =
-    &[Only(libc::SYS_socket, &[&[Is(0, libc::AF_UNIX as u64)]]), Any(libc::SYS_connect)];
 
 /// What newer calls above do as well, under the names by which the C libraries still call it here.
 #[cfg(target_arch = "x86_64")]
