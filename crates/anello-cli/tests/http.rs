@@ -1,90 +1,27 @@
 //! `anello http` as its users start it: inside its sandbox, where the kernel has one (fault 40; `http_sandbox.rs`).
 
+mod served;
+
 use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::process::{Command, Stdio};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 
-/// A test that waits so long hangs.
-const PATIENCE: Duration = Duration::from_secs(60);
+use served::{Notices, Served, connect, drivers, folder, get, is_answered, request, until};
 
-struct Server {
-    child: Child,
-    ready: String,
-}
-
-impl Server {
-    fn start(folder: &Path, arguments: &[&str]) -> Self {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_anello"));
-        command.arg("http").arg(folder).args(["--addr", "127.0.0.1:0"]).args(arguments);
-        let mut child = command.stdout(Stdio::piped()).spawn().expect("starts");
-        let mut ready = String::new();
-        BufReader::new(child.stdout.as_mut().expect("its output")).read_line(&mut ready).expect("a line");
-        assert!(ready.starts_with("anello http ready addr=127.0.0.1:"), "{ready:?}");
-        Self { child, ready }
-    }
-
-    fn told(&self, name: &str) -> &str {
-        let found = self.ready.split_whitespace().find_map(|word| word.strip_prefix(name)?.strip_prefix('='));
-        found.unwrap_or_else(|| panic!("{name} in {:?}", self.ready))
-    }
-
-    fn signal(&self, signal: Signal) {
-        let pid = Pid::from_raw(self.child.id().try_into().expect("a number")).expect("a process");
-        kill_process(pid, signal).expect("it is there");
-    }
-
-    /// Waits for its end, which has to be a good one.
-    fn ended(mut self) {
-        let began = Instant::now();
-        while began.elapsed() < PATIENCE {
-            if let Some(status) = self.child.try_wait().expect("it is ours") {
-                assert_eq!(status.code(), Some(0));
-                return;
-            }
-            thread::sleep(Duration::from_millis(5));
-        }
-        panic!("it does not end");
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        self.child.kill().ok();
-        self.child.wait().ok();
-    }
-}
-
-/// The whole answer to a request that ends its connection.
-fn get(address: &str, path: &str) -> String {
-    let mut stream = TcpStream::connect(address).expect("connects");
-    stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
-    write!(stream, "GET {path} HTTP/1.1\r\nHost: h\r\nUser-Agent: test\r\nConnection: close\r\n\r\n")
-        .expect("sends");
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).expect("an answer");
-    answer
-}
-
-fn until(is_so: impl Fn() -> bool) {
-    let began = Instant::now();
-    while !is_so() {
-        assert!(began.elapsed() < PATIENCE, "it never is");
-        thread::sleep(Duration::from_millis(5));
-    }
+fn start(folder: &Path, arguments: &[&str]) -> Served {
+    Served::start(folder, &[&["--addr", "127.0.0.1:0"], arguments].concat())
 }
 
 #[test]
 fn a_folder_is_served_on_both_drivers_until_a_signal() {
-    let folder = tempfile::tempdir().expect("a folder");
-    fs::write(folder.path().join("hello.txt"), "Hello, world!").expect("a file");
+    let folder = folder();
     for driver in ["epoll", "auto"] {
-        let server = Server::start(folder.path(), &["--driver", driver, "--cores", "0"]);
+        let server = start(folder.path(), &["--driver", driver, "--cores", "0"]);
         let address = server.told("addr").to_owned();
         let answer = get(&address, "/hello.txt");
         assert!(
@@ -94,19 +31,16 @@ fn a_folder_is_served_on_both_drivers_until_a_signal() {
         assert!(get(&address, "/nothing").starts_with("HTTP/1.1 404 "));
         // A connection that has said nothing yet does not keep it.
         let _idle = TcpStream::connect(&address).expect("connects");
-        server.signal(Signal::TERM);
-        server.ended();
+        server.end();
     }
 }
 
 #[test]
 fn requests_are_logged_and_counted_and_health_is_told() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let logs = tempfile::tempdir().expect("a folder");
+    let (folder, logs) = (folder(), tempfile::tempdir().expect("a folder"));
     let (log, rotated) = (logs.path().join("access.log"), logs.path().join("access.log.1"));
-    fs::write(folder.path().join("hello.txt"), "Hello, world!").expect("a file");
     let arguments = ["--access-log", log.to_str().expect("text"), "--metrics-addr", "127.0.0.1:0"];
-    let server = Server::start(folder.path(), &arguments);
+    let server = start(folder.path(), &arguments);
     let (address, observed_at) = (server.told("addr").to_owned(), server.told("metrics").to_owned());
     get(&address, "/hello.txt");
     let lines = |path: &Path| fs::read_to_string(path).unwrap_or_default();
@@ -121,8 +55,12 @@ fn requests_are_logged_and_counted_and_health_is_told() {
     assert!(health.starts_with("HTTP/1.1 200 OK\r\n") && health.ends_with("ready\n"), "{health}");
     let metrics = get(&observed_at, "/metrics");
     assert!(metrics.contains("\nanello_"), "{metrics}");
-    server.signal(Signal::TERM);
-    server.ended();
+    let refused = String::from_utf8(served::ask(connect(&observed_at), "POST /health", "")).expect("text");
+    assert!(
+        refused.starts_with("HTTP/1.1 405 ") && refused.contains("\r\nAllow: GET, HEAD\r\n"),
+        "{refused}"
+    );
+    server.end();
 }
 
 #[test]
@@ -144,4 +82,113 @@ fn what_cannot_be_served_is_said_with_its_remedy() {
     assert!(error(&[here, "--not-found-file", "../404.html"]).contains("not-found-file"));
     assert!(error(&[here, "--cache-control", "*.css"]).contains("lacks a ="));
     assert!(error(&[here, "--access-log", "/no/such/folder/log"]).contains("/no/such/folder/log"));
+}
+
+/// A file that sockets do not take at a time, and a client that has begun to take it.
+fn download(folder: &Path, address: &str) -> (TcpStream, usize) {
+    const BYTES: usize = 32 << 20;
+    fs::write(folder.join("large.bin"), vec![b'x'; BYTES]).expect("a file");
+    let mut client = connect(address);
+    client.write_all(b"GET /large.bin HTTP/1.1\r\nHost: h\r\n\r\n").expect("sends");
+    let mut first = [0; 1];
+    client.read_exact(&mut first).expect("an answer");
+    (client, BYTES)
+}
+
+#[test]
+fn fault_37_a_slow_download_is_finished_after_a_signal() {
+    let folder = folder();
+    for driver in drivers() {
+        let server = start(folder.path(), &["--driver", driver, "--drain", "60s", "--write-timeout", "60s"]);
+        let (mut client, bytes) = download(folder.path(), server.told("addr"));
+        server.signal(Signal::TERM);
+        // Nobody is accepted any more: it is ending.
+        until(|| TcpStream::connect(server.told("addr")).is_err());
+        let mut rest = Vec::new();
+        client.read_to_end(&mut rest).expect("the rest");
+        let head = rest.len() - bytes;
+        assert!(rest[..head].ends_with(b"\r\n\r\n") && rest[head..].iter().all(|byte| *byte == b'x'));
+        server.ended();
+    }
+}
+
+#[test]
+fn fault_37_a_download_that_takes_longer_than_may_be_is_broken_off() {
+    let folder = folder();
+    for driver in drivers() {
+        let server = start(folder.path(), &["--driver", driver, "--drain", "100ms", "--write-timeout", "1h"]);
+        let (_client, _) = download(folder.path(), server.told("addr"));
+        server.signal(Signal::TERM);
+        server.ended();
+    }
+}
+
+#[test]
+fn fault_37_a_second_signal_ends_it_at_once_also_while_clients_wait_to_be_accepted() {
+    let (folder, places) = (folder(), tempfile::tempdir().expect("a folder"));
+    for driver in drivers() {
+        let notices = Notices::new(places.path());
+        let mut command = Command::new(env!("CARGO_BIN_EXE_anello"));
+        command.arg("http").arg(folder.path()).args(["--addr", "127.0.0.1:0", "--driver", driver]);
+        command.args(["--drain", "1h", "--write-timeout", "1h"]).env("NOTIFY_SOCKET", notices.path());
+        let server = Served::of(command);
+        assert_eq!(notices.next(), "READY=1\n");
+        let address = server.told("addr").to_owned();
+        let (first, _) = download(folder.path(), &address);
+        server.signal(Signal::STOP);
+        let waiting: Vec<TcpStream> = (0..700)
+            .map(|_| {
+                let mut client = connect(&address);
+                client.write_all(b"GET /large.bin HTTP/1.1\r\nHost: h\r\n\r\n").expect("sends");
+                client
+            })
+            .collect();
+        server.signal(Signal::TERM);
+        server.signal(Signal::CONT);
+        assert_eq!(notices.next(), "STOPPING=1\n");
+        server.signal(Signal::INT);
+        server.ended();
+        drop((first, waiting));
+    }
+}
+
+#[test]
+fn connections_are_limited_over_all_workers() {
+    let folder = folder();
+    for driver in drivers() {
+        let arguments = ["--driver", driver, "--cores", "0,0,0,0", "--max-connections", "4"];
+        let server = start(folder.path(), &arguments);
+        let ask = || {
+            let mut client = connect(server.told("addr"));
+            client.write_all(request(true).as_bytes()).expect("sends");
+            let mut status = [0; 12];
+            client.read_exact(&mut status).expect("an answer");
+            (client, String::from_utf8_lossy(&status).into_owned())
+        };
+        // Whichever workers they come to.
+        let mut four: Vec<_> = (0..4).map(|_| ask()).collect();
+        assert!(four.iter().all(|(_, status)| status == "HTTP/1.1 200"), "{four:?}");
+        assert_eq!(ask().1, "HTTP/1.1 503");
+        four.pop();
+        until(|| ask().1 == "HTTP/1.1 200");
+    }
+}
+
+#[test]
+fn a_server_whose_output_nobody_reads_serves_all_the_same() {
+    let (folder, places) = (folder(), tempfile::tempdir().expect("a folder"));
+    let (notices, socket) = (Notices::new(places.path()), places.path().join("http"));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_anello"));
+    command.arg("http").arg(folder.path()).arg("--addr").arg(format!("unix:{}", socket.display()));
+    command.env("NOTIFY_SOCKET", notices.path()).env("ANELLO_LOG", "debug");
+    let closed = || Stdio::from(std::io::pipe().expect("a pipe").1);
+    let mut child = command.stdout(closed()).stderr(closed()).spawn().expect("starts");
+    assert_eq!(notices.next(), "READY=1\n");
+    let mut client = UnixStream::connect(&socket).expect("connects");
+    client.write_all(request(false).as_bytes()).expect("sends");
+    is_answered(client);
+    rustix::process::kill_process(rustix::process::Pid::from_child(&child), Signal::TERM)
+        .expect("it is there");
+    assert_eq!(notices.next(), "STOPPING=1\n");
+    assert_eq!(child.wait().expect("it is ours").code(), Some(0));
 }

@@ -1,16 +1,15 @@
 //! `anello http` with a file of flags, what `--check` says, and the counts of the cache.
 
+mod served;
+
 use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpListener;
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
-use std::time::Duration;
+use std::process::{Command, Output};
 
 use tempfile::TempDir;
 
-/// A test that waits so long hangs.
-const PATIENCE: Duration = Duration::from_secs(60);
+use served::{Served, connect};
 
 /// A folder to start in, with a site in `public` and this file of flags.
 fn place(config: &str) -> TempDir {
@@ -39,41 +38,14 @@ fn text(bytes: &[u8]) -> &str {
     std::str::from_utf8(bytes).expect("text")
 }
 
-struct Server {
-    child: Child,
-    ready: String,
-}
-
-impl Server {
-    fn start(place: &Path, arguments: &[&str]) -> Self {
-        let mut child = command(place, arguments).stdout(Stdio::piped()).spawn().expect("starts");
-        let mut ready = String::new();
-        BufReader::new(child.stdout.as_mut().expect("its output")).read_line(&mut ready).expect("a line");
-        assert!(ready.starts_with("anello http ready "), "{ready:?}");
-        Self { child, ready }
-    }
-
-    fn told(&self, name: &str) -> &str {
-        let found = self.ready.split_whitespace().find_map(|word| word.strip_prefix(name)?.strip_prefix('='));
-        found.unwrap_or_else(|| panic!("{name} in {:?}", self.ready))
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        self.child.kill().ok();
-        self.child.wait().ok();
-    }
+/// A server that is started there.
+fn start(place: &Path, arguments: &[&str]) -> Served {
+    Served::of(command(place, arguments))
 }
 
 /// The whole answer to a request that ends its connection.
 fn ask(address: &str, line: &str, fields: &str) -> String {
-    let mut stream = TcpStream::connect(address).expect("connects");
-    stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
-    write!(stream, "{line} HTTP/1.1\r\nHost: h\r\n{fields}Connection: close\r\n\r\n").expect("sends");
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).expect("an answer");
-    answer
+    String::from_utf8(served::ask(connect(address), line, fields)).expect("text")
 }
 
 fn status(answer: &str) -> &str {
@@ -87,7 +59,7 @@ fn a_server_has_its_flags_from_a_file_and_the_command_line_wins() {
          not-found-file = \"404.html\"\ncache-control = [\"*.txt=no-cache\", \"*=max-age=60\"]\n\
          request-line-bytes = 100\nbody-bytes = 10\n",
     );
-    let server = Server::start(place.path(), &["http", "--config", "site.toml"]);
+    let server = start(place.path(), &["http", "--config", "site.toml"]);
     let address = server.told("addr");
     assert_eq!(server.told("driver"), "epoll");
     assert!(ask(address, "GET /docs/", "").contains("a.txt"));
@@ -98,7 +70,7 @@ fn a_server_has_its_flags_from_a_file_and_the_command_line_wins() {
     assert_eq!(status(&ask(address, &format!("GET /{}", "x".repeat(100)), "")), "414");
     assert_eq!(status(&ask(address, "POST /", "Content-Length: 11\r\n")), "413");
     drop(server);
-    let other = Server::start(place.path(), &["http", "public/docs", "--config=site.toml", "--cores", "0"]);
+    let other = start(place.path(), &["http", "public/docs", "--config=site.toml", "--cores", "0"]);
     assert_eq!(status(&ask(other.told("addr"), "GET /a.txt", "")), "200");
     assert_eq!(status(&ask(other.told("addr"), "GET /hello.txt", "")), "404");
 }
@@ -108,7 +80,7 @@ fn hits_and_misses_of_the_cache_are_counted() {
     let place = place(
         "folder = \"public\"\naddr = \"127.0.0.1:0\"\nmetrics-addr = \"127.0.0.1:0\"\nrevalidate-interval = \"1h\"",
     );
-    let server = Server::start(place.path(), &["http", "--config", "site.toml"]);
+    let server = start(place.path(), &["http", "--config", "site.toml"]);
     for path in ["/hello.txt", "/hello.txt", "/docs/a.txt", "/hello.txt", "/lost"] {
         ask(server.told("addr"), &format!("GET {path}"), "");
     }
@@ -209,6 +181,17 @@ fn a_wrong_file_keeps_the_server_from_starting() {
         said.starts_with("anello: site.toml:2: listings: ") && said.contains("\nanello: site.toml:3: addr: "),
         "{said}"
     );
+    // What the values of flags are not is told with the rest, also at a start.
+    let text_of_file = "folder = \"public\"\ncors = [\"example.org\"]\nmedia-type = [\"foo=bar\"]\nsqpol = 1";
+    fs::write(place.path().join("site.toml"), text_of_file).expect("a file");
+    let output = command(place.path(), &["http", "--config", "site.toml", "--index", "a/b"]).output();
+    let output = output.expect("runs");
+    let said = text(&output.stderr);
+    for expected in ["site.toml:2: cors: ", "site.toml:3: media-type: ", "site.toml:4: sqpol: ", "--index: "]
+    {
+        assert!(said.contains(&format!("anello: {expected}")), "{expected}\n{said}");
+    }
+    assert_eq!((said.lines().count(), output.status.code()), (4, Some(1)), "{said}");
     let output = command(place.path(), &["http", "--config", "none.toml"]).output().expect("runs");
     assert!(text(&output.stderr).starts_with("anello: none.toml: "), "{}", text(&output.stderr));
     assert_eq!(output.status.code(), Some(1));

@@ -2,9 +2,10 @@
 
 mod served;
 
-use std::fs;
+use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
@@ -13,9 +14,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::{self, JoinHandle};
 
+use rustix::fs::FlockOperation;
 use rustix::process::Signal;
 
-use served::{BODY, PATIENCE, Served, drivers, folder, is_answered, request};
+use served::{BODY, PATIENCE, Served, connect, drivers, folder, is_answered, request};
 
 /// Clients that ask all the time until they are told to stop.
 struct Load {
@@ -64,12 +66,6 @@ impl Load {
     }
 }
 
-fn connect(address: &str) -> TcpStream {
-    let stream = TcpStream::connect(address).expect("connects");
-    stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
-    stream
-}
-
 /// One request, which has to be answered; whether another may follow.
 fn ask(stream: &mut TcpStream, keeps: bool) -> bool {
     stream.write_all(request(keeps).as_bytes()).expect("sends");
@@ -85,10 +81,28 @@ fn ask(stream: &mut TcpStream, keeps: bool) -> bool {
     !answer.to_ascii_lowercase().contains("\r\nconnection: close\r\n")
 }
 
-/// Starts servers that hand over at this path.
+/// Starts servers that hand over at this path. A client that the processor has not got round to for a while is not idle for
+/// them: it would be cut off.
 fn start(folder: &Path, address: &str, door: &Path, arguments: &[&str]) -> Served {
     let door = door.to_str().expect("text");
-    Served::start(folder, &[&["--addr", address, "--handover", door], arguments].concat())
+    let common = ["--addr", address, "--handover", door, "--drain-idle", "60s"];
+    Served::start(folder, &[&common, arguments].concat())
+}
+
+/// What a newcomer hears until the server has given all it has.
+fn offered(stream: &mut UnixStream) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    while !bytes.ends_with(b".") {
+        bytes.push(heard(stream));
+    }
+    bytes
+}
+
+/// The next byte.
+fn heard(stream: &mut UnixStream) -> u8 {
+    let mut byte = [0];
+    stream.read_exact(&mut byte).expect("a word");
+    byte[0]
 }
 
 #[test]
@@ -122,8 +136,7 @@ fn fault_38_one_server_after_the_other_takes_over_and_no_request_fails() {
         assert!(answer.ends_with("ready\n"), "{answer}");
     }
     load.end();
-    server.signal(Signal::TERM);
-    server.ended();
+    server.end();
     assert!(!door.exists(), "the last one has removed the door");
 }
 
@@ -168,16 +181,7 @@ fn fault_38_a_newcomer_that_dies_at_any_step_changes_nothing() {
         let address = server.told("addr").to_owned();
         let load = Load::start(&address, 4);
         load.goes_on(20);
-        let offered = |stream: &mut UnixStream| {
-            let mut bytes = Vec::new();
-            while !bytes.ends_with(b".") {
-                let mut byte = [0];
-                stream.read_exact(&mut byte).expect("an offer");
-                bytes.push(byte[0]);
-            }
-            bytes
-        };
-        // It has only knocked; it has heard the offer; it was waited for; it has said something else.
+        // It has only knocked; it has heard the offer; it was waited for; it has said something else, which it is told.
         let knock = || UnixStream::connect(&door).expect("the door is open");
         drop(knock());
         let mut newcomer = knock();
@@ -187,16 +191,15 @@ fn fault_38_a_newcomer_that_dies_at_any_step_changes_nothing() {
         let mut newcomer = knock();
         offered(&mut newcomer);
         newcomer.write_all(b"r").expect("ready");
-        let mut byte = [0];
-        newcomer.read_exact(&mut byte).expect("an answer");
-        assert_eq!(&byte, b"p", "it has stopped");
+        assert_eq!(heard(&mut newcomer), b'p', "it has stopped");
         drop(newcomer);
         load.goes_on(20);
         let mut newcomer = knock();
         offered(&mut newcomer);
-        newcomer.write_all(b"GET / HTTP/1.1\r\n\r\n").expect("sends");
+        newcomer.write_all(b"G").expect("sends");
+        assert_eq!(heard(&mut newcomer), b'x', "it goes on by itself");
         load.goes_on(20);
-        // And one that fails by itself, before and after it has asked.
+        // And those that fail by themselves when they have asked: there is no such folder; the address is another.
         for (argument, complaint) in
             [("/no/such/folder", "/no/such/folder"), (files.path().to_str().expect("text"), "127.0.0.1:1")]
         {
@@ -241,33 +244,110 @@ fn fault_38_of_two_newcomers_one_takes_over_from_the_other() {
     let last = newcomers.swap_remove(last);
     load.goes_on(20);
     newcomers.into_iter().for_each(Served::ended);
-    // Both asked at once where there is nobody: one of them is first.
     load.end();
-    last.signal(Signal::TERM);
-    last.ended();
+    last.end();
+}
+
+#[test]
+fn fault_38_of_servers_that_start_at_once_where_nobody_is_one_is_first() {
+    let (files, places) = (folder(), tempfile::tempdir().expect("a folder"));
+    let (door, socket) = (places.path().join("door"), places.path().join("http"));
+    let address = format!("unix:{}", socket.display());
+    // They wait for one another as each of them would wait for a third.
+    let lock = File::create(places.path().join("door.lock")).expect("a file");
+    rustix::fs::flock(&lock, FlockOperation::LockExclusive).expect("locked");
+    let starting: Vec<JoinHandle<Served>> = (0..3)
+        .map(|_| {
+            let (files, address, door) = (files.path().to_owned(), address.clone(), door.clone());
+            thread::spawn(move || start(&files, &address, &door, &[]))
+        })
+        .collect();
+    assert!(!door.exists() && !socket.exists());
+    drop(lock);
+    let mut servers: Vec<Served> =
+        starting.into_iter().map(|server| server.join().expect("it was ready")).collect();
+    served::until(|| {
+        servers.iter_mut().filter_map(|server| (!server.has_ended()).then_some(())).count() == 1
+    });
+    let last = servers.iter_mut().position(|server| !server.has_ended()).expect("one serves");
+    let last = servers.swap_remove(last);
+    servers.into_iter().for_each(Served::ended);
+    let mut client = UnixStream::connect(&socket).expect("the file is there");
+    client.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+    client.write_all(request(false).as_bytes()).expect("sends");
+    is_answered(client);
+    last.end();
+    assert!(!door.exists() && !socket.exists());
+}
+
+#[test]
+fn fault_38_a_server_that_is_told_to_end_while_it_hands_over_leaves_its_files() {
+    let (files, places) = (folder(), tempfile::tempdir().expect("a folder"));
+    let (door, socket) = (places.path().join("door"), places.path().join("http"));
+    let address = format!("unix:{}", socket.display());
+    for driver in drivers() {
+        let knock = || UnixStream::connect(&door).expect("the door is open");
+        let server = start(files.path(), &address, &door, &["--driver", driver]);
+        let mut newcomer = knock();
+        assert!(offered(&mut newcomer).starts_with(b"anello handover 1\nsd"));
+        server.signal(Signal::TERM);
+        server.ended();
+        // The newcomer has the sockets, and would serve now.
+        assert!(door.exists() && socket.exists());
+        for file in [&door, &socket] {
+            fs::remove_file(file).expect("removed");
+        }
+        // After one that came to nothing, they are the server's again.
+        let server = start(files.path(), &address, &door, &["--driver", driver]);
+        let mut newcomer = knock();
+        offered(&mut newcomer);
+        newcomer.write_all(b"G").expect("sends");
+        assert_eq!(heard(&mut newcomer), b'x');
+        server.signal(Signal::TERM);
+        server.ended();
+        assert!(!door.exists() && !socket.exists());
+    }
+}
+
+/// A server that gives a newcomer what it has, says this, and goes without another word.
+fn dying(door: &Path, last_words: &'static [u8]) -> (TcpListener, JoinHandle<()>) {
+    let (listener, control) =
+        (TcpListener::bind("127.0.0.1:0").expect("a port"), UnixListener::bind(door).expect("a door"));
+    let given = listener.try_clone().expect("a descriptor");
+    let dying = thread::spawn(move || {
+        let (stream, _) = control.accept().expect("a newcomer");
+        (&stream).write_all(b"anello handover 1\n").expect("sends");
+        served::give(&stream, b's', &given);
+        served::give(&stream, b'd', &control);
+        (&stream).write_all(last_words).expect("sends");
+    });
+    (listener, dying)
+}
+
+#[test]
+fn fault_38_a_newcomer_that_is_late_leaves_the_server_alone() {
+    let (files, places) = (folder(), tempfile::tempdir().expect("a folder"));
+    let door = places.path().join("door");
+    let (listener, dying) = dying(&door, b".x");
+    let address = listener.local_addr().expect("an address").to_string();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_anello"));
+    command.arg("http").arg(files.path()).args(["--addr", &address, "--handover"]).arg(&door);
+    let output = command.output().expect("runs");
+    dying.join().expect("it has done what it should");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.code() == Some(1) && said.contains("has not waited for this one"), "{said}");
+    assert!(door.exists(), "it is the server's");
 }
 
 #[test]
 fn fault_38_a_server_that_dies_while_it_hands_over_leaves_its_sockets() {
     let (files, places) = (folder(), tempfile::tempdir().expect("a folder"));
     let door = places.path().join("door");
-    // A server that gives what it has, and goes without another word.
-    let (listener, control) =
-        (TcpListener::bind("127.0.0.1:0").expect("a port"), UnixListener::bind(&door).expect("a door"));
+    let (listener, dying) = dying(&door, b".");
     let address = listener.local_addr().expect("an address").to_string();
-    let dying = thread::spawn({
-        let control = control.try_clone().expect("a descriptor");
-        move || {
-            let (stream, _) = control.accept().expect("a newcomer");
-            (&stream).write_all(b"anello handover 1\n").expect("sends");
-            served::give(&stream, b's', &listener);
-            served::give(&stream, b'd', &control);
-            (&stream).write_all(b".").expect("sends");
-        }
-    });
     let mut waiting = connect(&address);
     waiting.write_all(request(false).as_bytes()).expect("sends");
-    drop(control);
+    drop(listener);
     let server = start(files.path(), &address, &door, &[]);
     dying.join().expect("it has done what it should");
     is_answered(waiting);
@@ -357,7 +437,7 @@ fn what_is_passed_and_cannot_be_served_is_said_with_its_remedy() {
     let files = folder();
     let tcp = || TcpListener::bind("127.0.0.1:0").expect("a port").into();
     let fails = |arguments: &[&str], sockets, complaints: &[&str]| {
-        let said = Served::refuses(files.path(), arguments, sockets);
+        let said = Served::refuses(files.path(), arguments, sockets, "");
         assert!(complaints.iter().all(|complaint| said.contains(complaint)), "{said}");
     };
     fails(&["--addr", "127.0.0.1:0"], [tcp(), tcp()], &["LISTEN_FDS", "--addr", "leave one"]);
@@ -366,8 +446,73 @@ fn what_is_passed_and_cannot_be_served_is_said_with_its_remedy() {
     fails(&[], [tcp(), udp], &["descriptor 4 of LISTEN_FDS", "stream sockets that listen"]);
     let (connected, _other) = UnixStream::pair().expect("a pair");
     fails(&[], [connected.into(), tcp()], &["descriptor 3 of LISTEN_FDS", "does not listen"]);
-    let file = fs::File::open(files.path()).expect("a folder").into();
+    let file = File::open(files.path()).expect("a folder").into();
     fails(&[], [tcp(), file], &["descriptor 4 of LISTEN_FDS", "not a socket"]);
+}
+
+#[test]
+fn sockets_of_the_name_metrics_never_serve_the_site() {
+    let (files, places) = (folder(), tempfile::tempdir().expect("a folder"));
+    let tcp = || TcpListener::bind("127.0.0.1:0").expect("a port").into();
+    let unix = UnixListener::bind(places.path().join("metrics")).expect("a path").into();
+    for (sockets, names, complaint) in [
+        ([tcp(), tcp()], "metrics:metrics", "descriptor 4 of LISTEN_FDS (\"metrics\")"),
+        ([tcp(), unix], "web:metrics", "descriptor 4 of LISTEN_FDS (\"metrics\")"),
+    ] {
+        let said = Served::refuses(files.path(), &[], sockets, names);
+        assert!(said.contains(complaint) && said.contains("at one TCP socket"), "{said}");
+    }
+    let mut echo = Command::new("sh");
+    let script = "exec 3<&0 4<&2 </dev/null 2>&1; LISTEN_PID=$$ LISTEN_FDS=2 exec \"$@\"";
+    echo.args(["-c", script, "sh", env!("CARGO_BIN_EXE_anello"), "echo"])
+        .env("LISTEN_FDNAMES", "echo:metrics");
+    let [echoing, metrics]: [OwnedFd; 2] = [tcp(), tcp()];
+    let output = echo.stdin(echoing).stderr(metrics).output().expect("runs");
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.code() == Some(1) && said.contains("leave it out"), "{said}");
+}
+
+#[test]
+fn fault_38_no_request_fails_while_a_service_manager_starts_it_anew() {
+    let files = folder();
+    for driver in drivers() {
+        let sockets = || [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").expect("a port"));
+        let [site, other] = sockets();
+        let address = site.local_addr().expect("an address").to_string();
+        let given = || [&site, &other].map(|socket| socket.try_clone().expect("a descriptor").into());
+        let arguments = ["--driver", driver, "--drain-idle", "60s"];
+        let mut server = Served::activated(files.path(), &arguments, &given(), &[]);
+        let load = Load::start(&address, 4);
+        for _ in 0..3 {
+            load.goes_on(50);
+            // Who comes meanwhile waits.
+            server.end();
+            server = Served::activated(files.path(), &arguments, &given(), &[]);
+        }
+        load.goes_on(50);
+        load.end();
+        server.end();
+    }
+}
+
+#[test]
+fn a_service_manager_without_a_file_is_told_also_from_within_the_sandbox() {
+    let files = folder();
+    let notices = served::Notices::without_file(&format!("anello-test-{}", std::process::id()));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_anello"));
+    command
+        .arg("http")
+        .arg(files.path())
+        .args(["--addr", "127.0.0.1:0"])
+        .env("NOTIFY_SOCKET", notices.path());
+    let server = Served::of(command);
+    assert_eq!(notices.next(), "READY=1\n");
+    server.signal(Signal::HUP);
+    assert!(notices.next().starts_with("RELOADING=1\nMONOTONIC_USEC="));
+    assert_eq!(notices.next(), "READY=1\n");
+    server.signal(Signal::TERM);
+    assert_eq!(notices.next(), "STOPPING=1\n");
+    server.ended();
 }
 
 #[test]

@@ -2,6 +2,8 @@
 //! goes where the sandbox could be in the way, and what it says of itself. What it refuses is tried by
 //! `src/sandbox/tests.rs`.
 
+mod served;
+
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -10,102 +12,39 @@ use std::os::unix::fs::symlink;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
-use std::thread;
-use std::time::{Duration, Instant};
 
 use landlock::{ABI, Access, AccessFs, AccessNet, CompatLevel, Compatible, Ruleset, RulesetAttr, Scope};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use rustls::pki_types::{CertificateDer, ServerName};
-use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+use rustls::{ClientConfig, ClientConnection, HandshakeKind, RootCertStore, StreamOwned};
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, apply_filter};
 
-/// A test that waits so long hangs.
-const PATIENCE: Duration = Duration::from_secs(60);
+use served::{PATIENCE, Served, connect, get, until};
 
 /// io_uring where it may be had, and epoll.
 const DRIVERS: [&str; 2] = ["auto", "epoll"];
 
-struct Server {
-    child: Child,
-    ready: String,
+fn start(folder: &Path, arguments: &[&str]) -> Served {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_anello"));
+    command.arg("http").arg(folder).args(arguments).env_remove("ANELLO_DRIVER");
+    Served::of(command)
 }
 
-impl Server {
-    fn start(folder: &Path, arguments: &[&str]) -> Self {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_anello"));
-        Self::of(command.arg("http").arg(folder).args(arguments))
-    }
-
-    fn of(command: &mut Command) -> Self {
-        let mut child =
-            command.env_remove("ANELLO_DRIVER").stdout(Stdio::piped()).spawn().expect("it starts");
-        let mut ready = String::new();
-        BufReader::new(child.stdout.as_mut().expect("its output")).read_line(&mut ready).expect("a line");
-        assert!(ready.starts_with("anello http ready addr="), "{ready:?}");
-        Self { child, ready }
-    }
-
-    fn told(&self, name: &str) -> &str {
-        let found = self.ready.split_whitespace().find_map(|word| word.strip_prefix(name)?.strip_prefix('='));
-        found.unwrap_or_else(|| panic!("{name} in {:?}", self.ready))
-    }
-
-    fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_child(&self.child), signal).expect("it is there");
-    }
-
-    /// Asks it to end, which has to be a good end.
-    fn end(mut self) {
-        self.signal(Signal::TERM);
-        until(|| self.child.try_wait().expect("it is ours").is_some());
-        assert_eq!(self.child.wait().expect("it is ours").code(), Some(0));
-    }
-
-    /// What the kernel says about each of its threads.
-    fn threads(&self) -> Vec<String> {
-        let tasks = fs::read_dir(format!("/proc/{}/task", self.child.id())).expect("its threads");
-        let status = |task: std::io::Result<fs::DirEntry>| {
-            // One that has ended meanwhile has nothing to say.
-            fs::read_to_string(task.expect("a thread").path().join("status")).ok()
-        };
-        tasks.filter_map(status).collect()
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        self.child.kill().ok();
-        self.child.wait().ok();
-    }
-}
-
-fn until(mut is_so: impl FnMut() -> bool) {
-    let began = Instant::now();
-    while !is_so() {
-        assert!(began.elapsed() < PATIENCE, "it never is");
-        thread::sleep(Duration::from_millis(5));
-    }
-}
-
-fn connect(address: &str) -> TcpStream {
-    let stream = TcpStream::connect(address).expect("connects");
-    stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
-    stream
+/// What the kernel says about each of its threads.
+fn threads(server: &Served) -> Vec<String> {
+    let tasks = fs::read_dir(format!("/proc/{}/task", server.id())).expect("its threads");
+    let status = |task: std::io::Result<fs::DirEntry>| {
+        // One that has ended meanwhile has nothing to say.
+        fs::read_to_string(task.expect("a thread").path().join("status")).ok()
+    };
+    tasks.filter_map(status).collect()
 }
 
 /// The whole answer to a request that ends its connection.
-fn ask(mut stream: impl Read + Write, path: &str, fields: &str) -> Vec<u8> {
-    let request = format!("GET {path} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n{fields}\r\n");
-    stream.write_all(request.as_bytes()).expect("sends");
-    let mut answer = Vec::new();
-    stream.read_to_end(&mut answer).expect("an answer");
-    answer
-}
-
-fn get(address: &str, path: &str) -> String {
-    String::from_utf8(ask(connect(address), path, "")).expect("text")
+fn ask(stream: impl Read + Write, path: &str, fields: &str) -> Vec<u8> {
+    served::ask(stream, &format!("GET {path}"), fields)
 }
 
 /// A folder with something of everything; its large file is the same each time.
@@ -195,10 +134,8 @@ fn fault_40_everything_is_served_inside_on_both_drivers() {
     let ways: [&[&str]; 3] = [&[], &["--cores", "0,0"], &["--cache-bytes", "0"]];
     for driver in DRIVERS {
         for way in ways {
-            let server = Server::start(
-                &site,
-                &[&["--addr", "127.0.0.1:0", "--driver", driver, "--listing"], way].concat(),
-            );
+            let server =
+                start(&site, &[&["--addr", "127.0.0.1:0", "--driver", driver, "--listing"], way].concat());
             let address = server.told("addr").to_owned();
             everything_is_served(&site, || connect(&address));
             // One that goes away in the middle of an answer, and one that has said nothing.
@@ -212,7 +149,7 @@ fn fault_40_everything_is_served_inside_on_both_drivers() {
             assert!(get(&address, "/hello.txt").ends_with("Hello, world!"));
             server.end();
         }
-        let server = Server::start(&site, &["--addr", "127.0.0.1:0", "--driver", driver, "--no-symlinks"]);
+        let server = start(&site, &["--addr", "127.0.0.1:0", "--driver", driver, "--no-symlinks"]);
         assert!(get(server.told("addr"), "/inside.txt").starts_with("HTTP/1.1 404 "));
         server.end();
     }
@@ -224,7 +161,7 @@ fn fault_40_every_way_of_using_io_uring_works_inside() {
     let site = outer.path().join("site");
     for way in [&["--registered-files"][..], &["--sqpoll", "20"], &["--ordinary-sends", "--one-shot-receive"]]
     {
-        let server = Server::start(&site, &[&["--addr", "127.0.0.1:0", "--listing"], way].concat());
+        let server = start(&site, &[&["--addr", "127.0.0.1:0", "--listing"], way].concat());
         if server.told("driver") != "uring" {
             return eprintln!("skipped: no io_uring here: {}", server.ready);
         }
@@ -241,7 +178,7 @@ fn fault_40_a_unix_socket_is_served_and_removed_inside() {
     let socket = outer.path().join("socket");
     for driver in DRIVERS {
         let address = format!("unix:{}", socket.display());
-        let server = Server::start(&site, &["--addr", &address, "--driver", driver, "--listing"]);
+        let server = start(&site, &["--addr", &address, "--driver", driver, "--listing"]);
         everything_is_served(&site, || {
             let stream = UnixStream::connect(&socket).expect("connects");
             stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
@@ -259,7 +196,8 @@ fn fault_40_clients_are_refused_inside_when_no_descriptors_are_left() {
         let mut command = Command::new("sh");
         command.args(["-c", "ulimit -n 48; exec \"$@\"", "sh", env!("CARGO_BIN_EXE_anello"), "http"]);
         command.arg(outer.path().join("site")).args(["--addr", "127.0.0.1:0", "--driver", driver]);
-        let server = Server::of(&mut command);
+        command.env_remove("ANELLO_DRIVER");
+        let server = Served::of(command);
         let address = server.told("addr").to_owned();
         let mut many: Vec<_> = (0..100).map(|_| connect(&address)).collect();
         // The last one is refused, though the first ones have not been answered.
@@ -291,12 +229,12 @@ fn fault_40_every_thread_is_inside() {
     for driver in DRIVERS {
         let observed = ["--access-log", log, "--metrics-addr", "127.0.0.1:0", "--listing", "--cores", "0,0"];
         let common = ["--addr", "127.0.0.1:0", "--driver", driver, "--sandbox", wish];
-        let server = Server::start(&outer.path().join("site"), &[&common[..], &observed].concat());
+        let server = start(&outer.path().join("site"), &[&common[..], &observed].concat());
         // A listing takes a thread for work that blocks.
         assert!(get(server.told("addr"), "/").contains("hello.txt"));
         assert!(get(server.told("metrics"), "/metrics").contains("process_resident_memory_bytes"));
         assert_eq!(server.told("sandbox"), expected);
-        let threads = server.threads();
+        let threads = threads(&server);
         assert!(threads.len() >= 6, "main, two workers, log, metrics, work that blocks: {threads:?}");
         for (part, says) in [("no_new_privs", "\nNoNewPrivs:\t1\n"), ("seccomp", "\nSeccomp:\t2\n")] {
             let all_say = threads.iter().all(|status| status.contains(says));
@@ -348,7 +286,7 @@ fn fault_40_certificates_and_logs_are_replaced_inside() {
         let [cert, key, log_file] = [&cert, &key, &log].map(|path| text(path));
         let common = ["--addr", "127.0.0.1:0", "--driver", driver, "--listing"];
         let files = ["--tls-cert", &cert, "--tls-key", &key, "--access-log", &log_file];
-        let server = Server::start(&site, &[&common[..], &files].concat());
+        let server = start(&site, &[&common[..], &files].concat());
         let address = server.told("addr").to_owned();
         everything_is_served(&site, || tls(&first, &address));
         let second = identity(&at("archive/cert-2.pem"), &at("archive/key-2.pem"));
@@ -369,14 +307,34 @@ fn fault_40_certificates_and_logs_are_replaced_inside() {
 }
 
 #[test]
+fn sessions_are_resumed_whichever_worker_they_come_to() {
+    let outer = site();
+    let [cert, key] = ["cert.pem", "key.pem"].map(|name| outer.path().join(name));
+    let client = identity(&cert, &key);
+    let [cert, key] = [&cert, &key].map(|path| path.to_str().expect("text"));
+    let arguments = ["--addr", "127.0.0.1:0", "--cores", "0,0,0,0", "--tls-cert", cert, "--tls-key", key];
+    let server = start(&outer.path().join("site"), &arguments);
+    let handshake = || {
+        let mut stream = tls(&client, server.told("addr"));
+        ask(&mut stream, "/hello.txt", "");
+        stream.conn.handshake_kind()
+    };
+    assert_eq!(handshake(), Some(HandshakeKind::Full));
+    for _ in 0..12 {
+        assert_eq!(handshake(), Some(HandshakeKind::Resumed));
+    }
+    server.end();
+}
+
+#[test]
 fn fault_40_a_log_that_is_a_pipe_or_a_device_is_written_inside() {
     let outer = site();
     let site = outer.path().join("site");
     for (log, line) in [("/dev/stdout", "\"GET /hello.txt HTTP/1.1\" 200 13"), ("/dev/null", "")] {
-        let mut server = Server::start(&site, &["--addr", "127.0.0.1:0", "--access-log", log]);
+        let mut server = start(&site, &["--addr", "127.0.0.1:0", "--access-log", log]);
         assert_eq!(server.told("sandbox"), expected());
         get(server.told("addr"), "/hello.txt");
-        let mut output = server.child.stdout.take().expect("its output");
+        let mut output = server.output();
         server.end();
         let mut lines = String::new();
         output.read_to_string(&mut lines).expect("text");
@@ -387,11 +345,11 @@ fn fault_40_a_log_that_is_a_pipe_or_a_device_is_written_inside() {
 #[test]
 fn fault_40_without_a_wish_for_it_there_is_no_sandbox() {
     let outer = site();
-    let server = Server::start(&outer.path().join("site"), &["--addr", "127.0.0.1:0", "--sandbox", "off"]);
+    let server = start(&outer.path().join("site"), &["--addr", "127.0.0.1:0", "--sandbox", "off"]);
     assert_eq!(server.told("sandbox"), "off");
     let own = fs::read_to_string("/proc/self/status").expect("a status");
     let line = |status: &str| status.lines().find(|line| line.starts_with("Seccomp:")).map(str::to_owned);
-    assert!(server.threads().iter().all(|status| line(status) == line(&own)));
+    assert!(threads(&server).iter().all(|status| line(status) == line(&own)));
     server.end();
 }
 
@@ -399,6 +357,7 @@ fn fault_40_without_a_wish_for_it_there_is_no_sandbox() {
 const CALL: &str = "ANELLO_TEST_REFUSED_CALL";
 const FOLDER: &str = "ANELLO_TEST_FOLDER";
 const WISH: &str = "ANELLO_TEST_WISH";
+const CHECK: &str = "ANELLO_TEST_CHECK";
 
 /// Not a test by itself: refuses a call to itself, and becomes the server.
 #[test]
@@ -413,7 +372,8 @@ fn a_kernel_without_a_call() {
     apply_filter(&program).expect("it is taken");
     let mut command = Command::new(env!("CARGO_BIN_EXE_anello"));
     let arguments = ["http", &folder, "--addr", "127.0.0.1:0", "--sandbox", &wish];
-    panic!("it does not start: {}", command.args(arguments).exec());
+    command.args(arguments).args(std::env::var_os(CHECK));
+    panic!("it does not start: {}", command.exec());
 }
 
 /// This program as [`a_kernel_without_a_call`].
@@ -438,6 +398,11 @@ fn fault_40_what_is_missing_is_said_or_an_error() {
         let error = String::from_utf8_lossy(&stderr).into_owned();
         assert_eq!(status.code(), Some(1), "{error}");
         assert!(error.contains("--sandbox on: ") && error.contains(named), "{error}");
+        // A check finds out what the kernel says to a thread that ends then.
+        let checked = without(call, outer.path(), "on").env(CHECK, "--check").output().expect("it runs");
+        let error = String::from_utf8_lossy(&checked.stderr).into_owned();
+        let is_told = error.contains("anello: --sandbox: ") && error.contains(named);
+        assert!(is_told || call == libc::SYS_seccomp, "{error}");
 
         let mut child = without(call, outer.path(), "auto").spawn().expect("it starts");
         let ready = BufReader::new(child.stdout.take().expect("its output"))

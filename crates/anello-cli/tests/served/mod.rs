@@ -1,12 +1,16 @@
-//! Servers as their users and service managers start them, for tests of where their sockets come from and go.
+//! Servers as their users and service managers start them.
+
+#![allow(dead_code, reason = "each test program uses its own part of this")]
 
 use std::fs;
-use std::io::{self, BufRead, BufReader, ErrorKind, IoSlice, Read};
+use std::io::{self, BufRead, BufReader, ErrorKind, IoSlice, Read, Write};
 use std::mem::MaybeUninit;
+use std::net::TcpStream;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::net::{UnixDatagram, UnixStream};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram, UnixStream};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -33,7 +37,26 @@ pub fn request(keeps: bool) -> &'static str {
     }
 }
 
+pub fn connect(address: &str) -> TcpStream {
+    let stream = TcpStream::connect(address).expect("connects");
+    stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+    stream
+}
+
 /// The whole answer to a request that ends its connection.
+pub fn ask(mut stream: impl Read + Write, line: &str, fields: &str) -> Vec<u8> {
+    let request = format!("{line} HTTP/1.1\r\nHost: h\r\n{fields}Connection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).expect("sends");
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).expect("an answer");
+    answer
+}
+
+pub fn get(address: &str, path: &str) -> String {
+    String::from_utf8(ask(connect(address), &format!("GET {path}"), "")).expect("text")
+}
+
+/// The answer to a [`request`] that ends its connection.
 #[track_caller]
 pub fn is_answered(mut client: impl Read) {
     let mut answer = String::new();
@@ -76,14 +99,14 @@ pub fn drivers() -> Vec<&'static str> {
 /// A server that is ready.
 pub struct Served {
     child: Child,
-    ready: String,
+    pub ready: String,
 }
 
 impl Served {
     pub fn start(folder: &Path, arguments: &[&str]) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_anello"));
         command.arg("http").arg(folder).args(arguments);
-        Self::ready(command)
+        Self::of(command)
     }
 
     /// Started by a service manager that passes these sockets.
@@ -95,18 +118,20 @@ impl Served {
     ) -> Self {
         let mut command = activating(folder, arguments, sockets);
         command.envs(environment.iter().copied());
-        Self::ready(command)
+        Self::of(command)
     }
 
-    /// The same for one that does not start; what it says.
-    pub fn refuses(folder: &Path, arguments: &[&str], sockets: [OwnedFd; 2]) -> String {
+    /// The same for one that does not start, with these names of its sockets; what it says.
+    pub fn refuses(folder: &Path, arguments: &[&str], sockets: [OwnedFd; 2], names: &str) -> String {
         let mut command = activating(folder, arguments, &sockets);
+        command.env("LISTEN_FDNAMES", names);
         let output = command.stdout(Stdio::piped()).output().expect("runs");
         assert_eq!(output.status.code(), Some(1));
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
-    fn ready(mut command: Command) -> Self {
+    /// What this starts.
+    pub fn of(mut command: Command) -> Self {
         let mut child = command.stdout(Stdio::piped()).spawn().expect("starts");
         let mut ready = String::new();
         BufReader::new(child.stdout.as_mut().expect("its output")).read_line(&mut ready).expect("a line");
@@ -120,8 +145,22 @@ impl Served {
     }
 
     pub fn signal(&self, signal: Signal) {
-        let pid = Pid::from_raw(self.child.id().try_into().expect("a number")).expect("a process");
-        kill_process(pid, signal).expect("it is there");
+        kill_process(Pid::from_child(&self.child), signal).expect("it is there");
+    }
+
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// What it writes to standard output behind the ready line.
+    pub fn output(&mut self) -> ChildStdout {
+        self.child.stdout.take().expect("its output")
+    }
+
+    /// Asks it to end, and waits for that.
+    pub fn end(self) {
+        self.signal(Signal::TERM);
+        self.ended();
     }
 
     pub fn has_ended(&mut self) -> bool {
@@ -165,10 +204,21 @@ impl Notices {
         let path = folder.join("notify");
         fs::remove_file(&path).ok();
         let socket = UnixDatagram::bind(&path).expect("a socket");
+        Self::at(socket, path)
+    }
+
+    /// One without a file.
+    pub fn without_file(name: &str) -> Self {
+        let address = SocketAddr::from_abstract_name(name).expect("a name");
+        Self::at(UnixDatagram::bind_addr(&address).expect("a socket"), format!("@{name}").into())
+    }
+
+    fn at(socket: UnixDatagram, path: PathBuf) -> Self {
         socket.set_read_timeout(Some(PATIENCE)).expect("a timeout");
         Self { socket, path }
     }
 
+    /// What `NOTIFY_SOCKET` is to be.
     pub fn path(&self) -> &Path {
         &self.path
     }
