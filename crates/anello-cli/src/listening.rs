@@ -2,17 +2,21 @@
 
 use std::fmt;
 use std::fs;
+use std::future::poll_fn;
 use std::io;
 use std::net::{SocketAddr, TcpListener as StdTcpListener};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixListener as StdUnixListener;
 use std::path::{Path, PathBuf};
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Poll;
 use std::time::Duration;
 
 use anello::JoinHandle;
 use anello::net::{GroupMember, ListenerGroup, TcpListener, UnixListener, Waiting};
+use anello::signal::Signals;
 use anello::time::timeout;
 use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, Type};
 
@@ -259,8 +263,21 @@ impl Listening {
         internet || self.unix.as_ref().is_some_and(ListenerGroup::is_closed)
     }
 
+    /// Waits until there is a reason to end; whether it is a signal, or otherwise that accepting has ended: another worker
+    /// has heard the signal, before this one could or will.
+    pub async fn told_to_end(&self, signals: &mut Signals) -> io::Result<bool> {
+        let (mut signal, mut closed) = (pin!(signals.wait()), pin!(self.closed()));
+        poll_fn(|context| {
+            if let Poll::Ready(signal) = signal.as_mut().poll(context) {
+                return Poll::Ready(signal.map(|()| true));
+            }
+            closed.as_mut().poll(context).map(|()| Ok(false))
+        })
+        .await
+    }
+
     /// Waits until accepting has ended for whatever reason.
-    pub async fn closed(&self) {
+    async fn closed(&self) {
         match (&self.internet, &self.unix) {
             (Some(group), _) => group.closed().await,
             (None, Some(group)) => group.closed().await,

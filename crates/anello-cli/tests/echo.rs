@@ -270,3 +270,29 @@ fn a_signal_lets_requests_be_answered() {
     client.read_to_end(&mut rest).unwrap();
     assert_eq!(rest, b"", "half a request has no answer");
 }
+
+#[test]
+fn a_server_whose_output_nobody_reads_serves_all_the_same() {
+    let folder = tempfile::tempdir().unwrap();
+    let address = format!("unix:{}", socket_path(&folder).display());
+    let closed = || Stdio::from(std::io::pipe().unwrap().1);
+    let child = command(&["--addr", &address, "--cores", "0,0"]).stdout(closed()).stderr(closed()).spawn();
+    let mut server = Server { child: child.unwrap(), address };
+    while !socket_path(&folder).exists() {
+        assert!(server.child.try_wait().unwrap().is_none(), "it has ended");
+        thread::sleep(Duration::from_millis(5));
+    }
+    // The file is there a moment before the socket listens.
+    let mut client = loop {
+        match UnixStream::connect(socket_path(&folder)) {
+            Ok(client) => break client,
+            Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::ConnectionRefused),
+        }
+    };
+    client.set_read_timeout(Some(PATIENCE)).unwrap();
+    client.write_all(b"ciao").unwrap();
+    let mut answer = [0; 4];
+    client.read_exact(&mut answer).unwrap();
+    assert_eq!(&answer, b"ciao");
+    assert_eq!(server.end().code(), Some(0));
+}

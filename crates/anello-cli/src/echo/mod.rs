@@ -130,10 +130,12 @@ async fn serve(service: Arc<Service>, worker: Worker) -> io::Result<()> {
     let open = Rc::new(Open::default());
     let internet = share.internet.map(|member| accept(member, &service, &open));
     let unix = share.unix.map(|member| accept(member, &service, &open));
-    signals.wait().await?;
+    let has_heard_signal = service.listening.told_to_end(&mut signals).await?;
     service.listening.close();
     end_accepting(&mut internet.into_iter().chain(unix).collect::<Vec<_>>()).await;
-    open.drain(service.drain, &mut signals).await;
+    // The first one asks for what is being done already; another worker may have heard it before.
+    let missing = if has_heard_signal { 1 } else { 2 };
+    open.drain(service.drain, &mut signals, missing).await;
     Ok(())
 }
 
@@ -232,16 +234,17 @@ impl Open {
         Place { open: Rc::clone(open), service: Arc::clone(service), index }
     }
 
-    /// Ends the receiving side of all, which lets them echo what has arrived, and waits for them.
-    async fn drain(&self, deadline: Duration, signals: &mut Signals) {
+    /// Ends the receiving side of all, which lets them echo what has arrived, and waits for them, until so many signals
+    /// have come.
+    async fn drain(&self, deadline: Duration, signals: &mut Signals, mut missing: usize) {
         for closer in self.closers.borrow().iter().flatten() {
             closer.end_receiving();
         }
         const STEP: Duration = Duration::from_millis(5);
         let began = Instant::now();
-        while self.count.get() > 0 && began.elapsed() < deadline {
+        while self.count.get() > 0 && began.elapsed() < deadline && missing > 0 {
             match timeout(STEP, signals.wait()).await {
-                Ok(Ok(_)) => break,
+                Ok(Ok(())) => missing -= 1,
                 Ok(Err(error)) => {
                     tracing::error!(%error, "signals cannot be waited for");
                     sleep(STEP).await;

@@ -111,7 +111,7 @@ struct Service {
     folder: PathBuf,
     files: FileOptions,
     options: Options,
-    /// Connections of all workers.
+    /// Connections of all workers, where there are several.
     connections: Arc<AtomicUsize>,
     /// What all workers speak, and where it comes from.
     tls: Option<TlsConfig>,

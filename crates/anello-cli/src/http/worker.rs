@@ -17,7 +17,7 @@ use anello_http::{Request, Server};
 
 use super::gate::Place;
 use super::{Service, open};
-use crate::listening::{Listening, Share, end_accepting};
+use crate::listening::{Share, end_accepting};
 
 /// How long requests may take to notice that their connections were broken, and how often that is looked for.
 const ENDS_WITHIN: Duration = Duration::from_secs(1);
@@ -46,7 +46,9 @@ async fn serve_share(
     let mut signals = Signals::new(&[INTERRUPT, TERMINATE])?;
     let mut files = open(&service.folder, &service.files)?;
     let mut builder = Server::builder().options(service.options.clone());
-    builder = builder.count_with(Arc::clone(&service.connections));
+    if worker.count > 1 {
+        builder = builder.count_with(Arc::clone(&service.connections));
+    }
     if let Some(tls) = &service.tls {
         builder = builder.tls(tls.clone());
     }
@@ -67,7 +69,7 @@ async fn serve_share(
     }
     place.pass(|| service.sandbox.seal())?;
     let accepting = accept(share, &server, &files);
-    let has_heard_signal = told_to_end(&mut signals, &service.listening).await?;
+    let has_heard_signal = service.listening.told_to_end(&mut signals).await?;
     service.health.drain();
     service.listening.close();
     if !service.listening.is_given_away() && !service.is_stopping.swap(true, Ordering::Relaxed) {
@@ -106,18 +108,6 @@ async fn end(
     }
     accepting.iter().for_each(JoinHandle::abort);
     end_at_once(server).await
-}
-
-/// Waits until there is a reason to end; whether it is a signal, or otherwise that accepting has ended.
-async fn told_to_end(signals: &mut Signals, listening: &Listening) -> io::Result<bool> {
-    let (mut signal, mut closed) = (pin!(signals.wait()), pin!(listening.closed()));
-    poll_fn(|context| {
-        if let Poll::Ready(signal) = signal.as_mut().poll(context) {
-            return Poll::Ready(signal.map(|()| true));
-        }
-        closed.as_mut().poll(context).map(|()| Ok(false))
-    })
-    .await
 }
 
 /// Waits for the signal that ends it at once.
