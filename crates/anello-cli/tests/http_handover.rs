@@ -340,6 +340,26 @@ fn fault_38_a_newcomer_that_is_late_leaves_the_server_alone() {
 }
 
 #[test]
+fn fault_38_a_socket_file_that_a_newcomer_does_not_find_is_said_with_its_remedy() {
+    let (files, places) = (folder(), [(); 2].map(|()| tempfile::tempdir().expect("a folder")));
+    let command = |place: &Path| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_anello"));
+        command.current_dir(place).arg("http").arg(files.path()).args(["--addr", "unix:http", "--handover"]);
+        command.arg(places[0].path().join("door"));
+        command
+    };
+    let server = Served::of(command(places[0].path()));
+    // The same name, but another file.
+    let output = command(places[1].path()).output().expect("runs");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("--addr unix:http: ") && said.contains("start in the folder in which"), "{said}");
+    let next = Served::of(command(places[0].path()));
+    server.ended();
+    next.end();
+}
+
+#[test]
 fn fault_38_a_server_that_dies_while_it_hands_over_leaves_its_sockets() {
     let (files, places) = (folder(), tempfile::tempdir().expect("a folder"));
     let door = places.path().join("door");
