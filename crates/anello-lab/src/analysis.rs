@@ -5,6 +5,8 @@
 //! Only clean slices count. A ratio is taken within a round, between slices that ran moments apart and in the same phase
 //! of the machine; a round in which either side has no clean slice, or the phase changed in between, gives none.
 
+mod later;
+
 use std::collections::HashMap;
 
 use crate::cell::{Cell, Workload};
@@ -22,6 +24,8 @@ use crate::schedule::Random;
 use crate::statistics::phases::{self, Sample};
 use crate::statistics::{Estimate, Ratio, quantile};
 use crate::verdict::{self, SERVER_BUSY};
+
+pub use later::add_missing;
 
 /// Above this part of its cores the load sets the pace.
 pub const LOAD_BUSY: f64 = 0.95;
@@ -51,18 +55,8 @@ pub fn analyse(result: &mut LabResult) {
         (cells, versus, runtime_versus, other_versus, base_versus)
     };
     (result.cells, result.versus, result.runtime_versus, result.other_versus, result.base_versus) = analysed;
+    later::fill_in_cpu_of_both(result);
     verdict::judge(result);
-}
-
-/// Adds the pairs of anello and peers that a kept run lacks because it was analysed before they were made. All else stays
-/// as it was written.
-pub fn add_missing_pairs(result: &mut LabResult) {
-    if !result.other_versus.is_empty() {
-        return;
-    }
-    let mut versus = all_versus(result, &SliceIndex::of(result), &result.cells, is_of_neither);
-    verdict::judge_pairs(&result.cells, &mut versus);
-    result.other_versus = versus;
 }
 
 /// Finds the machine's phases in one cell and marks the clean slices with them.
@@ -205,6 +199,7 @@ fn analyse_cell(
         p50_resolution: None,
         p99_resolution: None,
         memory_resolution: None,
+        cpu_of_both_resolution: None,
         phases,
         rows,
     }
@@ -265,11 +260,13 @@ fn analyse_row(
         p50_ratio,
         p99_ratio,
         memory_ratio,
+        cpu_of_both_ratio: None,
         rate_verdict: Verdict::NotComparable,
         cpu_verdict: Verdict::NotComparable,
         p50_verdict: Verdict::NotComparable,
         p99_verdict: Verdict::NotComparable,
         memory_verdict: Verdict::NotComparable,
+        cpu_of_both_verdict: Verdict::NotComparable,
         memory_per_connection_bytes: Estimate::of(&memory),
         instructions_per_request: result
             .instructions
@@ -357,6 +354,7 @@ fn figures_of(
         max_ns: slices.iter().map(|slice| slice.max_ns).max()?,
         uncorrected_p99_ns: uncorrected.and_then(|values| Estimate::of(&values)),
         cpu_ns: Estimate::of(&cpu_ns)?,
+        cpu_of_both_ns: None,
         cpu_low_decile_ns: quantile(&cpu_ns, 0.1)?,
         server_busy,
         switches_per_request: middle(&|slice| {
@@ -463,10 +461,12 @@ fn versus_of_row(cell: &CellResult, contender: usize, reference: &str) -> Versus
         cpu_ratio: row.cpu_ratio,
         p99_ratio: row.p99_ratio,
         memory_ratio: row.memory_ratio,
+        cpu_of_both_ratio: None,
         rate_verdict: Verdict::NotComparable,
         cpu_verdict: Verdict::NotComparable,
         p99_verdict: Verdict::NotComparable,
         memory_verdict: Verdict::NotComparable,
+        cpu_of_both_verdict: Verdict::NotComparable,
     }
 }
 
@@ -527,9 +527,11 @@ fn versus_in(
         cpu_ratio,
         p99_ratio,
         memory_ratio,
+        cpu_of_both_ratio: None,
         rate_verdict: Verdict::NotComparable,
         cpu_verdict: Verdict::NotComparable,
         p99_verdict: Verdict::NotComparable,
         memory_verdict: Verdict::NotComparable,
+        cpu_of_both_verdict: Verdict::NotComparable,
     }
 }

@@ -1,6 +1,7 @@
 //! The verdicts in sentences, the most important first.
 
 mod equality;
+mod field;
 mod headline;
 mod pace;
 mod rates;
@@ -48,6 +49,7 @@ pub fn findings(result: &LabResult) -> Vec<Finding> {
         dropped_sentence(result),
         pace::load_bound_sentence(result),
         pace::abreast_sentence(result),
+        pace::large_answers_sentence(result),
         idle_sentence(result),
         unchecked_sentence(result),
     ];
@@ -79,12 +81,11 @@ fn rows_of<'a>(result: &'a LabResult, name: &'a str) -> impl Iterator<Item = (&'
         .filter_map(move |cell| Some((cell, cell.rows.iter().find(|row| row.contender == name)?)))
 }
 
-/// Whether anello is ahead of every peer: a sentence for each of its drivers that has peers of its kin.
+/// Whether anello is ahead of every peer: a sentence for each of its drivers.
 fn versus_headlines(result: &LabResult) -> Vec<String> {
     let mut sentences = Vec::new();
     for contender in &result.contenders {
-        let pairs: Vec<&Versus> =
-            result.versus.iter().filter(|versus| versus.contender == contender.name).collect();
+        let pairs = field::decisive(result, &contender.name);
         let judged = |measure: Measure| {
             pairs.iter().map(move |versus| (measure, *versus, measure.versus_verdict(versus)))
         };
@@ -96,8 +97,6 @@ fn versus_headlines(result: &LabResult) -> Vec<String> {
         if all.is_empty() {
             continue;
         }
-        let mut peers: Vec<&str> = pairs.iter().map(|versus| versus.peer.as_str()).collect();
-        peers.dedup();
         let name = &contender.name;
         let lost: Vec<String> = all
             .iter()
@@ -118,15 +117,14 @@ fn versus_headlines(result: &LabResult) -> Vec<String> {
             0 => String::new(),
             noisy => format!(" {noisy} of {} comparisons were too noisy to tell.", all.len()),
         };
-        let compared = counted(peers.len(), "peer");
+        let (count, peers) = field::counted_peers(result, contender, &pairs);
         sentences.push(if lost.is_empty() {
             let seen = unseen_sentence(result, &all).unwrap_or_default();
-            format!(
-                "In no cell does one of {compared} beat {name} beyond what this run can resolve.{seen}{unclear}"
-            )
+            let any = if count == 1 { format!("the one {peers}") } else { format!("one of {count} {peers}") };
+            format!("In no cell does {any} beat {name} beyond what this run can resolve.{seen}{unclear}")
         } else {
             format!(
-                "Of {compared}, {name} is beaten in {} of {} comparisons: {}.{unclear}",
+                "Of {count} {peers}, {name} is beaten in {} of {} comparisons: {}.{unclear}",
                 lost.len(),
                 all.len(),
                 listed(&lost)
@@ -202,7 +200,8 @@ fn contender_sentences(result: &LabResult) -> Vec<String> {
 
 /// The order in which measures are told.
 fn measures_in_order() -> impl Iterator<Item = Measure> {
-    [Measure::Cpu, Measure::Rate, Measure::P50, Measure::P99, Measure::Memory].into_iter()
+    use Measure::{Cpu, CpuOfBoth, Memory, P50, P99, Rate};
+    [Cpu, CpuOfBoth, Rate, P50, P99, Memory].into_iter()
 }
 
 /// "4 to 9 % less" over the cells where the contender is better (or worse).

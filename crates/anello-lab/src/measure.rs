@@ -18,11 +18,19 @@ pub enum Measure {
     P99,
     /// Memory of the process for each idle connection, in bytes: less is better.
     Memory,
+    /// CPU time of server and load together per request, in nanoseconds: less is better. Over HTTP alone, see
+    /// [`of_cell`](Self::of_cell).
+    CpuOfBoth,
 }
 
 impl Measure {
     /// All measures.
-    pub const ALL: [Measure; 5] = [Measure::Rate, Measure::Cpu, Measure::P50, Measure::P99, Measure::Memory];
+    pub const ALL: [Measure; 6] =
+        [Measure::Rate, Measure::Cpu, Measure::P50, Measure::P99, Measure::Memory, Measure::CpuOfBoth];
+
+    /// Those of which pairs with peers and bases are made, in the order of tables.
+    pub const IN_PAIRS: [Measure; 5] =
+        [Measure::Cpu, Measure::CpuOfBoth, Measure::Rate, Measure::P99, Measure::Memory];
 
     /// The value of a slice in `cell` of which a ratio can be made: finite and more than nothing.
     #[must_use]
@@ -32,13 +40,20 @@ impl Measure {
 
     /// What is worth comparing in a cell, the most telling first. In closed loops of large answers the slowest of them tell
     /// how fairly a server shares its time, which the rate does not.
+    ///
+    /// Over HTTP what server and load need together is compared, too. The kernel's work for a connection (sending on,
+    /// acknowledgements) is done on whichever side of loopback happens to find it, and large answers are made of it: by
+    /// the server's part alone equal servers may differ by half and more, and still agree within a few per cent in the sum.
     #[must_use]
     pub fn of_cell(cell: &Cell) -> &'static [Measure] {
+        use Measure::{Cpu, CpuOfBoth, Memory, P50, P99, Rate};
         match (cell.workload, cell.offered_per_second) {
-            (Workload::Idle, _) => &[Measure::Memory],
-            (_, Some(_)) => &[Measure::Cpu, Measure::P99, Measure::P50],
-            (workload, None) if workload.has_large_answers() => &[Measure::Cpu, Measure::Rate, Measure::P99],
-            (_, None) => &[Measure::Cpu, Measure::Rate],
+            (Workload::Idle, _) => &[Memory],
+            (Workload::Http { .. }, Some(_)) => &[Cpu, CpuOfBoth, P99, P50],
+            (_, Some(_)) => &[Cpu, P99, P50],
+            (workload, None) if workload.has_large_answers() => &[Cpu, CpuOfBoth, Rate, P99],
+            (Workload::Http { .. }, None) => &[Cpu, CpuOfBoth, Rate],
+            (_, None) => &[Cpu, Rate],
         }
     }
 
@@ -59,6 +74,7 @@ impl Measure {
             (Measure::P50, _) => "median latency",
             (Measure::P99, _) => "p99 latency",
             (Measure::Memory, _) => "memory per connection",
+            (Measure::CpuOfBoth, _) => "CPU of server and load per request",
         }
     }
 
@@ -78,6 +94,7 @@ impl Measure {
             Measure::P50 => Some(slice.p50_ns as f64),
             Measure::P99 => Some(slice.p99_ns as f64),
             Measure::Memory => slice.memory_per_connection(cell.connections),
+            Measure::CpuOfBoth => Some(slice.cpu_of_both_ns_per_request()),
         }
     }
 
@@ -90,6 +107,7 @@ impl Measure {
             Measure::P50 => row.p50_ratio,
             Measure::P99 => row.p99_ratio,
             Measure::Memory => row.memory_ratio,
+            Measure::CpuOfBoth => row.cpu_of_both_ratio,
         }
     }
 
@@ -102,6 +120,7 @@ impl Measure {
             Measure::P50 => row.p50_verdict,
             Measure::P99 => row.p99_verdict,
             Measure::Memory => row.memory_verdict,
+            Measure::CpuOfBoth => row.cpu_of_both_verdict,
         }
     }
 
@@ -114,6 +133,7 @@ impl Measure {
             Measure::P50 => cell.p50_resolution,
             Measure::P99 => cell.p99_resolution,
             Measure::Memory => cell.memory_resolution,
+            Measure::CpuOfBoth => cell.cpu_of_both_resolution,
         }
     }
 
@@ -126,6 +146,7 @@ impl Measure {
             Measure::P50 => None,
             Measure::P99 => versus.p99_ratio,
             Measure::Memory => versus.memory_ratio,
+            Measure::CpuOfBoth => versus.cpu_of_both_ratio,
         }
     }
 
@@ -138,6 +159,7 @@ impl Measure {
             Measure::P50 => Verdict::NotComparable,
             Measure::P99 => versus.p99_verdict,
             Measure::Memory => versus.memory_verdict,
+            Measure::CpuOfBoth => versus.cpu_of_both_verdict,
         }
     }
 

@@ -55,8 +55,8 @@ pub struct LabResult {
     /// Anello against each peer that is an async runtime and does I/O in another way, cell by cell.
     #[serde(default)]
     pub runtime_versus: Vec<Versus>,
-    /// Anello against each peer that does I/O in another way and is no async runtime, cell by cell. Findings do not speak
-    /// of them: part of each difference is the way of doing I/O.
+    /// Anello against each peer that does I/O in another way and is no async runtime, cell by cell. Findings speak of them
+    /// where they are HTTP servers, among which people choose whatever their way; else part of each difference is that way.
     #[serde(default)]
     pub other_versus: Vec<Versus>,
     /// Each contender that names one which differs from it in nothing but what it is named for
@@ -333,6 +333,9 @@ pub struct CellResult {
     pub p99_resolution: Option<f64>,
     /// The same in memory per connection; only for idle connections.
     pub memory_resolution: Option<f64>,
+    /// The same in CPU of server and load together per request; only over HTTP.
+    #[serde(default)]
+    pub cpu_of_both_resolution: Option<f64>,
     /// The machine's slow and fast phases, if it had them here.
     pub phases: Option<PhaseSummary>,
     /// One row for each contender, in their order.
@@ -384,6 +387,9 @@ pub struct Row {
     pub p99_ratio: Option<Ratio>,
     /// Memory per connection as a multiple of the reference's; only for idle connections.
     pub memory_ratio: Option<Ratio>,
+    /// CPU of server and load together per request as a multiple of the reference's; only over HTTP.
+    #[serde(default)]
+    pub cpu_of_both_ratio: Option<Ratio>,
     /// What can be said about the rate.
     pub rate_verdict: Verdict,
     /// What can be said about the CPU per request.
@@ -394,6 +400,9 @@ pub struct Row {
     pub p99_verdict: Verdict,
     /// What can be said about the memory per connection.
     pub memory_verdict: Verdict,
+    /// What can be said about the CPU of server and load together per request.
+    #[serde(default)]
+    pub cpu_of_both_verdict: Verdict,
     /// Memory of the process for each idle connection, in bytes, without what the kernel keeps for it; only for idle
     /// connections.
     pub memory_per_connection_bytes: Option<Estimate>,
@@ -425,6 +434,9 @@ pub struct Versus {
     pub p99_ratio: Option<Ratio>,
     /// Memory per connection of anello as a multiple of the peer's; only for idle connections.
     pub memory_ratio: Option<Ratio>,
+    /// CPU of server and load together per request with anello as a multiple of that with the peer; only over HTTP.
+    #[serde(default)]
+    pub cpu_of_both_ratio: Option<Ratio>,
     /// What can be said about the rate. More: anello's is higher.
     pub rate_verdict: Verdict,
     /// What can be said about the CPU per request. Less: anello's is lower.
@@ -433,6 +445,9 @@ pub struct Versus {
     pub p99_verdict: Verdict,
     /// What can be said about the memory per connection.
     pub memory_verdict: Verdict,
+    /// What can be said about the CPU of server and load together per request.
+    #[serde(default)]
+    pub cpu_of_both_verdict: Verdict,
 }
 
 /// Whether a contender was measured in a cell.
@@ -475,6 +490,9 @@ pub struct Figures {
     pub uncorrected_p99_ns: Option<Estimate>,
     /// CPU time of the server per request, in nanoseconds.
     pub cpu_ns: Estimate,
+    /// CPU time of server and load together per request, in nanoseconds; only over HTTP.
+    #[serde(default)]
+    pub cpu_of_both_ns: Option<Estimate>,
     /// A tenth of the slices cost the server less than this, in nanoseconds per request.
     pub cpu_low_decile_ns: f64,
     /// Part of the time that the server was on its core, 0 to 1 (more with several cores).
@@ -501,7 +519,7 @@ pub struct Figures {
 }
 
 /// What can be said about one figure of one contender against the reference.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
     /// This is the reference.
@@ -515,6 +533,7 @@ pub enum Verdict {
     /// Two equal servers differ so much here, or there are so few clean slices, that nothing can be said.
     TooNoisy,
     /// One of the two was not measured.
+    #[default]
     NotComparable,
 }
 

@@ -35,7 +35,8 @@ pub fn judge(result: &mut LabResult) {
     result.findings = findings::findings(result);
 }
 
-fn judge_measure(result: &mut LabResult, measure: Measure) {
+/// Fills in the resolutions of one measure, and the verdicts on all rows by it.
+pub(crate) fn judge_measure(result: &mut LabResult, measure: Measure) {
     let twin = result
         .contenders
         .iter()
@@ -62,6 +63,7 @@ fn judge_measure(result: &mut LabResult, measure: Measure) {
                 Measure::P50 => row.p50_verdict = verdict,
                 Measure::P99 => row.p99_verdict = verdict,
                 Measure::Memory => row.memory_verdict = verdict,
+                Measure::CpuOfBoth => row.cpu_of_both_verdict = verdict,
             }
         }
         match measure {
@@ -70,6 +72,7 @@ fn judge_measure(result: &mut LabResult, measure: Measure) {
             Measure::P50 => cell.p50_resolution = resolution,
             Measure::P99 => cell.p99_resolution = resolution,
             Measure::Memory => cell.memory_resolution = resolution,
+            Measure::CpuOfBoth => cell.cpu_of_both_resolution = resolution,
         }
     }
 }
@@ -77,16 +80,24 @@ fn judge_measure(result: &mut LabResult, measure: Measure) {
 /// Fills in the verdicts on anello against peers, and on others against their bases, by the same rule: what two equal
 /// servers show in the judged `cells`.
 pub fn judge_pairs(cells: &[CellResult], pairs: &mut [Versus]) {
+    Measure::IN_PAIRS.into_iter().for_each(|measure| judge_pairs_by(cells, pairs, measure));
+}
+
+/// The same by one measure.
+pub(crate) fn judge_pairs_by(cells: &[CellResult], pairs: &mut [Versus], measure: Measure) {
     for versus in pairs {
         let Some(cell) = cells.iter().find(|cell| cell.cell == versus.cell) else { continue };
-        let verdict = |measure: Measure| {
-            let ratio = measure.versus_ratio(versus);
-            ratio.map_or(Verdict::NotComparable, |ratio| verdict_on(ratio, measure.resolution(cell)))
-        };
-        let [rate, cpu, p99, memory] =
-            [Measure::Rate, Measure::Cpu, Measure::P99, Measure::Memory].map(verdict);
-        (versus.rate_verdict, versus.cpu_verdict) = (rate, cpu);
-        (versus.p99_verdict, versus.memory_verdict) = (p99, memory);
+        let ratio = measure.versus_ratio(versus);
+        let verdict =
+            ratio.map_or(Verdict::NotComparable, |ratio| verdict_on(ratio, measure.resolution(cell)));
+        match measure {
+            Measure::Rate => versus.rate_verdict = verdict,
+            Measure::Cpu => versus.cpu_verdict = verdict,
+            Measure::P50 => {}
+            Measure::P99 => versus.p99_verdict = verdict,
+            Measure::Memory => versus.memory_verdict = verdict,
+            Measure::CpuOfBoth => versus.cpu_of_both_verdict = verdict,
+        }
     }
 }
 

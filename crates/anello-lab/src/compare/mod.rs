@@ -345,7 +345,7 @@ impl Runs<'_> {
         let (Some(twin_before), Some(twin_after)) = (twin_of(self.before), twin_of(self.after)) else {
             return noise;
         };
-        for measure in [Measure::Rate, Measure::Cpu, Measure::P50, Measure::P99, Measure::Memory] {
+        for measure in Measure::ALL {
             let cells = self.before.plan.cells.iter().enumerate();
             let reaches: Vec<(usize, Option<f64>)> = cells
                 .filter(|(_, cell)| Measure::of_cell(cell).contains(&measure))

@@ -114,7 +114,7 @@ fn verdict(comparison: &Comparison) -> Vec<String> {
         count(ChangeVerdict::TooNoisy),
         count(ChangeVerdict::NotComparable),
     ));
-    for measure in [Measure::Cpu, Measure::Rate, Measure::P99, Measure::Memory] {
+    for measure in Measure::IN_PAIRS {
         let of_measure = || comparison.changes.iter().filter(|change| change.measure == Some(measure));
         let Some(workload) = of_measure().next().map(|change| change.cell.workload) else { continue };
         let noise: Vec<f64> = of_measure().filter_map(|change| change.noise).collect();

@@ -26,6 +26,17 @@ pub fn load_bound_sentence(result: &LabResult) -> Option<String> {
     })
 }
 
+/// Where answers are large, the CPU of a server alone is in part luck.
+pub fn large_answers_sentence(result: &LabResult) -> Option<String> {
+    let large = result.cells.iter().any(|cell| cell.cell.workload.has_large_answers());
+    large.then(|| {
+        "Where answers are large, the kernel's work for a connection (sending on, acknowledgements) falls now to the core \
+         of the server, now to that of the load: equal servers may differ by half and more in server CPU per request. What \
+         server and load take together holds still: there it is the figure to read."
+            .to_owned()
+    })
+}
+
 /// Where load and servers were both busy, what servers differ by shows only in part: one that needs less than the load
 /// finds fewer requests waiting each time it looks, so that each of them bears more of the looking.
 pub fn abreast_sentence(result: &LabResult) -> Option<String> {

@@ -172,7 +172,7 @@ fn compare(
         Measure::Rate => figure.requests_per_second,
         Measure::Cpu => figure.cpu_ns_per_request(),
         Measure::P50 | Measure::P99 => figure.latency_mean_us.map(|us| us * 1e3),
-        Measure::Memory => None,
+        Measure::Memory | Measure::CpuOfBoth => None,
     };
     let published_figures = (value(published), value(published_to));
     let published_ratio = match published_figures {
@@ -267,6 +267,7 @@ fn median_of(row: &Row, measure: Measure) -> Option<f64> {
         Measure::P50 => figures.p50_ns.median,
         Measure::P99 => figures.p99_ns.median,
         Measure::Memory => row.memory_per_connection_bytes?.median,
+        Measure::CpuOfBoth => figures.cpu_of_both_ns?.median,
     })
 }
 

@@ -110,11 +110,10 @@ fn sides(result: &LabResult) -> Vec<Side<'_>> {
 /// Cells won against each peer, level with it, and lost.
 fn summary(result: &LabResult, side: &Side) -> String {
     let of_side = |versus: &&Versus| versus.contender == side.name;
-    let measures = [Measure::Cpu, Measure::Rate, Measure::P99, Measure::Memory];
     let compared = |measure: &Measure| {
         result.all_versus().filter(of_side).any(|versus| value::against_peer(versus, *measure).0.is_some())
     };
-    let measures: Vec<Measure> = measures.into_iter().filter(compared).collect();
+    let measures: Vec<Measure> = Measure::IN_PAIRS.into_iter().filter(compared).collect();
     let workload = |measure: &Measure| {
         let of_measure = |cell: &&Cell| Measure::of_cell(cell).contains(measure);
         result.plan.cells.iter().find(of_measure).map(|cell| cell.workload)

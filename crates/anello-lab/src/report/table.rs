@@ -100,6 +100,7 @@ fn resolution(cell: &CellResult) -> String {
     let names = [
         (Measure::Rate, "rate"),
         (Measure::Cpu, "CPU"),
+        (Measure::CpuOfBoth, "CPU of both"),
         (Measure::P50, "p50"),
         (Measure::P99, "p99"),
         (Measure::Memory, "memory"),

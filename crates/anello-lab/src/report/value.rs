@@ -16,6 +16,7 @@ pub fn estimate(row: &Row, measure: Measure) -> Option<Estimate> {
         Measure::P50 => figures.map(|figures| figures.p50_ns),
         Measure::P99 => figures.map(|figures| figures.p99_ns),
         Measure::Memory => row.memory_per_connection_bytes,
+        Measure::CpuOfBoth => figures.and_then(|figures| figures.cpu_of_both_ns),
     }
 }
 
@@ -46,6 +47,7 @@ pub fn heading(measure: Measure, workload: Workload) -> &'static str {
         (Measure::P50, _) => "Median latency, µs",
         (Measure::P99, _) => "p99 latency, µs",
         (Measure::Memory, _) => "Memory per idle connection",
+        (Measure::CpuOfBoth, _) => "CPU of server and load per request, µs",
     }
 }
 
@@ -59,7 +61,7 @@ pub fn heading_of_ratios(measure: Measure, workload: Workload) -> &'static str {
 pub fn unit(measure: Measure) -> &'static str {
     match measure {
         Measure::Rate => "/s",
-        Measure::Cpu | Measure::P50 | Measure::P99 => "µs",
+        Measure::Cpu | Measure::P50 | Measure::P99 | Measure::CpuOfBoth => "µs",
         Measure::Memory => "B",
     }
 }
@@ -73,7 +75,7 @@ pub fn better(measure: Measure) -> &'static str {
 pub fn shown(measure: Measure, value: f64) -> String {
     match measure {
         Measure::Rate => count(value),
-        Measure::Cpu | Measure::P50 | Measure::P99 => micros(value),
+        Measure::Cpu | Measure::P50 | Measure::P99 | Measure::CpuOfBoth => micros(value),
         Measure::Memory => bytes(value),
     }
 }

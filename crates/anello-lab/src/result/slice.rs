@@ -79,6 +79,13 @@ impl Slice {
         self.cpu_ns as f64 / self.requests.max(1) as f64
     }
 
+    /// CPU time of server and load together per request, in nanoseconds: whichever side of loopback did the kernel's work
+    /// for a connection, it is in it.
+    #[must_use]
+    pub fn cpu_of_both_ns_per_request(&self) -> f64 {
+        self.cpu_ns.saturating_add(self.load_cpu_ns) as f64 / self.requests.max(1) as f64
+    }
+
     /// Memory for each connection of those that came after the first, `connections` in all, in bytes; none if it was not
     /// measured. It may be 0 or less where connections take so little that the server gave back more meanwhile.
     #[must_use]

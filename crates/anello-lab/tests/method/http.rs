@@ -1,9 +1,11 @@
 //! HTTP: who serves what, what is checked, and how small and large answers are compared.
 
+use anello_lab::analysis::{add_missing, analyse};
 use anello_lab::compare::{Change, compare};
+use anello_lab::measure::Measure;
 use anello_lab::peak::sweeps;
 use anello_lab::peers::Serves;
-use anello_lab::result::{FindingKind, Outcome, Verdict};
+use anello_lab::result::{FindingKind, Outcome, Verdict, Versus};
 use anello_lab::simulation::{Fault, Noise, SimulatedServer, Simulation};
 use anello_lab::{
     Cell, LabConfig, LabResult, Role, Target, Workload, render_html, render_json, render_markdown,
@@ -150,4 +152,110 @@ fn cells_that_differ_in_how_connections_are_used_are_kept_apart() {
     {
         assert!(table.contains(title), "{title}: {table}");
     }
+}
+
+/// A result of these, of which the first is anello's, with the drivers that are named.
+fn with_drivers(field: &[(&'static str, &str, f64)], cells: Vec<Cell>, seed: u64) -> LabResult {
+    let names: Vec<&str> = field.iter().map(|(name, ..)| *name).collect();
+    let costs: Vec<(&'static str, SimulatedServer)> =
+        field.iter().map(|(name, _, cost_ns)| (*name, SimulatedServer::costing(*cost_ns))).collect();
+    let mut config = config(&names, cells, seed);
+    config.contenders[2].role = Role::Anello;
+    let mut result = simulate(&config, Noise::USUAL, &costs);
+    // The simulation calls its own driver "simulated".
+    for (record, (_, driver, _)) in result.contenders.iter_mut().skip(2).zip(field) {
+        record.driver = Some((*driver).to_owned());
+    }
+    analyse(&mut result);
+    result
+}
+
+#[test]
+fn a_server_that_wins_on_another_driver_is_told_of_in_the_headline() {
+    let field = [
+        ("anello io_uring", "io_uring", 6_000.0),
+        ("ntex", "io_uring", 9_000.0),
+        ("nginx", "epoll", 4_500.0),
+    ];
+    let result = with_drivers(&field, vec![Cell::http(Target::Page, 50)], 1);
+    let ours = |versus: &Versus| (versus.contender.clone(), versus.peer.clone());
+    let pair = ("anello io_uring".to_owned(), "nginx".to_owned());
+    assert_eq!(result.other_versus.iter().map(ours).collect::<Vec<_>>(), [pair]);
+    let told = texts(&result, FindingKind::Headline)[0];
+    assert!(told.starts_with("Of 2 peers, anello io_uring is beaten in "), "{told}");
+    assert!(told.contains("nginx at 50 connections, page.html (anello io_uring: "), "{told}");
+    let level = [field[0], field[1], ("nginx", "epoll", 9_000.0)];
+    let result = with_drivers(&level, vec![Cell::http(Target::Page, 50)], 1);
+    let told = texts(&result, FindingKind::Headline)[0];
+    assert!(told.starts_with("In no cell does one of 2 peers beat anello io_uring beyond"), "{told}");
+}
+
+/// Two servers of equal cost, of which the second leaves less of the kernel's work to the load; and a dear one.
+fn with_shifted_work(seed: u64) -> LabResult {
+    let field =
+        [("anello epoll", "epoll", 6_000.0), ("shifted", "epoll", 6_000.0), ("dear", "epoll", 60_000.0)];
+    let mut result = with_drivers(&field, cells(&[Target::Large], &[50, 300]), seed);
+    for slice in result.slices.iter_mut().filter(|slice| slice.contender == 3) {
+        let shifted_ns = slice.cpu_ns * 2 / 5;
+        (slice.cpu_ns, slice.load_cpu_ns) = (slice.cpu_ns + shifted_ns, slice.load_cpu_ns - shifted_ns);
+    }
+    analyse(&mut result);
+    result
+}
+
+#[test]
+fn work_that_only_changed_sides_does_not_count_in_the_cpu_of_both() {
+    let result = with_shifted_work(1);
+    for cell in &result.cells {
+        assert!(Measure::CpuOfBoth.applies(&cell.cell) && cell.cpu_of_both_resolution.is_some());
+        let shifted = row(cell, "shifted");
+        let verdicts = (shifted.cpu_verdict, shifted.cpu_of_both_verdict);
+        assert_eq!(verdicts, (Verdict::More, Verdict::NoDifference), "{}", cell.cell);
+        assert_eq!(row(cell, "dear").cpu_of_both_verdict, Verdict::More);
+        assert_eq!(row(cell, REFERENCE).cpu_of_both_verdict, Verdict::Reference);
+        let figures = shifted.figures.as_ref().unwrap();
+        assert!(figures.cpu_of_both_ns.unwrap().median > figures.cpu_ns.median);
+    }
+    let against = |peer| result.versus.iter().filter(move |versus| versus.peer == peer);
+    let verdicts = |versus: &Versus| (versus.cpu_verdict, versus.cpu_of_both_verdict);
+    assert!(against("shifted").all(|versus| verdicts(versus) == (Verdict::Less, Verdict::NoDifference)));
+    assert!(against("dear").all(|versus| verdicts(versus) == (Verdict::Less, Verdict::Less)));
+    let words = "CPU of server and load per request";
+    for text in [render_table(&result), render_html(&result), render_markdown(std::slice::from_ref(&result))]
+    {
+        assert!(text.contains(words), "{text}");
+    }
+    let caution = texts(&result, FindingKind::Caution).join(" ");
+    assert!(caution.contains("What server and load take together holds still"), "{caution}");
+    let headline = texts(&result, FindingKind::Headline).join(" ");
+    assert!(headline.contains("less CPU of server and load per request than bare epoll"), "{headline}");
+}
+
+/// Takes the fields whose names begin so out of a JSON.
+fn strip(value: &mut serde_json::Value, begin: &str) {
+    match value {
+        serde_json::Value::Object(fields) => {
+            fields.retain(|name, _| !name.starts_with(begin));
+            fields.values_mut().for_each(|value| strip(value, begin));
+        }
+        serde_json::Value::Array(all) => all.iter_mut().for_each(|value| strip(value, begin)),
+        _ => {}
+    }
+}
+
+#[test]
+fn a_run_that_was_kept_without_the_cpu_of_both_renders_and_gets_it_from_its_slices() {
+    let result = with_shifted_work(2);
+    let mut kept = serde_json::from_str(&render_json(&result).unwrap()).unwrap();
+    strip(&mut kept, "cpu_of_both");
+    let mut read = LabResult::from_json(&kept.to_string()).unwrap();
+    assert!(read.cells.iter().flat_map(|cell| &cell.rows).all(|row| row.cpu_of_both_ratio.is_none()));
+    for text in [render_table(&read), render_html(&read), render_markdown(std::slice::from_ref(&read))] {
+        assert!(!text.is_empty());
+    }
+    add_missing(&mut read);
+    assert_eq!(read, result);
+    // It is in the slices of both, so that runs from before and after can be compared.
+    let again = compare(&read, &result, 0.05);
+    assert!(again.changes.iter().any(|change| change.measure == Some(Measure::CpuOfBoth)));
 }

@@ -75,6 +75,8 @@ fn cells_won_and_lost_against_each_peer_are_counted() {
         cpu_verdict,
         p99_verdict: Verdict::NotComparable,
         memory_verdict: Verdict::NotComparable,
+        cpu_of_both_ratio: None,
+        cpu_of_both_verdict: Verdict::NotComparable,
     };
     let versus = vec![
         versus(0, Verdict::Less),

@@ -85,6 +85,9 @@ impl Page {
             escape(&view.result.plan.reference)
         ));
         for &measure in measures {
+            if measure == Measure::CpuOfBoth {
+                self.add(&format!("<p class=\"lead\">{}</p>", why_both(first.cell.workload)));
+            }
             self.ratio_table(view, &cells, measure, value::axis_title(&drawn.group));
         }
         self.bases(view, &cells);
@@ -250,7 +253,7 @@ impl Page {
              multiple of the reference's, with its 99 % interval, for reading beside the ratio of the medians: it carries \
              no verdict. Busy: part of the time that it was on its cores. Instructions: kernel and user together, \
              counted in an emulated machine, where they were given. Dropped: slices with stolen or throttled time, or spoilt. \
-             † was started again in this cell. ‡ the load set the pace. § did not keep up with the offered rate.</p>",
+             CPU of both: server and load. † was started again in this cell. ‡ the load set the pace. § did not keep up with the offered rate.</p>",
         );
         for cell in cells {
             let workload = cell.cell.workload;
@@ -271,14 +274,20 @@ impl Page {
                 "<div class=\"scroll\"><table>\n<thead><tr><th scope=\"col\">{answerer}</th>{head}</tr></thead>\n<tbody>"
             ));
             for (index, row) in cell.rows.iter().enumerate() {
-                self.figures_row(view, index, row, heads.len());
+                self.figures_row(view, (index, row), workload, heads.len());
             }
             self.add("</tbody>\n</table></div>");
         }
         self.add("</details>");
     }
 
-    fn figures_row(&mut self, view: &View<'_>, index: usize, row: &Row, columns: usize) {
+    fn figures_row(
+        &mut self,
+        view: &View<'_>,
+        (index, row): (usize, &Row),
+        workload: Workload,
+        columns: usize,
+    ) {
         let reference = if row.contender == view.result.plan.reference { " reference" } else { "" };
         let mut marks = String::new();
         if row.restarts > 0 {
@@ -291,7 +300,7 @@ impl Page {
             marks.push_str(" §");
         }
         let body = match (&row.figures, &row.memory_per_connection_bytes) {
-            (Some(figures), _) => figure_columns(figures, row),
+            (Some(figures), _) => figure_columns(figures, row, workload),
             (None, Some(memory)) => memory_columns(memory, row),
             (None, None) => {
                 format!("<td class=\"why\" colspan=\"{columns}\">{}</td>", escape(&why_not(row)))
@@ -301,6 +310,18 @@ impl Page {
         self.add(&format!(
             "<tr class=\"c{index}{reference}\"><th scope=\"row\">{name}{marks}</th>{body}</tr>"
         ));
+    }
+}
+
+/// Why the CPU of server and load stands beside that of the server, and when it is the one to look at.
+fn why_both(workload: Workload) -> &'static str {
+    if workload.has_large_answers() {
+        "Large answers are mostly work of the kernel (sending on, acknowledgements), and either side of loopback may come to \
+         do it. Equal servers may differ by half and more in server CPU while the sum over server and load is the same: \
+         here the sum is the figure to read."
+    } else {
+        "What a server saves by leaving work to its clients does not show in server CPU, but in the sum over server and \
+         load. Where answers are as small as here, server CPU is the sharper figure."
     }
 }
 
@@ -352,20 +373,18 @@ fn figure_heads(workload: Workload) -> Vec<String> {
         return ["memory per connection", "slices", "dropped"].map(str::to_owned).to_vec();
     }
     let unit = workload.unit();
-    vec![
+    let mut heads = vec![
         format!("{unit}s/s"),
         "p50 µs".to_owned(),
         "p99 µs".to_owned(),
         "p99.9 µs".to_owned(),
         format!("CPU µs/{unit}"),
-        format!("instructions/{unit}"),
-        "low decile".to_owned(),
-        "busy".to_owned(),
-        format!("switches/{unit}"),
-        "memory".to_owned(),
-        "slices".to_owned(),
-        "dropped".to_owned(),
-    ]
+    ];
+    heads.extend(workload.target().map(|_| format!("CPU of both µs/{unit}")));
+    heads.extend([format!("instructions/{unit}"), "low decile".to_owned(), "busy".to_owned()]);
+    heads.push(format!("switches/{unit}"));
+    heads.extend(["memory", "slices", "dropped"].map(str::to_owned));
+    heads
 }
 
 fn with_spread(value: &str, estimate: &Estimate) -> String {
@@ -383,13 +402,16 @@ fn memory_columns(memory: &Estimate, row: &Row) -> String {
     with_spread(&bytes(memory.median), memory) + &slice_columns(row)
 }
 
-fn figure_columns(figures: &Figures, row: &Row) -> String {
+fn figure_columns(figures: &Figures, row: &Row, workload: Workload) -> String {
+    let both = figures.cpu_of_both_ns.as_ref();
+    let both = both.map_or_else(|| "<td>–</td>".to_owned(), |both| with_spread(&micros(both.median), both));
     [
         with_spread(&count(figures.requests_per_second.median), &figures.requests_per_second),
         with_spread(&micros(figures.p50_ns.median), &figures.p50_ns),
         with_spread(&micros(figures.p99_ns.median), &figures.p99_ns),
         with_spread(&micros(figures.p999_ns.median), &figures.p999_ns),
         with_spread(&micros(figures.cpu_ns.median), &figures.cpu_ns),
+        workload.target().map_or_else(String::new, |_| both),
         format!("<td>{}</td>", row.instructions_per_request.map_or_else(|| "–".to_owned(), count)),
         format!("<td>{}{}</td>", micros(figures.cpu_low_decile_ns), low_decile_ratio(row)),
         format!("<td>{:.0} %</td>", figures.server_busy * 100.0),

@@ -127,7 +127,7 @@ impl Page {
     /// Anello against each peer: cells won, level and lost.
     pub(super) fn versus(&mut self, view: &View<'_>) {
         let all: Vec<&Versus> = view.result.all_versus().collect();
-        let measures: Vec<Measure> = [Measure::Cpu, Measure::Rate, Measure::P99, Measure::Memory]
+        let measures: Vec<Measure> = Measure::IN_PAIRS
             .into_iter()
             .filter(|&measure| all.iter().any(|versus| value::against_peer(versus, measure).0.is_some()))
             .collect();

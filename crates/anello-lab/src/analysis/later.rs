@@ -1,0 +1,98 @@
+//! What runs were kept without, because they were analysed before it was looked at: it is worked out from their slices.
+
+use super::{SliceIndex, all_versus, is_of_neither};
+use crate::measure::Measure;
+use crate::pairs::CleanSlices;
+use crate::result::{LabResult, Outcome, Row, Versus};
+use crate::statistics::{Estimate, Ratio};
+use crate::verdict;
+
+/// Adds the pairs of anello and peers, and the CPU of server and load together, that a kept run lacks because it was
+/// analysed before they were looked at. All else stays as it was written, the findings among it.
+pub fn add_missing(result: &mut LabResult) {
+    add_missing_pairs(result);
+    add_missing_cpu_of_both(result);
+}
+
+fn add_missing_pairs(result: &mut LabResult) {
+    if !result.other_versus.is_empty() {
+        return;
+    }
+    let mut versus = all_versus(result, &SliceIndex::of(result), &result.cells, is_of_neither);
+    verdict::judge_pairs(&result.cells, &mut versus);
+    result.other_versus = versus;
+}
+
+fn add_missing_cpu_of_both(result: &mut LabResult) {
+    let figures = |row: &Row| row.figures.as_ref().is_some_and(|figures| figures.cpu_of_both_ns.is_some());
+    let is_there = result.cells.iter().flat_map(|cell| &cell.rows).any(figures);
+    if is_there || !result.plan.cells.iter().any(|cell| Measure::CpuOfBoth.applies(cell)) {
+        return;
+    }
+    fill_in_cpu_of_both(result);
+    verdict::judge_measure(result, Measure::CpuOfBoth);
+    let LabResult { cells, versus, runtime_versus, other_versus, base_versus, .. } = result;
+    for pairs in [versus, runtime_versus, other_versus, base_versus] {
+        verdict::judge_pairs_by(cells, pairs, Measure::CpuOfBoth);
+    }
+}
+
+/// Fills in the figures and ratios of [`Measure::CpuOfBoth`] in rows and pairs. Each ratio is drawn from a stream of its
+/// own, so that all others are what they were before there was this measure.
+pub(super) fn fill_in_cpu_of_both(result: &mut LabResult) {
+    let slices = CleanSlices::of(result);
+    let rows: Vec<Vec<_>> = (0..result.cells.len()).map(|cell| rows_of(result, &slices, cell)).collect();
+    let of_pairs = |pairs: &[Versus]| -> Vec<Option<Ratio>> {
+        pairs.iter().map(|versus| ratio_of(result, &slices, versus)).collect()
+    };
+    let LabResult { versus, runtime_versus, other_versus, base_versus, .. } = &*result;
+    let ratios = [versus, runtime_versus, other_versus, base_versus].map(|pairs| of_pairs(pairs));
+    for (cell, rows) in result.cells.iter_mut().zip(rows) {
+        for (row, (estimate, ratio)) in cell.rows.iter_mut().zip(rows) {
+            row.cpu_of_both_ratio = ratio;
+            if let Some(figures) = &mut row.figures {
+                figures.cpu_of_both_ns = estimate;
+            }
+        }
+    }
+    let LabResult { versus, runtime_versus, other_versus, base_versus, .. } = result;
+    for (pairs, ratios) in [versus, runtime_versus, other_versus, base_versus].into_iter().zip(ratios) {
+        pairs.iter_mut().zip(ratios).for_each(|(versus, ratio)| versus.cpu_of_both_ratio = ratio);
+    }
+}
+
+/// Of each row of a cell the figure, and its ratio to the reference's.
+fn rows_of(
+    result: &LabResult,
+    slices: &CleanSlices<'_>,
+    cell: usize,
+) -> Vec<(Option<Estimate>, Option<Ratio>)> {
+    const MEASURE: Measure = Measure::CpuOfBoth;
+    let found = &result.cells[cell];
+    let is_measured = |row: &Row| MEASURE.applies(&found.cell) && row.outcome == Outcome::Measured;
+    let reference = found.rows.iter().position(|row| row.contender == result.plan.reference);
+    let reference = reference.filter(|&place| is_measured(&found.rows[place]));
+    let rows = found.rows.iter().enumerate().map(|(place, row)| {
+        if !is_measured(row) {
+            return (None, None);
+        }
+        let to = reference.filter(|&reference| reference != place);
+        (
+            Estimate::of(&slices.values(cell, place, MEASURE).concat()),
+            to.and_then(|to| slices.ratio(cell, place, to, MEASURE)),
+        )
+    });
+    rows.collect()
+}
+
+/// The ratio of a pair, of which both were measured; of one with the reference that of the row, since the same two in the
+/// same cell are always drawn alike.
+fn ratio_of(result: &LabResult, slices: &CleanSlices<'_>, versus: &Versus) -> Option<Ratio> {
+    let cell = result.plan.cells.iter().position(|cell| *cell == versus.cell)?;
+    let place = |name: &str| {
+        result.contenders.iter().position(|record| record.name == name && record.twin_of.is_none())
+    };
+    let (one, other) = (place(&versus.contender)?, place(&versus.peer)?);
+    let applies = Measure::CpuOfBoth.applies(&versus.cell);
+    applies.then(|| slices.ratio(cell, one, other, Measure::CpuOfBoth))?
+}
