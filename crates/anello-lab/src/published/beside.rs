@@ -494,6 +494,7 @@ mod tests {
         };
         assert_eq!(ratios("chen622", 0), [(Target::Fixed, 717.7 / 1878.5)]);
         assert_eq!(ratios("chen622", 1), [(Target::Page, 615.0 / 592.8), (Target::Fixed, 713.7 / 717.7)]);
+        assert_eq!(ratios("chen622", 2), [(Target::Fixed, 713.7 / 1878.5)]);
         assert_eq!(ratios("chen622-nginx", 0), [(Target::Large, 322.0 / 346.0)]);
         assert_eq!(ratios("chen622-nginx", 1), [(Target::Large, 321.0 / 346.0)]);
     }
@@ -513,6 +514,18 @@ mod tests {
             (rates[0] - 139_313.0 / 139_171.0).abs() < 1e-9
                 && (rates[1] - 158_483.0 / 133_480.0).abs() < 1e-9
         );
+    }
+
+    #[test]
+    fn who_stands_for_a_published_server_does_io_as_it_did() {
+        let ways = [("io_uring", "epoll"), ("epoll", "io_uring")];
+        for pair in SOURCES.iter().flat_map(|source| source.pairs) {
+            let stand_ins = pair.ours.iter().flat_map(|(one, to)| [(one, pair.server), (to, pair.to)]);
+            for (ours, published) in stand_ins {
+                let other = ways.iter().find(|(way, _)| *way == published).map(|(_, other)| *other);
+                assert!(other.is_none_or(|other| !ours.contains(other)), "{ours} for {published}");
+            }
+        }
     }
 
     #[test]

@@ -66,7 +66,9 @@ const MONOIO: &[(&str, &str)] =
 const GLOMMIO: &[(&str, &str)] = &[("glommio", "tokio")];
 const GO: &[(&str, &str)] = &[("go-uring", "go net"), ("anello io_uring", "go net")];
 const HTTP_DRIVERS: &[(&str, &str)] = &[("anello io_uring", "anello epoll")];
-const GO_HTTP: &[(&str, &str)] = &[("anello epoll", "go http"), ("anello io_uring", "go http")];
+const GO_HTTP_EPOLL: &[(&str, &str)] = &[("anello epoll", "go http")];
+const GO_HTTP_URING: &[(&str, &str)] = &[("anello io_uring", "go http")];
+/// There it was a patched nginx, which nobody keeps: what stands for it here is another server on io_uring.
 const NGINX: &[(&str, &str)] = &[("anello io_uring", "nginx")];
 const NGINX_THREADS: &[(&str, &str)] = &[("nginx aio threads", "nginx")];
 const SQPOLL: &[(&str, &str)] = &[
@@ -245,13 +247,21 @@ pub const SOURCES: [Source; 7] = [
         table: include_str!("../../published/uring_server_2020_http.csv"),
         load_cores: 1,
         pairs: &[
-            Pair { server: "epoll", to: "go", measures: &[Measure::Rate], ours: GO_HTTP },
+            Pair { server: "epoll", to: "go", measures: &[Measure::Rate], ours: GO_HTTP_EPOLL },
             Pair { server: "io_uring", to: "epoll", measures: &[Measure::Rate], ours: HTTP_DRIVERS },
+            Pair { server: "io_uring", to: "go", measures: &[Measure::Rate], ours: GO_HTTP_URING },
         ],
         claims: &[
             Claim {
-                words: "The server on epoll answers 0.38 times the requests/s of Go's net/http",
+                words: "A server on epoll (its author's own) answers 0.38 times the requests/s of Go's net/http",
                 pair: 0,
+                measure: Measure::Rate,
+                expects: Expectation::AsPublished,
+                concerns: |_| true,
+            },
+            Claim {
+                words: "A server on io_uring (its author's own) answers 0.38 times the requests/s of Go's net/http",
+                pair: 2,
                 measure: Measure::Rate,
                 expects: Expectation::AsPublished,
                 concerns: |_| true,
@@ -278,7 +288,7 @@ pub const SOURCES: [Source; 7] = [
         ],
         claims: &[
             Claim {
-                words: "nginx with a patch for io_uring answers 0.93 times the requests/s of nginx with sendfile",
+                words: "A server on io_uring (there a patched nginx) answers 0.93 times the requests/s of nginx with sendfile",
                 pair: 0,
                 measure: Measure::Rate,
                 expects: Expectation::AsPublished,
