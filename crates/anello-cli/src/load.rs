@@ -11,10 +11,11 @@ use std::sync::atomic::Ordering;
 use anello_load::formats::csv::CsvWriter;
 use anello_load::formats::hdr_log::HdrLogWriter;
 use anello_load::formats::ndjson::NdjsonWriter;
-use anello_load::{Event, Interval, Load, Outcome, run as run_load};
+use anello_load::{ErrorKind, Event, Interval, Load, Outcome, run as run_load};
 
 use crate::load_flags::{CommonFlags, HttpArguments, TcpArguments};
 use crate::load_progress::ProgressLine;
+use crate::load_tls_flags::with_flags;
 use crate::{limits, load_merge, load_table, stop};
 
 pub(crate) use crate::load_table::{grouped, readable};
@@ -71,7 +72,8 @@ fn execute(load: &Load, flags: &CommonFlags) -> io::Result<ExitCode> {
         if go_on { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
     });
     line.end();
-    let outcome = outcome?;
+    let mut outcome = outcome?;
+    outcome.report.errors.explain(ErrorKind::Tls, with_flags);
     if let Some(error) = failed {
         return Err(error);
     }

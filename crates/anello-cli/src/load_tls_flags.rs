@@ -35,7 +35,10 @@ impl TlsFlags {
     /// TLS for this URL; none if that is plain.
     pub fn of(&self, url: &Url) -> io::Result<Option<Tls>> {
         if url.is_secure {
-            return Tls::new(url.server_name(), self.options()).map(Some);
+            let tls = Tls::new(url.server_name(), self.options());
+            return tls
+                .map(Some)
+                .map_err(|error| io::Error::new(error.kind(), with_flags(error.to_string())));
         }
         match self.options() == TlsOptions::default() {
             true => Ok(None),
@@ -54,4 +57,16 @@ impl TlsFlags {
         };
         TlsOptions { trust, cipher: self.tls_cipher.clone(), resume: self.tls_resume }
     }
+}
+
+/// What TLS failed by, with the flags that are for it.
+pub fn with_flags(text: String) -> String {
+    let flags = if text.contains("cipher suite in common") {
+        "--tls-cipher"
+    } else if ["verify nothing", "trust this certificate"].iter().any(|remedy| text.contains(remedy)) {
+        "--tls-ca, --tls-insecure"
+    } else {
+        return text;
+    };
+    format!("{text} ({flags})")
 }

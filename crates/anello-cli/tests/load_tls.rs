@@ -106,6 +106,7 @@ fn a_certificate_that_nobody_trusts_is_refused_unless_that_does_not_matter() {
     assert_eq!(refused.errors.count(ErrorKind::Tls), 2, "{refused:?}");
     let example = &refused.errors.iter().next().unwrap().example;
     assert!(example.contains("--tls-ca") && example.contains("--tls-insecure"), "{example}");
+    assert!(!example.contains("--tls-cipher"), "{example}");
     assert_eq!(
         load(&[&server.url, "--json", "--allow-errors=tls"]).status.code(),
         Some(1),

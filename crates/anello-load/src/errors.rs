@@ -223,6 +223,14 @@ impl Errors {
         self.counts.iter()
     }
 
+    /// Has the example of this kind, if it happened, told in other words: what a user can do about it may be known to the
+    /// program alone.
+    pub fn explain(&mut self, kind: ErrorKind, words: impl FnOnce(String) -> String) {
+        if let Some(entry) = self.counts.iter_mut().find(|entry| entry.kind == kind) {
+            entry.example = words(std::mem::take(&mut entry.example));
+        }
+    }
+
     /// Kinds and counts with semicolons, as `reset=3;timeout=1`; empty if there was none.
     #[must_use]
     pub fn by_kind(&self) -> String {

@@ -5,19 +5,21 @@ mod common;
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::channel;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Barrier, Mutex};
 use std::time::Duration;
 
 use anello_load::check::http::{Page, Server, complete_bytes, many_connections, stalled_reader};
 use anello_load::tls::{Handshakes, Trust, cipher_names};
-use anello_load::{ErrorKind, HttpLoad, Load, Protocol, Report, Tls, TlsOptions};
-use common::{reports, server};
-use rcgen::{CertificateParams, KeyPair, date_time_ymd};
+use anello_load::{ErrorKind, HttpLoad, Load, Protocol, Report, Tls, TlsOptions, run};
+use common::{drivers, reports, server};
+use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair, date_time_ymd};
 use rustls::crypto::ring;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::version::TLS12;
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
@@ -61,6 +63,21 @@ impl Identity {
         let builder = builder.with_safe_default_protocol_versions().unwrap().with_no_client_auth();
         builder.with_single_cert(vec![self.certificate.clone()], self.key.clone_key()).unwrap()
     }
+
+    /// Of a server that shows the certificate and has another key than that of it.
+    fn config_of_another_key(&self) -> ServerConfig {
+        let provider = ring::default_provider();
+        let key = provider.key_provider.load_private_key(self.key.clone_key()).unwrap();
+        let shown = CertifiedKey::new(vec![self.certificate.clone()], key);
+        let builder = ServerConfig::builder_with_provider(Arc::new(provider));
+        let builder = builder.with_safe_default_protocol_versions().unwrap().with_no_client_auth();
+        builder.with_cert_resolver(Arc::new(SingleCertAndKey::from(shown)))
+    }
+}
+
+/// A server that shows this identity and answers all requests.
+fn serve_as(identity: &Identity) -> SocketAddr {
+    tls_server(identity.server_config(), |client| serve(client, b"hello"))
 }
 
 /// A server's side of a connection.
@@ -79,8 +96,8 @@ fn tls_server(
     })
 }
 
-/// Reads the head of a request: its path, and whether the connection is to be closed; none at the end.
-fn request(client: &mut impl Read) -> io::Result<Option<(String, bool)>> {
+/// Reads the head of a request; none at the end.
+fn head(client: &mut impl Read) -> io::Result<Option<String>> {
     let (mut head, mut byte) = (Vec::new(), [0]);
     while !head.ends_with(b"\r\n\r\n") {
         if client.read(&mut byte)? == 0 {
@@ -88,7 +105,12 @@ fn request(client: &mut impl Read) -> io::Result<Option<(String, bool)>> {
         }
         head.push(byte[0]);
     }
-    let head = String::from_utf8(head).unwrap();
+    Ok(Some(String::from_utf8(head).unwrap()))
+}
+
+/// Of a request: its path, and whether the connection is to be closed; none at the end.
+fn request(client: &mut impl Read) -> io::Result<Option<(String, bool)>> {
+    let Some(head) = head(client)? else { return Ok(None) };
     let path = head.split(' ').nth(1).unwrap().to_owned();
     Ok(Some((path, head.contains("Connection: close"))))
 }
@@ -212,7 +234,7 @@ fn the_suite_that_is_named_is_the_one_that_is_used() {
         let options = TlsOptions { cipher: Some(name.to_owned()), ..identity.trusted() };
         let load = load(address, options, |_| {});
         if name.contains("_RSA_") {
-            assert_refused(&load, ErrorKind::Tls, "name another by --tls-cipher");
+            assert_refused(&load, ErrorKind::Tls, "offer another suite, or all");
             continue;
         }
         for report in reports(&load) {
@@ -236,7 +258,7 @@ fn certificates_that_are_not_right_are_refused_with_the_remedy_or_not_looked_at(
         parameters.not_after = date_time_ymd(2001, 1, 1);
     });
     for (identity, trusted, words) in [
-        (&right, &other_name, "--tls-ca"),
+        (&right, &other_name, "trust who has, or verify nothing"),
         (&other_name, &other_name, "a name that the certificate is for"),
         (&expired, &expired, "renew the certificate"),
     ] {
@@ -256,6 +278,77 @@ fn certificates_that_are_not_right_are_refused_with_the_remedy_or_not_looked_at(
                 assert_eq!(report.tls.unwrap().certificates_verified, verified);
             }
         }
+    }
+}
+
+#[test]
+fn a_certificate_that_is_named_itself_is_right_though_it_is_an_authoritys() {
+    let authority = |parameters: &mut CertificateParams| {
+        parameters.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    };
+    let right = identity_with(authority);
+    for report in reports(&load(serve_as(&right), right.trusted(), |_| {})) {
+        assert!(report.is_good() && report.tls.unwrap().certificates_verified);
+    }
+    // All else is looked at: whether it is the one that was named, its name, and when it is valid.
+    let other_name = identity_with(|parameters| {
+        *parameters = CertificateParams::new(["example.org".to_owned()]).unwrap();
+        authority(parameters);
+    });
+    let expired = identity_with(|parameters| {
+        authority(parameters);
+        parameters.not_before = date_time_ymd(2000, 1, 1);
+        parameters.not_after = date_time_ymd(2001, 1, 1);
+    });
+    let of_the_future = identity_with(|parameters| {
+        authority(parameters);
+        parameters.not_before = date_time_ymd(4000, 1, 1);
+        parameters.not_after = date_time_ymd(4001, 1, 1);
+    });
+    for (shown, trusted, words) in [
+        (&right, &other_name, "trust this certificate itself"),
+        (&right, &identity(), "trust this certificate itself"),
+        (&other_name, &other_name, "a name that the certificate is for"),
+        (&expired, &expired, "renew the certificate"),
+        (&of_the_future, &of_the_future, "set the clock right"),
+    ] {
+        assert_refused(&load(serve_as(shown), trusted.trusted(), |_| {}), ErrorKind::Tls, words);
+    }
+    // Whoever shows it without having its key is not taken for its owner.
+    let thief = Identity { certificate: right.certificate.clone(), ..identity() };
+    let config = thief.config_of_another_key();
+    let address = tls_server(config, |client| serve(client, b"hello"));
+    assert_refused(&load(address, right.trusted(), |_| {}), ErrorKind::Tls, "trust who has");
+}
+
+#[test]
+fn connections_that_are_closed_together_take_their_sessions_up_again() {
+    const MANY: usize = 50;
+    let identity = identity();
+    for driver in drivers() {
+        // Each of the first is closed after its answer, for which all of them wait.
+        let (accepted, all_there) = (AtomicU64::new(0), Barrier::new(MANY));
+        let address = tls_server(identity.server_config(), move |client| {
+            if accepted.fetch_add(1, Ordering::SeqCst) >= MANY as u64 {
+                return serve(client, b"hello");
+            }
+            request(client)?;
+            all_there.wait();
+            let fields = "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 5\r\n\r\n";
+            client.write_all(format!("{fields}hello").as_bytes())?;
+            end(client)
+        });
+        let options = TlsOptions { resume: true, ..identity.trusted() };
+        let load = Load {
+            connections: MANY,
+            duration: Duration::from_millis(300),
+            ..load(address, options, |_| {})
+        };
+        let report = run(&load, &driver, |_| ControlFlow::Continue(())).unwrap().report;
+        assert!(report.is_good(), "{report:?}");
+        let full =
+            handshakes(&report).iter().filter(|kind| !kind.resumed).map(|kind| kind.count).sum::<u64>();
+        assert_eq!(full, MANY as u64, "the first of each connection: {:?}", handshakes(&report));
     }
 }
 
@@ -479,16 +572,7 @@ fn the_trials_of_servers_are_made_under_tls() {
     let of = |lies: bool| {
         let served = served.clone();
         tls_server(identity.server_config(), move |client| {
-            loop {
-                let mut head = Vec::new();
-                let mut byte = [0];
-                while !head.ends_with(b"\r\n\r\n") {
-                    if client.read(&mut byte)? == 0 {
-                        return Ok(());
-                    }
-                    head.push(byte[0]);
-                }
-                let head = String::from_utf8(head).unwrap();
+            while let Some(head) = head(client)? {
                 let page = served.iter().find(|page| head.contains(&page.path)).unwrap();
                 let mut body = page.body.to_vec();
                 body[3] ^= u8::from(lies);
@@ -498,6 +582,7 @@ fn the_trials_of_servers_are_made_under_tls() {
                     client.write_all(&body)?;
                 }
             }
+            Ok(())
         })
     };
     let tls = Some(Tls::new("localhost", identity.trusted()).unwrap());

@@ -5,6 +5,8 @@ use std::io;
 
 use rustls::{AlertDescription, CertificateError, Error};
 
+use super::verifier::is_an_authoritys;
+
 /// A failure of TLS, not of what carries it.
 #[derive(Debug)]
 pub(crate) struct TlsError(String);
@@ -36,22 +38,25 @@ fn remedy(error: &Error) -> Option<&'static str> {
         Error::InvalidCertificate(error) => match error {
             // The latter where somebody else has the name of one who is trusted.
             CertificateError::UnknownIssuer | CertificateError::BadSignature => {
-                "nobody who is trusted has signed the server's certificate; name who has by --tls-ca, or verify nothing by \
-                 --tls-insecure"
+                "nobody who is trusted has signed the server's certificate; trust who has, or verify nothing"
             }
             CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
-                "ask by a name that the certificate is for, or verify nothing by --tls-insecure"
+                "ask by a name that the certificate is for, or verify nothing"
             }
             CertificateError::Expired
             | CertificateError::ExpiredContext { .. }
             | CertificateError::NotValidYet
             | CertificateError::NotValidYetContext { .. } => {
-                "renew the certificate, set the clock right, or verify nothing by --tls-insecure"
+                "renew the certificate, set the clock right, or verify nothing"
             }
             CertificateError::ApplicationVerificationFailure => {
                 "this is not the certificate that was expected"
             }
-            _ => "the certificate is not right; verify nothing by --tls-insecure if that does not matter",
+            error if is_an_authoritys(error) => {
+                "the server shows an authority's certificate as its own, as those that are signed by themselves mostly are; \
+                 trust this certificate itself, or verify nothing"
+            }
+            _ => "the certificate is not right; verify nothing if that does not matter",
         },
         Error::InvalidMessage(_) => {
             "what came is no TLS; if the server speaks plain HTTP at this port, write http://"
@@ -61,7 +66,7 @@ fn remedy(error: &Error) -> Option<&'static str> {
         }
         Error::AlertReceived(AlertDescription::HandshakeFailure | AlertDescription::ProtocolVersion)
         | Error::PeerIncompatible(_) => {
-            "server and load have no version or cipher suite in common; name another by --tls-cipher, or none"
+            "server and load have no version or cipher suite in common; offer another suite, or all"
         }
         Error::AlertReceived(AlertDescription::UnrecognisedName) => {
             "the server does not know this name; ask by the name that its certificate is for"

@@ -12,6 +12,7 @@
 
 mod error;
 mod handshakes;
+mod sessions;
 mod stream;
 mod verifier;
 
@@ -21,7 +22,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use rustls::client::Resumption;
+use rustls::client::{Resumption, WebPkiServerVerifier};
 use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
@@ -31,11 +32,9 @@ pub use handshakes::Handshakes;
 
 pub(crate) use error::TlsError;
 pub(crate) use handshakes::{Negotiated, Tally};
+use sessions::Sessions;
 pub(crate) use stream::{Client, TlsStream};
-use verifier::Verifier;
-
-/// Sessions that are remembered where they may be taken up again: enough for the connections of a load.
-const RESUMABLE_SESSIONS: usize = 256;
+use verifier::{Taken, Verifier};
 
 /// The only protocol that is spoken over it (ALPN).
 const PROTOCOL: &[u8] = b"http/1.1";
@@ -104,20 +103,23 @@ impl Tls {
         let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
             .with_safe_default_protocol_versions()
             .map_err(|error| invalid(error.to_string()))?;
-        let unverified = |certificate| Arc::new(Verifier::new(certificate, &provider));
-        let builder = match &options.trust {
-            Trust::System => builder.with_root_certificates(system_roots()?),
-            Trust::Authorities(file) => builder.with_root_certificates(roots_of(file)?),
-            Trust::Certificate(file) => {
-                let first = certificates(file)?.swap_remove(0);
-                builder.dangerous().with_custom_certificate_verifier(unverified(Some(first)))
+        let taken = match &options.trust {
+            Trust::System => None,
+            Trust::Authorities(file) => Some(authorities(file, &provider)?),
+            Trust::Certificate(file) => Some(Taken::Certificate(certificates(file)?.swap_remove(0))),
+            Trust::Anything => Some(Taken::Anything),
+        };
+        let builder = match taken {
+            None => builder.with_root_certificates(system_roots()?),
+            Some(taken) => {
+                let verifier = Arc::new(Verifier::new(taken, &provider));
+                builder.dangerous().with_custom_certificate_verifier(verifier)
             }
-            Trust::Anything => builder.dangerous().with_custom_certificate_verifier(unverified(None)),
         };
         let mut config = builder.with_no_client_auth();
         config.alpn_protocols = vec![PROTOCOL.to_vec()];
         config.resumption = match options.resume {
-            true => Resumption::in_memory_sessions(RESUMABLE_SESSIONS),
+            true => Resumption::store(Arc::new(Sessions::default())),
             false => Resumption::disabled(),
         };
         Ok(Self { options: Arc::new(options), server_name: name, config: Arc::new(config) })
@@ -197,19 +199,24 @@ fn system_roots() -> io::Result<RootCertStore> {
         return Ok(roots);
     }
     let why = found.errors.first().map_or_else(|| "there are none".to_owned(), ToString::to_string);
-    let remedy = "install ca-certificates, name authorities by --tls-ca, or verify nothing by --tls-insecure";
+    let remedy = "install ca-certificates, name whose certificates are to be trusted, or verify nothing";
     Err(io::Error::new(
         io::ErrorKind::NotFound,
         format!("this system trusts no authorities: {why}; {remedy}"),
     ))
 }
 
-fn roots_of(file: &Path) -> io::Result<RootCertStore> {
+/// Trust in the certificates of this file.
+fn authorities(file: &Path, provider: &Arc<CryptoProvider>) -> io::Result<Taken> {
+    let unusable = |error: &dyn fmt::Display| unusable(file, &error.to_string());
+    let certificates = certificates(file)?;
     let mut roots = RootCertStore::empty();
-    for certificate in certificates(file)? {
-        roots.add(certificate).map_err(|error| unusable(file, &error.to_string()))?;
+    for certificate in &certificates {
+        roots.add(certificate.clone()).map_err(|error| unusable(&error))?;
     }
-    Ok(roots)
+    let signed = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(provider));
+    let signed = signed.build().map_err(|error| unusable(&error))?;
+    Ok(Taken::Authorities { signed, certificates })
 }
 
 /// All certificates of a file, at least one.

@@ -1,42 +1,80 @@
-//! Certificates that are not verified by authorities: one that is known, or any.
+//! Certificates of servers: whether one is right.
 //!
-//! That the server has the key of the certificate that it shows is verified nevertheless, as in every handshake.
+//! That the server has the key of the certificate that it shows is verified in every handshake, whatever is trusted.
+
+use std::sync::Arc;
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::{WebPkiServerVerifier, verify_server_name};
 use rustls::crypto::{
     CryptoProvider, WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature,
 };
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::{CertificateError, DigitallySignedStruct, Error, SignatureScheme};
+use rustls::server::ParsedCertificate;
+use rustls::{CertificateError, DigitallySignedStruct, Error, OtherError, SignatureScheme};
 
-/// Takes one certificate, or all.
+/// What is taken.
+#[derive(Debug)]
+pub(super) enum Taken {
+    /// Every certificate.
+    Anything,
+    /// This one alone.
+    Certificate(CertificateDer<'static>),
+    /// What one of these has signed, and these themselves.
+    Authorities {
+        /// Verifies what they have signed.
+        signed: Arc<WebPkiServerVerifier>,
+        certificates: Vec<CertificateDer<'static>>,
+    },
+}
+
+/// Takes certificates, or refuses them.
 #[derive(Debug)]
 pub(super) struct Verifier {
-    certificate: Option<CertificateDer<'static>>,
+    taken: Taken,
     algorithms: WebPkiSupportedAlgorithms,
 }
 
 impl Verifier {
-    /// Takes this certificate alone; all if there is none.
-    pub fn new(certificate: Option<CertificateDer<'static>>, provider: &CryptoProvider) -> Self {
-        Self { certificate, algorithms: provider.signature_verification_algorithms }
+    pub fn new(taken: Taken, provider: &CryptoProvider) -> Self {
+        Self { taken, algorithms: provider.signature_verification_algorithms }
     }
+}
+
+/// Whether a certificate was refused for nothing but that it is an authority's and shown as a server's own. Most that are
+/// signed by themselves are such: `openssl req -x509` makes no others. When it is valid has been looked at by then.
+///
+/// webpki's own error is at hand only by its name. If that changes, this is false, and what was refused stays refused.
+pub(super) fn is_an_authoritys(error: &CertificateError) -> bool {
+    matches!(error, CertificateError::Other(OtherError(error)) if error.to_string() == "CaUsedAsEndEntity")
 }
 
 impl ServerCertVerifier for Verifier {
     fn verify_server_cert(
         &self,
         certificate: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
+        others: &[CertificateDer<'_>],
+        name: &ServerName<'_>,
+        ocsp_response: &[u8],
+        now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
-        match &self.certificate {
-            Some(right) if right != certificate => {
-                Err(CertificateError::ApplicationVerificationFailure.into())
+        match &self.taken {
+            Taken::Anything => Ok(ServerCertVerified::assertion()),
+            Taken::Certificate(right) if right == certificate => Ok(ServerCertVerified::assertion()),
+            Taken::Certificate(_) => Err(CertificateError::ApplicationVerificationFailure.into()),
+            Taken::Authorities { signed, certificates } => {
+                match signed.verify_server_cert(certificate, others, name, ocsp_response, now) {
+                    // Nobody has to vouch for what the user has named; its name is all that was not yet looked at.
+                    Err(Error::InvalidCertificate(error))
+                        if is_an_authoritys(&error)
+                            && certificates.iter().any(|named| named == certificate) =>
+                    {
+                        verify_server_name(&ParsedCertificate::try_from(certificate)?, name)?;
+                        Ok(ServerCertVerified::assertion())
+                    }
+                    verified => verified,
+                }
             }
-            _ => Ok(ServerCertVerified::assertion()),
         }
     }
 
