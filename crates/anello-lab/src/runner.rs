@@ -62,7 +62,8 @@ pub struct Runner<'a> {
     pending: (usize, Latencies),
     /// Moments are told from the beginning of the run, and, when it was taken up again, of its first part.
     clock_offset_ns: i128,
-    cells_done: usize,
+    /// Of all cells that were gone through.
+    slices_behind: usize,
     done: usize,
     ever_started: bool,
 }
@@ -113,7 +114,7 @@ impl<'a> Runner<'a> {
             latencies: latencies.collect(),
             pending: (0, HashMap::new()),
             clock_offset_ns: i128::from(result.elapsed_ns) - i128::from(machine.now_ns()),
-            cells_done: 0,
+            slices_behind: 0,
             done: 0,
             ever_started: !result.slices.is_empty(),
             config,
@@ -171,8 +172,8 @@ impl<'a> Runner<'a> {
                 self.complete(pass, cell);
             }
             // Turns that nobody took count as behind, too.
-            self.cells_done += 1;
-            self.done = self.cells_done * self.config.contenders.len() * self.config.rounds;
+            self.slices_behind += self.config.slices_in(&self.config.cells[cell]);
+            self.done = self.slices_behind;
             self.observer.progress(Progress::Slices { done: self.done });
         }
         self.stop_all();

@@ -18,6 +18,7 @@ use crate::cell::{Cell, Workload};
 use crate::contender::Contender;
 use crate::instructions::Instructions;
 use crate::result::ScenarioRecord;
+use crate::runner::{beyond_limit, unserved};
 
 pub use file::ScenarioError;
 pub use presets::{PRESETS, preset};
@@ -32,17 +33,24 @@ pub use resolve::{Resources, leave_out_beyond, resolve};
 /// patient as the load is with a reply. A server that hangs up and lives costs it once for each failure.
 pub const DYING_TIME: Duration = Duration::from_secs(5);
 
-/// What a start of a contender, its checks, a connection, and reading the counters around a slice take: for the estimate.
+/// What a start of a contender, its checks, its turn to connect in a cell (the look at whether it rests among it), a
+/// connection, a handshake of TLS, and reading the counters around a slice take: for the estimate, from the times in runs.
 const START_TIME: Duration = Duration::from_millis(60);
 const CHECK_TIME: Duration = Duration::from_millis(1300);
-const CONNECT_TIME: Duration = Duration::from_micros(40);
+const SEAT_TIME: Duration = Duration::from_millis(12);
+const CONNECT_TIME: Duration = Duration::from_micros(55);
+const HANDSHAKE_TIME: Duration = Duration::from_micros(200);
 const BETWEEN_SLICES: Duration = Duration::from_millis(2);
+
+/// By how much each request in flight makes a slice longer, since it is waited for at the end: of messages, and over HTTP.
+const OWED_MESSAGE_TIME: Duration = Duration::from_micros(10);
+const OWED_ANSWER_TIME: Duration = Duration::from_micros(25);
 
 /// What a core takes in, copies and compares in a second, roughly: for the estimate.
 const BYTES_PER_SECOND: f64 = 2.5e9;
 
 /// The same where TLS encrypts them.
-const TLS_BYTES_PER_SECOND: f64 = 1e9;
+const TLS_BYTES_PER_SECOND: f64 = 2e9;
 
 /// Bounds of a run, far beyond what anybody waits for: a number that is larger is a slip.
 const MOST_PASSES: usize = 100_000;
@@ -216,20 +224,37 @@ impl LabConfig {
     /// Slices in the whole run if nothing fails or is repeated.
     #[must_use]
     pub fn slice_count(&self) -> usize {
-        self.cells.len() * self.contenders.len() * self.passes * self.rounds
+        self.cells.iter().map(|cell| self.slices_in(cell)).sum::<usize>() * self.passes
+    }
+
+    /// The same in one cell of one pass: a turn in each round of all that have an answer for it and are made for it.
+    pub(crate) fn slices_in(&self, cell: &Cell) -> usize {
+        self.seats_in(cell) * self.rounds
+    }
+
+    /// How many contenders have something to do in a cell.
+    fn seats_in(&self, cell: &Cell) -> usize {
+        let takes_part = |contender: &&Contender| {
+            unserved(&contender.serves, cell).is_none()
+                && beyond_limit(contender.connections_limit, contender.takes_cores(), cell).is_none()
+        };
+        self.contenders.iter().filter(takes_part).count()
+    }
+
+    /// The sum over all turns that contenders have to connect in cells of what `of_cell` says of one.
+    fn over_seats(&self, of_cell: impl Fn(&Cell) -> Duration) -> Duration {
+        let seats = |cell: &Cell| saturating_u32(self.seats_in(cell).saturating_mul(self.passes));
+        self.cells.iter().map(|cell| of_cell(cell).saturating_mul(seats(cell))).sum()
     }
 
     /// Time that the slices and warm-ups will take, those that contenders need for themselves among them, without
     /// starting and connecting.
     #[must_use]
     pub fn load_time(&self) -> Duration {
-        let warm_ups = self.cells.len() * self.contenders.len() * self.passes;
         let own: Duration = self.contenders.iter().map(|contender| contender.warm_up).sum();
-        let owed: Duration = self.cells.iter().map(time_owed).sum();
-        let slices_of_cell = self.contenders.len() * self.passes * (self.rounds + 1);
+        let slices = saturating_u32(self.rounds + 1);
         self.slice * saturating_u32(self.slice_count())
-            + self.warm_up * saturating_u32(warm_ups)
-            + owed * saturating_u32(slices_of_cell)
+            + self.over_seats(|cell| self.warm_up + time_owed(cell) * slices)
             + own * saturating_u32(self.passes * self.core_counts())
     }
 
@@ -245,17 +270,15 @@ impl LabConfig {
         let contenders = saturating_u32(self.contenders.len());
         let passes = saturating_u32(self.passes);
         let idle = self.cells.iter().filter(|cell| cell.workload == Workload::Idle).count();
-        let disk = self.cells.iter().any(|cell| matches!(cell.workload, Workload::Disk { .. }));
+        let disk = self.cells.iter().any(|cell| cell.workload.is_disk());
         let starts_in_pass = saturating_u32(self.core_counts() + idle * self.rounds);
         let starts = starts_in_pass.saturating_mul(contenders).saturating_mul(passes);
         let checks = if self.check && !disk { contenders } else { 0 };
-        let connections: usize = self.cells.iter().map(|cell| cell.connections).sum();
-        let connections =
-            saturating_u32(connections.saturating_mul(self.contenders.len().saturating_mul(self.passes)));
+        let slices = saturating_u32(self.rounds + 1);
         self.load_time()
             + START_TIME * starts
             + CHECK_TIME * checks
-            + CONNECT_TIME * if disk { 0 } else { connections }
+            + self.over_seats(|cell| time_to_connect(cell) + time_owed_for_requests(cell) * slices)
             + BETWEEN_SLICES * saturating_u32(self.slice_count())
     }
 
@@ -347,7 +370,31 @@ pub(crate) fn check_extent(
     }
 }
 
-/// How long a slice goes on after its end in a cell: until what is owed then has come. Little but where answers are large.
+/// How long a contender's turn to connect takes in a cell, without its warm-up.
+fn time_to_connect(cell: &Cell) -> Duration {
+    let each = match cell.workload {
+        Workload::Disk { .. } => Duration::ZERO,
+        workload if workload.cipher().is_some() => CONNECT_TIME + HANDSHAKE_TIME,
+        _ => CONNECT_TIME,
+    };
+    SEAT_TIME + each.saturating_mul(saturating_u32(cell.connections))
+}
+
+/// How long a slice of a closed loop goes on after its end because requests are in flight, however small their answers are.
+fn time_owed_for_requests(cell: &Cell) -> Duration {
+    let (each, pipelining) = match cell.workload {
+        _ if !cell.is_closed_loop() => return Duration::ZERO,
+        Workload::Http { pipelining, reconnect, cipher, .. } => {
+            let handshake = if reconnect && cipher.is_some() { HANDSHAKE_TIME } else { Duration::ZERO };
+            (OWED_ANSWER_TIME + handshake, pipelining)
+        }
+        _ => (OWED_MESSAGE_TIME, 1),
+    };
+    each.saturating_mul(saturating_u32(cell.connections.saturating_mul(pipelining)))
+}
+
+/// How long a slice goes on after its end in a cell because of the bytes of what is owed then. Little but where answers are
+/// large.
 fn time_owed(cell: &Cell) -> Duration {
     let Workload::Http { target, pipelining, cipher, .. } = cell.workload else { return Duration::ZERO };
     let requests = cell.connections.saturating_mul(pipelining);

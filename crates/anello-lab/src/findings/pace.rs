@@ -32,7 +32,7 @@ pub fn large_answers_sentence(result: &LabResult) -> Option<String> {
     large.then(|| {
         "Where answers are large, the kernel's work for a connection (sending on, acknowledgements) falls now to the core \
          of the server, now to that of the load: equal servers may differ by half and more in server CPU per request. What \
-         server and load take together holds still: there it is the figure to read."
+         server and load take together varies less: there it is the figure to read."
             .to_owned()
     })
 }

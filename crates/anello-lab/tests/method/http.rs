@@ -34,6 +34,8 @@ fn a_contender_sits_out_what_it_does_not_serve_with_a_word_and_without_a_failure
     let field = [("framework", costing(3_000.0)), ("files", costing(9_000.0))];
     let config = with_framework(&["framework", "files"], cells(&[Target::Page, Target::Fixed], &[50]));
     let result = simulate(&config, Noise::USUAL, &field);
+    let turns = config.passes * config.rounds * (3 + 4);
+    assert_eq!(config.slice_count(), turns, "without the turns of who sits out");
     assert_eq!(result.failures, []);
     let outcome = |cell: usize, name: &str| row(&result.cells[cell], name).outcome.clone();
     assert_eq!(outcome(0, "framework"), Outcome::NotServed("it does not serve page.html".to_owned()));
@@ -226,7 +228,7 @@ fn work_that_only_changed_sides_does_not_count_in_the_cpu_of_both() {
         assert!(text.contains(words), "{text}");
     }
     let caution = texts(&result, FindingKind::Caution).join(" ");
-    assert!(caution.contains("What server and load take together holds still"), "{caution}");
+    assert!(caution.contains("What server and load take together varies less"), "{caution}");
     let headline = texts(&result, FindingKind::Headline).join(" ");
     assert!(headline.contains("less CPU of server and load per request than bare epoll"), "{headline}");
 }
