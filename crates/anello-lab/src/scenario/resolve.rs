@@ -113,6 +113,7 @@ impl Resolver<'_> {
         self.check_bases(&contenders)?;
         self.leave_out_unasked(&mut contenders);
         self.leave_out_plain(&mut contenders);
+        self.refuse_an_empty_field(&contenders)?;
         let reference = self.give_twin(&mut contenders);
         let cells = self.cells()?;
         if cells.is_empty() {
@@ -193,6 +194,17 @@ impl Resolver<'_> {
             (Err(why), Some(share)) if why.starts_with("server_share") => self.wrong(share.span(), why),
             (Err(why), _) => self.wrong(self.file.name.span(), why),
         }
+    }
+
+    /// Where nobody is left, the word about who was left out is the answer.
+    fn refuse_an_empty_field(&self, contenders: &[Contender]) -> Result<(), ScenarioError> {
+        if !contenders.is_empty() {
+            return Ok(());
+        }
+        let why = self.notes[self.file.notes.len()..].join(" ");
+        let why = if why.is_empty() { "The list of contenders is empty.".to_owned() } else { why };
+        let span = first(&self.file.contenders).unwrap_or_else(|| self.file.place_of_missing());
+        self.wrong(span, format!("nobody is left to compete; name others. {why}"))
     }
 
     /// Says which of the cores in use are threads of one physical core.

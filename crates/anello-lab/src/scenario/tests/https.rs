@@ -26,6 +26,11 @@ fn https_starts_contenders_with_a_certificate_and_leaves_out_who_takes_none() {
     assert_eq!(ciphers.iter().filter(|&&cipher| cipher == Cipher::Aes256Gcm).count(), 4);
     assert_eq!(ciphers.last(), Some(&Cipher::Aes128Gcm), "that of a cell that names none");
     let told = "{ name = \"mine\", command = \"/mine --root {root} --pair {certificate}:{key}\" }";
+    let nobody =
+        https().replace("\"anello epoll\", \"peers\"", "\"hyper\"").replace("\"10m.bin\"", "\"/fixed\"");
+    let error = fault(&nobody);
+    assert!(error.contains("mine.toml:7:") && error.contains("nobody is left to compete"), "{error}");
+    assert!(error.contains("since they serve no TLS: hyper."), "{error}");
     let own = https().replace("\"peers\"", told);
     let config = resolve("mine.toml", &own, &machine(2)).unwrap();
     assert_eq!(names(&config), ["anello epoll", "anello epoll again", "mine"]);
