@@ -19,7 +19,7 @@ use anello_lab::load::latency_histogram;
 use anello_lab::tls::{Cipher, Identity};
 use anello_lab::{Cell, Check, DiskOperation, Load, LoadSession, SliceLoad, Workload, latency};
 use anello_load::check::http::Server;
-use anello_load::{Arrivals, ErrorKind, Mode, Session, check};
+use anello_load::{Arrivals, ErrorKind, Mode, Session, Tls, check};
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
@@ -56,7 +56,7 @@ pub enum LoadDriver {
 }
 
 impl LoadDriver {
-    /// The driver of this name, as [`EchoLoad::driver_name`] tells it.
+    /// The driver of this name, as [`LabLoad::driver_name`] tells it.
     pub fn named(name: &str) -> Option<Self> {
         match name {
             "epoll" => Some(Self::Epoll),
@@ -67,17 +67,19 @@ impl LoadDriver {
 }
 
 /// The lab's load.
-pub struct EchoLoad {
+pub struct LabLoad {
     runtime: Rc<Runtime>,
     /// The file of the disk workers.
     disk_file: PathBuf,
     /// The file of the certificate that all servers under TLS have, and the cipher by which they are checked.
     certificate: Option<PathBuf>,
     checked_by: Option<Cipher>,
+    /// TLS by each cipher that was asked for, or by all. It keeps no sessions, so that no server profits by another.
+    tls: Vec<(Option<Cipher>, Tls)>,
     handshakes: HandshakeKinds,
 }
 
-impl EchoLoad {
+impl LabLoad {
     /// A load on a runtime of this thread. `disk_file` is the file that disk workers use.
     pub fn new(driver: LoadDriver, disk_file: &Path) -> io::Result<Self> {
         let driver = match driver {
@@ -91,6 +93,7 @@ impl EchoLoad {
             disk_file: disk_file.to_owned(),
             certificate: None,
             checked_by: None,
+            tls: Vec::new(),
             handshakes: HandshakeKinds::default(),
         })
     }
@@ -107,10 +110,14 @@ impl EchoLoad {
     }
 
     /// Where an HTTP server is to be asked, and how.
-    fn http_server(&self, address: SocketAddr, cipher: Option<Cipher>) -> Result<Server, String> {
-        let certificate = self.certificate.as_deref();
-        let tls = certificate.map(|certificate| lab_load_http::tls(certificate, cipher)).transpose()?;
-        Ok(Server { address, tls })
+    fn http_server(&mut self, address: SocketAddr, cipher: Option<Cipher>) -> Result<Server, String> {
+        let Some(certificate) = &self.certificate else { return Ok(Server { address, tls: None }) };
+        if let Some((_, tls)) = self.tls.iter().find(|(known, _)| *known == cipher) {
+            return Ok(Server { address, tls: Some(tls.clone()) });
+        }
+        let tls = lab_load_http::tls(certificate, cipher)?;
+        self.tls.push((cipher, tls.clone()));
+        Ok(Server { address, tls: Some(tls) })
     }
 
     /// The name of the driver that it runs on, as results hold it: "epoll" or "io_uring".
@@ -121,7 +128,7 @@ impl EchoLoad {
         }
     }
 
-    fn open(&self, load: &anello_load::Load) -> Result<EchoSession, String> {
+    fn open(&self, load: &anello_load::Load) -> Result<NetworkSession, String> {
         let runtime = Rc::clone(&self.runtime);
         let session = runtime.block_on(Session::connect(load)).map_err(|error| error.to_string())?;
         let troubles: Vec<String> = session
@@ -131,12 +138,12 @@ impl EchoLoad {
                 format!("{} of {} failed, the first: {}", error.count, load.connections, error.example)
             })
             .collect();
-        let session = EchoSession { runtime, session: Some(session), handshakes: self.handshakes.clone() };
+        let session = NetworkSession { runtime, session: Some(session), handshakes: self.handshakes.clone() };
         if troubles.is_empty() { Ok(session) } else { Err(troubles.join("; ")) }
     }
 }
 
-impl Load for EchoLoad {
+impl Load for LabLoad {
     fn connect(&mut self, target: SocketAddr, cell: &Cell) -> Result<Box<dyn LoadSession>, String> {
         let echo = |message_bytes: usize| anello_load::Load {
             connections: cell.connections,
@@ -222,7 +229,7 @@ async fn unless_stopped<T>(
 }
 
 /// The connections of one contender in one cell.
-struct EchoSession {
+struct NetworkSession {
     runtime: Rc<Runtime>,
     /// There until dropped.
     session: Option<Session>,
@@ -230,7 +237,7 @@ struct EchoSession {
     handshakes: HandshakeKinds,
 }
 
-impl LoadSession for EchoSession {
+impl LoadSession for NetworkSession {
     fn run_slice(&mut self, duration: Duration) -> Result<SliceLoad, String> {
         let Some(session) = &mut self.session else { return Err("is closed".to_owned()) };
         let slice = self.runtime.block_on(session.run_slice(duration));
@@ -257,7 +264,7 @@ impl LoadSession for EchoSession {
     }
 }
 
-impl Drop for EchoSession {
+impl Drop for NetworkSession {
     fn drop(&mut self) {
         if let Some(session) = self.session.take() {
             self.handshakes.add(&session.handshakes());
@@ -269,7 +276,7 @@ impl Drop for EchoSession {
 
 /// Connections that have exchanged one message each.
 struct IdleSession {
-    session: EchoSession,
+    session: NetworkSession,
     exchanged: SliceLoad,
 }
 
@@ -405,7 +412,7 @@ mod tests {
         let workload =
             Workload::Disk { operation: DiskOperation::RandomRead, direct: true, block_bytes: 4096 };
         let cell = Cell { workload, ..Cell::echo(1, 16) };
-        let mut session = EchoLoad::new(LoadDriver::Epoll, Path::new("none"))
+        let mut session = LabLoad::new(LoadDriver::Epoll, Path::new("none"))
             .unwrap()
             .connect(worker(answer), &cell)
             .unwrap();
@@ -415,7 +422,7 @@ mod tests {
     #[test]
     fn the_driver_has_the_name_that_results_hold() {
         for driver in [LoadDriver::Epoll, LoadDriver::Auto] {
-            let name = EchoLoad::new(driver, Path::new("none")).unwrap().driver_name();
+            let name = LabLoad::new(driver, Path::new("none")).unwrap().driver_name();
             assert!(["epoll", "io_uring"].contains(&name.as_str()), "{name}");
             assert!(
                 LoadDriver::named(&name).is_some_and(|named| driver == LoadDriver::Auto || named == driver)
@@ -428,7 +435,7 @@ mod tests {
         let settle = |operation, direct, file: &Path| {
             let workload = Workload::Disk { operation, direct, block_bytes: 4096 };
             let cell = Cell { workload, ..Cell::echo(1, 16) };
-            let mut load = EchoLoad::new(LoadDriver::Epoll, file).unwrap();
+            let mut load = LabLoad::new(LoadDriver::Epoll, file).unwrap();
             load.connect(worker(""), &cell).unwrap().settle()
         };
         let file = tempfile::NamedTempFile::new().unwrap();
@@ -446,7 +453,7 @@ mod tests {
         // Nobody accepts, so the check would wait with all its patience.
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let target = listener.local_addr().unwrap();
-        let mut load = EchoLoad::new(LoadDriver::Epoll, Path::new("/nowhere/at/all")).unwrap();
+        let mut load = LabLoad::new(LoadDriver::Epoll, Path::new("/nowhere/at/all")).unwrap();
         let stopped = load.check(target, Check::CompleteBytes, &AtomicBool::new(true));
         assert_eq!(stopped.unwrap_err(), "was stopped before its end");
     }

@@ -15,7 +15,7 @@ use anello_lab::{
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::lab_disk_file::{DiskFile, disk_file, is_labs_own};
-use crate::lab_load::{EchoLoad, LoadDriver};
+use crate::lab_load::{LabLoad, LoadDriver};
 use crate::lab_with::{given, parse_contender};
 use crate::output::{say, show};
 use crate::{build_identity, duration, stop};
@@ -117,7 +117,7 @@ pub fn run(arguments: &RunArguments) -> io::Result<ExitCode> {
     let driver =
         arguments.load_driver.or_else(|| LoadDriver::named(previous.as_ref()?.plan.load_driver.as_deref()?));
     let identity = Identity::for_cells(&config.cells)?;
-    let load = EchoLoad::new(driver.unwrap_or(LoadDriver::Auto), &disk_file.path)?;
+    let load = LabLoad::new(driver.unwrap_or(LoadDriver::Auto), &disk_file.path)?;
     let mut load = load.with_identity(identity.as_ref(), &config.cells);
     let mut machine = LocalMachine::new().with_identity(identity);
     config.load_driver = Some(load.driver_name());

@@ -9,7 +9,7 @@
 //!                             file of that name
 //! ```
 //!
-//! A [`Site`] is a folder with these files. It is made anew for each run, and is removed with it.
+//! A `Site` is a folder with these files. It is made anew for each run, and is removed with it.
 
 use std::fmt;
 use std::fs::{self, File, Permissions};
@@ -161,7 +161,7 @@ impl Served {
 
 /// A folder with all of the files. Dropping it removes it.
 #[derive(Debug)]
-pub struct Site {
+pub(crate) struct Site {
     folder: TempDir,
 }
 
