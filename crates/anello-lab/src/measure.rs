@@ -43,7 +43,7 @@ impl Measure {
     ///
     /// Over HTTP what server and load need together is compared, too. The kernel's work for a connection (sending on,
     /// acknowledgements) is done on whichever side of loopback happens to find it, and large answers are made of it: by
-    /// the server's part alone equal servers may differ by half and more, and still agree within a few per cent in the sum.
+    /// the server's part alone equal servers may differ by half and more, and by much less in the sum.
     #[must_use]
     pub fn of_cell(cell: &Cell) -> &'static [Measure] {
         use Measure::{Cpu, CpuOfBoth, Memory, P50, P99, Rate};

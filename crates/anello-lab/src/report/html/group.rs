@@ -317,8 +317,8 @@ impl Page {
 fn why_both(workload: Workload) -> &'static str {
     if workload.has_large_answers() {
         "Large answers are mostly work of the kernel (sending on, acknowledgements), and either side of loopback may come to \
-         do it. Equal servers may differ by half and more in server CPU while the sum over server and load is the same: \
-         here the sum is the figure to read."
+         do it. Equal servers may differ by half and more in server CPU, and by much less in the sum over server and load: here \
+         the sum is the figure to read."
     } else {
         "What a server saves by leaving work to its clients does not show in server CPU, but in the sum over server and \
          load. Where answers are as small as here, server CPU is the sharper figure."
