@@ -38,7 +38,7 @@ pub struct ReportArguments {
 pub fn run(arguments: &ReportArguments) -> io::Result<ExitCode> {
     let runs = arguments.runs.iter().map(|path| read_runs(path)).collect::<io::Result<Vec<_>>>()?;
     let mut results = runs.concat();
-    // Runs are kept from before there were all pairs, and a table is to hold every peer.
+    // Runs are kept from before there were all pairs, or the CPU of server and load together.
     results.iter_mut().for_each(add_missing);
     if let Some(path) = &arguments.markdown {
         fs::write(path, anello_lab::render_markdown(&results)).map_err(|error| {

@@ -5,6 +5,7 @@
 //! Only clean slices count. A ratio is taken within a round, between slices that ran moments apart and in the same phase
 //! of the machine; a round in which either side has no clean slice, or the phase changed in between, gives none.
 
+mod kin;
 mod later;
 
 use std::collections::HashMap;
@@ -14,7 +15,6 @@ use crate::contender::Role;
 use crate::latency;
 use crate::load::latency_histogram;
 use crate::measure::Measure;
-use crate::peers::Kind;
 use crate::result::{
     CellResult, Consequence, ContenderRecord, Figures, LabResult, Outcome, PhaseSummary, Quality, Row, Slice,
     Verdict, Versus,
@@ -25,7 +25,10 @@ use crate::statistics::phases::{self, Sample};
 use crate::statistics::{Estimate, Ratio, quantile};
 use crate::verdict::{self, SERVER_BUSY};
 
+pub use kin::driver_kin;
 pub use later::add_missing;
+
+use kin::{comparable, is_of_neither, is_other_runtime};
 
 /// Above this part of its cores the load sets the pace.
 pub const LOAD_BUSY: f64 = 0.95;
@@ -468,35 +471,6 @@ fn versus_of_row(cell: &CellResult, contender: usize, reference: &str) -> Versus
         memory_verdict: Verdict::NotComparable,
         cpu_of_both_verdict: Verdict::NotComparable,
     }
-}
-
-/// Whether a peer does I/O as this driver of anello does. A peer that does it in neither way, or does not say how, is
-/// compared with all.
-fn comparable(own: &ContenderRecord, peer: &ContenderRecord) -> bool {
-    match (driver_kin(own), driver_kin(peer)) {
-        (Some(own), Some(peer)) => own == peer,
-        _ => true,
-    }
-}
-
-/// Whether a peer is an async runtime that does I/O in another way than this driver of anello.
-fn is_other_runtime(own: &ContenderRecord, peer: &ContenderRecord) -> bool {
-    peer.kind == Some(Kind::Runtime) && !comparable(own, peer)
-}
-
-/// Whether a peer does I/O in another way than this driver of anello and is no async runtime.
-fn is_of_neither(own: &ContenderRecord, peer: &ContenderRecord) -> bool {
-    peer.kind != Some(Kind::Runtime) && !comparable(own, peer)
-}
-
-/// The kin of a driver: "io_uring" or "epoll"; none if it is neither or unknown.
-#[must_use]
-pub fn driver_kin(record: &ContenderRecord) -> Option<&'static str> {
-    let driver = record.driver.as_deref()?;
-    ["uring", "epoll"]
-        .into_iter()
-        .find(|kin| driver.contains(kin))
-        .map(|kin| if kin == "uring" { "io_uring" } else { kin })
 }
 
 fn versus_in(

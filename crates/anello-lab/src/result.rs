@@ -3,9 +3,9 @@
 //! The JSON report is a [`LabResult`] as it stands here. [`SCHEMA_VERSION`] goes up with every change that an old
 //! reader would misunderstand; fields that are only added do not count.
 
+mod figures;
+mod finding;
 mod slice;
-
-use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
@@ -19,6 +19,8 @@ use crate::peers::{Kind, Serves};
 use crate::statistics::{Estimate, Ratio};
 use crate::validity;
 
+pub use figures::Figures;
+pub use finding::{Consequence, Failure, Finding, FindingKind, Verdict};
 pub use slice::{Quality, Slice};
 
 /// Name of the format.
@@ -468,141 +470,4 @@ pub enum Outcome {
     NotServed(String),
     /// The run ended before its turn came, or no slice was clean.
     NotMeasured,
-}
-
-/// The figures of one contender in one cell, over its clean slices.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Figures {
-    /// Requests answered per second.
-    pub requests_per_second: Estimate,
-    /// Median time to a reply, in nanoseconds.
-    pub p50_ns: Estimate,
-    /// 90th percentile of the time to a reply, in nanoseconds.
-    pub p90_ns: Estimate,
-    /// 99th percentile of the time to a reply, in nanoseconds.
-    pub p99_ns: Estimate,
-    /// 99.9th percentile of the time to a reply, in nanoseconds.
-    pub p999_ns: Estimate,
-    /// Longest time to a reply in all clean slices, in nanoseconds.
-    pub max_ns: u64,
-    /// 99th percentile counted from the sending instead of the scheduled time, in nanoseconds; only where a rate was
-    /// offered.
-    pub uncorrected_p99_ns: Option<Estimate>,
-    /// CPU time of the server per request, in nanoseconds.
-    pub cpu_ns: Estimate,
-    /// CPU time of server and load together per request, in nanoseconds; only over HTTP.
-    #[serde(default)]
-    pub cpu_of_both_ns: Option<Estimate>,
-    /// A tenth of the slices cost the server less than this, in nanoseconds per request.
-    pub cpu_low_decile_ns: f64,
-    /// Part of the time that the server was on its core, 0 to 1 (more with several cores).
-    pub server_busy: f64,
-    /// The server's context switches per request, voluntary and not; none if they could not be told.
-    pub switches_per_request: Option<f64>,
-    /// Memory of the server at the end of a slice, in bytes; none if it could not be told.
-    pub resident_bytes: Option<f64>,
-    /// Part of the time that the load was on its core, 0 to 1 (more with several cores).
-    pub load_busy: f64,
-    /// Whether the load, not the server, set the pace: it was busy and the server was not. Then the rate says little.
-    pub load_bottleneck: bool,
-    /// Part of the offered requests that were answered; only where a rate was offered.
-    pub reached_fraction: Option<f64>,
-    /// Whether it kept up with the offered rate; only where one was offered. If not, the latency is that of an overloaded
-    /// server.
-    pub rate_reached: Option<bool>,
-    /// Part of the offered requests that were sent later than 1 ms after their time; only where a rate was offered.
-    #[serde(default)]
-    pub late_fraction: Option<f64>,
-    /// Part of the offered requests that were never sent; only where a rate was offered.
-    #[serde(default)]
-    pub unsent_fraction: Option<f64>,
-}
-
-/// What can be said about one figure of one contender against the reference.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Verdict {
-    /// This is the reference.
-    Reference,
-    /// More than the reference's, beyond doubt.
-    More,
-    /// Less than the reference's, beyond doubt.
-    Less,
-    /// The interval includes equality, or the difference is one that two equal servers show here too.
-    NoDifference,
-    /// Two equal servers differ so much here, or there are so few clean slices, that nothing can be said.
-    TooNoisy,
-    /// One of the two was not measured.
-    #[default]
-    NotComparable,
-}
-
-/// Something that went wrong.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Failure {
-    /// Whom it befell.
-    pub contender: String,
-    /// Where; none if it was at the start of a pass.
-    pub cell: Option<Cell>,
-    /// In which pass, from 0.
-    pub pass: usize,
-    /// What it did.
-    pub what: String,
-    /// What the lab did about it.
-    pub consequence: Consequence,
-}
-
-/// What the lab did about a contender that failed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Consequence {
-    /// It could not be started and does not take part in this pass.
-    SkippedPass,
-    /// It was started again, once, and goes on.
-    Restarted,
-    /// It broke a second time and does not take part in the rest of the cell.
-    LeftOut,
-    /// It answered wrongly and is not measured in this cell again.
-    Disqualified,
-    /// It failed a check and is not timed at all.
-    NotTimed,
-}
-
-impl fmt::Display for Consequence {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(match self {
-            Consequence::SkippedPass => "skipped in this pass",
-            Consequence::Restarted => "started again once",
-            Consequence::LeftOut => "left out for the rest of this cell",
-            Consequence::Disqualified => "not measured in this cell again",
-            Consequence::NotTimed => "not timed",
-        })
-    }
-}
-
-/// One verdict in words.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Finding {
-    /// What it is about.
-    pub kind: FindingKind,
-    /// One or two sentences.
-    pub text: String,
-}
-
-/// What a finding is about.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum FindingKind {
-    /// The answer to the question that the lab was asked.
-    Headline,
-    /// Anello against one peer.
-    Peer,
-    /// One contender.
-    Contender,
-    /// What the machine can resolve, and where it cannot.
-    Resolution,
-    /// Something to keep in mind when reading the figures.
-    Caution,
-    /// A contender that failed.
-    Failure,
 }

@@ -2,179 +2,29 @@
 //! sockets.
 
 mod common;
+#[path = "common/tls.rs"]
+mod secure;
 
 use std::io::{self, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::net::Shutdown;
 use std::ops::ControlFlow;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Barrier, Mutex};
 use std::time::Duration;
 
 use anello_load::check::http::{Page, Server, complete_bytes, many_connections, stalled_reader};
-use anello_load::tls::{Handshakes, Trust, cipher_names};
-use anello_load::{ErrorKind, HttpLoad, Load, Protocol, Report, Tls, TlsOptions, run};
+use anello_load::tls::{Trust, cipher_names};
+use anello_load::{ErrorKind, Load, Tls, TlsOptions, run};
 use common::{drivers, reports, server};
-use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair, date_time_ymd};
+use rcgen::{BasicConstraints, CertificateParams, IsCa, date_time_ymd};
 use rustls::crypto::ring;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
-use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::version::TLS12;
-use rustls::{ServerConfig, ServerConnection, StreamOwned};
-
-const CONNECTIONS: usize = 3;
-const PATIENCE: Duration = Duration::from_secs(60);
-
-/// A certificate that is signed by itself, its key, and the folder in which a load finds it.
-struct Identity {
-    certificate: CertificateDer<'static>,
-    key: PrivateKeyDer<'static>,
-    folder: tempfile::TempDir,
-}
-
-/// For `localhost`, with the changes that `change` makes.
-fn identity_with(change: impl FnOnce(&mut CertificateParams)) -> Identity {
-    let key = KeyPair::generate().unwrap();
-    let mut parameters = CertificateParams::new(["localhost".to_owned()]).unwrap();
-    change(&mut parameters);
-    let certificate = parameters.self_signed(&key).unwrap();
-    let folder = tempfile::tempdir().unwrap();
-    std::fs::write(folder.path().join("certificate.pem"), certificate.pem()).unwrap();
-    let key = PrivatePkcs8KeyDer::from(key.serialize_der()).into();
-    Identity { certificate: certificate.der().clone(), key, folder }
-}
-
-fn identity() -> Identity {
-    identity_with(|_| {})
-}
-
-impl Identity {
-    fn file(&self) -> PathBuf {
-        self.folder.path().join("certificate.pem")
-    }
-
-    fn trusted(&self) -> TlsOptions {
-        TlsOptions { trust: Trust::Authorities(self.file()), ..TlsOptions::default() }
-    }
-
-    fn server_config(&self) -> ServerConfig {
-        let builder = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()));
-        let builder = builder.with_safe_default_protocol_versions().unwrap().with_no_client_auth();
-        builder.with_single_cert(vec![self.certificate.clone()], self.key.clone_key()).unwrap()
-    }
-
-    /// Of a server that shows the certificate and has another key than that of it.
-    fn config_of_another_key(&self) -> ServerConfig {
-        let provider = ring::default_provider();
-        let key = provider.key_provider.load_private_key(self.key.clone_key()).unwrap();
-        let shown = CertifiedKey::new(vec![self.certificate.clone()], key);
-        let builder = ServerConfig::builder_with_provider(Arc::new(provider));
-        let builder = builder.with_safe_default_protocol_versions().unwrap().with_no_client_auth();
-        builder.with_cert_resolver(Arc::new(SingleCertAndKey::from(shown)))
-    }
-}
-
-/// A server that shows this identity and answers all requests.
-fn serve_as(identity: &Identity) -> SocketAddr {
-    tls_server(identity.server_config(), |client| serve(client, b"hello"))
-}
-
-/// A server's side of a connection.
-type Client = StreamOwned<ServerConnection, TcpStream>;
-
-/// Does with every connection what `serve` does.
-fn tls_server(
-    config: ServerConfig,
-    serve: impl Fn(&mut Client) -> io::Result<()> + Send + Sync + 'static,
-) -> SocketAddr {
-    let config = Arc::new(config);
-    server(move |stream| {
-        stream.set_nodelay(true)?;
-        let session = ServerConnection::new(Arc::clone(&config)).map_err(io::Error::other)?;
-        serve(&mut StreamOwned::new(session, stream))
-    })
-}
-
-/// Reads the head of a request; none at the end.
-fn head(client: &mut impl Read) -> io::Result<Option<String>> {
-    let (mut head, mut byte) = (Vec::new(), [0]);
-    while !head.ends_with(b"\r\n\r\n") {
-        if client.read(&mut byte)? == 0 {
-            return Ok(None);
-        }
-        head.push(byte[0]);
-    }
-    Ok(Some(String::from_utf8(head).unwrap()))
-}
-
-/// Of a request: its path, and whether the connection is to be closed; none at the end.
-fn request(client: &mut impl Read) -> io::Result<Option<(String, bool)>> {
-    let Some(head) = head(client)? else { return Ok(None) };
-    let path = head.split(' ').nth(1).unwrap().to_owned();
-    Ok(Some((path, head.contains("Connection: close"))))
-}
-
-fn answer(client: &mut impl Write, body: &[u8]) -> io::Result<()> {
-    let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len());
-    client.write_all(&[head.as_bytes(), body].concat())
-}
-
-/// Tells the client that nothing more comes, and ends this side.
-fn end(client: &mut Client) -> io::Result<()> {
-    client.conn.send_close_notify();
-    client.flush()?;
-    client.sock.shutdown(Shutdown::Write)
-}
-
-/// Answers all requests by `body`, until the client leaves or wants the connection closed.
-fn serve(client: &mut Client, body: &[u8]) -> io::Result<()> {
-    while let Some((_, closes)) = request(client)? {
-        answer(client, body)?;
-        if closes {
-            return end(client);
-        }
-    }
-    Ok(())
-}
-
-/// A short load with checks.
-fn load(target: SocketAddr, options: TlsOptions, change: impl FnOnce(&mut HttpLoad)) -> Load {
-    let mut load = Load {
-        connections: CONNECTIONS,
-        duration: Duration::from_millis(30),
-        verify: true,
-        connect_timeout: PATIENCE,
-        stall_timeout: PATIENCE,
-        ..Load::http(target, "localhost", "/")
-    };
-    if let Protocol::Http(http) = &mut load.protocol {
-        http.tls = Some(Tls::new("localhost", options).unwrap());
-        change(http);
-    }
-    load
-}
-
-fn handshakes(report: &Report) -> &[Handshakes] {
-    &report.tls.as_ref().unwrap().handshakes
-}
-
-/// The one kind of errors, how many there were, and the first in words.
-fn fault(report: &Report) -> (ErrorKind, u64, &str) {
-    let all: Vec<_> = report.errors.iter().collect();
-    let [error] = all[..] else { panic!("{report:?}") };
-    (error.kind, error.count, &error.example)
-}
-
-/// All errors of a load, which answers nothing, on every driver; they must be of this kind and contain these words.
-fn assert_refused(load: &Load, kind: ErrorKind, words: &str) {
-    for report in reports(load) {
-        let (found, count, example) = fault(&report);
-        assert_eq!((found, count), (kind, CONNECTIONS as u64), "{report:?}");
-        assert!(example.contains(words), "{example}");
-        assert_eq!((report.requests, report.connections_left), (0, 0));
-    }
-}
+use rustls::{ServerConfig, ServerConnection};
+use secure::{
+    CONNECTIONS, PATIENCE, answer, assert_refused, end, handshakes, head, identity, identity_with, load,
+    request, serve, serve_as, tls_server,
+};
 
 #[test]
 fn answers_of_all_sizes_are_verified_over_kept_connections_and_over_one_for_each() {
@@ -315,7 +165,8 @@ fn a_certificate_that_is_named_itself_is_right_though_it_is_an_authoritys() {
         assert_refused(&load(serve_as(shown), trusted.trusted(), |_| {}), ErrorKind::Tls, words);
     }
     // Whoever shows it without having its key is not taken for its owner.
-    let thief = Identity { certificate: right.certificate.clone(), ..identity() };
+    let mut thief = identity();
+    thief.certificate = right.certificate.clone();
     let config = thief.config_of_another_key();
     let address = tls_server(config, |client| serve(client, b"hello"));
     assert_refused(&load(address, right.trusted(), |_| {}), ErrorKind::Tls, "trust who has");

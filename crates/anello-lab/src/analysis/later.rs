@@ -1,6 +1,7 @@
 //! What runs were kept without, because they were analysed before it was looked at: it is worked out from their slices.
 
-use super::{SliceIndex, all_versus, is_of_neither};
+use super::kin::is_of_neither;
+use super::{SliceIndex, all_versus};
 use crate::measure::Measure;
 use crate::pairs::CleanSlices;
 use crate::result::{LabResult, Outcome, Row, Versus};
