@@ -41,8 +41,8 @@ pub fn begin(config: &LabConfig, machine: &mut dyn Machine) -> LabResult {
     if config.cells.iter().any(|cell| cell.is_crowded_loop() && cell.workload.has_large_answers()) {
         notes.push(
             "Where answers are large, servers had all of their cores: who sets the pace is no close race there. How busy \
-             server and load were stands with the figures; where the load was the slower, read the CPU per request. The \
-             p99 latency tells how fairly readers are served."
+             server and load were stands with the figures; where the load was the slower, read what both take for a request \
+             together. The p99 latency tells how fairly readers are served."
                 .to_owned(),
         );
     }

@@ -16,10 +16,17 @@ pub fn load_bound_sentence(result: &LabResult) -> Option<String> {
         let figures = of_reference(result, cell);
         cell.cell.is_crowded_loop() && figures.is_some_and(|figures| figures.load_bottleneck)
     };
-    let cells: Vec<String> = result.cells.iter().filter(bound).map(|cell| cell.cell.to_string()).collect();
+    let bound: Vec<&CellResult> = result.cells.iter().filter(bound).collect();
+    let large = bound.iter().filter(|cell| cell.cell.workload.has_large_answers()).count();
+    let cells: Vec<String> = bound.iter().map(|cell| cell.cell.to_string()).collect();
+    let figure = match large {
+        0 => "CPU per request is the figure",
+        all if all == cells.len() => "CPU of server and load per request is the figure",
+        _ => "CPU per request, of large answers that of server and load, is the figure",
+    };
     (!cells.is_empty()).then(|| {
         format!(
-            "{} was not busy all the time at {}: there the load sets the pace, and CPU per request is the figure to read.",
+            "{} was not busy all the time at {}: there the load sets the pace, and {figure} to read.",
             result.plan.reference,
             listed(&cells)
         )
