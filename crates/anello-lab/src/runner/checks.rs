@@ -10,6 +10,10 @@ use crate::site::Served;
 /// Connections of the check with many, where contender and machine allow so many.
 const CHECK_CONNECTIONS: usize = 5000;
 
+/// The same under TLS: a handshake takes what a hundred requests take, and all of them have to be done before a server gives
+/// up those that wait.
+const CHECK_TLS_CONNECTIONS: usize = 1000;
+
 /// The name of the first thing that a contender is checked for: that it starts.
 const START: &str = "start";
 
@@ -61,8 +65,10 @@ impl Runner<'_> {
         let contender = &self.config.contenders[index];
         let most = self.machine.connections_at_once();
         let limit = contender.connections_limit.unwrap_or(usize::MAX);
-        let connections = CHECK_CONNECTIONS.min(limit).min(most);
-        let checks = checks_of(self.config.cells[0].workload, Served::of(&contender.serves), connections);
+        let workload = self.config.cells[0].workload;
+        let wanted = if workload.cipher().is_some() { CHECK_TLS_CONNECTIONS } else { CHECK_CONNECTIONS };
+        let connections = wanted.min(limit).min(most);
+        let checks = checks_of(workload, Served::of(&contender.serves), connections);
         // A run that is taken up again may have some of them behind it.
         let passed = |check: &Check| {
             let mut records = self.result.checks.iter().filter(|record| record.contender == contender.name);
@@ -102,9 +108,9 @@ impl Runner<'_> {
                 Err(what) => vec![self.what_really_happened(index, what)],
             };
             let many = matches!(check, Check::ManyConnections(_) | Check::ManyRequests(..));
-            if connections < CHECK_CONNECTIONS && many {
+            if connections < wanted && many {
                 let whose = if limit < most { "it is made for no more" } else { "the open files of the lab" };
-                details.push(format!("{connections} instead of {CHECK_CONNECTIONS} connections: {whose}"));
+                details.push(format!("{connections} instead of {wanted} connections: {whose}"));
             }
             if !passed {
                 self.failed(index, check.to_string(), details, elapsed_ns);
