@@ -104,8 +104,8 @@ pub(crate) trait BodySource {
 }
 
 /// The body of a request, to be read by the handler before it answers: a stream that it answers with reads no more of it
-/// ([`RequestBodyError::Broken`], `NotConnected`). What of it is not read is read and dropped by the server, if it is little; else the connection is
-/// closed behind the answer.
+/// ([`RequestBodyError::Broken`], `NotConnected`). What of it is not read is read and dropped by the server, if it is
+/// little; else the connection is closed behind the answer.
 #[derive(Default)]
 pub struct RequestBody {
     source: Option<Rc<RefCell<dyn BodySource>>>,

@@ -163,7 +163,8 @@ fn what_is_no_tls_is_refused_and_harms_nobody() {
 fn a_new_certificate_is_for_new_connections() {
     on_each(real_drivers(), async |_| {
         let (first, second) = (identity(), identity());
-        let (server, address) = start(first.config());
+        let shown = first.config();
+        let (_, address) = start(shown.clone());
         let (old, new) = (first.client(), second.client());
         let mut kept = connect(Arc::clone(&old), address);
         let kept = spawn_blocking(move || {
@@ -174,7 +175,7 @@ fn a_new_certificate_is_for_new_connections() {
             kept
         });
         let kept = kept.await.expect("exchanged");
-        server.set_tls(second.config());
+        shown.replace(&second.config());
         let last = "GET /after HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n";
         let client = spawn_blocking(move || {
             assert!(exchange(kept, last).0.ends_with(b"/after"));

@@ -21,7 +21,7 @@ mod upgrade;
 mod watch;
 mod worker;
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::future::poll_fn;
 use std::io;
 use std::rc::Rc;
@@ -97,7 +97,7 @@ const DRAIN_STEP: Duration = Duration::from_millis(5);
 pub struct Server {
     worker: Rc<Worker>,
     refusals: Rc<Cell<usize>>,
-    tls: Rc<RefCell<Option<TlsConfig>>>,
+    tls: Option<TlsConfig>,
     open_everywhere: Option<Arc<AtomicUsize>>,
 }
 
@@ -161,7 +161,7 @@ impl ServerBuilder {
         Server {
             worker: Worker::new(self.options, self.observer),
             refusals: Rc::new(Cell::new(0)),
-            tls: Rc::new(RefCell::new(self.tls)),
+            tls: self.tls,
             open_everywhere: self.open_everywhere,
         }
     }
@@ -254,24 +254,18 @@ impl Server {
         let (watch, _watched) = self.worker.watch(stream.closer());
         let (worker, observer) = (&self.worker, &self.worker.observer);
         let mut open = observer.accepted();
-        let tls = self.tls.borrow().clone();
-        let ended = match tls {
+        let ended = match &self.tls {
             None => {
                 let (reader, writer) = stream.into_split();
                 Connection::new(reader, writer, Rc::clone(&watch), Rc::clone(worker)).serve(handler).await
             }
             Some(config) => {
-                let (reader, writer) = tls::sides(stream, &config)?;
+                let (reader, writer) = tls::sides(stream, config)?;
                 Connection::new(reader, writer, Rc::clone(&watch), Rc::clone(worker)).serve(handler).await
             }
         };
         open.ends(watch.late(), worker.is_draining(), &ended);
         ended.map(drop)
-    }
-
-    /// Speaks TLS with the connections that are accepted from now on: at the start, and to have a new certificate.
-    pub fn set_tls(&self, config: TlsConfig) {
-        self.tls.replace(Some(config));
     }
 
     async fn take<H>(&self, stream: impl Stream, handler: &Rc<H>)
@@ -310,7 +304,7 @@ impl Server {
         }
         self.refusals.set(self.refusals.get() + 1);
         let (refusals, date) = (Rc::clone(&self.refusals), self.worker.clock.date());
-        let tls = self.tls.borrow().clone();
+        let tls = self.tls.clone();
         spawn(async move {
             let telling = async {
                 match tls {

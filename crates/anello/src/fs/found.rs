@@ -2,8 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-/// How long bytes that were found in memory count as being there. To ask the kernel for each answer takes 3 of 100
-/// instructions of sending a file of 300 KiB, and what is sent so often is the last that it forgets.
+/// How long bytes that were found in memory count as being there. To ask the kernel for each answer takes 4 of 100
+/// instructions of sending a file of 300 KiB (on epoll, results/large-files-instructions-6.12.txt), and what is sent so
+/// often is the last that it forgets.
 const COUNTS_FOR: Duration = Duration::from_millis(100);
 
 /// One range of it.
