@@ -4,7 +4,11 @@ mod common;
 
 #[path = "common/unix.rs"]
 mod family;
+#[path = "common/grpc.rs"]
+mod grpc;
 #[path = "common/http.rs"]
 mod http;
+#[path = "common/tls.rs"]
+mod tls;
 #[path = "common/worlds.rs"]
 mod worlds;

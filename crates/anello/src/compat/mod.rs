@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | `compat-futures-io` | `futures_io::{AsyncRead, AsyncWrite}` | `futures`, `async-tungstenite`, `rustls` by `futures-rustls` |
 //! | `compat-tokio` | `tokio::io::{AsyncRead, AsyncWrite}` | `tokio-util`, `tokio-rustls`, `tokio::io::copy` |
-//! | `compat-hyper` | `hyper::rt::{Read, Write}`, and `HyperExecutor` and `HyperTimer` | servers and clients of hyper 1, by HTTP/1 and HTTP/2, and with them every `tower::Service`, axum's `Router` among them |
+//! | `compat-hyper` | `hyper::rt::{Read, Write}`, and `HyperExecutor` and `HyperTimer` | servers and clients of hyper 1, by HTTP/1 and HTTP/2, and with them every `tower::Service`: axum's `Router`, tonic's gRPC |
 //!
 //! All are off by default: each brings the crate of its traits, without any feature of that crate (no runtime comes with
 //! tokio, no protocol with hyper).
