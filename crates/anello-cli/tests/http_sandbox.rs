@@ -6,21 +6,20 @@ mod served;
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
-use std::net::{Shutdown, TcpStream};
+use std::net::Shutdown;
 use std::os::fd::AsFd;
 use std::os::unix::fs::symlink;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
-use std::sync::Arc;
 
 use landlock::{ABI, Access, AccessFs, AccessNet, CompatLevel, Compatible, Ruleset, RulesetAttr, Scope};
 use rustix::process::Signal;
-use rustls::pki_types::{CertificateDer, ServerName};
-use rustls::{ClientConfig, ClientConnection, HandshakeKind, RootCertStore, StreamOwned};
+use rustls::HandshakeKind;
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, apply_filter};
 
+use served::tls::{identity, tls};
 use served::{PATIENCE, Served, connect, get, until};
 
 /// io_uring where it may be had, and epoll.
@@ -242,23 +241,6 @@ fn fault_40_every_thread_is_inside() {
         }
         server.end();
     }
-}
-
-/// A certificate for `localhost` in these files, and a client that trusts it.
-fn identity(certificate: &Path, key: &Path) -> Arc<ClientConfig> {
-    let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).expect("a certificate");
-    fs::write(certificate, made.cert.pem()).expect("written");
-    fs::write(key, made.signing_key.serialize_pem()).expect("written");
-    let mut roots = RootCertStore::empty();
-    roots.add(CertificateDer::clone(made.cert.der())).expect("a certificate");
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
-    Arc::new(builder.expect("versions").with_root_certificates(roots).with_no_client_auth())
-}
-
-fn tls(config: &Arc<ClientConfig>, address: &str) -> StreamOwned<ClientConnection, TcpStream> {
-    let name = ServerName::try_from("localhost").expect("a name");
-    StreamOwned::new(ClientConnection::new(Arc::clone(config), name).expect("a client"), connect(address))
 }
 
 #[test]

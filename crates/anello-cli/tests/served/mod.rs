@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "each test program uses its own part of this")]
 
+pub mod tls;
+
 use std::fs;
 use std::io::{self, BufRead, BufReader, ErrorKind, IoSlice, Read, Write};
 use std::mem::MaybeUninit;

@@ -1,0 +1,258 @@
+//! `anello http` with more clients than any that mean well: what they cost it, and that others are served meanwhile.
+//!
+//! One test after the other: descriptors and ports belong to all.
+
+mod served;
+
+use std::fs::{self, File};
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use socket2::{Domain, SockRef, Socket, Type};
+
+use served::tls::{identity, tls};
+use served::{PATIENCE, Served, drivers, folder, is_answered, request, until};
+
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+fn alone() -> MutexGuard<'static, ()> {
+    ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Lets this process, and servers that it starts, open so many files, or as many as it may; how many that is, but for
+/// those that are in use anyway.
+fn open_files(wanted: usize) -> usize {
+    let maximum = getrlimit(Resource::Nofile).maximum;
+    let limit = Rlimit { current: maximum, maximum };
+    setrlimit(Resource::Nofile, limit).expect("a limit that is no higher");
+    let may = maximum.map_or(usize::MAX, |count| usize::try_from(count).unwrap_or(usize::MAX));
+    let count = wanted.min(may.saturating_sub(1000));
+    assert!(count > 200, "{may} open files are too few: raise the hard limit (ulimit -Hn)");
+    count
+}
+
+/// A client from one of several addresses, as each has but so many ports.
+fn connect(address: &str, number: usize) -> TcpStream {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
+    let source = Ipv4Addr::new(127, 0, 0, 2 + (number % 8) as u8);
+    socket.bind(&SocketAddr::from((source, 0)).into()).expect("a port");
+    let address: SocketAddr = address.parse().expect("an address");
+    socket.connect(&address.into()).expect("connects");
+    socket.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+    socket.into()
+}
+
+/// Reads until these bytes have come, and no further.
+fn read_until(mut stream: impl Read, end: &[u8]) -> Vec<u8> {
+    let mut found = Vec::new();
+    while !found.ends_with(end) {
+        let mut byte = [0];
+        stream.read_exact(&mut byte).expect("an answer");
+        found.push(byte[0]);
+    }
+    found
+}
+
+impl Served {
+    fn resident_bytes(&self) -> usize {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.id())).expect("its status");
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("its memory");
+        line.trim().trim_end_matches(" kB").parse::<usize>().expect("a number") * 1024
+    }
+
+    fn descriptors(&self) -> usize {
+        fs::read_dir(format!("/proc/{}/fd", self.id())).expect("its descriptors").count()
+    }
+
+    /// Its memory, once it grows no more.
+    fn resident_bytes_at_last(&self) -> usize {
+        let mut resident = self.resident_bytes();
+        loop {
+            thread::sleep(Duration::from_millis(200));
+            let still = self.resident_bytes();
+            if still <= resident {
+                return still;
+            }
+            resident = still;
+        }
+    }
+
+    /// A client that means well.
+    fn still_serves(&self) {
+        let mut client = served::connect(self.told("addr"));
+        client.write_all(request(false).as_bytes()).expect("sends");
+        is_answered(client);
+    }
+}
+
+/// Whether the other side has ended a connection, of which everything is read that is there.
+fn is_ended(mut stream: &TcpStream) -> bool {
+    stream.set_nonblocking(true).expect("a flag");
+    let ended = loop {
+        match stream.read(&mut [0; 4096]) {
+            Ok(0) => break true,
+            Ok(_) => {}
+            Err(error) if error.kind() == ErrorKind::WouldBlock => break false,
+            Err(_) => break true,
+        }
+    };
+    stream.set_nonblocking(false).expect("a flag");
+    ended
+}
+
+#[test]
+fn fault_18_heads_of_two_thousand_clients_that_drip() {
+    let _alone = alone();
+    let count = open_files(2000);
+    for driver in drivers() {
+        let folder = folder();
+        let flags = ["--addr", "127.0.0.1:0", "--driver", driver, "--header-timeout", "3s"];
+        let server = Served::start(folder.path(), &flags);
+        let base = server.descriptors();
+        let address = server.told("addr").to_owned();
+        let mut dripping: Vec<_> = (0..count).map(|number| connect(&address, number)).collect();
+        for stream in &mut dripping {
+            stream.write_all(b"GET / HTTP/1.1\r\nSlow: ").expect("sends");
+        }
+        until(|| {
+            dripping.retain_mut(|stream| !is_ended(stream) && stream.write_all(b"x").is_ok());
+            server.still_serves();
+            thread::sleep(Duration::from_millis(200));
+            dripping.is_empty()
+        });
+        until(|| server.descriptors() <= base);
+        server.end();
+    }
+}
+
+const DOWNLOADS: usize = 500;
+
+/// What a client that reads nothing may cost: the send queue, what is read for it, and as much again.
+const DOWNLOAD_COSTS_BYTES: usize = 512 << 10;
+
+/// Asks with each, and reads of each answer what it needs to have begun; what that has cost the server for each.
+fn unread<S: Read + Write>(server: &Served, connect: impl Fn(usize) -> S) -> (Vec<S>, usize) {
+    let before = server.resident_bytes();
+    let clients: Vec<_> = (0..DOWNLOADS)
+        .map(|number| {
+            let mut client = connect(number);
+            client.write_all(b"GET /sparse.bin HTTP/1.1\r\nHost: h\r\n\r\n").expect("sends");
+            let head = read_until(&mut client, b"\r\n\r\n");
+            assert!(head.starts_with(b"HTTP/1.1 200 OK"), "{}", String::from_utf8_lossy(&head));
+            client
+        })
+        .collect();
+    let each = server.resident_bytes_at_last().saturating_sub(before) / DOWNLOADS;
+    (clients, each)
+}
+
+#[test]
+fn fault_20_five_hundred_downloads_that_nobody_reads() {
+    let _alone = alone();
+    open_files(2 * DOWNLOADS);
+    for driver in drivers() {
+        let folder = folder();
+        let at = |name: &str| folder.path().join(name);
+        File::create(at("sparse.bin")).and_then(|file| file.set_len(100 << 20)).expect("a file");
+        let [certificate, key] = [at(".certificate.pem"), at(".key.pem")];
+        let client = identity(&certificate, &key);
+        for secured in [false, true] {
+            let mut flags = vec!["--addr", "127.0.0.1:0", "--driver", driver];
+            if secured {
+                let [certificate, key] = [&certificate, &key].map(|path| path.to_str().expect("text"));
+                flags.extend(["--tls-cert", certificate, "--tls-key", key]);
+            }
+            let server = Served::start(folder.path(), &flags);
+            let address = server.told("addr").to_owned();
+            let each = if secured {
+                let (clients, each) = unread(&server, |_| {
+                    let stream = tls(&client, &address);
+                    SockRef::from(&stream.sock).set_recv_buffer_size(64 << 10).expect("a size");
+                    stream
+                });
+                drop(clients);
+                each
+            } else {
+                let (clients, each) = unread(&server, |number| {
+                    let stream = connect(&address, number);
+                    SockRef::from(&stream).set_recv_buffer_size(64 << 10).expect("a size");
+                    stream
+                });
+                server.still_serves();
+                drop(clients);
+                each
+            };
+            eprintln!("{driver}, TLS {secured}: {each} bytes for each download that nobody reads");
+            assert!(each <= DOWNLOAD_COSTS_BYTES, "{driver}, TLS {secured}: {each} bytes");
+            server.end();
+        }
+    }
+}
+
+/// What an idle connection may cost the server.
+const IDLE_COSTS_BYTES: usize = 4096;
+
+#[test]
+fn fault_21_a_flood_of_idle_clients() {
+    let _alone = alone();
+    let count = open_files(15_000);
+    let most = (count - 100).to_string();
+    eprintln!("{count} idle clients, as the limit of open files allows");
+    for driver in drivers() {
+        let folder = folder();
+        let common = ["--addr", "127.0.0.1:0", "--driver", driver];
+        // Nobody is told to go while memory and the cap are looked at.
+        let patient = ["--keep-alive-timeout", "1h", "--max-connections", &most];
+        let server = Served::start(folder.path(), &[&common[..], &patient].concat());
+        let address = server.told("addr").to_owned();
+        let asks = |number: usize| -> io::Result<(TcpStream, Vec<u8>)> {
+            let mut client = connect(&address, number);
+            client.write_all(request(true).as_bytes())?;
+            let head = read_until(&client, b"\r\n\r\n");
+            Ok((client, head))
+        };
+        let idle = |numbers: std::ops::Range<usize>| -> Vec<TcpStream> {
+            numbers
+                .map(|number| {
+                    let (client, head) = asks(number).expect("an answer");
+                    assert!(head.starts_with(b"HTTP/1.1 200 OK"), "{}", String::from_utf8_lossy(&head));
+                    read_until(&client, b"!");
+                    client
+                })
+                .collect()
+        };
+        // What is made once is there.
+        let mut clients = idle(0..100);
+        let before = server.resident_bytes();
+        clients.extend(idle(100..count - 100));
+        let each = server.resident_bytes_at_last().saturating_sub(before) / (count - 200);
+        eprintln!("{driver}: {each} bytes for each idle client");
+        assert!(each <= IDLE_COSTS_BYTES, "{driver}: {each} bytes for each idle client");
+        for number in 0..100 {
+            let (client, head) = asks(number).expect("a refusal");
+            assert!(head.starts_with(b"HTTP/1.1 503 "), "{}", String::from_utf8_lossy(&head));
+            drop(client);
+        }
+        // They are clients all the same.
+        for client in clients.iter_mut().step_by(500) {
+            client.write_all(request(true).as_bytes()).expect("sends");
+            read_until(client, b"!");
+        }
+        drop(clients);
+        server.end();
+
+        let brief = ["--keep-alive-timeout", "1s", "--header-timeout", "1s", "--max-connections", &most];
+        let server = Served::start(folder.path(), &[&common[..], &brief].concat());
+        let base = server.descriptors();
+        let address = server.told("addr");
+        let clients: Vec<_> = (0..count - 100).map(|number| connect(address, number)).collect();
+        until(|| clients.iter().all(is_ended));
+        until(|| server.descriptors() <= base);
+        server.still_serves();
+        server.end();
+    }
+}
