@@ -298,7 +298,8 @@ mod tests {
 
     use super::*;
 
-    const PATIENCE: Duration = Duration::from_secs(20);
+    /// A test that waits so long hangs.
+    const PATIENCE: Duration = Duration::from_secs(60);
 
     /// A server of blocking threads that does this with every piece of bytes it reads: none ends the connection.
     fn server(answer: fn(&mut usize, &[u8]) -> Option<Vec<u8>>) -> SocketAddr {
