@@ -108,6 +108,7 @@ fn compare_with_httparse(head: &[u8], seen: &Seen) {
 
 /// A head as a simple reader reads it, by other means than the decoder's.
 struct Model {
+    bytes: usize,
     method: String,
     target: String,
     is_10: bool,
@@ -133,6 +134,7 @@ impl Model {
             })
             .collect();
         let model = Self {
+            bytes: head.len(),
             method: method.to_owned(),
             target: target.to_owned(),
             is_10: version == "HTTP/1.0",
@@ -175,7 +177,6 @@ impl Model {
 
     /// Whether there is nothing about it that a server may refuse. (This is less than all that must be accepted.)
     fn is_plain(&self, limits: Limits) -> bool {
-        let bytes: usize = self.fields.iter().map(|(name, value)| name.len() + value.len() + 40).sum();
         let is_plain_host = |host: &str| host.chars().all(|c| c.is_ascii_alphanumeric() || ".-".contains(c));
         let is_plain_body = match self.framing() {
             Some(Framing::Length(bytes)) => bytes <= limits.body_bytes,
@@ -184,7 +185,7 @@ impl Model {
         self.method != "CONNECT"
             && self.method.len() <= 32
             && self.target.starts_with('/')
-            && self.target.len() + bytes + 60 <= limits.head_bytes
+            && self.bytes <= limits.head_bytes
             && self.fields.len() <= limits.fields
             && self.values("host").all(is_plain_host)
             && self.values("expect").next().is_none()
