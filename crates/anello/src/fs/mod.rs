@@ -88,7 +88,7 @@ impl File {
 
     /// Waits until a thread for work that blocks has read these bytes into the kernel's memory, as far as the file has
     /// them. Does nothing when they are there already, or were less than 100 ms ago, as far as the kernel tells
-    /// (`cachestat(2)`, Linux 6.5, or a few bytes by `RWF_NOWAIT`). Cancel-safe.
+    /// (`cachestat(2)`, Linux 6.5, and a few bytes by `RWF_NOWAIT`, Linux 4.14). Cancel-safe.
     ///
     /// # Errors
     /// When the file cannot be read.
