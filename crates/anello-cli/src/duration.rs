@@ -21,9 +21,23 @@ pub fn parse(text: &str) -> Result<Duration, String> {
     Duration::try_from_secs_f64(number * seconds).map_err(|error| format!("{text:?}: {error}"))
 }
 
+/// The same where none at all would leave no time for anything.
+pub fn some(text: &str) -> Result<Duration, String> {
+    match parse(text)? {
+        Duration::ZERO => Err(format!("{text:?} leaves no time at all: give more than that")),
+        duration => Ok(duration),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn where_time_is_needed_none_is_refused() {
+        assert_eq!(some("1us"), Ok(Duration::from_micros(1)));
+        assert!(some("0s").is_err_and(|why| why.contains("no time")) && some("1").is_err());
+    }
 
     #[test]
     fn durations_need_a_number_and_a_unit() {

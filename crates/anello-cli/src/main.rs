@@ -41,6 +41,7 @@ mod sandbox;
 mod stop;
 
 use std::env;
+use std::io::{self, IsTerminal};
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
@@ -98,8 +99,11 @@ fn main() -> ExitCode {
 fn start_log() {
     let filter = tracing_subscriber::EnvFilter::try_from_env("ANELLO_LOG")
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn"));
-    let log =
-        tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false);
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).with_target(false);
+    // Colours are for people: not for files and journals, and not for those who do not want them (no-color.org).
+    let is_coloured =
+        io::stderr().is_terminal() && env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+    let log = log.with_ansi(is_coloured);
     // Telling that a line could not be written would panic where standard error is closed.
     log.log_internal_errors(false).init();
 }

@@ -12,7 +12,7 @@ use std::thread;
 use std::time::Duration;
 
 use anello::net::{TcpListener, TcpStream, echo};
-use anello::signal::{HANG_UP, Signals};
+use anello::signal::{HANG_UP, INTERRUPT, Signals};
 use anello::time::sleep;
 use anello::{Handle, Workers, allowed_cores, spawn, yield_now};
 use common::child::Child;
@@ -504,6 +504,15 @@ fn signals_end_the_wait() {
                     signals.wait().await.unwrap();
                     thread.join().unwrap();
                 }
+                // Two of different kinds, which the kernel does not count together, before anybody looks.
+                let mut both = Signals::new(&[HANG_UP, INTERRUPT]).unwrap();
+                for signal in [rustix::process::Signal::HUP, rustix::process::Signal::INT] {
+                    rustix::process::kill_process(rustix::process::getpid(), signal).unwrap();
+                }
+                both.wait().await.unwrap();
+                both.wait().await.unwrap();
+                assert!(common::poll_at_most(1, both.wait()).await.is_none());
+                signals.wait().await.unwrap();
                 assert!(Signals::new(&[9]).is_err(), "cannot be caught");
             });
         });

@@ -36,7 +36,7 @@ use crate::{activation, cores, duration, limits, output};
 ///
 /// Prints one line when it is ready, with the address, the driver and the kernel features in use. SIGINT and SIGTERM
 /// stop accepting, echo what has arrived and close; a second signal ends it at once. Exits 0 then. Sockets that a service
-/// manager passes (LISTEN_FDS, as systemd does) are listened on instead of --addr.
+/// manager passes (LISTEN_FDS, as systemd does) are listened on; --addr is to be left out then.
 #[derive(clap::Args)]
 pub struct Arguments {
     /// The address to listen on: IP:PORT, where port 0 lets the kernel choose; unix:/path, a socket file, which must not

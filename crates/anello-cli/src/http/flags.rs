@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -45,7 +46,7 @@ pub struct FileFlags {
     cache_control: Vec<CacheRule>,
 
     /// The media type of an extension, as in 'foo=application/x-foo'. May be given several times.
-    #[arg(long = "media-type", value_name = "EXTENSION=TYPE", value_parser = pair)]
+    #[arg(long = "media-type", value_name = "EXTENSION=TYPE", value_parser = media_type)]
     media_types: Vec<(String, String)>,
 
     /// The media type of files of an unknown extension.
@@ -119,14 +120,18 @@ impl FileFlags {
     }
 }
 
-fn pair(text: &str) -> Result<(String, String), String> {
+fn pair(text: &str, example: &str) -> Result<(String, String), String> {
     let (name, value) =
-        text.split_once('=').ok_or_else(|| format!("{text:?} lacks a =, as in 'foo=text/plain'"))?;
+        text.split_once('=').ok_or_else(|| format!("{text:?} lacks a =, as in '{example}'"))?;
     Ok((name.to_owned(), value.to_owned()))
 }
 
+fn media_type(text: &str) -> Result<(String, String), String> {
+    pair(text, "foo=text/plain")
+}
+
 fn cache_rule(text: &str) -> Result<CacheRule, String> {
-    let (pattern, value) = pair(text)?;
+    let (pattern, value) = pair(text, "assets/**=max-age=31536000")?;
     Ok(CacheRule { pattern, value })
 }
 
@@ -198,11 +203,11 @@ impl TlsFlags {
 #[command(next_help_heading = "Connections")]
 pub struct ConnectionFlags {
     /// Most connections at a time, over all workers; further clients are answered 503.
-    #[arg(long, value_name = "N", default_value_t = 10_000)]
-    max_connections: usize,
+    #[arg(long, value_name = "N", default_value = "10000")]
+    max_connections: NonZero<usize>,
 
     /// How long the head of a request may take.
-    #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_value = "10s")]
+    #[arg(long, value_name = "DURATION", value_parser = duration::some, default_value = "10s")]
     header_timeout: Duration,
 
     /// How long a connection may be idle between requests.
@@ -210,7 +215,7 @@ pub struct ConnectionFlags {
     keep_alive_timeout: Duration,
 
     /// How long the body of a request may take beyond what --body-bytes-per-second allows it.
-    #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_value = "10s")]
+    #[arg(long, value_name = "DURATION", value_parser = duration::some, default_value = "10s")]
     body_timeout: Duration,
 
     /// The least rate of a body, in bytes a second from its start on.
@@ -218,11 +223,11 @@ pub struct ConnectionFlags {
     body_bytes_per_second: u64,
 
     /// How long a client may take none of what it is sent.
-    #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_value = "30s")]
+    #[arg(long, value_name = "DURATION", value_parser = duration::some, default_value = "30s")]
     write_timeout: Duration,
 
     /// How long a request may take in all; for ever by default.
-    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    #[arg(long, value_name = "DURATION", value_parser = duration::some)]
     request_timeout: Option<Duration>,
 
     /// How long a client that still sends is listened to after the server has ended the connection, so that the last
@@ -231,16 +236,16 @@ pub struct ConnectionFlags {
     linger_timeout: Duration,
 
     /// Longest request line, in bytes; more is answered 414.
-    #[arg(long, value_name = "BYTES", default_value_t = Limits::default().request_line_bytes)]
-    request_line_bytes: usize,
+    #[arg(long, value_name = "BYTES", default_value_t = at_least_one(Limits::default().request_line_bytes))]
+    request_line_bytes: NonZero<usize>,
 
     /// Longest head of a request, its line and all fields, in bytes; more is answered 431.
-    #[arg(long, value_name = "BYTES", default_value_t = Limits::default().head_bytes)]
-    head_bytes: usize,
+    #[arg(long, value_name = "BYTES", default_value_t = at_least_one(Limits::default().head_bytes))]
+    head_bytes: NonZero<usize>,
 
     /// Most fields of a head; more are answered 431.
-    #[arg(long, value_name = "N", default_value_t = Limits::default().fields)]
-    head_fields: usize,
+    #[arg(long, value_name = "N", default_value_t = at_least_one(Limits::default().fields))]
+    head_fields: NonZero<usize>,
 
     /// Longest body of a request, in bytes; more is answered 413.
     #[arg(long, value_name = "BYTES", default_value_t = Limits::default().body_bytes)]
@@ -252,8 +257,8 @@ pub struct ConnectionFlags {
     discarded_body_bytes: u64,
 
     /// Most requests of a connection.
-    #[arg(long, value_name = "N", default_value_t = 1_000_000)]
-    requests_per_connection: u64,
+    #[arg(long, value_name = "N", default_value = "1000000")]
+    requests_per_connection: NonZero<u64>,
 
     /// How long requests may take after a signal.
     #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_value = "30s")]
@@ -265,10 +270,15 @@ pub struct ConnectionFlags {
     drain_idle: Duration,
 }
 
+/// A default as a flag has it that may not be zero.
+fn at_least_one(count: usize) -> NonZero<usize> {
+    NonZero::new(count).unwrap_or(NonZero::<usize>::MIN)
+}
+
 impl ConnectionFlags {
     pub fn options(&self) -> Options {
         let mut options = Options::default();
-        options.connections = self.max_connections;
+        options.connections = self.max_connections.get();
         options.head_timeout = self.header_timeout;
         options.keep_alive_timeout = self.keep_alive_timeout;
         options.body_timeout = self.body_timeout;
@@ -277,11 +287,11 @@ impl ConnectionFlags {
         options.request_timeout = self.request_timeout;
         options.linger_timeout = self.linger_timeout;
         options.discarded_body_bytes = self.discarded_body_bytes;
-        options.limits.request_line_bytes = self.request_line_bytes;
-        options.limits.head_bytes = self.head_bytes;
-        options.limits.fields = self.head_fields;
+        options.limits.request_line_bytes = self.request_line_bytes.get();
+        options.limits.head_bytes = self.head_bytes.get();
+        options.limits.fields = self.head_fields.get();
         options.limits.body_bytes = self.body_bytes;
-        options.limits.requests_per_connection = self.requests_per_connection;
+        options.limits.requests_per_connection = self.requests_per_connection.get();
         options.drain_timeout = self.drain;
         options.drain_idle = self.drain_idle;
         options

@@ -49,7 +49,7 @@ use crate::{activation, cores, limits, output};
 ///
 /// Prints one line when it is ready, with the address, the driver and the kernel features in use. SIGINT and SIGTERM
 /// stop accepting and answer what has begun; a second signal ends it at once. Exits 0 then. Sockets that a service manager
-/// passes (LISTEN_FDS, as systemd does) are listened on instead of --addr.
+/// passes (LISTEN_FDS, as systemd does) are listened on; --addr is to be left out then.
 #[derive(clap::Args)]
 pub struct Arguments {
     /// The folder; it may be left out if the file of --config names it.

@@ -11,11 +11,14 @@ use crate::net::UnixStream;
 
 /// Signals of the process that this runtime waits for.
 ///
-/// Several may exist, in several threads; each sees every signal. Signals that arrive while nobody waits are not lost,
-/// but may be counted together.
+/// Several may exist, in several threads; each sees every signal. Signals that arrive while nobody waits are not lost. As
+/// often as one was caught, [`wait`](Self::wait) returns; the kernel itself counts those of one kind together that it has
+/// not delivered yet.
 #[derive(Debug)]
 pub struct Signals {
     stream: UnixStream,
+    /// Signals that were caught and not yet waited for.
+    caught: usize,
     registered: Vec<SigId>,
 }
 
@@ -41,7 +44,7 @@ impl Signals {
         }
         let (near, far) = std::os::unix::net::UnixStream::pair()?;
         let stream = UnixStream::from_std(near)?;
-        let mut this = Self { stream, registered: Vec::new() };
+        let mut this = Self { stream, caught: 0, registered: Vec::new() };
         for signal in signals {
             this.registered.push(signal_hook::low_level::pipe::register(*signal, far.try_clone()?)?);
         }
@@ -53,10 +56,16 @@ impl Signals {
     /// # Errors
     /// When the pair of sockets was closed by somebody else.
     pub async fn wait(&mut self) -> io::Result<()> {
-        match self.stream.recv().await? {
-            Some(_) => Ok(()),
-            None => Err(io::Error::other("the signals' socket was closed")),
+        if self.caught == 0 {
+            // A byte each; there are several when they came one shortly after the other.
+            let caught = self.stream.recv().await?;
+            self.caught = caught.map_or(0, |bytes| bytes.len());
         }
+        match self.caught.checked_sub(1) {
+            Some(left) => self.caught = left,
+            None => return Err(io::Error::other("the signals' socket was closed")),
+        }
+        Ok(())
     }
 }
 
