@@ -8,6 +8,7 @@ use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::thread;
 
 use rustix::process::Signal;
 
@@ -31,6 +32,17 @@ fn a_folder_is_served_on_both_drivers_until_a_signal() {
         assert!(get(&address, "/nothing").starts_with("HTTP/1.1 404 "));
         // A connection that has said nothing yet does not keep it.
         let _idle = TcpStream::connect(&address).expect("connects");
+        server.end();
+    }
+}
+
+#[test]
+fn there_is_a_worker_for_each_core_that_may_be_used() {
+    let folder = folder();
+    let usable = thread::available_parallelism().expect("a number").to_string();
+    for (flags, workers) in [(&[][..], &usable[..]), (&["--cores", "0"], "1"), (&["--cores", "0,0,0"], "3")] {
+        let server = start(folder.path(), flags);
+        assert_eq!(server.told("workers"), workers, "{flags:?}");
         server.end();
     }
 }

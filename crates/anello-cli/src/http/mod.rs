@@ -17,10 +17,12 @@ mod worker;
 
 use std::io;
 use std::net::{SocketAddr, TcpListener as StdTcpListener};
+use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Arc, OnceLock};
+use std::thread;
 
 use anello::{DriverDescription, Workers};
 use anello_http::Options;
@@ -76,8 +78,9 @@ pub struct Arguments {
     #[arg(long, value_name = "PATH")]
     handover: Option<PathBuf>,
 
-    /// The cores to use, a pinned worker on each, as in 0 or 0,2-3, or all that the process may run on: all. By default one
-    /// worker, not pinned.
+    /// The cores to use, a pinned worker on each, as in 0 or 0,2-3, or all that the process may run on: all. By default there
+    /// is a worker for each core that the process may use, as its affinity and the quota of its cgroup have it, and none is
+    /// pinned.
     #[arg(long, value_name = "LIST", value_parser = cores::parse)]
     cores: Option<cores::Cores>,
 
@@ -129,6 +132,11 @@ struct Service {
     gate: Gate,
 }
 
+/// How many cores this process may use, as its affinity (`sched_getaffinity(2)`) and the quota of its cgroup have it.
+fn usable_cores() -> usize {
+    thread::available_parallelism().map_or(1, NonZero::get)
+}
+
 /// Serves until a signal, or until another has taken over.
 pub fn run(arguments: Arguments, configuration: &Configuration) -> io::Result<ExitCode> {
     if arguments.check {
@@ -140,7 +148,7 @@ pub fn run(arguments: Arguments, configuration: &Configuration) -> io::Result<Ex
     let passed = activation::take()?;
     limits::raise_open_files();
     let cores = arguments.cores.map(|cores| cores.0);
-    let workers = cores.as_ref().map_or(1, Vec::len);
+    let workers = cores.as_ref().map_or_else(usable_cores, Vec::len);
     let wanted = Wanted {
         address: arguments.addr.as_ref(),
         metrics: arguments.observer.metrics_addr,
@@ -199,7 +207,7 @@ pub fn run(arguments: Arguments, configuration: &Configuration) -> io::Result<Ex
     let builder = Workers::builder().runtime(arguments.driver.builder());
     let builder = match cores {
         Some(cores) => builder.cores(cores),
-        None => builder.unpinned(1),
+        None => builder.unpinned(workers),
     };
     let running = builder.start({
         let service = Arc::clone(&service);
