@@ -4,7 +4,7 @@ mod common;
 
 use std::fs;
 use std::io::Write;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{FileExt, symlink};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -246,6 +246,52 @@ fn fault_35_a_large_file_that_is_cut_while_it_is_sent_ends_the_connection() {
             }
         }
         cutting.end();
+    });
+}
+
+#[test]
+fn fault_35_a_large_file_that_changed_is_never_sent_as_what_it_was() {
+    // No test lasts as long: each change happens, and is seen, within the interval.
+    let interval = Duration::from_secs(3600);
+    let options =
+        FileOptions { revalidate_interval: interval, precompressed: Codings::ALL, ..FileOptions::default() };
+    on_site(options, async |address, folder| {
+        let files =
+            [("identity", folder.join("data.css"), 200_000), ("gzip", folder.join("data.css.gz"), 150_000)];
+        for (_, path, length) in &files {
+            fs::write(path, vec![b'a'; *length]).expect("a file");
+        }
+        // Only a file that was left alone for a while has a tag by which downloads are resumed.
+        thread::sleep(Duration::from_millis(1100));
+        let mut client = Client::connect(address).await;
+        for (accepted, path, length) in files {
+            let ask = async |client: &mut Client, fields: &str| {
+                let fields = format!("Accept-Encoding: {accepted}\r\n{fields}");
+                client.send(format!("GET /data.css HTTP/1.1\r\nHost: h\r\n{fields}\r\n")).await;
+                client.answer().await.expect("an answer")
+            };
+            let is_all = |body: &[u8], byte| body.len() == length && body.iter().all(|&other| other == byte);
+            let first = ask(&mut client, "").await;
+            let tag = first.field("ETag").expect("a tag");
+            assert!(is_all(&first.body, b'a') && tag.starts_with('"'), "{accepted}: {tag}");
+            let resume = format!("Range: bytes=100000-\r\nIf-Range: {tag}\r\n");
+            let rest = ask(&mut client, &resume).await;
+            assert_eq!((rest.status, rest.body.len()), (206, length - 100_000), "{accepted}");
+            // Written anew where it lies.
+            let file = fs::File::options().write(true).open(&path).expect("a file");
+            file.write_all_at(&vec![b'b'; length], 0).expect("written");
+            let resumed = ask(&mut client, &resume).await;
+            assert!(resumed.status == 200 && is_all(&resumed.body, b'b'), "{accepted}: {}", resumed.status);
+            assert_ne!(resumed.field("ETag"), Some(tag));
+            // Replaced by another one.
+            fs::write(folder.join("fresh"), vec![b'c'; length]).expect("a file");
+            fs::rename(folder.join("fresh"), &path).expect("replaced");
+            let replaced = ask(&mut client, &format!("If-None-Match: {tag}\r\n")).await;
+            assert!(replaced.status == 200 && is_all(&replaced.body, b'c'), "{accepted}");
+            // Cut, long before it is asked for: its length is the one that is told.
+            fs::File::options().write(true).open(&path).expect("a file").set_len(150).expect("cut");
+            assert_eq!(ask(&mut client, "").await.body, [b'c'; 150], "{accepted}");
+        }
     });
 }
 

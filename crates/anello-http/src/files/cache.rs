@@ -5,6 +5,9 @@
 //! entry goes on, else it is made anew. Contents are read whole between two looks at the same state, so they are never
 //! partly old and partly new; those of a file that was written a moment ago, whose state may not show the next change, are
 //! read again at the next look.
+//!
+//! Of a large file only the descriptor is kept, and who writes to the file changes what is sent. So each answer that it is
+//! sent with looks at the open file first (`fstat(2)`), within the interval, too: tag, length and bytes are of one state.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
@@ -14,8 +17,10 @@ use std::time::Duration;
 use anello::fs::File;
 use bytes::Bytes;
 use foldhash::fast::RandomState;
+use rustix::fs::fstat;
 use rustix::time::{ClockId, clock_gettime};
 
+use super::folder::stamp;
 use super::negotiate::{Coding, Codings};
 use super::path::resolve_plain;
 use super::stamp::{FileStamp, Timestamp};
@@ -39,6 +44,8 @@ pub(super) struct Entry {
     pub path: Box<str>,
     pub plain: Variant,
     pub coded: Vec<(Coding, Variant)>,
+    /// Not all of it is in memory.
+    pub has_open_files: bool,
     /// When it was looked at last.
     looked_at: Cell<Duration>,
     /// It was used since it was last looked for something to forget.
@@ -73,7 +80,9 @@ pub(super) enum Contents {
 impl Entry {
     pub fn new(path: &str, plain: Variant, coded: Vec<(Coding, Variant)>) -> Rc<Self> {
         let (looked_at, is_used) = (Cell::new(now()), Cell::new(false));
-        Rc::new(Self { path: path.into(), plain, coded, looked_at, is_used })
+        let mut entry = Self { path: path.into(), plain, coded, has_open_files: false, looked_at, is_used };
+        entry.has_open_files = entry.open_files() > 0;
+        Rc::new(entry)
     }
 
     pub fn codings(&self) -> Codings {
@@ -104,6 +113,17 @@ impl Entry {
     /// It was found to be as it was.
     pub fn confirm(&self) {
         self.looked_at.set(now());
+    }
+}
+
+impl Variant {
+    /// Whether what would be sent is what the fields tell of. An open file is looked at (`fstat(2)`): writing to it
+    /// changes its times, and so does putting another one in its place, by which it loses its name.
+    pub fn is_as_it_was(&self) -> bool {
+        match &self.contents {
+            Contents::File(file) => fstat(file).is_ok_and(|stat| stamp(&stat) == self.stamp),
+            Contents::Framed(_) | Contents::Memory(_) => true,
+        }
     }
 }
 
@@ -153,13 +173,14 @@ impl Cache {
         self.bytes.get()
     }
 
-    /// What is known of a path, by the target that asks for it.
+    /// What is known of a path, by the target that asks for it. What counts as true by its age is asked whether it is as it
+    /// was, too.
     #[inline]
-    pub fn get_by_target(&self, target: &[u8]) -> Known {
+    pub fn get_by_target(&self, target: &[u8], is_as_it_was: impl FnOnce(&Entry) -> bool) -> Known {
         let entries = self.entries.borrow();
         let Some(entry) = entries.get(target) else { return Known::No };
         entry.is_used.set(true);
-        if now().saturating_sub(entry.looked_at.get()) < self.interval {
+        if now().saturating_sub(entry.looked_at.get()) < self.interval && is_as_it_was(entry) {
             if let Some(counts) = &self.counts {
                 counts.cache_hit();
             }
@@ -169,9 +190,9 @@ impl Cache {
         }
     }
 
-    /// What is known of a path.
-    pub fn get(&self, path: &str, is_folder: bool) -> Known {
-        self.get_by_target(key(path, is_folder).as_bytes())
+    /// What is known of a path, likewise.
+    pub fn get(&self, path: &str, is_folder: bool, is_as_it_was: impl FnOnce(&Entry) -> bool) -> Known {
+        self.get_by_target(key(path, is_folder).as_bytes(), is_as_it_was)
     }
 
     /// Keeps an entry, in the place of another one of this path, and forgets others when there are too many. One that was
@@ -289,7 +310,7 @@ mod tests {
     }
 
     fn is_known(cache: &Cache, path: &str) -> bool {
-        !matches!(cache.get(path, false), Known::No)
+        !matches!(cache.get(path, false, |_| true), Known::No)
     }
 
     #[test]
@@ -315,7 +336,7 @@ mod tests {
             cache.insert("a", true, &entry("a/index.html", 10));
         }
         cache.remove("a", false);
-        assert!(!is_known(&cache, "a") && matches!(cache.get("a", true), Known::Fresh(_)));
+        assert!(!is_known(&cache, "a") && matches!(cache.get("a", true, |_| true), Known::Fresh(_)));
         cache.remove("a", true);
         assert_eq!((cache.bytes(), cache.open_files.get()), (0, 0));
     }
@@ -361,10 +382,10 @@ mod tests {
             [("", true), ("a", false), ("a", true), ("a/b.txt", false), ("a?b", false), (".a", false)];
         for (path, is_folder) in paths.into_iter().chain([("a%41", false), ("ä", false), ("a b", true)]) {
             cache.insert(path, is_folder, &entry(&format!("{path} {is_folder}"), 1));
-            assert!(matches!(cache.get(path, is_folder), Known::Fresh(found)
+            assert!(matches!(cache.get(path, is_folder, |_| true), Known::Fresh(found)
                 if *found.path == format!("{path} {is_folder}")));
         }
-        let found = |target: &str| match cache.get_by_target(target.as_bytes()) {
+        let found = |target: &str| match cache.get_by_target(target.as_bytes(), |_| true) {
             Known::Fresh(entry) => Some(entry.path.to_string()),
             _ => None,
         };
@@ -383,6 +404,18 @@ mod tests {
     fn without_an_interval_everything_is_looked_at_again() {
         let cache = Cache::new(1 << 20, Duration::ZERO);
         cache.insert("a", false, &entry("a", 1));
-        assert!(matches!(cache.get("a", false), Known::Stale(_)));
+        assert!(matches!(cache.get("a", false, |_| true), Known::Stale(_)));
+    }
+
+    #[test]
+    fn what_is_no_longer_as_it_was_is_looked_at_again_and_is_no_hit() {
+        let metrics = ServerMetrics::new(MetricsOptions::default());
+        let mut cache = Cache::new(1 << 20, Duration::from_secs(60));
+        cache.count_on(Rc::new(metrics.worker(0).expect("its counts")));
+        cache.insert("a", false, &entry("a", 1));
+        assert!(matches!(cache.get("a", false, |_| false), Known::Stale(_)));
+        assert_eq!(counts_of(&metrics)[0], 0);
+        assert!(is_known(&cache, "a"));
+        assert_eq!(counts_of(&metrics)[0], 1);
     }
 }

@@ -52,7 +52,8 @@ pub struct FileOptions {
     /// kernel's own cache.
     pub cache_file_bytes: usize,
     /// How long a file that was looked at counts as unchanged; 1 second by default. A changed file is sent in its new
-    /// state at most so much later. Zero looks (`openat2(2)`, `fstat(2)`) at each request.
+    /// state at most so much later. Where the contents are not kept in memory, what is written to the file or put in its
+    /// place is seen at once (`fstat(2)` for each answer). Zero looks (`openat2(2)`, `fstat(2)`) at each request.
     pub revalidate_interval: Duration,
 }
 

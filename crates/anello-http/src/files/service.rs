@@ -142,7 +142,9 @@ impl Files {
     #[inline]
     async fn get(&self, head: &Head) -> Response {
         // Nearly always, the path is written as it is known.
-        if let Known::Fresh(entry) = self.cache.get_by_target(head.target_bytes()) {
+        if let Known::Fresh(entry) =
+            self.cache.get_by_target(head.target_bytes(), |entry| is_as_it_was(entry, head))
+        {
             return self.send(&entry, head);
         }
         // Apart, so that connections are small.
@@ -155,7 +157,7 @@ impl Files {
             Err(refusal) if refusal.status() == 404 => return self.missing(head).await,
             Err(refusal) => return text(refusal.status(), &refusal.to_string()),
         };
-        let known = self.cache.get(path.relative(), path.is_folder());
+        let known = self.cache.get(path.relative(), path.is_folder(), |entry| is_as_it_was(entry, head));
         let answer = match known {
             Known::Fresh(entry) => Ok(Answer::Entry(entry)),
             Known::Stale(entry) => self.find(&path, head, Some(entry)).await,
@@ -365,14 +367,9 @@ impl Files {
 
     fn send_as_wanted(&self, entry: &Entry, head: &Head) -> Response {
         let fields = RequestFields::pick(head.field_bytes());
-        let variant = match negotiate(&fields.accept_encoding, entry.codings()) {
-            Choice::Plain => &entry.plain,
-            Choice::Coded(coding) => entry.variant(coding),
-            Choice::NotAcceptable => {
-                let response =
-                    text(406, "the file is not to be had in any encoding that the request accepts");
-                return valid(response.field(FieldName::VARY, b"Accept-Encoding"));
-            }
+        let Some(variant) = wanted(entry, &fields) else {
+            let response = text(406, "the file is not to be had in any encoding that the request accepts");
+            return valid(response.field(FieldName::VARY, b"Accept-Encoding"));
         };
         match evaluate(&fields, &variant.validator) {
             Outcome::Proceed => {}
@@ -416,7 +413,7 @@ impl Files {
     async fn own_file(&self, page: &str, head: &Head) -> Option<Rc<Entry>> {
         let target = format!("/{}", super::path::encoded_path(page));
         let path = resolve(&target, super::path::Dotfiles::Served).ok()?;
-        let known = match self.cache.get(path.relative(), false) {
+        let known = match self.cache.get(path.relative(), false, |entry| is_as_it_was(entry, head)) {
             Known::Fresh(entry) => return Some(entry),
             Known::Stale(entry) => Some(entry),
             Known::No => None,
@@ -430,6 +427,28 @@ impl Files {
             }
         }
     }
+}
+
+/// What a request wants of a file, if it can be had.
+fn wanted<'e>(entry: &'e Entry, fields: &RequestFields<'_>) -> Option<&'e Variant> {
+    match negotiate(&fields.accept_encoding, entry.codings()) {
+        Choice::Plain => Some(&entry.plain),
+        Choice::Coded(coding) => Some(entry.variant(coding)),
+        Choice::NotAcceptable => None,
+    }
+}
+
+/// Whether what would be sent to this request is as it was when it was looked at. What is in memory always is.
+#[inline]
+fn is_as_it_was(entry: &Entry, head: &Head) -> bool {
+    !entry.has_open_files || looks_as_it_was(entry, head)
+}
+
+/// Apart, because a large file is not sent on the shortest way.
+#[cold]
+fn looks_as_it_was(entry: &Entry, head: &Head) -> bool {
+    let fields = RequestFields::pick(head.field_bytes());
+    wanted(entry, &fields).unwrap_or(&entry.plain).is_as_it_was()
 }
 
 fn is_same(known: &Variant, stamp: &FileStamp) -> bool {
