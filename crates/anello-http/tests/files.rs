@@ -10,8 +10,8 @@ use anello_http::files::cache_control::CacheRule;
 use anello_http::files::negotiate::Codings;
 use anello_http::files::options::FileOptions;
 
-use common::Client;
 use common::site::{on_site, pattern};
+use common::{Answer, Client};
 
 #[test]
 fn files_are_what_they_are() {
@@ -176,6 +176,48 @@ fn folders_are_listed_when_they_may_be_and_pages_stand_in() {
         client.send("GET /hello.txt HTTP/1.1\r\nHost: h\r\nOrigin: https://example.org\r\n\r\n").await;
         let answer = client.answer().await.expect("an answer");
         assert_eq!(answer.field("Access-Control-Allow-Origin"), Some("https://example.org"));
+    });
+}
+
+#[test]
+fn scripts_of_listed_sites_may_ask_for_parts_and_read_what_they_are() {
+    const FIELDS: [&str; 5] = [
+        "Access-Control-Allow-Origin",
+        "Access-Control-Allow-Methods",
+        "Access-Control-Allow-Headers",
+        "Access-Control-Max-Age",
+        "Access-Control-Expose-Headers",
+    ];
+    let told = |answer: &Answer| FIELDS.map(|name| answer.field(name).map(str::to_owned));
+    let exposed = "Accept-Ranges, Content-Encoding, Content-Range, ETag";
+    let asks = "Access-Control-Request-Method: GET\r\nAccess-Control-Request-Headers: range, if-range\r\n";
+    let options =
+        FileOptions { cors_origins: vec!["https://example.org:443".into()], ..FileOptions::default() };
+    on_site(options, async move |address, _| {
+        let mut client = Client::connect(address).await;
+        for (origin, may_read) in [("https://example.org", true), ("https://example.net", false)] {
+            let mut ask = async |method: &str, fields: &str| {
+                let fields = format!("Host: h\r\nOrigin: {origin}\r\n{fields}");
+                client.send(format!("{method} /hello.txt HTTP/1.1\r\n{fields}\r\n")).await;
+                client.answer_to(method).await.expect("an answer")
+            };
+            let if_listed =
+                |fields: [Option<&str>; 5]| fields.map(|value| value.filter(|_| may_read).map(str::to_owned));
+            let part = ask("GET", "Range: bytes=0-4\r\n").await;
+            assert_eq!((part.status, part.text(), part.field("Vary")), (206, "Hello", Some("Origin")));
+            assert_eq!(told(&part), if_listed([Some(origin), None, None, None, Some(exposed)]));
+            let asked = ask("OPTIONS", asks).await;
+            assert_eq!((asked.status, asked.field("Vary")), (204, Some("Origin")));
+            let methods = Some("GET, HEAD, OPTIONS");
+            assert_eq!(asked.field("Allow"), methods);
+            let [allowed @ .., _] = told(&asked);
+            let [expected @ .., _] =
+                if_listed([Some(origin), methods, Some("range, if-range"), Some("86400"), None]);
+            assert_eq!(allowed, expected);
+            // Nothing is asked for.
+            let [_, plain @ .., _] = told(&ask("OPTIONS", "").await);
+            assert_eq!(plain, [const { None }; 3]);
+        }
     });
 }
 

@@ -92,9 +92,14 @@ const ALLOW: FieldName<'static> = FieldName::ALLOW;
 const ALLOW_ORIGIN: FieldName<'static> = FieldName::constant("Access-Control-Allow-Origin");
 const ALLOW_METHODS: FieldName<'static> = FieldName::constant("Access-Control-Allow-Methods");
 const ALLOW_HEADERS: FieldName<'static> = FieldName::constant("Access-Control-Allow-Headers");
+const EXPOSE_HEADERS: FieldName<'static> = FieldName::constant("Access-Control-Expose-Headers");
 const MAX_AGE: FieldName<'static> = FieldName::constant("Access-Control-Max-Age");
 const SECURITY_POLICY: FieldName<'static> = FieldName::constant("Content-Security-Policy");
 const METHODS: &[u8] = b"GET, HEAD, OPTIONS";
+
+/// What else a script may read besides the fields that the Fetch standard always shows it (`Content-Type`,
+/// `Content-Length`, `Last-Modified`, `Cache-Control`): what it needs to ask for parts and to put them together.
+const EXPOSED: &[u8] = b"Accept-Ranges, Content-Encoding, Content-Range, ETag";
 
 impl Files {
     /// Opens a folder to be served.
@@ -173,7 +178,9 @@ impl Files {
 
     fn options(&self, head: &Head) -> Response {
         let response = valid(Response::new(204).field(ALLOW, METHODS));
-        if !self.has_cors || head.field("access-control-request-method").is_none() {
+        let asks_first = head.field("access-control-request-method").is_some();
+        // Who may not read answers learns nothing of what others may ask.
+        if !asks_first || self.cors.answer(head.field("origin")).allow_origin.is_none() {
             return response;
         }
         // What browsers ask before a request that is not plain: fields such as Range are.
@@ -188,7 +195,10 @@ impl Files {
     fn with_cors(&self, head: &Head, response: Response) -> Response {
         let answer = self.cors.answer(head.field("origin"));
         let response = match answer.allow_origin {
-            Some(origin) => valid(response.field(ALLOW_ORIGIN, origin.as_bytes())),
+            Some(origin) => {
+                let response = valid(response.field(ALLOW_ORIGIN, origin.as_bytes()));
+                valid(response.field(EXPOSE_HEADERS, EXPOSED))
+            }
             None => response,
         };
         if answer.varies { valid(response.field(FieldName::VARY, b"Origin")) } else { response }
