@@ -24,8 +24,8 @@ pub struct CorsAnswer<'a> {
 }
 
 impl CorsOrigins {
-    /// These origins, as browsers write them: `https://example.org`, with a port where it is not the usual one; or `*`
-    /// for all.
+    /// These origins, as browsers write them: `https://example.org`, with a port where it is not the usual one (which is
+    /// left out, as they do); or `*` for all.
     ///
     /// # Errors
     /// When one is malformed.
@@ -64,16 +64,27 @@ impl CorsOrigins {
 
 fn checked(origin: &str) -> Result<String, InvalidOption> {
     let lower = origin.to_ascii_lowercase();
-    let (scheme, host) = lower.split_once("://").unwrap_or_default();
+    let (scheme, given_host) = lower.split_once("://").unwrap_or_default();
+    let host = without_usual_port(scheme, given_host);
     let is_scheme = scheme.starts_with(|first: char| first.is_ascii_lowercase())
         && scheme.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte));
     let is_host = |byte: u8| byte.is_ascii_alphanumeric() || b"-._:[]".contains(&byte);
     if is_scheme && !host.is_empty() && host.bytes().all(is_host) {
-        return Ok(lower);
+        return Ok(format!("{scheme}://{host}"));
     }
     let why = "an origin is a scheme and a host, as in \"https://example.org\", without a path or a slash at its end; \
                names beyond ASCII are written as xn--...; \"*\" is for all";
     Err(InvalidOption::new(OPTION, origin, why))
+}
+
+/// Browsers never write the port that the scheme has anyway.
+fn without_usual_port<'h>(scheme: &str, host: &'h str) -> &'h str {
+    let port = match scheme {
+        "https" => ":443",
+        "http" => ":80",
+        _ => return host,
+    };
+    host.strip_suffix(port).unwrap_or(host)
 }
 
 #[cfg(test)]
@@ -114,9 +125,29 @@ mod tests {
     }
 
     #[test]
+    fn the_usual_port_is_left_out_as_browsers_do() {
+        for (listed, sent) in [
+            ("https://a.example:443", "https://a.example"),
+            ("HTTP://A.example:80", "http://a.example"),
+            ("http://[::1]:80", "http://[::1]"),
+            ("https://[::1:443]", "https://[::1:443]"),
+            ("https://a.example:80", "https://a.example:80"),
+            ("http://a.example:443", "http://a.example:443"),
+            ("https://a.example:8443", "https://a.example:8443"),
+            ("https://a.example:1443", "https://a.example:1443"),
+            ("chrome-extension://abc:443", "chrome-extension://abc:443"),
+        ] {
+            let origins = origins(&[listed]).unwrap();
+            assert_eq!(origins.answer(Some(sent.as_bytes())).allow_origin, Some(sent), "{listed}");
+            assert_eq!(origins.answer(Some(listed.as_bytes())).allow_origin.is_some(), listed == sent);
+        }
+    }
+
+    #[test]
     fn what_no_browser_sends_is_refused() {
         let paths = ["https://a.example/", "https://a/b"];
-        let others = ["", "null", "a.example", "https://", "https://a\r\nb", "://a", "https://ü"];
+        let others =
+            ["", "null", "a.example", "https://", "https://:443", "https://a\r\nb", "://a", "https://ü"];
         for origin in paths.into_iter().chain(others) {
             let error = origins(&[origin]).expect_err(origin).to_string();
             assert!(error.contains("an origin is a scheme and a host"), "{error}");
