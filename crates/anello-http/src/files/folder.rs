@@ -107,16 +107,24 @@ impl Folder {
             }
             match openat2(&*self.root, path, READ, Mode::empty(), self.resolve()) {
                 Err(Errno::AGAIN | Errno::INTR) => {}
-                Err(Errno::NOSYS) => {
-                    tracing::warn!("the kernel has no openat2 (Linux 5.6): no symbolic link is followed");
-                    IS_WITHOUT_OPENAT2.store(true, Ordering::Relaxed);
-                }
+                Err(error @ Errno::NOSYS) => do_without_openat2(error),
                 // A filter that does not know the call answers like this; so may the file, which the other way tells.
-                Err(Errno::PERM) => break,
+                Err(error @ Errno::PERM) => {
+                    if self.is_openat2_filtered() {
+                        do_without_openat2(error);
+                    }
+                    break;
+                }
                 other => return Ok(other?),
             }
         }
         self.open_name_by_name(path)
+    }
+
+    /// Whether `openat2` is refused for the served folder itself, which is open: nothing but a filter would do that.
+    fn is_openat2_filtered(&self) -> bool {
+        let flags = OFlags::PATH | OFlags::CLOEXEC;
+        openat2(&*self.root, ".", flags, Mode::empty(), ResolveFlags::BENEATH).err() == Some(Errno::PERM)
     }
 
     fn open_name_by_name(&self, path: &str) -> io::Result<OwnedFd> {
@@ -173,6 +181,21 @@ impl Folder {
             }
         }
         Ok(listing)
+    }
+}
+
+/// From now on each name is opened by itself, which the log says once, and why.
+fn do_without_openat2(error: Errno) {
+    if IS_WITHOUT_OPENAT2.swap(true, Ordering::Relaxed) {
+        return;
+    }
+    if error == Errno::PERM {
+        tracing::warn!(
+            "openat2 is refused (EPERM), as by a seccomp profile that does not know it: no symbolic link is followed; \
+             allow the call in the profile"
+        );
+    } else {
+        tracing::warn!("the kernel has no openat2 (Linux 5.6): no symbolic link is followed");
     }
 }
 
