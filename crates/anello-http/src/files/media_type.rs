@@ -16,7 +16,7 @@ use mime_guess::mime::Mime;
 use super::options::InvalidOption;
 
 /// Extensions of which `mime_guess` says something else.
-const CORRECTIONS: [(&str, &str); 11] = [
+const CORRECTIONS: [(&str, &str); 14] = [
     // RFC 9239 has one name for JavaScript.
     ("cjs", "text/javascript"),
     ("mjs", "text/javascript"),
@@ -33,6 +33,12 @@ const CORRECTIONS: [(&str, &str); 11] = [
     ("yaml", "application/yaml"),
     ("yml", "application/yaml"),
     ("toml", "application/toml"),
+    // RFC 8878.
+    ("zst", "application/zstd"),
+    // One object of JSON a line: nobody has registered it, and all call it so.
+    ("ndjson", "application/x-ndjson"),
+    // Solids to be printed, not a list of certificates to be trusted.
+    ("stl", "model/stl"),
 ];
 
 /// Which media types files have.
@@ -176,6 +182,9 @@ mod tests {
             ("a.pdf", "application/pdf"),
             ("a.tar.gz", "application/gzip"),
             ("a.zip", "application/zip"),
+            ("a.tar.zst", "application/zstd"),
+            ("log.ndjson", "application/x-ndjson"),
+            ("part.STL", "model/stl"),
         ];
         for (path, media_type) in cases {
             assert_eq!(types.of(path), media_type, "{path}");
