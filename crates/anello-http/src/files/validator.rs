@@ -9,6 +9,11 @@
 //! the same length would keep its tag; the time of change stands in for it there, which differs between machines, and
 //! there is no `Last-Modified`.
 //!
+//! Everywhere else the time of change is left out, because it differs between machines: a file that is replaced by one of
+//! the same length and the very same time of modification, which takes a tool that copies times (`cp -p`, `rsync -t`) and a
+//! source whose time did not move, keeps its tag. What is sent is the new file even so; a client that has the old one is
+//! told that it still does.
+//!
 //! # When they are strong
 //!
 //! A strong tag promises that equal tags mean equal bytes. The times of a file do not tell two changes within one tick
