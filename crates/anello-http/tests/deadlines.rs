@@ -7,14 +7,20 @@
 mod common;
 
 use std::cell::Cell;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
 use std::rc::Rc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use anello::DriverKind;
-use anello::net::{ReadHalf, TcpStream};
+use anello::net::{ReadHalf, TcpListener, TcpStream};
 use anello::time::{now, sleep, timeout};
-use anello_http::{Options, Request, RequestBodyError, Response};
+use anello_http::observe::metrics::{MetricsOptions, ServerMetrics};
+use anello_http::{Body, Options, Request, RequestBodyError, Response, Server};
 use bytes::Bytes;
+use futures_core::Stream;
 
 use common::{Client, drivers, on_each, serve, until};
 
@@ -208,8 +214,144 @@ fn a_request_may_have_a_deadline_of_its_own() {
         assert_eq!(client.get("/").await.text(), "done", "it counts from the request");
         client.send("GET /never HTTP/1.1\r\nHost: h\r\n\r\n").await;
         assert!(client.is_ended().await);
-        drop(client);
-        assert!(server.connections() <= 1);
+        // The handler does not keep it, and the client has not closed it.
+        until(|| server.connections() == 0).await;
+    });
+}
+
+/// A body without a piece, told of by its guard.
+struct Never(Guard);
+
+impl Stream for Never {
+    type Item = io::Result<Bytes>;
+
+    fn poll_next(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
+        assert!(self.0.0.get() > 0, "it was dropped");
+        Poll::Pending
+    }
+}
+
+/// Counts what is alive.
+struct Guard(Rc<Cell<usize>>);
+
+impl Guard {
+    fn new(alive: &Rc<Cell<usize>>) -> Self {
+        alive.set(alive.get() + 1);
+        Self(Rc::clone(alive))
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() - 1);
+    }
+}
+
+/// Handlers that do not come to an end, each in its way, and count themselves.
+fn endless(alive: &Rc<Cell<usize>>) -> impl AsyncFn(Request) -> Response + 'static {
+    let alive = Rc::clone(alive);
+    async move |mut request: Request| {
+        let guard = Guard::new(&alive);
+        match request.path() {
+            "/stream" => Response::new(200).with_body(Body::stream(Never(guard))),
+            "/body" => {
+                // The rest of it never comes, and the handler does not mind.
+                request.body().collect().await.ok();
+                std::future::pending().await
+            }
+            "/never" => std::future::pending().await,
+            _ => Response::text("done"),
+        }
+    }
+}
+
+const ENDLESS: [&str; 3] = [
+    "GET /never HTTP/1.1\r\nHost: h\r\n\r\n",
+    "GET /stream HTTP/1.1\r\nHost: h\r\n\r\n",
+    "POST /body HTTP/1.1\r\nHost: h\r\nContent-Length: 9\r\n\r\nhalf",
+];
+
+#[test]
+fn a_handler_that_does_not_end_is_dropped_at_the_deadline_and_makes_room() {
+    on_each(drivers(), async |kind| {
+        for request in ENDLESS {
+            let mut options = patient();
+            (options.request_timeout, options.connections) = (Some(SHORT), 2);
+            let alive = Rc::new(Cell::new(0));
+            let (server, address, metrics) = serve_counted(options, endless(&alive));
+            let mut clients = [Client::connect(address).await, Client::connect(address).await];
+            let started = now();
+            for client in &mut clients {
+                client.send(request).await;
+            }
+            for client in clients {
+                let (reader, _writer) = client.stream.into_split();
+                let text = all_of(reader).await;
+                struck(&kind, now() - started, SHORT);
+                assert_eq!(text.starts_with("HTTP/1.1 200 "), request.contains("/stream"), "{kind}: {text}");
+                assert!(!text.ends_with("0\r\n\r\n"), "{kind}: {text}");
+            }
+            until(|| server.connections() == 0).await;
+            assert_eq!(alive.get(), 0, "{kind}: {request}");
+            assert_eq!(Client::connect(address).await.get("/").await.text(), "done", "{kind}");
+            until(|| server.connections() == 0).await;
+            let count = |name: &str| count_of(&metrics, name);
+            assert_eq!(count("anello_http_connections_closed_total{reason=\"total_deadline\"}"), 2, "{kind}");
+            let (answered, cut) = if request.contains("/stream") { (3, 0) } else { (1, 2) };
+            let requests = |method, status| {
+                count(&format!("anello_http_requests_total{{method=\"{method}\",status=\"{status}\"}}"))
+            };
+            assert_eq!(requests("GET", "2xx"), answered, "{kind}: {request}");
+            assert_eq!(requests("GET", "5xx") + requests("POST", "5xx"), cut, "{kind}: {request}");
+        }
+    });
+}
+
+/// As [`serve`], with metrics.
+fn serve_counted<H>(options: Options, handler: H) -> (Server, SocketAddr, ServerMetrics)
+where
+    H: AsyncFn(Request) -> Response + 'static,
+{
+    let metrics = ServerMetrics::new(MetricsOptions::default());
+    let worker = metrics.worker(0).expect("the first");
+    let server = Server::builder().options(options).metrics(worker).build();
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("an address");
+    server.serve(listener, handler).detach();
+    (server, address, metrics)
+}
+
+/// What the metrics say of this one.
+fn count_of(metrics: &ServerMetrics, name: &str) -> usize {
+    let mut text = Vec::new();
+    metrics.render(None, &mut text);
+    let text = String::from_utf8(text).expect("text");
+    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    line.map_or(0, |value| value.parse().expect("a number"))
+}
+
+#[test]
+fn fault_22_a_handler_is_dropped_when_its_client_resets_and_not_when_it_ends_its_side() {
+    on_each(drivers(), async |kind| {
+        for request in &ENDLESS[..2] {
+            let alive = Rc::new(Cell::new(0));
+            let (server, address) = serve(patient(), endless(&alive));
+            let mut half_closed = Client::connect(address).await;
+            half_closed.send(request).await;
+            half_closed.stream.shutdown().await.expect("ends");
+            let mut reset = Client::connect(address).await;
+            reset.stream.set_linger(Some(Duration::ZERO)).ok();
+            reset.send(request).await;
+            until(|| alive.get() == 2).await;
+            reset.stream.abort();
+            until(|| server.connections() == 1).await;
+            // Looked at again and again.
+            sleep(patient().tick * 10).await;
+            assert_eq!((server.connections(), alive.get()), (1, 1), "{kind}: {request}");
+            server.end();
+            until(|| server.connections() == 0).await;
+            assert_eq!(alive.get(), 0, "{kind}: {request}");
+        }
     });
 }
 
@@ -324,14 +466,16 @@ fn fault_37_what_takes_too_long_is_cut_at_the_deadline() {
     on_each(drivers(), async |_| {
         let mut options = patient();
         options.drain_timeout = SHORT;
-        let (server, address) = serve(options, async |_: Request| {
-            std::future::pending::<()>().await;
-            Response::new(200)
-        });
+        let alive = Rc::new(Cell::new(0));
+        let (server, address, metrics) = serve_counted(options, endless(&alive));
         let mut client = Client::connect(address).await;
-        client.send("GET / HTTP/1.1\r\nHost: h\r\n\r\n").await;
-        until(|| server.connections() == 1).await;
+        client.send(ENDLESS[0]).await;
+        until(|| alive.get() == 1).await;
         assert_eq!(timeout(Duration::from_secs(1000), server.drain()).await.expect("in time"), 1);
+        until(|| server.connections() == 0).await;
+        assert_eq!(alive.get(), 0);
+        assert_eq!(count_of(&metrics, "anello_http_connections_closed_total{reason=\"drain\"}"), 1);
+        assert_eq!(count_of(&metrics, "anello_http_requests_total{method=\"GET\",status=\"5xx\"}"), 1);
         assert!(client.is_ended().await);
     });
 }

@@ -9,6 +9,7 @@ use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::Poll;
 
+use super::ending::End;
 use super::input::{Failure, Input};
 use super::observer::Observed;
 use super::options::Options;
@@ -31,6 +32,11 @@ pub(crate) struct Connection<R: Receiver, W> {
     /// There if somebody counts or logs.
     observed: Option<Box<Observed>>,
 }
+
+/// What is counted and logged of requests whose handlers were given up, though nothing was answered: where the server did
+/// it, and where the client is gone (nginx's word for that).
+const CUT_SHORT: u16 = 503;
+const CLIENT_GONE: u16 = 499;
 
 /// What to do next.
 enum Next {
@@ -149,7 +155,10 @@ impl<R: Receiver, W: Sender> Connection<R, W> {
             let at_once = poll_fn(|context| Poll::Ready(handling.as_mut().poll(context))).await;
             match at_once {
                 Poll::Ready(response) => response,
-                Poll::Pending => self.attend(handling).await?,
+                Poll::Pending => match self.attend(handling).await {
+                    Ok(response) => response,
+                    Err(error) => return Err(self.unanswered(error)),
+                },
             }
         };
         let is_little = !has_body || self.input.borrow_mut().end_body(most_discarded);
@@ -178,7 +187,7 @@ impl<R: Receiver, W: Sender> Connection<R, W> {
     }
 
     /// Awaits a handler that was not done at once: answers before its own do not wait for it, and the client is asked for its
-    /// body when the handler does.
+    /// body when the handler does. An error when the connection has broken or was ended: then there will be no answer.
     async fn attend(
         &mut self,
         mut handling: Pin<&mut impl Future<Output = Response>>,
@@ -190,7 +199,7 @@ impl<R: Receiver, W: Sender> Connection<R, W> {
                 self.output.push(CONTINUE);
             }
             self.output.flush().await?;
-            let response = poll_fn(|context| {
+            let handled = poll_fn(|context| {
                 if !std::mem::take(&mut is_polled)
                     && let Poll::Ready(response) = handling.as_mut().poll(context)
                 {
@@ -202,10 +211,23 @@ impl<R: Receiver, W: Sender> Connection<R, W> {
                 self.output.pass_on(context);
                 Poll::Pending
             });
-            if let Some(response) = response.await {
+            if let Some(response) = self.watch.ending.before(handled).await? {
                 return Ok(response);
             }
         }
+    }
+
+    /// The request at hand gets no answer, as its handler was given up.
+    #[cold]
+    fn unanswered(&mut self, error: io::Error) -> io::Error {
+        let status = match self.watch.ending.get() {
+            Some(End::Deadline | End::Server) => CUT_SHORT,
+            Some(End::Client) | None => CLIENT_GONE,
+        };
+        if let Some(observed) = &mut self.observed {
+            observed.end(&self.worker.observer, status, 0);
+        }
+        error
     }
 
     #[allow(

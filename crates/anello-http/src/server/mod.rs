@@ -11,6 +11,7 @@
 //! gathered answers, a send queue, and what TLS encrypts at a time.
 
 mod connection;
+mod ending;
 mod input;
 mod observer;
 mod options;
@@ -218,6 +219,12 @@ impl Server {
     /// Accepts connections and serves them, each in a task of its own, until there will be no more or the handle's task is
     /// aborted. Connections go on then; [`drain`](Self::drain) ends them.
     ///
+    /// The handler's future is dropped at whatever await point it waits at when [`Options::request_timeout`] has passed,
+    /// when the server ends before it does ([`drain`](Self::drain), [`end`](Self::end)), or when its client has reset the
+    /// connection; and so is a body that it streams. What must not be left half done belongs in a task of its own
+    /// ([`spawn`](anello::spawn)), whose handle the handler awaits. A client that has only ended its side, as one does that
+    /// is gone, cannot be told from one that waits for its answer: its handler goes on.
+    ///
     /// Aborted, whoever waits to be accepted is reset with the listener. A [`GroupMember`] that is told to end
     /// ([`ListenerGroup::close`](anello::net::ListenerGroup::close)) takes them first.
     ///
@@ -264,7 +271,7 @@ impl Server {
                 Connection::new(reader, writer, Rc::clone(&watch), Rc::clone(worker)).serve(handler).await
             }
         };
-        open.ends(watch.late(), worker.is_draining(), &ended);
+        open.ends(&watch, worker.is_draining(), &ended);
         ended.map(drop)
     }
 
@@ -350,7 +357,7 @@ impl Server {
         cut
     }
 
-    /// Breaks every connection at once.
+    /// Breaks every connection at once, and drops the handlers that are waited for.
     pub fn end(&self) {
         self.worker.end_all();
     }

@@ -8,6 +8,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use anello::current_metrics;
 
+use super::ending::End;
 use super::output::is_of_handler;
 use super::watch::{Phase, Watch};
 use crate::h1::{Head, Version};
@@ -102,8 +103,8 @@ impl Observer {
 
 impl Open<'_> {
     /// The connection has ended: for being late, by an error, or in good order.
-    pub fn ends(&mut self, late: Option<Phase>, is_draining: bool, result: &io::Result<CloseReason>) {
-        self.reason = match (late, result) {
+    pub fn ends(&mut self, watch: &Watch, is_draining: bool, result: &io::Result<CloseReason>) {
+        self.reason = match (watch.late(), result) {
             (Some(Phase::Fresh | Phase::Head), _) => CloseReason::HeadDeadline,
             (Some(Phase::Idle), _) => CloseReason::Idle,
             (Some(Phase::Body), _) => CloseReason::BodyDeadline,
@@ -111,6 +112,7 @@ impl Open<'_> {
             (Some(Phase::Handling), _) => CloseReason::TotalDeadline,
             (None, Ok(CloseReason::Peer | CloseReason::Complete)) if is_draining => CloseReason::Drain,
             (None, Ok(reason)) => *reason,
+            (None, Err(_)) if watch.ending.get() == Some(End::Server) => CloseReason::Drain,
             (None, Err(error)) if is_of_handler(error) => CloseReason::Handler,
             (None, Err(_)) => CloseReason::Aborted,
         };

@@ -27,7 +27,9 @@ pub struct Options {
     /// this time.
     pub write_timeout: Duration,
     /// How long a request may take from its head to the end of its answer; by default for ever. Then the connection is
-    /// closed.
+    /// closed without another word, and a handler that is not done, or the body that it streams, is dropped at the await
+    /// point where it waits ([`Server::serve`](crate::Server::serve)). A request that was not answered is counted and
+    /// logged as 503. A handler that never waits cannot be stopped.
     pub request_timeout: Option<Duration>,
     /// Most connections at a time of one worker, or of all that [count together](crate::ServerBuilder::count_with); by
     /// default 10,000. Clients beyond it are answered 503.
@@ -41,7 +43,8 @@ pub struct Options {
     /// When the server is told to end: how long a connection must have been idle to be closed at once, so that clients in
     /// the middle of something get an answer that says that it is the last; by default 500 ms.
     pub drain_idle: Duration,
-    /// When the server is told to end: how long requests may take until their connections are closed; by default 30 s.
+    /// When the server is told to end: how long requests may take until their connections are closed, and their handlers
+    /// dropped as by [`request_timeout`](Self::request_timeout); by default 30 s.
     pub drain_timeout: Duration,
     /// How often deadlines are looked at and the date is read; by default 250 ms.
     pub tick: Duration,

@@ -336,7 +336,7 @@ impl<W: Sender> Output<W> {
                 Poll::Ready(piece) => piece,
                 Poll::Pending => {
                     self.flush().await?;
-                    next.await
+                    self.watch.ending.before(next).await?
                 }
             };
             let Some(piece) = piece else { return Ok(()) };

@@ -2,9 +2,11 @@
 //! that is read now and then; whoever reads the clock looks at all of them and ends those that are late.
 //!
 //! So a request costs no timer and no look at the clock. The task of a late connection is woken by what its socket then
-//! does: its receiving side ends, and it may still answer; or all of it breaks.
+//! does: its receiving side ends, and it may still answer; or all of it breaks. One that waits for a handler instead is
+//! woken by its [`Ending`].
 
 use std::cell::{Cell, RefCell};
+use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -13,6 +15,7 @@ use anello::net::Closer;
 use anello::time;
 use slab::Slab;
 
+use super::ending::{End, Ending};
 use super::options::Options;
 use crate::h1::HttpDate;
 
@@ -48,6 +51,8 @@ pub(crate) struct Watch {
     /// When the request began, while there is one and it has a deadline.
     request_since: Cell<Option<u64>>,
     late: Cell<Option<Phase>>,
+    /// Whether all of it was ended.
+    pub ending: Ending,
     closer: Closer,
     clock: Rc<Clock>,
 }
@@ -100,6 +105,7 @@ impl Watch {
             body_ticks: Cell::new(0),
             request_since: Cell::new(None),
             late: Cell::new(None),
+            ending: Ending::default(),
             closer,
             clock: Rc::clone(clock),
         })
@@ -185,7 +191,7 @@ impl Watch {
         }
         let waited = self.waited_ticks();
         let (waited, limit) = match self.phase.get() {
-            Phase::Handling => return,
+            Phase::Handling => return self.end_if_gone(),
             Phase::Idle => (waited, options.keep_alive_timeout),
             // The first head has to come as soon as any.
             Phase::Fresh | Phase::Head => (waited, options.head_timeout),
@@ -206,7 +212,7 @@ impl Watch {
     fn strike(&self, phase: Phase) {
         if self.late.replace(Some(phase)) == Some(phase) {
             // It was told before, and has not ended.
-            return self.closer.end();
+            return self.end(End::Deadline);
         }
         match phase {
             // It may still answer.
@@ -215,7 +221,23 @@ impl Watch {
                 self.body_ticks.set(0);
                 self.closer.end_receiving();
             }
-            Phase::Handling | Phase::Write | Phase::Linger => self.closer.end(),
+            Phase::Handling | Phase::Write | Phase::Linger => self.end(End::Deadline),
+        }
+    }
+
+    /// Breaks the connection, and has its task give up a handler that it waits for.
+    fn end(&self, end: End) {
+        self.closer.end();
+        self.ending.set(end);
+    }
+
+    /// Ends the connection if its client has reset it while a handler is waited for: nothing else looks at the socket. One
+    /// that has only ended its side still has a peer, and gets its answer.
+    fn end_if_gone(&self) {
+        if self.ending.is_awaited()
+            && self.closer.peer_addr().is_err_and(|error| error.kind() == io::ErrorKind::NotConnected)
+        {
+            self.end(End::Client);
         }
     }
 
@@ -263,7 +285,7 @@ impl Watches {
 
     /// Breaks all.
     pub fn end_all(&self) {
-        self.slab.borrow().iter().for_each(|(_, watch)| watch.closer.end());
+        self.slab.borrow().iter().for_each(|(_, watch)| watch.end(End::Server));
     }
 }
 
