@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 
 use crate::body::{Body, Kind};
-use crate::h1::{FieldBlock, FieldName, FramedAnswer, InvalidField};
+use crate::h1::{FieldBlock, FieldName, FramedAnswer, InvalidField, is_value};
 use crate::server::Upgraded;
 
 /// The answer to a request.
@@ -38,10 +38,22 @@ pub struct Response {
 /// Speaks another protocol until its end.
 pub(crate) type Speak = Box<dyn FnOnce(Upgraded) -> Pin<Box<dyn Future<Output = ()>>>>;
 
-/// What speaks the other protocol, and its name.
+/// Another protocol: its name, and what speaks it; nothing where it is only named.
 pub(crate) struct Upgrade {
     pub protocol: String,
-    pub speak: Speak,
+    pub speak: Option<Speak>,
+}
+
+impl Upgrade {
+    /// Whether it is among these, one or more between commas. Case does not matter.
+    pub fn is_among(&self, asked: &[u8]) -> bool {
+        let is_asked = |name: &str| {
+            asked
+                .split(|&byte| byte == b',')
+                .any(|one| one.trim_ascii().eq_ignore_ascii_case(name.as_bytes()))
+        };
+        self.protocol.split(',').all(|name| is_asked(name.trim_ascii()))
+    }
 }
 
 impl fmt::Debug for Upgrade {
@@ -80,14 +92,16 @@ impl Response {
     }
 
     /// `101 Switching Protocols`: the client has asked for another protocol ([`Head::upgrade`](crate::h1::Head::upgrade)),
-    /// which `speak` speaks from then on. What the client had sent behind its request comes first.
+    /// which `speak` speaks from then on. What the client had sent behind its request comes first. A client that has not
+    /// asked for this protocol is answered [`upgrade_required`](Self::upgrade_required) instead. A name that no field can
+    /// have is sent as 500.
     ///
     /// ```
     /// use anello_http::{Request, Response};
     ///
     /// async fn handler(request: Request) -> Response {
     ///     if request.upgrade() != Some("echo") {
-    ///         return Response::new(426);
+    ///         return Response::upgrade_required("echo");
     ///     }
     ///     Response::upgrade("echo", async |mut upgraded| {
     ///         while let Ok(Some(bytes)) = upgraded.recv().await {
@@ -102,8 +116,34 @@ impl Response {
     #[must_use]
     pub fn upgrade(protocol: impl Into<String>, speak: impl AsyncFnOnce(Upgraded) + 'static) -> Self {
         let speak = Box::new(|upgraded| -> Pin<Box<dyn Future<Output = ()>>> { Box::pin(speak(upgraded)) });
-        let upgrade = Upgrade { protocol: protocol.into(), speak };
-        Self { upgrade: Some(Box::new(upgrade)), ..Self::new(101) }
+        Self::new(101).naming(protocol.into(), Some(speak))
+    }
+
+    /// `426 Upgrade Required`: what is asked for is to be had by another protocol alone, or by one of several between
+    /// commas, which `Upgrade` names. A name that no field can have is sent as 500.
+    ///
+    /// ```
+    /// use anello_http::Response;
+    ///
+    /// assert_eq!(Response::upgrade_required("websocket").status(), 426);
+    /// ```
+    #[must_use]
+    pub fn upgrade_required(protocol: impl Into<String>) -> Self {
+        let text = "426 Upgrade Required: this is to be had by another protocol alone, which the field Upgrade names\n";
+        Self::text(text).with_status(426).naming(protocol.into(), None)
+    }
+
+    /// With another protocol's name, which has to be one of a field.
+    fn naming(mut self, protocol: String, speak: Option<Speak>) -> Self {
+        if protocol.is_empty() || !is_value(protocol.as_bytes()) {
+            tracing::error!(
+                protocol,
+                "a handler's answer named a protocol that is none, and was sent as 500"
+            );
+            return Self::new(500);
+        }
+        self.upgrade = Some(Box::new(Upgrade { protocol, speak }));
+        self
     }
 
     /// `200 OK` with plain text.

@@ -367,10 +367,11 @@ fn a_connection_goes_over_to_another_protocol() {
                 }
                 upgraded.shutdown().await.expect("ends");
             }),
-            None => Response::new(426),
+            None => Response::upgrade_required("shout"),
         });
         let mut client = Client::connect(address).await;
-        assert_eq!(client.get("/").await.status, 426);
+        let answer = client.get("/").await;
+        assert_eq!((answer.status, answer.field("Upgrade")), (426, Some("shout")));
         client.send("GET / HTTP/1.1\r\nHost: h\r\nConnection: upgrade\r\nUpgrade: shout\r\n\r\nciao").await;
         let answer = client.answer().await.expect("an answer");
         assert_eq!((answer.status, answer.field("Upgrade")), (101, Some("shout")));
@@ -383,6 +384,44 @@ fn a_connection_goes_over_to_another_protocol() {
         client.stream.shutdown().await.expect("ends");
         assert!(client.is_ended().await);
         until(|| server.connections() == 0).await;
+    });
+}
+
+#[test]
+fn a_client_that_has_not_asked_for_another_protocol_does_not_get_it() {
+    on_each(drivers(), async |kind| {
+        let (_server, address) = serve(Options::default(), async |request: Request| match request.path() {
+            "/bare" => Response::new(101),
+            "/split" => Response::upgrade("chat\r\nSet-Cookie: a", async |_| {}),
+            "/list" => Response::upgrade("CHAT, other", async |_| {}),
+            _ => Response::upgrade("chat", async |_| {}),
+        });
+        let asked = "Connection: upgrade\r\nUpgrade: none\r\nUpgrade: other/1, Chat ,other\r\n";
+        for (line, fields, status, upgrade, connection) in [
+            ("GET / HTTP/1.1", "", 426, Some("chat"), Some("upgrade")),
+            ("GET / HTTP/1.1", "Upgrade: chat\r\n", 426, Some("chat"), Some("upgrade")),
+            (
+                "GET / HTTP/1.1",
+                "Connection: upgrade\r\nUpgrade: chats\r\n",
+                426,
+                Some("chat"),
+                Some("upgrade"),
+            ),
+            ("GET / HTTP/1.0", asked, 426, Some("chat"), Some("close, upgrade")),
+            ("GET /bare HTTP/1.1", asked, 500, None, Some("close")),
+            ("GET /split HTTP/1.1", asked, 500, None, None),
+            ("GET /list HTTP/1.1", asked, 101, Some("CHAT, other"), Some("upgrade")),
+            ("GET / HTTP/1.1", asked, 101, Some("chat"), Some("upgrade")),
+        ] {
+            let mut client = Client::connect(address).await;
+            client.send(format!("{line}\r\nHost: h\r\n{fields}\r\n")).await;
+            let answer = client.answer().await.expect("an answer");
+            let told = (answer.status, answer.field("Upgrade"), answer.field("Connection"));
+            assert_eq!(told, (status, upgrade, connection), "{kind}: {line} {fields}");
+            if status == 426 && line.ends_with("1.1") {
+                assert_eq!(client.get("/").await.status, 426, "{kind}: the connection goes on");
+            }
+        }
     });
 }
 

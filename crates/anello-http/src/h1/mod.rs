@@ -44,6 +44,6 @@ pub use framing::Framing;
 pub use head::{Exchange, Head, Method, TargetForm, Version};
 pub use limits::Limits;
 pub use refusal::Refusal;
-pub(crate) use syntax::trim;
+pub(crate) use syntax::{is_value, trim};
 
 pub use response::{BodyLength, CONTINUE, InvalidStatus, ResponseHead, reason_phrase};

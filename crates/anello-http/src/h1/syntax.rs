@@ -46,7 +46,7 @@ pub(super) const fn is_value_byte(byte: u8) -> bool {
 }
 
 /// Whether these bytes may be the value of a field.
-pub(super) fn is_value(bytes: &[u8]) -> bool {
+pub(crate) fn is_value(bytes: &[u8]) -> bool {
     // A tab stops the fast way, too; it is rare.
     !words::any(bytes, |word| below(word, 0x20) | equal(word, 0x7f))
         || bytes.iter().copied().all(is_value_byte)

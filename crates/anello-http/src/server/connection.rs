@@ -138,6 +138,7 @@ impl<R: Receiver, W: Sender> Connection<R, W> {
         let (exchange, may_keep_alive) = (head.exchange(), head.may_keep_alive());
         let options: &Options = &self.worker.options;
         let (has_body, most_discarded) = (head.framing().has_body(), options.discarded_body_bytes);
+        let protocols = head.upgrade().map(|_| protocols_of(&head));
         self.watch.begin_request(options.request_timeout.is_some());
         let body = if has_body {
             let input: Rc<RefCell<Input<R>>> = Rc::clone(&self.input);
@@ -149,7 +150,7 @@ impl<R: Receiver, W: Sender> Connection<R, W> {
             observed.begin(&head);
         }
         let request = Request::new(head, body, Rc::clone(&self.watch));
-        let response = {
+        let mut response = {
             let handling = pin!(async { handler(request).await });
             let mut handling = pin!(guarded(handling));
             let at_once = poll_fn(|context| Poll::Ready(handling.as_mut().poll(context))).await;
@@ -161,6 +162,9 @@ impl<R: Receiver, W: Sender> Connection<R, W> {
                 },
             }
         };
+        if response.status() == 101 {
+            check_upgrade(&mut response, protocols.as_deref());
+        }
         let is_little = !has_body || self.input.borrow_mut().end_body(most_discarded);
         // One that was struck receives no more.
         let closes = !is_little || self.worker.is_draining() || self.watch.late().is_some();
@@ -255,7 +259,9 @@ impl<R: Receiver, W: Sender> Connection<R, W> {
             ));
         };
         let (receiver, first) = input.into_inner().into_receiver();
-        (upgrade.speak)(Upgraded::new(receiver, self.output.into_sender(), first)).await;
+        if let Some(speak) = upgrade.speak {
+            speak(Upgraded::new(receiver, self.output.into_sender(), first)).await;
+        }
         Ok(())
     }
 
@@ -282,6 +288,31 @@ async fn guarded(mut handling: Pin<&mut impl Future<Output = Response>>) -> Resp
         }
     });
     handled.await.unwrap_or_else(|panic| answer_to_panic(&*panic))
+}
+
+/// The protocols that a client asks for, if it does.
+#[cold]
+fn protocols_of(head: &Head) -> Box<[u8]> {
+    head.fields_named("upgrade").collect::<Vec<_>>().join(&b',').into_boxed_slice()
+}
+
+/// Changes an answer that goes over to what its client has not asked for (RFC 9110, section 7.8), or to nothing.
+#[cold]
+fn check_upgrade(response: &mut Response, asked: Option<&[u8]>) {
+    match &response.upgrade {
+        Some(upgrade) if upgrade.speak.is_some() => {
+            if !upgrade.is_among(asked.unwrap_or_default()) {
+                *response = Response::upgrade_required(&*upgrade.protocol);
+            }
+        }
+        _ => {
+            tracing::error!("a handler answered 101 without Response::upgrade, which was sent as 500");
+            *response =
+                Response::text("500 Internal Server Error: the server's program made no valid answer\n")
+                    .with_status(500)
+                    .closing();
+        }
+    }
 }
 
 #[cold]
