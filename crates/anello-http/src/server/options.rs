@@ -22,9 +22,14 @@ pub struct Options {
     pub body_timeout: Duration,
     /// The least rate of a body in bytes a second, averaged from its start; by default 500.
     pub body_bytes_per_second: u64,
-    /// How long a client may take none of what it is sent; by default 30 s. It is the kernel that takes bytes for it, and
-    /// that tells when it has room again: the slowest client that is served takes what lies there, some 100 KiB or more, in
-    /// this time.
+    /// How long the kernel may take none of what is sent to a client; by default 30 s.
+    ///
+    /// What counts is that the kernel takes the next 64 KiB of an answer, or more of a file, not that the client reads a
+    /// byte. It takes more when about a third of the socket's send buffer has become free, which grows to megabytes with
+    /// what is sent (`net.ipv4.tcp_wmem`: 4 MiB at most, unless it was changed), as the client's receive buffer does
+    /// (`net.ipv4.tcp_rmem`: 6 MiB). So it is not before both are full that a client that reads nothing is noticed, and one
+    /// that reads steadily is cut if what it reads in this time makes no such room: to be safe, it has to read a megabyte
+    /// or two. One of 100 kB/s may be cut with 3 s, and is served with the default.
     pub write_timeout: Duration,
     /// How long a request may take from its head to the end of its answer; by default for ever. Then the connection is
     /// closed without another word, and a handler that is not done, or the body that it streams, is dropped at the await
