@@ -4,17 +4,21 @@ mod common;
 
 use std::io;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use anello::JoinHandle;
 use anello::net::TcpListener;
 use anello_http::observe::access_log::{AccessLog, AccessLogOptions, LogFormat, LogTarget};
 use anello_http::observe::metrics::{MetricsOptions, ServerMetrics};
-use anello_http::{Body, Request, Response, Server};
+use anello_http::server::TlsConfig;
+use anello_http::{Body, Options, Request, Response, Server};
 use bytes::Bytes;
 use futures_core::Stream;
 use serde_json::Value;
+use tempfile::TempDir;
 
 use common::{Client, drivers, on_each, until};
 
@@ -47,6 +51,61 @@ async fn handle(request: Request) -> Response {
     }
 }
 
+/// A server that counts and logs.
+struct Observed {
+    metrics: ServerMetrics,
+    log: AccessLog,
+    path: PathBuf,
+    server: Server,
+    address: SocketAddr,
+    accepting: JoinHandle<()>,
+    _folder: TempDir,
+}
+
+impl Observed {
+    fn start(options: Options, tls: Option<TlsConfig>) -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("access.log");
+        let mut log = AccessLogOptions::default();
+        (log.target, log.format) = (LogTarget::File(path.clone()), LogFormat::Json);
+        let log = AccessLog::start(log).expect("a log");
+        let metrics = ServerMetrics::new(MetricsOptions::default());
+        let builder = Server::builder().options(options).access_log(log.worker(0));
+        let builder = builder.metrics(metrics.worker(0).expect("the first"));
+        let server = if let Some(tls) = tls { builder.tls(tls) } else { builder }.build();
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let accepting = server.serve(listener, handle);
+        Self { metrics, log, path, server, address, accepting, _folder: folder }
+    }
+
+    /// What a scrape says under this name.
+    fn value(&self, name: &str) -> usize {
+        let mut text = Vec::new();
+        self.metrics.render(None, &mut text);
+        let text = String::from_utf8(text).expect("text");
+        let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        line.unwrap_or_else(|| panic!("{name}: {text}")).parse().expect("a number")
+    }
+
+    /// The lines of the log, of which there are so many.
+    async fn lines(self, count: usize) -> Vec<Value> {
+        self.accepting.abort();
+        self.accepting.await.ok();
+        // They go to the writer when the server has come to rest, and from there to the file.
+        let are_written = || {
+            // The writer's time is not that of a simulated kernel.
+            std::thread::sleep(Duration::from_millis(1));
+            std::fs::read_to_string(&self.path)
+                .is_ok_and(|lines| lines.lines().count() >= count && lines.ends_with('\n'))
+        };
+        until(are_written).await;
+        self.log.close().expect("written");
+        let lines = std::fs::read_to_string(&self.path).expect("a log");
+        lines.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
+    }
+}
+
 /// Asks, and reads until the connection ends.
 async fn ask(address: SocketAddr, request: &str) {
     let mut client = Client::connect(address).await;
@@ -57,55 +116,30 @@ async fn ask(address: SocketAddr, request: &str) {
 #[test]
 fn what_fails_is_counted_and_logged_as_well() {
     on_each(drivers(), async |kind| {
-        let folder = tempfile::tempdir().expect("a folder");
-        let path = folder.path().join("access.log");
-        let mut options = AccessLogOptions::default();
-        (options.target, options.format) = (LogTarget::File(path.clone()), LogFormat::Json);
-        let log = AccessLog::start(options).expect("a log");
-        let metrics = ServerMetrics::new(MetricsOptions::default());
-        let builder =
-            Server::builder().metrics(metrics.worker(0).expect("the first")).access_log(log.worker(0));
-        let server = builder.build();
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-        let address = listener.local_addr().expect("an address");
-        let accepting = server.serve(listener, handle);
-        for request in [
+        let observed = Observed::start(Options::default(), None);
+        let requests = [
             "GET /well HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n",
             "GET /invalid HTTP/1.1\r\nHost: h\r\n\r\n",
             "GET /broken HTTP/1.1\r\nHost: h\r\n\r\n",
             "GET /panics HTTP/1.1\r\nHost: h\r\n\r\n",
             "no request\r\n\r\n",
-        ] {
-            ask(address, request).await;
-            until(|| server.connections() == 0).await;
+        ];
+        for request in requests {
+            ask(observed.address, request).await;
+            until(|| observed.server.connections() == 0).await;
         }
-        accepting.abort();
-        accepting.await.ok();
-        let mut text = Vec::new();
-        metrics.render(None, &mut text);
-        let text = String::from_utf8(text).expect("text");
-        let value = |name: &str| {
-            let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-            line.unwrap_or_else(|| panic!("{name}: {text}")).to_owned()
-        };
-        assert_eq!(value("anello_http_connections_open"), "0", "{kind}");
+        let value = |name: &str| observed.value(name);
+        assert_eq!(value("anello_http_connections_open"), 0, "{kind}");
         // The one that breaks, and the one that panics.
-        assert_eq!(value("anello_http_connections_closed_total{reason=\"handler\"}"), "2", "{kind}");
-        assert_eq!(value("anello_http_connections_closed_total{reason=\"refusal\"}"), "1", "{kind}");
-        assert_eq!(value("anello_http_requests_total{method=\"GET\",status=\"2xx\"}"), "2", "{kind}");
-        assert_eq!(value("anello_http_requests_total{method=\"GET\",status=\"5xx\"}"), "1", "{kind}");
-        assert_eq!(value("anello_http_requests_total{method=\"other\",status=\"4xx\"}"), "1", "{kind}");
-        // They go to the writer when the server has come to rest, and from there to the file.
-        let are_written = || {
-            // The writer's time is not that of a simulated kernel.
-            std::thread::sleep(Duration::from_millis(1));
-            std::fs::read_to_string(&path)
-                .is_ok_and(|lines| lines.lines().count() >= 4 && lines.ends_with('\n'))
-        };
-        until(are_written).await;
-        log.close().expect("written");
-        let lines = std::fs::read_to_string(&path).expect("a log");
-        let lines: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+        assert_eq!(value("anello_http_connections_closed_total{reason=\"handler\"}"), 2, "{kind}");
+        assert_eq!(value("anello_http_connections_closed_total{reason=\"refusal\"}"), 1, "{kind}");
+        assert_eq!(value("anello_http_requests_total{method=\"GET\",status=\"2xx\"}"), 2, "{kind}");
+        assert_eq!(value("anello_http_requests_total{method=\"GET\",status=\"5xx\"}"), 1, "{kind}");
+        assert_eq!(value("anello_http_requests_total{method=\"other\",status=\"4xx\"}"), 1, "{kind}");
+        let request_bytes = requests.iter().map(|request| request.len()).sum::<usize>();
+        assert_eq!(value("anello_http_received_bytes_total"), request_bytes, "{kind}");
+        let sent_bytes = value("anello_http_sent_bytes_total");
+        let lines = observed.lines(4).await;
         let told: Vec<_> =
             lines.iter().map(|line| (line["target"].as_str(), line["status"].as_u64())).collect();
         let expected = [
@@ -116,5 +150,29 @@ fn what_fails_is_counted_and_logged_as_well() {
         ];
         assert_eq!(told, expected, "{kind}");
         assert!(lines.iter().all(|line| line["bytes"].as_u64() > Some(7)), "{kind}: {lines:?}");
+        let logged_bytes = lines.iter().filter_map(|line| line["bytes"].as_u64()).sum::<u64>();
+        assert_eq!(logged_bytes, sent_bytes as u64, "{kind}");
+    });
+}
+
+#[test]
+fn bodies_and_what_comes_behind_a_refusal_count_as_received() {
+    on_each(drivers(), async |kind| {
+        let mut options = Options::default();
+        options.linger_timeout = Duration::from_secs(1000);
+        let observed = Observed::start(options, None);
+        let mut sent_bytes = 0;
+        for request in [
+            format!("PUT / HTTP/1.1\r\nHost: h\r\nContent-Length: 300000\r\n\r\n{}", "b".repeat(300_000)),
+            format!("no request\r\n\r\n{}", "b".repeat(300_000)),
+        ] {
+            let mut client = Client::connect(observed.address).await;
+            client.send(&request).await;
+            client.stream.shutdown().await.expect("an end");
+            while let Ok(Some(_)) = client.stream.recv().await {}
+            until(|| observed.server.connections() == 0).await;
+            sent_bytes += request.len();
+        }
+        assert_eq!(observed.value("anello_http_received_bytes_total"), sent_bytes, "{kind}");
     });
 }

@@ -57,7 +57,8 @@ enum Goes {
 
 impl<R: Receiver, W: Sender> Connection<R, W> {
     pub fn new(receiver: R, sender: W, watch: Rc<Watch>, worker: Rc<Worker>) -> Self {
-        let input = Input::new(receiver, worker.options.limits, Rc::clone(&watch));
+        let metrics = worker.observer.metrics.clone();
+        let input = Input::new(receiver, worker.options.limits, Rc::clone(&watch), metrics);
         let output = Output::new(sender, Rc::clone(&watch));
         let observed = Observed::new(&worker.observer, &watch);
         Self { input: Rc::new(RefCell::new(input)), output, watch, worker, observed }

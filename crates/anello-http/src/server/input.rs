@@ -10,6 +10,7 @@ use bytes::Bytes;
 use super::transport::Receiver;
 use super::watch::{Phase, Watch};
 use crate::h1::{Decoder, Event, Head, Limits, Refusal, Trailers};
+use crate::observe::metrics::WorkerMetrics;
 use crate::request::{BodySource, RequestBodyError, spare_head};
 
 /// The receiving side of a connection.
@@ -32,6 +33,8 @@ pub(crate) struct Input<R: Receiver> {
     wants_continue: bool,
     trailers: Option<Trailers>,
     watch: Rc<Watch>,
+    /// Where what comes is counted, if anywhere.
+    metrics: Option<Rc<WorkerMetrics>>,
 }
 
 /// What comes next.
@@ -55,7 +58,7 @@ pub(crate) enum Failure {
 const TOO_SLOW: Refusal = Refusal::new(408, "the request did not come in time");
 
 impl<R: Receiver> Input<R> {
-    pub fn new(receiver: R, limits: Limits, watch: Rc<Watch>) -> Self {
+    pub fn new(receiver: R, limits: Limits, watch: Rc<Watch>, metrics: Option<Rc<WorkerMetrics>>) -> Self {
         Self {
             receiver,
             decoder: Decoder::new(limits),
@@ -69,6 +72,7 @@ impl<R: Receiver> Input<R> {
             wants_continue: false,
             trailers: None,
             watch,
+            metrics,
         }
     }
 
@@ -148,6 +152,7 @@ impl<R: Receiver> Input<R> {
         };
         match received? {
             Some(piece) => {
+                self.count(piece.len());
                 self.piece = Some(piece);
                 self.decoded_bytes = 0;
                 Poll::Ready(Ok(true))
@@ -156,6 +161,14 @@ impl<R: Receiver> Input<R> {
                 self.has_ended = true;
                 Poll::Ready(Ok(false))
             }
+        }
+    }
+
+    /// So much has come.
+    #[inline]
+    fn count(&self, bytes: usize) {
+        if let Some(metrics) = &self.metrics {
+            metrics.received(bytes as u64);
         }
     }
 
@@ -267,7 +280,7 @@ impl<R: Receiver> Input<R> {
                 received
             });
             match received.await {
-                Ok(Some(_)) => {}
+                Ok(Some(piece)) => self.count(piece.len()),
                 Ok(None) | Err(_) => self.has_ended = true,
             }
         }

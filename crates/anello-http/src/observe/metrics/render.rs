@@ -94,7 +94,9 @@ fn connections(blocks: &[Arc<Block>], to: &mut Exposition<'_>) {
 
 fn bytes_and_refusals(blocks: &[Arc<Block>], to: &mut Exposition<'_>) {
     let received = sum(blocks, |block| &block.received_bytes);
-    to.single("anello_http_received_bytes_total", Counter, "Bytes received from peers.", Whole(received));
+    let help =
+        "Bytes received as HTTP: heads, bodies and what is refused. Under TLS they are counted as plaintext.";
+    to.single("anello_http_received_bytes_total", Counter, help, Whole(received));
     let sent = sum(blocks, |block| &block.sent_bytes);
     to.single("anello_http_sent_bytes_total", Counter, "Bytes sent to peers.", Whole(sent));
     let name = "anello_http_parse_refusals_total";

@@ -58,7 +58,7 @@ impl WorkerMetrics {
         self.block.durations.record(duration_ns);
     }
 
-    /// Bytes came from a peer.
+    /// Bytes came from a peer: heads, bodies and what else it sends, under TLS as plaintext.
     pub fn received(&self, bytes: u64) {
         add(&self.block.received_bytes, bytes);
     }
