@@ -9,8 +9,9 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use anello::JoinHandle;
-use anello::net::TcpListener;
+use anello::fs::File;
+use anello::net::{TcpListener, TcpStream};
+use anello::{DriverKind, JoinHandle};
 use anello_http::observe::access_log::{AccessLog, AccessLogOptions, LogFormat, LogTarget};
 use anello_http::observe::metrics::{MetricsOptions, ServerMetrics};
 use anello_http::server::TlsConfig;
@@ -20,7 +21,13 @@ use futures_core::Stream;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use common::{Client, drivers, on_each, until};
+use common::{Client, drivers, on_each, tls, until};
+
+/// More than all buffers on the way hold.
+const LARGE_BYTES: usize = 64 << 20;
+
+/// What clients take of it before it breaks off.
+const TAKEN_BYTES: usize = 1 << 20;
 
 /// Pieces, and then an error or a panic.
 struct Failing {
@@ -41,12 +48,21 @@ impl Stream for Failing {
     }
 }
 
+/// A file that takes no room on the disk.
+fn large_file() -> File {
+    let file = tempfile::tempfile().expect("a file");
+    file.set_len(LARGE_BYTES as u64).expect("so large");
+    File::from(file)
+}
+
 async fn handle(request: Request) -> Response {
     let failing = |panics| Body::stream(Failing { pieces: 3, panics });
     match request.path() {
         "/invalid" => Response::new(99),
         "/broken" => Response::new(200).with_body(failing(false)),
         "/panics" => Response::new(200).with_body(failing(true)),
+        "/memory" => Response::new(200).with_body(vec![0; LARGE_BYTES]),
+        "/file" => Response::new(200).with_body(Body::file(large_file(), 0, LARGE_BYTES as u64)),
         _ => Response::text("answered"),
     }
 }
@@ -175,4 +191,86 @@ fn bodies_and_what_comes_behind_a_refusal_count_as_received() {
         }
         assert_eq!(observed.value("anello_http_received_bytes_total"), sent_bytes, "{kind}");
     });
+}
+
+/// Who breaks a download off.
+#[derive(Clone, Copy, Debug)]
+enum Cut {
+    Client,
+    Deadline,
+    Drain,
+}
+
+/// Has a download broken off, and looks at what is told of it.
+async fn break_off(cut: Cut, path: &str, is_secured: bool, kind: &DriverKind) {
+    let what = format!("{kind}, {cut:?}, {path}, TLS: {is_secured}");
+    let (server_tls, client_tls) = if is_secured { Some(tls::pair()) } else { None }.unzip();
+    let observed = Observed::start(cut.options(), server_tls);
+    let request = format!("GET {path} HTTP/1.1\r\nHost: h\r\n\r\n");
+    let mut client = TcpStream::connect(observed.address).await.expect("connects");
+    match client_tls {
+        Some(config) => tls::ask(&mut client, config, request.as_bytes()).await,
+        None => client.write_all(request.as_bytes()).await.expect("sends"),
+    }
+    let mut taken_bytes = 0;
+    while taken_bytes < TAKEN_BYTES {
+        taken_bytes += client.recv().await.expect("a connection").expect("more").len();
+    }
+    let server = &observed.server;
+    match cut {
+        Cut::Client => drop(client),
+        Cut::Deadline => until(|| server.connections() == 0).await,
+        Cut::Drain => assert_eq!(server.drain().await, 1, "{what}"),
+    }
+    if matches!(cut, Cut::Client) {
+        until(|| server.connections() == 0).await;
+    }
+    let sent_bytes = observed.value("anello_http_sent_bytes_total");
+    // The head is among what the client has taken, and what TLS adds.
+    let expected = TAKEN_BYTES - TAKEN_BYTES / 16..LARGE_BYTES;
+    assert!(expected.contains(&sent_bytes), "{what}: {sent_bytes} of {expected:?}");
+    assert_eq!(observed.value("anello_http_received_bytes_total"), request.len(), "{what}");
+    let lines = observed.lines(1).await;
+    assert_eq!(lines.len(), 1, "{what}");
+    assert_eq!((lines[0]["target"].as_str(), lines[0]["status"].as_u64()), (Some(path), Some(200)), "{what}");
+    assert_eq!(lines[0]["bytes"].as_u64(), Some(sent_bytes as u64), "{what}");
+}
+
+impl Cut {
+    fn options(self) -> Options {
+        let mut options = Options::default();
+        match self {
+            Self::Client => {}
+            Self::Deadline => options.write_timeout = Duration::from_secs(1),
+            Self::Drain => options.drain_timeout = Duration::ZERO,
+        }
+        options
+    }
+
+    /// Of a file and of a body in memory, with TLS and without.
+    fn tried_on(self, kinds: Vec<DriverKind>) {
+        on_each(kinds, move |kind| async move {
+            for (path, is_secured) in
+                [("/file", false), ("/memory", false), ("/file", true), ("/memory", true)]
+            {
+                break_off(self, path, is_secured, &kind).await;
+            }
+        });
+    }
+}
+
+#[test]
+fn a_download_that_its_client_breaks_off_counts_as_far_as_it_went() {
+    Cut::Client.tried_on(drivers());
+}
+
+#[test]
+fn a_download_that_the_end_of_the_server_breaks_off_counts_as_far_as_it_went() {
+    Cut::Drain.tried_on(drivers());
+}
+
+#[test]
+fn a_download_that_nobody_reads_on_counts_as_far_as_it_went() {
+    // Their clocks are virtual.
+    Cut::Deadline.tried_on(drivers().into_iter().filter(|kind| matches!(kind, DriverKind::Sim(_))).collect());
 }

@@ -55,6 +55,9 @@ const MOST_REFUSALS: usize = 64;
 /// How long a client that is refused may take to hear it.
 const REFUSAL_TIMEOUT: Duration = Duration::from_secs(1);
 
+/// How long connections that were broken may take to notice, so that what they were sending is counted and logged.
+const ENDS_WITHIN: Duration = Duration::from_secs(1);
+
 /// How often the end of the last connections is looked for.
 const DRAIN_STEP: Duration = Duration::from_millis(5);
 
@@ -339,7 +342,8 @@ impl Server {
     }
 
     /// Ends politely: idle connections are closed, requests that have begun are answered, each as the last of its
-    /// connection, and what is left at [`Options::drain_timeout`] is broken. Returns how many that were.
+    /// connection, and what is left at [`Options::drain_timeout`] is broken. Returns how many that were, when they have
+    /// ended, or a second later if a handler does not notice.
     ///
     /// Accepting is to be ended by the caller. Dropping the future leaves the rest to be answered without a deadline.
     pub async fn drain(&self) -> usize {
@@ -353,7 +357,16 @@ impl Server {
             return 0;
         }
         let cut = self.worker.connections();
-        self.end();
+        let broken = async {
+            while self.worker.connections() > 0 {
+                // Again and again: those that were accepted and had not begun are broken when they have.
+                self.end();
+                sleep(DRAIN_STEP).await;
+            }
+        };
+        if timeout(ENDS_WITHIN, broken).await.is_err() {
+            tracing::debug!("requests that do not notice that they were broken off are left");
+        }
         cut
     }
 

@@ -220,6 +220,8 @@ impl<W: Sender> Output<W> {
             self.refuse(&Refusal::new(500, "the server's program made no valid answer"), date);
             return Ok(Outcome::Closes);
         }
+        // Before anything fails: those of the answer before are not this one's.
+        self.body_bytes = 0;
         let mut head = ResponseHead::begin(&mut self.buffer, exchange, status).map_err(io::Error::other)?;
         head.date(date);
         if let Some(shared) = shared {
@@ -232,7 +234,6 @@ impl<W: Sender> Output<W> {
         if let Some(upgrade) = &upgrade {
             head.upgrade(&upgrade.protocol).map_err(io::Error::other)?;
         }
-        self.body_bytes = 0;
         let length = body.length().map_or(BodyLength::Unknown, BodyLength::Known);
         let mut encoder = head.finish(length);
         let outcome = match encoder.delivery() {
@@ -315,9 +316,13 @@ impl<W: Sender> Output<W> {
         // The kernel may send it together with the beginning of the file.
         self.flush_more().await?;
         self.is_behind = true;
-        let watch = &self.watch;
-        let sent = watched(watch, self.sender.send_file(file, offset, length, || watch.moved())).await?;
-        self.body_bytes += sent;
+        let (watch, body_bytes) = (&self.watch, &mut self.body_bytes);
+        // As it goes: when the connection breaks, this much of it has gone.
+        let moved = |bytes: u64| {
+            *body_bytes += bytes;
+            watch.moved();
+        };
+        let sent = watched(watch, self.sender.send_file(file, offset, length, moved)).await?;
         if sent < length {
             // The client was told of more.
             let message = format!("a file ended after {sent} of {length} bytes that its answer promised");

@@ -277,7 +277,7 @@ impl<S: Stream> Sender for TlsSender<S> {
         file: &File,
         offset: u64,
         length: u64,
-        moved: impl Fn(),
+        mut moved: impl FnMut(u64),
     ) -> io::Result<u64> {
         let mut buffer = vec![0; length.min(STEP_BYTES as u64) as usize];
         let mut sent = 0;
@@ -289,7 +289,7 @@ impl<S: Stream> Sender for TlsSender<S> {
             }
             self.write_all(&buffer[..count]).await?;
             sent += count as u64;
-            moved();
+            moved(count as u64);
         }
         Ok(sent)
     }

@@ -40,13 +40,14 @@ pub(crate) trait Sender: 'static {
     fn poll_shutdown(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>>;
     /// Sends shared bytes, from where they lie if it can.
     fn send(&mut self, bytes: Bytes) -> impl Future<Output = io::Result<()>>;
-    /// Sends a part of a file; how many bytes, fewer when it has ended. `moved` is called when some of it has gone.
+    /// Sends a part of a file; how many bytes, fewer when it has ended. `moved` is called when some of it has gone, with
+    /// how many bytes.
     fn send_file(
         &mut self,
         file: &File,
         offset: u64,
         length: u64,
-        moved: impl Fn(),
+        moved: impl FnMut(u64),
     ) -> impl Future<Output = io::Result<u64>>;
 
     /// Accepts all of these bytes.
@@ -103,7 +104,7 @@ impl<S: Stream> Sender for WriteHalf<Rc<S>> {
         file: &File,
         offset: u64,
         length: u64,
-        moved: impl Fn(),
+        moved: impl FnMut(u64),
     ) -> io::Result<u64> {
         self.send_file_watched(file, offset, length, moved).await
     }

@@ -5,6 +5,7 @@
 #![allow(dead_code, reason = "each test program uses its own part of this")]
 
 pub mod site;
+pub mod tls;
 
 use std::future::Future;
 use std::io;

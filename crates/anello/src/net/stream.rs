@@ -238,11 +238,12 @@ impl<P: Deref<Target: Stream>> WriteHalf<P> {
         offset: u64,
         length: u64,
     ) -> impl Future<Output = io::Result<u64>> + 'a {
-        self.inner().send_file(file, offset, length, || {})
+        self.inner().send_file(file, offset, length, |_| {})
     }
 
-    /// As [`send_file`](Self::send_file). `moved` is called each time that the kernel has taken some of it: by this, a peer
-    /// that reads slowly can be told from one that does not read.
+    /// As [`send_file`](Self::send_file). `moved` is called each time that the kernel has taken some of it, with how many
+    /// bytes: by this, a peer that reads slowly can be told from one that does not read, and it is known how much had gone
+    /// when the connection breaks.
     ///
     /// # Errors
     /// As there.
@@ -251,7 +252,7 @@ impl<P: Deref<Target: Stream>> WriteHalf<P> {
         file: &'a File,
         offset: u64,
         length: u64,
-        moved: impl FnMut() + 'a,
+        moved: impl FnMut(u64) + 'a,
     ) -> impl Future<Output = io::Result<u64>> + 'a {
         self.inner().send_file(file, offset, length, moved)
     }
@@ -424,13 +425,13 @@ impl Inner {
     }
 
     /// Sends a part of a file, after everything accepted before; how many bytes. `moved` is called when the kernel has taken
-    /// some.
+    /// some, with how many.
     pub async fn send_file(
         &self,
         file: &File,
         offset: u64,
         length: u64,
-        mut moved: impl FnMut(),
+        mut moved: impl FnMut(u64),
     ) -> io::Result<u64> {
         let mut sent = 0;
         while sent < length {
@@ -447,7 +448,7 @@ impl Inner {
                     count => {
                         sent += count as u64;
                         left -= count as u64;
-                        moved();
+                        moved(count as u64);
                     }
                 }
             }

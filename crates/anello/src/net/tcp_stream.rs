@@ -200,7 +200,7 @@ impl TcpStream {
         offset: u64,
         length: u64,
     ) -> impl Future<Output = io::Result<u64>> + 'a {
-        self.inner.send_file(file, offset, length, || {})
+        self.inner.send_file(file, offset, length, |_| {})
     }
 
     /// Flushes, then ends this side (`shutdown(2)` with `SHUT_WR`); the peer sees the end of the stream. Cancel-safe.

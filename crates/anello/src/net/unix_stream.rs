@@ -229,7 +229,7 @@ impl UnixStream {
         offset: u64,
         length: u64,
     ) -> impl Future<Output = io::Result<u64>> + 'a {
-        self.inner.send_file(file, offset, length, || {})
+        self.inner.send_file(file, offset, length, |_| {})
     }
 
     /// Flushes, then ends this side (`shutdown(2)` with `SHUT_WR`); the peer sees the end of the stream. Cancel-safe.
