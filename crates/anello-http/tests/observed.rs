@@ -152,6 +152,8 @@ fn what_fails_is_counted_and_logged_as_well() {
         assert_eq!(value("anello_http_requests_total{method=\"GET\",status=\"2xx\"}"), 2, "{kind}");
         assert_eq!(value("anello_http_requests_total{method=\"GET\",status=\"5xx\"}"), 1, "{kind}");
         assert_eq!(value("anello_http_requests_total{method=\"other\",status=\"4xx\"}"), 1, "{kind}");
+        // All that were counted but the one that was refused.
+        assert_eq!(value("anello_http_request_duration_seconds_count"), 3, "{kind}");
         let request_bytes = requests.iter().map(|request| request.len()).sum::<usize>();
         assert_eq!(value("anello_http_received_bytes_total"), request_bytes, "{kind}");
         let sent_bytes = value("anello_http_sent_bytes_total");

@@ -144,7 +144,8 @@ impl Observed {
         })
     }
 
-    /// A request has come.
+    /// A request has come: its head was read just now. When its first byte came would cost a look at the clock for each
+    /// piece that is received.
     pub fn begin(&mut self, head: &Head) {
         self.started = Instant::now();
         self.class = MethodClass::of(head.method_text());
@@ -167,7 +168,8 @@ impl Observed {
         }
     }
 
-    /// It was answered, with so many bytes of a body, or as far as that went.
+    /// It was answered, with so many bytes of a body, or as far as that went. A small answer goes to the kernel after this,
+    /// with those of the requests that came with it.
     pub fn end(&mut self, observer: &Observer, status: u16, body_bytes: u64) {
         self.record(observer, status, body_bytes);
         if self.text.capacity() > KEPT_BYTES {
@@ -179,7 +181,7 @@ impl Observed {
     pub fn refused(&self, observer: &Observer, status: u16, body_bytes: u64) {
         if let Some(metrics) = &observer.metrics {
             // When it began is not known.
-            metrics.request(MethodClass::Other, status, 0);
+            metrics.untimed_request(MethodClass::Other, status);
             metrics.sent(body_bytes);
         }
         let mut log = observer.log.borrow_mut();

@@ -37,7 +37,7 @@ pub enum LogFormat {
     /// | `target` | string, null | as received, not decoded |
     /// | `version` | string, null | `HTTP/1.1` |
     /// | `status` | number | of the answer |
-    /// | `bytes` | number | of the answer's body |
+    /// | `bytes` | number | [`Entry::body_bytes`] |
     /// | `duration_us` | number | [`Entry::duration_us`] |
     /// | `referer` | string, null | null when the request had none |
     /// | `user_agent` | string, null | null when the request had none |
@@ -50,9 +50,9 @@ pub enum LogFormat {
 /// What one request comes to.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry<'a> {
-    /// When the answer had been handed to the kernel, in nanoseconds since the Unix epoch.
+    /// When the answer had been handed over to be sent, in nanoseconds since the Unix epoch.
     pub unix_time_ns: u64,
-    /// From the first byte of the request to that moment, in microseconds.
+    /// From when the head of the request had been read to that moment, in microseconds; 0 when it could not be read.
     pub duration_us: u64,
     /// Who asked.
     pub peer: &'a PeerText,
@@ -60,7 +60,7 @@ pub struct Entry<'a> {
     pub request: Option<RequestLine<'a>>,
     /// Status of the answer.
     pub status: u16,
-    /// Bytes of the answer's body that were sent.
+    /// Bytes of the answer's body that were handed over to be sent: fewer than it has when the connection broke.
     pub body_bytes: u64,
     /// The field `Referer` of the request.
     pub referer: Option<&'a [u8]>,

@@ -30,6 +30,9 @@
 //! | `process_resident_memory_bytes`, `process_virtual_memory_bytes` | gauge | |
 //! | `process_cpu_seconds_total` | counter | |
 //!
+//! Requests that the protocol refused are among `requests_total` and have no duration. `sent_bytes_total` is of bodies,
+//! `received_bytes_total` of heads and bodies.
+//!
 //! All labels are known from the start but those of `anello_build_info`: nothing that a peer sends makes a new series.
 
 mod exposition;

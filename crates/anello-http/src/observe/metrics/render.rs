@@ -41,7 +41,7 @@ fn sum<'a>(blocks: &'a [Arc<Block>], count: impl Fn(&'a Block) -> &'a AtomicU64)
 
 fn requests(blocks: &[Arc<Block>], to: &mut Exposition<'_>) {
     let name = "anello_http_requests_total";
-    to.family(name, Counter, "Requests answered, by method and class of status.");
+    to.family(name, Counter, "Requests answered or refused, by method and class of status.");
     for method in MethodClass::ALL {
         for (class, status) in STATUS_CLASSES.into_iter().enumerate() {
             let count = sum(blocks, |block| &block.requests[method as usize][class]);
@@ -56,7 +56,8 @@ fn durations(blocks: &[Arc<Block>], to: &mut Exposition<'_>) {
     to.family(
         "anello_http_request_duration_seconds",
         Histogram,
-        "Time from the first byte of a request to the hand-over of its answer to the kernel.",
+        "Time from when the head of a request had been read to when its answer had been handed over to be sent. Small \
+         answers leave shortly after that. Refused requests have no duration.",
     );
     let name = "anello_http_request_duration_seconds_bucket";
     let mut cumulative = 0u64;
@@ -98,7 +99,9 @@ fn bytes_and_refusals(blocks: &[Arc<Block>], to: &mut Exposition<'_>) {
         "Bytes received as HTTP: heads, bodies and what is refused. Under TLS they are counted as plaintext.";
     to.single("anello_http_received_bytes_total", Counter, help, Whole(received));
     let sent = sum(blocks, |block| &block.sent_bytes);
-    to.single("anello_http_sent_bytes_total", Counter, "Bytes sent to peers.", Whole(sent));
+    let help = "Bytes of the bodies of answers, without heads, as far as they were handed over to be sent, counted when \
+                an answer ends. Under TLS they are counted as plaintext.";
+    to.single("anello_http_sent_bytes_total", Counter, help, Whole(sent));
     let name = "anello_http_parse_refusals_total";
     to.family(name, Counter, "Requests that the protocol refused, by kind.");
     for kind in ParseRefusal::ALL {

@@ -37,6 +37,7 @@ fn the_counts_of_all_workers_are_added_up() {
     one.request(MethodClass::Get, 206, 1025);
     one.request(MethodClass::of("BREW"), 418, 20_000_000_000);
     other.request(MethodClass::Head, 304, 3000);
+    other.untimed_request(MethodClass::Other, 400);
     one.accepted();
     other.accepted();
     other.accepted();
@@ -55,7 +56,7 @@ fn the_counts_of_all_workers_are_added_up() {
     let requests = |method, status| {
         value(&families, "anello_http_requests_total", &[("method", method), ("status", status)])
     };
-    assert_eq!((requests("GET", "2xx"), requests("HEAD", "3xx"), requests("other", "4xx")), (2.0, 1.0, 1.0));
+    assert_eq!((requests("GET", "2xx"), requests("HEAD", "3xx"), requests("other", "4xx")), (2.0, 1.0, 2.0));
     let bucket = |bound| value(&families, "anello_http_request_duration_seconds_bucket", &[("le", bound)]);
     assert_eq!((bucket("0.000001024"), bucket("0.000002048"), bucket("0.000004096")), (1.0, 2.0, 3.0));
     assert_eq!((bucket("17.179869184"), bucket("+Inf")), (3.0, 4.0));

@@ -51,11 +51,17 @@ impl WorkerMetrics {
         (!was_taken).then(|| Self { block: Arc::clone(block), one_thread: PhantomData })
     }
 
-    /// A request was answered, or given up: its method, the status of the answer, and the time from its first byte to the
-    /// moment when the answer had been handed to the kernel.
+    /// A request was answered, or given up: its method, the status of the answer, and how long it took. A
+    /// [`Server`](crate::Server) says from when its head had been read to when its answer had been handed over to be sent.
     pub fn request(&self, method: MethodClass, status: u16, duration_ns: u64) {
-        add(&self.block.requests[method as usize][status_class(status)], 1);
+        self.untimed_request(method, status);
         self.block.durations.record(duration_ns);
+    }
+
+    /// A request was answered of which nobody knows how long it took, such as one that could not be read: it is not among
+    /// the durations.
+    pub fn untimed_request(&self, method: MethodClass, status: u16) {
+        add(&self.block.requests[method as usize][status_class(status)], 1);
     }
 
     /// Bytes came from a peer: heads, bodies and what else it sends, under TLS as plaintext.
@@ -63,7 +69,7 @@ impl WorkerMetrics {
         add(&self.block.received_bytes, bytes);
     }
 
-    /// Bytes went to a peer.
+    /// Bytes of an answer's body went to a peer.
     pub fn sent(&self, bytes: u64) {
         add(&self.block.sent_bytes, bytes);
     }
@@ -83,7 +89,8 @@ impl WorkerMetrics {
         add(&self.block.closed[reason as usize], 1);
     }
 
-    /// A request was refused by the protocol. Count it as a [`request`](Self::request), too, when it was answered.
+    /// A request was refused by the protocol. Count it as an [`untimed_request`](Self::untimed_request), too, when it was
+    /// answered.
     pub fn parse_refusal(&self, kind: ParseRefusal) {
         add(&self.block.refusals[kind as usize], 1);
     }
