@@ -11,9 +11,9 @@ use std::time::Duration;
 
 use anello::fs::File;
 use anello::net::{TcpListener, TcpStream};
-use anello::{DriverKind, JoinHandle};
-use anello_http::observe::access_log::{AccessLog, AccessLogOptions, LogFormat, LogTarget};
-use anello_http::observe::metrics::{MetricsOptions, ServerMetrics};
+use anello::{DriverKind, JoinHandle, Metrics};
+use anello_http::observe::access_log::{AccessLog, AccessLogOptions, LogFormat, LogStats, LogTarget};
+use anello_http::observe::metrics::{MetricsOptions, ServerMetrics, driver_samples};
 use anello_http::server::TlsConfig;
 use anello_http::{Body, Options, Request, Response, Server};
 use bytes::Bytes;
@@ -275,4 +275,20 @@ fn a_download_that_the_end_of_the_server_breaks_off_counts_as_far_as_it_went() {
 fn a_download_that_nobody_reads_on_counts_as_far_as_it_went() {
     // Their clocks are virtual.
     Cut::Deadline.tried_on(drivers().into_iter().filter(|kind| matches!(kind, DriverKind::Sim(_))).collect());
+}
+
+#[test]
+fn the_page_about_metrics_names_all_of_them() {
+    let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/http-metrics.md"));
+    let page = page.expect("a page");
+    let metrics = ServerMetrics::new(MetricsOptions::default());
+    assert!(metrics.worker(0).expect("the first").publish(&driver_samples(&Metrics::default())));
+    let mut text = Vec::new();
+    metrics.render(Some(&LogStats::default()), &mut text);
+    let text = String::from_utf8(text).expect("text");
+    let names = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next());
+    for name in names {
+        let shown = name.strip_prefix("anello_driver_").unwrap_or(name);
+        assert!(page.contains(&format!("`{shown}`")), "{name} is missing in docs/http-metrics.md");
+    }
 }
