@@ -222,7 +222,7 @@ pub struct ConnectionFlags {
     #[arg(long, value_name = "N", default_value_t = Options::default().body_bytes_per_second)]
     body_bytes_per_second: u64,
 
-    /// How long a client may take none of what it is sent.
+    /// How long a client may take none of what it is sent, once the kernel's buffers for it are full.
     #[arg(long, value_name = "DURATION", value_parser = duration::some, default_value = "30s")]
     write_timeout: Duration,
 
