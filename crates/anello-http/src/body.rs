@@ -96,6 +96,11 @@ impl Body {
         Self(Kind::Stream { pieces: Box::pin(pieces), length: Some(length) })
     }
 
+    /// Whether its pieces are made while they are sent.
+    pub(crate) fn is_stream(&self) -> bool {
+        matches!(self.0, Kind::Stream { .. })
+    }
+
     /// The length in bytes, if it is known.
     #[must_use]
     pub fn length(&self) -> Option<u64> {

@@ -103,9 +103,10 @@ pub(crate) trait BodySource {
     fn take_trailers(&mut self) -> Option<Trailers>;
 }
 
-/// The body of a request, to be read by the handler before it answers: a stream that it answers with reads no more of it
-/// ([`RequestBodyError::Broken`], `NotConnected`). What of it is not read is read and dropped by the server, if it is
-/// little; else the connection is closed behind the answer.
+/// The body of a request, to be read by the handler, or by a stream that it answers with: then both bodies are under way at
+/// once, and who reads none of it for long had better drop it, since clients may send all of theirs before they read. Kept
+/// beyond an answer of another kind, it has no more ([`RequestBodyError::Broken`], `NotConnected`). What of it is not read is
+/// read and dropped by the server, if it is little; else the connection is closed behind the answer.
 #[derive(Default)]
 pub struct RequestBody {
     source: Option<Rc<RefCell<dyn BodySource>>>,

@@ -501,3 +501,84 @@ fn an_answer_encoded_before_may_still_be_changed() {
         assert!(client.is_ended().await);
     });
 }
+
+/// Sends a request's body back as it comes, so many pieces of it.
+struct Back {
+    request: Request,
+    pieces_left: usize,
+}
+
+impl Stream for Back {
+    type Item = io::Result<Bytes>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
+        if self.pieces_left == 0 {
+            return Poll::Ready(None);
+        }
+        let piece = self.request.body().poll_next(context).map_err(io::Error::other);
+        if let Poll::Ready(Ok(Some(_))) = &piece {
+            self.pieces_left -= 1;
+        }
+        piece.map(Result::transpose)
+    }
+}
+
+async fn send_back(request: Request) -> Response {
+    let pieces_left = if request.path() == "/few" { 2 } else { usize::MAX };
+    Response::new(200).with_body(Body::stream(Back { request, pieces_left }))
+}
+
+/// A chunk of an answer.
+async fn chunk(client: &mut Client) -> Vec<u8> {
+    let size = usize::from_str_radix(client.line().await.trim(), 16).expect("a size");
+    let bytes = client.exactly(size).await;
+    assert_eq!(client.line().await, "");
+    bytes
+}
+
+/// The head of an answer, without its fields.
+async fn status_line(client: &mut Client) -> String {
+    let line = client.line().await;
+    while !client.line().await.is_empty() {}
+    line
+}
+
+#[test]
+fn an_answer_goes_out_while_its_request_still_comes() {
+    on_each(drivers(), async |kind| {
+        let (server, address) = serve(Options::default(), send_back);
+        let mut client = Client::connect(address).await;
+        for expects in ["", "Expect: 100-continue\r\n"] {
+            let fields = format!("Host: h\r\nTransfer-Encoding: chunked\r\n{expects}\r\n");
+            client.send(format!("POST /all HTTP/1.1\r\n{fields}")).await;
+            if !expects.is_empty() {
+                assert_eq!(status_line(&mut client).await, "HTTP/1.1 100 Continue");
+            }
+            for number in 0..50 {
+                // Nothing more is sent until this has come back.
+                let piece = format!("piece {number}");
+                client.send(format!("{:x}\r\n{piece}\r\n", piece.len())).await;
+                if number == 0 {
+                    assert_eq!(status_line(&mut client).await, "HTTP/1.1 200 OK", "{kind}");
+                }
+                assert_eq!(chunk(&mut client).await, piece.as_bytes(), "{kind}");
+            }
+            client.send("0\r\n\r\n").await;
+            assert!(chunk(&mut client).await.is_empty());
+        }
+        // The rest of what was not read is little, and out of the way of the next request.
+        let few = "POST /few HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n";
+        client.send(few).await;
+        assert_eq!(status_line(&mut client).await, "HTTP/1.1 200 OK");
+        assert_eq!(chunk(&mut client).await, b"a");
+        client.send("1\r\nb\r\n").await;
+        assert_eq!(chunk(&mut client).await, b"b");
+        assert!(chunk(&mut client).await.is_empty());
+        client
+            .send("1\r\nc\r\n0\r\n\r\nPOST /all HTTP/1.1\r\nHost: h\r\nContent-Length: 4\r\n\r\nnext")
+            .await;
+        assert_eq!(client.answer().await.expect("an answer").text(), "next");
+        drop(client);
+        until(|| server.connections() == 0).await;
+    });
+}

@@ -166,7 +166,8 @@ impl<R: Receiver, W: Sender> Connection<R, W> {
         if response.status() == 101 {
             check_upgrade(&mut response, protocols.as_deref());
         }
-        let is_little = !has_body || self.input.borrow_mut().end_body(most_discarded);
+        let goes_on = has_body && self.reads_on(&response);
+        let is_little = !has_body || goes_on || self.input.borrow_mut().end_body(most_discarded);
         // One that was struck receives no more.
         let closes = !is_little || self.worker.is_draining() || self.watch.late().is_some();
         let date = self.worker.clock.date();
@@ -174,6 +175,9 @@ impl<R: Receiver, W: Sender> Connection<R, W> {
         let outcome = self.output.respond(exchange, response, &date, closes).await;
         if let Some(observed) = &mut self.observed {
             observed.end(&self.worker.observer, valid_status(status), self.output.body_bytes);
+        }
+        if goes_on {
+            self.input.borrow_mut().end_body(most_discarded);
         }
         self.watch.end_request();
         Ok(match outcome? {
@@ -189,6 +193,19 @@ impl<R: Receiver, W: Sender> Connection<R, W> {
             }
             _ => Goes::AwayInTheMiddle,
         })
+    }
+
+    /// Whether the body of the request is still read while the answer goes out: what streams the answer may have kept it. A
+    /// client that waits to be asked for it is asked now, since the answer's head is the last word otherwise.
+    fn reads_on(&mut self, response: &Response) -> bool {
+        let may_be_read = response.body().is_stream() && Rc::strong_count(&self.input) > 1;
+        if !may_be_read || !self.input.borrow().is_in_body() {
+            return false;
+        }
+        if self.input.borrow_mut().take_awaited_continue() {
+            self.output.push(CONTINUE);
+        }
+        true
     }
 
     /// Awaits a handler that was not done at once: answers before its own do not wait for it, and the client is asked for its

@@ -216,6 +216,12 @@ impl<R: Receiver> Input<R> {
         std::mem::take(&mut self.wants_continue)
     }
 
+    /// Whether the client waits to be asked for its body, also where nobody has wanted it yet, once.
+    pub fn take_awaited_continue(&mut self) -> bool {
+        let was_wanted = self.take_wanted_continue();
+        std::mem::take(&mut self.expects_continue) || was_wanted
+    }
+
     /// Ends the body's request, of which nobody will ask for more: drops what has come of the body. Whether the rest is at
     /// most so many bytes, so that it can be waited for and the connection go on.
     pub fn end_body(&mut self, most_bytes: u64) -> bool {

@@ -225,7 +225,7 @@ impl Server {
     /// The handler's future is dropped at whatever await point it waits at when [`Options::request_timeout`] has passed,
     /// when the server ends before it does ([`drain`](Self::drain), [`end`](Self::end)), or when its client has reset the
     /// connection; and so is a body that it streams. What must not be left half done belongs in a task of its own
-    /// ([`spawn`](anello::spawn)), whose handle the handler awaits. A client that has only ended its side, as one does that
+    /// ([`anello::spawn`]), whose handle the handler awaits. A client that has only ended its side, as one does that
     /// is gone, cannot be told from one that waits for its answer: its handler goes on.
     ///
     /// Aborted, whoever waits to be accepted is reset with the listener. A [`GroupMember`] that is told to end

@@ -178,7 +178,8 @@ impl Client {
         body
     }
 
-    async fn line(&mut self) -> String {
+    /// A line, with its end taken off.
+    pub async fn line(&mut self) -> String {
         loop {
             if let Some(at) = self.received.windows(2).position(|two| two == b"\r\n") {
                 let line: Vec<u8> = self.received.drain(..at + 2).collect();
@@ -188,7 +189,8 @@ impl Client {
         }
     }
 
-    async fn exactly(&mut self, length: usize) -> Vec<u8> {
+    /// So many bytes.
+    pub async fn exactly(&mut self, length: usize) -> Vec<u8> {
         while self.received.len() < length {
             assert!(self.more().await, "ended after {} of {length} bytes", self.received.len());
         }
