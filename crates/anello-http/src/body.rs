@@ -9,7 +9,7 @@ use anello::fs::File;
 use bytes::Bytes;
 use futures_core::Stream;
 
-use crate::h1::FramedAnswer;
+use crate::h1::{FieldBlock, FramedAnswer};
 
 /// The body of a response.
 pub struct Body(pub(crate) Kind);
@@ -25,9 +25,20 @@ pub(crate) enum Kind {
     },
     Stream {
         pieces: Pieces,
-        length: Option<u64>,
+        end: StreamEnd,
     },
 }
+
+/// What is known of the end of a stream.
+pub(crate) enum StreamEnd {
+    Unknown,
+    After(u64),
+    /// In a box of their own, so that answers are small.
+    With(Box<MakeTrailers>),
+}
+
+/// What makes the trailers of an answer, once its body is over.
+pub(crate) type MakeTrailers = Box<dyn FnOnce() -> FieldBlock>;
 
 /// A part of a body: bytes, or bytes of a file.
 #[derive(Clone, Debug)]
@@ -84,16 +95,27 @@ impl Body {
     /// without the end of the body, or resets it where its end would be that of the body, so that the client sees that
     /// something is missing.
     ///
-    /// The pieces are asked for when the handler has returned, and cannot come from the body of its request: that is over
-    /// then ([`RequestBody`](crate::RequestBody)).
+    /// The pieces are asked for when the handler has returned. They may come from the body of its request
+    /// ([`RequestBody`](crate::RequestBody)), which goes on as long as the stream holds it.
     pub fn stream(pieces: impl Stream<Item = io::Result<Bytes>> + 'static) -> Self {
-        Self(Kind::Stream { pieces: Box::pin(pieces), length: None })
+        Self(Kind::Stream { pieces: Box::pin(pieces), end: StreamEnd::Unknown })
+    }
+
+    /// As [`stream`](Self::stream), with fields behind the body, such as its checksum: `trailers` is called when all pieces
+    /// have been sent. They go to clients that are sent chunks; those of HTTP/1.0 get none. Announce them by the field
+    /// `Trailer`.
+    pub fn stream_with_trailers(
+        pieces: impl Stream<Item = io::Result<Bytes>> + 'static,
+        trailers: impl FnOnce() -> FieldBlock + 'static,
+    ) -> Self {
+        let trailers: MakeTrailers = Box::new(trailers);
+        Self(Kind::Stream { pieces: Box::pin(pieces), end: StreamEnd::With(Box::new(trailers)) })
     }
 
     /// As [`stream`](Self::stream), of a known length in bytes. A stream that turns out to be of another ends the
     /// connection.
     pub fn stream_of(length: u64, pieces: impl Stream<Item = io::Result<Bytes>> + 'static) -> Self {
-        Self(Kind::Stream { pieces: Box::pin(pieces), length: Some(length) })
+        Self(Kind::Stream { pieces: Box::pin(pieces), end: StreamEnd::After(length) })
     }
 
     /// Whether its pieces are made while they are sent.
@@ -109,7 +131,8 @@ impl Body {
             Kind::Bytes(bytes) => Some(bytes.len() as u64),
             Kind::Framed(answer) => Some(answer.body_bytes() as u64),
             Kind::Parts { length, .. } => Some(*length),
-            Kind::Stream { length, .. } => *length,
+            Kind::Stream { end: StreamEnd::After(length), .. } => Some(*length),
+            Kind::Stream { .. } => None,
         }
     }
 }

@@ -582,3 +582,34 @@ fn an_answer_goes_out_while_its_request_still_comes() {
         until(|| server.connections() == 0).await;
     });
 }
+
+#[test]
+fn trailers_follow_a_body_in_chunks() {
+    on_each(drivers(), async |_| {
+        let (_server, address) = serve(Options::default(), async |_: Request| {
+            let trailers = || {
+                let (mut block, name) = (FieldBlock::default(), FieldName::new("Checksum").expect("a name"));
+                block.push(name, b"42").expect("a value");
+                block
+            };
+            Response::new(200).with_body(Body::stream_with_trailers(Pieces(0), trailers))
+        });
+        let mut client = Client::connect(address).await;
+        for _ in 0..2 {
+            client.send("HEAD / HTTP/1.1\r\nHost: h\r\n\r\nGET / HTTP/1.1\r\nHost: h\r\n\r\n").await;
+            assert_eq!(client.answer_to("HEAD").await.expect("an answer").status, 200);
+            assert_eq!(status_line(&mut client).await, "HTTP/1.1 200 OK");
+            for number in 1..=10 {
+                assert_eq!(chunk(&mut client).await, format!("piece {number};").as_bytes());
+            }
+            for line in ["0", "Checksum: 42", ""] {
+                assert_eq!(client.line().await, line);
+            }
+        }
+        // An old client gets the body, and its end.
+        client.send("GET / HTTP/1.0\r\n\r\n").await;
+        let answer = client.answer().await.expect("an answer");
+        assert!(answer.text().ends_with("piece 10;"), "{}", answer.text());
+        assert!(client.is_ended().await);
+    });
+}

@@ -112,11 +112,20 @@ impl BodyEncoder {
     /// When the body is shorter than its head says: the connection must be closed.
     #[inline]
     pub fn finish(self, out: &mut Vec<u8>) -> Result<(), BodyError> {
+        self.finish_with(out, &FieldBlock::default())
+    }
+
+    /// As [`finish`](Self::finish), with trailers, which only a body in chunks has a place for.
+    ///
+    /// # Errors
+    /// As there.
+    #[inline]
+    pub fn finish_with(self, out: &mut Vec<u8>, trailers: &FieldBlock) -> Result<(), BodyError> {
         if self.left > 0 {
             return Err(BodyError::TooShort { bytes_left: self.left });
         }
         if self.delivery == Delivery::Chunked {
-            write_last_chunk(out, &FieldBlock::default());
+            write_last_chunk(out, trailers);
         }
         Ok(())
     }

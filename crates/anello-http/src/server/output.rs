@@ -14,8 +14,8 @@ use bytes::Bytes;
 
 use super::transport::Sender;
 use super::watch::{Phase, Watch};
-use crate::body::{Body, Kind, Part, Pieces};
-use crate::h1::{BodyEncoder, BodyLength, Delivery, Exchange, HttpDate, Refusal, ResponseHead};
+use crate::body::{Body, Kind, Part, Pieces, StreamEnd};
+use crate::h1::{BodyEncoder, BodyLength, Delivery, Exchange, FieldBlock, HttpDate, Refusal, ResponseHead};
 use crate::response::{Response, Upgrade};
 
 /// Bodies up to this length are copied behind their heads and sent with them.
@@ -245,6 +245,7 @@ impl<W: Sender> Output<W> {
             Kind::Framed(answer) => Kind::Bytes(answer.body()),
             other => other,
         };
+        let mut trailers = FieldBlock::default();
         match body {
             Kind::Bytes(bytes) if bytes.len() <= COPIED_BODY_BYTES => {
                 if encoder.sends_body() {
@@ -255,19 +256,19 @@ impl<W: Sender> Output<W> {
             Kind::Empty => {}
             _ if !encoder.sends_body() => return Ok(outcome),
             // Apart, so that connections are small.
-            larger => Box::pin(self.send_body(&mut encoder, Body(larger))).await?,
+            larger => trailers = Box::pin(self.send_body(&mut encoder, Body(larger))).await?,
         }
-        encoder.finish(&mut self.buffer).map_err(handler_failed)?;
+        encoder.finish_with(&mut self.buffer, &trailers).map_err(handler_failed)?;
         Ok(outcome)
     }
 
-    /// Sends a body that is not gathered.
+    /// Sends a body that is not gathered; what is to follow it.
     #[inline(never)]
-    async fn send_body(&mut self, encoder: &mut BodyEncoder, body: Body) -> io::Result<()> {
+    async fn send_body(&mut self, encoder: &mut BodyEncoder, body: Body) -> io::Result<FieldBlock> {
         match body.0 {
-            Kind::Empty => Ok(()),
-            Kind::Framed(answer) => self.send_bytes(encoder, answer.body()).await,
-            Kind::Bytes(bytes) => self.send_bytes(encoder, bytes).await,
+            Kind::Empty => {}
+            Kind::Framed(answer) => self.send_bytes(encoder, answer.body()).await?,
+            Kind::Bytes(bytes) => self.send_bytes(encoder, bytes).await?,
             Kind::Parts { parts, .. } => {
                 for part in parts {
                     match part {
@@ -277,10 +278,15 @@ impl<W: Sender> Output<W> {
                         }
                     }
                 }
-                Ok(())
             }
-            Kind::Stream { pieces, .. } => self.send_stream(encoder, pieces).await,
+            Kind::Stream { pieces, end } => {
+                self.send_stream(encoder, pieces).await?;
+                if let (StreamEnd::With(trailers), Delivery::Chunked) = (end, encoder.delivery()) {
+                    return Ok(trailers());
+                }
+            }
         }
+        Ok(FieldBlock::default())
     }
 
     async fn send_bytes(&mut self, encoder: &mut BodyEncoder, mut bytes: Bytes) -> io::Result<()> {
