@@ -80,7 +80,8 @@ fn hits_and_misses_of_the_cache_are_counted() {
     let place = place(
         "folder = \"public\"\naddr = \"127.0.0.1:0\"\nmetrics-addr = \"127.0.0.1:0\"\nrevalidate-interval = \"1h\"",
     );
-    let server = start(place.path(), &["http", "--config", "site.toml"]);
+    // Each worker has a cache of its own.
+    let server = start(place.path(), &["http", "--config", "site.toml", "--cores", "0"]);
     for path in ["/hello.txt", "/hello.txt", "/docs/a.txt", "/hello.txt", "/lost"] {
         ask(server.told("addr"), &format!("GET {path}"), "");
     }
