@@ -21,9 +21,9 @@ use anello_http::{Body, Options, Request, Response, Server};
 use bytes::Bytes;
 use futures_core::Stream;
 use rustls::pki_types::ServerName;
-use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig};
+use rustls::{ClientConfig, ClientConnection};
 
-use common::{Client, on_each, serve, until};
+use common::{Client, on_each, serve, tls, until};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -50,23 +50,6 @@ fn brisk() -> Options {
     (options.keep_alive_timeout, options.write_timeout) = (SECOND * 8, SECOND * 8);
     (options.drain_timeout, options.tick) = (LONG, SECOND / 20);
     options
-}
-
-/// A server's and a client's configuration of TLS that belong together.
-fn tls() -> (TlsConfig, Arc<ClientConfig>) {
-    let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).expect("a certificate");
-    let key = made.signing_key.serialize_der().try_into().expect("a key");
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let server =
-        ServerConfig::builder_with_provider(Arc::clone(&provider)).with_safe_default_protocol_versions();
-    let chain = vec![made.cert.der().clone()];
-    let server =
-        server.expect("versions").with_no_client_auth().with_single_cert(chain, key).expect("a pair");
-    let mut roots = RootCertStore::empty();
-    roots.add(made.cert.der().clone()).expect("a certificate");
-    let client = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
-    let client = client.expect("versions").with_root_certificates(roots).with_no_client_auth();
-    (TlsConfig::new(server), Arc::new(client))
 }
 
 /// A client's connection, under TLS or not.
@@ -150,7 +133,7 @@ fn serve_large(tls: Option<TlsConfig>) -> (Server, SocketAddr) {
 fn large_bodies_reach_clients_that_read_steadily_and_slowly() {
     on_each(simulated(), async |kind| {
         for secured in [false, true] {
-            let (server_tls, client_tls) = if secured { Some(tls()) } else { None }.unzip();
+            let (server_tls, client_tls) = if secured { Some(tls::pair()) } else { None }.unzip();
             for request in [
                 "GET / HTTP/1.1\r\nHost: h\r\n\r\n",
                 "GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n",
@@ -185,7 +168,7 @@ fn fault_37_draining_waits_for_a_slow_download() {
             (false, "GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"),
             (true, "GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"),
         ] {
-            let (server_tls, client_tls) = if secured { Some(tls()) } else { None }.unzip();
+            let (server_tls, client_tls) = if secured { Some(tls::pair()) } else { None }.unzip();
             let (server, address) = serve_large(server_tls);
             let mut link = Link::connect(address, client_tls.as_ref()).await;
             link.send(request.as_bytes()).await;
@@ -340,7 +323,7 @@ fn a_head_that_comes_whole_at_the_last_moment_is_answered_once() {
 fn an_answer_does_not_wait_for_the_next_request_to_be_handled() {
     on_each(simulated(), async |kind| {
         for secured in [false, true] {
-            let (server_tls, client_tls) = if secured { Some(tls()) } else { None }.unzip();
+            let (server_tls, client_tls) = if secured { Some(tls::pair()) } else { None }.unzip();
             let mut options = brisk();
             (options.body_timeout, options.keep_alive_timeout) = (LONG, LONG);
             let builder = Server::builder().options(options);

@@ -7,10 +7,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::Poll;
-use std::time::Duration;
 
 use anello::signal::{INTERRUPT, Signals, TERMINATE};
-use anello::time::{sleep, timeout};
 use anello::{JoinHandle, Worker};
 use anello_http::files::Files;
 use anello_http::{Request, Server};
@@ -18,10 +16,6 @@ use anello_http::{Request, Server};
 use super::gate::Place;
 use super::{Service, open};
 use crate::listening::{Share, end_accepting};
-
-/// How long requests may take to notice that their connections were broken, and how often that is looked for.
-const ENDS_WITHIN: Duration = Duration::from_secs(1);
-const END_STEP: Duration = Duration::from_millis(5);
 
 /// Serves until a signal, or until the sockets are another's, then drains.
 pub async fn serve(service: Arc<Service>, worker: Worker) -> io::Result<()> {
@@ -107,7 +101,7 @@ async fn end(
         return cut;
     }
     accepting.iter().for_each(JoinHandle::abort);
-    end_at_once(server).await
+    server.end_all().await
 }
 
 /// Waits for the signal that ends it at once.
@@ -130,20 +124,4 @@ async fn unless<T>(first: impl Future<Output = T>, other: impl Future<Output = (
         Poll::Pending => other.as_mut().poll(context).map(|()| None),
     })
     .await
-}
-
-/// Breaks every connection; how many there were.
-async fn end_at_once(server: &Server) -> usize {
-    let cut = server.connections();
-    let all_ended = async {
-        while server.connections() > 0 {
-            // Again and again: those that were accepted and had not begun are broken when they have.
-            server.end();
-            sleep(END_STEP).await;
-        }
-    };
-    if timeout(ENDS_WITHIN, all_ended).await.is_err() {
-        tracing::debug!("requests that do not notice that they were broken off end with their worker");
-    }
-    cut
 }

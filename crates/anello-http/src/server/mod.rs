@@ -356,15 +356,23 @@ impl Server {
         if timeout(self.worker.options.drain_timeout, all_ended).await.is_ok() {
             return 0;
         }
+        self.end_all().await
+    }
+
+    /// As [`end`](Self::end), and waits until they have ended, at most for a second, which only handlers take that do not
+    /// notice. Returns how many they were.
+    ///
+    /// Dropping the future leaves those that have not noticed yet to themselves.
+    pub async fn end_all(&self) -> usize {
         let cut = self.worker.connections();
-        let broken = async {
+        let ended = async {
             while self.worker.connections() > 0 {
                 // Again and again: those that were accepted and had not begun are broken when they have.
                 self.end();
                 sleep(DRAIN_STEP).await;
             }
         };
-        if timeout(ENDS_WITHIN, broken).await.is_err() {
+        if timeout(ENDS_WITHIN, ended).await.is_err() {
             tracing::debug!("requests that do not notice that they were broken off are left");
         }
         cut
