@@ -382,7 +382,7 @@ impl Server<'_> {
                 Ok(())
             }
             // Whether a cancellation found its target is told by the target's own completion.
-            Kind::Ignored | Kind::Close => Ok(()),
+            Kind::Ignored | Kind::Close | Kind::CancelReceive | Kind::CancelSend => Ok(()),
         }
     }
 

@@ -1,6 +1,7 @@
 //! A router of axum on anello, as it would run on any other server: a worker on each core, HTTP/1 and HTTP/2.
 //!
-//! usage: `axum [ADDRESS]`; it says where it listens and on which driver, and serves until it is ended.
+//! usage: `axum [ADDRESS]`; it says where it listens and on which driver, and serves until SIGTERM or Ctrl-C, at which it
+//! finishes what it was asked for.
 //! `ANELLO_DRIVER` chooses the driver. Ask it with ADDRESS in the place of `$A`:
 //!
 //! ```text
@@ -12,6 +13,7 @@
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -19,15 +21,18 @@ use std::{env, io};
 
 use anello::Workers;
 use anello::compat::{HyperExecutor, HyperTimer};
-use anello::net::{TcpListener, TcpStream};
+use anello::net::TcpListener;
+use anello::signal::{INTERRUPT, Signals, TERMINATE};
 use axum::body::Body;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::routing::{get, post};
 use axum::{Json, Router};
+use futures_util::future::{Either, select};
 use futures_util::stream;
 use hyper::rt::Timer;
 use hyper_util::server::conn::auto;
+use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
 use serde::Serialize;
 
@@ -96,25 +101,39 @@ async fn count(Path(seconds): Path<u32>) -> Result<Body, StatusCode> {
 
 // ---- What serves it --------------------------------------------------------------------------------------------------
 
+/// How long connections may take to end when the program is asked to.
+const DRAIN: Duration = Duration::from_secs(10);
+
+/// Serves until the program is asked to end, then finishes the requests that have come.
 async fn serve(listener: TcpListener, router: Router) -> io::Result<()> {
     let mut server = auto::Builder::new(HyperExecutor);
     server.http1().timer(HyperTimer);
     server.http2().timer(HyperTimer);
     let service = TowerToHyperService::new(router);
+    let drain = GracefulShutdown::new();
+    // Each worker sees every signal.
+    let mut signals = Signals::new(&[TERMINATE, INTERRUPT])?;
+    let mut asked_to_end = pin!(signals.wait());
     loop {
-        let stream = listener.accept().await?;
-        anello::spawn(serve_connection(server.clone(), stream, service.clone())).detach();
+        let accepted = match select(pin!(listener.accept()), asked_to_end.as_mut()).await {
+            Either::Left((accepted, _)) => accepted?,
+            Either::Right((ended, _)) => break ended?,
+        };
+        let connection = server.serve_connection(accepted, service.clone()).into_owned();
+        let connection = drain.watch(connection);
+        anello::spawn(async move {
+            if let Err(error) = connection.await {
+                eprintln!("a connection ended badly: {error}");
+            }
+        })
+        .detach();
     }
-}
-
-async fn serve_connection(
-    server: auto::Builder<HyperExecutor>,
-    stream: TcpStream,
-    service: TowerToHyperService<Router>,
-) {
-    if let Err(error) = server.serve_connection(stream, service).await {
-        eprintln!("a connection ended badly: {error}");
+    drop(listener);
+    let late = pin!(HyperTimer.sleep(DRAIN));
+    if let Either::Right(_) = select(pin!(drain.shutdown()), late).await {
+        eprintln!("connections that did not end within {DRAIN:?} are given up");
     }
+    Ok(())
 }
 
 /// Where all workers listen: with port 0, the first one learns which.

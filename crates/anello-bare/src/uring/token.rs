@@ -21,7 +21,11 @@ pub(crate) enum Kind {
     SendAll,
     /// Only of the server with options: the close of a registered file.
     Close,
-    /// Of which nothing follows: cancellations, linked timeouts.
+    /// Only of the server with options: the cancellation of a receive.
+    CancelReceive,
+    /// Only of the server with options: the cancellation of a send.
+    CancelSend,
+    /// Of which nothing follows: cancellations of the server without options, linked timeouts.
     Ignored,
 }
 
@@ -35,13 +39,15 @@ impl Token {
 
     #[inline]
     pub(crate) fn kind(self) -> Kind {
-        const KINDS: [Kind; 7] = [
+        const KINDS: [Kind; 9] = [
             Kind::Accept,
             Kind::AcceptPause,
             Kind::Receive,
             Kind::Send,
             Kind::SendAll,
             Kind::Close,
+            Kind::CancelReceive,
+            Kind::CancelSend,
             Kind::Ignored,
         ];
         KINDS.get((self.0 >> 56) as usize).copied().unwrap_or(Kind::Ignored)

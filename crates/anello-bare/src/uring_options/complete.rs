@@ -30,7 +30,11 @@ impl Server<'_> {
                 self.places += 1;
                 Ok(())
             }
-            // Whether a cancellation or a timeout found its target is told by the target's own completion.
+            Kind::CancelReceive | Kind::CancelSend => {
+                self.not_cancelled(token, result);
+                Ok(())
+            }
+            // Whether a timeout found its target is told by the target's own completion.
             Kind::Ignored | Kind::SendAll => Ok(()),
         }
     }
@@ -151,6 +155,21 @@ impl Server<'_> {
         let connection = &mut self.connections[index as usize];
         connection.stalled = !connection.chunks.is_empty() && (at_submission || connection.stalled);
         self.list(index);
+    }
+
+    /// A request that a worker thread has at this moment is not always cancelled (`EALREADY`): a multishot receive goes on
+    /// when the worker has armed it, and of a connection that was reset meanwhile it may never tell (seen on Linux 6.18).
+    fn not_cancelled(&mut self, token: Token, result: i32) {
+        let index = token.index();
+        let found =
+            self.connections.get_mut(index as usize).filter(|connection| connection.is_found_by(token));
+        if let Some(connection) = found.filter(|_| result == -Errno::ALREADY.raw_os_error()) {
+            match token.kind() {
+                Kind::CancelReceive => connection.receive_cancelled = false,
+                _ => connection.send_cancelled = false,
+            }
+            self.list(index);
+        }
     }
 
     /// Every send that completes at submission, was submitted and has no completion took everything. What was received

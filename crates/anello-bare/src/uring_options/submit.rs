@@ -196,10 +196,12 @@ impl Server<'_> {
         let cancel_receive = receive && !replace(&mut connection.receive_cancelled, true);
         let cancel_send = send && !replace(&mut connection.send_cancelled, true);
         let generation = connection.generation;
-        for (wanted, kind) in [(cancel_receive, Kind::Receive), (cancel_send, Kind::Send)] {
+        let receive = (cancel_receive, Kind::Receive, Kind::CancelReceive);
+        let send = (cancel_send, Kind::Send, Kind::CancelSend);
+        for (wanted, target, kind) in [receive, send] {
             if wanted {
-                let entry = opcode::AsyncCancel::new(Token::new(kind, generation, index).0).build();
-                self.push(entry.flags(squeue::Flags::SKIP_SUCCESS), Token::new(Kind::Ignored, 0, index));
+                let entry = opcode::AsyncCancel::new(Token::new(target, generation, index).0).build();
+                self.push(entry.flags(squeue::Flags::SKIP_SUCCESS), Token::new(kind, generation, index));
             }
         }
     }
