@@ -170,8 +170,18 @@ impl Decoder {
     pub fn buffered_bytes(&self) -> usize {
         match &self.state {
             State::Chunked(chunked) => chunked.buffered_bytes(),
+            State::Refused(_) => 0,
             _ => self.partial.len(),
         }
+    }
+
+    /// The first line of the head that was refused or is not whole yet, without its end: as received, whatever is wrong
+    /// with it. None before it has come whole, and when it is longer than is allowed.
+    #[must_use]
+    pub fn first_line(&self) -> Option<&[u8]> {
+        let end = line_end(&self.partial)?;
+        let line = &self.partial[..end];
+        Some(line.strip_suffix(b"\r").unwrap_or(line))
     }
 
     /// Says that the peer has ended its side.
@@ -182,7 +192,9 @@ impl Decoder {
         match &self.state {
             State::Refused(refusal) => Err(*refusal),
             _ if self.is_idle() => Ok(()),
-            State::Head => Err(self.refuse(Refusal::bad("the connection ended in the middle of a head"))),
+            State::Head => {
+                Err(self.refuse_head(Refusal::bad("the connection ended in the middle of a head"), &[]))
+            }
             _ => Err(self.refuse(Refusal::bad("the connection ended in the middle of a body"))),
         }
     }
@@ -214,7 +226,7 @@ impl Decoder {
                     return Ok(Some(self.begin(head)));
                 }
                 Ok(None) => self.spare = Some(head),
-                Err(refusal) => return Err(self.refuse(refusal)),
+                Err(refusal) => return Err(self.refuse_head(refusal, input)),
             }
         }
         self.cut_head(input)
@@ -223,7 +235,8 @@ impl Decoder {
     /// Goes on with a head that is cut, or in which something is wrong.
     #[cold]
     fn cut_head<'a>(&mut self, input: &mut &'a [u8]) -> Result<Option<Event<'a>>, Refusal> {
-        let scanned = self.scanner.scan(input, &self.limits).map_err(|refusal| self.refuse(refusal))?;
+        let scanned = self.scanner.scan(input, &self.limits);
+        let scanned = scanned.map_err(|refusal| self.refuse_head(refusal, input))?;
         let (latest, rest) = input.split_at(scanned.unwrap_or(input.len()));
         *input = rest;
         self.partial.extend_from_slice(latest);
@@ -231,14 +244,15 @@ impl Decoder {
             return Ok(None);
         }
         let mut head = self.spare.take().unwrap_or_default();
-        let parsed = parse(&self.partial, &self.limits, &mut head.0);
-        self.partial.clear();
-        self.partial.shrink_to(KEPT_BYTES);
-        match parsed {
-            Ok(Some(_)) => Ok(Some(self.begin(head))),
+        match parse(&self.partial, &self.limits, &mut head.0) {
+            Ok(Some(_)) => {
+                self.partial.clear();
+                self.partial.shrink_to(KEPT_BYTES);
+                Ok(Some(self.begin(head)))
+            }
             // The scanner is as strict as the parser.
-            Ok(None) => Err(self.refuse(Refusal::bad("a head that is none"))),
-            Err(refusal) => Err(self.refuse(refusal)),
+            Ok(None) => Err(self.refuse_head(Refusal::bad("a head that is none"), &[])),
+            Err(refusal) => Err(self.refuse_head(refusal, &[])),
         }
     }
 
@@ -269,6 +283,25 @@ impl Decoder {
         self.partial = Vec::new();
         refusal
     }
+
+    /// Refuses a head of which this has come last, and keeps its first line.
+    #[cold]
+    fn refuse_head(&mut self, refusal: Refusal, latest: &[u8]) -> Refusal {
+        let mut line = std::mem::take(&mut self.partial);
+        match line_end(&line) {
+            Some(end) => line.truncate(end + 1),
+            None => line.extend_from_slice(&latest[..line_end(latest).map_or(0, |end| end + 1)]),
+        }
+        self.refuse(refusal);
+        if line.len() <= self.limits.request_line_bytes + b"\r\n".len() {
+            self.partial = line;
+        }
+        refusal
+    }
+}
+
+fn line_end(bytes: &[u8]) -> Option<usize> {
+    bytes.iter().position(|&byte| byte == b'\n')
 }
 
 #[cfg(test)]
@@ -307,6 +340,37 @@ mod tests {
         decoder.decode(&mut &b"G"[..]).unwrap();
         assert_eq!(decoder.finish().unwrap_err().status, 400);
         assert!(decoder.decode(&mut &GET[1..]).is_err());
+    }
+
+    #[test]
+    fn the_line_of_a_refused_head_is_known_wherever_it_is_cut() {
+        let limits = Limits { request_line_bytes: 20, fields: 2, ..Limits::default() };
+        let known = |text: &str, cut: usize| {
+            let mut decoder = Decoder::new(limits);
+            for mut piece in [&text.as_bytes()[..cut], &text.as_bytes()[cut..]] {
+                while matches!(decoder.decode(&mut piece), Ok(Some(_))) {}
+            }
+            assert!(decoder.finish().is_err() && decoder.buffered_bytes() == 0);
+            decoder.first_line().map(|line| String::from_utf8_lossy(line).into_owned())
+        };
+        for (text, line) in [
+            ("\r\nGET /host HTTP/1.1\r\nA: b\r\n\r\n", Some("GET /host HTTP/1.1")),
+            ("GET /many HTTP/1.1\r\nA: b\r\nA: b\r\nA: b\r\n\r\n", Some("GET /many HTTP/1.1")),
+            ("GET /field HTTP/1.1\r\nA b\r\n\r\n", Some("GET /field HTTP/1.1")),
+            ("GET /ends HTTP/1.1\r\nHost: h\r\n", Some("GET /ends HTTP/1.1")),
+            ("no request\r\n\r\n", Some("no request")),
+            ("GET /longer/than/that HTTP/1.1\r\nHost: h\r\n\r\n", None),
+            ("GET /cut HT", None),
+        ] {
+            for cut in 0..text.len() {
+                // What is wrong already is not read on.
+                let known = known(text, cut);
+                assert!(
+                    known.as_deref() == line || (known.is_none() && cut < 14),
+                    "{text:?} at {cut}: {known:?}"
+                );
+            }
+        }
     }
 
     #[test]

@@ -77,7 +77,9 @@ impl<R: Receiver, W: Sender> Connection<R, W> {
                     self.worker.observer.parse_refusal(refusal.status);
                     self.output.refuse(&refusal, &self.worker.clock.date());
                     if let Some(observed) = &mut self.observed {
-                        observed.refused(&self.worker.observer, refusal.status, self.output.body_bytes);
+                        let input = self.input.borrow();
+                        let (status, body_bytes) = (refusal.status, self.output.body_bytes);
+                        observed.refused(&self.worker.observer, input.first_line(), status, body_bytes);
                     }
                     self.end_and_linger().await?;
                     return Ok(CloseReason::Refusal);

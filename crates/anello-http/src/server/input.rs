@@ -196,6 +196,11 @@ impl<R: Receiver> Input<R> {
         }
     }
 
+    /// The first line of a head that was refused.
+    pub fn first_line(&self) -> Option<&[u8]> {
+        self.decoder.first_line()
+    }
+
     /// Whether bytes have come that were not decoded.
     pub fn has_more_at_hand(&self) -> bool {
         self.piece.as_ref().is_some_and(|piece| self.decoded_bytes < piece.len())

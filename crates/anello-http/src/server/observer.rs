@@ -177,11 +177,13 @@ impl Observed {
         }
     }
 
-    /// What came was no request, and was told so.
-    pub fn refused(&self, observer: &Observer, status: u16, body_bytes: u64) {
+    /// What came was no request that is served, and was told so; this is its first line, if that came.
+    pub fn refused(&self, observer: &Observer, first_line: Option<&[u8]>, status: u16, body_bytes: u64) {
+        let request = first_line.and_then(RequestLine::read);
         if let Some(metrics) = &observer.metrics {
+            let class = request.map_or(MethodClass::Other, |request| MethodClass::of(request.method));
             // When it began is not known.
-            metrics.untimed_request(MethodClass::Other, status);
+            metrics.untimed_request(class, status);
             metrics.sent(body_bytes);
         }
         let mut log = observer.log.borrow_mut();
@@ -190,7 +192,7 @@ impl Observed {
             unix_time_ns: unix_time_ns(),
             duration_us: 0,
             peer,
-            request: None,
+            request,
             status,
             body_bytes,
             referer: None,

@@ -33,7 +33,7 @@ pub enum LogFormat {
     /// |---|---|---|
     /// | `time` | string | [`Entry::unix_time_ns`] as RFC 3339 in UTC with milliseconds: `2026-11-22T16:27:35.042Z` |
     /// | `peer` | string | IP address and port of the peer, `unix:` for a Unix socket |
-    /// | `method` | string, null | as received; null when no request could be read, like the next two |
+    /// | `method` | string, null | as received; null when the first line could not be read, like the next two |
     /// | `target` | string, null | as received, not decoded |
     /// | `version` | string, null | `HTTP/1.1` |
     /// | `status` | number | of the answer |
@@ -52,11 +52,12 @@ pub enum LogFormat {
 pub struct Entry<'a> {
     /// When the answer had been handed over to be sent, in nanoseconds since the Unix epoch.
     pub unix_time_ns: u64,
-    /// From when the head of the request had been read to that moment, in microseconds; 0 when it could not be read.
+    /// From when the head of the request had been read to that moment, in microseconds; 0 for what is refused before it is a
+    /// request.
     pub duration_us: u64,
     /// Who asked.
     pub peer: &'a PeerText,
-    /// What was asked; none when it could not be read.
+    /// What was asked; none when the first line could not be read.
     pub request: Option<RequestLine<'a>>,
     /// Status of the answer.
     pub status: u16,
@@ -77,6 +78,22 @@ pub struct RequestLine<'a> {
     pub target: &'a [u8],
     /// `HTTP/1.0` or `HTTP/1.1`: the server's own text, which is written as it is.
     pub version: &'static str,
+}
+
+impl<'a> RequestLine<'a> {
+    /// Reads a line that was received, without its end. None when it is not of the form `METHOD TARGET HTTP/1.x`.
+    #[must_use]
+    pub fn read(line: &'a [u8]) -> Option<Self> {
+        let mut parts = line.split(|&byte| byte == b' ');
+        let (method, target) = (str::from_utf8(parts.next()?).ok()?, parts.next()?);
+        let version = match parts.next()? {
+            b"HTTP/1.0" => "HTTP/1.0",
+            b"HTTP/1.1" => "HTTP/1.1",
+            _ => return None,
+        };
+        let is_whole = !method.is_empty() && !target.is_empty() && parts.next().is_none();
+        is_whole.then_some(Self { method, target, version })
+    }
 }
 
 /// The address of a peer as lines have it, formatted once a connection.
