@@ -96,6 +96,9 @@ impl Response {
     /// asked for this protocol is answered [`upgrade_required`](Self::upgrade_required) instead. A name that no field can
     /// have is sent as 500.
     ///
+    /// It is dropped at whatever await point it waits at when the server ends before it does, or when the client resets the
+    /// connection. No deadline of the server's counts for it.
+    ///
     /// ```
     /// use anello_http::{Request, Response};
     ///

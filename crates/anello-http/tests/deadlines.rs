@@ -260,10 +260,17 @@ fn endless(alive: &Rc<Cell<usize>>) -> impl AsyncFn(Request) -> Response + 'stat
                 std::future::pending().await
             }
             "/never" => std::future::pending().await,
+            "/chat" => Response::upgrade("chat", async move |_upgraded| {
+                let _guard = guard;
+                std::future::pending().await
+            }),
             _ => Response::text("done"),
         }
     }
 }
+
+/// The protocol that it changes to does not come to an end.
+const CHAT: &str = "GET /chat HTTP/1.1\r\nHost: h\r\nConnection: upgrade\r\nUpgrade: chat\r\n\r\n";
 
 const ENDLESS: [&str; 3] = [
     "GET /never HTTP/1.1\r\nHost: h\r\n\r\n",
@@ -333,7 +340,7 @@ fn count_of(metrics: &ServerMetrics, name: &str) -> usize {
 #[test]
 fn fault_22_a_handler_is_dropped_when_its_client_resets_and_not_when_it_ends_its_side() {
     on_each(drivers(), async |kind| {
-        for request in &ENDLESS[..2] {
+        for request in [ENDLESS[0], ENDLESS[1], CHAT] {
             let alive = Rc::new(Cell::new(0));
             let (server, address) = serve(patient(), endless(&alive));
             let mut half_closed = Client::connect(address).await;

@@ -280,7 +280,8 @@ impl<R: Receiver, W: Sender> Connection<R, W> {
         };
         let (receiver, first) = input.into_inner().into_receiver();
         if let Some(speak) = upgrade.speak {
-            speak(Upgraded::new(receiver, self.output.into_sender(), first)).await;
+            let upgraded = Upgraded::new(receiver, self.output.into_sender(), first);
+            self.watch.ending.before(speak(upgraded)).await?;
         }
         Ok(())
     }

@@ -1,5 +1,5 @@
-//! The end of a connection from outside of its task, where that waits for something else than its socket: for a handler, or
-//! for the next piece of what one answers. The socket's end wakes nobody then.
+//! The end of a connection from outside of its task, where that waits for something else than its socket: for a handler,
+//! for the next piece of what one answers, or for what speaks another protocol. The socket's end wakes nobody then.
 
 use std::cell::{Cell, RefCell};
 use std::error::Error;
@@ -24,7 +24,7 @@ pub(crate) enum End {
 #[derive(Debug, Default)]
 pub(crate) struct Ending {
     end: Cell<Option<End>>,
-    /// There while a handler is waited for, which most requests are not.
+    /// There while a handler, or what it has left behind, is waited for, which most requests are not.
     waker: RefCell<Option<Waker>>,
 }
 
@@ -45,12 +45,13 @@ impl Ending {
         self.end.get()
     }
 
-    /// Whether a handler is waited for.
+    /// Whether a handler, or what it has left behind, is waited for.
     pub fn is_awaited(&self) -> bool {
         self.waker.borrow().is_some()
     }
 
-    /// Awaits a handler or what it answers, until the connection is ended: then it is not polled again.
+    /// Awaits a handler, what it answers, or the protocol that it changes to, until the connection is ended: then it is not
+    /// polled again.
     pub async fn before<T>(&self, handling: impl Future<Output = T>) -> io::Result<T> {
         let mut handling = pin!(handling);
         let _forgets = Forgets(self);
@@ -101,8 +102,8 @@ impl fmt::Display for End {
                 "a handler, or the body that it streamed, was dropped: its request took longer than the options' \
                  request_timeout"
             }
-            Self::Server => "a handler, or the body that it streamed, was dropped: the server has ended",
-            Self::Client => "a handler, or the body that it streamed, was dropped: the client has reset the connection",
+            Self::Server => "a handler, or what it had answered with, was dropped: the server has ended",
+            Self::Client => "a handler, or what it had answered with, was dropped: the client has reset the connection",
         })
     }
 }
