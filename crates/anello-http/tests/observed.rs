@@ -150,22 +150,23 @@ fn what_fails_is_counted_and_logged_as_well() {
         // The one that breaks, and the one that panics.
         assert_eq!(value("anello_http_connections_closed_total{reason=\"handler\"}"), 2, "{kind}");
         assert_eq!(value("anello_http_connections_closed_total{reason=\"refusal\"}"), 2, "{kind}");
-        assert_eq!(value("anello_http_requests_total{method=\"GET\",status=\"2xx\"}"), 2, "{kind}");
+        assert_eq!(value("anello_http_requests_total{method=\"GET\",status=\"2xx\"}"), 3, "{kind}");
         assert_eq!(value("anello_http_requests_total{method=\"GET\",status=\"5xx\"}"), 1, "{kind}");
         assert_eq!(value("anello_http_requests_total{method=\"PUT\",status=\"4xx\"}"), 1, "{kind}");
         assert_eq!(value("anello_http_requests_total{method=\"other\",status=\"4xx\"}"), 1, "{kind}");
         // All that were counted but those that were refused.
-        assert_eq!(value("anello_http_request_duration_seconds_count"), 3, "{kind}");
+        assert_eq!(value("anello_http_request_duration_seconds_count"), 4, "{kind}");
         let request_bytes = requests.iter().map(|request| request.len()).sum::<usize>();
         assert_eq!(value("anello_http_received_bytes_total"), request_bytes, "{kind}");
         let sent_bytes = value("anello_http_sent_bytes_total");
-        let lines = observed.lines(5).await;
+        let lines = observed.lines(6).await;
         let told: Vec<_> =
             lines.iter().map(|line| (line["target"].as_str(), line["status"].as_u64())).collect();
         let expected = [
             (Some("/well"), Some(200)),
             (Some("/invalid"), Some(500)),
             (Some("/broken"), Some(200)),
+            (Some("/panics"), Some(200)),
             (Some("/refused"), Some(400)),
             (None, Some(400)),
         ];

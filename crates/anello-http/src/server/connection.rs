@@ -1,10 +1,8 @@
 //! One connection: request after request, until one of the two sides has had enough.
 
-use std::any::Any;
 use std::cell::RefCell;
 use std::future::{Future, poll_fn};
 use std::io;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::Poll;
@@ -14,6 +12,7 @@ use super::input::{Failure, Input};
 use super::observer::Observed;
 use super::options::Options;
 use super::output::{Outcome, Output, valid_status};
+use super::panics::guarded;
 use super::transport::{Receiver, Sender};
 use super::upgrade::Upgraded;
 use super::watch::Watch;
@@ -298,19 +297,6 @@ impl<R: Receiver, W: Sender> Connection<R, W> {
     }
 }
 
-/// Awaits a handler. One that panics has answered 500: the panic costs its client a connection, and nobody else anything.
-#[inline]
-async fn guarded(mut handling: Pin<&mut impl Future<Output = Response>>) -> Response {
-    let handled = poll_fn(|context| {
-        // What the handler leaves half done is its own, as it is when a task panics.
-        match catch_unwind(AssertUnwindSafe(|| handling.as_mut().poll(context))) {
-            Ok(polled) => polled.map(Ok),
-            Err(panic) => Poll::Ready(Err(panic)),
-        }
-    });
-    handled.await.unwrap_or_else(|panic| answer_to_panic(&*panic))
-}
-
 /// The protocols that a client asks for, if it does.
 #[cold]
 fn protocols_of(head: &Head) -> Box<[u8]> {
@@ -334,12 +320,4 @@ fn check_upgrade(response: &mut Response, asked: Option<&[u8]>) {
                     .closing();
         }
     }
-}
-
-#[cold]
-fn answer_to_panic(panic: &(dyn Any + Send)) -> Response {
-    let message = panic.downcast_ref::<String>().map(String::as_str);
-    let message = message.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message");
-    tracing::error!(message, "a handler panicked: its request was answered with 500");
-    Response::text("500 Internal Server Error: the server's program failed\n").with_status(500).closing()
 }

@@ -16,6 +16,7 @@ mod input;
 mod observer;
 mod options;
 mod output;
+mod panics;
 mod tls;
 mod transport;
 mod upgrade;

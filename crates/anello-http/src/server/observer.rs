@@ -122,7 +122,7 @@ impl Open<'_> {
 impl Drop for Open<'_> {
     fn drop(&mut self) {
         if let Some(metrics) = &self.observer.metrics {
-            // A panic is the program's: of a body that it streams, or of the other protocol that it speaks.
+            // A panic is the program's: of the other protocol that it speaks.
             let reason = if thread::panicking() { CloseReason::Handler } else { self.reason };
             metrics.closed(reason);
         }

@@ -12,6 +12,7 @@ use std::task::{Context, Poll};
 use anello::fs::File;
 use bytes::Bytes;
 
+use super::panics::next_piece;
 use super::transport::Sender;
 use super::watch::{Phase, Watch};
 use crate::body::{Body, Kind, Part, Pieces, StreamEnd};
@@ -341,7 +342,7 @@ impl<W: Sender> Output<W> {
     async fn send_stream(&mut self, encoder: &mut BodyEncoder, mut pieces: Pieces) -> io::Result<()> {
         loop {
             // What is there goes out before the next piece is waited for.
-            let mut next = pin!(poll_fn(|context| pieces.as_mut().poll_next(context)));
+            let mut next = pin!(poll_fn(|context| next_piece(&mut pieces, context)));
             let at_hand = poll_fn(|context| Poll::Ready(next.as_mut().poll(context))).await;
             let piece = match at_hand {
                 Poll::Ready(piece) => piece,

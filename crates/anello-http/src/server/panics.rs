@@ -1,0 +1,47 @@
+//! Panics of the program whose answers are sent: one costs its client a connection, and nobody else anything.
+
+use std::any::Any;
+use std::future::{Future, poll_fn};
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+
+use crate::body::Pieces;
+use crate::response::Response;
+
+/// Awaits a handler. One that panics has answered 500.
+#[inline]
+pub(crate) async fn guarded(mut handling: Pin<&mut impl Future<Output = Response>>) -> Response {
+    let handled = poll_fn(|context| {
+        // What the handler leaves half done is its own, as it is when a task panics.
+        match catch_unwind(AssertUnwindSafe(|| handling.as_mut().poll(context))) {
+            Ok(polled) => polled.map(Ok),
+            Err(panic) => Poll::Ready(Err(panic)),
+        }
+    });
+    handled.await.unwrap_or_else(|panic| answer_to_panic(&*panic))
+}
+
+/// The next piece of a body. One that panics has failed, and is not to be polled again.
+pub(crate) fn next_piece(pieces: &mut Pieces, context: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
+    catch_unwind(AssertUnwindSafe(|| pieces.as_mut().poll_next(context))).unwrap_or_else(|panic| {
+        let message = message_of(&*panic);
+        tracing::error!(message, "the body of an answer panicked, which was broken off");
+        Poll::Ready(Some(Err(io::Error::other(format!("its body panicked: {message}")))))
+    })
+}
+
+#[cold]
+fn answer_to_panic(panic: &(dyn Any + Send)) -> Response {
+    let message = message_of(panic);
+    tracing::error!(message, "a handler panicked: its request was answered with 500");
+    Response::text("500 Internal Server Error: the server's program failed\n").with_status(500).closing()
+}
+
+fn message_of(panic: &(dyn Any + Send)) -> &str {
+    let message = panic.downcast_ref::<String>().map(String::as_str);
+    message.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message")
+}
