@@ -1,11 +1,13 @@
 //! The answers that a file leads to, or its absence.
 
+use std::cell::Cell;
 use std::io;
 use std::rc::Rc;
+use std::time::Duration;
 
 use rustix::io::Errno;
 
-use super::cache::{Contents, Variant};
+use super::cache::{Contents, Variant, now};
 use super::multipart::{Boundary, Multipart};
 use super::range::{ByteRange, ContentRange, Selection, select};
 use crate::body::{Body, Part};
@@ -97,8 +99,33 @@ pub(super) fn is_missing(error: &io::Error) -> bool {
     Errno::from_io_error(error).is_some_and(|errno| missing.contains(&errno))
 }
 
+/// Whether it is there, but not for the server.
+pub(super) fn is_forbidden(error: &io::Error) -> bool {
+    matches!(Errno::from_io_error(error), Some(Errno::ACCESS | Errno::PERM))
+}
+
+/// Whether there are no descriptors left.
+pub(super) fn is_short_of_files(error: &io::Error) -> bool {
+    matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE))
+}
+
+/// Logs that a file cannot be had, once a second at most on each worker: who asks may ask often.
+pub(super) fn complain(error: &io::Error) {
+    thread_local! {
+        static COMPLAINED: Cell<(Option<Duration>, u64)> = const { Cell::new((None, 0)) };
+    }
+    const PAUSE: Duration = Duration::from_secs(1);
+    let (before, unsaid) = COMPLAINED.get();
+    let now = now();
+    if before.is_some_and(|before| now.saturating_sub(before) < PAUSE) {
+        return COMPLAINED.set((before, unsaid + 1));
+    }
+    COMPLAINED.set((Some(now), 0));
+    tracing::error!(%error, unsaid, "a file could not be opened or read");
+}
+
 pub(super) fn failed(error: &io::Error) -> Response {
-    tracing::error!(%error, "a file could not be opened or read");
+    complain(error);
     match Errno::from_io_error(error) {
         Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::AGAIN) => {
             text(503, "the server is short of descriptors or memory: try again later")

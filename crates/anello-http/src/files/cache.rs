@@ -8,16 +8,22 @@
 //!
 //! Of a large file only the descriptor is kept, and who writes to the file changes what is sent. So each answer that it is
 //! sent with looks at the open file first (`fstat(2)`), within the interval, too: tag, length and bytes are of one state.
+//! A descriptor keeps a removed file on its disk: while there are any, a task looks each second for those that are no longer
+//! what they were, or are asked for no more, and closes them.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::{HashMap, VecDeque};
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
+use std::thread::available_parallelism;
 use std::time::Duration;
 
 use anello::fs::File;
+use anello::time::sleep;
+use anello::{spawn, spawn_blocking};
 use bytes::Bytes;
 use foldhash::fast::RandomState;
 use rustix::fs::fstat;
+use rustix::process::{Resource, getrlimit};
 use rustix::time::{ClockId, clock_gettime};
 
 use super::folder::stamp;
@@ -31,8 +37,13 @@ use crate::observe::metrics::WorkerMetrics;
 /// Most entries of a cache, whatever their size.
 const MOST_ENTRIES: usize = 4096;
 
-/// Most files of a cache that are open: larger ones, whose contents are not kept.
+/// Most files of a cache that are open: larger ones, whose contents are not kept. Fewer where the process may not open many.
 const MOST_OPEN_FILES: usize = 512;
+
+/// How often open files are looked at while nobody asks for them, and for how long nobody has asked for those that are
+/// closed, unless they count as true for longer.
+const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
+const UNUSED_FOR: Duration = Duration::from_secs(60);
 
 /// What an entry takes besides its contents and its path, about.
 const ENTRY_BYTES: usize = 1024;
@@ -78,8 +89,10 @@ pub(super) enum Contents {
 }
 
 impl Entry {
-    pub fn new(path: &str, plain: Variant, coded: Vec<(Coding, Variant)>) -> Rc<Self> {
-        let (looked_at, is_used) = (Cell::new(now()), Cell::new(false));
+    /// Of a file that was looked for then, before anything of it was read: a read may take long, and what has come of the
+    /// path meanwhile is newer.
+    pub fn new(path: &str, plain: Variant, coded: Vec<(Coding, Variant)>, looked_at: Duration) -> Rc<Self> {
+        let (looked_at, is_used) = (Cell::new(looked_at), Cell::new(false));
         let mut entry = Self { path: path.into(), plain, coded, has_open_files: false, looked_at, is_used };
         entry.has_open_files = entry.open_files() > 0;
         Rc::new(entry)
@@ -106,13 +119,25 @@ impl Entry {
         ENTRY_BYTES + 2 * self.path.len() + contents.sum::<usize>()
     }
 
-    fn open_files(&self) -> usize {
-        self.variants().filter(|variant| matches!(variant.contents, Contents::File(_))).count()
+    fn files(&self) -> impl Iterator<Item = &File> {
+        self.variants().filter_map(|variant| match &variant.contents {
+            Contents::File(file) => Some(file),
+            Contents::Framed(_) | Contents::Memory(_) => None,
+        })
     }
 
-    /// It was found to be as it was.
-    pub fn confirm(&self) {
-        self.looked_at.set(now());
+    fn open_files(&self) -> usize {
+        self.files().count()
+    }
+
+    /// It was looked for then, and found to be as it was.
+    pub fn confirm(&self, looked_at: Duration) {
+        self.looked_at.set(self.looked_at.get().max(looked_at));
+    }
+
+    /// Whether what is kept of it is worth its descriptors.
+    fn is_kept_open(&self, now: Duration, unused_for: Duration) -> bool {
+        now.saturating_sub(self.looked_at.get()) < unused_for && self.variants().all(Variant::is_as_it_was)
     }
 }
 
@@ -138,8 +163,11 @@ pub(super) struct Cache {
     order: RefCell<VecDeque<Box<[u8]>>>,
     bytes: Cell<usize>,
     open_files: Cell<usize>,
+    most_open_files: usize,
+    /// Whether a task looks at the open files.
+    is_sweeping: Cell<bool>,
     /// Where hits, misses and bytes are counted.
-    counts: Option<Rc<WorkerMetrics>>,
+    counts: OnceCell<Rc<WorkerMetrics>>,
 }
 
 /// What a cache knows of a path.
@@ -151,21 +179,23 @@ pub(super) enum Known {
 }
 
 impl Cache {
-    pub fn new(most_bytes: usize, interval: Duration) -> Self {
-        Self {
+    pub fn new(most_bytes: usize, interval: Duration) -> Rc<Self> {
+        Rc::new(Self {
             most_bytes,
             interval,
             entries: RefCell::default(),
             order: RefCell::default(),
             bytes: Cell::new(0),
             open_files: Cell::new(0),
-            counts: None,
-        }
+            most_open_files: most_open_files(),
+            is_sweeping: Cell::new(false),
+            counts: OnceCell::new(),
+        })
     }
 
-    /// Counts there from now on.
-    pub fn count_on(&mut self, counts: Rc<WorkerMetrics>) {
-        self.counts = Some(counts);
+    /// Counts there from now on, unless it counts elsewhere.
+    pub fn count_on(&self, counts: Rc<WorkerMetrics>) {
+        self.counts.get_or_init(|| counts);
     }
 
     /// Bytes that it holds, about.
@@ -181,7 +211,7 @@ impl Cache {
         let Some(entry) = entries.get(target) else { return Known::No };
         entry.is_used.set(true);
         if now().saturating_sub(entry.looked_at.get()) < self.interval && is_as_it_was(entry) {
-            if let Some(counts) = &self.counts {
+            if let Some(counts) = self.counts.get() {
                 counts.cache_hit();
             }
             Known::Fresh(Rc::clone(entry))
@@ -196,15 +226,21 @@ impl Cache {
     }
 
     /// Keeps an entry, in the place of another one of this path, and forgets others when there are too many. One that was
-    /// looked at again and is put back as it was counts as a hit, another one as a miss.
-    pub fn insert(&self, path: &str, is_folder: bool, entry: &Rc<Entry>) {
+    /// looked at again and is put back as it was counts as a hit, another one as a miss. What was looked for later stays.
+    pub fn insert(self: &Rc<Self>, path: &str, is_folder: bool, entry: &Rc<Entry>) {
         let bytes = entry.bytes();
         if bytes > self.most_bytes {
-            return self.remove(path, is_folder);
+            return self.remove(path, is_folder, entry.looked_at.get());
         }
         let key: Box<[u8]> = key(path, is_folder).into_bytes().into();
+        if self.has_later(&key, entry.looked_at.get()) {
+            if let Some(counts) = self.counts.get() {
+                counts.cache_miss();
+            }
+            return;
+        }
         let before = self.entries.borrow_mut().insert(key.clone(), Rc::clone(entry));
-        if let Some(counts) = &self.counts {
+        if let Some(counts) = self.counts.get() {
             match &before {
                 Some(before) if Rc::ptr_eq(before, entry) => counts.cache_hit(),
                 _ => counts.cache_miss(),
@@ -213,28 +249,71 @@ impl Cache {
         self.bytes.set(self.bytes.get() + bytes);
         self.open_files.set(self.open_files.get() + entry.open_files());
         match before {
-            Some(before) => self.forget(&before),
+            Some(before) => self.forget(before),
             None => self.order.borrow_mut().push_back(key),
         }
         self.make_room();
         self.tell_bytes();
+        if self.open_files.get() > 0 && !self.is_sweeping.replace(true) {
+            spawn(sweep(Rc::downgrade(self))).detach();
+        }
     }
 
-    pub fn remove(&self, path: &str, is_folder: bool) {
-        let removed = self.entries.borrow_mut().remove(key(path, is_folder).as_bytes());
+    /// Forgets a path that leads nowhere, as was found by a look that began then.
+    pub fn remove(&self, path: &str, is_folder: bool, looked_at: Duration) {
+        let key = key(path, is_folder);
+        if self.has_later(key.as_bytes(), looked_at) {
+            return;
+        }
+        let removed = self.entries.borrow_mut().remove(key.as_bytes());
         if let Some(entry) = removed {
-            self.forget(&entry);
+            self.forget(entry);
             self.tell_bytes();
         }
     }
 
+    fn has_later(&self, key: &[u8], looked_at: Duration) -> bool {
+        self.entries.borrow().get(key).is_some_and(|entry| entry.looked_at.get() > looked_at)
+    }
+
+    /// Closes all files, but for those that are being sent; whether there were any.
+    pub async fn close_files(&self) -> bool {
+        let files = self.remove_all(|entry| entry.has_open_files);
+        let had_files = !files.is_empty();
+        if had_files && let Err(panic) = spawn_blocking(|| drop(files)).await {
+            tracing::error!(%panic, "files were not closed");
+        }
+        had_files
+    }
+
+    /// Forgets what is to be forgotten, and returns what of it is open.
+    fn remove_all(&self, is_to_go: impl Fn(&Entry) -> bool) -> Vec<File> {
+        let mut entries = self.entries.borrow_mut();
+        let removed: Vec<_> =
+            entries.extract_if(|_, entry| is_to_go(entry)).map(|(_, entry)| entry).collect();
+        drop(entries);
+        removed.iter().for_each(|entry| self.uncount(entry));
+        self.tell_bytes();
+        removed.iter().flat_map(|entry| entry.files()).cloned().collect()
+    }
+
     fn tell_bytes(&self) {
-        if let Some(counts) = &self.counts {
+        if let Some(counts) = self.counts.get() {
             counts.cache_bytes(self.bytes() as u64);
         }
     }
 
-    fn forget(&self, entry: &Entry) {
+    fn forget(&self, entry: Rc<Entry>) {
+        self.uncount(&entry);
+        // Unless it is in use, or was put back in its own place.
+        if Rc::strong_count(&entry) == 1 {
+            let files = entry.files().cloned().collect();
+            drop(entry);
+            close(files);
+        }
+    }
+
+    fn uncount(&self, entry: &Entry) {
         self.bytes.set(self.bytes.get() - entry.bytes());
         self.open_files.set(self.open_files.get() - entry.open_files());
     }
@@ -246,7 +325,7 @@ impl Cache {
         let is_too_much = |count: usize| {
             count > MOST_ENTRIES
                 || self.bytes.get() > self.most_bytes
-                || self.open_files.get() > MOST_OPEN_FILES
+                || self.open_files.get() > self.most_open_files
         };
         while is_too_much(order.len())
             && let Some(key) = order.pop_front()
@@ -255,7 +334,7 @@ impl Cache {
                 Some(entry) if entry.is_used.replace(false) => order.push_back(key),
                 Some(_) => {
                     if let Some(entry) = entries.remove(&key) {
-                        self.forget(&entry);
+                        self.forget(entry);
                     }
                 }
                 // It was removed before.
@@ -263,6 +342,36 @@ impl Cache {
             }
         }
     }
+}
+
+/// Looks at the open files now and then, for as long as there are any.
+async fn sweep(cache: Weak<Cache>) {
+    loop {
+        sleep(SWEEP_INTERVAL).await;
+        let Some(cache) = cache.upgrade() else { return };
+        let (now, unused_for) = (now(), UNUSED_FOR.max(cache.interval.saturating_mul(2)));
+        close(cache.remove_all(|entry| entry.has_open_files && !entry.is_kept_open(now, unused_for)));
+        if cache.open_files.get() == 0 {
+            cache.is_sweeping.set(false);
+            return;
+        }
+    }
+}
+
+/// Closes files, if there are any, by a thread for work that blocks: the end of a removed file's last descriptor frees its
+/// space, which takes long where that is much.
+fn close(files: Vec<File>) {
+    if !files.is_empty() {
+        drop(spawn_blocking(|| drop(files)));
+    }
+}
+
+/// A quarter of what the process may open, for the caches of as many workers as there may be cores: connections need
+/// descriptors, too.
+fn most_open_files() -> usize {
+    let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    let workers = available_parallelism().map_or(1, |count| count.get() as u64);
+    usize::try_from(limit / 4 / workers).map_or(MOST_OPEN_FILES, |share| share.clamp(1, MOST_OPEN_FILES))
 }
 
 /// The key of a path. One that a target can ask for by itself begins with a slash, as that target; others, with hidden names
@@ -278,7 +387,7 @@ fn key(path: &str, is_folder: bool) -> String {
 
 /// A clock that costs next to nothing (`CLOCK_MONOTONIC_COARSE`): a few milliseconds behind at most.
 #[inline]
-fn now() -> Duration {
+pub(super) fn now() -> Duration {
     let time = clock_gettime(ClockId::MonotonicCoarse);
     Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
 }
@@ -306,7 +415,7 @@ mod tests {
             fields: Rc::default(),
             not_modified_fields: Rc::default(),
         };
-        Entry::new(path, plain, Vec::new())
+        Entry::new(path, plain, Vec::new(), now())
     }
 
     fn is_known(cache: &Cache, path: &str) -> bool {
@@ -335,10 +444,38 @@ mod tests {
             cache.insert("a", false, &entry("a", round * 100));
             cache.insert("a", true, &entry("a/index.html", 10));
         }
-        cache.remove("a", false);
+        cache.remove("a", false, now());
         assert!(!is_known(&cache, "a") && matches!(cache.get("a", true, |_| true), Known::Fresh(_)));
-        cache.remove("a", true);
+        cache.remove("a", true, now());
         assert_eq!((cache.bytes(), cache.open_files.get()), (0, 0));
+    }
+
+    #[test]
+    fn fault_35_a_look_that_began_earlier_and_took_longer_changes_nothing() {
+        let cache = Cache::new(1 << 20, Duration::from_secs(60));
+        let at = |milliseconds| now() + Duration::from_millis(milliseconds);
+        let (earlier, later) = (at(0), at(100));
+        let of = |looked_at| {
+            let entry = entry("a", 1);
+            entry.confirm(looked_at);
+            entry
+        };
+        let (old, new) = (of(earlier), of(later));
+        let is_new =
+            || matches!(cache.get("a", false, |_| true), Known::Fresh(known) if Rc::ptr_eq(&known, &new));
+        cache.insert("a", false, &new);
+        let bytes = cache.bytes();
+        cache.insert("a", false, &old);
+        assert!(is_new() && cache.bytes() == bytes);
+        // It had found nothing.
+        cache.remove("a", false, earlier);
+        assert!(is_new());
+        // Of the two that have put it back, one had begun before.
+        new.confirm(earlier);
+        cache.insert("a", false, &old);
+        assert!(is_new());
+        cache.remove("a", false, later);
+        assert!(!is_known(&cache, "a"));
     }
 
     fn counts_of(metrics: &ServerMetrics) -> [u64; 3] {
@@ -357,7 +494,7 @@ mod tests {
         let metrics = ServerMetrics::new(MetricsOptions::default());
         for (interval, hits) in [(Duration::from_secs(60), 3), (Duration::ZERO, 1)] {
             let before = counts_of(&metrics);
-            let mut cache = Cache::new(1 << 20, interval);
+            let cache = Cache::new(1 << 20, interval);
             cache.count_on(Rc::new(metrics.worker(0).expect("its counts")));
             assert!(!is_known(&cache, "a"));
             let first = entry("a", 1000);
@@ -370,7 +507,7 @@ mod tests {
             let after = counts_of(&metrics);
             assert_eq!([after[0] - before[0], after[1] - before[1]], [hits, 2], "{interval:?}");
             assert_eq!(after[2], cache.bytes() as u64);
-            cache.remove("a", false);
+            cache.remove("a", false, now());
             assert_eq!(counts_of(&metrics)[2], 0);
         }
     }
@@ -410,7 +547,7 @@ mod tests {
     #[test]
     fn what_is_no_longer_as_it_was_is_looked_at_again_and_is_no_hit() {
         let metrics = ServerMetrics::new(MetricsOptions::default());
-        let mut cache = Cache::new(1 << 20, Duration::from_secs(60));
+        let cache = Cache::new(1 << 20, Duration::from_secs(60));
         cache.count_on(Rc::new(metrics.worker(0).expect("its counts")));
         cache.insert("a", false, &entry("a", 1));
         assert!(matches!(cache.get("a", false, |_| false), Known::Stale(_)));

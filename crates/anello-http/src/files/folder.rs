@@ -7,6 +7,7 @@
 //! What the kernel has in memory is resolved at once (`RESOLVE_CACHED`, Linux 5.12); what it has not, by a thread for work
 //! that blocks.
 
+use std::ffi::CStr;
 use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -16,7 +17,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use anello::fs::File;
 use anello::spawn_blocking;
-use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, Stat, fstat, openat, openat2, statat};
+use rustix::fs::{
+    Access, AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, Stat, accessat, fstat, openat, openat2,
+    statat,
+};
 use rustix::io::Errno;
 
 use super::listing::{Contents, Listing};
@@ -49,11 +53,13 @@ pub(super) enum Found {
 /// To read, without waiting for the writer of a FIFO, and without becoming a terminal's process.
 const READ: OFlags = OFlags::RDONLY.union(OFlags::CLOEXEC).union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
 
+/// To find things in a folder, for which it need not be readable.
+const ENTER: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+
 impl Folder {
     /// Opens the folder itself (`openat(2)`).
     pub fn open(path: &Path, symlinks: Symlinks) -> io::Result<Self> {
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let root = openat(rustix::fs::CWD, path, flags, Mode::empty())?;
+        let root = openat(rustix::fs::CWD, path, ENTER, Mode::empty())?;
         Ok(Self { root: Arc::new(root), symlinks })
     }
 
@@ -63,10 +69,9 @@ impl Folder {
     /// When there is nothing, or nothing that may be opened; also for what would lead outside.
     pub async fn find(&self, path: &str) -> io::Result<Found> {
         let path = if path.is_empty() { "." } else { path };
-        let opened = match self.open_now(path) {
-            Err(Errno::AGAIN) => {
-                let (folder, path) = (self.clone(), path.to_owned());
-                spawn_blocking(move || folder.open_waiting(&path)).await??
+        let opened = match self.open_path(path).await {
+            Err(error) if Errno::from_io_error(&error) == Some(Errno::ACCESS) => {
+                return self.find_unreadable(path, error).await;
             }
             other => other?,
         };
@@ -76,6 +81,24 @@ impl Folder {
             FileType::Directory => Found::Folder,
             _ => Found::Other,
         })
+    }
+
+    async fn open_path(&self, path: &str) -> io::Result<OwnedFd> {
+        match self.open_now(path) {
+            Err(Errno::AGAIN) => {
+                let (folder, path) = (self.clone(), path.to_owned());
+                spawn_blocking(move || folder.open_waiting(&path, READ)).await?
+            }
+            other => Ok(other?),
+        }
+    }
+
+    /// What may not be read may still be a folder with something in it that may be.
+    async fn find_unreadable(&self, path: &str, error: io::Error) -> io::Result<Found> {
+        // The last name is looked up in the folder itself, which takes the right to enter it.
+        let (folder, inside) = (self.clone(), format!("{path}/."));
+        let entered = spawn_blocking(move || folder.open_waiting(&inside, ENTER)).await?;
+        entered.map(|_| Found::Folder).map_err(|_| error)
     }
 
     /// Opens it, if that takes no look at a disk; else `EAGAIN`.
@@ -98,14 +121,14 @@ impl Folder {
         }
     }
 
-    fn open_waiting(&self, path: &str) -> io::Result<OwnedFd> {
+    fn open_waiting(&self, path: &str, flags: OFlags) -> io::Result<OwnedFd> {
         // A rename somewhere else makes the kernel unsure about a `..` in a link now and then.
         const MOST_TRIES: usize = 100;
         for _ in 0..MOST_TRIES {
             if IS_WITHOUT_OPENAT2.load(Ordering::Relaxed) {
                 break;
             }
-            match openat2(&*self.root, path, READ, Mode::empty(), self.resolve()) {
+            match openat2(&*self.root, path, flags, Mode::empty(), self.resolve()) {
                 Err(Errno::AGAIN | Errno::INTR) => {}
                 Err(error @ Errno::NOSYS) => do_without_openat2(error),
                 // A filter that does not know the call answers like this; so may the file, which the other way tells.
@@ -118,7 +141,7 @@ impl Folder {
                 other => return Ok(other?),
             }
         }
-        self.open_name_by_name(path)
+        self.open_name_by_name(path, flags)
     }
 
     /// Whether `openat2` is refused for the served folder itself, which is open: nothing but a filter would do that.
@@ -127,7 +150,7 @@ impl Folder {
         openat2(&*self.root, ".", flags, Mode::empty(), ResolveFlags::BENEATH).err() == Some(Errno::PERM)
     }
 
-    fn open_name_by_name(&self, path: &str) -> io::Result<OwnedFd> {
+    fn open_name_by_name(&self, path: &str, flags: OFlags) -> io::Result<OwnedFd> {
         let step = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let (folders, name) = path.rsplit_once('/').unwrap_or(("", path));
         let mut at: Option<OwnedFd> = None;
@@ -145,18 +168,14 @@ impl Folder {
         if name == ".." {
             return Err(Errno::XDEV.into());
         }
-        Ok(within(&at, name, READ | OFlags::NOFOLLOW)?)
+        Ok(within(&at, name, flags | OFlags::NOFOLLOW)?)
     }
 
-    /// Lists a folder (`getdents64(2)`, and `fstatat(2)` of each entry, on a thread for work that blocks). Links are shown as
-    /// what they lead to within the folder, and not at all if they lead elsewhere.
-    pub async fn list(&self, path: &str, dotfiles: Dotfiles, entries_limit: usize) -> io::Result<Listing> {
-        let (folder, path) = (self.clone(), path.to_owned());
-        spawn_blocking(move || folder.list_waiting(&path, dotfiles, entries_limit)).await?
-    }
-
-    fn list_waiting(&self, path: &str, dotfiles: Dotfiles, entries_limit: usize) -> io::Result<Listing> {
-        let opened = self.open_waiting(if path.is_empty() { "." } else { path })?;
+    /// Lists a folder (`getdents64(2)`, and `fstatat(2)` and `faccessat(2)` of each entry), which may take long: for a thread
+    /// for work that blocks. Links are shown as what they lead to within the folder; those that lead elsewhere, and what may
+    /// not be read, are not shown.
+    pub fn list_waiting(&self, path: &str, dotfiles: Dotfiles, entries_limit: usize) -> io::Result<Listing> {
+        let opened = self.open_waiting(if path.is_empty() { "." } else { path }, READ)?;
         let mut listing = Listing::new(path, dotfiles, entries_limit);
         for entry in Dir::read_from(&opened)? {
             let entry = entry?;
@@ -168,8 +187,10 @@ impl Folder {
             if FileType::from_raw_mode(stat.st_mode) == FileType::Symlink {
                 let Ok(name) = name.to_str() else { continue };
                 let whole = if path.is_empty() { name.to_owned() } else { format!("{path}/{name}") };
-                let Ok(target) = self.open_waiting(&whole) else { continue };
+                let Ok(target) = self.open_waiting(&whole, READ) else { continue };
                 stat = fstat(&target)?;
+            } else if !may_be_asked_for(&opened, name, &stat) {
+                continue;
             }
             let contents = match FileType::from_raw_mode(stat.st_mode) {
                 FileType::RegularFile => Contents::File { bytes: stat.st_size.unsigned_abs() },
@@ -182,6 +203,13 @@ impl Folder {
         }
         Ok(listing)
     }
+}
+
+/// Whether a file may be read, or a folder entered.
+fn may_be_asked_for(folder: &OwnedFd, name: &CStr, stat: &Stat) -> bool {
+    let is_folder = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
+    let right = if is_folder { Access::EXEC_OK } else { Access::READ_OK };
+    accessat(folder, name, right, AtFlags::empty()).is_ok()
 }
 
 /// From now on each name is opened by itself, which the log says once, and why.
@@ -254,13 +282,13 @@ mod tests {
             ("docs/.", "site/docs"),
             (".", "site"),
         ] {
-            let opened = folder.open_name_by_name(path).unwrap();
+            let opened = folder.open_name_by_name(path, READ).unwrap();
             assert!(is_same_file(&opened, &parent.path().join(expected)), "{path}");
         }
         for path in
             ["..", "../outside", "docs/..", "docs/../file", "docs/../../outside", "./..", "/etc/passwd", ""]
         {
-            let error = folder.open_name_by_name(path).unwrap_err();
+            let error = folder.open_name_by_name(path, READ).unwrap_err();
             assert!(is_missing(&error), "{path}: {error}");
         }
     }
@@ -271,7 +299,7 @@ mod tests {
         for path in
             ["link", "docs-link", "docs-link/deep/file", "docs/up/file", "docs/out", "absolute", "file/under"]
         {
-            let error = folder.open_name_by_name(path).unwrap_err();
+            let error = folder.open_name_by_name(path, READ).unwrap_err();
             assert!(is_missing(&error), "{path}: {error}");
         }
     }

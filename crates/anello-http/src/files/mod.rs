@@ -23,6 +23,7 @@ pub mod cors;
 pub mod fields;
 mod folder;
 pub mod listing;
+mod listings;
 pub mod media_type;
 pub mod multipart;
 pub mod negotiate;

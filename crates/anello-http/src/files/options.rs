@@ -22,7 +22,7 @@ pub struct FileOptions {
     /// by default, since not all that lies in a folder is meant to be found.
     pub listing: bool,
     /// Most entries of a folder that are shown; 10,000 by default. The rest is left out, and the list says so. Each
-    /// costs an `fstatat(2)` and about 300 bytes of the page.
+    /// costs an `fstatat(2)`, a `faccessat(2)` and some 300 bytes of the page, more if its name is long.
     pub listing_entries: usize,
     /// The variants that are looked for beside each file and sent to clients that accept them: `.br`, `.zst`, `.gz`.
     /// None by default: who sets it says that they are made anew with their files.
@@ -53,7 +53,8 @@ pub struct FileOptions {
     pub cache_file_bytes: usize,
     /// How long a file that was looked at counts as unchanged; 1 second by default. A changed file is sent in its new
     /// state at most so much later. Where the contents are not kept in memory, what is written to the file or put in its
-    /// place is seen at once (`fstat(2)` for each answer). Zero looks (`openat2(2)`, `fstat(2)`) at each request.
+    /// place is seen at once (`fstat(2)` for each answer). Zero looks (`openat2(2)`, `fstat(2)`) at each request. It is
+    /// also how long a list of a folder is sent to others who ask for it.
     pub revalidate_interval: Duration,
 }
 

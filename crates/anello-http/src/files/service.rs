@@ -5,15 +5,19 @@ mod examine;
 use std::io;
 use std::path::Path;
 use std::rc::Rc;
+use std::time::Duration;
 
-use super::answer::{failed, is_missing, part, text, valid, whole};
-use super::cache::{Cache, Contents, Entry, Known, Variant, wall_clock};
+use super::answer::{
+    complain, failed, is_forbidden, is_missing, is_short_of_files, part, text, valid, whole,
+};
+use super::cache::{Cache, Contents, Entry, Known, Variant, now, wall_clock};
 use super::cache_control::CacheRules;
 use super::conditional::{Outcome, applicable_range, evaluate};
 use super::cors::CorsOrigins;
 use super::fields::RequestFields;
 use super::folder::{Folder, Found};
 use super::listing::{CONTENT_SECURITY_POLICY, Format};
+use super::listings::Listings;
 use super::media_type::MediaTypes;
 use super::negotiate::{Choice, Coding, negotiate};
 use super::options::{FileOptions, InvalidOption};
@@ -52,7 +56,8 @@ pub struct Files {
     cache_rules: CacheRules,
     cors: CorsOrigins,
     has_cors: bool,
-    cache: Cache,
+    cache: Rc<Cache>,
+    listings: Listings,
 }
 
 /// Why a folder cannot be served.
@@ -116,13 +121,14 @@ impl Files {
             cors: CorsOrigins::new(&options.cors_origins).map_err(FilesError::Option)?,
             has_cors: !options.cors_origins.is_empty(),
             cache: Cache::new(options.cache_bytes, options.revalidate_interval),
+            listings: Listings::new(options.revalidate_interval, options.dotfiles, options.listing_entries),
             options,
         })
     }
 
     /// Counts there what the cache had and what not, and its bytes. The server of the thread may have the same counts.
     #[must_use]
-    pub fn with_metrics(mut self, metrics: Rc<WorkerMetrics>) -> Self {
+    pub fn with_metrics(self, metrics: Rc<WorkerMetrics>) -> Self {
         self.cache.count_on(metrics);
         self
     }
@@ -208,11 +214,11 @@ impl Files {
 
     /// What the path leads to now. `known` is what it led to before.
     async fn find(&self, path: &TargetPath<'_>, head: &Head, known: Option<Rc<Entry>>) -> io::Result<Answer> {
-        let relative = path.relative();
-        let found = match self.folder.find(relative).await {
+        let (relative, looked_at) = (path.relative(), now());
+        let found = match self.look_for(relative).await {
             Ok(found) => found,
             Err(error) if is_missing(&error) => {
-                self.cache.remove(relative, path.is_folder());
+                self.cache.remove(relative, path.is_folder(), looked_at);
                 return Ok(Answer::Missing);
             }
             Err(error) => return Err(error),
@@ -220,11 +226,11 @@ impl Files {
         match found {
             Found::File { .. } if path.is_folder() => Ok(Answer::Missing),
             Found::File { file, stamp } => {
-                let entry = self.entry(relative, file, stamp, known).await?;
+                let entry = self.entry(relative, file, stamp, known, looked_at).await?;
                 self.cache.insert(relative, false, &entry);
                 Ok(Answer::Entry(entry))
             }
-            Found::Folder if path.is_folder() => self.find_in_folder(path, head, known).await,
+            Found::Folder if path.is_folder() => self.find_in_folder(path, head, known, looked_at).await,
             Found::Folder => {
                 let location = path.folder_location();
                 let response = text(301, "this is a folder: its address ends with a slash");
@@ -239,38 +245,56 @@ impl Files {
         path: &TargetPath<'_>,
         head: &Head,
         known: Option<Rc<Entry>>,
+        looked_at: Duration,
     ) -> io::Result<Answer> {
         for name in &self.options.index_files {
             let relative = match path.relative() {
                 "" => name.clone(),
                 folder => format!("{folder}/{name}"),
             };
-            match self.folder.find(&relative).await {
+            match self.look_for(&relative).await {
                 Ok(Found::File { file, stamp }) => {
-                    let entry = self.entry(&relative, file, stamp, known).await?;
+                    let entry = self.entry(&relative, file, stamp, known, looked_at).await?;
                     self.cache.insert(path.relative(), true, &entry);
                     return Ok(Answer::Entry(entry));
                 }
                 Ok(_) => {}
+                // It is there, in the place of a list.
+                Err(error) if is_forbidden(&error) => return Ok(Answer::Missing),
                 Err(error) if is_missing(&error) => {}
                 Err(error) => return Err(error),
             }
         }
-        self.cache.remove(path.relative(), true);
-        if !self.options.listing {
-            return Ok(Answer::Missing);
-        }
-        let listed = self.folder.list(path.relative(), self.options.dotfiles, self.options.listing_entries);
-        let listing = listed.await?;
+        self.cache.remove(path.relative(), true, looked_at);
+        if self.options.listing { Ok(self.list(path, head).await) } else { Ok(Answer::Missing) }
+    }
+
+    async fn list(&self, path: &TargetPath<'_>, head: &Head) -> Answer {
         let fields = RequestFields::pick(head.field_bytes());
-        let response = match Format::wanted(&fields.accept, path.query()) {
-            Format::Html => valid(
-                Response::html(listing.html()).field(SECURITY_POLICY, CONTENT_SECURITY_POLICY.as_bytes()),
-            ),
-            Format::Json => Response::json(listing.json()),
+        let format = Format::wanted(&fields.accept, path.query());
+        let list = match self.listings.list(&self.folder, path.relative(), format).await {
+            Ok(list) => list,
+            Err(error) if is_missing(&error) => return Answer::Missing,
+            Err(error) => return Answer::Response(failed(&error)),
+        };
+        let response = match format {
+            Format::Html => {
+                valid(Response::html(list).field(SECURITY_POLICY, CONTENT_SECURITY_POLICY.as_bytes()))
+            }
+            Format::Json => Response::json(list),
         };
         let response = valid(response.field(FieldName::VARY, b"Accept"));
-        Ok(Answer::Response(valid(response.field(FieldName::CACHE_CONTROL, b"no-cache"))))
+        Answer::Response(valid(response.field(FieldName::CACHE_CONTROL, b"no-cache")))
+    }
+
+    /// Opens what a path leads to. Without descriptors left, those that the cache holds are closed first.
+    async fn look_for(&self, relative: &str) -> io::Result<Found> {
+        match self.folder.find(relative).await {
+            Err(error) if is_short_of_files(&error) && self.cache.close_files().await => {
+                self.folder.find(relative).await
+            }
+            other => other,
+        }
     }
 
     /// The entry of a file in this state: the one that is known, if nothing has changed.
@@ -280,11 +304,12 @@ impl Files {
         file: anello::fs::File,
         stamp: FileStamp,
         known: Option<Rc<Entry>>,
+        looked_at: Duration,
     ) -> io::Result<Rc<Entry>> {
         let mut coded = Vec::new();
         for coding in self.options.precompressed.iter() {
             let beside = format!("{path}{}", coding.suffix());
-            if let Ok(Found::File { file, stamp }) = self.folder.find(&beside).await {
+            if let Ok(Found::File { file, stamp }) = self.look_for(&beside).await {
                 coded.push((coding, file, stamp));
             }
         }
@@ -294,7 +319,7 @@ impl Files {
             && known.coded.len() == coded.len()
             && known.coded.iter().zip(&coded).all(|((_, known), (_, _, stamp))| is_same(known, stamp))
         {
-            known.confirm();
+            known.confirm(looked_at);
             return Ok(known);
         }
         let varies = !coded.is_empty();
@@ -303,7 +328,7 @@ impl Files {
         for (coding, file, stamp) in coded {
             variants.push((coding, self.variant(path, Some(coding), file, stamp, varies).await?));
         }
-        Ok(Entry::new(path, plain, variants))
+        Ok(Entry::new(path, plain, variants, looked_at))
     }
 
     async fn variant(
@@ -432,7 +457,7 @@ impl Files {
             Ok(Answer::Entry(entry)) => Some(entry),
             Ok(_) => None,
             Err(error) => {
-                tracing::error!(%error, page, "a file that an option names cannot be read");
+                complain(&error);
                 None
             }
         }

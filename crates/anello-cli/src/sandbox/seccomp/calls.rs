@@ -184,6 +184,7 @@ const FILES: &[Call] = &[
     Any(CACHESTAT),
     Any(libc::SYS_fstat),
     Any(libc::SYS_newfstatat),
+    Any(libc::SYS_faccessat),
     Any(libc::SYS_statx),
     Any(libc::SYS_getdents64),
     // The program's own name, for a backtrace.
