@@ -180,6 +180,33 @@ fn folders_are_listed_when_they_may_be_and_pages_stand_in() {
 }
 
 #[test]
+fn the_page_of_an_application_answers_for_names_that_no_file_has() {
+    let options = FileOptions { single_page_file: Some("docs/index.html".into()), ..FileOptions::default() };
+    on_site(options, async |address, _| {
+        let mut client = Client::connect(address).await;
+        let long = "a".repeat(300);
+        for path in ["/app/AC%2FDC", "/app/a%5Cb/", &format!("/app/{long}"), &format!("/app/{long}/b")] {
+            let answer = client.get(path).await;
+            assert_eq!((answer.status, answer.text()), (200, "<title>docs</title>"), "{path}");
+            assert!(answer.field("ETag").is_some(), "{path}");
+        }
+        for path in [
+            "/app/a%2Fb.js",
+            "/app/a%2Fb%2ejs",
+            &format!("/app/{long}.js"),
+            "/.hidden/page",
+            "/.hidden/a%2Fb",
+            "/app%5C.hidden/page",
+            "/..%2Fetc/passwd",
+            "/app/..%5Cetc",
+        ] {
+            assert_eq!(client.get(path).await.status, 404, "{path}");
+        }
+        assert_eq!(client.get("/app/../etc").await.status, 400);
+    });
+}
+
+#[test]
 fn scripts_of_listed_sites_may_ask_for_parts_and_read_what_they_are() {
     const FIELDS: [&str; 5] = [
         "Access-Control-Allow-Origin",

@@ -37,8 +37,8 @@ pub struct FileOptions {
     /// validators nor its `Cache-Control`: it stands in for other files. None by default: they have a line of text.
     pub not_found_file: Option<String>,
     /// A file, by its path from the served folder on, that is sent with status 200 where there is none, if the last
-    /// name of the path has no extension: the page of an application that makes up its paths in the browser. None by
-    /// default. For other paths there is `not_found_file`.
+    /// name of the path has no extension and none is hidden: the page of an application that makes up its paths in the
+    /// browser. None by default. For other paths there is `not_found_file`.
     pub single_page_file: Option<String>,
     /// Whether files and folders are served whose names begin with a dot; hidden by default.
     pub dotfiles: Dotfiles,

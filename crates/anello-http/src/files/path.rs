@@ -8,10 +8,14 @@
 //! Nearly all targets are plain ASCII with nothing to decode: [`resolve`] looks at each of their bytes once and
 //! allocates nothing.
 
+mod page;
+
 use std::borrow::Cow;
 use std::fmt;
 
 use percent_encoding::{AsciiSet, CONTROLS, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
+
+pub(super) use page::may_be_page;
 
 /// Longest name within a path, in bytes: `NAME_MAX` of Linux. No file has a longer one.
 pub const NAME_BYTES_LIMIT: usize = 255;
@@ -294,16 +298,20 @@ fn behind_authority(target: &str) -> Result<&str, PathRefusal> {
 
 /// Whether every `%` has its digits, and none stands for a slash, which decoding would make one between names.
 fn check_encoding(encoded: &str) -> Result<(), PathRefusal> {
-    for behind in encoded.split('%').skip(1) {
-        let digits = behind.as_bytes().get(..2).unwrap_or_default();
-        if digits.len() < 2 || !digits.iter().all(u8::is_ascii_hexdigit) {
-            return Err(PathRefusal::BadEncoding);
-        }
-        if digits.eq_ignore_ascii_case(b"2f") {
+    for digits in digits(encoded) {
+        if digits?.eq_ignore_ascii_case("2f") {
             return Err(PathRefusal::EncodedSlash);
         }
     }
     Ok(())
+}
+
+/// The two digits behind each `%`.
+fn digits(encoded: &str) -> impl Iterator<Item = Result<&str, PathRefusal>> {
+    encoded.split('%').skip(1).map(|behind| {
+        let digits = behind.get(..2).filter(|digits| digits.bytes().all(|byte| byte.is_ascii_hexdigit()));
+        digits.ok_or(PathRefusal::BadEncoding)
+    })
 }
 
 /// Whether a file of this name may be served; `at_top` if it lies in the served folder itself.
@@ -317,12 +325,12 @@ pub(super) fn check_name(name: &str, at_top: bool, dotfiles: Dotfiles) -> Result
     if name.contains('\\') {
         return Err(PathRefusal::Backslash);
     }
-    if name.len() > NAME_BYTES_LIMIT {
-        return Err(PathRefusal::TooLong);
-    }
     let is_well_known = at_top && name == WELL_KNOWN;
     if dotfiles == Dotfiles::Hidden && name.starts_with('.') && !is_well_known {
         return Err(PathRefusal::Hidden);
+    }
+    if name.len() > NAME_BYTES_LIMIT {
+        return Err(PathRefusal::TooLong);
     }
     Ok(())
 }

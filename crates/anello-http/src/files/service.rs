@@ -21,7 +21,7 @@ use super::listings::Listings;
 use super::media_type::MediaTypes;
 use super::negotiate::{Choice, Coding, negotiate};
 use super::options::{FileOptions, InvalidOption};
-use super::path::{TargetPath, resolve};
+use super::path::{TargetPath, may_be_page, resolve};
 use super::read::read_whole;
 use super::stamp::FileStamp;
 use super::stand_in::stand_in;
@@ -165,7 +165,10 @@ impl Files {
     async fn get_by_path(&self, head: &Head) -> Response {
         let path = match resolve(head.target(), self.options.dotfiles) {
             Ok(path) => path,
-            Err(refusal) if refusal.status() == 404 => return self.missing(head).await,
+            Err(refusal) if refusal.status() == 404 => {
+                let is_page = may_be_page(head.target(), self.options.dotfiles);
+                return self.single_page_or_missing(is_page, head).await;
+            }
             Err(refusal) => return text(refusal.status(), &refusal.to_string()),
         };
         let known = self.cache.get(path.relative(), path.is_folder(), |entry| is_as_it_was(entry, head));
@@ -177,7 +180,7 @@ impl Files {
         match answer {
             Ok(Answer::Entry(entry)) => self.send(&entry, head),
             Ok(Answer::Response(response)) => response,
-            Ok(Answer::Missing) => self.single_page_or_missing(&path, head).await,
+            Ok(Answer::Missing) => self.single_page_or_missing(path.is_without_extension(), head).await,
             Err(error) => failed(&error),
         }
     }
@@ -421,9 +424,9 @@ impl Files {
         }
     }
 
-    async fn single_page_or_missing(&self, path: &TargetPath<'_>, head: &Head) -> Response {
+    async fn single_page_or_missing(&self, is_page: bool, head: &Head) -> Response {
         if let Some(page) = &self.options.single_page_file
-            && path.is_without_extension()
+            && is_page
             && let Some(entry) = self.own_file(page, head).await
         {
             return self.send(&entry, head);

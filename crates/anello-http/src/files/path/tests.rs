@@ -213,6 +213,57 @@ fn pages_of_applications_have_no_extension() {
 }
 
 #[test]
+fn pages_may_have_names_that_no_file_has() {
+    let long = "a".repeat(NAME_BYTES_LIMIT + 1);
+    let [long_name, long_file, long_hidden] =
+        [&long, &format!("{long}.js"), &format!(".{long}")].map(|name| format!("/app/{name}"));
+    let long_path = "/a".repeat(2048);
+    for target in [
+        "/app/AC%2FDC",
+        "/app/AC%2fDC/",
+        "/app/a%5Cb?q=.",
+        "/app/a\\b",
+        "/v1.2/a%2Fb",
+        "/v1.2%2Fb/c",
+        "/.well-known/a%2Fb",
+        "http://host/app/a%2Fb",
+        &long_name,
+        &long_path,
+    ] {
+        assert_eq!(refusal(target).status(), 404, "{target}");
+        assert!(may_be_page(target, Dotfiles::Hidden), "{target}");
+    }
+    for target in [
+        "/app/a%2Fb.js",
+        "/app/a.b%2Fc",
+        "/app/a%2Fb%2ejs",
+        "/app/a%5Cb.js/",
+        "/..%2fetc/passwd",
+        "/app/%2e%2e%2f/etc",
+        "/app/..%5Cetc",
+        "/a%2f../etc",
+        "/a%5c..%5cetc",
+        "/a%2f./etc",
+        "/a%2f%00/b",
+        "/a%2f%ff/b",
+        "/a%2f%zz/b",
+        &long_file,
+    ] {
+        for dotfiles in [Dotfiles::Hidden, Dotfiles::Served] {
+            assert!(!may_be_page(target, dotfiles), "{target} with {dotfiles:?}");
+        }
+        assert_eq!(refusal(target).status(), 404, "{target}");
+    }
+    let hidden = ["/.hidden/page", "/.git/a%2Fb", "/a%2F.git%2Fb/c", "/.git%5Ca/b", "/a%5C%2egit/b"];
+    for target in hidden {
+        assert!(!may_be_page(target, Dotfiles::Hidden), "{target}");
+        assert!(may_be_page(target, Dotfiles::Served), "{target}");
+    }
+    assert!(!may_be_page(&format!("{long_hidden}/b"), Dotfiles::Hidden));
+    assert!(may_be_page(&format!("{long_hidden}/b"), Dotfiles::Served));
+}
+
+#[test]
 fn refusals_say_what_is_wrong() {
     let of_encoding = "a % in the path is not followed by two hexadecimal digits; a literal one is %25";
     assert_eq!(refusal("/%zz").to_string(), of_encoding);
@@ -292,6 +343,21 @@ proptest! {
         if let Some(path) = resolve_plain(&target) {
             prop_assert_eq!(resolve_carefully(&target, Dotfiles::Hidden), Ok(path.clone()));
             prop_assert_eq!(resolve_carefully(&target, Dotfiles::Served), Ok(path));
+        }
+    }
+
+    #[test]
+    fn only_names_that_no_file_has_make_a_page_of_what_is_refused(target in targets(), served in any::<bool>()) {
+        let dotfiles = if served { Dotfiles::Served } else { Dotfiles::Hidden };
+        let is_page = may_be_page(&target, dotfiles);
+        match resolve(&target, dotfiles) {
+            Ok(path) => prop_assert_eq!(is_page, path.is_without_extension()),
+            Err(PathRefusal::EncodedSlash | PathRefusal::Backslash | PathRefusal::TooLong) => {
+                let decoded = percent_decode_str(split(&target).unwrap().0).decode_utf8_lossy();
+                let leads_elsewhere = decoded.split(['/', '\\']).any(|name| matches!(name, "." | ".."));
+                prop_assert!(!(is_page && leads_elsewhere));
+            }
+            Err(_) => prop_assert!(!is_page),
         }
     }
 
