@@ -153,6 +153,34 @@ fn variants_are_negotiated() {
 }
 
 #[test]
+fn every_answer_of_a_file_that_has_variants_says_that_it_varies() {
+    let options = FileOptions { precompressed: Codings::ALL, ..FileOptions::default() };
+    on_site(options, async |address, _| {
+        let mut client = Client::connect(address).await;
+        for (fields, status) in [
+            ("", 200),
+            ("Accept-Encoding: gzip\r\n", 200),
+            ("Range: bytes=0-4\r\n", 206),
+            ("If-None-Match: *\r\n", 304),
+            ("If-Match: \"other\"\r\n", 412),
+            ("Accept-Encoding: gzip\r\nIf-Match: \"other\"\r\n", 412),
+            ("Range: bytes=100-\r\n", 416),
+            ("Accept-Encoding: gzip\r\nRange: bytes=100-\r\n", 416),
+        ] {
+            for (path, varies) in [("/app.js", Some("Accept-Encoding")), ("/hello.txt", None)] {
+                client.send(format!("GET {path} HTTP/1.1\r\nHost: h\r\n{fields}\r\n")).await;
+                let answer = client.answer().await.expect("an answer");
+                assert_eq!((answer.status, answer.field("Vary")), (status, varies), "{path}: {fields}");
+                assert_eq!(answer.field("Content-Range").is_some(), matches!(status, 206 | 416), "{fields}");
+            }
+        }
+        client.send("GET /app.js HTTP/1.1\r\nHost: h\r\nAccept-Encoding: *;q=0\r\n\r\n").await;
+        let answer = client.answer().await.expect("an answer");
+        assert_eq!((answer.status, answer.field("Vary")), (406, Some("Accept-Encoding")));
+    });
+}
+
+#[test]
 fn folders_are_listed_when_they_may_be_and_pages_stand_in() {
     let options = FileOptions {
         listing: true,

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 
-use super::cache::{Contents, Variant, now};
+use super::cache::{Contents, Entry, Variant, now};
 use super::multipart::{Boundary, Multipart};
 use super::range::{ByteRange, ContentRange, Selection, select};
 use crate::body::{Body, Part};
@@ -25,7 +25,8 @@ pub(super) fn whole(variant: &Variant) -> Response {
     Response::new(200).with_shared_fields(Rc::clone(&variant.fields)).with_body(body)
 }
 
-pub(super) fn part(variant: &Variant, range: &[u8]) -> Response {
+/// A part of this variant of the entry.
+pub(super) fn part(entry: &Entry, variant: &Variant, range: &[u8]) -> Response {
     let size_bytes = variant.stamp.size_bytes;
     match select(range, size_bytes) {
         Selection::Whole => whole(variant),
@@ -41,9 +42,18 @@ pub(super) fn part(variant: &Variant, range: &[u8]) -> Response {
         Selection::Unsatisfiable => {
             let content_range = ContentRange::unsatisfiable(size_bytes).to_string();
             let response = text(416, "the file has none of the bytes that the request asks for");
-            valid(response.field(FieldName::CONTENT_RANGE, content_range.as_bytes()))
+            varying(entry, valid(response.field(FieldName::CONTENT_RANGE, content_range.as_bytes())))
         }
     }
+}
+
+/// An answer without the fields of a variant. It is another one to who accepts other encodings, if the file has variants,
+/// and says so, that no cache gives it to them.
+pub(super) fn varying(entry: &Entry, response: Response) -> Response {
+    if entry.coded.is_empty() {
+        return response;
+    }
+    valid(response.field(FieldName::VARY, b"Accept-Encoding"))
 }
 
 fn several(variant: &Variant, ranges: &[ByteRange]) -> Response {

@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use super::answer::{
-    complain, failed, is_forbidden, is_missing, is_short_of_files, part, text, valid, whole,
+    complain, failed, is_forbidden, is_missing, is_short_of_files, part, text, valid, varying, whole,
 };
 use super::cache::{Cache, Contents, Entry, Known, Variant, now, wall_clock};
 use super::cache_control::CacheRules;
@@ -407,7 +407,7 @@ impl Files {
         let fields = RequestFields::pick(head.field_bytes());
         let Some(variant) = wanted(entry, &fields) else {
             let response = text(406, "the file is not to be had in any encoding that the request accepts");
-            return valid(response.field(FieldName::VARY, b"Accept-Encoding"));
+            return varying(entry, response);
         };
         match evaluate(&fields, &variant.validator) {
             Outcome::Proceed => {}
@@ -415,12 +415,12 @@ impl Files {
                 return Response::new(304).with_shared_fields(Rc::clone(&variant.not_modified_fields));
             }
             Outcome::PreconditionFailed => {
-                return text(412, "the file is not in the state that the request asks for");
+                return varying(entry, text(412, "the file is not in the state that the request asks for"));
             }
         }
         match applicable_range(&fields, &variant.validator).filter(|_| head.method() == Method::Get) {
             None => whole(variant),
-            Some(range) => part(variant, range),
+            Some(range) => part(entry, variant, range),
         }
     }
 

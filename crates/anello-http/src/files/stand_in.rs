@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use super::answer::{valid, whole};
+use super::answer::{valid, varying, whole};
 use super::cache::Entry;
 use super::negotiate::Choice;
 
@@ -25,8 +25,5 @@ pub(super) fn stand_in(page: &Entry, choice: Choice, status: u16) -> Response {
         Some(coding) => valid(response.field(FieldName::CONTENT_ENCODING, coding.token().as_bytes())),
         None => response,
     };
-    if page.coded.is_empty() {
-        return response;
-    }
-    valid(response.field(FieldName::VARY, b"Accept-Encoding"))
+    varying(page, response)
 }
