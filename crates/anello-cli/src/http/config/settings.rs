@@ -13,7 +13,7 @@ pub fn other_than_defaults(http: &Command, matches: &ArgMatches) -> Vec<String> 
     keys(http).filter_map(|key| Some(format!("{} = {}", key.name(), set_value(key, matches)?))).collect()
 }
 
-fn set_value(key: Key<'_>, matches: &ArgMatches) -> Option<Value> {
+fn set_value(key: Key<'_>, matches: &ArgMatches) -> Option<String> {
     let id = key.arg.get_id().as_str();
     if matches.value_source(id)? == ValueSource::DefaultValue {
         return None;
@@ -22,16 +22,21 @@ fn set_value(key: Key<'_>, matches: &ArgMatches) -> Option<Value> {
     if given == key.arg.get_default_values() {
         return None;
     }
-    let value = |text: &std::ffi::OsStr| {
-        let text = text.to_string_lossy();
-        let number = key.is_number().then(|| text.parse().ok()).flatten();
-        number.map_or_else(|| Value::String(text.clone().into_owned()), Value::Integer)
-    };
+    let value = |text: &std::ffi::OsStr| written(key, &text.to_string_lossy());
     let is_switch = !key.arg.get_action().takes_values();
-    match given[..] {
-        [] => Some(Value::Boolean(true)),
-        _ if is_switch => Some(Value::Boolean(true)),
-        _ if key.is_list() => Some(Value::Array(given.into_iter().map(value).collect())),
-        [one, ..] => Some(value(one)),
+    Some(match given[..] {
+        [] => true.to_string(),
+        _ if is_switch => true.to_string(),
+        _ if key.is_list() => format!("[{}]", given.into_iter().map(value).collect::<Vec<_>>().join(", ")),
+        [one, ..] => value(one),
+    })
+}
+
+/// A value as a file has it. [`Value`] has no numbers beyond those of 64 bits with a sign; some flags do, and so does a
+/// file.
+fn written(key: Key<'_>, text: &str) -> String {
+    match text.parse::<i128>() {
+        Ok(number) if key.is_number() => number.to_string(),
+        _ => Value::from(text).to_string(),
     }
 }

@@ -110,6 +110,26 @@ write-timeout = "30s"
 }
 
 #[test]
+fn the_largest_number_of_every_flag_is_written_as_it_is_read() {
+    let http = http();
+    let mut beyond_signed = 0;
+    for key in keys(&http).filter(Key::is_number) {
+        let largest = [u64::MAX, i64::MAX as u64, u64::from(u32::MAX), i32::MAX as u64, u64::from(u16::MAX)];
+        let written = largest.iter().find_map(|number| {
+            // Some flags want this one beside them.
+            let file = "folder = \"public\"\nsqpoll = 1";
+            let set = read_with(file, &[&format!("--{}=+0{number}", key.name())]).ok()?;
+            beyond_signed += usize::from(*number == u64::MAX);
+            assert!(set.contains(&format!("{} = {number}", key.name())), "{set:?}");
+            Some(set)
+        });
+        let written = written.unwrap_or_else(|| panic!("{} takes none of {largest:?}", key.name()));
+        assert_eq!(read_with(&written.join("\n"), &[]), Ok(written));
+    }
+    assert!(beyond_signed > 5, "{beyond_signed}");
+}
+
+#[test]
 fn the_command_line_wins() {
     let file = "folder = \"a\"\naddr = \"127.0.0.1:1\"\nindex = [\"a\", \"b\"]\nlisting = true\nsqpoll = 1";
     let set =
