@@ -96,8 +96,8 @@ impl Response {
     /// asked for this protocol is answered [`upgrade_required`](Self::upgrade_required) instead. A name that no field can
     /// have is sent as 500.
     ///
-    /// It is dropped at whatever await point it waits at when the server ends before it does, or when the client resets the
-    /// connection. No deadline of the server's counts for it.
+    /// It is dropped at whatever await point it waits at when the server ends before it does. No deadline of the server's
+    /// counts for it, and that its client is gone it learns by what it receives and sends.
     ///
     /// ```
     /// use anello_http::{Request, Response};

@@ -340,7 +340,7 @@ fn count_of(metrics: &ServerMetrics, name: &str) -> usize {
 #[test]
 fn fault_22_a_handler_is_dropped_when_its_client_resets_and_not_when_it_ends_its_side() {
     on_each(drivers(), async |kind| {
-        for request in [ENDLESS[0], ENDLESS[1], CHAT] {
+        for request in &ENDLESS[..2] {
             let alive = Rc::new(Cell::new(0));
             let (server, address) = serve(patient(), endless(&alive));
             let mut half_closed = Client::connect(address).await;
@@ -359,6 +359,62 @@ fn fault_22_a_handler_is_dropped_when_its_client_resets_and_not_when_it_ends_its
             until(|| server.connections() == 0).await;
             assert_eq!(alive.get(), 0, "{kind}: {request}");
         }
+    });
+}
+
+#[test]
+fn another_protocol_is_dropped_when_the_server_ends_and_no_sooner() {
+    on_each(drivers(), async |kind| {
+        let alive = Rc::new(Cell::new(0));
+        let (server, address) = serve(patient(), endless(&alive));
+        let mut reset = Client::connect(address).await;
+        reset.send(CHAT).await;
+        until(|| alive.get() == 1).await;
+        reset.stream.abort();
+        let mut client = Client::connect(address).await;
+        client.send(CHAT).await;
+        until(|| alive.get() == 2).await;
+        // Looked at again and again.
+        sleep(patient().tick * 10).await;
+        assert_eq!((server.connections(), alive.get()), (2, 2), "{kind}");
+        server.end();
+        until(|| server.connections() == 0).await;
+        assert_eq!(alive.get(), 0, "{kind}");
+    });
+}
+
+#[test]
+fn another_protocol_that_has_ended_in_good_order_comes_to_its_own_end() {
+    on_each(drivers(), async |kind| {
+        let ended = Rc::new(Cell::new(0));
+        let ends = Rc::clone(&ended);
+        let (server, address, metrics) = serve_counted(patient(), async move |request: Request| {
+            let (ends, is_dropped) = (Rc::clone(&ends), request.path() == "/dropped");
+            Response::upgrade("chat", async move |mut upgraded| {
+                assert_eq!(upgraded.recv().await.ok(), Some(None));
+                upgraded.shutdown().await.expect("ends");
+                if is_dropped {
+                    drop(upgraded);
+                }
+                // It has something else to do.
+                sleep(patient().tick * 10).await;
+                ends.set(ends.get() + 1);
+            })
+        });
+        for request in [CHAT, &CHAT.replace("/chat", "/dropped")] {
+            let mut client = Client::connect(address).await;
+            client.send(request).await;
+            client.stream.shutdown().await.expect("ends");
+            let (reader, _writer) = client.stream.into_split();
+            assert!(all_of(reader).await.starts_with("HTTP/1.1 101 "), "{kind}");
+        }
+        until(|| server.connections() == 0).await;
+        assert_eq!(ended.get(), 2, "{kind}");
+        assert_eq!(
+            count_of(&metrics, "anello_http_connections_closed_total{reason=\"upgrade\"}"),
+            2,
+            "{kind}"
+        );
     });
 }
 

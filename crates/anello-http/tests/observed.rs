@@ -29,10 +29,18 @@ const LARGE_BYTES: usize = 64 << 20;
 /// What clients take of it before it breaks off.
 const TAKEN_BYTES: usize = 1 << 20;
 
-/// Pieces, and then an error or a panic.
+/// Pieces, and then an error, a panic, or the end.
 struct Failing {
     pieces: usize,
-    panics: bool,
+    fails_by: Fails,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Fails {
+    Error,
+    Panic,
+    /// And panics where its trailers are made.
+    Trailers,
 }
 
 impl Stream for Failing {
@@ -40,8 +48,9 @@ impl Stream for Failing {
 
     fn poll_next(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
         if self.pieces == 0 {
-            assert!(!self.panics, "on purpose");
-            return Poll::Ready(Some(Err(io::Error::other("on purpose"))));
+            assert!(self.fails_by != Fails::Panic, "on purpose");
+            let fails = self.fails_by == Fails::Error;
+            return Poll::Ready(fails.then(|| Err(io::Error::other("on purpose"))));
         }
         self.pieces -= 1;
         Poll::Ready(Some(Ok(Bytes::from_static(b"piece"))))
@@ -56,11 +65,15 @@ fn large_file() -> File {
 }
 
 async fn handle(request: Request) -> Response {
-    let failing = |panics| Body::stream(Failing { pieces: 3, panics });
+    let failing = |fails_by| Failing { pieces: 3, fails_by };
     match request.path() {
         "/invalid" => Response::new(99),
-        "/broken" => Response::new(200).with_body(failing(false)),
-        "/panics" => Response::new(200).with_body(failing(true)),
+        "/broken" => Response::new(200).with_body(Body::stream(failing(Fails::Error))),
+        "/panics" => Response::new(200).with_body(Body::stream(failing(Fails::Panic))),
+        "/no-trailers" => {
+            let ends = || panic!("on purpose");
+            Response::new(200).with_body(Body::stream_with_trailers(failing(Fails::Trailers), ends))
+        }
         "/memory" => Response::new(200).with_body(vec![0; LARGE_BYTES]),
         "/file" => Response::new(200).with_body(Body::file(large_file(), 0, LARGE_BYTES as u64)),
         _ => Response::text("answered"),
@@ -138,6 +151,7 @@ fn what_fails_is_counted_and_logged_as_well() {
             "GET /invalid HTTP/1.1\r\nHost: h\r\n\r\n",
             "GET /broken HTTP/1.1\r\nHost: h\r\n\r\n",
             "GET /panics HTTP/1.1\r\nHost: h\r\n\r\n",
+            "GET /no-trailers HTTP/1.1\r\nHost: h\r\n\r\n",
             "PUT /refused HTTP/1.1\r\n\r\n",
             "no request\r\n\r\n",
         ];
@@ -147,19 +161,19 @@ fn what_fails_is_counted_and_logged_as_well() {
         }
         let value = |name: &str| observed.value(name);
         assert_eq!(value("anello_http_connections_open"), 0, "{kind}");
-        // The one that breaks, and the one that panics.
-        assert_eq!(value("anello_http_connections_closed_total{reason=\"handler\"}"), 2, "{kind}");
+        // The one that breaks, and those that panic.
+        assert_eq!(value("anello_http_connections_closed_total{reason=\"handler\"}"), 3, "{kind}");
         assert_eq!(value("anello_http_connections_closed_total{reason=\"refusal\"}"), 2, "{kind}");
-        assert_eq!(value("anello_http_requests_total{method=\"GET\",status=\"2xx\"}"), 3, "{kind}");
+        assert_eq!(value("anello_http_requests_total{method=\"GET\",status=\"2xx\"}"), 4, "{kind}");
         assert_eq!(value("anello_http_requests_total{method=\"GET\",status=\"5xx\"}"), 1, "{kind}");
         assert_eq!(value("anello_http_requests_total{method=\"PUT\",status=\"4xx\"}"), 1, "{kind}");
         assert_eq!(value("anello_http_requests_total{method=\"other\",status=\"4xx\"}"), 1, "{kind}");
         // All that were counted but those that were refused.
-        assert_eq!(value("anello_http_request_duration_seconds_count"), 4, "{kind}");
+        assert_eq!(value("anello_http_request_duration_seconds_count"), 5, "{kind}");
         let request_bytes = requests.iter().map(|request| request.len()).sum::<usize>();
         assert_eq!(value("anello_http_received_bytes_total"), request_bytes, "{kind}");
         let sent_bytes = value("anello_http_sent_bytes_total");
-        let lines = observed.lines(6).await;
+        let lines = observed.lines(7).await;
         let told: Vec<_> =
             lines.iter().map(|line| (line["target"].as_str(), line["status"].as_u64())).collect();
         let expected = [
@@ -167,6 +181,7 @@ fn what_fails_is_counted_and_logged_as_well() {
             (Some("/invalid"), Some(500)),
             (Some("/broken"), Some(200)),
             (Some("/panics"), Some(200)),
+            (Some("/no-trailers"), Some(200)),
             (Some("/refused"), Some(400)),
             (None, Some(400)),
         ];

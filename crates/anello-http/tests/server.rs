@@ -337,6 +337,45 @@ fn answers_that_are_none_become_500() {
         let mut client = Client::connect(address).await;
         assert_eq!(client.get("/").await.status, 500);
         assert!(client.is_ended().await);
+        // Without a body, as it was asked for.
+        let mut client = Client::connect(address).await;
+        client.send("HEAD / HTTP/1.1\r\nHost: h\r\n\r\n").await;
+        assert!(status_line(&mut client).await.starts_with("HTTP/1.1 500 "));
+        assert!(client.is_ended().await);
+    });
+}
+
+/// Ten bytes, which are there at once.
+struct AtOnce(Option<&'static str>);
+
+impl Stream for AtOnce {
+    type Item = io::Result<Bytes>;
+
+    fn poll_next(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
+        Poll::Ready(self.0.take().map(|bytes| Ok(Bytes::from(bytes))))
+    }
+}
+
+#[test]
+fn an_answer_that_fails_takes_none_of_those_before_it_along() {
+    on_each(drivers(), async |kind| {
+        let (_server, address) = serve(Options::default(), async |request: Request| match request.path() {
+            "/short" => Response::new(200).with_body(Body::stream_of(100, AtOnce(Some("ten bytes.")))),
+            "/long" => Response::new(200).with_body(Body::stream_of(5, AtOnce(Some("ten bytes.")))),
+            _ => Response::text("whole"),
+        });
+        for fails in ["/short", "/long"] {
+            let mut client = Client::connect(address).await;
+            let one = "GET / HTTP/1.1\r\nHost: h\r\n\r\n";
+            client.send(format!("{one}{one}GET {fails} HTTP/1.1\r\nHost: h\r\n\r\n{one}")).await;
+            for _ in 0..2 {
+                assert_eq!(client.answer().await.expect("an answer").text(), "whole", "{kind}: {fails}");
+            }
+            while !client.is_ended().await {
+                let rest = client.take_received();
+                assert!(!rest.ends_with(b"whole"), "{kind}: {fails}: {}", rest.escape_ascii());
+            }
+        }
     });
 }
 

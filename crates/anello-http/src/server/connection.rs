@@ -11,7 +11,7 @@ use super::ending::End;
 use super::input::{Failure, Input};
 use super::observer::Observed;
 use super::options::Options;
-use super::output::{Outcome, Output, valid_status};
+use super::output::{Outcome, Output, is_of_handler, no_valid_answer, valid_status};
 use super::panics::guarded;
 use super::transport::{Receiver, Sender};
 use super::upgrade::Upgraded;
@@ -181,7 +181,11 @@ impl<R: Receiver, W: Sender> Connection<R, W> {
             self.input.borrow_mut().end_body(most_discarded);
         }
         self.watch.end_request();
-        Ok(match outcome? {
+        let outcome = match outcome {
+            Ok(outcome) => outcome,
+            Err(error) => return Err(Box::pin(self.broken_off(error)).await),
+        };
+        Ok(match outcome {
             // What nobody has read has to be out of the way before the next request.
             Outcome::KeepsAlive if !has_body || self.discard(most_discarded).await? => Goes::On,
             Outcome::Tunnel(Some(upgrade))
@@ -240,6 +244,17 @@ impl<R: Receiver, W: Sender> Connection<R, W> {
         }
     }
 
+    /// The answer at hand has come to no end. When that is its handler's doing, those before it are sent all the same.
+    #[cold]
+    async fn broken_off(&mut self, error: io::Error) -> io::Error {
+        if is_of_handler(&error)
+            && let Err(broken) = self.output.flush().await
+        {
+            tracing::debug!(%broken, "a connection broke while its last answers were sent");
+        }
+        error
+    }
+
     /// The request at hand gets no answer, as its handler was given up.
     #[cold]
     fn unanswered(&mut self, error: io::Error) -> io::Error {
@@ -280,7 +295,7 @@ impl<R: Receiver, W: Sender> Connection<R, W> {
         let (receiver, first) = input.into_inner().into_receiver();
         if let Some(speak) = upgrade.speak {
             let upgraded = Upgraded::new(receiver, self.output.into_sender(), first);
-            self.watch.ending.before(speak(upgraded)).await?;
+            self.watch.ending.before_server_ends(speak(upgraded)).await?;
         }
         Ok(())
     }
@@ -314,10 +329,7 @@ fn check_upgrade(response: &mut Response, asked: Option<&[u8]>) {
         }
         _ => {
             tracing::error!("a handler answered 101 without Response::upgrade, which was sent as 500");
-            *response =
-                Response::text("500 Internal Server Error: the server's program made no valid answer\n")
-                    .with_status(500)
-                    .closing();
+            *response = no_valid_answer();
         }
     }
 }

@@ -26,6 +26,8 @@ pub(crate) struct Ending {
     end: Cell<Option<End>>,
     /// There while a handler, or what it has left behind, is waited for, which most requests are not.
     waker: RefCell<Option<Waker>>,
+    /// Whether what is waited for has to do with the client: another protocol ends a connection by itself.
+    heeds_client: Cell<bool>,
 }
 
 impl Ending {
@@ -45,14 +47,24 @@ impl Ending {
         self.end.get()
     }
 
-    /// Whether a handler, or what it has left behind, is waited for.
+    /// Whether a handler, or what it answers, is waited for, which is in vain when the client is gone.
     pub fn is_awaited(&self) -> bool {
-        self.waker.borrow().is_some()
+        self.heeds_client.get() && self.waker.borrow().is_some()
     }
 
-    /// Awaits a handler, what it answers, or the protocol that it changes to, until the connection is ended: then it is not
-    /// polled again.
+    /// Awaits a handler, or what it answers, until the connection is ended: then it is not polled again.
     pub async fn before<T>(&self, handling: impl Future<Output = T>) -> io::Result<T> {
+        self.heeds_client.set(true);
+        self.before_any(handling).await
+    }
+
+    /// Awaits what speaks another protocol, until the server ends.
+    pub async fn before_server_ends<T>(&self, speaking: impl Future<Output = T>) -> io::Result<T> {
+        self.heeds_client.set(false);
+        self.before_any(speaking).await
+    }
+
+    async fn before_any<T>(&self, handling: impl Future<Output = T>) -> io::Result<T> {
         let mut handling = pin!(handling);
         let _forgets = Forgets(self);
         let result = poll_fn(|context| {

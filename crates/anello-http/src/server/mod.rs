@@ -225,8 +225,8 @@ impl Server {
     ///
     /// The handler's future is dropped at whatever await point it waits at when [`Options::request_timeout`] has passed,
     /// when the server ends before it does ([`drain`](Self::drain), [`end`](Self::end)), or when its client has reset the
-    /// connection; and so is a body that it streams, and in the latter two cases the other protocol that it changes to
-    /// ([`Response::upgrade`]). What must not be left half done belongs in a task of its own
+    /// connection; and so is a body that it streams. The other protocol that it changes to ([`Response::upgrade`]) is dropped
+    /// when the server ends. What must not be left half done belongs in a task of its own
     /// ([`anello::spawn`]), whose handle the handler awaits. A client that has only ended its side, as one does that
     /// is gone, cannot be told from one that waits for its answer: its handler goes on.
     ///

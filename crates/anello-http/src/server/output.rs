@@ -12,7 +12,7 @@ use std::task::{Context, Poll};
 use anello::fs::File;
 use bytes::Bytes;
 
-use super::panics::next_piece;
+use super::panics::{next_piece, trailers_of};
 use super::transport::Sender;
 use super::watch::{Phase, Watch};
 use crate::body::{Body, Kind, Part, Pieces, StreamEnd};
@@ -74,6 +74,14 @@ pub(crate) fn is_of_handler(error: &io::Error) -> bool {
 /// The status that is sent for the one that a handler gave.
 pub(crate) fn valid_status(status: u16) -> u16 {
     if matches!(status, 101 | 200..=999) { status } else { 500 }
+}
+
+/// What is sent instead of an answer that is none.
+#[cold]
+pub(crate) fn no_valid_answer() -> Response {
+    Response::text("500 Internal Server Error: the server's program made no valid answer\n")
+        .with_status(500)
+        .closing()
 }
 
 impl<W: Sender> Output<W> {
@@ -215,12 +223,14 @@ impl<W: Sender> Output<W> {
         date: &HttpDate,
         closes: bool,
     ) -> io::Result<Outcome> {
-        let Response { status, shared, fields, body, closes: response_closes, upgrade } = response;
-        if status != valid_status(status) {
+        let response = if response.status() == valid_status(response.status()) {
+            response
+        } else {
+            let status = response.status();
             tracing::error!(status, "a handler's answer had a status that is none, and was sent as 500");
-            self.refuse(&Refusal::new(500, "the server's program made no valid answer"), date);
-            return Ok(Outcome::Closes);
-        }
+            no_valid_answer()
+        };
+        let Response { status, shared, fields, body, closes: response_closes, upgrade } = response;
         // Before anything fails: those of the answer before are not this one's.
         self.body_bytes = 0;
         let mut head = ResponseHead::begin(&mut self.buffer, exchange, status).map_err(io::Error::other)?;
@@ -283,7 +293,7 @@ impl<W: Sender> Output<W> {
             Kind::Stream { pieces, end } => {
                 self.send_stream(encoder, pieces).await?;
                 if let (StreamEnd::With(trailers), Delivery::Chunked) = (end, encoder.delivery()) {
-                    return Ok(trailers());
+                    return trailers_of(*trailers).map_err(handler_failed);
                 }
             }
         }

@@ -9,7 +9,8 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 
-use crate::body::Pieces;
+use crate::body::{MakeTrailers, Pieces};
+use crate::h1::FieldBlock;
 use crate::response::Response;
 
 /// Awaits a handler. One that panics has answered 500.
@@ -27,11 +28,20 @@ pub(crate) async fn guarded(mut handling: Pin<&mut impl Future<Output = Response
 
 /// The next piece of a body. One that panics has failed, and is not to be polled again.
 pub(crate) fn next_piece(pieces: &mut Pieces, context: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
-    catch_unwind(AssertUnwindSafe(|| pieces.as_mut().poll_next(context))).unwrap_or_else(|panic| {
-        let message = message_of(&*panic);
-        tracing::error!(message, "the body of an answer panicked, which was broken off");
-        Poll::Ready(Some(Err(io::Error::other(format!("its body panicked: {message}")))))
-    })
+    let polled = catch_unwind(AssertUnwindSafe(|| pieces.as_mut().poll_next(context)));
+    polled.unwrap_or_else(|panic| Poll::Ready(Some(Err(body_panicked(&*panic)))))
+}
+
+/// What is to follow a body.
+pub(crate) fn trailers_of(trailers: MakeTrailers) -> io::Result<FieldBlock> {
+    catch_unwind(AssertUnwindSafe(trailers)).map_err(|panic| body_panicked(&*panic))
+}
+
+#[cold]
+fn body_panicked(panic: &(dyn Any + Send)) -> io::Error {
+    let message = message_of(panic);
+    tracing::error!(message, "the body of an answer panicked, which was broken off");
+    io::Error::other(format!("its body panicked: {message}"))
 }
 
 #[cold]
