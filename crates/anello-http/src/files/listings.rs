@@ -80,24 +80,21 @@ impl Listings {
     pub async fn list(&self, folder: &Folder, path: &str, format: Format) -> Result<Bytes, Rc<io::Error>> {
         let asked_at = Instant::now();
         loop {
-            let list = match self.known(path, format) {
-                Some(list) => list,
-                None => match self.has_to_wait_for() {
-                    Some(other) => {
-                        drop(other.made().await);
-                        continue;
-                    }
-                    None => self.begin(folder, path, format, None)?,
-                },
-            };
-            let made = list.made().await;
-            if list.begun_at >= asked_at || list.begun_at.elapsed() < self.interval {
-                return made;
+            let mut before = None;
+            if let Some(list) = self.known(path, format) {
+                let made = list.made().await;
+                if list.begun_at >= asked_at || list.begun_at.elapsed() < self.interval {
+                    return made;
+                }
+                if !self.known(path, format).is_some_and(|known| Rc::ptr_eq(&known, &list)) {
+                    // Somebody else was faster.
+                    continue;
+                }
+                before = made.ok();
             }
-            // Unless somebody else was faster.
-            let is_known = self.lists.borrow().iter().any(|known| Rc::ptr_eq(known, &list));
-            if is_known {
-                self.begin(folder, path, format, made.ok())?;
+            match self.has_to_wait_for() {
+                Some(other) => drop(other.made().await),
+                None => self.begin(folder, path, format, before)?,
             }
         }
     }
@@ -121,7 +118,7 @@ impl Listings {
         path: &str,
         format: Format,
         before: Option<Bytes>,
-    ) -> Result<Rc<List>, Rc<io::Error>> {
+    ) -> Result<(), Rc<io::Error>> {
         let mut lists = self.lists.borrow_mut();
         lists.retain(|list| !list.is_of(path, format));
         if lists.len() >= MOST_LISTS
@@ -145,7 +142,7 @@ impl Listings {
         });
         lists.push_back(Rc::clone(&list));
         drop(lists);
-        let (folder, path, making) = (folder.clone(), path.to_owned(), Rc::clone(&list));
+        let (folder, path) = (folder.clone(), path.to_owned());
         let (dotfiles, entries_limit, bytes) = (self.dotfiles, self.entries_limit, Arc::clone(&self.bytes));
         let work = spawn_blocking(move || {
             let listing = folder.list_waiting(&path, dotfiles, entries_limit)?;
@@ -160,10 +157,10 @@ impl Listings {
         });
         let make = async move {
             let made = work.await.map_err(io::Error::from).and_then(|made: io::Result<Bytes>| made);
-            making.end(made.map_err(Rc::new));
+            list.end(made.map_err(Rc::new));
         };
         spawn(make).detach();
-        Ok(list)
+        Ok(())
     }
 }
 
