@@ -5,7 +5,7 @@ use std::fmt;
 use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::ops::Deref;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -105,18 +105,20 @@ pub(crate) trait BodySource {
 
 /// The body of a request, to be read by the handler, or by a stream that it answers with: then both bodies are under way at
 /// once, and who reads none of it for long had better drop it, since clients may send all of theirs before they read. Kept
-/// beyond an answer of another kind, it has no more ([`RequestBodyError::Broken`], `NotConnected`). What of it is not read is
-/// read and dropped by the server, if it is little; else the connection is closed behind the answer.
+/// beyond an answer of another kind, or beyond the connection, it has no more
+/// ([`RequestBodyError::Broken`], `NotConnected`), which a task that waits for some is told at once. What of it is not read
+/// is read and dropped by the server, if it is little; else the connection is closed behind the answer.
 #[derive(Default)]
 pub struct RequestBody {
-    source: Option<Rc<RefCell<dyn BodySource>>>,
+    /// The connection's, which a body that somebody keeps does not hold open.
+    source: Option<Weak<RefCell<dyn BodySource>>>,
     number: u64,
 }
 
 impl RequestBody {
     pub(crate) fn new(source: Rc<RefCell<dyn BodySource>>) -> Self {
         let number = source.borrow().number();
-        Self { source: Some(source), number }
+        Self { source: Some(Rc::downgrade(&source)), number }
     }
 
     /// Waits for the next piece; `None` when all have come. A client that waits to be asked for its body
@@ -134,11 +136,14 @@ impl RequestBody {
     /// As there.
     pub fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Result<Option<Bytes>, RequestBodyError>> {
         let Some(source) = &self.source else { return Poll::Ready(Ok(None)) };
-        match source.try_borrow_mut() {
-            Ok(mut source) if source.number() == self.number => source.poll_piece(context),
-            // Kept beyond the answer: the connection has gone on.
-            _ => Poll::Ready(Err(RequestBodyError::Broken(std::io::ErrorKind::NotConnected.into()))),
+        if let Some(source) = source.upgrade()
+            && let Ok(mut source) = source.try_borrow_mut()
+            && source.number() == self.number
+        {
+            return source.poll_piece(context);
         }
+        // Kept beyond the answer, or the connection: that has gone on, or is gone.
+        Poll::Ready(Err(RequestBodyError::Broken(std::io::ErrorKind::NotConnected.into())))
     }
 
     /// Reads all of it. The limit of the server bounds it ([`Limits::body_bytes`](crate::h1::Limits::body_bytes)). Not
@@ -156,7 +161,8 @@ impl RequestBody {
 
     /// The trailers, once [`next`](Self::next) has said that the body is over.
     pub fn trailers(&mut self) -> Option<Trailers> {
-        let mut source = self.source.as_ref()?.try_borrow_mut().ok()?;
+        let source = self.source.as_ref()?.upgrade()?;
+        let mut source = source.try_borrow_mut().ok()?;
         if source.number() == self.number { source.take_trailers() } else { None }
     }
 }

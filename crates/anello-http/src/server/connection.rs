@@ -203,7 +203,7 @@ impl<R: Receiver, W: Sender> Connection<R, W> {
     /// Whether the body of the request is still read while the answer goes out: what streams the answer may have kept it. A
     /// client that waits to be asked for it is asked now, since the answer's head is the last word otherwise.
     fn reads_on(&mut self, response: &Response) -> bool {
-        let may_be_read = response.body().is_stream() && Rc::strong_count(&self.input) > 1;
+        let may_be_read = response.body().is_stream() && Rc::weak_count(&self.input) > 0;
         if !may_be_read || !self.input.borrow().is_in_body() {
             return false;
         }

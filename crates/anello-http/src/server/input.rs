@@ -32,10 +32,17 @@ pub(crate) struct Input<R: Receiver> {
     /// It is to be asked.
     wants_continue: bool,
     trailers: Option<Trailers>,
+    reader: Reader,
     watch: Rc<Watch>,
     /// Where what comes is counted, if anywhere.
     metrics: Option<Rc<WorkerMetrics>>,
 }
+
+/// Who waits for more of the body of the request at hand: the connection's task, or another that its handler has given the
+/// body to. The socket knows only who waits for it last, and tells nobody when it is closed; so this one is woken when no
+/// more of the body will come, and when the connection has ended.
+#[derive(Default)]
+struct Reader(Option<Waker>);
 
 /// What comes next.
 enum Part {
@@ -71,6 +78,7 @@ impl<R: Receiver> Input<R> {
             expects_continue: false,
             wants_continue: false,
             trailers: None,
+            reader: Reader::default(),
             watch,
             metrics,
         }
@@ -231,6 +239,8 @@ impl<R: Receiver> Input<R> {
     /// most so many bytes, so that it can be waited for and the connection go on.
     pub fn end_body(&mut self, most_bytes: u64) -> bool {
         self.bodies += 1;
+        // It finds another number, or, if it is polled at once, all this in use, which it takes for the same.
+        self.reader.wake();
         if self.is_in_body && (self.expects_continue || self.take_wanted_continue()) {
             // It was not asked for, and may come or not.
             return false;
@@ -238,7 +248,7 @@ impl<R: Receiver> Input<R> {
         let mut context = Context::from_waker(Waker::noop());
         let mut dropped_bytes = 0;
         while self.is_in_body && dropped_bytes <= most_bytes {
-            match self.poll_piece(&mut context) {
+            match self.poll_body(&mut context) {
                 Poll::Ready(Ok(Some(piece))) => dropped_bytes += piece.len() as u64,
                 Poll::Ready(Ok(None)) => break,
                 Poll::Ready(Err(_)) => return false,
@@ -256,7 +266,7 @@ impl<R: Receiver> Input<R> {
     /// Waits for what is left of the body, at most so many bytes; whether it is whole, so that another request may follow.
     pub async fn discard_body(&mut self, mut most_bytes: u64) -> bool {
         while self.is_in_body {
-            match poll_fn(|context| self.poll_piece(context)).await {
+            match poll_fn(|context| self.poll_body(context)).await {
                 Ok(Some(piece)) => match most_bytes.checked_sub(piece.len() as u64) {
                     Some(left) => most_bytes = left,
                     None => return false,
@@ -296,22 +306,13 @@ impl<R: Receiver> Input<R> {
             }
         }
     }
-}
 
-impl<R: Receiver> BodySource for Input<R> {
-    fn number(&self) -> u64 {
-        self.bodies
-    }
-
-    fn poll_piece(&mut self, context: &mut Context<'_>) -> Poll<Result<Option<Bytes>, RequestBodyError>> {
+    /// The next piece of the body, for whoever has the word.
+    fn poll_body(&mut self, context: &mut Context<'_>) -> Poll<Result<Option<Bytes>, RequestBodyError>> {
         if !self.is_in_body {
             return Poll::Ready(Ok(None));
         }
-        let polled = self.poll_part(context);
-        if polled.is_pending() && std::mem::take(&mut self.expects_continue) {
-            self.wants_continue = true;
-        }
-        let result = match ready!(polled) {
+        let result = match ready!(self.poll_part(context)) {
             Ok(Part::Data(data)) => {
                 self.expects_continue = false;
                 self.watch.received_body(data.len());
@@ -337,8 +338,51 @@ impl<R: Receiver> BodySource for Input<R> {
         self.expects_continue = false;
         Poll::Ready(result)
     }
+}
+
+impl<R: Receiver> BodySource for Input<R> {
+    fn number(&self) -> u64 {
+        self.bodies
+    }
+
+    fn poll_piece(&mut self, context: &mut Context<'_>) -> Poll<Result<Option<Bytes>, RequestBodyError>> {
+        let polled = self.poll_body(context);
+        if polled.is_ready() {
+            self.reader.rests();
+            return polled;
+        }
+        self.reader.waits(context.waker());
+        if std::mem::take(&mut self.expects_continue) {
+            self.wants_continue = true;
+        }
+        polled
+    }
 
     fn take_trailers(&mut self) -> Option<Trailers> {
         self.trailers.take()
+    }
+}
+
+impl Reader {
+    fn waits(&mut self, waker: &Waker) {
+        if !self.0.as_ref().is_some_and(|before| before.will_wake(waker)) {
+            self.0 = Some(waker.clone());
+        }
+    }
+
+    fn rests(&mut self) {
+        self.0 = None;
+    }
+
+    fn wake(&mut self) {
+        if let Some(waker) = self.0.take() {
+            waker.wake();
+        }
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        self.wake();
     }
 }

@@ -1,0 +1,142 @@
+//! Bodies of requests that are read in tasks of their own, as what must not be left half done is.
+
+mod common;
+
+use std::cell::{Cell, RefCell};
+use std::future::{pending, poll_fn};
+use std::io;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use anello::spawn;
+use anello_http::{Body, Options, Request, RequestBody, RequestBodyError, Response};
+use bytes::Bytes;
+use futures_core::Stream;
+
+use common::{Client, drivers, on_each, serve, until};
+
+/// No deadline decides anything here.
+fn patient() -> Options {
+    let long = Duration::from_secs(100_000);
+    let mut options = Options::default();
+    (options.head_timeout, options.keep_alive_timeout, options.body_timeout) = (long, long, long);
+    (options.write_timeout, options.linger_timeout) = (long, long);
+    options
+}
+
+/// How far a task has come with a body.
+#[derive(Default)]
+struct Reading {
+    /// It has had to wait.
+    waits: Cell<bool>,
+    end: RefCell<Option<Result<Vec<u8>, RequestBodyError>>>,
+}
+
+impl Reading {
+    fn is_broken_off(&self) -> bool {
+        let end = self.end.borrow();
+        assert!(!matches!(*end, Some(Ok(_))), "more of it came than was sent");
+        matches!(&*end, Some(Err(RequestBodyError::Broken(error))) if error.kind() == io::ErrorKind::NotConnected)
+    }
+}
+
+/// Reads a body in a task of its own, to its end or until it is told that there is none.
+fn read_apart(mut body: RequestBody, reading: &Rc<Reading>) {
+    let reading = Rc::clone(reading);
+    spawn(async move {
+        let mut whole = Vec::new();
+        let end = loop {
+            let piece = poll_fn(|context| {
+                let polled = body.poll_next(context);
+                reading.waits.set(polled.is_pending());
+                polled
+            });
+            match piece.await {
+                Ok(Some(piece)) => whole.extend_from_slice(&piece),
+                Ok(None) => break Ok(whole),
+                Err(error) => break Err(error),
+            }
+        };
+        reading.end.replace(Some(end));
+        // The body itself is kept for good.
+        pending::<()>().await;
+        drop(body);
+    })
+    .detach();
+}
+
+/// A piece, and then nothing until it is told to end.
+struct Stalling {
+    has_begun: bool,
+    ends: Rc<Cell<bool>>,
+}
+
+impl Stream for Stalling {
+    type Item = io::Result<Bytes>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
+        if !std::mem::replace(&mut self.has_begun, true) {
+            return Poll::Ready(Some(Ok(Bytes::from_static(b"piece"))));
+        }
+        if self.ends.get() {
+            return Poll::Ready(None);
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    }
+}
+
+#[test]
+fn a_task_that_waits_for_a_body_is_told_of_the_answer_and_keeps_nothing_open() {
+    on_each(drivers(), async |kind| {
+        for streams in [false, true] {
+            let (reading, ends) = (Rc::new(Reading::default()), Rc::new(Cell::new(false)));
+            let (shown, told) = (Rc::clone(&reading), Rc::clone(&ends));
+            let (server, address) = serve(patient(), async move |request: Request| {
+                if request.path() == "/next" {
+                    return Response::text("next");
+                }
+                read_apart(request.into_parts().1, &shown);
+                until(|| shown.waits.get()).await;
+                if streams {
+                    // It is read on meanwhile.
+                    let (has_begun, ends) = (false, Rc::clone(&told));
+                    return Response::new(504).with_body(Body::stream(Stalling { has_begun, ends }));
+                }
+                Response::text("too late").with_status(504)
+            });
+            let mut client = Client::connect(address).await;
+            client.send("PUT / HTTP/1.1\r\nHost: h\r\nContent-Length: 9\r\n\r\nhalf").await;
+            until(|| reading.waits.get()).await;
+            ends.set(true);
+            assert_eq!(client.answer().await.expect("an answer").status, 504, "{kind}");
+            until(|| reading.is_broken_off()).await;
+            // What nobody reads any more is out of the way of what comes next.
+            client.send(" doneGET /next HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n").await;
+            assert_eq!(client.answer().await.expect("an answer").text(), "next", "{kind}");
+            assert!(client.is_ended().await, "{kind}");
+            until(|| server.connections() == 0).await;
+        }
+    });
+}
+
+#[test]
+fn a_task_that_waits_for_a_body_is_told_of_the_end_of_its_connection() {
+    on_each(drivers(), async |_| {
+        let reading = Rc::new(Reading::default());
+        let shown = Rc::clone(&reading);
+        let (server, address) = serve(patient(), async move |request: Request| {
+            read_apart(request.into_parts().1, &shown);
+            pending().await
+        });
+        let mut client = Client::connect(address).await;
+        client.send("PUT / HTTP/1.1\r\nHost: h\r\nContent-Length: 9\r\n\r\nhalf").await;
+        until(|| reading.waits.get()).await;
+        server.end();
+        until(|| server.connections() == 0).await;
+        until(|| reading.end.borrow().is_some()).await;
+        assert!(client.is_ended().await);
+    });
+}
