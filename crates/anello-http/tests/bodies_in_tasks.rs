@@ -11,6 +11,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use anello::spawn;
+use anello::time::sleep;
 use anello_http::{Body, Options, Request, RequestBody, RequestBodyError, Response};
 use bytes::Bytes;
 use futures_core::Stream;
@@ -138,5 +139,31 @@ fn a_task_that_waits_for_a_body_is_told_of_the_end_of_its_connection() {
         until(|| server.connections() == 0).await;
         until(|| reading.end.borrow().is_some()).await;
         assert!(client.is_ended().await);
+    });
+}
+
+#[test]
+fn a_client_is_asked_for_its_body_by_a_task_that_reads_it() {
+    on_each(drivers(), async |kind| {
+        let (_server, address) = serve(patient(), async |request: Request| {
+            let (head, mut body) = request.into_parts();
+            let is_later = head.path() == "/later";
+            let reading = spawn(async move {
+                if is_later {
+                    // The connection waits already.
+                    sleep(Duration::from_millis(20)).await;
+                }
+                body.collect().await
+            });
+            Response::text(reading.await.expect("it ends").expect("a body"))
+        });
+        let mut client = Client::connect(address).await;
+        for path in ["/", "/later"] {
+            let framing = "Content-Length: 4\r\nExpect: 100-continue";
+            client.send(format!("PUT {path} HTTP/1.1\r\nHost: h\r\n{framing}\r\n\r\n")).await;
+            assert_eq!(client.answer().await.expect("an answer").status, 100, "{kind}");
+            client.send("body").await;
+            assert_eq!(client.answer().await.expect("an answer").text(), "body", "{kind}");
+        }
     });
 }

@@ -52,6 +52,14 @@ impl Ending {
         self.heeds_client.get() && self.waker.borrow().is_some()
     }
 
+    /// Has whoever waits look again at what else there is to do.
+    pub fn wake(&self) {
+        let waker = self.waker.borrow().clone();
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
     /// Awaits a handler, or what it answers, until the connection is ended: then it is not polled again.
     pub async fn before<T>(&self, handling: impl Future<Output = T>) -> io::Result<T> {
         self.heeds_client.set(true);

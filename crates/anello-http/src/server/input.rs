@@ -354,6 +354,8 @@ impl<R: Receiver> BodySource for Input<R> {
         self.reader.waits(context.waker());
         if std::mem::take(&mut self.expects_continue) {
             self.wants_continue = true;
+            // The connection's task asks the client, and may not be the one that runs.
+            self.watch.ending.wake();
         }
         polled
     }
