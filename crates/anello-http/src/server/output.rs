@@ -159,9 +159,7 @@ impl<W: Sender> Output<W> {
     /// Goes on with what was handed over, while there is something else to wait for. A connection that is broken is told of
     /// by what is sent next.
     pub fn pass_on(&mut self, context: &mut Context<'_>) {
-        if let Poll::Ready(Err(error)) = self.sender.poll_pass_on(context) {
-            tracing::debug!(%error, "a connection broke before its answer");
-        }
+        pass_on(&mut self.sender, context);
     }
 
     /// Sends what was gathered, which more follows at once, or the end of this side.
@@ -358,6 +356,15 @@ impl<W: Sender> Output<W> {
                 Poll::Ready(piece) => piece,
                 Poll::Pending => {
                     self.flush().await?;
+                    let sender = &mut self.sender;
+                    // Of what was accepted, the socket may not have had room for the last.
+                    let next = poll_fn(|context| {
+                        let polled = next.as_mut().poll(context);
+                        if polled.is_pending() {
+                            pass_on(sender, context);
+                        }
+                        polled
+                    });
                     self.watch.ending.before(next).await?
                 }
             };
@@ -394,6 +401,13 @@ impl fmt::Display for HandlerFailed {
 }
 
 impl Error for HandlerFailed {}
+
+/// As [`Output::pass_on`].
+fn pass_on(sender: &mut impl Sender, context: &mut Context<'_>) {
+    if let Poll::Ready(Err(error)) = sender.poll_pass_on(context) {
+        tracing::debug!(%error, "a connection broke while its handler, or its answer's next piece, was waited for");
+    }
+}
 
 /// Awaits what sends; what of it has to wait has a deadline.
 #[inline]

@@ -4,6 +4,7 @@
 
 #![allow(dead_code, reason = "each test program uses its own part of this")]
 
+pub mod link;
 pub mod site;
 pub mod tls;
 

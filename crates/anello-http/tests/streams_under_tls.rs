@@ -1,0 +1,142 @@
+//! Answers in pieces under TLS, where what is sent waits in the session when the socket has no room, on simulated kernels,
+//! whose clock is virtual.
+
+mod common;
+
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use anello::net::TcpListener;
+use anello::time::timeout;
+use anello::{DriverKind, SimModel, SimOptions};
+use anello_http::{Body, Options, Request, Response, Server};
+use bytes::Bytes;
+use futures_core::Stream;
+use rustls::ClientConfig;
+
+use common::link::Link;
+use common::{on_each, tls};
+
+/// Far beyond everything here.
+const LONG: Duration = Duration::from_secs(100_000);
+
+/// More than the sockets of both sides hold.
+const BURST_BYTES: usize = 1 << 20;
+
+fn simulated() -> Vec<DriverKind> {
+    [SimModel::Completion, SimModel::Readiness]
+        .map(|model| SimOptions::new(1).model(model))
+        .map(DriverKind::Sim)
+        .into()
+}
+
+/// What opens once, and wakes who waits for it.
+#[derive(Default)]
+struct Gate {
+    is_open: Cell<bool>,
+    waker: RefCell<Option<Waker>>,
+}
+
+impl Gate {
+    fn open(&self) {
+        self.is_open.set(true);
+        if let Some(waker) = self.waker.take() {
+            waker.wake();
+        }
+    }
+}
+
+/// A burst, and the end when the gate is open.
+struct Burst {
+    piece: Bytes,
+    left_bytes: usize,
+    gate: Rc<Gate>,
+}
+
+impl Stream for Burst {
+    type Item = io::Result<Bytes>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
+        if self.left_bytes > 0 {
+            self.left_bytes -= self.piece.len();
+            return Poll::Ready(Some(Ok(self.piece.clone())));
+        }
+        if self.gate.is_open.get() {
+            return Poll::Ready(None);
+        }
+        self.gate.waker.replace(Some(context.waker().clone()));
+        Poll::Pending
+    }
+}
+
+fn burst(piece_bytes: usize, bytes: usize, gate: &Rc<Gate>) -> Burst {
+    Burst { piece: Bytes::from(vec![b'#'; piece_bytes]), left_bytes: bytes, gate: Rc::clone(gate) }
+}
+
+/// Starts a server under TLS that has time.
+fn serve<H>(handler: H) -> (SocketAddr, Arc<ClientConfig>)
+where
+    H: AsyncFn(Request) -> Response + 'static,
+{
+    let mut options = Options::default();
+    (options.head_timeout, options.keep_alive_timeout, options.body_timeout) = (LONG, LONG, LONG);
+    (options.write_timeout, options.linger_timeout) = (LONG, LONG);
+    let (server_tls, client_tls) = tls::pair();
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("an address");
+    Server::builder().options(options).tls(server_tls).build().serve(listener, handler).detach();
+    (address, client_tls)
+}
+
+/// Reads the end of an answer in chunks.
+async fn read_end(link: &mut Link) {
+    let mut received = Vec::new();
+    while !received.ends_with(b"0\r\n\r\n") {
+        let bytes = link.receive().await;
+        assert!(!bytes.is_empty(), "the answer has no end");
+        received.extend(bytes);
+    }
+}
+
+#[test]
+fn all_of_a_burst_is_with_its_client_before_the_next_piece_is() {
+    on_each(simulated(), async |kind| {
+        let gate = Rc::new(Gate::default());
+        let shown = Rc::clone(&gate);
+        let asked = Rc::new(Cell::new((0, 0)));
+        let asks = Rc::clone(&asked);
+        let (address, client_tls) = serve(async move |request: Request| {
+            let (piece_bytes, bytes) = asked.get();
+            let pieces = burst(piece_bytes, bytes, &shown);
+            Response::new(200).with_body(match request.path() {
+                "/whole" => Body::stream_of(bytes as u64, pieces),
+                _ => Body::stream(pieces),
+            })
+        });
+        // However much of the last piece the socket has room for.
+        for piece_bytes in [4 << 10, 16 << 10, 32 << 10] {
+            for less in [0, 32 << 10, 64 << 10, 96 << 10] {
+                for path in ["/whole", "/chunks"] {
+                    gate.is_open.set(false);
+                    let bytes = BURST_BYTES - less;
+                    asks.set((piece_bytes, bytes));
+                    let mut link = Link::connect(address, Some(&client_tls)).await;
+                    link.send(format!("GET {path} HTTP/1.1\r\nHost: h\r\n\r\n").as_bytes()).await;
+                    let progress = Cell::new(0);
+                    let read = timeout(LONG, link.read_slowly(bytes, &progress)).await;
+                    assert!(read.is_ok(), "{kind}: {path}: {} of {bytes} bytes came", progress.get());
+                    gate.open();
+                    if path == "/chunks" {
+                        read_end(&mut link).await;
+                    }
+                }
+            }
+        }
+    });
+}
