@@ -13,15 +13,17 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use anello::net::TcpListener;
-use anello::time::timeout;
-use anello::{DriverKind, SimModel, SimOptions};
+use anello::time::{sleep, timeout};
+use anello::{DriverKind, SimModel, SimOptions, spawn};
 use anello_http::{Body, Options, Request, Response, Server};
 use bytes::Bytes;
 use futures_core::Stream;
 use rustls::ClientConfig;
 
 use common::link::Link;
-use common::{on_each, tls};
+use common::{on_each, tls, until};
+
+const SECOND: Duration = Duration::from_secs(1);
 
 /// Far beyond everything here.
 const LONG: Duration = Duration::from_secs(100_000);
@@ -138,5 +140,39 @@ fn all_of_a_burst_is_with_its_client_before_the_next_piece_is() {
                 }
             }
         }
+    });
+}
+
+#[test]
+fn an_answer_goes_on_though_its_body_is_received_in_a_task_of_its_own() {
+    on_each(simulated(), async |kind| {
+        let gate = Rc::new(Gate::default());
+        gate.open();
+        let received = Rc::new(RefCell::new(Vec::new()));
+        let taken = Rc::clone(&received);
+        let (address, client_tls) = serve(async move |request: Request| {
+            let (taken, mut body) = (Rc::clone(&taken), request.into_parts().1);
+            spawn(async move {
+                while let Ok(Some(piece)) = body.next().await {
+                    taken.borrow_mut().extend_from_slice(&piece);
+                }
+            })
+            .detach();
+            Response::new(200).with_body(Body::stream(burst(32 << 10, BURST_BYTES, &gate)))
+        });
+        let mut link = Link::connect(address, Some(&client_tls)).await;
+        link.send(b"PUT / HTTP/1.1\r\nHost: h\r\nContent-Length: 9\r\n\r\n").await;
+        let first = link.receive().await;
+        let progress = Cell::new(first.iter().filter(|byte| **byte == b'#').count());
+        // The server has no room to send any more, and receives.
+        for (piece, so_far) in [("one", "one"), ("two", "onetwo")] {
+            sleep(SECOND * 5).await;
+            link.send(piece.as_bytes()).await;
+            until(|| *received.borrow() == so_far.as_bytes()).await;
+        }
+        let read = timeout(LONG, link.read_slowly(BURST_BYTES, &progress)).await;
+        assert!(read.is_ok(), "{kind}: {} of {BURST_BYTES} bytes came", progress.get());
+        link.send(b"end").await;
+        read_end(&mut link).await;
     });
 }

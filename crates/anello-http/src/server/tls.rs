@@ -15,7 +15,7 @@ use std::path::Path;
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::{Arc, PoisonError, RwLock};
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Wake, Waker, ready};
 
 use anello::fs::File;
 use anello::net::{Chunk, ReadHalf, Stream, WriteHalf};
@@ -98,6 +98,8 @@ struct Session<S> {
     /// The client has said that it sends no more.
     has_ended: bool,
     has_said_goodbye: bool,
+    /// The task of the sending side, while that waits for room or for all to have gone.
+    sender: Option<Waker>,
 }
 
 /// The two sides of a connection under TLS.
@@ -106,7 +108,8 @@ pub(super) fn sides<S: Stream>(stream: S, config: &TlsConfig) -> io::Result<(Tls
     // The socket's send queue bounds what is accepted; the session passes it on at once.
     tls.set_buffer_limit(None);
     let (reader, writer) = stream.into_split();
-    let session = Session { tls, writer, plaintext_bytes: 0, has_ended: false, has_said_goodbye: false };
+    let session =
+        Session { tls, writer, plaintext_bytes: 0, has_ended: false, has_said_goodbye: false, sender: None };
     let session = Rc::new(RefCell::new(session));
     Ok((TlsReceiver { reader, session: Rc::clone(&session), ciphertext: None }, TlsSender { session }))
 }
@@ -123,6 +126,42 @@ impl<S: Stream> Session<S> {
             }
         }
         Poll::Ready(Ok(()))
+    }
+
+    /// As [`poll_flush`](Self::poll_flush), on behalf of the receiving side, which may belong to another task. The socket
+    /// knows one waker of who waits to send: if the sending side waits, it is not to be forgotten.
+    fn poll_flush_received(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if !self.tls.wants_write() {
+            return Poll::Ready(Ok(()));
+        }
+        let Some(sender) = self.sender.take() else { return self.poll_flush(context) };
+        let flushed = if sender.will_wake(context.waker()) {
+            self.poll_flush(context)
+        } else {
+            let both = Waker::from(Arc::new(Both(sender.clone(), context.waker().clone())));
+            self.poll_flush(&mut Context::from_waker(&both))
+        };
+        match flushed {
+            Poll::Pending => self.sender = Some(sender),
+            Poll::Ready(_) => sender.wake(),
+        }
+        flushed
+    }
+
+    /// As [`poll_flush`](Self::poll_flush), on behalf of the sending side.
+    fn poll_flush_sent(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let flushed = self.poll_flush(context);
+        self.sent(flushed, context)
+    }
+
+    /// Notes whether the sending side waits.
+    fn sent<T>(&mut self, polled: Poll<T>, context: &Context<'_>) -> Poll<T> {
+        match &self.sender {
+            _ if polled.is_ready() => self.sender = None,
+            Some(before) if before.will_wake(context.waker()) => {}
+            _ => self.sender = Some(context.waker().clone()),
+        }
+        polled
     }
 
     /// Plaintext that has come; `None` when there is none yet, nothing of it at its end.
@@ -154,6 +193,20 @@ impl<S: Stream> Session<S> {
             }
             Err(error) => Err(io::Error::new(io::ErrorKind::InvalidData, error)),
         }
+    }
+}
+
+/// Wakes two tasks.
+struct Both(Waker, Waker);
+
+impl Wake for Both {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.0.wake_by_ref();
+        self.1.wake_by_ref();
     }
 }
 
@@ -200,7 +253,7 @@ impl<S: Stream> Receiver for TlsReceiver<S> {
                 return Poll::Ready(Ok((!plaintext.is_empty()).then_some(plaintext)));
             }
             // Answers of the handshake. That they cannot be sent at once keeps nothing from being received.
-            if let Poll::Ready(Err(error)) = session.poll_flush(context) {
+            if let Poll::Ready(Err(error)) = session.poll_flush_received(context) {
                 return Poll::Ready(Err(error));
             }
             let Some(chunk) = &mut self.ciphertext else {
@@ -215,7 +268,7 @@ impl<S: Stream> Receiver for TlsReceiver<S> {
                 Ok(count) => chunk.advance(count),
                 Err(error) => {
                     // The alert says why.
-                    let told = session.poll_flush(context);
+                    let told = session.poll_flush_received(context);
                     tracing::debug!(?told, %error, "a client was refused by TLS");
                     return Poll::Ready(Err(error));
                 }
@@ -236,9 +289,9 @@ impl<S: Stream> Sender for TlsSender<S> {
     fn poll_write(&mut self, bytes: &[u8], context: &mut Context<'_>) -> Poll<io::Result<usize>> {
         let mut session = self.session.borrow_mut();
         // The socket's queue bounds what is accepted: one step waits at most.
-        ready!(session.poll_flush(context))?;
+        ready!(session.poll_flush_sent(context))?;
         let count = session.tls.writer().write(&bytes[..bytes.len().min(STEP_BYTES)])?;
-        match session.poll_flush(context) {
+        match session.poll_flush_sent(context) {
             Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
             _ => Poll::Ready(Ok(count)),
         }
@@ -246,12 +299,13 @@ impl<S: Stream> Sender for TlsSender<S> {
 
     fn poll_flush(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let mut session = self.session.borrow_mut();
-        ready!(session.poll_flush(context))?;
-        pin!(session.writer.flush()).poll(context)
+        ready!(session.poll_flush_sent(context))?;
+        let flushed = pin!(session.writer.flush()).poll(context);
+        session.sent(flushed, context)
     }
 
     fn poll_pass_on(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.session.borrow_mut().poll_flush(context)
+        self.session.borrow_mut().poll_flush_sent(context)
     }
 
     fn poll_goodbye(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -260,12 +314,14 @@ impl<S: Stream> Sender for TlsSender<S> {
             session.has_said_goodbye = true;
             session.tls.send_close_notify();
         }
-        session.poll_flush(context)
+        session.poll_flush_sent(context)
     }
 
     fn poll_shutdown(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         ready!(self.poll_goodbye(context))?;
-        pin!(self.session.borrow_mut().writer.shutdown()).poll(context)
+        let mut session = self.session.borrow_mut();
+        let ended = pin!(session.writer.shutdown()).poll(context);
+        session.sent(ended, context)
     }
 
     async fn send(&mut self, bytes: Bytes) -> io::Result<()> {
