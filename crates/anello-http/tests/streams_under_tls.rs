@@ -4,6 +4,7 @@
 mod common;
 
 use std::cell::{Cell, RefCell};
+use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -52,6 +53,14 @@ impl Gate {
             waker.wake();
         }
     }
+
+    fn poll_open(&self, context: &mut Context<'_>) -> Poll<()> {
+        if self.is_open.get() {
+            return Poll::Ready(());
+        }
+        self.waker.replace(Some(context.waker().clone()));
+        Poll::Pending
+    }
 }
 
 /// A burst, and the end when the gate is open.
@@ -69,11 +78,7 @@ impl Stream for Burst {
             self.left_bytes -= self.piece.len();
             return Poll::Ready(Some(Ok(self.piece.clone())));
         }
-        if self.gate.is_open.get() {
-            return Poll::Ready(None);
-        }
-        self.gate.waker.replace(Some(context.waker().clone()));
-        Poll::Pending
+        self.gate.poll_open(context).map(|()| None)
     }
 }
 
@@ -174,5 +179,33 @@ fn an_answer_goes_on_though_its_body_is_received_in_a_task_of_its_own() {
         assert!(read.is_ok(), "{kind}: {} of {BURST_BYTES} bytes came", progress.get());
         link.send(b"end").await;
         read_end(&mut link).await;
+    });
+}
+
+#[test]
+fn all_that_another_protocol_has_written_is_with_its_client_while_it_waits_for_something_else() {
+    on_each(simulated(), async |kind| {
+        for less in [0, 32 << 10, 64 << 10, 96 << 10] {
+            let bytes = BURST_BYTES - less;
+            let gate = Rc::new(Gate::default());
+            let shown = Rc::clone(&gate);
+            let (address, client_tls) = serve(async move |_: Request| {
+                let gate = Rc::clone(&shown);
+                Response::upgrade("burst", async move |mut upgraded| {
+                    for piece in vec![b'#'; bytes].chunks(32 << 10) {
+                        upgraded.write_all(piece).await.expect("sends");
+                    }
+                    poll_fn(|context| gate.poll_open(context)).await;
+                    upgraded.shutdown().await.expect("ends");
+                })
+            });
+            let mut link = Link::connect(address, Some(&client_tls)).await;
+            link.send(b"GET / HTTP/1.1\r\nHost: h\r\nConnection: upgrade\r\nUpgrade: burst\r\n\r\n").await;
+            let progress = Cell::new(0);
+            let read = timeout(LONG, link.read_slowly(bytes, &progress)).await;
+            assert!(read.is_ok(), "{kind}: {} of {bytes} bytes came", progress.get());
+            gate.open();
+            assert!(link.receive().await.is_empty(), "{kind}");
+        }
     });
 }

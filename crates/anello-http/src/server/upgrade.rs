@@ -12,6 +12,7 @@ use super::transport::{Receiver, Sender};
 trait Sides {
     fn poll_receive(&mut self, context: &mut Context<'_>) -> Poll<io::Result<Option<Bytes>>>;
     fn poll_write(&mut self, bytes: &[u8], context: &mut Context<'_>) -> Poll<io::Result<usize>>;
+    fn poll_pass_on(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>>;
     fn poll_flush(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>>;
     fn poll_shutdown(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>>;
 }
@@ -29,6 +30,10 @@ impl<R: Receiver, W: Sender> Sides for Both<R, W> {
 
     fn poll_write(&mut self, bytes: &[u8], context: &mut Context<'_>) -> Poll<io::Result<usize>> {
         self.sender.poll_write(bytes, context)
+    }
+
+    fn poll_pass_on(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.sender.poll_pass_on(context)
     }
 
     fn poll_flush(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -72,7 +77,9 @@ impl Upgraded {
         self.sides.poll_receive(context)
     }
 
-    /// Copies as many of `bytes` as there is room for into what is to be sent. Cancel-safe.
+    /// Copies as many of `bytes` as there is room for into what is to be sent. Under TLS, some of them may be kept back
+    /// until the next call when the client reads slowly: call [`flush`](Self::flush) before waiting for something else.
+    /// [`write_all`](Self::write_all) needs none. Cancel-safe.
     ///
     /// # Errors
     /// When the connection is broken.
@@ -89,7 +96,8 @@ impl Upgraded {
             let count = self.write(bytes).await?;
             bytes = &bytes[count..];
         }
-        Ok(())
+        // The program may wait for something else now, for as long as it likes.
+        poll_fn(|context| self.sides.poll_pass_on(context)).await
     }
 
     /// Waits until everything accepted has gone to the kernel. Cancel-safe.
