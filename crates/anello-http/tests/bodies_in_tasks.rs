@@ -167,3 +167,28 @@ fn a_client_is_asked_for_its_body_by_a_task_that_reads_it() {
         }
     });
 }
+
+#[test]
+fn a_connection_goes_over_to_another_protocol_though_its_body_was_kept() {
+    on_each(drivers(), async |kind| {
+        let reading = Rc::new(Reading::default());
+        let shown = Rc::clone(&reading);
+        let (server, address) = serve(patient(), async move |request: Request| {
+            read_apart(request.into_parts().1, &shown);
+            until(|| shown.waits.get()).await;
+            Response::upgrade("greeting", async |mut upgraded| {
+                upgraded.write_all(b"ciao").await.expect("sends");
+                upgraded.shutdown().await.expect("ends");
+            })
+        });
+        let mut client = Client::connect(address).await;
+        let fields = "Connection: upgrade\r\nUpgrade: greeting\r\nContent-Length: 9";
+        client.send(format!("PUT / HTTP/1.1\r\nHost: h\r\n{fields}\r\n\r\nhalf")).await;
+        assert_eq!(client.answer().await.expect("an answer").status, 101, "{kind}");
+        until(|| reading.is_broken_off()).await;
+        client.send(" done").await;
+        assert_eq!(client.exactly(4).await, b"ciao", "{kind}");
+        assert!(client.is_ended().await, "{kind}");
+        until(|| server.connections() == 0).await;
+    });
+}
