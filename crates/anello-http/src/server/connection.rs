@@ -287,7 +287,8 @@ impl<R: Receiver, W: Sender> Connection<R, W> {
         self.output.flush().await?;
         self.watch.moved();
         let Some(input) = Rc::into_inner(self.input) else {
-            unreachable!("a body that somebody has kept holds the input only while it is polled")
+            // A body that somebody has kept holds it only while it is polled.
+            return Err(io::Error::other("a request's body is in use, whose answer changes the protocol"));
         };
         let (receiver, first) = input.into_inner().into_receiver();
         if let Some(speak) = upgrade.speak {
