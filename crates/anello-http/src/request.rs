@@ -99,6 +99,8 @@ pub(crate) trait BodySource {
     fn number(&self) -> u64;
     /// The next piece; `None` at the end of the body.
     fn poll_piece(&mut self, context: &mut Context<'_>) -> Poll<Result<Option<Bytes>, RequestBodyError>>;
+    /// Nobody waits for a piece any more.
+    fn rest(&self);
     /// What came behind the body.
     fn take_trailers(&mut self) -> Option<Trailers>;
 }
@@ -127,10 +129,11 @@ impl RequestBody {
     /// # Errors
     /// When the body is malformed, larger than the limit, or too slow, or the connection has broken; no more comes then.
     pub async fn next(&mut self) -> Result<Option<Bytes>, RequestBodyError> {
-        poll_fn(|context| self.poll_next(context)).await
+        let waiting = Waiting(self);
+        poll_fn(|context| waiting.0.poll_next(context)).await
     }
 
-    /// As [`next`](Self::next).
+    /// As [`next`](Self::next). Once this has been pending, the client's time runs until it is ready or the body is dropped.
     ///
     /// # Errors
     /// As there.
@@ -144,6 +147,17 @@ impl RequestBody {
         }
         // Kept beyond the answer, or the connection: that has gone on, or is gone.
         Poll::Ready(Err(RequestBodyError::Broken(std::io::ErrorKind::NotConnected.into())))
+    }
+
+    /// The handler does something else: what that takes is not the client's time.
+    fn rest(&self) {
+        if let Some(source) = &self.source
+            && let Some(source) = source.upgrade()
+            && let Ok(source) = source.try_borrow()
+            && source.number() == self.number
+        {
+            source.rest();
+        }
     }
 
     /// Reads all of it. The limit of the server bounds it ([`Limits::body_bytes`](crate::h1::Limits::body_bytes)). Not
@@ -164,6 +178,21 @@ impl RequestBody {
         let source = self.source.as_ref()?.upgrade()?;
         let mut source = source.try_borrow_mut().ok()?;
         if source.number() == self.number { source.take_trailers() } else { None }
+    }
+}
+
+impl Drop for RequestBody {
+    fn drop(&mut self) {
+        self.rest();
+    }
+}
+
+/// A body whose next piece is waited for, until this is dropped: when that has come, or nobody wants it any more.
+struct Waiting<'a>(&'a mut RequestBody);
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.rest();
     }
 }
 

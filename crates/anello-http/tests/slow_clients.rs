@@ -16,7 +16,7 @@ use anello::net::TcpListener;
 use anello::time::{Sleep, now, sleep, timeout};
 use anello::{DriverKind, SimFaults, SimModel, SimOptions};
 use anello_http::server::TlsConfig;
-use anello_http::{Body, Options, Request, Response, Server};
+use anello_http::{Body, Options, Request, RequestBody, Response, Server};
 use bytes::Bytes;
 use futures_core::Stream;
 
@@ -189,6 +189,71 @@ fn the_deadline_of_a_body_does_not_run_while_the_handler_does_something_else() {
             let answer = client.answer().await.expect("an answer");
             assert_eq!((answer.status, answer.text()), (200, expected), "{kind}");
             assert_eq!(client.get("/next").await.status, 200, "{kind}");
+        }
+    });
+}
+
+/// Looks for a piece of a body once, and does not wait for it.
+async fn look_once(body: &mut RequestBody) {
+    poll_fn(|context| {
+        assert!(body.poll_next(context).is_pending());
+        Poll::Ready(())
+    })
+    .await;
+}
+
+/// Looks once for a piece of a body, drops that, and has one of its own to send long behind that.
+struct Uninterested {
+    body: Option<RequestBody>,
+    slow: Slow,
+}
+
+impl Stream for Uninterested {
+    type Item = io::Result<Bytes>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
+        if let Some(mut body) = self.body.take() {
+            assert!(body.poll_next(context).is_pending());
+        }
+        Pin::new(&mut self.slow).poll_next(context)
+    }
+}
+
+#[test]
+fn the_deadline_of_a_body_does_not_run_when_nobody_waits_for_it_any_more() {
+    on_each(simulated(), async |kind| {
+        let (_server, address) = serve(brisk(), async |mut request: Request| {
+            match request.path() {
+                // Its next piece, but not for long.
+                "/impatient" => {
+                    let piece = timeout(SECOND, request.body().next()).await;
+                    assert!(piece.is_err(), "no piece comes in time");
+                    sleep(SECOND * 60).await;
+                }
+                "/dropped" => {
+                    look_once(request.body()).await;
+                    drop(request);
+                    sleep(SECOND * 60).await;
+                }
+                "/streamed" => {
+                    let (_, body) = request.into_parts();
+                    let slow = Slow { left: 1, pause: Box::pin(sleep(SECOND * 60)) };
+                    return Response::new(200)
+                        .with_body(Body::stream(Uninterested { body: Some(body), slow }));
+                }
+                _ => {}
+            }
+            Response::text("piece;")
+        });
+        for path in ["/impatient", "/dropped", "/streamed"] {
+            let mut client = Client::connect(address).await;
+            client.send(format!("POST {path} HTTP/1.1\r\nHost: h\r\nContent-Length: 4\r\n\r\n")).await;
+            sleep(SECOND * 30).await;
+            client.send("body").await;
+            let answer = client.answer().await.expect("an answer");
+            assert_eq!((answer.status, answer.text()), (200, "piece;"), "{kind}: {path}");
+            assert_eq!(answer.field("Connection"), None, "{kind}: {path}");
+            assert_eq!(client.get("/next").await.status, 200, "{kind}: {path}");
         }
     });
 }

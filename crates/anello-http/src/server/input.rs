@@ -241,6 +241,8 @@ impl<R: Receiver> Input<R> {
         self.bodies += 1;
         // It finds another number, or, if it is polled at once, all this in use, which it takes for the same.
         self.reader.wake();
+        // The handler may have left it in the middle of waiting.
+        self.watch.rest_from_body();
         if self.is_in_body && (self.expects_continue || self.take_wanted_continue()) {
             // It was not asked for, and may come or not.
             return false;
@@ -358,6 +360,10 @@ impl<R: Receiver> BodySource for Input<R> {
             self.watch.ending.wake();
         }
         polled
+    }
+
+    fn rest(&self) {
+        self.watch.rest_from_body();
     }
 
     fn take_trailers(&mut self) -> Option<Trailers> {

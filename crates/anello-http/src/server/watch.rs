@@ -158,7 +158,9 @@ impl Watch {
 
     /// Something of the body has come, or nobody waits for it any more.
     pub fn rest_from_body(&self) {
-        if self.phase.replace(Phase::Handling) == Phase::Body {
+        // Else it was not waited for, and something else may be: room to send, while a body is still read.
+        if self.phase.get() == Phase::Body {
+            self.phase.set(Phase::Handling);
             self.body_ticks.set(self.body_ticks.get() + self.waited_ticks());
         }
     }
