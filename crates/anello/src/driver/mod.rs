@@ -451,6 +451,11 @@ impl Driver {
         on_each!(&mut self.kernel, machine => machine.abort(key));
     }
 
+    /// Who waits for a stream, on either side: to be woken when the driver is not borrowed, since nothing else does it.
+    pub fn take_waiting(&mut self, key: Key) -> [Option<Waker>; 2] {
+        on_each!(&mut self.kernel, machine => machine.take_waiting(key))
+    }
+
     pub fn now_ns(&self) -> u64 {
         on_each!(&self.kernel, machine => machine.kernel.sockets().now_ns())
     }

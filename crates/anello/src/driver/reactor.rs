@@ -199,6 +199,12 @@ impl<K: ReadinessKernel> Reactor<K> {
         self.streams.remove(key);
     }
 
+    /// Who waits for a stream, on either side.
+    pub fn take_waiting(&mut self, key: Key) -> [Option<Waker>; 2] {
+        let Some(stream) = self.streams.get_mut(key) else { return [None, None] };
+        [stream.receive_waker.take(), stream.send_waker.take()]
+    }
+
     /// Waits until everything accepted was sent, then takes the socket out.
     pub fn poll_detach(&mut self, key: Key, waker: &Waker) -> Poll<io::Result<(OwnedFd, Vec<Chunk>)>> {
         ready!(self.poll_flush(key, waker))?;

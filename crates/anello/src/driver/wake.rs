@@ -40,6 +40,11 @@ impl Waiter {
         self.waiting
     }
 
+    /// Who waits, to be woken when the driver is not borrowed; nobody does then.
+    pub fn take(&mut self) -> Option<Waker> {
+        if std::mem::take(&mut self.waiting) { self.waker.take() } else { None }
+    }
+
     /// Wakes whoever waits.
     #[inline]
     pub fn wake(&mut self, woken: &mut Woken) {

@@ -106,12 +106,18 @@ impl Closer {
     }
 
     /// Closes the connection now, by a reset (`SO_LINGER` with zero): the peer of a TCP connection is told that what it got
-    /// is not all. What it has not taken is dropped, and whoever uses the stream gets an error.
+    /// is not all. What it has not taken is dropped, and whoever uses the stream, or waits for it, gets an error.
     pub fn reset(&self) {
-        let mut driver = self.shared.driver.borrow_mut();
-        // Refused only when there is nobody left to be told.
-        driver.set_option(self.key, StreamOption::Linger(Some(Duration::ZERO))).ok();
-        driver.abort(self.key);
+        let waiting = {
+            let mut driver = self.shared.driver.borrow_mut();
+            // Refused only when there is nobody left to be told.
+            driver.set_option(self.key, StreamOption::Linger(Some(Duration::ZERO))).ok();
+            let waiting = driver.take_waiting(self.key);
+            driver.abort(self.key);
+            waiting
+        };
+        // Not borrowed meanwhile: a waker may do anything.
+        waiting.into_iter().flatten().for_each(Waker::wake);
     }
 
     /// Breaks the connection (`shutdown(2)` of both sides): whoever waits for it gets its end or an error.

@@ -7,6 +7,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use anello::net::{Outgoing, echo};
+use anello::time::sleep;
 use anello::{spawn, yield_now};
 use bytes::Bytes;
 
@@ -478,6 +479,29 @@ fn a_closer_ends_a_stream_that_waits() {
             // Of connections that are gone: nothing happens.
             closer.end();
             ending.end();
+        });
+    });
+}
+
+#[test]
+fn a_closer_resets_a_stream_that_waits() {
+    on_every_setup(|setup| {
+        setup.run(async {
+            for sends in [false, true] {
+                let (mut client, mut server) = pair().await.unwrap();
+                let closer = server.closer();
+                let waiting = spawn(async move {
+                    // The peer reads nothing: there is no more room at some time.
+                    while sends && server.write_all(&[b'x'; 64 << 10]).await.is_ok() {}
+                    server.recv().await.map(drop)
+                });
+                sleep(Duration::from_millis(20)).await;
+                closer.reset();
+                assert!(waiting.await.unwrap().is_err(), "whoever waits is told");
+                while let Ok(Some(_)) = client.recv().await {}
+                // Of a connection that is gone: nothing happens.
+                closer.reset();
+            }
         });
     });
 }

@@ -196,6 +196,12 @@ impl<K: CompletionKernel> Proactor<K> {
         self.release(key);
     }
 
+    /// Who waits for a stream, on either side.
+    pub fn take_waiting(&mut self, key: Key) -> [Option<Waker>; 2] {
+        let Some(stream) = self.streams.get_mut(key) else { return [None, None] };
+        [stream.receive_waker.take(), stream.send_waker.take()]
+    }
+
     /// Has the kernel drop what it still holds for the peer when the socket of an aborted stream is closed: a peer that
     /// does not read would keep it for ever, and with it the memory of zero-copy sends.
     fn reset_at_close(&mut self, key: Key) {
@@ -371,7 +377,10 @@ fn cancel_token() -> Token {
     Token::internal(Kind::Cancel)
 }
 
-/// The key is stale: only possible after the runtime was shut down.
+/// The key is stale: only possible after the runtime was shut down, or somebody else has reset the stream.
 pub(super) fn gone() -> io::Error {
-    io::Error::new(io::ErrorKind::NotConnected, "the socket was closed with its runtime")
+    io::Error::new(
+        io::ErrorKind::NotConnected,
+        "the socket was closed: with its runtime, or by a reset of its closer",
+    )
 }

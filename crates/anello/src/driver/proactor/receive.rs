@@ -46,7 +46,9 @@ impl<K: CompletionKernel> Proactor<K> {
         into: &mut Option<Chunk>,
         waker: &Waker,
     ) -> Poll<io::Result<()>> {
-        let Some(stream) = self.streams.get_mut(key) else { return Poll::Ready(Err(gone())) };
+        let Some(stream) = self.streams.get_mut(key).filter(|stream| !stream.released) else {
+            return Poll::Ready(Err(gone()));
+        };
         if stream.reads.ended {
             return Poll::Ready(Ok(()));
         }
