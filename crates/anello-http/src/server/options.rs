@@ -30,6 +30,9 @@ pub struct Options {
     /// (`net.ipv4.tcp_rmem`: 6 MiB). So it is not before both are full that a client that reads nothing is noticed, and one
     /// that reads steadily is cut if what it reads in this time makes no such room: to be safe, it has to read a megabyte
     /// or two. One of 100 kB/s may be cut with 3 s, and is served with the default.
+    ///
+    /// Then the connection is reset, so that the kernel keeps nothing of what the client has not taken. The same is done
+    /// with clients that are waited for so when [`request_timeout`](Self::request_timeout) strikes or the server ends.
     pub write_timeout: Duration,
     /// How long a request may take from its head to the end of its answer; by default for ever. Then the connection is
     /// closed without another word, and a handler that is not done, or the body that it streams, is dropped at the await

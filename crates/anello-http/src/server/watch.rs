@@ -229,7 +229,12 @@ impl Watch {
 
     /// Breaks the connection, and has its task give up a handler that it waits for.
     fn end(&self, end: End) {
-        self.closer.end();
+        match self.phase.get() {
+            // Behind an orderly end, the kernel would keep megabytes for a client that takes nothing, for minutes, and for
+            // as many as come again: they count no more. The answer is cut anyway.
+            Phase::Write => self.closer.reset(),
+            _ => self.closer.end(),
+        }
         self.ending.set(end);
     }
 

@@ -1,0 +1,97 @@
+//! Connections that are broken off in the middle of an answer: what is left of them, and what their clients can tell.
+
+mod common;
+
+use std::cell::Cell;
+use std::fs;
+use std::io;
+use std::rc::Rc;
+use std::time::Duration;
+
+use anello::DriverKind;
+use anello_http::{Options, Request, Response};
+use bytes::Bytes;
+
+use common::{Client, drivers, on_each, serve, until};
+
+const SHORT: Duration = Duration::from_millis(60);
+
+/// What breaks a connection off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum By {
+    WriteTimeout,
+    RequestTimeout,
+    DrainTimeout,
+    End,
+}
+
+/// All deadlines far away, but for this one.
+fn options(by: By) -> Options {
+    let long = Duration::from_secs(100_000);
+    let mut options = Options::default();
+    (options.head_timeout, options.keep_alive_timeout, options.body_timeout) = (long, long, long);
+    (options.write_timeout, options.linger_timeout, options.drain_timeout) = (long, long, long);
+    options.tick = Duration::from_millis(5);
+    match by {
+        By::WriteTimeout => options.write_timeout = SHORT,
+        By::RequestTimeout => options.request_timeout = Some(SHORT),
+        By::DrainTimeout => options.drain_timeout = SHORT,
+        By::End => {}
+    }
+    options
+}
+
+/// What comes, and how it ends: in good order, or by an error.
+async fn end_of(client: &mut Client) -> (Vec<u8>, Option<io::ErrorKind>) {
+    let mut received = Vec::new();
+    loop {
+        match client.stream.recv().await {
+            Ok(Some(bytes)) => received.extend_from_slice(&bytes),
+            Ok(None) => return (received, None),
+            Err(error) => return (received, Some(error.kind())),
+        }
+    }
+}
+
+/// How much the kernel holds for the clients of this port, whether or not anybody has the connection any more.
+fn held_bytes(port: u16) -> u64 {
+    let sockets = fs::read_to_string("/proc/net/tcp").expect("a list of sockets");
+    let held = sockets.lines().skip(1).filter_map(|line| {
+        // Number, address, peer, state, bytes to be sent and bytes received.
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        let (_, local_port) = fields[1].split_once(':').expect("an address");
+        let (to_send, _) = fields[4].split_once(':').expect("two numbers");
+        let is_its = u16::from_str_radix(local_port, 16).expect("a port") == port;
+        is_its.then(|| u64::from_str_radix(to_send, 16).expect("a number"))
+    });
+    held.sum()
+}
+
+#[test]
+fn fault_20_nothing_is_kept_for_clients_that_were_given_up() {
+    on_each(drivers(), async |kind| {
+        let has_kernel = !matches!(kind, DriverKind::Sim(_));
+        for by in [By::WriteTimeout, By::RequestTimeout, By::DrainTimeout, By::End] {
+            let large = Bytes::from(vec![b'x'; 32 << 20]);
+            let is_begun = Rc::new(Cell::new(false));
+            let begun = Rc::clone(&is_begun);
+            let (server, address) = serve(options(by), async move |_: Request| {
+                begun.set(true);
+                Response::text(large.clone())
+            });
+            let mut client = Client::connect(address).await;
+            client.send("GET / HTTP/1.1\r\nHost: h\r\n\r\n").await;
+            until(|| is_begun.get()).await;
+            match by {
+                By::WriteTimeout | By::RequestTimeout => {}
+                By::DrainTimeout => assert_eq!(server.drain().await, 1, "{kind}: {by:?}"),
+                By::End => server.end(),
+            }
+            until(|| server.connections() == 0).await;
+            // The client is there, and reads nothing.
+            until(|| !has_kernel || held_bytes(address.port()) == 0).await;
+            let (_, error) = end_of(&mut client).await;
+            assert_eq!(error, Some(io::ErrorKind::ConnectionReset), "{kind}: {by:?}");
+        }
+    });
+}
