@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use anello::net::TcpListener;
 use anello::time::{Sleep, now, sleep, timeout};
-use anello::{DriverKind, SimFaults, SimModel, SimOptions};
+use anello::{DriverKind, SimFaults, SimModel, SimOptions, spawn};
 use anello_http::server::TlsConfig;
 use anello_http::{Body, Options, Request, RequestBody, Response, Server};
 use bytes::Bytes;
@@ -283,6 +283,55 @@ fn fault_18_the_first_head_has_one_deadline() {
         let took = now() - started;
         assert!(took >= limit && took < limit + SECOND / 5, "{kind}: {took:?}");
         assert!(client.is_ended().await);
+    });
+}
+
+#[test]
+fn fault_18_empty_lines_in_halves_give_no_more_time() {
+    on_each(simulated(), async |kind| {
+        let (_server, address) = serve(brisk(), async |_: Request| Response::text("answered"));
+        for (before, limit) in [
+            ("", brisk().head_timeout),
+            ("GET / HTTP/1.1\r\nHost: h\r\n\r\n", brisk().keep_alive_timeout),
+            // The first half together with a request.
+            ("GET / HTTP/1.1\r\nHost: h\r\n\r\n\r", brisk().keep_alive_timeout),
+        ] {
+            let mut client = Client::connect(address).await;
+            let mut started = now();
+            client.send(before).await;
+            if !before.is_empty() {
+                assert_eq!(client.answer().await.expect("an answer").status, 200, "{kind}");
+                started = now();
+            }
+            let (mut reader, mut writer) = client.stream.into_split();
+            let dripping = spawn(async move {
+                let halves =
+                    [b"\r", b"\n"].into_iter().cycle().take(8).skip(usize::from(before.ends_with("\n\r")));
+                for half in halves {
+                    sleep(limit * 19 / 80).await;
+                    if writer.write_all(half).await.is_err() {
+                        break;
+                    }
+                }
+            });
+            let told = reader.recv().await.map(|chunk| chunk.is_none());
+            let took = now() - started;
+            dripping.abort();
+            assert!(told.unwrap_or(true), "{kind}: {before:?} is not followed by an answer");
+            // It may be in the middle of a head, whose time it has then.
+            assert!(
+                took >= limit && took < limit + brisk().head_timeout,
+                "{kind}: behind {before:?}: {took:?}"
+            );
+        }
+        // A request behind an empty line has the time of any.
+        let mut client = Client::connect(address).await;
+        assert_eq!(client.get("/").await.status, 200);
+        for part in ["\r", "\n", "GET / HTTP/1.1\r\n", "Host: h\r\n\r\n"] {
+            sleep(brisk().head_timeout * 3 / 4).await;
+            client.send(part).await;
+        }
+        assert_eq!(client.answer().await.expect("an answer").status, 200, "{kind}");
     });
 }
 

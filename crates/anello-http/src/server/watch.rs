@@ -44,6 +44,8 @@ pub(crate) struct Watch {
     phase: Cell<Phase>,
     /// When the phase began, in ticks.
     since: Cell<u64>,
+    /// When that between requests began, while what may be a head is received.
+    idle_since: Cell<u64>,
     /// Of the body that is being received, and for how long it was waited for before this phase, in ticks: while its
     /// handler does something else, the client may have no room to send.
     body_bytes: Cell<u64>,
@@ -101,6 +103,7 @@ impl Watch {
         Rc::new(Self {
             phase: Cell::new(Phase::Fresh),
             since: Cell::new(now),
+            idle_since: Cell::new(now),
             body_bytes: Cell::new(0),
             body_ticks: Cell::new(0),
             request_since: Cell::new(None),
@@ -120,9 +123,26 @@ impl Watch {
     #[inline]
     pub fn wait_for(&self, phase: Phase) {
         let before = self.phase.replace(phase);
-        // The first head has its time from the beginning of the connection.
-        if before != phase && (before, phase) != (Phase::Fresh, Phase::Head) {
-            self.since.set(self.clock.ticks.get());
+        if before != phase {
+            let since = self.since.replace(self.clock.ticks.get());
+            if before == Phase::Head || phase == Phase::Head {
+                self.wait_around_head(before, phase, since);
+            }
+        }
+    }
+
+    /// A head begins, or what has come of one was an empty line, which comes cut in two from whoever wants more time: the
+    /// phase around it goes on then, that began so long ago.
+    #[cold]
+    fn wait_around_head(&self, before: Phase, phase: Phase, since: u64) {
+        match (before, phase) {
+            // The first head has its time from the beginning of the connection.
+            (Phase::Fresh, Phase::Head) | (Phase::Head, Phase::Fresh) => self.since.set(since),
+            (Phase::Idle, Phase::Head) => self.idle_since.set(since),
+            // Its beginning has come together with the end of the request before.
+            (_, Phase::Head) => self.idle_since.set(self.since.get()),
+            (Phase::Head, Phase::Idle) => self.since.set(self.idle_since.get()),
+            _ => {}
         }
     }
 
