@@ -5,12 +5,16 @@ mod common;
 use std::cell::Cell;
 use std::fs;
 use std::io;
+use std::mem;
+use std::pin::Pin;
 use std::rc::Rc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use anello::DriverKind;
-use anello_http::{Options, Request, Response};
+use anello_http::{Body, Options, Request, Response};
 use bytes::Bytes;
+use futures_core::Stream;
 
 use common::{Client, drivers, on_each, serve, until};
 
@@ -65,6 +69,52 @@ fn held_bytes(port: u16) -> u64 {
         is_its.then(|| u64::from_str_radix(to_send, 16).expect("a number"))
     });
     held.sum()
+}
+
+/// A piece, and then none for ever.
+struct Endless {
+    is_begun: bool,
+}
+
+impl Stream for Endless {
+    type Item = io::Result<Bytes>;
+
+    fn poll_next(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
+        match mem::replace(&mut self.is_begun, true) {
+            false => Poll::Ready(Some(Ok(Bytes::from_static(b"piece")))),
+            true => Poll::Pending,
+        }
+    }
+}
+
+#[test]
+fn nobody_takes_half_a_body_for_a_whole_one() {
+    on_each(drivers(), async |kind| {
+        for by in [By::RequestTimeout, By::DrainTimeout, By::End] {
+            // What is sent in chunks speaks for itself; where only the end of the connection is that of the body, it does.
+            for (version, expected) in [("1.1", None), ("1.0", Some(io::ErrorKind::ConnectionReset))] {
+                let (server, address) = serve(options(by), async |_: Request| {
+                    Response::new(200).with_body(Body::stream(Endless { is_begun: false }))
+                });
+                let mut client = Client::connect(address).await;
+                client.send(format!("GET / HTTP/{version}\r\nHost: h\r\n\r\n")).await;
+                let mut received = Vec::new();
+                while !received.windows(5).any(|five| five == b"piece") {
+                    received.extend_from_slice(&client.stream.recv().await.expect("bytes").expect("more"));
+                }
+                match by {
+                    By::DrainTimeout => assert_eq!(server.drain().await, 1, "{kind}"),
+                    By::End => server.end(),
+                    By::WriteTimeout | By::RequestTimeout => {}
+                }
+                let (more, error) = end_of(&mut client).await;
+                received.extend_from_slice(&more);
+                assert!(!received.ends_with(b"\r\n0\r\n\r\n"), "{kind}: {by:?}");
+                assert_eq!(error, expected, "{kind}: {by:?}, HTTP/{version}");
+                until(|| server.connections() == 0).await;
+            }
+        }
+    });
 }
 
 #[test]

@@ -37,7 +37,8 @@ pub struct Options {
     /// How long a request may take from its head to the end of its answer; by default for ever. Then the connection is
     /// closed without another word, and a handler that is not done, or the body that it streams, is dropped at the await
     /// point where it waits ([`Server::serve`](crate::Server::serve)). A request that was not answered is counted and
-    /// logged as 503. A handler that never waits cannot be stopped.
+    /// logged as 503. A handler that never waits cannot be stopped. A body that only the end of the connection delimits
+    /// (HTTP/1.0) is cut by a reset, here and wherever a connection is broken off: it would seem to be whole.
     pub request_timeout: Option<Duration>,
     /// Most connections at a time of one worker, or of all that [count together](crate::ServerBuilder::count_with); by
     /// default 10,000. Clients beyond it are answered 503.

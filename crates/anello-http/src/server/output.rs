@@ -289,7 +289,9 @@ impl<W: Sender> Output<W> {
                 }
             }
             Kind::Stream { pieces, end } => {
+                self.watch.set_ended_by_close(encoder.delivery() == Delivery::UntilClose);
                 self.send_stream(encoder, pieces).await?;
+                self.watch.set_ended_by_close(false);
                 if let (StreamEnd::With(trailers), Delivery::Chunked) = (end, encoder.delivery()) {
                     return trailers_of(*trailers).map_err(handler_failed);
                 }

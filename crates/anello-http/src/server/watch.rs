@@ -53,6 +53,8 @@ pub(crate) struct Watch {
     /// When the request began, while there is one and it has a deadline.
     request_since: Cell<Option<u64>>,
     late: Cell<Option<Phase>>,
+    /// Whether a body is under way that an orderly end would make whole.
+    is_ended_by_close: Cell<bool>,
     /// Whether all of it was ended.
     pub ending: Ending,
     closer: Closer,
@@ -108,6 +110,7 @@ impl Watch {
             body_ticks: Cell::new(0),
             request_since: Cell::new(None),
             late: Cell::new(None),
+            is_ended_by_close: Cell::new(false),
             ending: Ending::default(),
             closer,
             clock: Rc::clone(clock),
@@ -190,6 +193,12 @@ impl Watch {
         self.clock.ticks.get().saturating_sub(self.since.get())
     }
 
+    /// A body begins, or has come to its end, which only the end of the connection delimits: until then, that must not be
+    /// an orderly one.
+    pub fn set_ended_by_close(&self, is_under_way: bool) {
+        self.is_ended_by_close.set(is_under_way);
+    }
+
     /// Resets the connection.
     pub fn reset(&self) {
         self.closer.reset();
@@ -249,11 +258,12 @@ impl Watch {
 
     /// Breaks the connection, and has its task give up a handler that it waits for.
     fn end(&self, end: End) {
-        match self.phase.get() {
-            // Behind an orderly end, the kernel would keep megabytes for a client that takes nothing, for minutes, and for
-            // as many as come again: they count no more. The answer is cut anyway.
-            Phase::Write => self.closer.reset(),
-            _ => self.closer.end(),
+        // Behind an orderly end, the kernel would keep megabytes for a client that takes nothing, for minutes, and for as
+        // many as come again: they count no more. The answer is cut anyway.
+        if self.phase.get() == Phase::Write || self.is_ended_by_close.get() {
+            self.closer.reset();
+        } else {
+            self.closer.end();
         }
         self.ending.set(end);
     }
