@@ -192,3 +192,78 @@ fn a_connection_goes_over_to_another_protocol_though_its_body_was_kept() {
         until(|| server.connections() == 0).await;
     });
 }
+
+/// So many large pieces, and then none for good.
+struct Burst(usize);
+
+const PIECE_BYTES: usize = 256 * 1024;
+
+impl Stream for Burst {
+    type Item = io::Result<Bytes>;
+
+    fn poll_next(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
+        match self.0.checked_sub(1) {
+            Some(left) => {
+                self.0 = left;
+                Poll::Ready(Some(Ok(Bytes::from(vec![b'#'; PIECE_BYTES]))))
+            }
+            None => Poll::Pending,
+        }
+    }
+}
+
+const SHORT: Duration = Duration::from_millis(300);
+
+#[test]
+fn fault_20_who_takes_nothing_is_noticed_though_its_body_comes_meanwhile() {
+    on_each(drivers(), async |kind| {
+        let reading = Rc::new(Reading::default());
+        let shown = Rc::clone(&reading);
+        let mut options = patient();
+        options.write_timeout = SHORT;
+        let (server, address) = serve(options, async move |request: Request| {
+            read_apart(request.into_parts().1, &shown);
+            Response::new(200).with_body(Body::stream(Burst(usize::MAX)))
+        });
+        let mut client = Client::connect(address).await;
+        client.send("PUT / HTTP/1.1\r\nHost: h\r\nContent-Length: 12\r\n\r\nhalf").await;
+        for rest in ["more", "done"] {
+            until(|| reading.waits.get()).await;
+            // Until there is no room any more.
+            sleep(SHORT / 4).await;
+            client.send(rest).await;
+        }
+        until(|| server.connections() == 0).await;
+        assert!(matches!(&*reading.end.borrow(), Some(Ok(body)) if body == b"halfmoredone"), "{kind}");
+    });
+}
+
+#[test]
+fn fault_19_a_body_that_stops_is_noticed_though_its_answer_had_to_wait_for_room() {
+    on_each(drivers(), async |kind| {
+        const PIECES: usize = 40;
+        let reading = Rc::new(Reading::default());
+        let shown = Rc::clone(&reading);
+        let mut options = patient();
+        options.body_timeout = SHORT * 10;
+        let (server, address) = serve(options, async move |request: Request| {
+            read_apart(request.into_parts().1, &shown);
+            Response::new(200).with_body(Body::stream(Burst(PIECES)))
+        });
+        let mut client = Client::connect(address).await;
+        client.send("PUT / HTTP/1.1\r\nHost: h\r\nContent-Length: 9\r\n\r\nhalf").await;
+        until(|| reading.waits.get()).await;
+        sleep(SHORT).await;
+        let mut taken_bytes = 0;
+        while taken_bytes < PIECES * PIECE_BYTES {
+            let Ok(Some(chunk)) = client.stream.recv().await else { break };
+            taken_bytes += chunk.len();
+        }
+        // It says no more, and its answer goes on for ever.
+        until(|| reading.end.borrow().is_some()).await;
+        assert!(!matches!(*reading.end.borrow(), Some(Ok(_))), "{kind}");
+        drop(client);
+        server.end();
+        until(|| server.connections() == 0).await;
+    });
+}

@@ -285,7 +285,7 @@ impl<R: Receiver, W: Sender> Connection<R, W> {
     /// Another protocol is spoken from now on.
     async fn go_over(mut self, upgrade: Box<Upgrade>) -> io::Result<()> {
         self.output.flush().await?;
-        self.watch.moved();
+        self.watch.go_over();
         let Some(input) = Rc::into_inner(self.input) else {
             // A body that somebody has kept holds it only while it is polled.
             return Err(io::Error::other("a request's body is in use, whose answer changes the protocol"));

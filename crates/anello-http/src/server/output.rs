@@ -14,7 +14,7 @@ use bytes::Bytes;
 
 use super::panics::{next_piece, trailers_of};
 use super::transport::Sender;
-use super::watch::{Phase, Watch};
+use super::watch::Watch;
 use crate::body::{Body, Kind, Part, Pieces, StreamEnd};
 use crate::h1::{BodyEncoder, BodyLength, Delivery, Exchange, FieldBlock, HttpDate, Refusal, ResponseHead};
 use crate::response::{Response, Upgrade};
@@ -337,7 +337,7 @@ impl<W: Sender> Output<W> {
         // As it goes: when the connection breaks, this much of it has gone.
         let moved = |bytes: u64| {
             *body_bytes += bytes;
-            watch.moved();
+            watch.has_room();
         };
         let sent = watched(watch, self.sender.send_file(file, offset, length, moved)).await?;
         if sent < length {
@@ -420,13 +420,13 @@ async fn watched<T>(watch: &Watch, sending: impl Future<Output = io::Result<T>>)
         let polled = sending.as_mut().poll(context);
         if polled.is_pending() {
             has_waited = true;
-            watch.wait_for(Phase::Write);
+            watch.wait_for_room();
         }
         polled
     });
     let result = result.await;
     if has_waited {
-        watch.moved();
+        watch.has_room();
     }
     result
 }

@@ -32,7 +32,7 @@ pub(crate) enum Phase {
     Head,
     /// More of a body.
     Body,
-    /// Room to send.
+    /// Room to send, which may be waited for beside all others: it has a time of its own.
     Write,
     /// The client's end, after the server's own.
     Linger,
@@ -52,6 +52,8 @@ pub(crate) struct Watch {
     body_ticks: Cell<u64>,
     /// When the request began, while there is one and it has a deadline.
     request_since: Cell<Option<u64>>,
+    /// Since when room to send is waited for, if it is. A body may be received meanwhile.
+    room_since: Cell<Option<u64>>,
     late: Cell<Option<Phase>>,
     /// Whether a body is under way that an orderly end would make whole.
     is_ended_by_close: Cell<bool>,
@@ -109,6 +111,7 @@ impl Watch {
             body_bytes: Cell::new(0),
             body_ticks: Cell::new(0),
             request_since: Cell::new(None),
+            room_since: Cell::new(None),
             late: Cell::new(None),
             is_ended_by_close: Cell::new(false),
             ending: Ending::default(),
@@ -149,9 +152,22 @@ impl Watch {
         }
     }
 
-    /// Something has come or gone: the time counts anew.
+    /// Room to send is waited for, from now on if it was not before.
     #[inline]
-    pub fn moved(&self) {
+    pub fn wait_for_room(&self) {
+        if self.room_since.get().is_none() {
+            self.room_since.set(Some(self.clock.ticks.get()));
+        }
+    }
+
+    /// There was room: the time for the next counts anew.
+    #[inline]
+    pub fn has_room(&self) {
+        self.room_since.set(None);
+    }
+
+    /// What is spoken from now on is not HTTP, and has no deadlines.
+    pub fn go_over(&self) {
         self.phase.set(Phase::Handling);
     }
 
@@ -181,7 +197,6 @@ impl Watch {
 
     /// Something of the body has come, or nobody waits for it any more.
     pub fn rest_from_body(&self) {
-        // Else it was not waited for, and something else may be: room to send, while a body is still read.
         if self.phase.get() == Phase::Body {
             self.phase.set(Phase::Handling);
             self.body_ticks.set(self.body_ticks.get() + self.waited_ticks());
@@ -220,9 +235,14 @@ impl Watch {
         {
             return self.strike(Phase::Handling);
         }
+        if let Some(since) = self.room_since.get()
+            && clock.ticks.get().saturating_sub(since) > clock.ticks_of(options.write_timeout)
+        {
+            return self.strike(Phase::Write);
+        }
         let waited = self.waited_ticks();
         let (waited, limit) = match self.phase.get() {
-            Phase::Handling => return self.end_if_gone(),
+            Phase::Handling | Phase::Write => return self.end_if_gone(),
             Phase::Idle => (waited, options.keep_alive_timeout),
             // The first head has to come as soon as any.
             Phase::Fresh | Phase::Head => (waited, options.head_timeout),
@@ -232,7 +252,6 @@ impl Watch {
                 let limit = options.body_timeout.saturating_add(Duration::from_millis(milliseconds));
                 (self.body_ticks.get() + waited, limit)
             }
-            Phase::Write => (waited, options.write_timeout),
             Phase::Linger => (waited, options.linger_timeout),
         };
         if waited > clock.ticks_of(limit) {
@@ -260,7 +279,7 @@ impl Watch {
     fn end(&self, end: End) {
         // Behind an orderly end, the kernel would keep megabytes for a client that takes nothing, for minutes, and for as
         // many as come again: they count no more. The answer is cut anyway.
-        if self.phase.get() == Phase::Write || self.is_ended_by_close.get() {
+        if self.room_since.get().is_some() || self.is_ended_by_close.get() {
             self.closer.reset();
         } else {
             self.closer.end();
