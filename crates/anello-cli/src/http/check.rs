@@ -127,7 +127,7 @@ impl Check<'_> {
 
     /// The driver, and on it the folder and the files that options name.
     fn files(&mut self, arguments: &Arguments) -> io::Result<()> {
-        let mut options = arguments.files.clone().into_options();
+        let mut options = arguments.files.clone().into_options(1);
         let invalid = options.faults();
         invalid.iter().for_each(|invalid| self.option(invalid));
         if !invalid.is_empty() {

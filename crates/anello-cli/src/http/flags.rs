@@ -94,7 +94,8 @@ enum Precompressed {
 }
 
 impl FileFlags {
-    pub fn into_options(self) -> FileOptions {
+    /// Of each of so many workers.
+    pub fn into_options(self, workers: usize) -> FileOptions {
         let coding = |precompressed: Precompressed| match precompressed {
             Precompressed::Br => Coding::Brotli,
             Precompressed::Zstd => Coding::Zstandard,
@@ -115,6 +116,7 @@ impl FileFlags {
             symlinks: if self.no_symlinks { Symlinks::Refused } else { Symlinks::Within },
             cache_bytes: self.cache_bytes,
             cache_file_bytes: self.cache_file_bytes.min(self.cache_bytes),
+            workers,
             revalidate_interval: self.revalidate_interval,
         }
     }

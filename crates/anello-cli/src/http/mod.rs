@@ -142,13 +142,13 @@ pub fn run(arguments: Arguments, configuration: &Configuration) -> io::Result<Ex
     if arguments.check {
         return check::run(&arguments, configuration);
     }
-    let files = arguments.files.into_options();
+    let cores = arguments.cores.map(|cores| cores.0);
+    let workers = cores.as_ref().map_or_else(usable_cores, Vec::len);
+    let files = arguments.files.into_options(workers);
     configuration.refuse_faults_and(&files.faults())?;
     // Before anything opens descriptors.
     let passed = activation::take()?;
     limits::raise_open_files();
-    let cores = arguments.cores.map(|cores| cores.0);
-    let workers = cores.as_ref().map_or_else(usable_cores, Vec::len);
     let wanted = Wanted {
         address: arguments.addr.as_ref(),
         metrics: arguments.observer.metrics_addr,

@@ -14,7 +14,6 @@
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::{HashMap, VecDeque};
 use std::rc::{Rc, Weak};
-use std::thread::available_parallelism;
 use std::time::Duration;
 
 use anello::fs::File;
@@ -179,7 +178,8 @@ pub(super) enum Known {
 }
 
 impl Cache {
-    pub fn new(most_bytes: usize, interval: Duration) -> Rc<Self> {
+    /// One of those of so many workers.
+    pub fn new(most_bytes: usize, interval: Duration, workers: usize) -> Rc<Self> {
         Rc::new(Self {
             most_bytes,
             interval,
@@ -187,7 +187,7 @@ impl Cache {
             order: RefCell::default(),
             bytes: Cell::new(0),
             open_files: Cell::new(0),
-            most_open_files: most_open_files(),
+            most_open_files: most_open_files(workers),
             is_sweeping: Cell::new(false),
             counts: OnceCell::new(),
         })
@@ -366,12 +366,11 @@ fn close(files: Vec<File>) {
     }
 }
 
-/// A quarter of what the process may open, for the caches of as many workers as there may be cores: connections need
-/// descriptors, too.
-fn most_open_files() -> usize {
+/// The share of a worker in a quarter of what the process may open: connections need descriptors, too.
+fn most_open_files(workers: usize) -> usize {
     let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-    let workers = available_parallelism().map_or(1, |count| count.get() as u64);
-    usize::try_from(limit / 4 / workers).map_or(MOST_OPEN_FILES, |share| share.clamp(1, MOST_OPEN_FILES))
+    let share = usize::try_from(limit / 4).unwrap_or(usize::MAX) / workers.max(1);
+    share.clamp(1, MOST_OPEN_FILES)
 }
 
 /// The key of a path. One that a target can ask for by itself begins with a slash, as that target; others, with hidden names
@@ -424,7 +423,7 @@ mod tests {
 
     #[test]
     fn what_was_not_used_is_forgotten_first_and_bytes_are_bounded() {
-        let cache = Cache::new(10 * 4096, Duration::from_secs(60));
+        let cache = Cache::new(10 * 4096, Duration::from_secs(60), 1);
         cache.insert("popular", false, &entry("popular", 1024));
         for number in 0..100 {
             let path = format!("{number}");
@@ -439,7 +438,7 @@ mod tests {
 
     #[test]
     fn entries_replace_each_other_and_leave_nothing_behind() {
-        let cache = Cache::new(1 << 20, Duration::from_secs(60));
+        let cache = Cache::new(1 << 20, Duration::from_secs(60), 1);
         for round in 0..10 {
             cache.insert("a", false, &entry("a", round * 100));
             cache.insert("a", true, &entry("a/index.html", 10));
@@ -451,8 +450,20 @@ mod tests {
     }
 
     #[test]
+    fn workers_share_a_quarter_of_the_descriptors() {
+        let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+        for workers in [0, 1, 8, 200, usize::MAX] {
+            let most = most_open_files(workers);
+            let together = (most as u64).saturating_mul(workers as u64);
+            assert!(most == 1 || together <= limit / 4, "{most} of {workers} workers");
+            assert!((1..=MOST_OPEN_FILES).contains(&most));
+        }
+        assert!(most_open_files(1) > most_open_files(1 << 40));
+    }
+
+    #[test]
     fn fault_35_a_look_that_began_earlier_and_took_longer_changes_nothing() {
-        let cache = Cache::new(1 << 20, Duration::from_secs(60));
+        let cache = Cache::new(1 << 20, Duration::from_secs(60), 1);
         let at = |milliseconds| now() + Duration::from_millis(milliseconds);
         let (earlier, later) = (at(0), at(100));
         let of = |looked_at| {
@@ -494,7 +505,7 @@ mod tests {
         let metrics = ServerMetrics::new(MetricsOptions::default());
         for (interval, hits) in [(Duration::from_secs(60), 3), (Duration::ZERO, 1)] {
             let before = counts_of(&metrics);
-            let cache = Cache::new(1 << 20, interval);
+            let cache = Cache::new(1 << 20, interval, 1);
             cache.count_on(Rc::new(metrics.worker(0).expect("its counts")));
             assert!(!is_known(&cache, "a"));
             let first = entry("a", 1000);
@@ -514,7 +525,7 @@ mod tests {
 
     #[test]
     fn targets_find_what_they_ask_for_and_nothing_else() {
-        let cache = Cache::new(1 << 20, Duration::from_secs(60));
+        let cache = Cache::new(1 << 20, Duration::from_secs(60), 1);
         let paths =
             [("", true), ("a", false), ("a", true), ("a/b.txt", false), ("a?b", false), (".a", false)];
         for (path, is_folder) in paths.into_iter().chain([("a%41", false), ("ä", false), ("a b", true)]) {
@@ -539,7 +550,7 @@ mod tests {
 
     #[test]
     fn without_an_interval_everything_is_looked_at_again() {
-        let cache = Cache::new(1 << 20, Duration::ZERO);
+        let cache = Cache::new(1 << 20, Duration::ZERO, 1);
         cache.insert("a", false, &entry("a", 1));
         assert!(matches!(cache.get("a", false, |_| true), Known::Stale(_)));
     }
@@ -547,7 +558,7 @@ mod tests {
     #[test]
     fn what_is_no_longer_as_it_was_is_looked_at_again_and_is_no_hit() {
         let metrics = ServerMetrics::new(MetricsOptions::default());
-        let cache = Cache::new(1 << 20, Duration::from_secs(60));
+        let cache = Cache::new(1 << 20, Duration::from_secs(60), 1);
         cache.count_on(Rc::new(metrics.worker(0).expect("its counts")));
         cache.insert("a", false, &entry("a", 1));
         assert!(matches!(cache.get("a", false, |_| false), Known::Stale(_)));

@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 use anello::{spawn, spawn_blocking};
 use bytes::Bytes;
 use rustix::io::Errno;
+use slab::Slab;
 
 use super::folder::Folder;
 use super::listing::Format;
@@ -39,6 +40,8 @@ pub(super) struct Listings {
     entries_limit: usize,
     /// The one that was begun last stands last.
     lists: RefCell<VecDeque<Rc<List>>>,
+    /// Who waits for a list to end, whichever.
+    ended: Rc<Waiters>,
     /// Of all lists that there are anywhere.
     bytes: Arc<AtomicUsize>,
     most_bytes: usize,
@@ -52,7 +55,17 @@ struct List {
     /// When it was begun: what has happened in the folder since is not in it.
     begun_at: Instant,
     made: RefCell<Option<Result<Bytes, Rc<io::Error>>>>,
-    waiting: RefCell<Vec<Waker>>,
+    waiters: Waiters,
+}
+
+/// Who waits for something.
+#[derive(Debug, Default)]
+struct Waiters(RefCell<Slab<Waker>>);
+
+/// A place among them, given up when dropped.
+struct Place<'a> {
+    waiters: &'a Waiters,
+    key: Option<usize>,
 }
 
 /// A page of a list, counted as long as it is there.
@@ -68,6 +81,7 @@ impl Listings {
             dotfiles,
             entries_limit,
             lists: RefCell::default(),
+            ended: Rc::default(),
             bytes: Arc::default(),
             most_bytes: MOST_BYTES,
         }
@@ -83,7 +97,9 @@ impl Listings {
             let mut before = None;
             if let Some(list) = self.known(path, format) {
                 let made = list.made().await;
-                if list.begun_at >= asked_at || list.begun_at.elapsed() < self.interval {
+                if asked_at.saturating_duration_since(list.begun_at) < self.interval
+                    || list.begun_at >= asked_at
+                {
                     return made;
                 }
                 if !self.known(path, format).is_some_and(|known| Rc::ptr_eq(&known, &list)) {
@@ -92,23 +108,24 @@ impl Listings {
                 }
                 before = made.ok();
             }
-            match self.has_to_wait_for() {
-                Some(other) => drop(other.made().await),
-                None => self.begin(folder, path, format, before)?,
+            if self.is_making_most() {
+                self.ended.until(|| (!self.is_making_most()).then_some(())).await;
+            } else {
+                self.begin(folder, path, format, before)?;
             }
         }
     }
 
+    /// One that is known, unless it could not be made: that is for those to know who have waited for it, since the cause
+    /// may be gone.
     fn known(&self, path: &str, format: Format) -> Option<Rc<List>> {
-        self.lists.borrow().iter().find(|list| list.is_of(path, format)).map(Rc::clone)
+        let lists = self.lists.borrow();
+        lists.iter().find(|list| list.is_of(path, format) && !list.has_failed()).map(Rc::clone)
     }
 
-    /// One of those that are being made, if they are as many as may be.
-    fn has_to_wait_for(&self) -> Option<Rc<List>> {
-        let lists = self.lists.borrow();
-        let mut making = lists.iter().filter(|list| !list.is_made());
-        let first = making.next()?;
-        (making.count() + 1 >= MOST_MAKING).then(|| Rc::clone(first))
+    /// Whether as many are being made as may be.
+    fn is_making_most(&self) -> bool {
+        self.lists.borrow().iter().filter(|list| !list.is_made()).count() >= MOST_MAKING
     }
 
     /// Begins to make a list, in the place of the one that is known.
@@ -138,7 +155,7 @@ impl Listings {
             format,
             begun_at: Instant::now(),
             made: RefCell::new(None),
-            waiting: RefCell::default(),
+            waiters: Waiters::default(),
         });
         lists.push_back(Rc::clone(&list));
         drop(lists);
@@ -155,9 +172,12 @@ impl Listings {
                 _ => Counted::bytes_of(text, bytes),
             })
         });
+        let ended = Rc::clone(&self.ended);
         let make = async move {
             let made = work.await.map_err(io::Error::from).and_then(|made: io::Result<Bytes>| made);
-            list.end(made.map_err(Rc::new));
+            list.made.replace(Some(made.map_err(Rc::new)));
+            list.waiters.wake();
+            ended.wake();
         };
         spawn(make).detach();
         Ok(())
@@ -173,27 +193,52 @@ impl List {
         self.made.borrow().is_some()
     }
 
-    async fn made(&self) -> Result<Bytes, Rc<io::Error>> {
-        let mut is_waiting = None::<Waker>;
-        let made = poll_fn(|context| {
-            if let Some(made) = &*self.made.borrow() {
-                return Poll::Ready(made.clone());
-            }
-            let waker = context.waker();
-            if !is_waiting.as_ref().is_some_and(|before| before.will_wake(waker)) {
-                is_waiting = Some(waker.clone());
-                self.waiting.borrow_mut().push(waker.clone());
-            }
-            Poll::Pending
-        });
-        made.await
+    fn has_failed(&self) -> bool {
+        matches!(&*self.made.borrow(), Some(Err(_)))
     }
 
-    fn end(&self, made: Result<Bytes, Rc<io::Error>>) {
-        self.made.replace(Some(made));
+    async fn made(&self) -> Result<Bytes, Rc<io::Error>> {
+        self.waiters.until(|| self.made.borrow().clone()).await
+    }
+}
+
+impl Waiters {
+    /// Waits for something: looks now, and at each [`wake`](Self::wake).
+    async fn until<T>(&self, look: impl Fn() -> Option<T>) -> T {
+        let mut place = Place { waiters: self, key: None };
+        let looking = poll_fn(|context| match look() {
+            Some(found) => Poll::Ready(found),
+            None => {
+                place.take(context.waker());
+                Poll::Pending
+            }
+        });
+        looking.await
+    }
+
+    fn wake(&self) {
         // Not borrowed meanwhile: a waker may do anything.
-        let waiting = self.waiting.take();
-        waiting.into_iter().for_each(Waker::wake);
+        let wakers: Vec<_> = self.0.borrow().iter().map(|(_, waker)| waker.clone()).collect();
+        wakers.into_iter().for_each(Waker::wake);
+    }
+}
+
+impl Place<'_> {
+    fn take(&mut self, waker: &Waker) {
+        let mut wakers = self.waiters.0.borrow_mut();
+        match self.key.and_then(|key| wakers.get_mut(key)) {
+            Some(known) => known.clone_from(waker),
+            None => self.key = Some(wakers.insert(waker.clone())),
+        }
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        if let Some(key) = self.key {
+            let waker = self.waiters.0.borrow_mut().try_remove(key);
+            drop(waker);
+        }
     }
 }
 
@@ -323,13 +368,31 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_listed_is_told_to_all() {
+    fn what_cannot_be_listed_is_told_to_who_waits_and_tried_again() {
+        with_site(async |site, folder| {
+            let listings = Listings::new(HOUR, Dotfiles::Hidden, 100);
+            let mut context = Context::from_waker(Waker::noop());
+            let mut first = pin!(listings.list(&folder, "c", Format::Html));
+            assert!(first.as_mut().poll(&mut context).is_pending());
+            let second = listings.list(&folder, "c", Format::Html).await.expect_err("no folder");
+            let first = first.await.expect_err("no folder");
+            assert!(Rc::ptr_eq(&first, &second), "{first} {second}");
+            fs::create_dir(site.path().join("c")).expect("a folder");
+            listings.list(&folder, "c", Format::Html).await.expect("a list");
+        });
+    }
+
+    #[test]
+    fn who_does_not_wait_any_more_leaves_nothing_behind() {
         with_site(async |_, folder| {
             let listings = Listings::new(HOUR, Dotfiles::Hidden, 100);
-            for _ in 0..2 {
-                let error = listings.list(&folder, "a/file", Format::Html).await.expect_err("no folder");
-                assert!(Errno::from_io_error(&error).is_some(), "{error}");
+            let mut context = Context::from_waker(Waker::noop());
+            for _ in 0..100 {
+                let mut gone = pin!(listings.list(&folder, "a", Format::Html));
+                assert!(gone.as_mut().poll(&mut context).is_pending());
             }
+            let list = listings.known("a", Format::Html).expect("it was begun");
+            assert_eq!(list.waiters.0.borrow().len(), 0);
         });
     }
 }

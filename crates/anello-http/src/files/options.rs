@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::num::NonZero;
 use std::slice;
+use std::thread::available_parallelism;
 use std::time::Duration;
 
 use super::cache_control::{CacheRule, CacheRules};
@@ -51,6 +53,10 @@ pub struct FileOptions {
     /// Largest file whose contents are kept in memory, in bytes; 64 KiB by default. Larger ones are sent from the
     /// kernel's own cache.
     pub cache_file_bytes: usize,
+    /// How many workers of this process serve files, each with options like these: their caches keep a quarter of the
+    /// descriptors that the process may have between them, and 512 files each at most. By default as many as the cores
+    /// that the calling thread may use, which are fewer where it is pinned.
+    pub workers: usize,
     /// How long a file that was looked at counts as unchanged; 1 second by default. A changed file is sent in its new
     /// state at most so much later. Where the contents are not kept in memory, what is written to the file or put in its
     /// place is seen at once (`fstat(2)` for each answer). Zero looks (`openat2(2)`, `fstat(2)`) at each request. It is
@@ -86,6 +92,7 @@ impl Default for FileOptions {
             symlinks: Symlinks::Within,
             cache_bytes: 64 << 20,
             cache_file_bytes: 64 << 10,
+            workers: available_parallelism().map_or(1, NonZero::get),
             revalidate_interval: Duration::from_secs(1),
         }
     }

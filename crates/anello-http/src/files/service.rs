@@ -120,7 +120,7 @@ impl Files {
             cache_rules: CacheRules::new(&options.cache_control).map_err(FilesError::Option)?,
             cors: CorsOrigins::new(&options.cors_origins).map_err(FilesError::Option)?,
             has_cors: !options.cors_origins.is_empty(),
-            cache: Cache::new(options.cache_bytes, options.revalidate_interval),
+            cache: Cache::new(options.cache_bytes, options.revalidate_interval, options.workers),
             listings: Listings::new(options.revalidate_interval, options.dotfiles, options.listing_entries),
             options,
         })
@@ -275,7 +275,11 @@ impl Files {
     async fn list(&self, path: &TargetPath<'_>, head: &Head) -> Answer {
         let fields = RequestFields::pick(head.field_bytes());
         let format = Format::wanted(&fields.accept, path.query());
-        let list = match self.listings.list(&self.folder, path.relative(), format).await {
+        let mut list = self.listings.list(&self.folder, path.relative(), format).await;
+        if list.as_ref().is_err_and(|error| is_short_of_files(error)) && self.cache.close_files().await {
+            list = self.listings.list(&self.folder, path.relative(), format).await;
+        }
+        let list = match list {
             Ok(list) => list,
             Err(error) if is_missing(&error) => return Answer::Missing,
             Err(error) => return Answer::Response(failed(&error)),
