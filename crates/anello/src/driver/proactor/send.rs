@@ -356,6 +356,7 @@ impl<K: CompletionKernel> Proactor<K> {
     fn sent(&mut self, key: Key, result: i32, woken: &mut Woken) {
         let Some(stream) = self.streams.get_mut(key) else { return };
         let before = std::mem::replace(&mut stream.sending, Sending::Idle);
+        let mut was_refused = matches!(before, Sending::AtSubmission(_));
         match result {
             0.. => {
                 let whole = stream.transmit.pending().is_none_or(|pending| pending.len() <= result as usize);
@@ -364,9 +365,13 @@ impl<K: CompletionKernel> Proactor<K> {
             }
             _ => match -result {
                 libc::EAGAIN | libc::EINTR => self.metrics.short_sends += 1,
-                // Once more, as a send that may wait; if that has no memory either, it is an error.
-                libc::ENOBUFS | libc::ENOMEM if matches!(before, Sending::AtSubmission(_)) => {
+                // Once more, as a send that may wait; if that has no memory either, it is an error. Without a copy, the memory
+                // counts as locked, of which a user may have little (RLIMIT_MEMLOCK).
+                libc::ENOBUFS | libc::ENOMEM
+                    if matches!(before, Sending::AtSubmission(_) | Sending::ZeroCopy(_)) =>
+                {
                     self.metrics.short_sends += 1;
+                    was_refused = true;
                 }
                 libc::EOPNOTSUPP if matches!(before, Sending::ZeroCopy(_)) => {
                     self.zero_copy_bytes = usize::MAX
@@ -374,7 +379,7 @@ impl<K: CompletionKernel> Proactor<K> {
                 _ => stream.send_error = stream.send_error.or(NonZero::new(result)),
             },
         }
-        self.after_send(key, matches!(before, Sending::AtSubmission(_)), woken);
+        self.after_send(key, was_refused, woken);
     }
 
     /// Goes on with the queue, wakes whoever waits for room, closes a stream that was released.

@@ -11,7 +11,8 @@ pub struct SimFaults {
     pub short_receives: u16,
     /// A send takes less than there is room for, down to one byte.
     pub short_sends: u16,
-    /// A send that does not wait is refused with `EAGAIN` though there is room; a zero-copy send is not supported.
+    /// A send that does not wait is refused with `EAGAIN` though there is room; a zero-copy send is not supported, or
+    /// finds no memory that may be locked.
     pub refused_sends: u16,
     /// A completion or an edge comes later than it could.
     pub delays: u16,

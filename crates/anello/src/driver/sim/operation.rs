@@ -226,7 +226,9 @@ impl Operation {
             let refusal = match how {
                 SendHow::AtSubmission => libc::EAGAIN,
                 SendHow::Ordinary => libc::EINTR,
-                SendHow::ZeroCopy => libc::EOPNOTSUPP,
+                // Not on this socket, or beyond the memory that may be locked.
+                SendHow::ZeroCopy if network.random.chance(500) => libc::EOPNOTSUPP,
+                SendHow::ZeroCopy => libc::ENOMEM,
             };
             return (Step::end(-refusal), 0);
         }
