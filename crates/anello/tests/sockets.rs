@@ -223,6 +223,31 @@ fn a_duplicated_descriptor_does_not_disturb() {
 }
 
 #[test]
+fn duplicates_of_a_descriptor_are_taken_over_one_after_the_other() {
+    on_every_driver(|setup| {
+        setup.run(async {
+            let listener = TcpListener::bind(ANY_PORT).unwrap();
+            let mut peer = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            let (kept, _) = listener.accept().await.unwrap().into_std().await.unwrap();
+            for round in 0..3 {
+                // Each has the number of the one before.
+                let mut stream = TcpStream::from_std(kept.try_clone().unwrap()).unwrap();
+                peer.write_all(b"question").unwrap();
+                assert_eq!(stream.recv().await.unwrap().as_deref(), Some(&b"question"[..]), "{round}");
+                stream.write_all(b"answer").await.unwrap();
+                drop(stream);
+                while anello::current_metrics().unwrap().sockets > 1 {
+                    anello::yield_now().await;
+                }
+                let mut answer = [0; 6];
+                peer.read_exact(&mut answer).unwrap();
+                assert_eq!(&answer, b"answer");
+            }
+        });
+    });
+}
+
+#[test]
 fn a_listener_of_the_standard_library_is_taken_over() {
     on_every_driver(|setup| {
         setup.run(async {

@@ -91,6 +91,8 @@ struct Stream<S> {
     writable: bool,
     connecting: bool,
     released: bool,
+    /// Somebody else may have a descriptor of the socket, too.
+    may_be_shared: bool,
     family: Family,
     send_error: Option<NonZero<i32>>,
     receive_waker: Waiter,
@@ -125,8 +127,23 @@ impl<K: ReadinessKernel> Reactor<K> {
 
     // ---- Streams come and go -------------------------------------------------------------------------------------
 
+    /// Takes a socket over from elsewhere.
     pub fn attach(&mut self, socket: Socket<K>, family: Family) -> io::Result<Key> {
-        self.insert(socket, family, false)
+        let key = self.insert(socket, family, false)?;
+        if let Some(stream) = self.streams.get_mut(key) {
+            stream.may_be_shared = true;
+        }
+        Ok(key)
+    }
+
+    /// Takes a stream out. Closing its socket has the kernel watch it no more, unless there is another descriptor of it.
+    fn remove(&mut self, key: Key) {
+        let Some(stream) = self.streams.remove(key) else { return };
+        if stream.may_be_shared
+            && let Err(error) = self.kernel.unwatch(&stream.socket)
+        {
+            tracing::debug!(%error, "a socket that was given up may still be watched");
+        }
     }
 
     fn insert(&mut self, socket: Socket<K>, family: Family, connecting: bool) -> io::Result<Key> {
@@ -137,6 +154,7 @@ impl<K: ReadinessKernel> Reactor<K> {
             writable: !connecting,
             connecting,
             released: false,
+            may_be_shared: false,
             connect_error: None,
             send_error: None,
             transmit: Transmit::default(),
@@ -185,7 +203,7 @@ impl<K: ReadinessKernel> Reactor<K> {
         stream.send_on(self.kernel.sockets_mut(), &mut self.metrics).ok();
         let linger = !stream.transmit.is_empty() && !stream.connecting;
         if !linger {
-            self.streams.remove(key);
+            self.remove(key);
         }
         linger
     }
@@ -196,7 +214,7 @@ impl<K: ReadinessKernel> Reactor<K> {
 
     /// Gives the key up and drops what was not yet sent.
     pub fn abort(&mut self, key: Key) {
-        self.streams.remove(key);
+        self.remove(key);
     }
 
     /// Who waits for a stream, on either side.
@@ -575,7 +593,7 @@ impl<K: ReadinessKernel> Reactor<K> {
             stream.send_waker.wake(woken);
         }
         if stream.released && stream.transmit.is_empty() {
-            self.streams.remove(key);
+            self.remove(key);
         }
     }
 
