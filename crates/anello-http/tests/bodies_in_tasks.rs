@@ -12,20 +12,11 @@ use std::time::Duration;
 
 use anello::spawn;
 use anello::time::sleep;
-use anello_http::{Body, Options, Request, RequestBody, RequestBodyError, Response};
+use anello_http::{Body, Request, RequestBody, RequestBodyError, Response};
 use bytes::Bytes;
 use futures_core::Stream;
 
-use common::{Client, drivers, on_each, serve, until};
-
-/// No deadline decides anything here.
-fn patient() -> Options {
-    let long = Duration::from_secs(100_000);
-    let mut options = Options::default();
-    (options.head_timeout, options.keep_alive_timeout, options.body_timeout) = (long, long, long);
-    (options.write_timeout, options.linger_timeout) = (long, long);
-    options
-}
+use common::{Client, drivers, on_each, patient, serve, until};
 
 /// How far a task has come with a body.
 #[derive(Default)]

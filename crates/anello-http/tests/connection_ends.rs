@@ -11,20 +11,11 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use anello::time::sleep;
-use anello_http::{Body, Options, Request, Response};
+use anello_http::{Body, Request, Response};
 use bytes::Bytes;
 use futures_core::Stream;
 
-use common::{Client, drivers, on_each, serve, until};
-
-/// No deadline decides anything here.
-fn patient() -> Options {
-    let long = Duration::from_secs(100_000);
-    let mut options = Options::default();
-    (options.head_timeout, options.keep_alive_timeout, options.body_timeout) = (long, long, long);
-    (options.write_timeout, options.linger_timeout) = (long, long);
-    options
-}
+use common::{Client, drivers, on_each, patient, serve, until};
 
 #[test]
 fn the_limit_of_requests_does_not_cut_what_the_client_still_sends() {

@@ -363,12 +363,9 @@ mod tests {
             ("GET /cut HT", None),
         ] {
             for cut in 0..text.len() {
-                // What is wrong already is not read on.
-                let known = known(text, cut);
-                assert!(
-                    known.as_deref() == line || (known.is_none() && cut < 14),
-                    "{text:?} at {cut}: {known:?}"
-                );
+                // The line itself is wrong: nothing is read on behind the byte that shows that.
+                let is_told = !(text.starts_with("no request\r") && cut == "no request\r".len());
+                assert_eq!(known(text, cut).as_deref(), line.filter(|_| is_told), "{text:?} at {cut}");
             }
         }
     }

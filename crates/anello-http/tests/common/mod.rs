@@ -75,6 +75,15 @@ pub fn on_each<F: Future<Output = ()>>(
     }
 }
 
+/// Options with which no deadline decides anything.
+pub fn patient() -> Options {
+    let long = Duration::from_secs(100_000);
+    let mut options = Options::default();
+    (options.head_timeout, options.keep_alive_timeout, options.body_timeout) = (long, long, long);
+    (options.write_timeout, options.linger_timeout) = (long, long);
+    options
+}
+
 /// Starts a server of this thread with these options.
 pub fn serve<H>(options: Options, handler: H) -> (Server, SocketAddr)
 where

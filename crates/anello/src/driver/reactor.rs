@@ -136,16 +136,6 @@ impl<K: ReadinessKernel> Reactor<K> {
         Ok(key)
     }
 
-    /// Takes a stream out. Closing its socket has the kernel watch it no more, unless there is another descriptor of it.
-    fn remove(&mut self, key: Key) {
-        let Some(stream) = self.streams.remove(key) else { return };
-        if stream.may_be_shared
-            && let Err(error) = self.kernel.unwatch(&stream.socket)
-        {
-            tracing::debug!(%error, "a socket that was given up may still be watched");
-        }
-    }
-
     fn insert(&mut self, socket: Socket<K>, family: Family, connecting: bool) -> io::Result<Key> {
         let key = self.streams.insert(Stream {
             socket,
@@ -203,7 +193,7 @@ impl<K: ReadinessKernel> Reactor<K> {
         stream.send_on(self.kernel.sockets_mut(), &mut self.metrics).ok();
         let linger = !stream.transmit.is_empty() && !stream.connecting;
         if !linger {
-            self.remove(key);
+            self.abort(key);
         }
         linger
     }
@@ -214,7 +204,11 @@ impl<K: ReadinessKernel> Reactor<K> {
 
     /// Gives the key up and drops what was not yet sent.
     pub fn abort(&mut self, key: Key) {
-        self.remove(key);
+        // Closing its socket has the kernel watch it no more, unless there is another descriptor of it.
+        if let Some(stream) = self.streams.remove(key).filter(|stream| stream.may_be_shared) {
+            // Nobody is left to be told of a failure.
+            self.kernel.unwatch(&stream.socket).ok();
+        }
     }
 
     /// Who waits for a stream, on either side.
@@ -593,7 +587,7 @@ impl<K: ReadinessKernel> Reactor<K> {
             stream.send_waker.wake(woken);
         }
         if stream.released && stream.transmit.is_empty() {
-            self.remove(key);
+            self.abort(key);
         }
     }
 
