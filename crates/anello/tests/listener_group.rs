@@ -380,3 +380,36 @@ fn fault_04_a_member_without_a_descriptor_for_its_socket_waits_for_one() {
         });
     });
 }
+
+#[test]
+fn fault_04_a_group_that_is_closed_without_descriptors_serves_who_waits_when_there_are_some() {
+    let name = "fault_04_a_group_that_is_closed_without_descriptors_serves_who_waits_when_there_are_some";
+    Child::default().run(name, || {
+        on_each(available(), |setup| {
+            let (listener, address) = listener();
+            let group = ListenerGroup::<TcpListener>::new(vec![listener], 1);
+            setup.run(async {
+                // Never polled while the group is open: who waits is the kernel's.
+                let member = group.join(0);
+                let waiting = client(address);
+                leave_descriptors(0);
+                let taken: Vec<StdStream> = std::iter::from_fn(|| waiting.try_clone().ok()).collect();
+                group.close(Waiting::Served);
+                let mut accepting = pin!(member.accept());
+                let accepted = poll_at_most(10, accepting.as_mut()).await;
+                assert!(accepted.is_none(), "{}: {accepted:?}", setup.name);
+                drop(taken);
+                raise_open_files();
+                assert!(accepting.await.expect("accepts").is_some(), "{}", setup.name);
+                // Nobody waits any more: that is known without a descriptor.
+                leave_descriptors(0);
+                let taken: Vec<StdStream> = std::iter::from_fn(|| waiting.try_clone().ok()).collect();
+                let mut accepting = pin!(member.accept());
+                let accepted = poll_at_most(1, accepting.as_mut()).await;
+                assert!(matches!(accepted, Some(Ok(None))), "{}: {accepted:?}", setup.name);
+                drop(taken);
+                raise_open_files();
+            });
+        });
+    });
+}

@@ -10,6 +10,7 @@ use std::os::unix::net::SocketAddr as UnixAddress;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, SocketAddrUnix, SocketFlags};
 use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, Type};
@@ -375,9 +376,17 @@ pub(crate) fn accept_waiting(listener: &OwnedFd) -> io::Result<OwnedFd> {
     loop {
         match rustix::net::accept_with(listener, SocketFlags::CLOEXEC) {
             Err(errno) if is_of_one_client(errno.raw_os_error()) => {}
+            // The kernel takes a descriptor before it looks whether one is needed.
+            Err(Errno::MFILE | Errno::NFILE) if !is_readable(listener)? => return Err(Errno::AGAIN.into()),
             accepted => return Ok(accepted?),
         }
     }
+}
+
+/// Whether there is something to be received, or somebody to be accepted (`poll(2)`).
+fn is_readable(socket: &OwnedFd) -> io::Result<bool> {
+    let mut polled = [PollFd::new(socket, PollFlags::IN)];
+    Ok(poll(&mut polled, Some(&Timespec::default()))? > 0)
 }
 
 /// Whether an accept failed for one client, or for nobody: the next may succeed.

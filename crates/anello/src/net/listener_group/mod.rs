@@ -195,7 +195,8 @@ impl<L: GroupKind> ListenerGroup<L> {
 
     /// Ends accepting for good: what the kernel has accepted is still given to the members, and what waits in its queues, if
     /// it is to be served; then every [`accept`](GroupMember::accept) returns `None`. Does nothing to a group that is
-    /// closed. Of one that is paused, what waits is left.
+    /// closed. Of one that is paused, what waits is left. As long as there are no descriptors for what is to be served, the
+    /// members wait for some.
     pub fn close(&self, waiting: Waiting) {
         self.group.change(|state| {
             state.stage = match state.stage {
@@ -423,6 +424,8 @@ impl<L: GroupKind> GroupMember<L> {
                     return Next::Inherited(connection);
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                // Connections that end leave theirs.
+                Err(error) if is_exhausted(&error) => return Next::Exhausted(None, error),
                 Ok(_) => {
                     tracing::warn!(accepted = BACKLOG, "a socket is closed while connections wait at it")
                 }

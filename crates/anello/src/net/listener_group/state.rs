@@ -163,12 +163,20 @@ impl State {
         others.any(|(_, slot)| slot.presence != Presence::Gone && slot.sockets.contains(&socket))
     }
 
+    /// Whether every member is gone, so that nobody will take what is inherited.
+    fn is_deserted(&self) -> bool {
+        self.slots.iter().all(|slot| slot.presence == Presence::Gone)
+    }
+
     /// A member is gone: its neighbour, whom this returns, gets the sockets that nobody else accepts from. When the group is
-    /// closed, or nobody is left, these are closed.
+    /// closed, or nobody is left, these are closed, and in the latter case what was inherited, too.
     pub fn leave(&mut self, member: usize) -> Option<usize> {
         let slot = &mut self.slots[member];
         slot.presence = Presence::Gone;
         let mut sockets = std::mem::take(&mut slot.sockets);
+        if self.is_deserted() {
+            self.orphans.clear();
+        }
         sockets.retain(|socket| self.sockets[*socket].is_some() && !self.has_other(*socket, member));
         if sockets.is_empty() {
             return None;
@@ -209,7 +217,11 @@ pub(super) struct GroupHeir {
 
 impl Heir for GroupHeir {
     fn inherit(&self, connection: OwnedFd) {
-        self.group.lock().orphans.push_back(connection);
+        let mut state = self.group.lock();
+        if state.is_deserted() {
+            return;
+        }
+        state.orphans.push_back(connection);
         self.group.version.fetch_add(1, Ordering::Release);
     }
 
@@ -266,6 +278,27 @@ mod tests {
         let mut state = group.lock();
         assert_eq!((state.leave(0), state.leave(2)), (None, None));
         assert!(state.sockets[0].is_some());
+    }
+
+    #[test]
+    fn what_is_inherited_is_closed_when_the_last_member_is_gone() {
+        let group = group(2, 1, Stage::Open);
+        let heir = GroupHeir { group: Arc::clone(&group), member: 0 };
+        let inherit = || {
+            let (connection, client) = std::os::unix::net::UnixStream::pair().unwrap();
+            heir.inherit(connection.into());
+            client
+        };
+        let is_closed = |mut client: std::os::unix::net::UnixStream| {
+            client.set_nonblocking(true).unwrap();
+            matches!(io::Read::read(&mut client, &mut [0]), Ok(0))
+        };
+        group.lock().leave(0);
+        let (kept, before) = (inherit(), inherit());
+        assert!(!is_closed(kept), "the other member takes it");
+        group.lock().leave(1);
+        assert!(is_closed(before));
+        assert!(is_closed(inherit()));
     }
 
     #[test]
