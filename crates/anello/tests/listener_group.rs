@@ -413,3 +413,10 @@ fn fault_04_a_group_that_is_closed_without_descriptors_serves_who_waits_when_the
         });
     });
 }
+
+#[test]
+fn settles_for_ever() {
+    let group = ListenerGroup::<TcpListener>::new(vec![], 0);
+    group.settle(Duration::MAX).unwrap();
+    group.close(Waiting::Left);
+}

@@ -8,6 +8,7 @@
 mod common;
 
 use std::cell::RefCell;
+use std::future::pending;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
@@ -16,7 +17,7 @@ use std::time::Duration;
 use anello::net::{TcpListener, TcpStream, echo};
 use anello::time::{sleep, timeout};
 use anello::{DriverKind, DriverOptions, Runtime, SimFaults, SimModel, SimOptions, spawn};
-use common::Random;
+use common::{Random, pair};
 
 /// In virtual time: long after the last retry of anything.
 const LIMIT: Duration = Duration::from_secs(600);
@@ -194,5 +195,43 @@ fn a_seed_replays_exactly() {
         let (first, second) =
             (catch_unwind(AssertUnwindSafe(|| run(seed))), catch_unwind(AssertUnwindSafe(|| run(seed))));
         assert_eq!(first.ok(), second.ok(), "seed {seed}");
+    }
+}
+
+#[test]
+fn a_broken_connection_has_no_orderly_end() {
+    for model in [SimModel::Completion, SimModel::Readiness] {
+        for buffer_ring in [true, false] {
+            for seed in 0..400 {
+                let mut faults = SimFaults::none();
+                faults.resets = 30;
+                let sim = SimOptions::new(seed).model(model).faults(faults);
+                let mut options = DriverOptions::default();
+                options.without.buffer_ring = !buffer_ring;
+                let builder = Runtime::builder().driver(DriverKind::Sim(sim)).options(options);
+                let runtime = builder.driver_from_environment(false).build().expect("a simulated kernel");
+                let has_ended = runtime.block_on(async {
+                    let (mut client, mut server) = pair().await.expect("a connection");
+                    spawn(async move {
+                        while client.write_all(&[7; 3000]).await.is_ok() {
+                            sleep(Duration::from_micros(300)).await;
+                        }
+                        // It never ends its side.
+                        pending::<()>().await;
+                    })
+                    .detach();
+                    loop {
+                        match server.recv().await {
+                            Ok(Some(_)) => {}
+                            ended => return ended.is_ok(),
+                        }
+                    }
+                });
+                assert!(
+                    !has_ended,
+                    "{model:?}, buffer ring {buffer_ring}, seed {seed}: ended without an error"
+                );
+            }
+        }
     }
 }

@@ -50,7 +50,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::net::SocketAddr as UnixAddress;
 use std::sync::Arc;
 use std::task::{Poll, Waker};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use buffer::Chunk;
 pub use counters::Metrics;
@@ -458,6 +458,11 @@ impl Driver {
 
     pub fn now_ns(&self) -> u64 {
         on_each!(&self.kernel, machine => machine.kernel.sockets().now_ns())
+    }
+
+    /// When its clock began to run, unless that is virtual.
+    pub fn started(&self) -> Option<Instant> {
+        on_each!(&self.kernel, machine => machine.kernel.sockets().started())
     }
 
     pub fn metrics(&self) -> Metrics {

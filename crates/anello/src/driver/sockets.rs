@@ -103,6 +103,8 @@ pub(crate) trait Sockets {
     fn export(&mut self, socket: Self::Socket) -> io::Result<OwnedFd>;
     /// Nanoseconds of the clock that the timers run on.
     fn now_ns(&self) -> u64;
+    /// When that clock began to run, unless it is virtual.
+    fn started(&self) -> Option<Instant>;
 }
 
 /// Sockets of Linux.
@@ -364,6 +366,10 @@ impl Sockets for OsSockets {
 
     fn now_ns(&self) -> u64 {
         u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    fn started(&self) -> Option<Instant> {
+        Some(self.started)
     }
 }
 

@@ -14,7 +14,8 @@ use super::pieces::Pieces;
 pub enum Outgoing {
     /// A lease of receive memory, sent back where it lies.
     Chunk(Chunk),
-    /// Shared immutable bytes.
+    /// Shared immutable bytes. An owner of such ([`Bytes::from_owner`]) may be dropped while the driver is at work: its
+    /// `Drop` may look at the clock, and drop streams and listeners, but do nothing else with the runtime.
     Bytes(Bytes),
     /// A vector.
     Vec(Vec<u8>),

@@ -71,7 +71,7 @@ impl Pool {
             tracing::warn!(%error, "no thread for work that blocks: it is done by the thread that asked");
             while let Some(work) = state.work.pop_front() {
                 drop(state);
-                work();
+                run_alone(work);
                 state = self.lock();
             }
         }
@@ -82,7 +82,7 @@ impl Pool {
         loop {
             if let Some(work) = state.work.pop_front() {
                 drop(state);
-                work();
+                run_alone(work);
                 state = self.lock();
                 continue;
             }
@@ -98,8 +98,18 @@ impl Pool {
     }
 }
 
-/// Runs `work`, which may block, on a thread of the process's pool for that (at most [`MOST_BLOCKING_THREADS`](crate::MOST_BLOCKING_THREADS)), and waits for its
-/// result.
+/// Does the work, which tells its panics itself. But what it leaves for nobody is dropped here, and may panic in that: the
+/// thread goes on, of which there are few.
+fn run_alone(work: Work) {
+    if let Err(panic) = catch_unwind(AssertUnwindSafe(work)) {
+        tracing::error!("a result that nobody waited for panicked while it was dropped");
+        // What it panicked with may panic, too.
+        std::mem::forget(catch_unwind(AssertUnwindSafe(|| drop(panic))));
+    }
+}
+
+/// Runs `work`, which may block, on a thread of the process's pool for that (at most
+/// [`MOST_BLOCKING_THREADS`](crate::MOST_BLOCKING_THREADS)), and waits for its result.
 ///
 /// For files and for anything else that may wait without the driver, so that the other connections of the worker go on.
 /// Cancel-safe in that dropping the future abandons the result; the work is done all the same, even when nothing of the

@@ -6,6 +6,7 @@ use std::ptr::NonNull;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
+use std::time::Instant;
 
 use super::join::{Join, JoinHandle, Supervised};
 use super::mailbox::{Mailbox, Ring};
@@ -13,7 +14,7 @@ use super::mailbox::{Mailbox, Ring};
 use super::origin::Origin;
 use super::task::{Task, TaskPointer};
 use crate::driver::table::Table;
-use crate::driver::{Driver, Notifier};
+use crate::driver::{Driver, Notifier, Wait, Woken};
 use crate::net::Lingering;
 use crate::time::wheel::{TimerKey, Wheel};
 
@@ -21,11 +22,16 @@ use crate::time::wheel::{TimerKey, Wheel};
 /// for every 4 KiB.
 const BUDGET_PER_POLL: i64 = 128;
 
+/// Most turns by which something is handed over: a send that was queued behind another needs one of its own.
+pub(super) const TURNS_TO_HAND_OVER: usize = 4;
+
 /// The parts of a runtime that its sockets, timers and tasks use.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub driver: RefCell<Driver>,
     pub timers: RefCell<Wheel<Waker>>,
+    /// The start of the driver's clock, unless that is virtual: it can be read while the driver is borrowed.
+    started: Option<Instant>,
     /// Tasks ready to run, in order, behind those that the executor has in hand.
     pub(super) ready: RefCell<Vec<TaskPointer>>,
     pub(super) inbox: Arc<Inbox>,
@@ -122,10 +128,11 @@ impl Shared {
         let notifier = driver.notifier()?;
         #[cfg(feature = "compat-hyper")]
         let origin = Origin::new(|| driver.now_ns());
-        let timers = Wheel::new(driver.now_ns());
+        let (timers, started) = (Wheel::new(driver.now_ns()), driver.started());
         Ok(Rc::new(Self {
             driver: RefCell::new(driver),
             timers: RefCell::new(timers),
+            started,
             ready: RefCell::new(Vec::new()),
             inbox: Arc::new(Inbox { mailbox: Mailbox::new(), notifier }),
             tasks: RefCell::new(Table::new()),
@@ -137,8 +144,34 @@ impl Shared {
         }))
     }
 
+    /// Whether it runs on this thread.
+    pub fn is_current(&self) -> bool {
+        with_current(|current| std::ptr::eq(current, self)) == Some(true)
+    }
+
+    /// Hands what was noted to the kernel, and does what that answers at once, where it must not wait for the next turn.
+    pub fn hand_over(&self) {
+        let mut woken = Woken::default();
+        for _ in 0..TURNS_TO_HAND_OVER {
+            // Borrowed by a turn, or by what ends with one.
+            let Ok(mut driver) = self.driver.try_borrow_mut() else { return };
+            if !driver.needs_turn() {
+                return;
+            }
+            let turned = driver.turn(Wait::No, &mut woken);
+            drop(driver);
+            woken.call();
+            if let Err(error) = turned {
+                return tracing::error!(%error, "what was noted waits for the next turn");
+            }
+        }
+    }
+
     pub fn now_ns(&self) -> u64 {
-        self.driver.borrow().now_ns()
+        match self.started {
+            Some(started) => u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX),
+            None => self.driver.borrow().now_ns(),
+        }
     }
 
     /// Waits with this waker for a timer, if it is still in the wheel; whether it is.

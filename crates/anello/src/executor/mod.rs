@@ -30,7 +30,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use crate::driver::{Driver, DriverDescription, DriverKind, DriverOptions, Metrics, Wait, Woken};
-use context::{Entered, Inbox};
+use context::{Entered, Inbox, TURNS_TO_HAND_OVER};
 use task::TaskPointer;
 
 pub use blocking::{Blocking, MOST_THREADS as MOST_BLOCKING_THREADS, spawn_blocking};
@@ -108,13 +108,16 @@ impl Runtime {
         let main = Arc::new(MainTask { woken: AtomicBool::new(true), inbox: Arc::clone(&self.shared.inbox) });
         let waker = Waker::from(Arc::clone(&main));
         let mut context = Context::from_waker(&waker);
-        let mut future = pin!(future);
+        let mut future = pin!(Some(future));
         let mut in_hand = Vec::new();
         let mut turn = Turn { woken: Woken::new(&task::WAKER_VTABLE) };
         loop {
             if main.woken.load(Ordering::Relaxed) && main.woken.swap(false, Ordering::Acquire) {
                 self.shared.renew_budget();
-                if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
+                let polled = future.as_mut().as_pin_mut().map(|future| future.poll(&mut context));
+                if let Some(Poll::Ready(output)) = polled {
+                    // Sockets that it still owns are closed by the last turns.
+                    future.set(None);
                     self.hand_over(&mut turn);
                     return output;
                 }
@@ -139,9 +142,6 @@ impl Runtime {
         }
     }
 }
-
-/// Most turns at the end of `block_on`: a send that was queued behind another needs one of its own.
-const TURNS_TO_HAND_OVER: usize = 4;
 
 /// Polls the tasks that are ready, and those that they wake, until none is left or it is the driver's turn: after so
 /// many polls, or when one has spent its budget.
@@ -261,6 +261,9 @@ pub struct Handle {
 
 impl Handle {
     /// Spawns a future on the runtime's thread (`MSG_RING` between io_uring workers, an eventfd otherwise).
+    ///
+    /// From a task of an io_uring runtime, the message goes with the next turn, as all wakes of other workers do: a task
+    /// that blocks its thread until the other has done something waits for ever.
     ///
     /// When the runtime is gone the task is dropped, and its handle says that it was cancelled.
     pub fn spawn<F>(&self, future: F) -> JoinHandle<F::Output>

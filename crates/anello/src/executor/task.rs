@@ -18,6 +18,7 @@
 use std::alloc::Layout;
 use std::cell::{Cell, UnsafeCell};
 use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -195,7 +196,7 @@ unsafe fn poll<F: Future<Output = ()>>(header: NonNull<Header>, context: &mut Co
     let polled =
         future.as_mut().is_none_or(|future| unsafe { Pin::new_unchecked(future) }.poll(context).is_ready());
     if polled {
-        *future = None;
+        end(future);
     }
     polled
 }
@@ -209,7 +210,17 @@ unsafe fn abort_future<F: Abort>(header: NonNull<Header>) {
         // SAFETY: the future stays in its cell until it is dropped there.
         unsafe { Pin::new_unchecked(future) }.abort();
     }
-    *future = None;
+    end(future);
+}
+
+/// Drops a future that has ended, and with it a result that nobody waits for. A panic in that is nobody's: it must not reach
+/// those who run beside the task.
+fn end<F>(future: &mut Option<F>) {
+    if let Err(panic) = catch_unwind(AssertUnwindSafe(|| *future = None)) {
+        tracing::error!("the result of a detached task panicked while it was dropped");
+        // What it panicked with may panic, too.
+        std::mem::forget(catch_unwind(AssertUnwindSafe(|| drop(panic))));
+    }
 }
 
 /// # Safety

@@ -6,7 +6,7 @@ use std::io;
 use std::sync::Arc;
 use std::thread;
 
-use super::{Builder, Handle, Runtime};
+use super::{Builder, Handle, Runtime, Shared, with_current};
 
 /// Running workers. Dropping this waits for them to end.
 #[derive(Debug)]
@@ -160,6 +160,7 @@ impl<T> Workers<T> {
     /// # Errors
     /// When a worker panicked.
     pub fn join(mut self) -> io::Result<Vec<T>> {
+        tell_before_waiting();
         let ended: Vec<_> = self.threads.drain(..).map(thread::JoinHandle::join).collect();
         ended
             .into_iter()
@@ -172,12 +173,18 @@ impl<T> Workers<T> {
 
 impl<T> Drop for Workers<T> {
     fn drop(&mut self) {
+        tell_before_waiting();
         for thread in self.threads.drain(..) {
             if thread.join().is_err() {
                 tracing::error!("a worker panicked");
             }
         }
     }
+}
+
+/// Wakes of workers that a runtime of this thread has noted go out before the thread waits for them to end.
+fn tell_before_waiting() {
+    with_current(Shared::hand_over);
 }
 
 /// The cores that this process may run on (`sched_getaffinity(2)`).

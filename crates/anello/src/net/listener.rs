@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use super::line::Line;
 use super::stream::Inner;
 use crate::driver::{Driver, Heir, Key};
 use crate::executor::{Shared, current};
@@ -26,18 +27,19 @@ pub(super) const EXHAUSTED_PAUSE: Duration = Duration::from_millis(100);
 pub(super) struct Listener {
     shared: Rc<Shared>,
     key: Key,
+    line: Line,
 }
 
 impl Listener {
     pub fn new(shared: Rc<Shared>, key: Key) -> Self {
-        Self { shared, key }
+        Self { shared, key, line: Line::default() }
     }
 
     /// Takes over a listening socket.
     pub fn import(descriptor: OwnedFd) -> io::Result<Self> {
         let shared = current();
         let key = shared.driver.borrow_mut().import_listener(descriptor)?;
-        Ok(Self { shared, key })
+        Ok(Self::new(shared, key))
     }
 
     pub fn key(&self) -> Key {
@@ -51,7 +53,8 @@ impl Listener {
     /// The next connection; pauses while there are no descriptors.
     pub async fn accept(&self) -> io::Result<Inner> {
         loop {
-            match poll_fn(|context| self.poll_accept(context)).await {
+            let mut place = self.line.place();
+            match poll_fn(|context| place.poll(context, || self.poll_accept(context))).await {
                 Err(error) if is_exhausted(&error) => {
                     self.refuse(&error);
                     sleep(EXHAUSTED_PAUSE).await;
@@ -91,7 +94,16 @@ impl fmt::Debug for Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        self.shared.driver.borrow_mut().release_listener(self.key);
+        let Ok(mut driver) = self.shared.driver.try_borrow_mut() else {
+            // As of a stream.
+            let (shared, key) = (Rc::downgrade(&self.shared), self.key);
+            let give_up = async move { drop(shared.upgrade().map(|shared| Self::new(shared, key))) };
+            return self.shared.spawn(give_up).detach();
+        };
+        driver.release_listener(self.key);
+        drop(driver);
+        // Until the kernel has let go of it, it listens: who binds the address next would find it in use.
+        self.shared.hand_over();
     }
 }
 

@@ -4,6 +4,7 @@
 //! received stay with the stream, bytes accepted are sent.
 
 mod echo;
+mod line;
 mod linger;
 mod listener;
 mod listener_group;

@@ -18,7 +18,7 @@ use super::{Chunk, Lingering, Outgoing};
 #[cfg(doc)]
 use super::{TcpStream, UnixStream};
 use crate::driver::{Driver, Key, StreamOption};
-use crate::executor::{Shared, current, with_current};
+use crate::executor::{Shared, current};
 use crate::fs::File;
 
 /// Bytes of a file that are looked for in memory, and sent, at a time.
@@ -508,17 +508,21 @@ impl Inner {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        let unsent = self.shared.driver.borrow_mut().release(self.key);
-        if !unsent {
-            return;
-        }
+        let Ok(mut driver) = self.shared.driver.try_borrow_mut() else {
+            // Dropped with something that the driver drops, a waker or the owner of bytes: given up right after that.
+            let (shared, key) = (Rc::downgrade(&self.shared), self.key);
+            let give_up = async move { drop(shared.upgrade().map(|shared| Self::new(shared, key))) };
+            return self.shared.spawn(give_up).detach();
+        };
+        let unsent = driver.release(self.key);
+        drop(driver);
         // What was accepted is still sent, but a peer that never reads must not keep it for ever.
-        with_current(|current| {
-            if std::ptr::eq(current, Rc::as_ptr(&self.shared))
-                && current.lingering.borrow_mut().add(current, self.key)
-            {
-                current.spawn(Lingering::end_in_time(Rc::clone(&self.shared))).detach();
-            }
-        });
+        if unsent && self.shared.lingering.borrow_mut().add(&self.shared, self.key) {
+            self.shared.spawn(Lingering::end_in_time(Rc::clone(&self.shared))).detach();
+        }
+        // Nobody knows when the runtime runs again: the peer is told now.
+        if !self.shared.is_current() {
+            self.shared.hand_over();
+        }
     }
 }

@@ -104,8 +104,8 @@ impl TcpListener {
     /// The next connection (multishot accept on io_uring, Linux 5.19; `accept4(2)` otherwise).
     ///
     /// When the process has no descriptors left, waiting clients are refused with the one kept in reserve, and
-    /// listening pauses for a moment: this never returns `EMFILE` or `ENFILE`. Cancel-safe: a connection accepted for
-    /// a dropped future goes to the next call.
+    /// listening pauses for a moment: this never returns `EMFILE` or `ENFILE`. Several tasks may wait, and take turns.
+    /// Cancel-safe: a connection accepted for a dropped future goes to the next call.
     ///
     /// # Errors
     /// When the kernel refuses for a reason that is not one client's own.

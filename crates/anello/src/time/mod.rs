@@ -35,7 +35,7 @@ pub fn now() -> Duration {
 pub fn sleep(duration: Duration) -> Sleep {
     let shared = current();
     let deadline_ns = shared.now_ns().saturating_add(nanoseconds(duration));
-    Sleep { shared, deadline_ns, timer: None }
+    Sleep { shared, deadline_ns, timer: None, put_off: false }
 }
 
 /// Waits for a future, at most for `duration`; the future is dropped then.
@@ -73,6 +73,8 @@ pub struct Sleep {
     deadline_ns: u64,
     /// In the wheel once polled.
     timer: Option<TimerKey>,
+    /// It was over at once, for a task that had to let others run first.
+    put_off: bool,
 }
 
 impl Sleep {
@@ -84,6 +86,7 @@ impl Sleep {
     fn reset_to(&mut self, deadline_ns: u64) {
         self.cancel();
         self.deadline_ns = deadline_ns;
+        self.put_off = false;
     }
 
     fn cancel(&mut self) {
@@ -103,8 +106,16 @@ impl Future for Sleep {
                 return Poll::Pending;
             }
             self.timer = None;
+            return Poll::Ready(());
         }
         if self.shared.now_ns() >= self.deadline_ns {
+            // Counts as bytes do that are there: who is late for every tick must not keep the others waiting. Once only,
+            // because what runs beside it may have spent the budget, and may do so each time.
+            if !self.put_off && !self.shared.may_proceed(context) {
+                self.put_off = true;
+                return Poll::Pending;
+            }
+            self.shared.spend(0);
             return Poll::Ready(());
         }
         let timer = self.shared.timers.borrow_mut().insert(self.deadline_ns, context.waker().clone());

@@ -575,6 +575,11 @@ impl Endpoint {
         self.is_stream() && !self.ended && !self.broken && !self.read_shut && !self.write_shut
     }
 
+    /// Asking does not take an error that is still to be told.
+    pub fn has_bytes(&self) -> bool {
+        !self.inbox.is_empty()
+    }
+
     pub fn is_broken(&self) -> bool {
         self.broken
     }

@@ -6,10 +6,11 @@ use std::net::{Shutdown, SocketAddr};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::net::SocketAddr as UnixAddress;
 use std::rc::Rc;
+use std::time::Instant;
 
 use super::super::sockets::{Family, ListenOptions, PeerCredentials, Sockets, StreamOption};
 use super::SimOptions;
-use super::network::{Id, Network};
+use super::network::{Endpoint, Id, Network};
 
 /// What it costs to read the clock, in nanoseconds: a program that only looks at the time sees it pass.
 const CLOCK_READ_NS: u64 = 50;
@@ -172,7 +173,7 @@ impl Sockets for SimNetwork {
     }
 
     fn has_bytes(&self, socket: &SimSocket) -> bool {
-        self.lock().available(socket.id()).is_ok_and(|bytes| bytes > 0)
+        self.lock().endpoint(socket.id()).is_some_and(Endpoint::has_bytes)
     }
 
     fn send(&mut self, socket: &SimSocket, data: &[u8]) -> io::Result<usize> {
@@ -281,5 +282,9 @@ impl Sockets for SimNetwork {
         let mut network = self.lock();
         network.now_ns += CLOCK_READ_NS;
         network.now_ns
+    }
+
+    fn started(&self) -> Option<Instant> {
+        None
     }
 }

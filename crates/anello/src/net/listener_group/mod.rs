@@ -31,6 +31,7 @@ use std::time::Duration;
 use self::closed::Closed;
 pub use self::state::Waiting;
 use self::state::{Group, GroupHeir, Presence, Stage};
+use super::line::Line;
 use super::listener::{BACKLOG, EXHAUSTED_PAUSE, Listener, is_exhausted, warn_exhausted};
 use super::stream::Inner;
 use super::{Stream, TcpListener, TcpStream, UnixListener, UnixStream};
@@ -149,6 +150,7 @@ impl<L: GroupKind> ListenerGroup<L> {
             first: Cell::new(0),
             seen: Cell::new(0),
             waiting: RefCell::new(None),
+            line: Line::default(),
             rest: RefCell::new(None),
             kind: PhantomData,
         }
@@ -243,6 +245,7 @@ pub struct GroupMember<L> {
     seen: Cell<u64>,
     /// The waker that the group has.
     waiting: RefCell<Option<Waker>>,
+    line: Line,
     /// The group is closed: sockets at which connections may still wait, and how many are accepted at most.
     rest: RefCell<Option<Vec<(OwnedFd, u32)>>>,
     kind: PhantomData<fn() -> L>,
@@ -269,7 +272,8 @@ impl<L: GroupKind> GroupMember<L> {
     /// When the kernel refuses for a reason that is not one client's own.
     pub async fn accept(&self) -> io::Result<Option<L::Stream>> {
         loop {
-            match poll_fn(|context| self.poll_next(context)).await {
+            let mut place = self.line.place();
+            match poll_fn(|context| place.poll(context, || self.poll_next(context))).await {
                 Next::Accepted(inner) => return L::accepted(inner).map(Some),
                 Next::Inherited(descriptor) => match Inner::import(descriptor) {
                     Ok(inner) => return Ok(Some(L::stream(inner))),

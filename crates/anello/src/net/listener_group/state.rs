@@ -124,7 +124,8 @@ impl Group {
 
     /// Blocks until every member that is not gone has settled in the present stage; how many those are.
     pub fn settle(&self, within: Duration) -> io::Result<usize> {
-        let deadline = Instant::now() + within;
+        // No deadline is as good as one that the clock does not count to.
+        let deadline = Instant::now().checked_add(within);
         let mut state = self.lock();
         loop {
             let stage = state.stage;
@@ -135,11 +136,11 @@ impl Group {
             if late == 0 {
                 return Ok(count);
             }
-            let Some(left) = deadline.checked_duration_since(Instant::now()).filter(|left| !left.is_zero())
-            else {
+            let left = deadline.map_or(within, |deadline| deadline.saturating_duration_since(Instant::now()));
+            if left.is_zero() {
                 let message = format!("{late} of {count} workers have not answered within {within:?}");
                 return Err(io::Error::new(io::ErrorKind::TimedOut, message));
-            };
+            }
             (state, _) = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner);
         }
     }

@@ -1,0 +1,195 @@
+//! Several tasks that accept from one listener, and members of groups that come and go.
+
+mod common;
+
+use std::cell::Cell;
+use std::io::Read;
+use std::rc::Rc;
+use std::thread;
+use std::time::Duration;
+
+use anello::net::{ListenerGroup, TcpListener, TcpStream, Waiting};
+use anello::time::{sleep, timeout};
+use anello::{spawn, yield_now};
+use common::*;
+
+async fn until(is_true: impl Fn() -> bool) {
+    while !is_true() {
+        sleep(Duration::from_millis(1)).await;
+    }
+}
+
+#[test]
+fn several_tasks_accept_from_one_listener() {
+    on_both_drivers(|setup| {
+        setup.run(async {
+            let listener = Rc::new(TcpListener::bind(ANY_PORT).unwrap());
+            let address = listener.local_addr().unwrap();
+            let accepted = Rc::new(Cell::new(0));
+            for _ in 0..3 {
+                let (listener, accepted) = (Rc::clone(&listener), Rc::clone(&accepted));
+                spawn(async move {
+                    let mut stream = listener.accept().await.unwrap();
+                    accepted.set(accepted.get() + 1);
+                    // Serves for long.
+                    stream.recv().await.ok();
+                })
+                .detach();
+            }
+            yield_now().await;
+            let mut clients = Vec::new();
+            for _ in 0..3 {
+                clients.push(TcpStream::connect(address).await.unwrap());
+            }
+            until(|| accepted.get() == 3).await;
+        });
+    });
+}
+
+#[test]
+fn several_tasks_wait_and_some_go() {
+    on_both_drivers(|setup| {
+        setup.run(async {
+            let listener = Rc::new(TcpListener::bind(ANY_PORT).unwrap());
+            let address = listener.local_addr().unwrap();
+            let accepted = Rc::new(Cell::new(0));
+            let tasks: Vec<_> = (0..20)
+                .map(|number| {
+                    let (listener, accepted) = (Rc::clone(&listener), Rc::clone(&accepted));
+                    spawn(async move {
+                        let mut rounds = 0;
+                        loop {
+                            rounds += 1;
+                            // Half of them give up now and then.
+                            let limit = if number % 2 == 0 {
+                                Duration::from_millis(1 + (rounds * 7 + number) % 5)
+                            } else {
+                                hangs_after()
+                            };
+                            if let Ok(stream) = timeout(limit, listener.accept()).await {
+                                drop(stream.unwrap());
+                                accepted.set(accepted.get() + 1);
+                            }
+                        }
+                    })
+                })
+                .collect();
+            for round in 0..300 {
+                if round % 50 == 49 {
+                    tasks[round / 15].abort();
+                }
+                let mut stream = TcpStream::connect(address).await.unwrap();
+                assert!(stream.recv().await.unwrap().is_none());
+            }
+            assert_eq!(accepted.get(), 300);
+        });
+    });
+}
+
+#[test]
+fn several_tasks_accept_from_one_member() {
+    on_both_drivers(|setup| {
+        setup.run(async {
+            let socket = std::net::TcpListener::bind(ANY_PORT).unwrap();
+            let address = socket.local_addr().unwrap();
+            let group = ListenerGroup::<TcpListener>::new(vec![socket], 1);
+            let member = Rc::new(group.join(0));
+            let ended = Rc::new(Cell::new(0));
+            let accepted = Rc::new(Cell::new(0));
+            for _ in 0..3 {
+                let (member, accepted, ended) = (Rc::clone(&member), Rc::clone(&accepted), Rc::clone(&ended));
+                spawn(async move {
+                    let mut kept = Vec::new();
+                    while let Some(stream) = member.accept().await.unwrap() {
+                        accepted.set(accepted.get() + 1);
+                        kept.push(stream);
+                    }
+                    ended.set(ended.get() + 1);
+                })
+                .detach();
+            }
+            yield_now().await;
+            let mut clients = Vec::new();
+            for _ in 0..3 {
+                clients.push(TcpStream::connect(address).await.unwrap());
+            }
+            until(|| accepted.get() == 3).await;
+            group.close(Waiting::Served);
+            until(|| ended.get() == 3).await;
+        });
+    });
+}
+
+/// Workers that come and go under connections; none may be lost.
+#[test]
+fn groups_at_random() {
+    for seed in 0..16u64 {
+        let setup = both_drivers()[(seed % 2) as usize].clone();
+        within(hangs_after(), &format!("groups, seed {seed}"), move || {
+            let mut random = Random::new(seed);
+            let sockets: Vec<_> =
+                (0..1 + random.below(3)).map(|_| std::net::TcpListener::bind(ANY_PORT).unwrap()).collect();
+            let addresses: Vec<_> = sockets.iter().map(|socket| socket.local_addr().unwrap()).collect();
+            let members = 1 + random.below(4);
+            let group = ListenerGroup::<TcpListener>::new(sockets, members);
+            let threads: Vec<_> = (0..members)
+                .map(|number| {
+                    let (group, setup) = (group.clone(), setup.clone());
+                    thread::spawn(move || {
+                        setup.run(async {
+                            let member = Rc::new(group.join(number));
+                            let tasks: Vec<_> = (0..3)
+                                .map(|_| {
+                                    let member = Rc::clone(&member);
+                                    spawn(async move {
+                                        let mut served = 0;
+                                        while let Some(mut stream) = member.accept().await.unwrap() {
+                                            served += 1;
+                                            if stream.write_all(b"x").await.is_ok() {
+                                                stream.shutdown().await.ok();
+                                                stream.recv().await.ok();
+                                            }
+                                        }
+                                        served
+                                    })
+                                })
+                                .collect();
+                            let mut served = 0;
+                            for task in tasks {
+                                served += task.await.unwrap();
+                            }
+                            served
+                        })
+                    })
+                })
+                .collect();
+            group.settle(patience(Duration::from_secs(10))).unwrap();
+            let asked = 200;
+            for round in 0..asked {
+                if random.below(20) == 0 {
+                    group.pause();
+                    if random.below(2) == 0 {
+                        group.settle(patience(Duration::from_secs(10))).unwrap();
+                    }
+                    group.resume();
+                }
+                let mut client = std::net::TcpStream::connect(addresses[round % addresses.len()]).unwrap();
+                client.set_read_timeout(Some(patience(Duration::from_secs(10)))).unwrap();
+                let mut answer = Vec::new();
+                client.read_to_end(&mut answer).unwrap();
+                assert_eq!(answer, b"x");
+            }
+            let waiting: Vec<_> =
+                addresses.iter().map(|address| std::net::TcpStream::connect(address).unwrap()).collect();
+            group.close(Waiting::Served);
+            for mut client in waiting {
+                let mut answer = Vec::new();
+                client.set_read_timeout(Some(patience(Duration::from_secs(10)))).unwrap();
+                client.read_to_end(&mut answer).unwrap();
+                assert_eq!(answer, b"x");
+            }
+            let served: usize = threads.into_iter().map(|thread| thread.join().unwrap()).sum();
+            assert_eq!(served, asked + addresses.len());
+        });
+    }
+}

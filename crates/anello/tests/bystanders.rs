@@ -1,0 +1,255 @@
+//! What must not harm those who run beside it: tasks that are late, results that panic, workers that are waited for.
+
+mod common;
+
+use std::cell::Cell;
+use std::future::{pending, poll_fn};
+use std::rc::Rc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
+use std::task::{Poll, Waker};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anello::time::{interval, sleep, timeout};
+use anello::{JoinHandle, MOST_BLOCKING_THREADS, Workers, spawn, spawn_blocking, yield_now};
+use common::*;
+
+#[test]
+fn a_late_interval_lets_others_run() {
+    on_both_drivers(|setup| {
+        setup.run(async {
+            let other = Rc::new(Cell::new(0));
+            let counting = Rc::clone(&other);
+            spawn(async move {
+                loop {
+                    counting.set(counting.get() + 1);
+                    yield_now().await
+                }
+            })
+            .detach();
+            let mut ticks = interval(Duration::from_micros(100));
+            for _ in 0..2000 {
+                ticks.tick().await;
+                let start = Instant::now();
+                while start.elapsed() < Duration::from_micros(150) {}
+            }
+            assert!(other.get() > 10);
+        });
+    });
+}
+
+#[test]
+fn sleeps_of_nothing_let_others_run() {
+    on_both_drivers(|setup| {
+        setup.run(async {
+            let stop = Rc::new(Cell::new(false));
+            let stopping = Rc::clone(&stop);
+            spawn(async move { stopping.set(true) }).detach();
+            while !stop.get() {
+                sleep(Duration::ZERO).await;
+            }
+        });
+    });
+}
+
+struct PanicsOnDrop;
+impl Drop for PanicsOnDrop {
+    fn drop(&mut self) {
+        if !thread::panicking() {
+            panic!("dropped")
+        }
+    }
+}
+
+#[test]
+fn abandoned_results_that_panic_leave_the_pool_as_it_is() {
+    within(hangs_after(), "pool", || {
+        both_drivers().pop().unwrap().run(async {
+            for _ in 0..MOST_BLOCKING_THREADS + 8 {
+                let (gone, is_gone) = mpsc::channel::<()>();
+                drop(spawn_blocking(move || {
+                    is_gone.recv().ok();
+                    PanicsOnDrop
+                }));
+                // Nobody waits for it any more.
+                drop(gone);
+                sleep(Duration::from_millis(1)).await;
+            }
+            assert_eq!(spawn_blocking(|| 5).await.unwrap(), 5);
+        });
+    });
+}
+
+#[test]
+fn a_detached_result_that_panics_harms_nobody_else() {
+    on_both_drivers(|setup| {
+        let runtime = setup.runtime();
+        let others = Arc::new(AtomicUsize::new(0));
+        let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            runtime.block_on(async {
+                spawn(async { PanicsOnDrop }).detach();
+                for _ in 0..3 {
+                    let others = Arc::clone(&others);
+                    spawn(async move {
+                        others.fetch_add(1, Ordering::SeqCst);
+                    })
+                    .detach();
+                }
+                sleep(Duration::from_millis(5)).await;
+            })
+        }));
+        runtime.block_on(async { sleep(Duration::from_millis(20)).await });
+        assert_eq!((result.is_err(), others.load(Ordering::SeqCst)), (false, 3));
+    });
+}
+
+#[test]
+fn workers_are_told_and_waited_for() {
+    on_both_drivers(|setup| {
+        let inner = setup.clone();
+        setup.run(async move {
+            let stop = Flag::default();
+            let stopped = stop.clone();
+            let workers = Workers::builder()
+                .unpinned(1)
+                .runtime(inner.builder())
+                .start(move |_| {
+                    let stopped = stopped.clone();
+                    async move { stopped.wait().await }
+                })
+                .unwrap();
+            // Let them go to sleep.
+            sleep(Duration::from_millis(50)).await;
+            stop.raise();
+            workers.join().unwrap();
+        });
+    });
+}
+
+/// Tasks that end, panic, abort each other and themselves; wakers that are called, cloned and dropped on other threads, also
+/// after the runtime; joined or not.
+#[test]
+fn tasks_and_threads_at_random() {
+    for seed in 0..40u64 {
+        let setup = both_drivers()[(seed % 2) as usize].clone();
+        within(hangs_after(), &format!("tasks, seed {seed}"), move || {
+            let (sender, wakers) = mpsc::channel::<Waker>();
+            let (handles_in, handles) = mpsc::channel::<JoinHandle<Vec<u8>>>();
+            let threads: Vec<thread::JoinHandle<()>> = vec![
+                thread::spawn(move || {
+                    let (mut random, mut kept) = (Random::new(seed), Vec::new());
+                    while let Ok(waker) = wakers.recv() {
+                        let _: () = match random.below(5) {
+                            0 => waker.wake(),
+                            1 => waker.wake_by_ref(),
+                            2 => kept.push(waker),
+                            3 => {
+                                let clone = waker.clone();
+                                drop(waker);
+                                clone.wake();
+                            }
+                            _ => {}
+                        };
+                        if random.below(20) == 0 {
+                            kept.drain(..).for_each(Waker::wake)
+                        }
+                    }
+                    // After the runtime.
+                    kept.into_iter().for_each(Waker::wake);
+                }),
+                thread::spawn(move || {
+                    let (mut random, mut kept) = (Random::new(seed + 1), Vec::new());
+                    while let Ok(handle) = handles.recv() {
+                        match random.below(4) {
+                            0 => handle.abort(),
+                            1 => drop(handle),
+                            2 => {
+                                handle.abort();
+                                handle.abort();
+                                kept.push(handle)
+                            }
+                            _ => kept.push(handle),
+                        }
+                        if random.below(10) == 0 {
+                            kept.clear()
+                        }
+                    }
+                    kept.iter().for_each(JoinHandle::abort);
+                }),
+            ];
+            std::panic::set_hook(Box::new(|info| {
+                if !info.to_string().contains("on purpose") && !info.to_string().contains("dropped") {
+                    eprintln!("{info}")
+                }
+            }));
+            let runtime = setup.runtime();
+            let handle = runtime.handle();
+            runtime.block_on(async {
+                let mut random = Random::new(seed + 2);
+                let mut own = Vec::new();
+                for round in 0..1500 {
+                    let (sender, kind, polls) = (sender.clone(), random.below(8), random.below(6));
+                    let local = Rc::new(Cell::new(0));
+                    let mut left = polls;
+                    let future = async move {
+                        let data = vec![round as u8; 10 + kind * 100];
+                        poll_fn(|context| {
+                            local.set(local.get() + 1);
+                            if left == 0 {
+                                return Poll::Ready(());
+                            }
+                            left -= 1;
+                            sender.send(context.waker().clone()).ok();
+                            if kind % 2 == 0 {
+                                context.waker().wake_by_ref()
+                            }
+                            Poll::Pending
+                        })
+                        .await;
+                        match kind {
+                            0 => panic!("on purpose"),
+                            1 => {
+                                let _drop = PanicsOnDrop;
+                                yield_now().await;
+                            }
+                            2 => pending::<()>().await,
+                            3 => sleep(Duration::from_micros(200)).await,
+                            _ => {}
+                        }
+                        data
+                    };
+                    let spawned = spawn(future);
+                    match random.below(4) {
+                        0 => spawned.detach(),
+                        1 => {
+                            handles_in.send(spawned).ok();
+                        }
+                        2 => own.push(spawned),
+                        _ => {
+                            let other = handle.spawn(async { vec![1; 100] });
+                            handles_in.send(other).ok();
+                            own.push(spawned)
+                        }
+                    }
+                    if random.below(3) == 0 {
+                        yield_now().await
+                    }
+                    if random.below(50) == 0 {
+                        sleep(Duration::from_micros(100)).await
+                    }
+                    if random.below(4) == 0 && !own.is_empty() {
+                        let one = own.swap_remove(random.below(own.len()));
+                        if random.below(2) == 0 {
+                            one.abort()
+                        }
+                        timeout(Duration::from_micros(300), one).await.ok();
+                    }
+                }
+                drop((own, handles_in, sender));
+            });
+            drop(runtime);
+            threads.into_iter().for_each(|thread| thread.join().unwrap());
+        });
+    }
+}

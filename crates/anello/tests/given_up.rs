@@ -1,0 +1,214 @@
+//! Sockets that are given up where no turn of the runtime follows, or while the driver is at work.
+
+mod common;
+
+use std::cell::RefCell;
+use std::future::{Future, poll_fn};
+use std::io::Read;
+use std::net::Ipv4Addr;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread;
+use std::time::Duration;
+
+use anello::net::{TcpListener, TcpStream};
+use anello::time::sleep;
+use anello::{JoinHandle, Runtime, spawn, yield_now};
+use common::*;
+
+#[test]
+fn a_stream_dropped_outside_is_closed() {
+    on_both_drivers(|setup| {
+        let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let address = listener.local_addr().unwrap();
+        let runtime = setup.runtime();
+        let mut stream = runtime.block_on(TcpStream::connect(address)).unwrap();
+        let (mut peer, _) = listener.accept().unwrap();
+        runtime.block_on(async {
+            poll_at_most(1, stream.recv()).await;
+            yield_now().await;
+            sleep(Duration::from_millis(5)).await;
+        });
+        drop(stream);
+        peer.set_read_timeout(Some(patience(Duration::from_secs(2)))).unwrap();
+        assert_eq!(peer.read(&mut [0; 10]).expect("the end"), 0);
+    });
+}
+
+#[test]
+fn a_listener_dropped_outside_refuses() {
+    on_both_drivers(|setup| {
+        let runtime = setup.runtime();
+        let (listener, address) = runtime.block_on(async {
+            let listener = TcpListener::bind(ANY_PORT).unwrap();
+            let address = listener.local_addr().unwrap();
+            poll_at_most(1, listener.accept()).await;
+            sleep(Duration::from_millis(5)).await;
+            (listener, address)
+        });
+        drop(listener);
+        assert!(std::net::TcpStream::connect(address).is_err(), "still accepts");
+    });
+}
+
+#[test]
+fn a_listener_is_bound_again() {
+    on_both_drivers(|setup| {
+        setup.run(async {
+            let listener = TcpListener::bind(ANY_PORT).unwrap();
+            let address = listener.local_addr().unwrap();
+            let _client = TcpStream::connect(address).await.unwrap();
+            let server = listener.accept().await.unwrap();
+            drop((listener, server));
+            TcpListener::bind(address).expect("the port is free");
+        });
+    });
+}
+
+#[test]
+fn the_main_future_is_dropped_before_block_on_returns() {
+    on_both_drivers(|setup| {
+        let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let address = listener.local_addr().unwrap();
+        let runtime = setup.runtime();
+        let mut stream = runtime.block_on(TcpStream::connect(address)).unwrap();
+        let (mut peer, _) = listener.accept().unwrap();
+        let mut polls = 0;
+        runtime.block_on(poll_fn(move |context| {
+            assert!(pin!(stream.recv()).poll(context).is_pending());
+            polls += 1;
+            context.waker().wake_by_ref();
+            if polls < 10 { Poll::Pending } else { Poll::Ready(()) }
+        }));
+        peer.set_read_timeout(Some(patience(Duration::from_secs(2)))).unwrap();
+        assert_eq!(peer.read(&mut [0; 10]).expect("the end"), 0);
+    });
+}
+
+#[test]
+fn a_stream_dropped_outside_lingers_for_its_time_only() {
+    for setup in simulated_drivers() {
+        let runtime = setup.runtime();
+        let (client, server) = runtime.block_on(async {
+            let (mut client, server) = pair().await.unwrap();
+            while poll_at_most(1, client.write(&[1; 10_000])).await.is_some() {}
+            (client, server)
+        });
+        drop(client);
+        runtime.block_on(async { sleep(Duration::from_secs(100)).await });
+        // The server's end alone.
+        assert_eq!(runtime.metrics().sockets, 1);
+        drop(server);
+    }
+}
+
+thread_local! {
+    static LATE: RefCell<Option<(Runtime, TcpStream, JoinHandle<()>)>> = const { RefCell::new(None) };
+}
+
+#[test]
+fn a_runtime_in_a_thread_local() {
+    on_both_drivers(|setup| {
+        let setup = setup.clone();
+        thread::spawn(move || {
+            LATE.with(|_| ());
+            let runtime = setup.runtime();
+            let (stream, handle) = runtime.block_on(async {
+                let (one, mut two) = pair().await.unwrap();
+                let handle = spawn(async move {
+                    loop {
+                        two.recv().await.ok();
+                        sleep(Duration::from_secs(1)).await;
+                    }
+                });
+                yield_now().await;
+                for _ in 0..100 {
+                    spawn(async {}).await.unwrap();
+                }
+                (one, handle)
+            });
+            LATE.with(|late| *late.borrow_mut() = Some((runtime, stream, handle)));
+        })
+        .join()
+        .unwrap();
+    });
+}
+
+thread_local! {
+    static STASH: RefCell<Vec<TcpStream>> = const { RefCell::new(Vec::new()) };
+}
+
+struct DropsStreams;
+impl Wake for DropsStreams {
+    fn wake(self: Arc<Self>) {}
+}
+impl Drop for DropsStreams {
+    fn drop(&mut self) {
+        STASH.with(|stash| stash.take());
+    }
+}
+
+#[test]
+fn wakers_that_close_streams_when_they_are_dropped() {
+    on_both_drivers(|setup| {
+        setup.run(async {
+            let (mut one, two) = pair().await.unwrap();
+            STASH.with(|stash| stash.borrow_mut().push(two));
+            {
+                let waker = Waker::from(Arc::new(DropsStreams));
+                assert!(pin!(one.recv()).poll(&mut Context::from_waker(&waker)).is_pending());
+            }
+            // Replaces the waker.
+            one.recv().await.ok();
+        });
+    });
+}
+
+#[test]
+fn a_stream_whose_waker_closes_another_is_dropped() {
+    on_both_drivers(|setup| {
+        setup.run(async {
+            let (mut one, two) = pair().await.unwrap();
+            STASH.with(|stash| stash.borrow_mut().push(two));
+            {
+                let waker = Waker::from(Arc::new(DropsStreams));
+                assert!(pin!(one.recv()).poll(&mut Context::from_waker(&waker)).is_pending());
+            }
+            drop(one);
+        });
+    });
+}
+
+struct Timed(Vec<u8>, Arc<AtomicUsize>);
+impl AsRef<[u8]> for Timed {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+impl Drop for Timed {
+    fn drop(&mut self) {
+        // How long was it under way?
+        let _now = anello::time::now();
+        self.1.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+#[test]
+fn owners_of_bytes_look_at_the_clock() {
+    on_both_drivers(|setup| {
+        setup.run(async {
+            let (mut one, mut two) = pair().await.unwrap();
+            let dropped = Arc::new(AtomicUsize::new(0));
+            for length in [10, 100_000] {
+                one.send(bytes::Bytes::from_owner(Timed(vec![1; length], Arc::clone(&dropped))))
+                    .await
+                    .unwrap();
+                let mut got = vec![0; length];
+                two.read_exact(&mut got).await.unwrap();
+            }
+            assert_eq!(dropped.load(Ordering::SeqCst), 2);
+        });
+    });
+}
