@@ -4,7 +4,7 @@ mod served;
 
 use std::fs::{self, Permissions};
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -47,6 +47,11 @@ fn site() -> tempfile::TempDir {
         fs::set_permissions(at(file), Permissions::from_mode(mode)).expect("rights");
     }
     fs::create_dir(at("listed/unentered")).expect("a folder");
+    for (link, target) in
+        [("to-entered", "../entered"), ("to-unentered", "unentered"), ("to-unread", "unread")]
+    {
+        symlink(target, at("listed").join(link)).expect("a link");
+    }
     for (path, mode) in [
         ("unread-index/index.html", 0),
         ("unread-index", 0o755),
@@ -102,6 +107,7 @@ fn folders_need_not_be_readable_and_what_may_not_be_read_is_not_there() {
         list.contains("\"open\"") && !list.contains("\"unread\"") && !list.contains("unentered"),
         "{list}"
     );
+    assert!(list.contains("\"to-entered\"") && !list.contains("to-un"), "{list}");
     // Without its index file, it would have to be read.
     fs::set_permissions(site.path(), Permissions::from_mode(0o700)).expect("rights");
     fs::remove_file(site.path().join("index.html")).expect("it is there");

@@ -94,7 +94,8 @@ impl Response {
     /// `101 Switching Protocols`: the client has asked for another protocol ([`Head::upgrade`](crate::h1::Head::upgrade)),
     /// which `speak` speaks from then on. What the client had sent behind its request comes first. A client that has not
     /// asked for this protocol is answered [`upgrade_required`](Self::upgrade_required) instead. A name that no field can
-    /// have is sent as 500.
+    /// have is sent as 500. Beside a body of which too much was not read, or it is not known how much
+    /// ([`discarded_body_bytes`](crate::Options::discarded_body_bytes)), 413 is sent instead.
     ///
     /// It is dropped at whatever await point it waits at when the server ends before it does. No deadline of the server's
     /// counts for it, and that its client is gone it learns by what it receives and sends.

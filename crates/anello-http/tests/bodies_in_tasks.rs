@@ -258,3 +258,26 @@ fn fault_19_a_body_that_stops_is_noticed_though_its_answer_had_to_wait_for_room(
         until(|| server.connections() == 0).await;
     });
 }
+
+#[test]
+fn a_connection_does_not_go_over_with_a_body_in_the_way() {
+    on_each(drivers(), async |kind| {
+        let (_server, address) = serve(patient(), async |_: Request| {
+            Response::upgrade("greeting", async |mut upgraded| {
+                upgraded.write_all(b"ciao").await.expect("sends");
+            })
+        });
+        for framing in [
+            "Content-Length: 4\r\nExpect: 100-continue",
+            "Content-Length: 100000",
+            "Transfer-Encoding: chunked",
+        ] {
+            let mut client = Client::connect(address).await;
+            let fields = format!("Connection: upgrade\r\nUpgrade: greeting\r\n{framing}");
+            client.send(format!("PUT / HTTP/1.1\r\nHost: h\r\n{fields}\r\n\r\n")).await;
+            assert_eq!(client.answer().await.expect("an answer").status, 413, "{kind}: {framing}");
+            client.stream.shutdown().await.expect("ends");
+            assert!(client.is_ended().await, "{kind}: {framing}");
+        }
+    });
+}

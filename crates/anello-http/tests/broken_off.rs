@@ -11,8 +11,9 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use anello::DriverKind;
-use anello_http::{Body, Options, Request, Response};
+use anello::net::TcpListener;
+use anello::{DriverKind, spawn};
+use anello_http::{Body, Options, Request, Response, Server};
 use bytes::Bytes;
 use futures_core::Stream;
 
@@ -144,4 +145,59 @@ fn fault_20_nothing_is_kept_for_clients_that_were_given_up() {
             assert_eq!(error, Some(io::ErrorKind::ConnectionReset), "{kind}: {by:?}");
         }
     });
+}
+
+#[test]
+fn a_connection_that_its_program_drops_leaves_no_half_body_for_a_whole_one() {
+    on_each(drivers(), async |kind| {
+        let server = Server::builder().options(options(By::End)).build();
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let serving = server.clone();
+        let connection = spawn(async move {
+            let stream = listener.accept().await.expect("a client");
+            let handler =
+                async |_: Request| Response::new(200).with_body(Body::stream(Endless { is_begun: false }));
+            serving.serve_connection(stream, &handler).await
+        });
+        let mut client = Client::connect(address).await;
+        client.send("GET / HTTP/1.0\r\nHost: h\r\n\r\n").await;
+        let mut received = Vec::new();
+        while !received.windows(5).any(|five| five == b"piece") {
+            received.extend_from_slice(&client.stream.recv().await.expect("bytes").expect("more"));
+        }
+        connection.abort();
+        let (_, error) = end_of(&mut client).await;
+        assert_eq!(error, Some(io::ErrorKind::ConnectionReset), "{kind}");
+        until(|| server.connections() == 0).await;
+    });
+}
+
+#[test]
+fn a_runtime_that_ends_leaves_no_half_body_for_a_whole_one() {
+    use std::io::{Read, Write};
+    for kind in common::real_drivers() {
+        let runtime = anello::Runtime::builder().driver(kind.clone()).driver_from_environment(false).build();
+        let runtime = runtime.expect("the driver is to be had");
+        let client = runtime.block_on(async {
+            let (_server, address) = serve(options(By::End), async |_: Request| {
+                Response::new(200).with_body(Body::stream(Endless { is_begun: false }))
+            });
+            let asking = anello::spawn_blocking(move || {
+                let mut client = std::net::TcpStream::connect(address).expect("connects");
+                client.write_all(b"GET / HTTP/1.0\r\n\r\n").expect("sends");
+                let mut received = Vec::new();
+                while !received.ends_with(b"piece") {
+                    let mut bytes = [0; 1000];
+                    let count = client.read(&mut bytes).expect("bytes");
+                    received.extend_from_slice(&bytes[..count]);
+                }
+                client
+            });
+            asking.await.expect("it ends")
+        });
+        drop(runtime);
+        let ended = (&client).read(&mut [0; 10]);
+        assert!(ended.is_err_and(|error| error.kind() == io::ErrorKind::ConnectionReset), "{kind}");
+    }
 }

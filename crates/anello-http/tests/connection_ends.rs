@@ -4,18 +4,20 @@ mod common;
 
 use std::cell::Cell;
 use std::future::poll_fn;
-use std::io;
+use std::io::{self, Read, Write};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
+use std::thread;
 use std::time::Duration;
 
+use anello::spawn_blocking;
 use anello::time::sleep;
 use anello_http::{Body, Request, Response};
 use bytes::Bytes;
 use futures_core::Stream;
 
-use common::{Client, drivers, on_each, patient, serve, until};
+use common::{Client, drivers, on_each, patient, real_drivers, serve, until};
 
 #[test]
 fn the_limit_of_requests_does_not_cut_what_the_client_still_sends() {
@@ -134,6 +136,54 @@ fn a_broken_body_that_only_the_end_delimits_has_no_orderly_end() {
             }
         };
         assert_eq!(end.kind(), io::ErrorKind::ConnectionReset, "{kind}");
+        until(|| server.connections() == 0).await;
+    });
+}
+
+/// An answer that fails after its first piece.
+struct Failing {
+    has_begun: bool,
+}
+
+impl Stream for Failing {
+    type Item = io::Result<Bytes>;
+
+    fn poll_next(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
+        Poll::Ready(Some(match std::mem::replace(&mut self.has_begun, true) {
+            false => Ok(Bytes::from_static(b"piece")),
+            true => Err(io::Error::other("on purpose")),
+        }))
+    }
+}
+
+#[test]
+fn an_answer_that_fails_does_not_cut_those_before_it_though_the_client_still_sends() {
+    const WHOLE_BYTES: usize = 4 << 20;
+    on_each(real_drivers(), async |kind| {
+        let (server, address) = serve(patient(), async |request: Request| match request.path() {
+            "/whole" => Response::text(vec![b'#'; WHOLE_BYTES]),
+            _ => Response::new(200).with_body(Body::stream(Failing { has_begun: false })),
+        });
+        let client = spawn_blocking(move || {
+            let mut client = std::net::TcpStream::connect(address).expect("connects");
+            let mut sender = client.try_clone().expect("a duplicate");
+            let sending = thread::spawn(move || {
+                let whole = "GET /whole HTTP/1.1\r\nHost: h\r\n\r\n";
+                let fails = "PUT /fails HTTP/1.1\r\nHost: h\r\nContent-Length: 1000000\r\n\r\n";
+                sender.write_all(format!("{whole}{fails}").as_bytes()).expect("sends");
+                // It may be told that nobody wants more of it.
+                sender.write_all(&[b'x'; 1_000_000]).ok();
+            });
+            thread::sleep(Duration::from_millis(50));
+            let mut received = Vec::new();
+            let ended = client.read_to_end(&mut received);
+            sending.join().expect("it ends");
+            (received, ended.map_err(|error| error.kind()))
+        });
+        let (received, ended) = client.await.expect("it ends");
+        let whole_bytes = received.iter().filter(|byte| **byte == b'#').count();
+        assert_eq!(whole_bytes, WHOLE_BYTES, "{kind}: {ended:?}");
+        assert!(ended.is_ok() && received.ends_with(b"5\r\npiece\r\n"), "{kind}: {ended:?}");
         until(|| server.connections() == 0).await;
     });
 }

@@ -209,3 +209,55 @@ fn all_that_another_protocol_has_written_is_with_its_client_while_it_waits_for_s
         }
     });
 }
+
+/// Makes an answer that fails before its first piece.
+struct Failing;
+
+impl Stream for Failing {
+    type Item = io::Result<Bytes>;
+
+    fn poll_next(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
+        Poll::Ready(Some(Err(io::Error::other("no piece"))))
+    }
+}
+
+#[test]
+fn answers_are_with_their_client_whatever_comes_behind_them() {
+    on_each(simulated(), async |kind| {
+        // Sent together with what comes behind it.
+        const GATHERED_BYTES: usize = 16 << 10;
+        for (path, less) in
+            [0, 32 << 10, 64 << 10, 96 << 10].map(|less| [("/upgrade", less), ("/fails", less)]).concat()
+        {
+            let bytes = BURST_BYTES - less;
+            let gate = Rc::new(Gate::default());
+            let shown = Rc::clone(&gate);
+            let (address, client_tls) = serve(async move |request: Request| match request.path() {
+                "/burst" => Response::text(vec![b'#'; bytes]),
+                "/gathered" => Response::text(vec![b'#'; GATHERED_BYTES]),
+                "/fails" => Response::new(200).with_body(Body::stream(Failing)),
+                _ => {
+                    let gate = Rc::clone(&shown);
+                    Response::upgrade("waits", async move |upgraded| {
+                        poll_fn(|context| gate.poll_open(context)).await;
+                        drop(upgraded);
+                    })
+                }
+            });
+            let mut link = Link::connect(address, Some(&client_tls)).await;
+            let fields = "Host: h\r\nConnection: upgrade\r\nUpgrade: waits";
+            let requests =
+                ["/burst", "/gathered", path].map(|path| format!("GET {path} HTTP/1.1\r\n{fields}\r\n\r\n"));
+            link.send(requests.concat().as_bytes()).await;
+            let progress = Cell::new(0);
+            let read = timeout(LONG, async {
+                let mut rest = link.read_slowly(bytes + GATHERED_BYTES, &progress).await;
+                while path == "/upgrade" && !rest.windows(8).any(|eight| eight == b"1.1 101 ") {
+                    rest.extend(link.receive().await);
+                }
+            });
+            assert!(read.await.is_ok(), "{kind}: {path}: {} of {bytes} bytes came", progress.get());
+            gate.open();
+        }
+    });
+}

@@ -187,8 +187,16 @@ impl Folder {
             if FileType::from_raw_mode(stat.st_mode) == FileType::Symlink {
                 let Ok(name) = name.to_str() else { continue };
                 let whole = if path.is_empty() { name.to_owned() } else { format!("{path}/{name}") };
-                let Ok(target) = self.open_waiting(&whole, READ) else { continue };
+                let opened = self.open_waiting(&whole, READ);
+                // A folder need not be readable to be entered.
+                let Ok(target) = opened.or_else(|_| self.open_waiting(&format!("{whole}/."), ENTER)) else {
+                    continue;
+                };
                 stat = fstat(&target)?;
+                let is_folder = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
+                if is_folder && !may_be_asked_for(&target, c".", &stat) {
+                    continue;
+                }
             } else if !may_be_asked_for(&opened, name, &stat) {
                 continue;
             }

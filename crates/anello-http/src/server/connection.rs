@@ -15,7 +15,7 @@ use super::output::{Outcome, Output, is_of_handler, no_valid_answer, valid_statu
 use super::panics::guarded;
 use super::transport::{Receiver, Sender};
 use super::upgrade::Upgraded;
-use super::watch::Watch;
+use super::watch::{Cut, Watch};
 use super::worker::Worker;
 use crate::h1::{CONTINUE, Head, Refusal};
 use crate::observe::metrics::CloseReason;
@@ -24,6 +24,8 @@ use crate::response::{Response, Upgrade};
 
 /// A connection and what it needs of its worker.
 pub(crate) struct Connection<R: Receiver, W> {
+    /// The first to be dropped.
+    _cut: Cut,
     input: Rc<RefCell<Input<R>>>,
     output: Output<W>,
     watch: Rc<Watch>,
@@ -60,7 +62,8 @@ impl<R: Receiver, W: Sender> Connection<R, W> {
         let input = Input::new(receiver, worker.options.limits, Rc::clone(&watch), metrics);
         let output = Output::new(sender, Rc::clone(&watch));
         let observed = Observed::new(&worker.observer, &watch);
-        Self { input: Rc::new(RefCell::new(input)), output, watch, worker, observed }
+        let cut = Cut(Rc::clone(&watch));
+        Self { _cut: cut, input: Rc::new(RefCell::new(input)), output, watch, worker, observed }
     }
 
     /// Serves it to its end, and says what ended it. An error is one of the connection, which is broken then.
@@ -171,6 +174,10 @@ impl<R: Receiver, W: Sender> Connection<R, W> {
         let is_little = !has_body || goes_on || self.input.borrow_mut().end_body(most_discarded);
         // One that was struck receives no more.
         let closes = !is_little || self.worker.is_draining() || self.watch.late().is_some();
+        if !is_little && response.status() == 101 {
+            // What follows would be taken for the other protocol.
+            response = body_in_the_way();
+        }
         let date = self.worker.clock.date();
         let status = response.status();
         let outcome = self.output.respond(exchange, response, &date, closes).await;
@@ -188,9 +195,7 @@ impl<R: Receiver, W: Sender> Connection<R, W> {
         Ok(match outcome {
             // What nobody has read has to be out of the way before the next request.
             Outcome::KeepsAlive if !has_body || self.discard(most_discarded).await? => Goes::On,
-            Outcome::Tunnel(Some(upgrade))
-                if !has_body || (is_little && self.discard(most_discarded).await?) =>
-            {
+            Outcome::Tunnel(Some(upgrade)) if !has_body || self.discard(most_discarded).await? => {
                 Goes::Over(upgrade)
             }
             Outcome::Closes if !may_keep_alive && !has_body && !self.input.borrow().has_more_at_hand() => {
@@ -244,13 +249,21 @@ impl<R: Receiver, W: Sender> Connection<R, W> {
         }
     }
 
-    /// The answer at hand has come to no end. When that is its handler's doing, those before it are sent all the same.
+    /// The answer at hand has come to no end. When that is its handler's doing, those before it, and what there is of it,
+    /// reach the client all the same, which may still be sending.
     #[cold]
+    #[allow(
+        clippy::await_holding_refcell_ref,
+        reason = "the handler has ended, and a body that somebody has kept only tries to borrow"
+    )]
     async fn broken_off(&mut self, error: io::Error) -> io::Error {
-        if is_of_handler(&error)
-            && let Err(broken) = self.output.flush().await
-        {
-            tracing::debug!(%broken, "a connection broke while its last answers were sent");
+        if is_of_handler(&error) {
+            match self.output.shutdown().await {
+                Ok(()) => self.input.borrow_mut().linger().await,
+                Err(broken) => {
+                    tracing::debug!(%broken, "a connection broke while its last answers were sent");
+                }
+            }
         }
         error
     }
@@ -284,7 +297,7 @@ impl<R: Receiver, W: Sender> Connection<R, W> {
 
     /// Another protocol is spoken from now on.
     async fn go_over(mut self, upgrade: Box<Upgrade>) -> io::Result<()> {
-        self.output.flush().await?;
+        self.output.hand_over().await?;
         self.watch.go_over();
         let Some(input) = Rc::into_inner(self.input) else {
             // A body that somebody has kept holds it only while it is polled.
@@ -308,6 +321,11 @@ impl<R: Receiver, W: Sender> Connection<R, W> {
         self.input.borrow_mut().linger().await;
         Ok(())
     }
+}
+
+#[cold]
+fn body_in_the_way() -> Response {
+    Response::text("413 Content Too Large: a body is in the way of the other protocol\n").with_status(413)
 }
 
 /// The protocols that a client asks for, if it does.

@@ -156,6 +156,12 @@ impl<W: Sender> Output<W> {
         Ok(())
     }
 
+    /// Sends what was gathered, and hands all of it to the socket, which goes on with it by itself whatever is done then.
+    pub async fn hand_over(&mut self) -> io::Result<()> {
+        self.flush().await?;
+        watched(&self.watch, poll_fn(|context| self.sender.poll_pass_on(context))).await
+    }
+
     /// Goes on with what was handed over, while there is something else to wait for. A connection that is broken is told of
     /// by what is sent next.
     pub fn pass_on(&mut self, context: &mut Context<'_>) {
@@ -179,13 +185,17 @@ impl<W: Sender> Output<W> {
     pub async fn finish(&mut self) -> io::Result<()> {
         self.flush_more().await?;
         self.settle().await?;
-        watched(&self.watch, poll_fn(|context| self.sender.poll_goodbye(context))).await
+        watched(&self.watch, poll_fn(|context| self.sender.poll_goodbye(context))).await?;
+        self.watch.set_ended_by_close(false);
+        Ok(())
     }
 
     /// Ends this side when all has been sent.
     pub async fn shutdown(&mut self) -> io::Result<()> {
         self.flush_more().await?;
-        watched(&self.watch, poll_fn(|context| self.sender.poll_shutdown(context))).await
+        watched(&self.watch, poll_fn(|context| self.sender.poll_shutdown(context))).await?;
+        self.watch.set_ended_by_close(false);
+        Ok(())
     }
 
     /// Adds an answer, and sends of it what is not to be gathered.
@@ -291,7 +301,6 @@ impl<W: Sender> Output<W> {
             Kind::Stream { pieces, end } => {
                 self.watch.set_ended_by_close(encoder.delivery() == Delivery::UntilClose);
                 self.send_stream(encoder, pieces).await?;
-                self.watch.set_ended_by_close(false);
                 if let (StreamEnd::With(trailers), Delivery::Chunked) = (end, encoder.delivery()) {
                     return trailers_of(*trailers).map_err(handler_failed);
                 }

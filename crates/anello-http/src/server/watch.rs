@@ -208,8 +208,8 @@ impl Watch {
         self.clock.ticks.get().saturating_sub(self.since.get())
     }
 
-    /// A body begins, or has come to its end, which only the end of the connection delimits: until then, that must not be
-    /// an orderly one.
+    /// A body begins, or has gone whole, which only the end of the connection delimits: until then, that must not be an
+    /// orderly one.
     pub fn set_ended_by_close(&self, is_under_way: bool) {
         self.is_ended_by_close.set(is_under_way);
     }
@@ -307,6 +307,18 @@ impl Watch {
     }
 }
 
+/// Resets the connection if this is dropped within a body that an orderly end would make whole: to be dropped before what
+/// sends, with the task, or by a program that gives the connection up.
+pub(crate) struct Cut(pub Rc<Watch>);
+
+impl Drop for Cut {
+    fn drop(&mut self) {
+        if self.0.is_ended_by_close.get() {
+            self.0.reset();
+        }
+    }
+}
+
 /// The connections of a worker.
 #[derive(Debug, Default)]
 pub(crate) struct Watches {
@@ -331,17 +343,28 @@ impl Watches {
 
     /// Ends those that are late.
     pub fn look(&self, options: &Options) {
-        self.slab.borrow().iter().for_each(|(_, watch)| watch.look(options));
+        self.each(|watch| watch.look(options));
     }
 
     /// Ends those that have waited so long for a request.
     pub fn end_idle(&self, idle: Duration) {
-        self.slab.borrow().iter().for_each(|(_, watch)| watch.end_if_idle(idle));
+        self.each(|watch| watch.end_if_idle(idle));
     }
 
     /// Breaks all.
     pub fn end_all(&self) {
-        self.slab.borrow().iter().for_each(|(_, watch)| watch.end(End::Server));
+        self.each(|watch| watch.end(End::Server));
+    }
+
+    fn each(&self, act: impl Fn(&Watch)) {
+        let places = self.slab.borrow().capacity();
+        for place in 0..places {
+            let watch = self.slab.borrow().get(place).map(Rc::clone);
+            // Not borrowed meanwhile: a waker may do anything, such as dropping a connection.
+            if let Some(watch) = watch {
+                act(&watch);
+            }
+        }
     }
 }
 

@@ -1,0 +1,144 @@
+//! Connections whose program polls them with wakers of its own, which may do anything when they are called.
+
+mod common;
+
+use std::cell::{Cell, RefCell};
+use std::future::{Future, pending, poll_fn};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
+
+use anello::net::TcpListener;
+use anello::spawn;
+use anello_http::{Body, Options, Request, Response, Server};
+use bytes::Bytes;
+
+use common::{Client, drivers, on_each, patient, until};
+
+thread_local! {
+    /// The connection, while it is not polled.
+    static CONNECTION: RefCell<Option<Pin<Box<dyn Future<Output = ()>>>>> = const { RefCell::new(None) };
+    /// Whether the next wake drops it.
+    static DROPS: Cell<bool> = const { Cell::new(false) };
+}
+
+struct Foreign(Waker);
+
+impl Wake for Foreign {
+    fn wake(self: Arc<Self>) {
+        if DROPS.get() {
+            let connection = CONNECTION.take();
+            drop(connection);
+        }
+        self.0.wake_by_ref();
+    }
+}
+
+/// Drives a connection, until it has ended or was dropped.
+async fn drive(connection: impl Future<Output = ()> + 'static) {
+    CONNECTION.replace(Some(Box::pin(connection)));
+    poll_fn(|context| {
+        let Some(mut connection) = CONNECTION.take() else { return Poll::Ready(()) };
+        let waker = Waker::from(Arc::new(Foreign(context.waker().clone())));
+        match connection.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(()) => Poll::Ready(()),
+            Poll::Pending => {
+                CONNECTION.replace(Some(connection));
+                Poll::Pending
+            }
+        }
+    })
+    .await;
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum By {
+    End,
+    Request,
+    Write,
+}
+
+#[test]
+fn a_connection_may_be_dropped_by_the_waker_that_its_end_calls() {
+    on_each(drivers(), async |_| {
+        for by in [By::End, By::Request, By::Write] {
+            DROPS.set(false);
+            let mut options: Options = patient();
+            options.tick = Duration::from_millis(5);
+            match by {
+                By::End => {}
+                By::Request => options.request_timeout = Some(Duration::from_millis(60)),
+                By::Write => options.write_timeout = Duration::from_millis(60),
+            }
+            let server = Server::builder().options(options).build();
+            let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+            let address = listener.local_addr().expect("an address");
+            let begun = Rc::new(Cell::new(false));
+            let (begins, serving) = (Rc::clone(&begun), server.clone());
+            spawn(async move {
+                let stream = listener.accept().await.expect("a client");
+                drive(async move {
+                    let handler = async |_: Request| {
+                        begins.set(true);
+                        if by == By::Write {
+                            return Response::new(200).with_body(Body::from(Bytes::from(vec![0; 32 << 20])));
+                        }
+                        pending().await
+                    };
+                    serving.serve_connection(stream, &handler).await.ok();
+                })
+                .await;
+            })
+            .detach();
+            let mut client = Client::connect(address).await;
+            client.send("GET / HTTP/1.1\r\nHost: h\r\n\r\n").await;
+            until(|| begun.get()).await;
+            DROPS.set(by != By::Write);
+            if by == By::Write {
+                anello::time::sleep(Duration::from_millis(30)).await;
+                DROPS.set(true);
+            }
+            if by == By::End {
+                server.end();
+            }
+            until(|| server.connections() == 0).await;
+        }
+    });
+}
+
+#[test]
+fn a_connection_may_be_dropped_by_the_waker_that_its_body_calls() {
+    on_each(drivers(), async |kind| {
+        DROPS.set(false);
+        let server = Server::builder().options(patient()).build();
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let ended = Rc::new(Cell::new(false));
+        let (ends, serving) = (Rc::clone(&ended), server.clone());
+        spawn(async move {
+            let stream = listener.accept().await.expect("a client");
+            drive(async move {
+                let handler = async |request: Request| {
+                    let (mut body, ends) = (request.into_parts().1, Rc::clone(&ends));
+                    spawn(async move {
+                        anello::time::sleep(Duration::from_millis(20)).await;
+                        DROPS.set(true);
+                        assert!(body.next().await.is_err());
+                        ends.set(true);
+                    })
+                    .detach();
+                    pending().await
+                };
+                serving.serve_connection(stream, &handler).await.ok();
+            })
+            .await;
+        })
+        .detach();
+        let mut client = Client::connect(address).await;
+        client.send("PUT / HTTP/1.1\r\nHost: h\r\nContent-Length: 4\r\nExpect: 100-continue\r\n\r\n").await;
+        until(|| ended.get()).await;
+        assert_eq!(server.connections(), 0, "{kind}");
+    });
+}
