@@ -368,6 +368,43 @@ fn fault_22_resets_in_the_middle() {
     });
 }
 
+#[test]
+fn fault_22_resets_as_the_receive_begins() {
+    const CLIENTS: u32 = 20_000;
+    on_both_drivers(|setup| {
+        let runtime = setup.runtime();
+        runtime.block_on(async {
+            let listener = TcpListener::bind(ANY_PORT).unwrap();
+            let address = listener.local_addr().unwrap();
+            let clients = std::thread::spawn(move || {
+                for number in 0..CLIENTS {
+                    let mut client = StdStream::connect(address).unwrap();
+                    SockRef::from(&client).set_linger(Some(Duration::ZERO)).unwrap();
+                    // Another moment each time: as the server accepts, as it arms the receive, when it waits.
+                    for _ in 0..number % 1000 {
+                        std::hint::spin_loop();
+                    }
+                    client.write_all(b"last").unwrap();
+                }
+            });
+            let mut receiving = Vec::new();
+            while receiving.len() < CLIENTS as usize {
+                // A client whose connection was reset before it was accepted may never be.
+                let Ok(accepted) = timeout(patience(Duration::from_secs(2)), listener.accept()).await else {
+                    break;
+                };
+                let Ok(mut stream) = accepted else { continue };
+                receiving.push(spawn(async move { while let Ok(Some(_)) = stream.recv().await {} }));
+            }
+            clients.join().unwrap();
+            assert!(receiving.len() > CLIENTS as usize / 2, "{} accepted", receiving.len());
+            for task in receiving {
+                task.await.unwrap();
+            }
+        });
+    });
+}
+
 /// One connection, much data, a reader that stalls. The amount can be set: `ANELLO_STREAM_BYTES`.
 #[test]
 fn a_long_stream_to_a_reader_that_stalls() {

@@ -9,10 +9,10 @@ use std::thread;
 use std::time::Duration;
 
 use anello::net::{TcpListener, TcpStream, echo};
-use anello::spawn;
+use anello::{spawn, yield_now};
 use bytes::Bytes;
 use common::{
-    ANY_PORT, all_drivers, assert_same_bytes, on_both_drivers, on_each, on_every_driver, pair, pattern,
+    ANY_PORT, TURNS, all_drivers, assert_same_bytes, on_both_drivers, on_each, on_every_driver, pair, pattern,
 };
 use socket2::SockRef;
 
@@ -479,6 +479,41 @@ fn a_peer_that_speaks_first_and_leaves_is_heard() {
                 found.extend_from_slice(&chunk);
             }
             assert_same_bytes(&found, &message);
+        });
+    });
+}
+
+#[test]
+fn a_reset_right_behind_bytes_is_not_missed() {
+    on_every_driver(|setup| {
+        setup.run(async {
+            let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+            for _ in 0..10 {
+                let mut peer = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+                let mut stream = listener.accept().await.unwrap();
+                peer.write_all(b"1").unwrap();
+                let mut first = [0];
+                stream.read_exact(&mut first).await.unwrap();
+                let receiving = spawn(async move {
+                    let mut count = 0;
+                    loop {
+                        match stream.recv().await {
+                            Ok(Some(chunk)) => count += chunk.len(),
+                            ended => return (count, ended.map(|_| ()).map_err(|error| error.kind())),
+                        }
+                    }
+                });
+                // Until the receive is armed.
+                for _ in 0..TURNS {
+                    yield_now().await;
+                }
+                // Both arrive in one turn: the kernel may wake the receive once for the two.
+                peer.write_all(b"last").unwrap();
+                SockRef::from(&peer).set_linger(Some(Duration::ZERO)).unwrap();
+                drop(peer);
+                let (count, ended) = receiving.await.unwrap();
+                assert_eq!((count, ended), (4, Err(io::ErrorKind::ConnectionReset)));
+            }
         });
     });
 }

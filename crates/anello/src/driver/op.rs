@@ -23,6 +23,8 @@ pub(crate) enum Op<'a, S> {
     Readable { socket: &'a S },
     /// Report once when the socket takes bytes again.
     Writable { socket: &'a S },
+    /// Report once when the peer has ended its side or the connection is broken.
+    Ended { socket: &'a S },
     /// Ask the operation of that token to end.
     Cancel { target: Token },
 }

@@ -17,6 +17,9 @@
 //! the way out when the ring has run dry, where the kernel has no buffer ring, and for sockets that multishot receive
 //! is not trusted with.
 //!
+//! Where a receive into the ring may miss that the connection was reset, a poll for its end is in flight beside: it cancels
+//! the receive, and the next one sees the reset. The invariants hold for it as for a receive.
+//!
 //! # Sending
 //!
 //! One send in flight per stream, the front of its queue. A send that completes at submission is settled when the
@@ -24,8 +27,8 @@
 //!
 //! # Invariants
 //!
-//! - A stream leaves the table only when `receiving` is `Idle`, `sending` is `Idle` and no connect is in flight: the
-//!   kernel then holds neither its descriptor nor any of its memory but what lies in `held`.
+//! - A stream leaves the table only when `receiving` and `sending` are `Idle` and neither a poll for its end nor a connect is
+//!   in flight: the kernel then holds neither its descriptor nor any of its memory but what lies in `held`.
 //! - The front of the send queue is neither replaced nor dropped while `sending` is not `Idle`.
 //! - A direct receive happens only while no ring receive is armed and the queue of chunks is empty: order is kept.
 //! - While `receiving` is `Ring` there is neither an end nor an error to tell; while `sending` is `Idle` the send queue is
@@ -163,6 +166,7 @@ impl<K: CompletionKernel> Proactor<K> {
             self.kernel.push(cancel_token(), Op::Cancel { target: Token::new(Kind::Connect, key) });
         }
         self.stop_receiving(key);
+        self.stop_watching_end(key);
         self.stop_watching(key);
         self.finish(key);
         self.streams.get(key).is_some_and(|stream| !stream.transmit.is_empty())
@@ -223,9 +227,11 @@ impl<K: CompletionKernel> Proactor<K> {
     pub fn poll_detach(&mut self, key: Key, waker: &Waker) -> Poll<io::Result<(OwnedFd, Vec<Chunk>)>> {
         ready!(self.poll_flush(key, waker))?;
         self.stop_receiving(key);
+        self.stop_watching_end(key);
         self.stop_watching(key);
         let Some(stream) = self.streams.get_mut(key) else { return Poll::Ready(Err(gone())) };
-        if stream.receiving != Receiving::Idle || stream.sending != Sending::Idle {
+        let receives = stream.receiving != Receiving::Idle || stream.ending.is_in_flight();
+        if receives || stream.sending != Sending::Idle {
             stream.receive_waker.wait(waker);
             stream.send_waker.wait(waker);
             self.settle_soon |= stream.awaits_settling();
@@ -241,6 +247,7 @@ impl<K: CompletionKernel> Proactor<K> {
     fn finish(&mut self, key: Key) {
         let Some(stream) = self.streams.get_mut(key) else { return };
         let quiescent = stream.receiving == Receiving::Idle
+            && !stream.ending.is_in_flight()
             && stream.sending == Sending::Idle
             && stream.connect != Connect::InFlight
             && (stream.transmit.is_empty() || stream.send_error.is_some());
@@ -287,6 +294,7 @@ impl<K: CompletionKernel> Proactor<K> {
             Some(Kind::SendZeroCopy) => self.on_send_zero_copy(key, completion, woken),
             Some(Kind::Readable) => self.on_readable(key, completion, woken),
             Some(Kind::Writable) => self.on_writable(key, woken),
+            Some(Kind::Ended) => self.on_ended(key, completion, woken),
             Some(Kind::Accept) => self.on_accept(key, completion, woken),
             Some(Kind::Connect) => {
                 self.kernel.ended(completion);

@@ -5,7 +5,7 @@ use std::num::NonZero;
 use std::task::{Poll, Waker};
 
 use super::kernel::CompletionKernel;
-use super::stream::Receiving;
+use super::stream::{Ending, Receiving};
 use super::{Proactor, cancel_token, gone};
 use crate::driver::buffer::{Chunk, put_into};
 use crate::driver::direct::Outcome;
@@ -120,7 +120,40 @@ impl<K: CompletionKernel> Proactor<K> {
             stream.receiving = Receiving::Ring;
             let op = Op::Receive { socket: &stream.socket };
             self.kernel.push(Token::new(Kind::Receive, key), op);
+            if self.abilities.misses_resets && stream.ending == Ending::Unwatched {
+                stream.ending = Ending::Watched;
+                let op = Op::Ended { socket: &stream.socket };
+                self.kernel.push(Token::new(Kind::Ended, key), op);
+            }
         }
+    }
+
+    /// Gives up waiting for the end of a connection that nobody receives from any more.
+    pub(super) fn stop_watching_end(&mut self, key: Key) {
+        let Some(stream) = self.streams.get_mut(key).filter(|stream| stream.ending == Ending::Watched) else {
+            return;
+        };
+        stream.ending = Ending::Stopping;
+        self.kernel.push(cancel_token(), Op::Cancel { target: Token::new(Kind::Ended, key) });
+    }
+
+    /// The connection is broken, which the receive may have missed: the next one sees it. The end of the peer's side alone
+    /// is not missed.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn on_ended(&mut self, key: Key, completion: &Completion, woken: &mut Woken) {
+        let Some(stream) = self.streams.get_mut(key).filter(|stream| stream.ending.is_in_flight()) else {
+            self.metrics.late_completions += 1;
+            return;
+        };
+        stream.ending = if completion.result < 0 { Ending::Unwatched } else { Ending::Seen };
+        // Somebody may wait for the socket to be let go.
+        stream.receive_waker.wake(woken);
+        let broken = i32::from(libc::POLLHUP | libc::POLLERR);
+        if completion.result > 0 && completion.result & broken != 0 && stream.receiving == Receiving::Ring {
+            self.stop_receiving(key);
+        }
+        self.finish(key);
     }
 
     pub(super) fn stop_receiving(&mut self, key: Key) {

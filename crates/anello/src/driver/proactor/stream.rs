@@ -31,6 +31,7 @@ pub(super) struct Stream<S> {
     pub reads: Direct,
     /// Whether this stream is received by `recv(2)` on readiness instead of by the ring.
     pub direct: bool,
+    pub ending: Ending,
     /// Whether the socket is prepared for sending files.
     pub sends_files: bool,
     pub small_reads: u8,
@@ -43,6 +44,7 @@ impl<S> Stream<S> {
         Self {
             socket,
             receiving: Receiving::Idle,
+            ending: Ending::Unwatched,
             released: false,
             sending: Sending::Idle,
             receive_waker: Waiter::default(),
@@ -82,6 +84,24 @@ pub(super) enum Receiving {
     Watch,
     /// Either, with a cancellation under way.
     Stopping,
+}
+
+/// Whether the kernel has a poll for the end of the connection in flight, where receives may miss it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ending {
+    Unwatched,
+    Watched,
+    /// Being cancelled.
+    Stopping,
+    /// It has come: a receive that starts now sees it.
+    Seen,
+}
+
+impl Ending {
+    /// Whether the kernel has the poll.
+    pub fn is_in_flight(self) -> bool {
+        matches!(self, Self::Watched | Self::Stopping)
+    }
 }
 
 /// What the kernel has in flight for sending: the front of the queue.

@@ -19,7 +19,7 @@ use super::super::options::{DriverOptions, Sends, TaskWork, ZeroCopy};
 use super::super::proactor::{Abilities, CompletionKernel};
 use super::super::token::{Key, Kind, Token};
 use super::network::Network;
-use super::operation::{Memory, Operation, Request, Step, completion};
+use super::operation::{Memory, Operation, Request, Step, completion, is_broken};
 use super::sockets::{SimNetwork, SimSocket};
 use super::{SimOptions, TURN_NS, never_ends};
 
@@ -92,6 +92,7 @@ impl SimCompletion {
             head: 0,
             abilities: Abilities {
                 ring_receive: ring.is_some(),
+                misses_resets: sim.faults.missed_resets > 0,
                 sends_at_submission: options.sends == Sends::AtSubmission
                     && !without.completion_skip
                     && options.submission_polling.is_none(),
@@ -128,6 +129,7 @@ impl SimCompletion {
             Op::Receive { socket } => (socket, Request::Receive { multishot: self.ways.multishot_receive }),
             Op::Readable { socket } => (socket, Request::Readable { seen: None, spurious_at_ns: None }),
             Op::Writable { socket } => (socket, Request::Writable),
+            Op::Ended { socket } => (socket, Request::Ended),
             Op::Send { socket, data, length_bytes, how } => {
                 let memory = Memory::new(data, length_bytes);
                 (socket, Request::Send { memory, how, done_bytes: 0 })
@@ -172,6 +174,7 @@ impl SimCompletion {
         match result {
             Some(result) => self.post(completion(operation.token, result, false)),
             None => {
+                operation.armed_late = is_broken(&self.network.lock(), operation.socket.id());
                 let order = self.next_order();
                 self.in_flight.insert(order, operation);
             }
@@ -496,7 +499,8 @@ impl CompletionKernel for SimCompletion {
     fn detached(&mut self, key: Key) {
         if self.fault(|faults| faults.late_completions) {
             let mut network = self.network.lock();
-            let kinds = [Kind::Receive, Kind::Send, Kind::Readable, Kind::Writable, Kind::Connect];
+            let kinds =
+                [Kind::Receive, Kind::Send, Kind::Readable, Kind::Writable, Kind::Connect, Kind::Ended];
             let kind = kinds[network.random.below(kinds.len() as u64) as usize];
             let at_ns = network.now_ns + network.some_delay_ns();
             drop(network);

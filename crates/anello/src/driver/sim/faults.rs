@@ -28,6 +28,8 @@ pub struct SimFaults {
     pub cancel_races: u16,
     /// A multishot operation ends with a good result.
     pub multishot_ends: u16,
+    /// A multishot receive that takes the last bytes before a reset misses the reset, and waits on.
+    pub missed_resets: u16,
     /// A wait ends with nothing; an operation ends with `EINTR`.
     pub interruptions: u16,
     /// The completion queue is full: the kernel keeps what comes until the next system call.
@@ -66,6 +68,7 @@ impl SimFaults {
             descriptor_exhaustion: per_mille,
             cancel_races: per_mille,
             multishot_ends: per_mille,
+            missed_resets: per_mille,
             interruptions: per_mille,
             completion_overflows: per_mille,
             spurious_readiness: per_mille,

@@ -5,11 +5,14 @@ use std::net::SocketAddr;
 use super::super::buffer::BufferRing;
 use super::super::op::{Completion, SendHow};
 use super::super::token::Token;
-use super::network::Network;
+use super::network::{Id, Network};
 use super::sockets::SimSocket;
 
 /// What a poll for receiving reports.
 const RECEIVE_MASK: i32 = (libc::POLLIN | libc::POLLRDHUP | libc::POLLHUP | libc::POLLERR) as i32;
+
+/// What a poll reports to whatever mask.
+const END_MASK: i32 = (libc::POLLRDHUP | libc::POLLHUP | libc::POLLERR) as i32;
 
 /// An operation that the kernel has taken and not yet ended.
 #[derive(Debug)]
@@ -26,6 +29,10 @@ pub(super) struct Operation {
     pub cancelled: bool,
     /// Its next result is its last.
     pub last: bool,
+    /// It was armed after the connection was reset, which it sees then.
+    pub armed_late: bool,
+    /// A receive that has missed the reset of its connection.
+    deaf: bool,
 }
 
 #[derive(Debug)]
@@ -35,6 +42,7 @@ pub(super) enum Request {
     Receive { multishot: bool },
     Readable { seen: Option<u64>, spurious_at_ns: Option<u64> },
     Writable,
+    Ended,
     Send { memory: Memory, how: SendHow, done_bytes: usize },
 }
 
@@ -81,8 +89,17 @@ impl Memory {
 
 impl Operation {
     pub fn new(token: Token, socket: SimSocket, request: Request) -> Self {
-        let (not_before_ns, delay_decided, cancelled, last) = (0, false, false, false);
-        Self { token, socket, request, not_before_ns, delay_decided, cancelled, last }
+        Self {
+            token,
+            socket,
+            request,
+            not_before_ns: 0,
+            delay_decided: false,
+            cancelled: false,
+            last: false,
+            armed_late: false,
+            deaf: false,
+        }
     }
 
     /// Whether running it would give a result.
@@ -91,7 +108,8 @@ impl Operation {
         match &self.request {
             Request::Accept { .. } => network.mask(id) != 0,
             Request::Connect { .. } => !network.is_connecting(id),
-            Request::Receive { .. } => network.mask(id) & RECEIVE_MASK != 0,
+            Request::Receive { .. } => !self.deaf && network.mask(id) & RECEIVE_MASK != 0,
+            Request::Ended => network.mask(id) & END_MASK != 0,
             Request::Readable { seen, spurious_at_ns } => {
                 let events = network.endpoint(id).map(|endpoint| endpoint.events);
                 let changed = *seen != events && network.mask(id) & RECEIVE_MASK != 0;
@@ -127,6 +145,7 @@ impl Operation {
             },
             Request::Readable { .. } => self.readable(network),
             Request::Writable => Step::end(i32::from(libc::POLLOUT)),
+            Request::Ended => Step::end(network.mask(id) & END_MASK),
             Request::Send { memory, how, done_bytes } => {
                 let (step, done_bytes) = self.send(memory, how, done_bytes, network);
                 self.request = Request::Send { memory, how, done_bytes };
@@ -190,12 +209,10 @@ impl Operation {
             return Step::end(-libc::ENOBUFS);
         };
         network.consume(id, count);
-        Step::Result {
-            result: count as i32,
-            more: self.goes_on(multishot, network),
-            buffer: Some(buffer),
-            more_to_receive: count < available,
-        }
+        let more = self.goes_on(multishot, network);
+        let missable = more && !self.armed_late && count == available && is_broken(network, id);
+        self.deaf = missable && network.fault(network.faults.missed_resets);
+        Step::Result { result: count as i32, more, buffer: Some(buffer), more_to_receive: count < available }
     }
 
     /// Reports what a poll says, and now and then that something can be received when nothing can.
@@ -246,6 +263,11 @@ impl Operation {
             done_bytes == memory.length || count < possible || how == SendHow::AtSubmission || self.last;
         (if ended { Step::end(done_bytes as i32) } else { Step::Wait }, done_bytes)
     }
+}
+
+/// Whether a receive would tell of a reset, once all bytes are received.
+pub(super) fn is_broken(network: &Network, id: Id) -> bool {
+    network.mask(id) & i32::from(libc::POLLERR) != 0
 }
 
 /// The completion that a result makes.

@@ -217,6 +217,8 @@ impl Uring {
             // Not urgent data: the wake-up of every message claims it.
             Op::Readable { socket } => Sqe::poll(raw(socket), (libc::POLLIN | libc::POLLRDHUP) as u32),
             Op::Writable { socket } => Sqe::poll_once(raw(socket), libc::POLLOUT as u32),
+            // What ends a connection is reported to whatever mask.
+            Op::Ended { socket } => Sqe::poll_once(raw(socket), 0),
             Op::Cancel { target } => self.quiet(Sqe::cancel(target.0)),
         };
         entry.with_user_data(token.0)
@@ -341,6 +343,7 @@ impl CompletionKernel for Uring {
     fn abilities(&self) -> Abilities {
         Abilities {
             ring_receive: self.features.buffer_ring,
+            misses_resets: self.features.multishot_receive,
             sends_at_submission: self.features.sends_at_submission,
             zero_copy: self.features.zero_copy,
         }

@@ -343,6 +343,48 @@ fn fault_13_service_goes_on_when_multishots_end() {
 }
 
 #[test]
+fn fault_22_resets_that_receives_miss_are_seen() {
+    let resets = Rc::new(Cell::new(0));
+    let runs = scaled(200);
+    for seed in 0..runs {
+        let mut faults = SimFaults::none();
+        (faults.missed_resets, faults.delays) = (900, 500);
+        let world = World::new(&SimOptions::new(seed).faults(faults), &DriverOptions::default());
+        let (listener, address) = world.listen();
+        let client = {
+            let world = world.clone();
+            async move {
+                let stream = world.connect(address).await.unwrap();
+                stream.send(b"the last".to_vec()).await.unwrap();
+                stream.flush().await.unwrap();
+                // Closed, mostly with the greeting unread.
+            }
+        };
+        let resets = Rc::clone(&resets);
+        let server = async move {
+            let stream = listener.accept().await;
+            stream.send(b"a greeting".to_vec()).await.unwrap();
+            let error = loop {
+                match stream.receive().await {
+                    Ok(Some(_)) => {}
+                    Ok(None) => break None,
+                    Err(error) => break Some(error.kind()),
+                }
+            };
+            assert!(
+                error.is_none_or(|kind| kind == io::ErrorKind::ConnectionReset),
+                "seed {seed}: {error:?}"
+            );
+            resets.set(resets.get() + u64::from(error.is_some()));
+        };
+        let tasks: Vec<Task> = vec![Box::pin(client), Box::pin(server)];
+        world.run(tasks).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+        world.end().unwrap();
+    }
+    assert!(resets.get() > runs / 4, "{} resets in {runs} runs", resets.get());
+}
+
+#[test]
 fn a_flush_ends_when_submissions_are_taken_bit_by_bit() {
     for seed in 0..scaled(100) {
         let mut faults = SimFaults::none();
