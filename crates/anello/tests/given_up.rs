@@ -150,35 +150,29 @@ impl Drop for DropsStreams {
     }
 }
 
+/// A stream that a waker waits for which closes another when it is dropped.
+async fn watched_by_a_waker_that_closes() -> TcpStream {
+    let (mut one, two) = pair().await.unwrap();
+    STASH.with(|stash| stash.borrow_mut().push(two));
+    let waker = Waker::from(Arc::new(DropsStreams));
+    assert!(pin!(one.recv()).poll(&mut Context::from_waker(&waker)).is_pending());
+    one
+}
+
 #[test]
 fn wakers_that_close_streams_when_they_are_dropped() {
     on_both_drivers(|setup| {
         setup.run(async {
-            let (mut one, two) = pair().await.unwrap();
-            STASH.with(|stash| stash.borrow_mut().push(two));
-            {
-                let waker = Waker::from(Arc::new(DropsStreams));
-                assert!(pin!(one.recv()).poll(&mut Context::from_waker(&waker)).is_pending());
-            }
+            let mut stream = watched_by_a_waker_that_closes().await;
             // Replaces the waker.
-            one.recv().await.ok();
+            stream.recv().await.ok();
         });
     });
 }
 
 #[test]
 fn a_stream_whose_waker_closes_another_is_dropped() {
-    on_both_drivers(|setup| {
-        setup.run(async {
-            let (mut one, two) = pair().await.unwrap();
-            STASH.with(|stash| stash.borrow_mut().push(two));
-            {
-                let waker = Waker::from(Arc::new(DropsStreams));
-                assert!(pin!(one.recv()).poll(&mut Context::from_waker(&waker)).is_pending());
-            }
-            drop(one);
-        });
-    });
+    on_both_drivers(|setup| setup.run(async { drop(watched_by_a_waker_that_closes().await) }));
 }
 
 struct Timed(Vec<u8>, Arc<AtomicUsize>);

@@ -358,6 +358,12 @@ fn share_without_descriptors(setup: &Setup) {
     workers.join().expect("they end");
 }
 
+/// None is left until what this gives is dropped.
+fn take_every_descriptor(stream: &StdStream) -> Vec<StdStream> {
+    leave_descriptors(0);
+    std::iter::from_fn(|| stream.try_clone().ok()).collect()
+}
+
 #[test]
 fn fault_04_a_member_without_a_descriptor_for_its_socket_waits_for_one() {
     let name = "fault_04_a_member_without_a_descriptor_for_its_socket_waits_for_one";
@@ -368,8 +374,7 @@ fn fault_04_a_member_without_a_descriptor_for_its_socket_waits_for_one() {
             let group = ListenerGroup::<TcpListener>::new(vec![listener], 1);
             setup.run(async {
                 let member = group.join(0);
-                leave_descriptors(0);
-                let taken: Vec<StdStream> = std::iter::from_fn(|| waiting.try_clone().ok()).collect();
+                let taken = take_every_descriptor(&waiting);
                 let mut accepting = pin!(member.accept());
                 let accepted = poll_at_most(10, accepting.as_mut()).await;
                 assert!(accepted.is_none(), "{}: {accepted:?}", setup.name);
@@ -392,8 +397,7 @@ fn fault_04_a_group_that_is_closed_without_descriptors_serves_who_waits_when_the
                 // Never polled while the group is open: who waits is the kernel's.
                 let member = group.join(0);
                 let waiting = client(address);
-                leave_descriptors(0);
-                let taken: Vec<StdStream> = std::iter::from_fn(|| waiting.try_clone().ok()).collect();
+                let taken = take_every_descriptor(&waiting);
                 group.close(Waiting::Served);
                 let mut accepting = pin!(member.accept());
                 let accepted = poll_at_most(10, accepting.as_mut()).await;
@@ -402,8 +406,7 @@ fn fault_04_a_group_that_is_closed_without_descriptors_serves_who_waits_when_the
                 raise_open_files();
                 assert!(accepting.await.expect("accepts").is_some(), "{}", setup.name);
                 // Nobody waits any more: that is known without a descriptor.
-                leave_descriptors(0);
-                let taken: Vec<StdStream> = std::iter::from_fn(|| waiting.try_clone().ok()).collect();
+                let taken = take_every_descriptor(&waiting);
                 let mut accepting = pin!(member.accept());
                 let accepted = poll_at_most(1, accepting.as_mut()).await;
                 assert!(matches!(accepted, Some(Ok(None))), "{}: {accepted:?}", setup.name);

@@ -13,6 +13,7 @@ use std::task::{Context, Poll};
 use std::thread;
 use std::time::Duration;
 
+use super::contain::contain;
 use super::join::{Join, JoinError};
 
 /// Most threads of the process's pool. A disk has seldom use for more in flight, and each takes a stack.
@@ -101,11 +102,7 @@ impl Pool {
 /// Does the work, which tells its panics itself. But what it leaves for nobody is dropped here, and may panic in that: the
 /// thread goes on, of which there are few.
 fn run_alone(work: Work) {
-    if let Err(panic) = catch_unwind(AssertUnwindSafe(work)) {
-        tracing::error!("a result that nobody waited for panicked while it was dropped");
-        // What it panicked with may panic, too.
-        std::mem::forget(catch_unwind(AssertUnwindSafe(|| drop(panic))));
-    }
+    contain("a result that nobody waited for panicked while it was dropped", work);
 }
 
 /// Runs `work`, which may block, on a thread of the process's pool for that (at most

@@ -8,13 +8,14 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
+use super::contain::contain;
 use super::join::{Join, JoinHandle, Supervised};
 use super::mailbox::{Mailbox, Ring};
 #[cfg(feature = "compat-hyper")]
 use super::origin::Origin;
 use super::task::{Task, TaskPointer};
 use crate::driver::table::Table;
-use crate::driver::{Driver, Notifier, Wait, Woken};
+use crate::driver::{Driver, Key, Notifier, Wait, Woken};
 use crate::net::Lingering;
 use crate::time::wheel::{TimerKey, Wheel};
 
@@ -23,7 +24,7 @@ use crate::time::wheel::{TimerKey, Wheel};
 const BUDGET_PER_POLL: i64 = 128;
 
 /// Most turns by which something is handed over: a send that was queued behind another needs one of its own.
-pub(super) const TURNS_TO_HAND_OVER: usize = 4;
+const TURNS_TO_HAND_OVER: usize = 4;
 
 /// The parts of a runtime that its sockets, timers and tasks use.
 #[derive(Debug)]
@@ -167,6 +168,13 @@ impl Shared {
         }
     }
 
+    /// Gives up a stream or a listener, which `own` makes, right after what the driver does now: it was dropped with
+    /// something that the driver drops, a waker or the owner of bytes.
+    pub fn give_up_later<T: 'static>(self: &Rc<Self>, key: Key, own: fn(Rc<Self>, Key) -> T) {
+        let shared = Rc::downgrade(self);
+        self.spawn(async move { drop(shared.upgrade().map(|shared| own(shared, key))) }).detach();
+    }
+
     pub fn now_ns(&self) -> u64 {
         match self.started {
             Some(started) => u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX),
@@ -305,9 +313,7 @@ fn grow(ready: &mut Vec<TaskPointer>) {
 
 /// Drops the future of a task, which may do anything.
 fn cancel(task: Task) {
-    if std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| task.cancel())).is_err() {
-        tracing::error!("a task panicked while it was dropped with its runtime");
-    }
+    contain("a task panicked while it was dropped with its runtime", || task.cancel());
 }
 
 impl Inbox {

@@ -11,6 +11,7 @@
 //! is spent.
 
 mod blocking;
+mod contain;
 mod context;
 mod join;
 mod mailbox;
@@ -30,7 +31,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use crate::driver::{Driver, DriverDescription, DriverKind, DriverOptions, Metrics, Wait, Woken};
-use context::{Entered, Inbox, TURNS_TO_HAND_OVER};
+use context::{Entered, Inbox};
 use task::TaskPointer;
 
 pub use blocking::{Blocking, MOST_THREADS as MOST_BLOCKING_THREADS, spawn_blocking};
@@ -118,7 +119,9 @@ impl Runtime {
                 if let Some(Poll::Ready(output)) = polled {
                     // Sockets that it still owns are closed by the last turns.
                     future.set(None);
-                    self.hand_over(&mut turn);
+                    // Nobody knows when this runtime runs again: bytes that were accepted and wakes of other workers go
+                    // out now.
+                    self.shared.hand_over();
                     return output;
                 }
             }
@@ -126,18 +129,6 @@ impl Runtime {
             let busy = main.woken.load(Ordering::Relaxed) || !self.shared.ready.borrow().is_empty();
             if let Err(error) = turn.take(&self.shared, busy) {
                 panic!("the {} driver cannot go on: {error}", self.driver().name);
-            }
-        }
-    }
-
-    /// Nobody knows when this runtime runs again: bytes that were accepted and wakes of other workers go out now.
-    fn hand_over(&self, turn: &mut Turn) {
-        for _ in 0..TURNS_TO_HAND_OVER {
-            if !self.shared.driver.borrow().needs_turn() {
-                return;
-            }
-            if let Err(error) = turn.take(&self.shared, true) {
-                return tracing::error!(%error, "what was accepted waits for the next turn");
             }
         }
     }

@@ -18,13 +18,13 @@
 use std::alloc::Layout;
 use std::cell::{Cell, UnsafeCell};
 use std::future::Future;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
 use std::task::{Context, RawWaker, RawWakerVTable, Waker};
 
+use super::contain::contain;
 use super::context::Inbox;
 use super::task_memory;
 use crate::driver::Key;
@@ -213,14 +213,9 @@ unsafe fn abort_future<F: Abort>(header: NonNull<Header>) {
     end(future);
 }
 
-/// Drops a future that has ended, and with it a result that nobody waits for. A panic in that is nobody's: it must not reach
-/// those who run beside the task.
+/// Drops a future that has ended, and with it a result that nobody waits for. A panic in that is nobody's.
 fn end<F>(future: &mut Option<F>) {
-    if let Err(panic) = catch_unwind(AssertUnwindSafe(|| *future = None)) {
-        tracing::error!("the result of a detached task panicked while it was dropped");
-        // What it panicked with may panic, too.
-        std::mem::forget(catch_unwind(AssertUnwindSafe(|| drop(panic))));
-    }
+    contain("the result of a detached task panicked while it was dropped", || *future = None);
 }
 
 /// # Safety

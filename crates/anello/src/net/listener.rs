@@ -95,10 +95,7 @@ impl fmt::Debug for Listener {
 impl Drop for Listener {
     fn drop(&mut self) {
         let Ok(mut driver) = self.shared.driver.try_borrow_mut() else {
-            // As of a stream.
-            let (shared, key) = (Rc::downgrade(&self.shared), self.key);
-            let give_up = async move { drop(shared.upgrade().map(|shared| Self::new(shared, key))) };
-            return self.shared.spawn(give_up).detach();
+            return self.shared.give_up_later(self.key, Self::new);
         };
         driver.release_listener(self.key);
         drop(driver);

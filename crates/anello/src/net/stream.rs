@@ -509,10 +509,7 @@ impl Inner {
 impl Drop for Inner {
     fn drop(&mut self) {
         let Ok(mut driver) = self.shared.driver.try_borrow_mut() else {
-            // Dropped with something that the driver drops, a waker or the owner of bytes: given up right after that.
-            let (shared, key) = (Rc::downgrade(&self.shared), self.key);
-            let give_up = async move { drop(shared.upgrade().map(|shared| Self::new(shared, key))) };
-            return self.shared.spawn(give_up).detach();
+            return self.shared.give_up_later(self.key, Self::new);
         };
         let unsent = driver.release(self.key);
         drop(driver);

@@ -72,8 +72,9 @@ pub(crate) trait CompletionKernel: Sized {
 pub(crate) struct Abilities {
     pub ring_receive: bool,
     /// A receive into the ring may not see that the connection was reset: it takes the bytes before the reset, finds that
-    /// none are left, and waits for a wake-up that has been. From Linux 6.5 on when both arrive before it runs
-    /// (CVE-2026-23473, mended in 7.0 and 6.12.86), and still when both arrive while it is armed (seen on 6.18.44).
+    /// none are left, and waits for a wake-up that has been. When both arrive before it runs: seen on 6.12.74, 6.12.85,
+    /// 6.18.15 and 6.19.8, not on 6.1; mended by Linux commit a68ed2df7213 (in 6.12.86 and 6.19.10). Still when both
+    /// arrive while it is armed: seen on 6.12.117 and 6.18.44.
     pub misses_resets: bool,
     pub sends_at_submission: bool,
     pub zero_copy: bool,
