@@ -260,6 +260,7 @@ impl LoadSession for NetworkSession {
             offered: slice.offered,
             late: slice.late,
             unsent: slice.unsent,
+            reopened: slice.reopened,
         })
     }
 }

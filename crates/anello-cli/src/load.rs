@@ -2,11 +2,12 @@
 
 use std::fs::File;
 use std::io::{self, Write};
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use anello_load::formats::csv::CsvWriter;
 use anello_load::formats::hdr_log::HdrLogWriter;
@@ -167,11 +168,20 @@ fn create(path: &Path) -> io::Result<File> {
         .map_err(|error| io::Error::new(error.kind(), format!("cannot write {}: {error}", path.display())))
 }
 
-/// The first address of a host and port.
+/// How long each address of a name that has several is tried.
+const TRIAL: Duration = Duration::from_secs(1);
+
+/// The address of a host and port: where a name has several, as `localhost` mostly does, the first at which somebody
+/// accepts, or, if nobody does, the first.
 pub(crate) fn resolve(host_and_port: &str) -> io::Result<SocketAddr> {
     let failed = |error: io::Error| io::Error::new(error.kind(), format!("{host_and_port}: {error}"));
-    let mut addresses = host_and_port.to_socket_addrs().map_err(failed)?;
-    addresses
-        .next()
+    let mut addresses: Vec<SocketAddr> = host_and_port.to_socket_addrs().map_err(failed)?.collect();
+    addresses.dedup();
+    let accepts = |address: &&SocketAddr| TcpStream::connect_timeout(address, TRIAL).is_ok();
+    let several = addresses.len() > 1;
+    let accepting = addresses.iter().filter(|_| several).find(accepts);
+    accepting
+        .or(addresses.first())
+        .copied()
         .ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, format!("{host_and_port}: has no address")))
 }

@@ -64,7 +64,8 @@ impl TcpArguments {
 ///
 /// Closed loop, or open loop with --rate, as anello load tcp. Responses may have a length, chunks, or end with the
 /// connection; interim ones are skipped. A server that closes a connection between requests is connected to again, which
-/// is no error; a request that was just under way is sent again then.
+/// is no error; a request that was just under way (for less than a second) is sent again then, and its latency counts from
+/// the first time.
 ///
 /// Under TLS the report says what was negotiated. The handshake is a part of opening a connection, so that with
 /// --no-keep-alive it is in the latency: a full one each time, unless --tls-resume lets sessions be taken up again.
@@ -241,7 +242,8 @@ pub struct CommonFlags {
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     sources: Vec<IpAddr>,
 
-    /// The server's process on this machine: report what it costs, too.
+    /// The server's process on this machine: report what it costs, too, with all of its threads. What it has started is
+    /// not in it: of a server with workers, as nginx, name a worker.
     #[arg(long, value_name = "PID")]
     server_pid: Option<u32>,
 

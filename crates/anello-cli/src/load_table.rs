@@ -7,6 +7,9 @@ use anello_load::{Latency, ModeReport, ProtocolReport, Report, Step};
 /// Width of the names on the left.
 const NAME_WIDTH: usize = 14;
 
+/// No server answers a request for less CPU time than this: another process has done it.
+const LEAST_CPU_NS: f64 = 20.0;
+
 /// The report for people.
 pub fn render(report: &Report) -> String {
     let mut table = Table::default();
@@ -302,6 +305,15 @@ fn warnings(table: &mut Table, report: &Report) {
             _ => "the load was the bottleneck: use more --threads, or a lower rate",
         };
         table.line("WARNING", text);
+    }
+    if let Some(server) = &report.server
+        && server.cpu_ns_per_request.is_some_and(|cpu_ns| cpu_ns < LEAST_CPU_NS)
+    {
+        let text = format!(
+            "process {} has done nothing for these requests: name the one that answers them, as a worker of nginx",
+            server.pid
+        );
+        table.line("WARNING", &text);
     }
     let span_ns = report.elapsed_ns.max(1) as f64;
     if let Some(stolen_ns) = report.stolen_ns.filter(|&stolen_ns| stolen_ns > 0) {

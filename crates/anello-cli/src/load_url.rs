@@ -33,9 +33,11 @@ impl Url {
 /// Reads a URL as `http://HOST:PORT/PATH`.
 pub fn parse_url(text: &str) -> Result<Url, String> {
     let wrong = |why: &str| format!("{text:?} {why}: write http://HOST:PORT/PATH or https://HOST:PORT/PATH");
-    let plain = text.strip_prefix("http://").map(|rest| (false, rest));
-    let secure = || text.strip_prefix("https://").map(|rest| (true, rest));
-    let (is_secure, rest) = plain.or_else(secure).ok_or_else(|| wrong("is no URL"))?;
+    let (scheme, rest) = text.split_once("://").ok_or_else(|| wrong("is no URL"))?;
+    let is_secure = scheme.eq_ignore_ascii_case("https");
+    if !is_secure && !scheme.eq_ignore_ascii_case("http") {
+        return Err(wrong("is no URL of HTTP"));
+    }
     let (authority, path) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
     let path = path.split('#').next().unwrap_or_default();
     let path = if path.starts_with('/') { path.to_owned() } else { format!("/{path}") };
@@ -48,7 +50,9 @@ pub fn parse_url(text: &str) -> Result<Url, String> {
             (&authority[..colon], Some(port.ok_or_else(|| wrong("has no right port"))?))
         }
     };
-    if host.is_empty() || host.contains('@') {
+    // Without its brackets an IPv6 address would be taken for a name, and be no right `Host`.
+    let is_bare = host.contains(':') && !(host.starts_with('[') && host.ends_with(']'));
+    if host.is_empty() || host.contains('@') || is_bare {
         return Err(wrong("has no host that can be used"));
     }
     Ok(Url { is_secure, host: host.to_owned(), port, path })
@@ -67,17 +71,26 @@ mod tests {
             ("http://[::1]/", "[::1]:80", "[::1]", "/"),
             ("https://localhost/a", "localhost:443", "localhost", "/a"),
             ("https://[::1]:8443", "[::1]:8443", "[::1]:8443", "/"),
+            ("HTTPS://localhost/A", "localhost:443", "localhost", "/A"),
         ] {
             let url = parse_url(text).unwrap();
             assert_eq!(
                 (url.host_and_port(), url.authority()),
                 (host_and_port.to_owned(), authority.to_owned())
             );
-            assert_eq!((url.path.as_str(), url.is_secure), (path, text.starts_with("https")));
+            assert_eq!((url.path.as_str(), url.is_secure), (path, text.to_lowercase().starts_with("https")));
         }
-        for wrong in
-            ["", "localhost:80", "http://", "http://:80/", "http://a:0/", "http://a:x/", "http://u@h/"]
-        {
+        for wrong in [
+            "",
+            "localhost:80",
+            "http://",
+            "http://:80/",
+            "http://a:0/",
+            "http://a:x/",
+            "http://u@h/",
+            "http://::1:80/",
+            "http://[::1",
+        ] {
             assert!(parse_url(wrong).is_err(), "{wrong}");
             assert!(parse_url(&wrong.replace("http", "https")).is_err(), "{wrong}");
         }

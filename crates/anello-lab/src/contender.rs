@@ -169,7 +169,17 @@ impl Contender {
     #[must_use]
     pub fn http_servers(executable: &Path) -> Vec<Contender> {
         let server = |name: &str, driver: &str, flag: &str| {
-            let flags = ["--driver", flag, "--cores", "{cores}", "--addr", "127.0.0.1:0"];
+            // As long as the peers keep idle connections: those wait while others have their turns.
+            let flags = [
+                "--driver",
+                flag,
+                "--cores",
+                "{cores}",
+                "--keep-alive-timeout",
+                "75s",
+                "--addr",
+                "127.0.0.1:0",
+            ];
             Contender {
                 role: Role::Anello,
                 driver: Some(driver.to_owned()),
@@ -277,7 +287,8 @@ mod tests {
         assert_eq!(all[0].command_line(), "anello echo --driver uring --cores {cores} --addr 127.0.0.1:0");
         assert_eq!(all.len(), 8);
         let http = Contender::http_servers(Path::new("anello"));
-        let command = "anello http {root} --driver epoll --cores {cores} --addr 127.0.0.1:0";
+        let command =
+            "anello http {root} --driver epoll --cores {cores} --keep-alive-timeout 75s --addr 127.0.0.1:0";
         assert_eq!((http[1].command_line().as_str(), http.len()), (command, 2));
         let secure = http[1].clone().under_tls();
         let flags = "--tls-cert {certificate} --tls-key {key}";

@@ -110,6 +110,8 @@ pub struct SliceLoad {
     pub late: u64,
     /// With an offered rate: requests never sent.
     pub unsent: u64,
+    /// Connections that were opened again meanwhile.
+    pub reopened: u64,
 }
 
 impl SliceLoad {
@@ -127,6 +129,7 @@ impl SliceLoad {
             offered: None,
             late: 0,
             unsent: 0,
+            reopened: 0,
         }
     }
 }

@@ -59,7 +59,8 @@ pub struct Load {
     pub verify: bool,
     /// Whether a connection that broke is opened again; off by default. A server of HTTP may always close a connection
     /// between requests, whether it says so or not: that is no error, and it is opened again. A request that was just
-    /// under way is sent again then, if the connection has answered one before.
+    /// under way (for less than a second) is sent again then, if the connection has answered one before; its latency
+    /// counts from the first time.
     pub reconnect: bool,
     /// How long opening all connections may take; 10 seconds by default, a day at most. In a ramp, and when a connection is opened
     /// again, how long that one may take.

@@ -47,6 +47,8 @@ pub(crate) struct Connection {
     wire: Wire,
     /// Sent and not answered, the oldest first.
     in_flight: VecDeque<Flight>,
+    /// Closed loop: when requests that were sent in vain, and go out once more, were sent first.
+    again: VecDeque<u64>,
     pub lane: Rc<Lane>,
     /// The request that the connection is opened for, where each has its own.
     held: Option<Flight>,
@@ -64,6 +66,8 @@ pub(crate) struct Connection {
     /// When it was opened last, and the number of the first request on it.
     opened_ns: u64,
     first_sequence: u64,
+    /// When a reply was whole last.
+    answered_ns: u64,
 }
 
 enum Link {
@@ -93,6 +97,7 @@ impl Connection {
             link: Link::Closed,
             wire,
             in_flight: VecDeque::new(),
+            again: VecDeque::new(),
             lane,
             held: None,
             think: None,
@@ -103,6 +108,7 @@ impl Connection {
             opened_before: false,
             opened_ns: 0,
             first_sequence: 0,
+            answered_ns: 0,
         }
     }
 
@@ -186,7 +192,7 @@ impl Connection {
             if let Err(error) = self.send(shared, context) {
                 return Poll::Ready(self.bury(Fault::of_exchange(&error), shared));
             }
-            if self.in_flight.is_empty() && self.held.is_none() && self.is_over(shared) {
+            if self.in_flight.is_empty() && !self.owes() && self.is_over(shared) {
                 return Poll::Ready(Next::Done);
             }
             let Link::Open(stream) = &mut self.link else { return Poll::Ready(Next::Changed) };
@@ -218,7 +224,10 @@ impl Connection {
         match &mut self.link {
             Link::Broken => return Poll::Ready(true),
             Link::Closed => {
-                if self.is_over(shared) {
+                if self.is_over(shared) && (!self.owes() || shared.stopping.get()) {
+                    let (again, from_ns) = (std::mem::take(&mut self.again), shared.count_from_ns.get());
+                    let abandoned = again.into_iter().filter(|&first_ns| first_ns >= from_ns).count();
+                    shared.tally.abandoned(abandoned as u64);
                     return Poll::Ready(true);
                 }
                 let early_ns = self.lane.opens_at_ns.get().saturating_sub(self.now(shared));
@@ -264,7 +273,9 @@ impl Connection {
                     self.bury(Fault { kind: ErrorKind::Timeout, text }, shared);
                 }
                 // Nothing waits for it.
-                Poll::Pending if self.held.is_none() && self.is_over(shared) => self.link = Link::Closed,
+                Poll::Pending if (!self.owes() || shared.stopping.get()) && self.is_over(shared) => {
+                    self.link = Link::Closed;
+                }
                 Poll::Pending => return Poll::Pending,
             },
             Link::Ending(stream) => match ready!(stream.poll_end(context)) {
@@ -347,6 +358,12 @@ impl Connection {
         Ok(())
     }
 
+    /// Whether a request that has begun is neither answered nor in flight.
+    #[inline]
+    fn owes(&self) -> bool {
+        self.held.is_some() || !self.again.is_empty()
+    }
+
     /// How many requests are due, of at most `room`.
     #[inline]
     fn due(&mut self, room: usize, shared: &Shared, context: &mut Context<'_>) -> usize {
@@ -357,7 +374,8 @@ impl Connection {
             return room.min(self.lane.line.borrow().len());
         }
         if (self.think.is_some() && !self.thought(context)) || self.is_over(shared) {
-            return 0;
+            // Nothing new; what was sent in vain is owed its answer all the same.
+            return room.min(self.again.len());
         }
         room
     }
@@ -379,6 +397,8 @@ impl Connection {
             } else if shared.open_loop {
                 flight.due_ns = self.lane.line.borrow_mut().pop_front().unwrap_or(now_ns);
                 self.note_sending(flight, shared);
+            } else if let Some(first_ns) = self.again.pop_front() {
+                flight.due_ns = first_ns;
             }
             self.in_flight.push_back(flight);
         }
@@ -441,6 +461,7 @@ impl Connection {
             self.free_since_ns = now_ns;
         }
         let Some(flight) = self.in_flight.pop_front() else { return };
+        self.answered_ns = now_ns;
         match self.in_flight.front() {
             None => self.lane.idle(),
             Some(next) => self.lane.busy_since(next.sent_ns),

@@ -260,7 +260,7 @@ impl<'a, W: FnMut(Event<'_>) -> ControlFlow<()>> Run<'a, W> {
             answered_in_time: measured.pace.requests,
             total: total.into(),
             schedule_error: Latency::of(&measured.schedule_error),
-            load_was_bottleneck: measured.busy_percent > BUSY_PERCENT,
+            load_was_bottleneck: total.requests > 0 && measured.busy_percent > BUSY_PERCENT,
         };
         let flow = (self.watch)(Event::Step(&step));
         self.heed(flow);
@@ -497,7 +497,7 @@ impl<'a, W: FnMut(Event<'_>) -> ControlFlow<()>> Run<'a, W> {
             load_cpu_ns_per_request: total.load_cpu_ns_per_request(),
             load_pacing_ns: self.usage.iter().map(|usage| usage.pacing_ns).sum(),
             load_busy_percent: busy_percent,
-            load_was_bottleneck: busy_percent > BUSY_PERCENT
+            load_was_bottleneck: (total.requests > 0 && busy_percent > BUSY_PERCENT)
                 || self.steps.iter().any(|step| step.load_was_bottleneck),
             stolen_ns: total.stolen_ns,
             intervals: self.records,

@@ -84,6 +84,8 @@ pub struct Slice {
     pub unsent: u64,
     /// Requests answered on each of the connections that did not break.
     pub requests_by_connection: Vec<u64>,
+    /// Connections that were opened again: the server had closed them, or each request has its own.
+    pub reopened: u64,
     /// What went wrong. All but wrong bytes, status or length have cost a connection.
     pub errors: Errors,
 }
@@ -197,6 +199,7 @@ impl Session {
             late: interval.late,
             unsent: interval.unsent,
             requests_by_connection: self.requests_by_connection(),
+            reopened: self.shared.reopened.take(),
             errors: interval.errors,
         }
     }

@@ -107,7 +107,7 @@ impl Shared {
 /// A request that was sent, or is about to be.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Flight {
-    /// When it was to be sent; in a closed loop, when it was.
+    /// When it was to be sent; in a closed loop, when it was, and of one that was sent in vain when it was first.
     pub due_ns: u64,
     pub sent_ns: u64,
 }

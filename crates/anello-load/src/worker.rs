@@ -20,7 +20,7 @@ use crate::errors::Errors;
 use crate::http::References;
 use crate::interval::Interval;
 use crate::schedule::Share;
-use crate::session::Session;
+use crate::session::{Session, nanoseconds};
 use crate::shared::Standing;
 use crate::tls::Handshakes;
 
@@ -206,9 +206,10 @@ struct Watch<'a> {
     requests: u64,
     errors: u64,
     usage: ThreadUsage,
-    /// As last looked at.
+    /// As last looked at, and when that was.
     cpu_ns: u64,
     delayed_ns: u64,
+    looked: Instant,
 }
 
 impl<'a> Watch<'a> {
@@ -218,6 +219,7 @@ impl<'a> Watch<'a> {
             requests: 0,
             errors: 0,
             usage: ThreadUsage::default(),
+            looked: Instant::now(),
             cpu_ns: thread_cpu_ns(),
             delayed_ns: thread_delayed_ns(),
         }
@@ -228,9 +230,11 @@ impl Watch<'_> {
     /// Adds what the thread has spent since the last interval; `counts` says whether that is a part of its usage.
     fn described(&mut self, interval: Interval, pacing_ns: u64, counts: bool) -> Interval {
         let (cpu_ns, delayed_ns) = (thread_cpu_ns(), thread_delayed_ns());
+        // Not the interval's, which ends with the last reply or trouble: the thread may have worked on.
+        let elapsed = std::mem::replace(&mut self.looked, Instant::now()).elapsed();
         let load_cpu_ns = cpu_ns.saturating_sub(self.cpu_ns);
         if counts {
-            self.usage.elapsed_ns += interval.elapsed_ns;
+            self.usage.elapsed_ns += nanoseconds(elapsed);
             self.usage.cpu_ns += load_cpu_ns;
             self.usage.delayed_ns += delayed_ns.saturating_sub(self.delayed_ns);
             self.usage.pacing_ns += pacing_ns;
@@ -247,6 +251,7 @@ impl Observer for Watch<'_> {
 
     fn warmed_up(&mut self, warm_up: Interval, _: u64) {
         self.worker.tell(What::WarmedUp(warm_up.errors));
+        self.looked = Instant::now();
         (self.cpu_ns, self.delayed_ns) = (thread_cpu_ns(), thread_delayed_ns());
     }
 

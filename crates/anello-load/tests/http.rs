@@ -159,6 +159,70 @@ fn a_server_that_closes_between_requests_without_a_word_is_connected_to_again() 
 }
 
 #[test]
+fn who_closes_long_after_a_request_has_not_answered_it() {
+    let address = http_server(|stream, _, number| {
+        if number == 0 {
+            return answer(stream, &with_length("hello"));
+        }
+        thread::sleep(Duration::from_millis(1500));
+        false
+    });
+    for report in reports(&Load { duration: Duration::from_secs(1), ..load(address, |_| {}) }) {
+        assert_eq!((report.requests, report.errors.count(ErrorKind::ClosedEarly)), (5, 5), "{report:?}");
+        assert_eq!((report.errors.total(), report.connections_left), (5, 0), "{report:?}");
+    }
+}
+
+#[test]
+fn the_latency_of_a_request_that_is_sent_again_counts_from_the_first_time() {
+    // The second request of a connection waits for its end, and has its answer on the next.
+    let dropped = Arc::new(AtomicU64::new(0));
+    let counter = Arc::clone(&dropped);
+    let address = http_server(move |stream, _, number| {
+        if number == 0 {
+            return answer(stream, &with_length("hello"));
+        }
+        counter.fetch_add(1, Ordering::SeqCst);
+        thread::sleep(Duration::from_millis(200));
+        false
+    });
+    let one = Load { connections: 1, duration: Duration::from_millis(500), ..load(address, |_| {}) };
+    for report in reports(&one) {
+        let dropped = dropped.swap(0, Ordering::SeqCst);
+        assert!(report.is_good() && (1..4).contains(&dropped), "{dropped} {report:?}");
+        assert_eq!(report.requests, dropped + 1, "what began before the end is answered: {report:?}");
+        assert!(report.latency.is_some_and(|latency| latency.max_ns >= 200_000_000), "{report:?}");
+    }
+    // What was sent behind the last response was sent in vain.
+    let address = http_server(|stream, _, _| {
+        thread::sleep(Duration::from_millis(50));
+        answer(stream, "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nConnection: close\r\n\r\nx");
+        stream.shutdown(std::net::Shutdown::Write).unwrap();
+        std::io::copy(stream, &mut std::io::sink()).ok();
+        false
+    });
+    let one = load(address, |http| http.pipeline = 4);
+    let one = Load { connections: 1, duration: Duration::from_millis(400), ..one };
+    for report in reports(&one) {
+        assert!(report.is_good() && report.requests >= 4, "{report:?}");
+        assert!(report.latency.is_some_and(|latency| latency.max_ns >= 190_000_000), "{report:?}");
+    }
+}
+
+#[test]
+fn a_load_that_nobody_answers_is_no_bottleneck() {
+    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let breaks = http_server(|_, _, _| false);
+    for address in [nobody, breaks] {
+        for report in reports(&load(address, |_| {})) {
+            assert!(report.requests == 0 && !report.load_was_bottleneck, "{report:?}");
+            // The clocks are not read at the same moment.
+            assert!(report.load_busy_percent < 150.0, "{report:?}");
+        }
+    }
+}
+
+#[test]
 fn a_server_that_closes_at_once_is_not_connected_to_without_a_pause() {
     let accepted = Arc::new(AtomicU64::new(0));
     let counter = Arc::clone(&accepted);

@@ -1,5 +1,6 @@
 //! One slice: the load, and what server and machine did meanwhile.
 
+use crate::cell::Workload;
 use crate::load::{LoadSession, SliceLoad};
 use crate::machine::Usage;
 use crate::result::{Quality, Slice};
@@ -34,6 +35,13 @@ impl Runner<'_> {
         let load = load.map_err(Trouble::Broken)?;
         let load_cpu_ns = self.machine.load_cpu_ns().saturating_sub(load_cpu_before_ns);
         check(&load)?;
+        if load.reopened > 0 && matches!(cell.workload, Workload::Http { reconnect: false, .. }) {
+            self.note(format!(
+                "{} had closed connections that were to be kept ({cell}): the load opened them again in its slices, which \
+                 hold what that costs.",
+                self.config.contenders[index].name
+            ));
+        }
         let after = self.machine.usage(pid).map_err(Trouble::Broken)?;
         let stolen_ns = match (stolen_before, self.machine.stolen_ns(&self.cores)) {
             (Ok(before), Ok(after)) => after.saturating_sub(before),

@@ -204,7 +204,8 @@ fn http_has_targets_and_whoever_serves_none_of_them_is_left_out() {
     assert_eq!(config.cells, cells.concat());
     assert_eq!(names(&config), ["anello epoll", "nginx", "nginx again"]);
     assert_eq!(config.reference, "nginx");
-    let command = "anello http {root} --driver epoll --cores {cores} --addr 127.0.0.1:0";
+    let command =
+        "anello http {root} --driver epoll --cores {cores} --keep-alive-timeout 75s --addr 127.0.0.1:0";
     assert_eq!(config.contenders[0].command_line(), command);
     let scaling = config.scenario.scaling.join("\n");
     for note in [

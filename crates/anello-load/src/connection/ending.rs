@@ -13,6 +13,9 @@ use crate::shared::Shared;
 const PAUSE: Duration = Duration::from_millis(10);
 const PAUSE_LIMIT: Duration = Duration::from_secs(1);
 
+/// A server that closes this long after a request was sent has had it, and has not answered.
+const JUST_NOW: Duration = Duration::from_secs(1);
+
 impl Connection {
     /// After a response that was the last of the connection.
     pub(super) fn end(&mut self, shared: &Shared) -> Next {
@@ -37,6 +40,7 @@ impl Connection {
         self.sequence -= self.in_flight.len() as u64;
         while let Some(flight) = self.in_flight.pop_back() {
             if !shared.open_loop {
+                self.again.push_front(flight.due_ns);
                 continue;
             }
             if shared.lines_closed.get() {
@@ -84,7 +88,9 @@ impl Connection {
             }
             // Between requests, just when the next was under way: it is asked again. That happens once to a request,
             // since the next connection has to answer something first.
-            if answered && self.wire.progress(&shared.exchange).is_none() {
+            let asked_ns = self.in_flight.front().map_or(0, |flight| flight.sent_ns).max(self.answered_ns);
+            let is_just_now = self.now_ns.saturating_sub(asked_ns) < JUST_NOW.as_nanos() as u64;
+            if answered && is_just_now && self.wire.progress(&shared.exchange).is_none() {
                 self.take_back(shared);
                 self.close(shared);
                 return Next::Changed;
@@ -140,11 +146,13 @@ impl Connection {
     pub(super) fn bury(&mut self, fault: Fault, shared: &Shared) -> Next {
         let now_ns = self.now(shared);
         let tally = &shared.tally;
-        let lost = (self.in_flight.len() as u64 + u64::from(self.held.is_some())).max(1);
+        let lost = self.in_flight.len() + self.again.len() + usize::from(self.held.is_some());
+        let lost = (lost as u64).max(1);
         match self.lane.given_up() {
             Some(GivenUp::Abandoned) => {
                 let (from_ns, lost) = (shared.count_from_ns.get(), self.in_flight.iter().chain(&self.held));
-                tally.abandoned(lost.filter(|flight| flight.due_ns >= from_ns).count() as u64);
+                let lost = lost.map(|flight| flight.due_ns).chain(self.again.iter().copied());
+                tally.abandoned(lost.filter(|&due_ns| due_ns >= from_ns).count() as u64);
             }
             Some(GivenUp::TimedOut) => tally.error(ErrorKind::Timeout, lost, || {
                 format!("connection {} waited for its reply for too long", self.index)
@@ -153,6 +161,7 @@ impl Connection {
         }
         tally.last_ns.set(now_ns);
         self.in_flight.clear();
+        self.again.clear();
         self.held = None;
         self.close(shared);
         if !shared.reconnect {

@@ -233,6 +233,10 @@ impl Decoder {
     /// The head that begins the input, or that the input completes.
     fn head(&mut self, input: &mut &[u8], cache: &mut HeadCache) -> Result<Option<Head>, Malformed> {
         if self.partial.is_empty() {
+            // The parser would skip it, and with it what a server has sent behind a body that was whole.
+            if let Some(b'\r' | b'\n') = input.first() {
+                return Err(Malformed("an empty line in front of a response".to_owned()));
+            }
             if let Some((head, bytes)) = cache.find(input) {
                 *input = &input[bytes..];
                 return Ok(Some(head));
@@ -415,6 +419,8 @@ mod tests {
         for wrong in [
             "hello".to_owned(),
             "SSH-2.0-OpenSSH\r\n".to_owned(),
+            format!("\r\n{head}Content-Length: 0\r\n\r\n"),
+            format!("{head}Content-Length: 1\r\n\r\nx\r\n"),
             format!("{head}Content-Length: 5\r\nContent-Length: 6\r\n\r\n"),
             format!("{head}Content-Length: -5\r\n\r\n"),
             format!("{head}Content-Length: 5, 6\r\n\r\n"),
