@@ -6,8 +6,8 @@ use std::future::poll_fn;
 use std::io;
 use std::net::{SocketAddr, TcpListener as StdTcpListener};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::MetadataExt;
-use std::os::unix::net::UnixListener as StdUnixListener;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::net::{SocketAddr as UnixAddress, UnixListener as StdUnixListener};
 use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -84,21 +84,22 @@ impl ListeningSocket {
 pub fn listen(address: &Address, workers: usize) -> io::Result<(Vec<ListeningSocket>, Option<SocketFile>)> {
     let name = match address {
         Address::Internet(address) => {
-            let shared = workers > 1;
-            let first = listen_at(*address, shared)?;
+            let first = listen_at(*address, if workers > 1 { Place::First } else { Place::Only })?;
             // With the port that the first one was given.
             let bound = first.local_addr()?;
             let mut sockets = vec![ListeningSocket::Internet(first)];
             for _ in 1..workers {
-                sockets.push(ListeningSocket::Internet(listen_at(bound, shared)?));
+                sockets.push(ListeningSocket::Internet(listen_at(bound, Place::Further)?));
             }
             return Ok((sockets, None));
         }
         Address::Unix(name) => name,
     };
-    let listener = StdUnixListener::bind_addr(name).map_err(|error| {
-        let remedy = match error.kind() {
-            io::ErrorKind::AddrInUse => "; if no server listens there (ss -xl tells), remove the file",
+    let listener = listen_at_name(name).map_err(|error| {
+        let remedy = match (error.kind(), name.as_pathname()) {
+            (io::ErrorKind::AddrInUse, Some(_)) => {
+                ": a server listens there, or it is no socket: choose another path"
+            }
             _ => "",
         };
         io::Error::new(error.kind(), format!("{address}: {error}{remedy}"))
@@ -115,17 +116,52 @@ pub fn passed_and(flag: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, message)
 }
 
-fn listen_at(address: SocketAddr, shared: bool) -> io::Result<StdTcpListener> {
+/// Which of the sockets at an address.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    Only,
+    First,
+    Further,
+}
+
+fn listen_at(address: SocketAddr, place: Place) -> io::Result<StdTcpListener> {
     let listen = || {
         let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
         socket.set_reuse_address(true)?;
-        socket.set_reuse_port(shared)?;
+        socket.set_reuse_port(place == Place::Further)?;
         socket.set_tcp_nodelay(true)?;
         socket.bind(&SockAddr::from(address))?;
+        // Only now, so that the address is refused while another server has it, which would get a part of the clients.
+        socket.set_reuse_port(place != Place::Only)?;
         socket.listen(BACKLOG)?;
         Ok(socket.into())
     };
     listen().map_err(|error: io::Error| io::Error::new(error.kind(), format!("{address}: {error}")))
+}
+
+/// A socket of this name. A file that a server which is gone has left is replaced: who starts again after a crash is not to
+/// wait for somebody to remove it.
+fn listen_at_name(name: &UnixAddress) -> io::Result<StdUnixListener> {
+    match (StdUnixListener::bind_addr(name), name.as_pathname()) {
+        (Err(error), Some(path)) if error.kind() == io::ErrorKind::AddrInUse && is_left_over(path)? => {
+            tracing::warn!(path = %path.display(), "a socket file at which nobody listens is replaced");
+            fs::remove_file(path)?;
+            StdUnixListener::bind_addr(name)
+        }
+        (listener, _) => listener,
+    }
+}
+
+/// Whether it is the file of a socket that nobody has any more.
+fn is_left_over(path: &Path) -> io::Result<bool> {
+    if !fs::symlink_metadata(path)?.file_type().is_socket() {
+        return Ok(false);
+    }
+    let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+    // A server that is too busy to accept is there all the same.
+    socket.set_nonblocking(true)?;
+    let connected = socket.connect(&SockAddr::unix(path)?);
+    Ok(connected.is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused))
 }
 
 /// The sockets of the workers, which outlive each of them.

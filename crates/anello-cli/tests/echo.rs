@@ -142,16 +142,29 @@ fn an_abstract_name_serves() {
 fn a_file_of_somebody_else_is_neither_used_nor_removed() {
     let folder = tempfile::tempdir().unwrap();
     let path = socket_path(&folder);
-    let stale = UnixListener::bind(&path).unwrap();
-    drop(stale);
     let address = format!("unix:{}", path.display());
-    let output = command(&["--addr", &address, "--driver", "epoll"]).output().unwrap();
-    let told = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(1), "{told}");
-    assert!(told.contains(&address) && told.contains("remove the file"), "{told}");
-    assert!(path.exists(), "it was not its own");
-    // One that took the place of its own is left, too.
+    let refused = || {
+        let output = command(&["--addr", &address, "--driver", "epoll"]).output().unwrap();
+        let told = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{told}");
+        assert!(told.contains(&address) && told.contains("choose another path"), "{told}");
+        assert!(path.exists(), "it was not its own");
+    };
+    fs::write(&path, "not a socket").unwrap();
+    refused();
+    assert_eq!(fs::read_to_string(&path).unwrap(), "not a socket");
     fs::remove_file(&path).unwrap();
+    let other = UnixListener::bind(&path).unwrap();
+    refused();
+    // It is still reached there.
+    UnixStream::connect(&path).unwrap();
+    // What a server that is gone has left is nobody's.
+    drop(other);
+    let server = Server::start(&["--addr", &address, "--driver", "epoll"]);
+    server.unix();
+    assert!(server.end().success());
+    assert!(!path.exists());
+    // One that took the place of its own is left, too.
     let server = Server::start(&["--addr", &address, "--driver", "epoll"]);
     fs::remove_file(&path).unwrap();
     let _other = UnixListener::bind(&path).unwrap();
@@ -295,4 +308,24 @@ fn a_server_whose_output_nobody_reads_serves_all_the_same() {
     client.read_exact(&mut answer).unwrap();
     assert_eq!(&answer, b"ciao");
     assert_eq!(server.end().code(), Some(0));
+}
+
+#[test]
+fn an_address_that_a_server_has_is_refused_however_many_workers_there_are() {
+    for cores in ["0", "0,0"] {
+        let server = Server::start(&["--addr", "127.0.0.1:0", "--cores", cores]);
+        for cores in ["0", "0,0"] {
+            let output = command(&["--addr", &server.address, "--cores", cores]).output().unwrap();
+            let told = String::from_utf8(output.stderr).unwrap();
+            assert_eq!(output.status.code(), Some(1), "{told}");
+            assert!(told.contains(&server.address) && told.contains("in use"), "{told}");
+        }
+        let address = server.address.clone();
+        let mut client = server.tcp();
+        client.write_all(b"ciao").unwrap();
+        client.read_exact(&mut [0; 4]).unwrap();
+        assert!(server.end().success());
+        // Connections that were just ended do not keep it.
+        assert!(Server::start(&["--addr", &address, "--cores", "0,0"]).end().success());
+    }
 }

@@ -2,9 +2,10 @@
 
 mod served;
 
-use std::fs;
+use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::os::unix::fs::symlink;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -12,7 +13,7 @@ use std::thread;
 
 use rustix::process::Signal;
 
-use served::{Notices, Served, connect, drivers, folder, get, is_answered, request, until};
+use served::{BODY, Notices, Served, connect, drivers, folder, get, is_answered, request, until};
 
 fn start(folder: &Path, arguments: &[&str]) -> Served {
     Served::start(folder, &[&["--addr", "127.0.0.1:0"], arguments].concat())
@@ -203,4 +204,26 @@ fn a_server_whose_output_nobody_reads_serves_all_the_same() {
         .expect("it is there");
     assert_eq!(notices.next(), "STOPPING=1\n");
     assert_eq!(child.wait().expect("it is ours").code(), Some(0));
+}
+
+#[test]
+fn whoever_puts_another_folder_in_the_place_of_the_served_one_is_told() {
+    let places = tempfile::tempdir().expect("a folder");
+    let (one, two) = (folder(), folder());
+    let (path, told) = (places.path().join("current"), places.path().join("told"));
+    symlink(one.path(), &path).expect("a link");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_anello"));
+    command.arg("http").arg(&path).args(["--addr", "127.0.0.1:0"]);
+    command.stderr(File::create(&told).expect("a file"));
+    let server = Served::of(command);
+    let says = |what: &str| fs::read_to_string(&told).expect("text").contains(what);
+    fs::remove_file(&path).expect("removed");
+    server.signal(Signal::HUP);
+    until(|| says("the served folder is there no more"));
+    symlink(two.path(), &path).expect("a link");
+    server.signal(Signal::HUP);
+    until(|| says("another folder is there now"));
+    // The workers have the first one, whatever the path leads to.
+    assert!(get(server.told("addr"), "/hello.txt").ends_with(BODY));
+    server.end();
 }

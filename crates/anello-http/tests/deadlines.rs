@@ -22,7 +22,7 @@ use anello_http::{Body, Options, Request, RequestBodyError, Response, Server};
 use bytes::Bytes;
 use futures_core::Stream;
 
-use common::{Client, drivers, on_each, serve, until};
+use common::{Client, count_of, drivers, on_each, serve, until};
 
 /// All deadlines far away, but for what a test sets.
 fn patient() -> Options {
@@ -326,15 +326,6 @@ where
     let address = listener.local_addr().expect("an address");
     server.serve(listener, handler).detach();
     (server, address, metrics)
-}
-
-/// What the metrics say of this one.
-fn count_of(metrics: &ServerMetrics, name: &str) -> usize {
-    let mut text = Vec::new();
-    metrics.render(None, &mut text);
-    let text = String::from_utf8(text).expect("text");
-    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-    line.map_or(0, |value| value.parse().expect("a number"))
 }
 
 #[test]

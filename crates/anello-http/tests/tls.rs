@@ -9,13 +9,14 @@ use std::time::Duration;
 
 use anello::net::TcpListener;
 use anello::spawn_blocking;
+use anello_http::observe::metrics::{MetricsOptions, ServerMetrics};
 use anello_http::server::TlsConfig;
 use anello_http::{Body, Options, Request, Response, Server};
 use bytes::Bytes;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
-use common::{on_each, real_drivers, until};
+use common::{count_of, on_each, real_drivers, until};
 
 /// A certificate for `localhost`, signed by itself, in PEM and DER, and its key in PEM.
 struct Identity {
@@ -208,5 +209,25 @@ fn clients_beyond_the_limit_are_told_so_under_tls() {
         assert!(refused.starts_with(b"HTTP/1.1 503 "), "{}", String::from_utf8_lossy(&refused));
         assert!(served.ends_with(b"served"));
         until(|| server.connections() == 0).await;
+    });
+}
+
+#[test]
+fn a_client_that_leaves_between_requests_has_ended_its_connection_itself() {
+    on_each(real_drivers(), async |kind| {
+        let metrics = ServerMetrics::new(MetricsOptions::default());
+        let counts = metrics.worker(0).expect("the first");
+        let server = Server::builder().tls(identity().config()).metrics(counts).build();
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("an address");
+        server.serve(listener, async |_: Request| Response::new(204)).detach();
+        // Nobody is there to be told the end of TLS.
+        let clients = move || (0..10).for_each(|_| drop(StdStream::connect(address).expect("connects")));
+        spawn_blocking(clients).await.expect("done");
+        let closed = |reason| {
+            count_of(&metrics, &format!("anello_http_connections_closed_total{{reason=\"{reason}\"}}"))
+        };
+        until(|| closed("peer") + closed("aborted") == 10).await;
+        assert_eq!(closed("peer"), 10, "{kind}");
     });
 }

@@ -39,8 +39,8 @@ use crate::{activation, cores, duration, limits, output};
 /// manager passes (LISTEN_FDS, as systemd does) are listened on; --addr is to be left out then.
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// The address to listen on: IP:PORT, where port 0 lets the kernel choose; unix:/path, a socket file, which must not
-    /// exist and is removed at the end; or unix:@name, an abstract one. By default 127.0.0.1:7000.
+    /// The address to listen on: IP:PORT, where port 0 lets the kernel choose; unix:/path, a socket file, which replaces one
+    /// that a dead server has left, and is removed at the end; or unix:@name, an abstract one. By default 127.0.0.1:7000.
     #[arg(long)]
     addr: Option<Address>,
 

@@ -4,6 +4,7 @@
 
 use std::fs;
 use std::io;
+use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -83,7 +84,7 @@ impl Check<'_> {
             }
             (Some(Address::Unix(address)), _) => {
                 if let Some(path) = address.as_pathname()
-                    && let Err(why) = may_have_new_files(parent(path))
+                    && let Err(why) = may_have_new_files(parent(path)).and_then(|()| may_be_a_socket(path))
                 {
                     self.fault("addr", format_args!("{}: {why}", path.display()));
                 }
@@ -178,6 +179,16 @@ fn may_have_new_files(folder: &Path) -> Result<(), String> {
         Ok(_) => may(folder, Access::WRITE_OK | Access::EXEC_OK)
             .map_err(|error| named(&format_args!("{error}: give this user the right to make files there"))),
         Err(error) => Err(named(&format_args!("{error}: make this folder first"))),
+    }
+}
+
+/// A socket that is there is replaced if nobody listens, or is the running server's, which is to end before.
+fn may_be_a_socket(path: &Path) -> Result<(), String> {
+    match fs::symlink_metadata(path) {
+        Ok(found) if !found.file_type().is_socket() => {
+            Err("it exists, and is no socket: choose another path".to_owned())
+        }
+        _ => Ok(()),
     }
 }
 

@@ -208,7 +208,8 @@ pub struct ConnectionFlags {
     #[arg(long, value_name = "N", default_value = "10000")]
     max_connections: NonZero<usize>,
 
-    /// How long the head of a request may take.
+    /// How long the head of a request may take. As all deadlines of connections it is looked at four times a second, and
+    /// strikes up to half a second late.
     #[arg(long, value_name = "DURATION", value_parser = duration::some, default_value = "10s")]
     header_timeout: Duration,
 

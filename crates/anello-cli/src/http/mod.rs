@@ -7,6 +7,7 @@
 mod check;
 pub mod config;
 mod flags;
+mod folder_watch;
 mod gate;
 mod handover;
 mod observing;
@@ -35,6 +36,7 @@ use anello_http::server::TlsConfig;
 
 use self::config::Configuration;
 use self::flags::{ConnectionFlags, FileFlags, ObserverFlags, TlsFlags};
+use self::folder_watch::FolderWatch;
 use self::gate::Gate;
 use self::observing::Told;
 use self::reloading::Hangups;
@@ -50,8 +52,8 @@ use crate::{activation, cores, limits, output};
 /// Serve the files of a folder by HTTP/1.1.
 ///
 /// Prints one line when it is ready, with the address, the driver and the kernel features in use. SIGINT and SIGTERM
-/// stop accepting and answer what has begun; a second signal ends it at once. Exits 0 then. Sockets that a service manager
-/// passes (LISTEN_FDS, as systemd does) are listened on; --addr is to be left out then.
+/// stop accepting and answer what has begun; a second signal ends it at once. Exits 0 then, or 1 if the access log lost lines.
+/// Sockets that a service manager passes (LISTEN_FDS, as systemd does) are listened on; --addr is to be left out then.
 #[derive(clap::Args)]
 pub struct Arguments {
     /// The folder; it may be left out if the file of --config names it.
@@ -68,8 +70,8 @@ pub struct Arguments {
     #[arg(long)]
     check: bool,
 
-    /// The address to listen on: IP:PORT, where port 0 lets the kernel choose; unix:/path, a socket file, which must not
-    /// exist and is removed at the end; or unix:@name, an abstract one. By default 127.0.0.1:8080.
+    /// The address to listen on: IP:PORT, where port 0 lets the kernel choose; unix:/path, a socket file, which replaces one
+    /// that a dead server has left, and is removed at the end; or unix:@name, an abstract one. By default 127.0.0.1:8080.
     #[arg(long)]
     addr: Option<Address>,
 
@@ -112,6 +114,7 @@ struct Service {
     /// What the first worker runs on.
     driver: OnceLock<DriverDescription>,
     folder: PathBuf,
+    folder_watch: FolderWatch,
     files: FileOptions,
     options: Options,
     /// Connections of all workers, where there are several.
@@ -158,6 +161,7 @@ pub fn run(arguments: Arguments, configuration: &Configuration) -> io::Result<Ex
     let Sockets { listening, metrics: observed_on, beginning } = Sockets::find(&wanted, passed)?;
     // Before any worker, so that what is wrong is said once.
     open(&arguments.folder, &files)?;
+    let folder_watch = FolderWatch::of(&arguments.folder)?;
     let tls = arguments.tls.read()?;
     let metrics = observed_on.as_ref().map(|_| {
         let mut options = MetricsOptions::default();
@@ -182,6 +186,7 @@ pub fn run(arguments: Arguments, configuration: &Configuration) -> io::Result<Ex
         listening: Arc::clone(&listening),
         driver: OnceLock::new(),
         folder: arguments.folder,
+        folder_watch,
         files,
         options: arguments.connections.options(),
         connections: Arc::default(),
@@ -220,6 +225,7 @@ pub fn run(arguments: Arguments, configuration: &Configuration) -> io::Result<Ex
             service.health.ready();
             service.manager.ready(held.took_over);
             hangups.follow(Arc::clone(&service));
+            folder_watch::start(Arc::clone(&service));
         }
         Ok((false, _)) => {}
         Err(_) => listening.abandon(),

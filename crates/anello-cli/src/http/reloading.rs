@@ -38,6 +38,8 @@ impl Hangups {
 
 fn reload(service: &Service) {
     service.manager.reloading();
+    // Who replaces the folder and then sends the signal hears at once that this is not enough.
+    service.folder_watch.look();
     if let Some(log) = &service.log {
         log.reopen();
     }

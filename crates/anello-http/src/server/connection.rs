@@ -72,7 +72,9 @@ impl<R: Receiver, W: Sender> Connection<R, W> {
             let head = match self.next().await? {
                 Next::Request(head) => head,
                 Next::End(None) => {
-                    self.output.shutdown().await?;
+                    self.output.flush().await?;
+                    // The client has ended it: whether it still takes a farewell changes nothing.
+                    self.output.shutdown().await.ok();
                     return Ok(CloseReason::Peer);
                 }
                 Next::End(Some(refusal)) => {

@@ -18,6 +18,7 @@ use std::time::Duration;
 use anello::net::{TcpListener, TcpStream};
 use anello::time::timeout;
 use anello::{DriverKind, Runtime, SimModel, SimOptions};
+use anello_http::observe::metrics::ServerMetrics;
 use anello_http::{Options, Request, Response, Server};
 
 /// A test that takes so long hangs.
@@ -238,4 +239,13 @@ pub async fn until(is_so: impl Fn() -> bool) {
         }
     };
     timeout(patience(), waiting).await.expect("it never is");
+}
+
+/// What the metrics say of this one.
+pub fn count_of(metrics: &ServerMetrics, name: &str) -> usize {
+    let mut text = Vec::new();
+    metrics.render(None, &mut text);
+    let text = String::from_utf8(text).expect("text");
+    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    line.map_or(0, |value| value.parse().expect("a number"))
 }
