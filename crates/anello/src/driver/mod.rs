@@ -23,6 +23,7 @@
 //! [`reactor`] over kernels that report readiness (epoll, simulated). A shared suite runs on all.
 
 pub(crate) mod buffer;
+mod clock;
 mod counters;
 mod direct;
 mod epoll;
@@ -50,9 +51,10 @@ use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::net::SocketAddr as UnixAddress;
 use std::sync::Arc;
 use std::task::{Poll, Waker};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use buffer::Chunk;
+pub(crate) use clock::Clock;
 pub use counters::Metrics;
 use epoll::Epoll;
 pub(crate) use heir::Heir;
@@ -460,9 +462,9 @@ impl Driver {
         on_each!(&self.kernel, machine => machine.kernel.sockets().now_ns())
     }
 
-    /// When its clock began to run, unless that is virtual.
-    pub fn started(&self) -> Option<Instant> {
-        on_each!(&self.kernel, machine => machine.kernel.sockets().started())
+    /// Returns the driver's clock.
+    pub fn clock(&self) -> Clock {
+        on_each!(&self.kernel, machine => machine.kernel.sockets().clock())
     }
 
     pub fn metrics(&self) -> Metrics {

@@ -15,6 +15,7 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, SocketAddrUnix, SocketFlags};
 use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, Type};
 
+use super::clock::Clock;
 use super::socket_options;
 pub use super::socket_options::PeerCredentials;
 
@@ -103,8 +104,8 @@ pub(crate) trait Sockets {
     fn export(&mut self, socket: Self::Socket) -> io::Result<OwnedFd>;
     /// Nanoseconds of the clock that the timers run on.
     fn now_ns(&self) -> u64;
-    /// When that clock began to run, unless it is virtual.
-    fn started(&self) -> Option<Instant>;
+    /// That clock, which can be read while the driver is borrowed.
+    fn clock(&self) -> Clock;
 }
 
 /// Sockets of Linux.
@@ -365,11 +366,12 @@ impl Sockets for OsSockets {
     }
 
     fn now_ns(&self) -> u64 {
-        u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX)
+        self.clock().now_ns()
     }
 
-    fn started(&self) -> Option<Instant> {
-        Some(self.started)
+    #[inline]
+    fn clock(&self) -> Clock {
+        Clock::Monotonic(self.started)
     }
 }
 

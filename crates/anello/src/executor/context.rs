@@ -6,7 +6,6 @@ use std::ptr::NonNull;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
-use std::time::Instant;
 
 use super::contain::contain;
 use super::join::{Join, JoinHandle, Supervised};
@@ -15,7 +14,7 @@ use super::mailbox::{Mailbox, Ring};
 use super::origin::Origin;
 use super::task::{Task, TaskPointer};
 use crate::driver::table::Table;
-use crate::driver::{Driver, Key, Notifier, Wait, Woken};
+use crate::driver::{Clock, Driver, Key, Notifier, Wait, Woken};
 use crate::net::Lingering;
 use crate::time::wheel::{TimerKey, Wheel};
 
@@ -31,8 +30,8 @@ const TURNS_TO_HAND_OVER: usize = 4;
 pub(crate) struct Shared {
     pub driver: RefCell<Driver>,
     pub timers: RefCell<Wheel<Waker>>,
-    /// The start of the driver's clock, unless that is virtual: it can be read while the driver is borrowed.
-    started: Option<Instant>,
+    /// The driver's clock, which can be read while the driver is borrowed.
+    clock: Clock,
     /// Tasks ready to run, in order, behind those that the executor has in hand.
     pub(super) ready: RefCell<Vec<TaskPointer>>,
     pub(super) inbox: Arc<Inbox>,
@@ -129,11 +128,11 @@ impl Shared {
         let notifier = driver.notifier()?;
         #[cfg(feature = "compat-hyper")]
         let origin = Origin::new(|| driver.now_ns());
-        let (timers, started) = (Wheel::new(driver.now_ns()), driver.started());
+        let (timers, clock) = (Wheel::new(driver.now_ns()), driver.clock());
         Ok(Rc::new(Self {
             driver: RefCell::new(driver),
             timers: RefCell::new(timers),
-            started,
+            clock,
             ready: RefCell::new(Vec::new()),
             inbox: Arc::new(Inbox { mailbox: Mailbox::new(), notifier }),
             tasks: RefCell::new(Table::new()),
@@ -176,10 +175,7 @@ impl Shared {
     }
 
     pub fn now_ns(&self) -> u64 {
-        match self.started {
-            Some(started) => u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX),
-            None => self.driver.borrow().now_ns(),
-        }
+        self.clock.now_ns()
     }
 
     /// Waits with this waker for a timer, if it is still in the wheel; whether it is.

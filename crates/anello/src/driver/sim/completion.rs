@@ -190,7 +190,7 @@ impl SimCompletion {
         let running = operation.cancelled;
         let races = self.fault(|faults| faults.cancel_races);
         let mut network = self.network.lock();
-        let (now_ns, delay_ns) = (network.now_ns, network.some_delay_ns());
+        let (now_ns, delay_ns) = (network.now_ns(), network.some_delay_ns());
         drop(network);
         if let Some(operation) = self.in_flight.get_mut(&order)
             && !running
@@ -250,7 +250,7 @@ impl SimCompletion {
     fn due(&mut self) -> Vec<u64> {
         let (mut network, mut due) = (self.network.lock(), Vec::new());
         for (order, operation) in &mut self.in_flight {
-            if operation.not_before_ns > network.now_ns {
+            if operation.not_before_ns > network.now_ns() {
                 continue;
             }
             if !operation.cancelled && !operation.is_ready(&network) {
@@ -258,8 +258,8 @@ impl SimCompletion {
             }
             if !operation.cancelled && !operation.delay_decided {
                 operation.delay_decided = true;
-                operation.not_before_ns = network.now_ns + network.delay_ns();
-                if operation.not_before_ns > network.now_ns {
+                operation.not_before_ns = network.now_ns() + network.delay_ns();
+                if operation.not_before_ns > network.now_ns() {
                     continue;
                 }
             }
@@ -311,7 +311,7 @@ impl SimCompletion {
         // A failed send may promise a notification, too.
         let mut network = self.network.lock();
         let promised = result >= 0 || network.random.chance(500);
-        let at_ns = network.now_ns + network.some_delay_ns();
+        let at_ns = network.now_ns() + network.some_delay_ns();
         drop(network);
         self.post(completion(token, result, promised));
         if promised {
@@ -323,7 +323,7 @@ impl SimCompletion {
     }
 
     fn run_later(&mut self) {
-        let now_ns = self.network.lock().now_ns;
+        let now_ns = self.network.lock().now_ns();
         while let Some(entry) = self.later.first_entry()
             && entry.key().0 <= now_ns
         {
@@ -406,7 +406,7 @@ impl SimCompletion {
             return Ok(());
         }
         let until_ns = match wait {
-            Wait::For(nanoseconds) => Some(self.network.lock().now_ns.saturating_add(nanoseconds)),
+            Wait::For(nanoseconds) => Some(self.network.lock().now_ns().saturating_add(nanoseconds)),
             _ => None,
         };
         while !self.has_completions() {
@@ -443,7 +443,7 @@ impl CompletionKernel for SimCompletion {
 
     fn enter(&mut self, wait: Wait) -> io::Result<()> {
         self.flush_kept();
-        let now_ns = self.network.lock().now_ns + TURN_NS;
+        let now_ns = self.network.lock().now_ns() + TURN_NS;
         self.network.lock().advance_to(now_ns);
         if self.fault(|faults| faults.reordering) {
             self.run_ready();
@@ -502,7 +502,7 @@ impl CompletionKernel for SimCompletion {
             let kinds =
                 [Kind::Receive, Kind::Send, Kind::Readable, Kind::Writable, Kind::Connect, Kind::Ended];
             let kind = kinds[network.random.below(kinds.len() as u64) as usize];
-            let at_ns = network.now_ns + network.some_delay_ns();
+            let at_ns = network.now_ns() + network.some_delay_ns();
             drop(network);
             let order = self.next_order();
             self.later.insert((at_ns, order), Later::Stray(Token::new(kind, key)));

@@ -15,6 +15,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr};
 
+use super::super::clock::VirtualClock;
 use super::SimOptions;
 use super::faults::SimFaults;
 use super::random::Random;
@@ -39,7 +40,7 @@ pub(super) type Id = u32;
 pub(super) struct Network {
     pub random: Random,
     pub faults: SimFaults,
-    pub now_ns: u64,
+    pub clock: VirtualClock,
     slots: Vec<Option<Endpoint>>,
     free: BinaryHeap<Reverse<Id>>,
     listeners: BTreeSet<Id>,
@@ -97,7 +98,7 @@ impl Network {
         Self {
             random: Random::new(options.seed),
             faults: options.faults.clone(),
-            now_ns: 0,
+            clock: VirtualClock::default(),
             slots: Vec::new(),
             free: BinaryHeap::new(),
             listeners: BTreeSet::new(),
@@ -140,16 +141,20 @@ impl Network {
         self.timers.first_key_value().map(|((at_ns, _), _)| *at_ns)
     }
 
+    pub fn now_ns(&self) -> u64 {
+        self.clock.get_ns()
+    }
+
     /// Moves the clock forward and does what was due until then.
     pub fn advance_to(&mut self, to_ns: u64) {
         while let Some(entry) = self.timers.first_entry()
             && entry.key().0 <= to_ns
         {
             let ((at_ns, _), timer) = entry.remove_entry();
-            self.now_ns = self.now_ns.max(at_ns);
+            self.clock.advance_to(at_ns);
             self.fire(&timer);
         }
-        self.now_ns = self.now_ns.max(to_ns);
+        self.clock.advance_to(to_ns);
     }
 
     fn fire(&mut self, timer: &Timer) {
@@ -166,7 +171,7 @@ impl Network {
     fn arm(&mut self, id: Id, after_ns: u64) {
         let Some(serial) = self.endpoint(id).map(|endpoint| endpoint.serial) else { return };
         let order = self.new_serial();
-        self.timers.insert((self.now_ns + after_ns, order), Timer { id, serial });
+        self.timers.insert((self.now_ns() + after_ns, order), Timer { id, serial });
     }
 
     /// Announces a little later what a fault has held back.

@@ -113,7 +113,7 @@ impl Operation {
             Request::Readable { seen, spurious_at_ns } => {
                 let events = network.endpoint(id).map(|endpoint| endpoint.events);
                 let changed = *seen != events && network.mask(id) & RECEIVE_MASK != 0;
-                changed || spurious_at_ns.is_some_and(|at_ns| at_ns <= network.now_ns)
+                changed || spurious_at_ns.is_some_and(|at_ns| at_ns <= network.now_ns())
             }
             Request::Writable | Request::Send { .. } => network.can_send(id),
         }
@@ -219,7 +219,7 @@ impl Operation {
     fn readable(&mut self, network: &mut Network) -> Step {
         let id = self.socket.id();
         let spurious = network.fault(network.faults.spurious_readiness);
-        let spurious_at_ns = spurious.then(|| network.now_ns + network.some_delay_ns());
+        let spurious_at_ns = spurious.then(|| network.now_ns() + network.some_delay_ns());
         let seen = network.endpoint(id).map(|endpoint| endpoint.events);
         self.request = Request::Readable { seen, spurious_at_ns };
         let mask = network.mask(id) & RECEIVE_MASK;

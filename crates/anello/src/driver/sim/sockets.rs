@@ -6,14 +6,11 @@ use std::net::{Shutdown, SocketAddr};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::net::SocketAddr as UnixAddress;
 use std::rc::Rc;
-use std::time::Instant;
 
+use super::super::clock::Clock;
 use super::super::sockets::{Family, ListenOptions, PeerCredentials, Sockets, StreamOption};
 use super::SimOptions;
 use super::network::{Endpoint, Id, Network};
-
-/// What it costs to read the clock, in nanoseconds: a program that only looks at the time sees it pass.
-const CLOCK_READ_NS: u64 = 50;
 
 /// Most bytes that are read of a file at once to be sent.
 const FILE_PIECE_BYTES: usize = 16 * 1024;
@@ -279,12 +276,10 @@ impl Sockets for SimNetwork {
     }
 
     fn now_ns(&self) -> u64 {
-        let mut network = self.lock();
-        network.now_ns += CLOCK_READ_NS;
-        network.now_ns
+        self.clock().now_ns()
     }
 
-    fn started(&self) -> Option<Instant> {
-        None
+    fn clock(&self) -> Clock {
+        Clock::Virtual(self.lock().clock.clone())
     }
 }
