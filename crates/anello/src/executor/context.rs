@@ -37,6 +37,8 @@ pub(crate) struct Shared {
     pub(super) inbox: Arc<Inbox>,
     /// Every task that is not done.
     tasks: RefCell<Table<Task>>,
+    /// The runtime was dropped: a task that is spawned from now on is cancelled at once.
+    is_closed: Cell<bool>,
     /// What is left of it; below zero when the last operation was larger than what was left.
     budget: Cell<i64>,
     /// A task has spent its budget: the driver and the timers come first, then it goes on.
@@ -136,6 +138,7 @@ impl Shared {
             ready: RefCell::new(Vec::new()),
             inbox: Arc::new(Inbox { mailbox: Mailbox::new(), notifier }),
             tasks: RefCell::new(Table::new()),
+            is_closed: Cell::new(false),
             budget: Cell::new(BUDGET_PER_POLL),
             turn_due: Cell::new(false),
             lingering: RefCell::default(),
@@ -239,6 +242,11 @@ impl Shared {
 
     /// Enters a new task into the list and the ready queue.
     fn adopt(&self, task: Task) {
+        if self.is_closed.get() {
+            // For example the task that closes lingering streams, when a stream outlives its runtime: it would own the
+            // runtime that owns the list.
+            return cancel(task);
+        }
         let pointer = task.pointer();
         let mut tasks = self.tasks.borrow_mut();
         let key = tasks.insert(task);
@@ -297,6 +305,7 @@ impl Shared {
             }
         }
         self.ready.borrow_mut().clear();
+        self.is_closed.set(true);
     }
 }
 
