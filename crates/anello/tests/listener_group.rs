@@ -3,7 +3,7 @@
 mod common;
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpListener as StdListener, TcpStream as StdStream};
+use std::net::TcpStream as StdStream;
 use std::os::fd::AsRawFd;
 use std::os::unix::net::{UnixListener as StdUnixListener, UnixStream as StdUnixStream};
 use std::pin::pin;
@@ -12,12 +12,13 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use anello::net::{GroupKind, GroupMember, ListenerGroup, TcpListener, UnixListener, Waiting, echo};
+use anello::net::{ListenerGroup, TcpListener, UnixListener, Waiting, echo};
 use anello::time::{sleep, timeout};
-use anello::{DriverKind, Workers, allowed_cores};
+use anello::{Workers, allowed_cores};
 
 use common::child::{Child, limit_open_files, raise_open_files};
-use common::{Setup, both_drivers, hangs_after, ladder, on_each, poll_at_most};
+use common::groups::{available, client, is_echoed, listener, serve};
+use common::{Setup, hangs_after, on_each, poll_at_most};
 
 /// How the first worker ends.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -26,55 +27,10 @@ enum End {
     Panics,
 }
 
-fn available() -> Vec<Setup> {
-    let mut setups = both_drivers();
-    setups.extend(ladder().into_iter().map(|(_, _, setup)| setup).filter(|setup| {
-        ["uring without multishot accept", "uring without DEFER_TASKRUN"].contains(&setup.name)
-    }));
-    setups.retain(|setup| match setup.builder().build() {
-        Ok(_) => true,
-        Err(error) => {
-            eprintln!("{}: skipped: {error}", setup.name);
-            false
-        }
-    });
-    assert!(setups.iter().any(|setup| setup.kind == DriverKind::Epoll));
-    setups
-}
-
 /// Two cores, or one of them twice.
 fn two_cores() -> Vec<usize> {
     let allowed = allowed_cores().expect("cores");
     vec![allowed[0], allowed[allowed.len() - 1]]
-}
-
-fn listener() -> (StdListener, SocketAddr) {
-    let listener = StdListener::bind("127.0.0.1:0").expect("a port");
-    let address = listener.local_addr().expect("an address");
-    (listener, address)
-}
-
-/// A client that has sent what it wants back.
-fn client(address: SocketAddr) -> StdStream {
-    let mut client = StdStream::connect(address).expect("connects");
-    client.set_read_timeout(Some(hangs_after())).expect("a timeout");
-    client.write_all(b"ciao").expect("sends");
-    client
-}
-
-fn is_echoed(mut client: impl Read) {
-    let mut answer = [0; 4];
-    client.read_exact(&mut answer).expect("an answer");
-    assert_eq!(&answer, b"ciao");
-}
-
-async fn serve<L: GroupKind>(member: GroupMember<L>) {
-    while let Some(stream) = member.accept().await.expect("accepts") {
-        anello::spawn(async move {
-            echo(stream).await.ok();
-        })
-        .detach();
-    }
 }
 
 /// Two workers with a socket each. The first has accepted from its own, then stands still, and ends while clients wait.

@@ -50,7 +50,7 @@ use std::net::{Shutdown, SocketAddr};
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::net::SocketAddr as UnixAddress;
 use std::sync::Arc;
-use std::task::{Poll, Waker};
+use std::task::{Poll, Waker, ready};
 use std::time::Duration;
 
 use buffer::Chunk;
@@ -116,6 +116,14 @@ impl fmt::Display for DriverKind {
 
 /// Longest wait while the rest is sent: nothing else wakes a driver whose runtime is going.
 const SHUT_DOWN_STEP_NS: u64 = 10_000_000;
+
+/// What an accept gave.
+#[derive(Debug)]
+pub(crate) enum Accepted {
+    Stream(Key),
+    /// Not for this driver: in blocking mode.
+    Descriptor(OwnedFd),
+}
 
 /// The driver that a runtime runs on.
 #[derive(Debug)]
@@ -303,6 +311,22 @@ impl Driver {
 
     pub fn poll_accept(&mut self, key: Key, waker: &Waker) -> Poll<io::Result<Key>> {
         on_each!(&mut self.kernel, machine => machine.poll_accept(key, waker))
+    }
+
+    /// Accepts as [`poll_accept`](Self::poll_accept), but takes the connection out of the driver if `keeps` says so.
+    pub fn poll_accept_if(
+        &mut self,
+        key: Key,
+        waker: &Waker,
+        keeps: impl FnOnce() -> bool,
+    ) -> Poll<io::Result<Accepted>> {
+        on_each!(&mut self.kernel, machine => {
+            let (socket, family) = ready!(machine.poll_accepted(key, waker))?;
+            Poll::Ready(match keeps() {
+                true => machine.attach_accepted(socket, family).map(Accepted::Stream),
+                false => machine.kernel.sockets_mut().export(socket).map(Accepted::Descriptor),
+            })
+        })
     }
 
     pub fn refuse(&mut self, key: Key) -> usize {

@@ -488,13 +488,22 @@ impl<K: ReadinessKernel> Reactor<K> {
     }
 
     pub fn poll_accept(&mut self, key: Key, waker: &Waker) -> Poll<io::Result<Key>> {
+        let (socket, family) = ready!(self.poll_accepted(key, waker))?;
+        Poll::Ready(self.attach_accepted(socket, family))
+    }
+
+    pub fn attach_accepted(&mut self, socket: Socket<K>, family: Family) -> io::Result<Key> {
+        self.insert(socket, family, false)
+    }
+
+    /// The next connection, which is not a stream yet.
+    pub fn poll_accepted(&mut self, key: Key, waker: &Waker) -> Poll<io::Result<(Socket<K>, Family)>> {
         let Some(listener) = self.listeners.get_mut(key) else { return Poll::Ready(Err(gone())) };
         loop {
             match self.kernel.sockets_mut().accept(&listener.socket) {
                 Ok(socket) => {
                     self.metrics.accepted += 1;
-                    let family = listener.family;
-                    return Poll::Ready(self.insert(socket, family, false));
+                    return Poll::Ready(Ok((socket, listener.family)));
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 Err(error) if error.raw_os_error().is_some_and(is_of_one_client) => {}

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use super::line::Line;
 use super::stream::Inner;
-use crate::driver::{Driver, Heir, Key};
+use crate::driver::{self, Driver, Heir, Key};
 use crate::executor::{Shared, current};
 use crate::time::sleep;
 
@@ -22,6 +22,13 @@ pub(super) const BACKLOG: u32 = 4096;
 /// How long a listener pauses when the process has no descriptors left: long enough not to spin, short enough not to
 /// be noticed when they come free.
 pub(super) const EXHAUSTED_PAUSE: Duration = Duration::from_millis(100);
+
+/// What an accept gave.
+pub(super) enum Accepted {
+    Stream(Inner),
+    /// Not for this driver: in blocking mode.
+    Descriptor(OwnedFd),
+}
 
 /// A listening socket.
 pub(super) struct Listener {
@@ -72,6 +79,24 @@ impl Listener {
         let accepted = ready!(self.shared.driver.borrow_mut().poll_accept(self.key, context.waker()));
         self.shared.spend(0);
         Poll::Ready(accepted.map(|key| Inner::new(Rc::clone(&self.shared), key)))
+    }
+
+    /// The same; a connection that is not to be kept is returned as a descriptor.
+    pub fn poll_accept_if(
+        &self,
+        context: &Context<'_>,
+        keeps: impl FnOnce() -> bool,
+    ) -> Poll<io::Result<Accepted>> {
+        if !self.shared.may_proceed(context) {
+            return Poll::Pending;
+        }
+        let accepted =
+            ready!(self.shared.driver.borrow_mut().poll_accept_if(self.key, context.waker(), keeps));
+        self.shared.spend(0);
+        Poll::Ready(accepted.map(|accepted| match accepted {
+            driver::Accepted::Stream(key) => Accepted::Stream(Inner::new(Rc::clone(&self.shared), key)),
+            driver::Accepted::Descriptor(descriptor) => Accepted::Descriptor(descriptor),
+        }))
     }
 
     /// Refuses who waits, for want of descriptors.

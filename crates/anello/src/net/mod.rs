@@ -15,7 +15,7 @@ mod unix_listener;
 mod unix_stream;
 
 pub use echo::{Echo, echo};
-pub use listener_group::{GroupKind, GroupMember, ListenerGroup, Waiting};
+pub use listener_group::{Distribution, GroupKind, GroupMember, ListenerGroup, Waiting};
 pub use stream::{Closer, ReadHalf, Stream, WriteHalf};
 pub use tcp_listener::{TcpListener, TcpListenerBuilder};
 pub use tcp_stream::TcpStream;

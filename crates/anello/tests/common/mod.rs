@@ -7,6 +7,7 @@
 #![allow(dead_code, reason = "each test program uses its own part of this")]
 
 pub mod child;
+pub mod groups;
 pub mod server;
 
 use std::future::Future;

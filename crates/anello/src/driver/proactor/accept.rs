@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::task::{Poll, Waker};
+use std::task::{Poll, Waker, ready};
 
 use super::kernel::{CompletionKernel, Socket};
 use super::stream::Connect;
@@ -88,10 +88,20 @@ impl<K: CompletionKernel> Proactor<K> {
     }
 
     pub fn poll_accept(&mut self, key: Key, waker: &Waker) -> Poll<io::Result<Key>> {
+        let (socket, family) = ready!(self.poll_accepted(key, waker))?;
+        Poll::Ready(self.attach_accepted(socket, family))
+    }
+
+    pub fn attach_accepted(&mut self, socket: Socket<K>, family: Family) -> io::Result<Key> {
+        self.attach(socket, family)
+    }
+
+    /// The next connection, which is not a stream yet.
+    pub fn poll_accepted(&mut self, key: Key, waker: &Waker) -> Poll<io::Result<(Socket<K>, Family)>> {
         let Some(listener) = self.listeners.get_mut(key) else { return Poll::Ready(Err(gone())) };
         if let Some(socket) = listener.queue.pop_front() {
             let family = listener.family;
-            return Poll::Ready(self.attach(socket, family));
+            return Poll::Ready(Ok((socket, family)));
         }
         if let Some(result) = listener.error.take() {
             return Poll::Ready(Err(kernel_error(result)));

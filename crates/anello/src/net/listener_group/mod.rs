@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   ListenerGroup ── sockets, who accepts from which, open │ paused │ closed     any thread
-//!      │    │    └── connections that were accepted for nobody
+//!      │    │    └── connections that were accepted for a member that has stopped, or transferred to another one
 //!   member member                                                               one for each worker
 //! ```
 //!
@@ -10,9 +10,11 @@
 //! `net.ipv4.tcp_migrate_req` is set. So the group keeps every socket, a member accepts from duplicates, and when one is
 //! gone a neighbour goes on with what was its.
 //!
-//! A member that accepts looks at one atomic number that nobody writes; the lock is taken when that has changed.
+//! A member that accepts looks at one atomic number that is not written meanwhile; the lock is taken when that has changed,
+//! and when connections are transferred ([`distribution`]).
 
 mod closed;
+mod distribution;
 mod state;
 #[cfg(test)]
 mod tests;
@@ -29,10 +31,11 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use self::closed::Closed;
+pub use self::distribution::Distribution;
 pub use self::state::Waiting;
 use self::state::{Group, GroupHeir, Presence, Stage};
 use super::line::Line;
-use super::listener::{BACKLOG, EXHAUSTED_PAUSE, Listener, is_exhausted, warn_exhausted};
+use super::listener::{Accepted, BACKLOG, EXHAUSTED_PAUSE, Listener, is_exhausted, warn_exhausted};
 use super::stream::Inner;
 use super::{Stream, TcpListener, TcpStream, UnixListener, UnixStream};
 use crate::driver::{StreamOption, accept_waiting};
@@ -41,7 +44,8 @@ use crate::time::sleep;
 
 /// Listening sockets that several workers accept from, and that outlive each of them. Clones are the same one.
 ///
-/// Each worker [joins](Self::join) and accepts. When a worker ends early, by an error or a panic, its neighbour accepts what
+/// Each worker [joins](Self::join) and accepts. Connections are distributed evenly ([`Distribution`]): a worker that was given
+/// more than the others transfers further ones to them. When a worker ends early, by an error or a panic, its neighbour accepts what
 /// waits at its sockets, and what the kernel had accepted for it. Any thread may [pause](Self::pause) and
 /// [resume](Self::resume) accepting, as when another process is to take the sockets over, and [close](Self::close) it.
 ///
@@ -186,6 +190,16 @@ impl<L: GroupKind> ListenerGroup<L> {
         });
     }
 
+    /// Sets how connections are distributed over the members from now on; [balanced](Distribution::Balanced) by default.
+    pub fn set_distribution(&self, distribution: Distribution) {
+        self.group.balance.set(distribution);
+    }
+
+    /// Returns how connections are distributed over the members.
+    pub fn distribution(&self) -> Distribution {
+        self.group.balance.distribution()
+    }
+
     /// Waits, blocking the thread, until every member that is not gone has joined, and accepts, has stopped or has ended as
     /// it was told last; how many those are.
     ///
@@ -239,7 +253,8 @@ pub struct GroupMember<L> {
     shared: Rc<Shared>,
     /// With the number of the socket in the group.
     listeners: RefCell<Vec<(usize, Listener)>>,
-    /// The listener that is asked first, so that a busy one does not keep the others waiting.
+    /// The listener that is asked first, so that a busy one does not keep the others waiting. Behind the last listener
+    /// come the connections that were transferred to this member.
     first: Cell<usize>,
     /// The version of the state that was followed.
     seen: Cell<u64>,
@@ -256,6 +271,8 @@ enum Next {
     Accepted(Inner),
     /// Accepted elsewhere: a descriptor in blocking mode.
     Inherited(OwnedFd),
+    /// Accepted here for another member: a descriptor in blocking mode.
+    Transfer(OwnedFd),
     Closed,
     Failed(io::Error),
     /// No descriptors left for what waits at the listener of this place, or for a listener.
@@ -275,10 +292,18 @@ impl<L: GroupKind> GroupMember<L> {
             let mut place = self.line.place();
             match poll_fn(|context| place.poll(context, || self.poll_next(context))).await {
                 Next::Accepted(inner) => return L::accepted(inner).map(Some),
-                Next::Inherited(descriptor) => match Inner::import(descriptor) {
-                    Ok(inner) => return Ok(Some(L::stream(inner))),
-                    Err(error) => tracing::debug!(%error, "a connection broke before it was served"),
-                },
+                Next::Inherited(descriptor) => {
+                    if let Some(stream) = import::<L>(descriptor) {
+                        return Ok(Some(stream));
+                    }
+                }
+                Next::Transfer(descriptor) => {
+                    if let Some(descriptor) = self.group.transfer(self.member, descriptor)
+                        && let Some(stream) = import::<L>(descriptor)
+                    {
+                        return Ok(Some(stream));
+                    }
+                }
                 Next::Closed => return Ok(None),
                 Next::Failed(error) => return Err(error),
                 Next::Exhausted(place, error) => {
@@ -315,12 +340,20 @@ impl<L: GroupKind> GroupMember<L> {
             return Poll::Ready(self.next_of_rest(rest));
         }
         let listeners = self.listeners.borrow();
-        let (count, first) = (listeners.len(), self.first.get());
+        let (count, first) = (listeners.len() + 1, self.first.get());
         for place in (0..count).map(|step| (first + step) % count) {
-            if let Poll::Ready(accepted) = listeners[place].1.poll_accept(context) {
+            let Some((_, listener)) = listeners.get(place) else {
+                let Some(transferred) = self.group.take_transferred(self.member) else { continue };
+                self.first.set(place + 1);
+                self.shared.spend(0);
+                return Poll::Ready(Next::Inherited(transferred));
+            };
+            let keeps = || self.group.balance.count(self.member);
+            if let Poll::Ready(accepted) = listener.poll_accept_if(context, keeps) {
                 self.first.set(place + 1);
                 return Poll::Ready(match accepted {
-                    Ok(inner) => Next::Accepted(inner),
+                    Ok(Accepted::Stream(inner)) => Next::Accepted(inner),
+                    Ok(Accepted::Descriptor(descriptor)) => Next::Transfer(descriptor),
                     Err(error) if is_exhausted(&error) => Next::Exhausted(Some(place), error),
                     Err(error) => Next::Failed(error),
                 });
@@ -347,9 +380,9 @@ impl<L: GroupKind> GroupMember<L> {
     fn follow(&self) -> Option<Next> {
         let stage = {
             let mut state = self.group.lock();
-            if let Some(orphan) = state.orphans.pop_front() {
+            if let Some(left) = self.group.take_left(&mut state, self.member) {
                 self.shared.spend(0);
-                return Some(Next::Inherited(orphan));
+                return Some(Next::Inherited(left));
             }
             state.stage
         };
@@ -402,9 +435,9 @@ impl<L: GroupKind> GroupMember<L> {
         if state.slots[self.member].releasing > 0 || state.stage != stage {
             return None;
         }
-        if let Some(orphan) = state.orphans.pop_front() {
+        if let Some(left) = self.group.take_left(&mut state, self.member) {
             self.shared.spend(0);
-            return Some(Next::Inherited(orphan));
+            return Some(Next::Inherited(left));
         }
         if let Stage::Closed(waiting) = stage
             && self.rest.borrow().is_none()
@@ -441,6 +474,17 @@ impl<L: GroupKind> GroupMember<L> {
     }
 }
 
+/// Takes over a connection that was accepted elsewhere.
+fn import<L: GroupKind>(descriptor: OwnedFd) -> Option<L::Stream> {
+    match Inner::import(descriptor) {
+        Ok(inner) => Some(L::stream(inner)),
+        Err(error) => {
+            tracing::debug!(%error, "a connection broke before it was served");
+            None
+        }
+    }
+}
+
 /// Gives these listeners of a member up; the group inherits what the kernel has accepted for them.
 fn bequeath(group: &Arc<Group>, member: usize, listeners: Vec<(usize, Listener)>) {
     let heir = Arc::new(GroupHeir { group: Arc::clone(group), member });
@@ -455,7 +499,7 @@ impl<L> Drop for GroupMember<L> {
         let (heir, waker) = {
             let mut state = self.group.lock();
             state.slots[self.member].releasing += listeners.len();
-            (state.leave(self.member), state.slots[self.member].waker.take())
+            (self.group.leave(&mut state, self.member), state.slots[self.member].waker.take())
         };
         // Not under the lock.
         drop(waker);

@@ -8,6 +8,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
+use super::distribution::Balance;
 use crate::driver::Heir;
 
 /// What becomes of connections that wait in the kernel's queues when a group is closed.
@@ -19,6 +20,10 @@ pub enum Waiting {
     /// They are left to another process that has the same sockets.
     Left,
 }
+
+/// Connections that wait at a member after another one has transferred them to it: as many as 4 workers get of a burst
+/// that fills a backlog.
+const MAX_TRANSFERRED: usize = 1024;
 
 /// Whether the members accept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,6 +51,10 @@ pub(super) struct Slot {
     /// Listeners that it has given up, of which the kernel has not let go.
     pub releasing: usize,
     pub waker: Option<Waker>,
+    /// Whether it takes part in the balance: it has settled in a stage and has not left.
+    pub takes_part: bool,
+    /// Connections that another member has accepted for it.
+    pub transferred: VecDeque<OwnedFd>,
 }
 
 #[derive(Debug)]
@@ -67,6 +76,7 @@ pub(super) struct Group {
     /// Rises whenever members have to look at the state, so that they need no lock as long as they have not.
     version: AtomicU64,
     changed: Condvar,
+    pub balance: Balance,
 }
 
 impl Group {
@@ -77,7 +87,10 @@ impl Group {
             settled: None,
             releasing: 0,
             waker: None,
+            takes_part: false,
+            transferred: VecDeque::new(),
         });
+        let balance = Balance::new(members, sockets.len());
         let state = State {
             stage,
             slots: slots.collect(),
@@ -86,7 +99,8 @@ impl Group {
             awaiting_close: BTreeMap::new(),
             numbers_given: 0,
         };
-        Arc::new(Self { state: Mutex::new(state), version: AtomicU64::new(1), changed: Condvar::new() })
+        let (state, changed) = (Mutex::new(state), Condvar::new());
+        Arc::new(Self { state, version: AtomicU64::new(1), changed, balance })
     }
 
     pub fn lock(&self) -> MutexGuard<'_, State> {
@@ -116,10 +130,85 @@ impl Group {
         wakers.into_iter().for_each(Waker::wake);
     }
 
-    /// A member has settled in the present stage.
+    /// A member has settled in the present stage. From the first time on it takes part in the balance.
     pub fn settled(&self, state: &mut State, member: usize) {
         state.slots[member].settled = Some(state.stage);
+        if !std::mem::replace(&mut state.slots[member].takes_part, true) {
+            self.balance.join(member);
+        }
         self.changed.notify_all();
+    }
+
+    /// The member is gone. Returns the neighbour that gets its sockets, if any.
+    pub fn leave(&self, state: &mut State, member: usize) -> Option<usize> {
+        if std::mem::take(&mut state.slots[member].takes_part) {
+            self.balance.leave(member);
+        }
+        state.leave(member)
+    }
+
+    /// Transfers a connection, which was counted for the member that has accepted it, to the member with the lowest count.
+    /// Returns the connection if it stays with the member.
+    #[cold]
+    #[inline(never)]
+    pub fn transfer(&self, from: usize, connection: OwnedFd) -> Option<OwnedFd> {
+        let mut state = self.lock();
+        // Members that pause settle under this lock, with nothing left to serve: from then on nothing may be added.
+        let target = (state.stage == Stage::Open).then(|| self.target(&state, from)).flatten();
+        let Some(target) = target else { return Some(connection) };
+        self.balance.transfer(from, target);
+        let slot = &mut state.slots[target];
+        let waker = slot.transferred.is_empty().then(|| slot.waker.clone()).flatten();
+        slot.transferred.push_back(connection);
+        self.balance.set_transferred(target, true);
+        drop(state);
+        // A member that has some takes them all before it waits, so that the first one wakes it.
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+        None
+    }
+
+    /// The member with the lowest count, if that is lower than this member's will be.
+    fn target(&self, state: &State, from: usize) -> Option<usize> {
+        let assigned = self.balance.assigned(from);
+        let mut target: Option<(u64, usize)> = None;
+        for (member, slot) in state.slots.iter().enumerate().filter(|(_, slot)| slot.takes_part) {
+            if slot.transferred.len() >= MAX_TRANSFERRED {
+                self.balance.raise(member, assigned);
+                continue;
+            }
+            let count = self.balance.assigned(member);
+            if count + 1 < target.map_or(assigned, |(lowest, _)| lowest + 1) {
+                target = Some((count, member));
+            }
+        }
+        target.map(|(_, member)| member)
+    }
+
+    /// The next connection that was transferred to the member.
+    #[inline]
+    pub fn take_transferred(&self, member: usize) -> Option<OwnedFd> {
+        if !self.balance.has_transferred(member) {
+            return None;
+        }
+        self.pop_transferred(&mut self.lock(), member)
+    }
+
+    /// The next connection that the kernel has accepted for this member, or for one that could not take it.
+    pub fn take_left(&self, state: &mut State, member: usize) -> Option<OwnedFd> {
+        self.pop_transferred(state, member).or_else(|| {
+            let orphan = state.orphans.pop_front()?;
+            self.balance.count(member);
+            Some(orphan)
+        })
+    }
+
+    fn pop_transferred(&self, state: &mut State, member: usize) -> Option<OwnedFd> {
+        let transferred = &mut state.slots[member].transferred;
+        let connection = transferred.pop_front();
+        self.balance.set_transferred(member, !transferred.is_empty());
+        connection
     }
 
     /// Blocks until every member that is not gone has settled in the present stage; how many those are.
@@ -169,12 +258,14 @@ impl State {
         self.slots.iter().all(|slot| slot.presence == Presence::Gone)
     }
 
-    /// A member is gone: its neighbour, whom this returns, gets the sockets that nobody else accepts from. When the group is
+    /// A member is gone: its neighbour, whom this returns, gets the sockets that nobody else accepts from, and any member
+    /// what was transferred to it. When the group is
     /// closed, or nobody is left, these are closed, and in the latter case what was inherited, too.
     pub fn leave(&mut self, member: usize) -> Option<usize> {
         let slot = &mut self.slots[member];
         slot.presence = Presence::Gone;
         let mut sockets = std::mem::take(&mut slot.sockets);
+        self.orphans.append(&mut slot.transferred);
         if self.is_deserted() {
             self.orphans.clear();
         }
@@ -300,6 +391,84 @@ mod tests {
         group.lock().leave(1);
         assert!(is_closed(before));
         assert!(is_closed(inherit()));
+    }
+
+    /// A group whose members have all settled, and some descriptor to transfer.
+    fn settled_group(members: usize, stage: Stage) -> (Arc<Group>, impl Fn() -> OwnedFd) {
+        let group = group(members, 1, stage);
+        for member in 0..members {
+            group.settled(&mut group.lock(), member);
+        }
+        let null = std::fs::File::open("/dev/null").unwrap();
+        (group, move || null.try_clone().unwrap().into())
+    }
+
+    /// Connections that the first member accepts.
+    fn accept(group: &Group, count: usize) {
+        for _ in 0..count {
+            group.balance.count(0);
+        }
+    }
+
+    fn assigned(group: &Group) -> Vec<u64> {
+        (0..group.lock().slots.len()).map(|member| group.balance.assigned(member)).collect()
+    }
+
+    #[test]
+    fn connection_is_transferred_to_the_member_with_the_lowest_count() {
+        let (group, connection) = settled_group(3, Stage::Open);
+        accept(&group, 4);
+        group.balance.count(1);
+        assert!(group.transfer(0, connection()).is_none());
+        assert_eq!(assigned(&group), [3, 1, 1]);
+        assert!(group.take_transferred(1).is_none());
+        assert!(group.take_transferred(2).is_some() && group.take_transferred(2).is_none());
+        // Nothing is gained by a transfer to a member that would be as far ahead as this one is.
+        group.balance.transfer(0, 1);
+        assert_eq!(assigned(&group), [2, 2, 1]);
+        assert!(group.transfer(0, connection()).is_some());
+    }
+
+    #[test]
+    fn nothing_is_transferred_while_the_group_is_not_open() {
+        for stage in [Stage::Paused, Stage::Closed(Waiting::Served)] {
+            let (group, connection) = settled_group(2, stage);
+            accept(&group, 10);
+            assert!(group.transfer(0, connection()).is_some());
+        }
+    }
+
+    #[test]
+    fn member_without_room_loses_its_turn() {
+        use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+        let maximum = getrlimit(Resource::Nofile).maximum;
+        setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).unwrap();
+        let (group, connection) = settled_group(2, Stage::Open);
+        let arrive = |count: usize| {
+            (0..count)
+                .filter(|_| !group.balance.count(0) && group.transfer(0, connection()).is_none())
+                .count()
+        };
+        assert_eq!(arrive(2 * MAX_TRANSFERRED + 2), MAX_TRANSFERRED);
+        let before = assigned(&group);
+        assert_eq!(arrive(100), 0);
+        // It has lost its turns: when it has room again, it gets no more than half.
+        while group.take_transferred(1).is_some() {}
+        let transferred = arrive(100);
+        assert!((48..=52).contains(&transferred), "{transferred} of 100; {before:?}");
+    }
+
+    #[test]
+    fn what_was_transferred_to_a_member_that_leaves_is_taken_by_another() {
+        let (group, connection) = settled_group(2, Stage::Open);
+        accept(&group, 4);
+        assert!(group.transfer(0, connection()).is_none());
+        let mut state = group.lock();
+        group.leave(&mut state, 1);
+        assert!(group.take_left(&mut state, 0).is_some());
+        assert!(group.take_left(&mut state, 0).is_none());
+        // Alone, it keeps everything.
+        assert!((0..100).all(|_| group.balance.count(0)));
     }
 
     #[test]
