@@ -26,7 +26,7 @@ enum Arrival {
     Sequential,
     /// All connect before the first one reads its response.
     Burst,
-    /// All are in the accept queues before a worker accepts.
+    /// All are in the accept queues before any worker accepts.
     Queued,
 }
 
@@ -141,7 +141,20 @@ fn kernel_distribution_leaves_connections_with_the_worker_that_accepts_them() {
     });
 }
 
-/// The connections that a worker gets of its Unix socket are balanced, too.
+/// Without any transfer: a worker accepts once, then is behind the other.
+#[test]
+fn workers_that_share_a_socket_take_turns_on_uring() {
+    on_each(available().into_iter().filter(Setup::is_uring).collect(), |setup| {
+        let (listener, address) = listener();
+        let group = ListenerGroup::new(vec![listener], 2);
+        group.set_distribution(Distribution::Kernel);
+        let counting = Counting::start(setup, group, 2);
+        (0..200).for_each(|_| is_echoed(client(address)));
+        let served = counting.end();
+        assert!(served.iter().all(|count| *count > 0), "{}: {served:?}", setup.name);
+    });
+}
+
 #[test]
 fn connections_of_a_shared_unix_socket_are_balanced() {
     on_each(available(), |setup| {

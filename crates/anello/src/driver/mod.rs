@@ -358,6 +358,10 @@ impl Driver {
         })
     }
 
+    pub fn share_listener(&mut self, key: Key) {
+        on_each!(&mut self.kernel, machine => machine.share_listener(key));
+    }
+
     pub fn import_stream(&mut self, descriptor: OwnedFd) -> io::Result<Key> {
         on_each!(&mut self.kernel, machine => {
             let socket = machine.kernel.sockets_mut().import(descriptor)?;

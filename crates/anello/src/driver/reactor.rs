@@ -487,6 +487,9 @@ impl<K: ReadinessKernel> Reactor<K> {
         Ok(key)
     }
 
+    /// Other workers accept from the same socket, too: the kernel tells all of them of each connection.
+    pub fn share_listener(&mut self, _key: Key) {}
+
     pub fn poll_accept(&mut self, key: Key, waker: &Waker) -> Poll<io::Result<Key>> {
         let (socket, family) = ready!(self.poll_accepted(key, waker))?;
         Poll::Ready(self.attach_accepted(socket, family))

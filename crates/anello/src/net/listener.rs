@@ -49,6 +49,11 @@ impl Listener {
         Ok(Self::new(shared, key))
     }
 
+    /// Other workers accept from the same socket, too.
+    pub fn share(&self) {
+        self.shared.driver.borrow_mut().share_listener(self.key);
+    }
+
     pub fn key(&self) -> Key {
         self.key
     }

@@ -19,6 +19,8 @@ use crate::driver::wake::{Waiter, Woken};
 pub(super) struct Listener<S> {
     pub socket: S,
     family: Family,
+    /// Other workers accept from the same socket.
+    shared: bool,
     armed: bool,
     stopping: bool,
     released: bool,
@@ -77,6 +79,7 @@ impl<K: CompletionKernel> Proactor<K> {
         Ok(self.listeners.insert(Listener {
             socket,
             family,
+            shared: false,
             armed: false,
             stopping: false,
             released: false,
@@ -85,6 +88,14 @@ impl<K: CompletionKernel> Proactor<K> {
             queue: VecDeque::new(),
             waker: Waiter::default(),
         }))
+    }
+
+    /// Other workers accept from the same socket, too. The kernel wakes the one that has waited longest: a multishot accept
+    /// keeps its place and would get every connection, one that is armed again goes behind the others.
+    pub fn share_listener(&mut self, key: Key) {
+        if let Some(listener) = self.listeners.get_mut(key) {
+            listener.shared = true;
+        }
     }
 
     pub fn poll_accept(&mut self, key: Key, waker: &Waker) -> Poll<io::Result<Key>> {
@@ -109,7 +120,7 @@ impl<K: CompletionKernel> Proactor<K> {
         listener.waker.wait(waker);
         if !listener.armed {
             listener.armed = true;
-            let op = Op::Accept { listener: &listener.socket };
+            let op = Op::Accept { listener: &listener.socket, multishot: !listener.shared };
             self.kernel.push(Token::new(Kind::Accept, key), op);
         }
         Poll::Pending

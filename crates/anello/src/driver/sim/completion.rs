@@ -124,7 +124,9 @@ impl SimCompletion {
 
     fn operation(&self, token: Token, op: Op<'_, SimSocket>) -> Submission {
         let (socket, request) = match op {
-            Op::Accept { listener } => (listener, Request::Accept { multishot: self.ways.multishot_accept }),
+            Op::Accept { listener, multishot } => {
+                (listener, Request::Accept { multishot: multishot && self.ways.multishot_accept })
+            }
             Op::Connect { socket, address } => (socket, Request::Connect { address }),
             Op::Receive { socket } => (socket, Request::Receive { multishot: self.ways.multishot_receive }),
             Op::Readable { socket } => (socket, Request::Readable { seen: None, spurious_at_ns: None }),

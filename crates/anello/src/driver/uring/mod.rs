@@ -191,7 +191,9 @@ impl Uring {
             }
         };
         let entry = match op {
-            Op::Accept { listener } => Sqe::accept(raw(listener), self.features.multishot_accept),
+            Op::Accept { listener, multishot } => {
+                Sqe::accept(raw(listener), multishot && self.features.multishot_accept)
+            }
             Op::Connect { socket, address } => {
                 let address = Box::new(SockAddr::from(address));
                 let entry = Sqe::connect(raw(socket), address.as_ptr().cast(), address.len());

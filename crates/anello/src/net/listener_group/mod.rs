@@ -410,7 +410,11 @@ impl<L: GroupKind> GroupMember<L> {
         for socket in state.slots[self.member].sockets.clone() {
             let is_open = listeners.iter().any(|(open, _)| *open == socket);
             if let (false, Some(descriptor)) = (is_open, &state.sockets[socket]) {
-                listeners.push((socket, Listener::import(descriptor.try_clone()?)?));
+                let listener = Listener::import(descriptor.try_clone()?)?;
+                if state.has_other(socket, self.member) {
+                    listener.share();
+                }
+                listeners.push((socket, listener));
             }
         }
         self.group.settled(&mut state, self.member);

@@ -21,7 +21,7 @@ pub enum Waiting {
     Left,
 }
 
-/// Connections that wait at a member after another one has transferred them to it: as many as 4 workers get of a burst
+/// Connections that wait at a member after another one has transferred them to it: what each of 4 workers gets of a burst
 /// that fills a backlog.
 const MAX_TRANSFERRED: usize = 1024;
 
@@ -90,7 +90,7 @@ impl Group {
             takes_part: false,
             transferred: VecDeque::new(),
         });
-        let balance = Balance::new(members, sockets.len());
+        let balance = Balance::new(members);
         let state = State {
             stage,
             slots: slots.collect(),
@@ -248,7 +248,7 @@ impl State {
     }
 
     /// Whether another member than this one accepts from the socket.
-    fn has_other(&self, socket: usize, member: usize) -> bool {
+    pub fn has_other(&self, socket: usize, member: usize) -> bool {
         let mut others = self.slots.iter().enumerate().filter(|(other, _)| *other != member);
         others.any(|(_, slot)| slot.presence != Presence::Gone && slot.sockets.contains(&socket))
     }
@@ -449,13 +449,13 @@ mod tests {
                 .filter(|_| !group.balance.count(0) && group.transfer(0, connection()).is_none())
                 .count()
         };
-        assert_eq!(arrive(2 * MAX_TRANSFERRED + 2), MAX_TRANSFERRED);
+        assert_eq!(arrive(3 * MAX_TRANSFERRED), MAX_TRANSFERRED);
         let before = assigned(&group);
         assert_eq!(arrive(100), 0);
         // It has lost its turns: when it has room again, it gets no more than half.
         while group.take_transferred(1).is_some() {}
         let transferred = arrive(100);
-        assert!((48..=52).contains(&transferred), "{transferred} of 100; {before:?}");
+        assert!((40..=60).contains(&transferred), "{transferred} of 100; {before:?}");
     }
 
     #[test]

@@ -24,7 +24,7 @@ fn connected(faults: SimFaults, options: &DriverOptions) -> (SimCompletion, SimS
     let address = kernel.sockets().local_address(&listener).unwrap();
     let near = kernel.sockets_mut().open_stream(address, None).unwrap();
     kernel.push(token(Kind::Connect), Op::Connect { socket: &near, address });
-    kernel.push(token(Kind::Accept), Op::Accept { listener: &listener });
+    kernel.push(token(Kind::Accept), Op::Accept { listener: &listener, multishot: true });
     kernel.push(token(Kind::Cancel), Op::Cancel { target: token(Kind::Accept) });
     let mut far = None;
     while far.is_none() {
@@ -33,7 +33,7 @@ fn connected(faults: SimFaults, options: &DriverOptions) -> (SimCompletion, SimS
             if completion.token == token(Kind::Accept) && completion.result >= 0 {
                 far = Some(kernel.accepted(completion.result));
             } else if completion.token == token(Kind::Accept) && !completion.more() && far.is_none() {
-                kernel.push(token(Kind::Accept), Op::Accept { listener: &listener });
+                kernel.push(token(Kind::Accept), Op::Accept { listener: &listener, multishot: true });
             }
         }
     }
