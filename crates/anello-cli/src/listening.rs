@@ -15,9 +15,10 @@ use std::task::Poll;
 use std::time::Duration;
 
 use anello::JoinHandle;
-use anello::net::{GroupMember, ListenerGroup, TcpListener, UnixListener, Waiting};
+use anello::net::{self, GroupMember, ListenerGroup, TcpListener, UnixListener, Waiting};
 use anello::signal::Signals;
 use anello::time::timeout;
+use clap::ValueEnum;
 use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, Type};
 
 use crate::address::Address;
@@ -36,6 +37,15 @@ pub async fn end_accepting(accepting: &mut [JoinHandle<()>]) {
             accepting.abort();
         }
     }
+}
+
+/// How connections are distributed over the workers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Distribution {
+    /// Evenly: a worker that was given more than the mean transfers further ones to the worker with the fewest.
+    Balanced,
+    /// As the kernel does: by a hash of the addresses where each worker has a socket.
+    Kernel,
 }
 
 /// A socket that listens.
@@ -170,6 +180,7 @@ pub struct Listening {
     addresses: Vec<Address>,
     internet: Option<ListenerGroup<TcpListener>>,
     unix: Option<ListenerGroup<UnixListener>>,
+    sockets: usize,
     /// What becomes of connections that wait when the process ends.
     waiting: Waiting,
     file: Option<SocketFile>,
@@ -216,6 +227,7 @@ impl Listening {
         waiting: Waiting,
         file: Option<SocketFile>,
     ) -> io::Result<Self> {
+        let count = sockets.len();
         let (mut addresses, mut internet, mut unix) = (Vec::<Address>::new(), Vec::new(), Vec::new());
         for socket in sockets {
             let address = socket.address()?;
@@ -231,10 +243,30 @@ impl Listening {
             addresses,
             internet: (!internet.is_empty()).then(|| ListenerGroup::paused(internet, workers)),
             unix: (!unix.is_empty()).then(|| ListenerGroup::paused(unix, workers)),
+            sockets: count,
             waiting,
             file,
             is_given_away: AtomicBool::new(false),
         })
+    }
+
+    pub fn set_distribution(&self, distribution: Distribution) {
+        let distribution = match distribution {
+            Distribution::Balanced => net::Distribution::Balanced,
+            Distribution::Kernel => net::Distribution::Kernel,
+        };
+        self.internet.iter().for_each(|group| group.set_distribution(distribution));
+        self.unix.iter().for_each(|group| group.set_distribution(distribution));
+    }
+
+    /// Returns what the ready line tells of the sockets and of how their connections are distributed.
+    pub fn summary(&self) -> String {
+        let internet = self.internet.as_ref().map(ListenerGroup::distribution);
+        let distribution = match internet.or_else(|| self.unix.as_ref().map(ListenerGroup::distribution)) {
+            Some(net::Distribution::Kernel) => "kernel",
+            _ => "balanced",
+        };
+        format!("sockets={} distribution={distribution}", self.sockets)
     }
 
     /// The part of the worker of this number.

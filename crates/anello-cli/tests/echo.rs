@@ -26,6 +26,7 @@ struct Server {
     child: Child,
     /// As the ready line has it.
     address: String,
+    ready: String,
 }
 
 impl Server {
@@ -35,7 +36,7 @@ impl Server {
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let address = line.split("addr=").nth(1).and_then(|rest| rest.split(' ').next());
         let address = address.unwrap_or_else(|| panic!("no address in {line:?}")).to_owned();
-        Self { child, address }
+        Self { child, address, ready: line }
     }
 
     fn tcp(&self) -> TcpStream {
@@ -122,6 +123,19 @@ fn a_unix_socket_serves_and_leaves_no_file() {
             assert_eq!(last, b"last");
             assert!(!path.exists(), "the socket file is still there");
         }
+    }
+}
+
+#[test]
+fn ready_line_has_the_sockets_and_the_distribution() {
+    let name = format!("unix:@anello-distribution-{}", std::process::id());
+    for (arguments, told) in [
+        (&["--addr", "127.0.0.1:0", "--cores", "all"][..], "distribution=balanced"),
+        (&["--addr", &name, "--distribution", "kernel"][..], "sockets=1 distribution=kernel"),
+    ] {
+        let server = Server::start(arguments);
+        assert!(server.ready.contains(&format!(" {told}")), "{:?}", server.ready);
+        assert!(server.end().success());
     }
 }
 
@@ -290,7 +304,7 @@ fn a_server_whose_output_nobody_reads_serves_all_the_same() {
     let address = format!("unix:{}", socket_path(&folder).display());
     let closed = || Stdio::from(std::io::pipe().unwrap().1);
     let child = command(&["--addr", &address, "--cores", "0,0"]).stdout(closed()).stderr(closed()).spawn();
-    let mut server = Server { child: child.unwrap(), address };
+    let mut server = Server { child: child.unwrap(), address, ready: String::new() };
     while !socket_path(&folder).exists() {
         assert!(server.child.try_wait().unwrap().is_none(), "it has ended");
         thread::sleep(Duration::from_millis(5));

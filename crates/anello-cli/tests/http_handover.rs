@@ -453,6 +453,37 @@ fn a_passed_socket_of_the_name_metrics_tells_them() {
 }
 
 #[test]
+fn ready_line_has_the_sockets_and_the_distribution() {
+    let files = folder();
+    let tcp = || TcpListener::bind("127.0.0.1:0").expect("a port").into();
+    let server = Served::activated(files.path(), &[], &[tcp(), tcp()], &[]);
+    assert_eq!([server.told("sockets"), server.told("distribution")], ["2", "balanced"]);
+    let server = Served::activated(files.path(), &["--distribution", "kernel"], &[tcp(), tcp()], &[]);
+    assert_eq!([server.told("sockets"), server.told("distribution")], ["2", "kernel"]);
+    // One for each worker.
+    let server = Served::start(files.path(), &["--addr", "127.0.0.1:0"]);
+    assert_eq!(server.told("sockets"), server.told("workers"));
+}
+
+/// In the sandbox, too: of two workers with a socket each, the second serves half of what comes to the first's.
+#[test]
+fn transferred_connections_are_served() {
+    let files = folder();
+    for driver in drivers() {
+        let sockets = [0, 1].map(|_| TcpListener::bind("127.0.0.1:0").expect("a port"));
+        let address = sockets[0].local_addr().expect("one").to_string();
+        let server = Served::activated(files.path(), &["--driver", driver], &sockets.map(Into::into), &[]);
+        for _ in 0..200 {
+            let mut client = connect(&address);
+            client.write_all(request(false).as_bytes()).expect("sends");
+            is_answered(client);
+        }
+        server.signal(Signal::TERM);
+        server.ended();
+    }
+}
+
+#[test]
 fn what_is_passed_and_cannot_be_served_is_said_with_its_remedy() {
     let files = folder();
     let tcp = || TcpListener::bind("127.0.0.1:0").expect("a port").into();

@@ -25,7 +25,7 @@ use anello::{JoinHandle, Worker, Workers};
 use self::exchange::Sizes;
 use crate::address::Address;
 use crate::driver_flags::DriverFlags;
-use crate::listening::{Listening, end_accepting};
+use crate::listening::{Distribution, Listening, end_accepting};
 use crate::{activation, cores, duration, limits, output};
 
 /// Serve echo (RFC 862): everything received is sent back.
@@ -56,6 +56,10 @@ pub struct Arguments {
     /// worker, not pinned.
     #[arg(long, value_name = "LIST", value_parser = cores::parse)]
     cores: Option<cores::Cores>,
+
+    /// How connections are distributed over the workers.
+    #[arg(long, value_enum, value_name = "HOW", default_value_t = Distribution::Balanced)]
+    distribution: Distribution,
 
     /// Most connections at a time, over all workers; further ones are accepted and closed.
     #[arg(long, value_name = "N", default_value_t = 1_000_000)]
@@ -92,6 +96,7 @@ pub fn run(arguments: Arguments) -> io::Result<ExitCode> {
     let workers = cores.as_ref().map_or(1, Vec::len);
     let sizes = arguments.request_bytes.zip(arguments.response_bytes);
     let listening = Listening::prepare_any(arguments.addr.as_ref(), "127.0.0.1:7000", passed, workers)?;
+    listening.set_distribution(arguments.distribution);
     listening.resume();
     let service = Arc::new(Service {
         listening,
@@ -144,7 +149,8 @@ fn announce(listening: &Listening, workers: usize) {
     let Some(driver) = anello::current_driver() else { return };
     let (name, features) = (driver.name, &driver.features);
     output::announce(&format!(
-        "anello echo ready addr={listening} driver={name} features={features} workers={workers}\n"
+        "anello echo ready addr={listening} driver={name} features={features} workers={workers} {}\n",
+        listening.summary()
     ));
     if let Some(reason) = &driver.reason {
         output::say(format_args!("anello: io_uring was not taken: {reason}"));

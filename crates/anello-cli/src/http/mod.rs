@@ -44,7 +44,7 @@ use self::sockets::{Sockets, Wanted};
 use self::worker::serve;
 use crate::address::Address;
 use crate::driver_flags::DriverFlags;
-use crate::listening::{Listening, SocketFile};
+use crate::listening::{Distribution, Listening, SocketFile};
 use crate::notify::ServiceManager;
 use crate::sandbox::{Sandbox, Wish};
 use crate::{activation, cores, limits, output};
@@ -85,6 +85,10 @@ pub struct Arguments {
     /// pinned.
     #[arg(long, value_name = "LIST", value_parser = cores::parse)]
     cores: Option<cores::Cores>,
+
+    /// How connections are distributed over the workers.
+    #[arg(long, value_enum, value_name = "HOW", default_value_t = Distribution::Balanced)]
+    distribution: Distribution,
 
     /// Give up what serving does not need: files outside of the folder, connections to others, most system calls.
     ///
@@ -159,6 +163,7 @@ pub fn run(arguments: Arguments, configuration: &Configuration) -> io::Result<Ex
         workers,
     };
     let Sockets { listening, metrics: observed_on, beginning } = Sockets::find(&wanted, passed)?;
+    listening.set_distribution(arguments.distribution);
     // Before any worker, so that what is wrong is said once.
     open(&arguments.folder, &files)?;
     let folder_watch = FolderWatch::of(&arguments.folder)?;
@@ -256,8 +261,12 @@ fn announce(service: &Service, workers: usize) {
     let Some(driver) = service.driver.get() else { return };
     let metrics = service.observed_at.map(|address| format!(" metrics={address}")).unwrap_or_default();
     output::announce(&format!(
-        "anello http ready addr={} driver={} features={} workers={workers}{metrics} sandbox={}\n",
-        service.listening, driver.name, driver.features, service.sandbox
+        "anello http ready addr={} driver={} features={} workers={workers} {}{metrics} sandbox={}\n",
+        service.listening,
+        driver.name,
+        driver.features,
+        service.listening.summary(),
+        service.sandbox
     ));
     if let Some(reason) = &driver.reason {
         output::say(format_args!("anello: io_uring was not taken: {reason}"));
