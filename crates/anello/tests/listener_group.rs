@@ -181,6 +181,34 @@ fn a_paused_group_leaves_its_queue_to_others_and_serves_what_it_has_accepted() {
 
 /// Two workers with one socket.
 #[test]
+fn settle_in_a_task_submits_the_wake_ups_that_it_waits_for() {
+    for setup in available() {
+        on_each(vec![setup], |setup| {
+            let (listener, _) = listener();
+            let group = ListenerGroup::<TcpListener>::new(vec![listener], 2);
+            let joined = group.clone();
+            let workers = Workers::builder().cores(two_cores()).runtime(setup.builder());
+            let workers = workers.start(move |worker| {
+                let joined = joined.clone();
+                async move { serve(joined.join(worker.index)).await }
+            });
+            let workers = workers.expect("starts");
+            assert_eq!(group.settle(hangs_after()).expect("both accept"), 2);
+            setup.run(async {
+                for _ in 0..10 {
+                    group.pause();
+                    assert_eq!(group.settle(hangs_after()).expect("both stop"), 2);
+                    group.resume();
+                    assert_eq!(group.settle(hangs_after()).expect("both accept"), 2);
+                }
+                group.close(Waiting::Left);
+                workers.join().expect("both end");
+            });
+        });
+    }
+}
+
+#[test]
 fn who_waits_when_a_shared_socket_is_closed_is_served() {
     on_each(available(), |setup| {
         for round in 0..20 {

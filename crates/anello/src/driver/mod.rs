@@ -253,10 +253,15 @@ impl Driver {
         })
     }
 
-    /// Wakes the owner of another ring from this one, if both are rings.
-    pub fn send_wake(&mut self, target: &Notifier) -> bool {
+    /// Whether [`queue_wake`](Self::queue_wake) can reach other rings.
+    pub fn can_queue_wake(&self) -> bool {
+        matches!(&self.kernel, Kernel::Uring(uring) if uring.kernel.features().message_ring)
+    }
+
+    /// Queues a wake-up of the owner of another ring, which the next turn submits. Returns whether both are rings.
+    pub fn queue_wake(&mut self, target: &Notifier) -> bool {
         match &mut self.kernel {
-            Kernel::Uring(uring) => uring.kernel.send_wake(target),
+            Kernel::Uring(uring) => uring.kernel.queue_wake(target),
             _ => false,
         }
     }

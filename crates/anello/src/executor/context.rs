@@ -5,6 +5,7 @@ use std::future::Future;
 use std::ptr::NonNull;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Context, Poll, Waker};
 
 use super::contain::contain;
@@ -54,6 +55,8 @@ pub(crate) struct Shared {
 pub(crate) struct Inbox {
     mailbox: Mailbox<Mail>,
     notifier: Notifier,
+    /// By which other mailboxes know the worker.
+    number: u32,
 }
 
 /// What other threads send.
@@ -96,6 +99,12 @@ pub(crate) fn current() -> Rc<Shared> {
     }
 }
 
+/// Hands wake-ups of other workers to the kernel that the runtime of this thread has queued, if one runs. To be called before
+/// the thread blocks until another one has done something: the next turn, which would submit them, may depend on it.
+pub(crate) fn hand_over_before_blocking() {
+    with_current(Shared::hand_over);
+}
+
 /// Makes a runtime the current one of this thread until dropped.
 pub(super) struct Entered {
     before: Option<NonNull<Shared>>,
@@ -136,7 +145,7 @@ impl Shared {
             timers: RefCell::new(timers),
             clock,
             ready: RefCell::new(Vec::new()),
-            inbox: Arc::new(Inbox { mailbox: Mailbox::new(), notifier }),
+            inbox: Arc::new(Inbox::new(notifier)),
             tasks: RefCell::new(Table::new()),
             is_closed: Cell::new(false),
             budget: Cell::new(BUDGET_PER_POLL),
@@ -322,6 +331,13 @@ fn cancel(task: Task) {
 }
 
 impl Inbox {
+    fn new(notifier: Notifier) -> Self {
+        static RUNTIMES: AtomicU32 = AtomicU32::new(0);
+        // Half of the numbers: the mailbox marks one by a bit.
+        let number = RUNTIMES.fetch_add(1, Ordering::Relaxed) & (u32::MAX >> 1);
+        Self { mailbox: Mailbox::new(), notifier, number }
+    }
+
     /// Makes a task ready: directly on its own thread, through the mailbox from any other.
     #[inline]
     pub(super) fn schedule(&self, pointer: TaskPointer) {
@@ -340,27 +356,38 @@ impl Inbox {
     #[cold]
     fn send(&self, mail: Mail) {
         match self.mailbox.push(mail) {
-            Ok(ring) => self.end_sleep(ring),
+            Ok(()) => self.ring(),
             // The runtime is gone, and with it the tasks that were woken; one that was to be is cancelled here.
             Err(Mail::Spawned(task)) => cancel(task),
             Err(Mail::Woken(_)) => {}
         }
     }
 
-    /// Rings without mail.
-    pub fn ring(&self) {
-        self.end_sleep(self.mailbox.ring());
+    /// Rings unless the worker is awake or being notified at once.
+    #[inline]
+    pub(super) fn ring_if_asleep(&self) {
+        if self.mailbox.is_asleep() {
+            self.ring();
+        }
     }
 
-    fn end_sleep(&self, ring: Ring) {
-        if ring == Ring::Awake {
-            return;
-        }
-        let sent = with_current(|shared| match shared.driver.try_borrow_mut() {
-            Ok(mut driver) => driver.send_wake(&self.notifier),
-            Err(_) => false,
+    /// Rings, with mail or without, and ends the sleep of the worker: on io_uring, with the next turn of this thread's own
+    /// worker, if there is one; at once by the eventfd otherwise.
+    #[cold]
+    pub fn ring(&self) {
+        let queued = with_current(|shared| {
+            // Borrowed while the driver calls foreign code.
+            let mut driver = shared.driver.try_borrow_mut().ok()?;
+            if !driver.can_queue_wake() {
+                return None;
+            }
+            match self.mailbox.queue_ring(shared.inbox.number) {
+                Ring::Queue if driver.queue_wake(&self.notifier) => Some(Ring::Awake),
+                Ring::Queue => Some(Ring::Sleeping),
+                ring => Some(ring),
+            }
         });
-        if sent != Some(true) {
+        if queued.flatten().unwrap_or_else(|| self.mailbox.ring()) == Ring::Sleeping {
             self.notifier.notify();
         }
     }

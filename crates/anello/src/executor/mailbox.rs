@@ -1,74 +1,105 @@
 //! What other threads hand to a worker: a queue with a doorbell that is rung only when the worker sleeps.
 //!
 //! ```text
-//!            push: swap(RUNG)                     the pusher that replaced
-//!   AWAKE ───────────────────────> RUNG <──────── SLEEPING: it alone notifies
-//!     ^  ^                          │                 ^
-//!     │  └──────── take: swap ──────┘                 │
-//!     └── woke ──────────────────────── prepare_to_sleep: fails when RUNG
+//!            ring: swap(RUNG)            who replaced SLEEPING or QUEUED
+//!   AWAKE ───────────────────> RUNG <─────────────────────────┬──────────┐
+//!     ^  ^                      │        notifies at once     │          │
+//!     │  └───── take: swap ─────┴───────────────────────────< │ ─ QUEUED by a worker
+//!     │                                                       │          ^
+//!     └── woke ──────────────── prepare_to_sleep ───────> SLEEPING ──────┘
+//!                               fails when RUNG or QUEUED        queue_ring: that worker notifies later
 //! ```
 //!
-//! Invariant: an item is in the queue before the state says `RUNG`, and the owner sleeps only after it has replaced
-//! `AWAKE` by `SLEEPING` in one step. So either the owner sees `RUNG` and does not sleep, or the pusher sees
-//! `SLEEPING` and ends the sleep: no wake is lost. Every interleaving is tried by the loom model at the foot.
+//! A worker on io_uring does not notify another one at once: it queues a message that its next turn submits. Until then, any
+//! other thread that rings must notify by itself; hence the state `QUEUED`, which names the worker.
+//!
+//! Invariant: an item is in the queue before the state says `RUNG` or `QUEUED`, and the owner sleeps only after it has replaced
+//! `AWAKE` by `SLEEPING` in one step. So either the owner sees that it was rung and does not sleep, or the pusher sees
+//! `SLEEPING` or the mark of another worker, and ends the sleep: no wake is lost. Every interleaving is tried by the loom
+//! models at the foot.
 
 #[cfg(loom)]
 use loom::sync::{
     Mutex, MutexGuard,
-    atomic::{AtomicU8, Ordering},
+    atomic::{AtomicU32, Ordering},
 };
 #[cfg(not(loom))]
 use std::sync::{
     Mutex, MutexGuard,
-    atomic::{AtomicU8, Ordering},
+    atomic::{AtomicU32, Ordering},
 };
 
-const AWAKE: u8 = 0;
-const SLEEPING: u8 = 1;
-const RUNG: u8 = 2;
+const AWAKE: u32 = 0;
+const SLEEPING: u32 = 1;
+const RUNG: u32 = 2;
+/// A worker has queued a notification and not yet submitted it: the rest of the state is its number.
+const QUEUED: u32 = 1 << 31;
 
 /// The queue of one worker.
 #[derive(Debug)]
 pub(crate) struct Mailbox<T> {
-    state: AtomicU8,
+    state: AtomicU32,
     /// `None` once closed.
     queue: Mutex<Option<Vec<T>>>,
 }
 
-/// Whether the sender has to end the owner's sleep.
+/// What the sender has to do for the owner to take its mail.
 #[must_use]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ring {
+    /// Nothing: the owner is awake, or is being notified.
     Awake,
+    /// End the owner's sleep, at once.
     Sleeping,
+    /// Queue the notification that ends the owner's sleep.
+    Queue,
 }
 
 impl<T> Mailbox<T> {
     pub fn new() -> Self {
-        Self { state: AtomicU8::new(AWAKE), queue: Mutex::new(Some(Vec::new())) }
+        Self { state: AtomicU32::new(AWAKE), queue: Mutex::new(Some(Vec::new())) }
     }
 
-    /// Adds an item, or gives it back when the mailbox is closed. From any thread.
-    pub fn push(&self, item: T) -> Result<Ring, T> {
+    /// Adds an item, or gives it back when the mailbox is closed. From any thread, which then rings.
+    pub fn push(&self, item: T) -> Result<(), T> {
         match self.lock().as_mut() {
-            Some(queue) => queue.push(item),
-            None => return Err(item),
+            Some(queue) => {
+                queue.push(item);
+                Ok(())
+            }
+            None => Err(item),
         }
-        Ok(self.ring())
     }
 
-    /// Rings without an item. From any thread.
+    /// Rings, with or without an item. From any thread.
     pub fn ring(&self) -> Ring {
         match self.state.swap(RUNG, Ordering::SeqCst) {
-            SLEEPING => Ring::Sleeping,
-            _ => Ring::Awake,
+            AWAKE | RUNG => Ring::Awake,
+            // What another worker has queued may be submitted much later.
+            _ => Ring::Sleeping,
+        }
+    }
+
+    /// Rings from a worker with this number, which can queue a notification.
+    pub fn queue_ring(&self, worker: u32) -> Ring {
+        let queued = QUEUED | worker;
+        match self.state.compare_exchange(SLEEPING, queued, Ordering::SeqCst, Ordering::SeqCst) {
+            Ok(_) => Ring::Queue,
+            Err(state) if state == queued => Ring::Awake,
+            Err(_) => self.ring(),
         }
     }
 
     /// Whether there may be items. By the owner, cheap.
     #[inline]
     pub fn is_rung(&self) -> bool {
-        self.state.load(Ordering::Relaxed) == RUNG
+        self.state.load(Ordering::Relaxed) >= RUNG
+    }
+
+    /// Whether the owner sleeps, with a queued notification or without. From any thread.
+    #[inline]
+    pub fn is_asleep(&self) -> bool {
+        !matches!(self.state.load(Ordering::Relaxed), AWAKE | RUNG)
     }
 
     /// Takes all items. By the owner.
@@ -108,17 +139,37 @@ mod tests {
     #[test]
     fn only_the_first_pusher_rings_a_sleeper() {
         let mailbox = Mailbox::new();
-        assert_eq!(mailbox.push(1), Ok(Ring::Awake));
+        let push = |item| mailbox.push(item).map(|()| mailbox.ring());
+        assert_eq!(push(1), Ok(Ring::Awake));
         assert!(!mailbox.prepare_to_sleep(), "there is mail");
         assert_eq!(mailbox.take(), [1]);
         assert!(mailbox.prepare_to_sleep());
-        assert_eq!(mailbox.push(2), Ok(Ring::Sleeping));
-        assert_eq!(mailbox.push(3), Ok(Ring::Awake));
+        assert_eq!(push(2), Ok(Ring::Sleeping));
+        assert_eq!(push(3), Ok(Ring::Awake));
         mailbox.woke();
         assert!(mailbox.is_rung());
         assert_eq!(mailbox.take(), [2, 3]);
         assert_eq!(mailbox.close(), []);
-        assert_eq!(mailbox.push(4), Err(4));
+        assert_eq!(push(4), Err(4));
+    }
+
+    #[test]
+    fn queued_notification_silences_only_its_worker() {
+        let mailbox = Mailbox::<u32>::new();
+        assert_eq!(mailbox.queue_ring(7), Ring::Awake, "the owner is awake");
+        assert_eq!(mailbox.take(), []);
+        assert!(mailbox.prepare_to_sleep());
+        assert_eq!(mailbox.queue_ring(7), Ring::Queue);
+        assert_eq!(mailbox.queue_ring(7), Ring::Awake, "it is queued");
+        assert_eq!(mailbox.queue_ring(8), Ring::Sleeping, "another worker cannot rely on it");
+        assert_eq!(mailbox.queue_ring(9), Ring::Awake, "the owner is being notified");
+        mailbox.woke();
+        assert!(mailbox.is_rung());
+        assert_eq!(mailbox.take(), []);
+        assert!(mailbox.prepare_to_sleep());
+        assert_eq!(mailbox.queue_ring(7), Ring::Queue);
+        mailbox.woke();
+        assert!(mailbox.is_rung() && !mailbox.prepare_to_sleep());
     }
 }
 
@@ -139,7 +190,8 @@ mod models {
                 .map(|item| {
                     let (mailbox, notify) = (Arc::clone(&mailbox), notify.clone());
                     thread::spawn(move || {
-                        if mailbox.push(item) == Ok(Ring::Sleeping) {
+                        mailbox.push(item).unwrap();
+                        if mailbox.ring() == Ring::Sleeping {
                             notify.send(()).unwrap();
                         }
                     })
@@ -159,6 +211,37 @@ mod models {
             }
             received.sort_unstable();
             assert_eq!(received, [0, 1]);
+        });
+    }
+
+    /// A worker queues its notification and never submits it; another thread pushes, too. The owner must get the item of
+    /// that thread all the same.
+    #[test]
+    fn fault_14_queued_notification_delays_no_other() {
+        loom::model(|| {
+            let mailbox = Arc::new(Mailbox::new());
+            let (notify, notified) = loom::sync::mpsc::channel::<()>();
+            let pushers = [true, false].map(|queues| {
+                let (mailbox, notify) = (Arc::clone(&mailbox), notify.clone());
+                thread::spawn(move || {
+                    mailbox.push(queues).unwrap();
+                    let ring = if queues { mailbox.queue_ring(7) } else { mailbox.ring() };
+                    if ring == Ring::Sleeping {
+                        notify.send(()).unwrap();
+                    }
+                })
+            });
+            let mut received = Vec::new();
+            while !received.contains(&false) {
+                received.extend(mailbox.take());
+                if !received.contains(&false) && mailbox.prepare_to_sleep() {
+                    notified.recv().unwrap();
+                    mailbox.woke();
+                }
+            }
+            for pusher in pushers {
+                pusher.join().unwrap();
+            }
         });
     }
 }

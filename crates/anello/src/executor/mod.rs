@@ -28,15 +28,17 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
+use std::thread;
 use std::time::Duration;
 
 use crate::driver::{Driver, DriverDescription, DriverKind, DriverOptions, Metrics, Wait, Woken};
+use contain::contain;
 use context::{Entered, Inbox};
 use task::TaskPointer;
 
 pub use blocking::{Blocking, MOST_THREADS as MOST_BLOCKING_THREADS, spawn_blocking};
 pub use context::yield_now;
-pub(crate) use context::{Shared, current, with_current};
+pub(crate) use context::{Shared, current, hand_over_before_blocking, with_current};
 pub use join::{JoinError, JoinHandle};
 pub use workers::{Worker, Workers, WorkersBuilder, allowed_cores};
 
@@ -106,6 +108,7 @@ impl Runtime {
             "a runtime runs on this thread already: await the future instead of calling block_on"
         );
         let _entered = Entered::new(&self.shared);
+        let _on_unwind = HandOverOnUnwind(&self.shared);
         let main = Arc::new(MainTask { woken: AtomicBool::new(true), inbox: Arc::clone(&self.shared.inbox) });
         let waker = Waker::from(Arc::clone(&main));
         let mut context = Context::from_waker(&waker);
@@ -130,6 +133,18 @@ impl Runtime {
             if let Err(error) = turn.take(&self.shared, busy) {
                 panic!("the {} driver cannot go on: {error}", self.driver().name);
             }
+        }
+    }
+}
+
+/// Hands to the kernel what was noted when `block_on` unwinds: the runtime may not run again for long, and other workers wait
+/// for wake-ups that were queued.
+struct HandOverOnUnwind<'a>(&'a Shared);
+
+impl Drop for HandOverOnUnwind<'_> {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            contain("a waker panicked while block_on unwound", || self.0.hand_over());
         }
     }
 }
@@ -235,7 +250,8 @@ impl Wake for MainTask {
 
     fn wake_by_ref(self: &Arc<Self>) {
         if self.woken.swap(true, Ordering::AcqRel) {
-            return;
+            // Another worker may have woken it, and keep the notification queued for long.
+            return self.inbox.ring_if_asleep();
         }
         let own = with_current(|shared| Arc::ptr_eq(&shared.inbox, &self.inbox));
         if own != Some(true) {

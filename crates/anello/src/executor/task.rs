@@ -267,6 +267,9 @@ unsafe fn wake_by_reference(data: *const ()) {
         // Of the pointer and not of the header, because it leads to the future behind it, too.
         // SAFETY: a waker's pointer is not null.
         header.home.schedule(TaskPointer(unsafe { NonNull::new_unchecked(data.cast_mut().cast()) }));
+    } else {
+        // Another worker may have woken it, and keep the notification queued for long.
+        header.home.ring_if_asleep();
     }
 }
 

@@ -6,7 +6,7 @@ use std::io;
 use std::sync::Arc;
 use std::thread;
 
-use super::{Builder, Handle, Runtime, Shared, with_current};
+use super::{Builder, Handle, Runtime, hand_over_before_blocking};
 
 /// Running workers. Dropping this waits for them to end.
 #[derive(Debug)]
@@ -104,6 +104,8 @@ impl WorkersBuilder {
         }
         // Now only the workers hold senders: if one ends without a word, waiting for it ends, too.
         drop(report);
+        // What `make` does on the new workers may depend on others.
+        hand_over_before_blocking();
         for _ in 0..count {
             let reported =
                 reports.recv().map_err(|_| io::Error::other("a worker ended before it had started"))?;
@@ -160,7 +162,7 @@ impl<T> Workers<T> {
     /// # Errors
     /// When a worker panicked.
     pub fn join(mut self) -> io::Result<Vec<T>> {
-        tell_before_waiting();
+        hand_over_before_blocking();
         let ended: Vec<_> = self.threads.drain(..).map(thread::JoinHandle::join).collect();
         ended
             .into_iter()
@@ -173,18 +175,13 @@ impl<T> Workers<T> {
 
 impl<T> Drop for Workers<T> {
     fn drop(&mut self) {
-        tell_before_waiting();
+        hand_over_before_blocking();
         for thread in self.threads.drain(..) {
             if thread.join().is_err() {
                 tracing::error!("a worker panicked");
             }
         }
     }
-}
-
-/// Wakes of workers that a runtime of this thread has noted go out before the thread waits for them to end.
-fn tell_before_waiting() {
-    with_current(Shared::hand_over);
 }
 
 /// The cores that this process may run on (`sched_getaffinity(2)`).

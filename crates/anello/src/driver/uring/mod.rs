@@ -106,9 +106,10 @@ impl Uring {
         self.ring.descriptor().try_clone_to_owned()
     }
 
-    /// Wakes the owner of another ring through `MSG_RING` (Linux 5.18), with the next enter. Whether that can be.
-    pub fn send_wake(&mut self, target: &Notifier) -> bool {
-        let Some(ring) = target.ring().filter(|_| self.features.message_ring) else { return false };
+    /// Queues a wake-up of the owner of another ring through `MSG_RING` (Linux 5.18), for the next enter. Returns whether the
+    /// target has a ring.
+    pub fn queue_wake(&mut self, target: &Notifier) -> bool {
+        let Some(ring) = target.ring() else { return false };
         let known = self.targets.iter().position(|(_, known)| known.ring() == Some(ring));
         let index = known.unwrap_or_else(|| {
             // Workers come and go: a place is used again when nobody else knows its worker.

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use super::distribution::Balance;
 use crate::driver::Heir;
+use crate::executor::hand_over_before_blocking;
 
 /// What becomes of connections that wait in the kernel's queues when a group is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -213,6 +214,7 @@ impl Group {
 
     /// Blocks until every member that is not gone has settled in the present stage; how many those are.
     pub fn settle(&self, within: Duration) -> io::Result<usize> {
+        hand_over_before_blocking();
         // No deadline is as good as one that the clock does not count to.
         let deadline = Instant::now().checked_add(within);
         let mut state = self.lock();
