@@ -24,6 +24,7 @@
 
 pub(crate) mod buffer;
 mod clock;
+mod contain;
 mod counters;
 mod direct;
 mod epoll;
@@ -55,6 +56,7 @@ use std::time::Duration;
 
 use buffer::Chunk;
 pub(crate) use clock::Clock;
+pub(crate) use contain::{contain, log};
 pub use counters::Metrics;
 use epoll::Epoll;
 pub(crate) use heir::Heir;
@@ -611,7 +613,7 @@ impl Notifier {
         if let Some(eventfd) = &self.eventfd
             && let Err(error) = rustix::io::write(eventfd, &1u64.to_ne_bytes())
         {
-            tracing::error!(%error, "a worker could not be woken");
+            log(|| tracing::error!(%error, "a worker could not be woken"));
         }
     }
 }

@@ -21,6 +21,7 @@ use std::sync::Arc;
 use std::task::{Poll, Waker, ready};
 
 use super::buffer::{Chunk, Pools, put_into};
+use super::contain::log;
 use super::counters::Metrics;
 use super::direct::{Direct, Outcome};
 use super::heir::Heir;
@@ -31,7 +32,7 @@ use super::proactor::gone;
 use super::sockets::{Family, ListenOptions, Sockets, is_of_file, is_of_one_client};
 use super::table::Table;
 use super::token::{Key, Kind, Token};
-use super::transmit::{Outgoing, Transmit};
+use super::transmit::{Outgoing, Queued, Transmit};
 use super::wake::{Waiter, Woken};
 
 /// The longest message that is put off on epoll: with longer ones nothing is saved.
@@ -331,7 +332,7 @@ impl<K: ReadinessKernel> Reactor<K> {
             self.unsent.push(key);
             return Poll::Ready(Ok(()));
         }
-        let Some(taken) = outgoing.take() else { return Poll::Ready(Ok(())) };
+        let Some(taken) = outgoing.take().map(Queued) else { return Poll::Ready(Ok(())) };
         if !is_free {
             stream.transmit.queue(taken, &self.pools);
             return Poll::Ready(Ok(()));
@@ -529,7 +530,7 @@ impl<K: ReadinessKernel> Reactor<K> {
         let Some(listener) = self.listeners.remove(key) else { return };
         // A close does not end it while the socket has another descriptor, of this process or another.
         if let Err(error) = self.kernel.unwatch(&listener.socket) {
-            tracing::debug!(%error, "a listener that was given up is watched on");
+            log(|| tracing::debug!(%error, "a listener that was given up is watched on"));
         }
     }
 
@@ -694,7 +695,7 @@ impl<S> Stream<S> {
 
     /// Keeps what a first send did not take: the kernel's buffer is full.
     #[cold]
-    fn queue_rest(&mut self, outgoing: Outgoing, taken_bytes: usize, metrics: &mut Metrics) {
+    fn queue_rest(&mut self, outgoing: Queued, taken_bytes: usize, metrics: &mut Metrics) {
         metrics.short_sends += 1;
         self.writable = false;
         self.transmit.push(outgoing);

@@ -217,7 +217,7 @@ impl Sockets for OsSockets {
             refused += 1;
         }
         if let Err(error) = listener.set_nonblocking(self.nonblocking) {
-            tracing::warn!(%error, "the listener could not be set back to its mode");
+            super::log(|| tracing::warn!(%error, "the listener could not be set back to its mode"));
         }
         self.reserve = reserve_descriptor();
         refused

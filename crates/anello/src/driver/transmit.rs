@@ -7,6 +7,7 @@ use std::rc::Rc;
 use bytes::Bytes;
 
 use super::buffer::{Chunk, Pools};
+use super::contain::contain;
 use super::pieces::Pieces;
 
 /// Memory that a stream owns until the kernel has taken it. Its bytes do not move while it is moved.
@@ -14,8 +15,9 @@ use super::pieces::Pieces;
 pub enum Outgoing {
     /// A lease of receive memory, sent back where it lies.
     Chunk(Chunk),
-    /// Shared immutable bytes. An owner of such ([`Bytes::from_owner`]) may be dropped while the driver is at work: its
-    /// `Drop` may look at the clock, and drop streams and listeners, but do nothing else with the runtime.
+    /// Shared immutable bytes. Their owner ([`Bytes::from_owner`]) may be dropped while the driver is in use: its `Drop`
+    /// may look at the clock, and drop streams, listeners and runtimes, but do nothing else with the runtime. If it panics,
+    /// the panic is logged and goes no further.
     Bytes(Bytes),
     /// A vector.
     Vec(Vec<u8>),
@@ -70,6 +72,33 @@ impl From<&'static str> for Outgoing {
     }
 }
 
+/// Memory in the queue. Dropping it never unwinds: the owner of shared bytes is code of the application, and a panic in it
+/// must not stop what the driver does for other streams.
+#[derive(Debug)]
+pub(crate) struct Queued(pub Outgoing);
+
+impl Queued {
+    #[inline]
+    pub fn as_slice(&self) -> &[u8] {
+        self.0.as_slice()
+    }
+}
+
+impl Drop for Queued {
+    #[inline]
+    fn drop(&mut self) {
+        if let Outgoing::Bytes(bytes) = &mut self.0 {
+            drop_shared(bytes);
+        }
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn drop_shared(bytes: &mut Bytes) {
+    contain("the owner of sent bytes panicked while it was dropped", || drop(std::mem::take(bytes)));
+}
+
 /// The largest message that is copied behind others rather than queued as it is.
 const COPY_AT_MOST_BYTES: usize = 512;
 
@@ -80,11 +109,11 @@ pub(crate) struct Transmit {
     /// Bytes of all, less those taken; none exactly while there is no front. First, because a stream that sends at once
     /// looks at nothing else.
     queued_bytes: usize,
-    front: Option<Outgoing>,
+    front: Option<Queued>,
     /// Bytes of the front that the kernel has taken.
     taken_bytes: usize,
     /// Behind the front; empty and without memory for a stream that sends one thing at a time.
-    rest: VecDeque<Outgoing>,
+    rest: VecDeque<Queued>,
 }
 
 impl Transmit {
@@ -106,7 +135,7 @@ impl Transmit {
     }
 
     #[inline]
-    pub fn push(&mut self, outgoing: Outgoing) {
+    pub fn push(&mut self, outgoing: Queued) {
         let length = outgoing.as_slice().len();
         if length == 0 {
             return;
@@ -121,9 +150,9 @@ impl Transmit {
 
     /// Adds what cannot be sent at once. Small messages are copied together: what waits for a slow peer must not hold
     /// a receive buffer for each byte, and is sent with fewer calls.
-    pub fn queue(&mut self, outgoing: Outgoing, pools: &Rc<Pools>) {
+    pub fn queue(&mut self, outgoing: Queued, pools: &Rc<Pools>) {
         let length = outgoing.as_slice().len();
-        let copy = match &outgoing {
+        let copy = match &outgoing.0 {
             Outgoing::Chunk(chunk) => length * 2 < chunk.capacity(),
             Outgoing::Bytes(_) | Outgoing::Vec(_) => length <= COPY_AT_MOST_BYTES,
         };
@@ -148,7 +177,7 @@ impl Transmit {
         }
         self.queued_bytes = length;
         // There is nothing to drop, which the compiler cannot know.
-        std::mem::forget(std::mem::replace(&mut self.front, outgoing.take()));
+        std::mem::forget(std::mem::replace(&mut self.front, outgoing.take().map(Queued)));
         Some((address, length as u32))
     }
 
@@ -160,7 +189,7 @@ impl Transmit {
 
     /// Whether [`pending`](Self::pending) is to be sent at once however short it is.
     pub fn is_urgent(&self) -> bool {
-        self.front.as_ref().is_some_and(Outgoing::is_urgent)
+        self.front.as_ref().is_some_and(|front| front.0.is_urgent())
     }
 
     /// The kernel has taken `count` bytes of [`pending`](Self::pending).
@@ -191,7 +220,7 @@ impl Transmit {
     }
 
     /// Takes the front out, of which the kernel has taken all and still reads the memory.
-    pub fn take_front(&mut self) -> Option<Outgoing> {
+    pub fn take_front(&mut self) -> Option<Queued> {
         let front = self.front.take()?;
         self.queued_bytes -= front.as_slice().len() - self.taken_bytes;
         self.taken_bytes = 0;
@@ -206,25 +235,25 @@ impl Transmit {
     /// Copies what is left of `pieces` to the end: into what is left of the last chunk if that is not being sent, else
     /// into new ones.
     pub fn append_copy(&mut self, pieces: &mut Pieces<'_>, pools: &Rc<Pools>) {
-        if let Some(Outgoing::Chunk(last)) = self.rest.back_mut()
+        if let Some(Queued(Outgoing::Chunk(last))) = self.rest.back_mut()
             && last.is_hot()
         {
             self.queued_bytes += pieces.copy_into(last);
         }
         while pieces.left_bytes() > 0 {
-            self.push(Outgoing::Chunk(pieces.gather(pools)));
+            self.push(Queued(Outgoing::Chunk(pieces.gather(pools))));
         }
     }
 
     /// The front's lease is replaced by a tight copy when most of its memory is empty or already taken: what waits
     /// for a slow peer must not hold a large receive buffer. Only while no operation reads the memory.
     pub fn shrink_front(&mut self) {
-        let Some(Outgoing::Chunk(chunk)) = &self.front else { return };
+        let Some(Queued(Outgoing::Chunk(chunk))) = &self.front else { return };
         let pending_bytes = chunk.len() - self.taken_bytes;
         if pending_bytes * 2 < chunk.capacity() {
             let copy = chunk[self.taken_bytes..].to_vec();
             self.taken_bytes = 0;
-            self.front = Some(Outgoing::Vec(copy));
+            self.front = Some(Queued(Outgoing::Vec(copy)));
         }
     }
 }
@@ -253,8 +282,8 @@ mod tests {
                 let piece = vec![n; usize::from(n) * 37];
                 expected.extend_from_slice(&piece);
                 match n % 3 {
-                    0 => transmit.push(Outgoing::Vec(piece)),
-                    1 => transmit.push(Outgoing::Bytes(Bytes::from(piece))),
+                    0 => transmit.push(Queued(Outgoing::Vec(piece))),
+                    1 => transmit.push(Queued(Outgoing::Bytes(Bytes::from(piece)))),
                     _ => transmit.append_copy(&mut Pieces::new(&[IoSlice::new(&piece)]), &pools),
                 }
             }
@@ -271,10 +300,10 @@ mod tests {
         chunk.spare()[..100].fill(7);
         chunk.filled(100);
         let mut transmit = Transmit::default();
-        transmit.push(Outgoing::Chunk(chunk));
+        transmit.push(Queued(Outgoing::Chunk(chunk)));
         transmit.taken(40);
         transmit.shrink_front();
-        assert!(matches!(&transmit.front, Some(Outgoing::Vec(copy)) if copy.len() == 60));
+        assert!(matches!(&transmit.front, Some(Queued(Outgoing::Vec(copy))) if copy.len() == 60));
         assert_eq!(drain(&mut transmit, 7), vec![7; 60]);
     }
 
@@ -286,7 +315,7 @@ mod tests {
             let started = transmit.start(&mut outgoing, 100).is_some();
             assert_eq!((started, transmit.is_empty()), (outgoing.is_none(), outgoing.is_some()));
             if let Some(refused) = outgoing {
-                transmit.push(refused);
+                transmit.push(Queued(refused));
             }
             (started, transmit.is_urgent())
         };

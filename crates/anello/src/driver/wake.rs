@@ -6,6 +6,8 @@
 
 use std::task::{RawWakerVTable, Waker};
 
+use super::contain::contain;
+
 /// One direction of a socket: the task that waits for it, if one does.
 #[derive(Debug, Default)]
 pub(crate) struct Waiter {
@@ -31,8 +33,13 @@ impl Waiter {
         self.waiting = true;
         match &self.waker {
             Some(before) if before.will_wake(waker) => {}
-            _ => self.waker = Some(waker.clone()),
+            _ => self.replace(waker),
         }
+    }
+
+    #[inline(never)]
+    fn replace(&mut self, waker: &Waker) {
+        drop_contained(self.waker.replace(waker.clone()));
     }
 
     #[inline]
@@ -58,6 +65,25 @@ impl Waiter {
             }
             _ => woken.list.extend(self.waker.take()),
         }
+    }
+}
+
+/// Never unwinds: see [`drop_contained`].
+impl Drop for Waiter {
+    #[inline]
+    fn drop(&mut self) {
+        if self.waker.is_some() {
+            drop_contained(self.waker.take());
+        }
+    }
+}
+
+/// Drops a waker while the driver is borrowed: its destructor is code of the application, and a panic in it must not stop
+/// what the driver does for other streams.
+#[inline(never)]
+fn drop_contained(waker: Option<Waker>) {
+    if let Some(waker) = waker {
+        contain("a waker panicked while it was dropped", || drop(waker));
     }
 }
 

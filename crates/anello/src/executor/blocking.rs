@@ -13,8 +13,8 @@ use std::task::{Context, Poll};
 use std::thread;
 use std::time::Duration;
 
-use super::contain::contain;
 use super::join::{Join, JoinError};
+use crate::driver::contain;
 
 /// Most threads of the process's pool. A disk has seldom use for more in flight, and each takes a stack.
 pub const MOST_THREADS: usize = 32;

@@ -8,14 +8,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Context, Poll, Waker};
 
-use super::contain::contain;
 use super::join::{Join, JoinHandle, Supervised};
 use super::mailbox::{Mailbox, Ring};
 #[cfg(feature = "compat-hyper")]
 use super::origin::Origin;
 use super::task::{Task, TaskPointer};
 use crate::driver::table::Table;
-use crate::driver::{Clock, Driver, Key, Notifier, Wait, Woken};
+use crate::driver::{Clock, Driver, Key, Notifier, Wait, Woken, contain};
 use crate::net::Lingering;
 use crate::time::wheel::{TimerKey, Wheel};
 

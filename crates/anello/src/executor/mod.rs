@@ -11,7 +11,6 @@
 //! is spent.
 
 mod blocking;
-mod contain;
 mod context;
 mod join;
 mod mailbox;

@@ -24,10 +24,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
 use std::task::{Context, RawWaker, RawWakerVTable, Waker};
 
-use super::contain::contain;
 use super::context::Inbox;
 use super::task_memory;
-use crate::driver::Key;
+use crate::driver::{Key, contain};
 
 /// The part of a task that does not depend on its future.
 pub(super) struct Header {

@@ -9,6 +9,7 @@ use std::task::{Poll, Waker, ready};
 use super::kernel::{CompletionKernel, Socket};
 use super::stream::Connect;
 use super::{Proactor, cancel_token, gone};
+use crate::driver::contain::log;
 use crate::driver::heir::Heir;
 use crate::driver::op::{Completion, Op};
 use crate::driver::sockets::{Family, ListenOptions, Sockets, is_of_one_client, kernel_error};
@@ -213,6 +214,6 @@ impl<K: CompletionKernel> Proactor<K> {
 fn inherit<S: Sockets>(sockets: &mut S, socket: S::Socket, heir: &dyn Heir) {
     match sockets.export(socket) {
         Ok(descriptor) => heir.inherit(descriptor),
-        Err(error) => tracing::warn!(%error, "a connection that was accepted for nobody is closed"),
+        Err(error) => log(|| tracing::warn!(%error, "a connection that was accepted for nobody is closed")),
     }
 }

@@ -52,13 +52,14 @@ use self::kernel::Socket;
 pub(crate) use self::kernel::{Abilities, CompletionKernel};
 use self::stream::{Connect, Received, Receiving, Sending, Stream};
 use super::buffer::{Chunk, Pools};
+use super::contain::log;
 use super::counters::Metrics;
 use super::op::{Completion, Op, SendHow, Wait};
 use super::options::DriverOptions;
 use super::sockets::{Family, Sockets, StreamOption};
 use super::table::Table;
 use super::token::{Key, Kind, Token};
-use super::transmit::Outgoing;
+use super::transmit::Queued;
 use super::wake::{Waiter, Woken};
 
 /// Most bytes of one send.
@@ -104,7 +105,7 @@ struct Held {
     stream: Key,
     /// The result of a send that was completed short: the stream goes on when the memory is free.
     short: Option<i32>,
-    memory: Option<Outgoing>,
+    memory: Option<Queued>,
 }
 
 impl<K: CompletionKernel> Proactor<K> {
@@ -218,7 +219,7 @@ impl<K: CompletionKernel> Proactor<K> {
             && let Some(stream) = self.streams.get(key)
             && let Err(error) = self.kernel.sockets().set_option(&stream.socket, reset)
         {
-            tracing::debug!(%error, "an aborted connection ends without a reset");
+            log(|| tracing::debug!(%error, "an aborted connection ends without a reset"));
         }
     }
 

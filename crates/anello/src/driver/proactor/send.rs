@@ -9,11 +9,12 @@ use super::kernel::CompletionKernel;
 use super::stream::Sending;
 use super::{Held, MOST_PER_SEND_BYTES, Proactor, cancel_token, gone};
 use crate::driver::buffer::CLASS_BYTES;
+use crate::driver::contain::log;
 use crate::driver::op::{Completion, Op, SendHow};
 use crate::driver::pieces::Pieces;
 use crate::driver::sockets::{Family, Sockets, is_of_file, kernel_error};
 use crate::driver::token::{Key, Kind, Token};
-use crate::driver::transmit::Outgoing;
+use crate::driver::transmit::{Outgoing, Queued};
 use crate::driver::wake::Woken;
 
 impl<K: CompletionKernel> Proactor<K> {
@@ -56,7 +57,7 @@ impl<K: CompletionKernel> Proactor<K> {
             self.settle_soon |= stream.awaits_settling();
             return Poll::Pending;
         }
-        let Some(taken) = outgoing.take() else { return Poll::Ready(Ok(())) };
+        let Some(taken) = outgoing.take().map(Queued) else { return Poll::Ready(Ok(())) };
         if stream.sending != Sending::Idle {
             self.settle_soon |= stream.awaits_settling();
             stream.transmit.queue(taken, &self.pools);
@@ -395,7 +396,7 @@ impl<K: CompletionKernel> Proactor<K> {
         } else if !stream.transmit.is_empty()
             && let Err(error) = self.start_sending(key)
         {
-            tracing::debug!(%error, "a queued send failed: the next use of the stream tells");
+            log(|| tracing::debug!(%error, "a queued send failed: the next use of the stream tells"));
         }
         let Some(stream) = self.streams.get_mut(key) else { return };
         if stream.transmit.queued_bytes() < self.limits.send_queue_bytes.div_ceil(2) {

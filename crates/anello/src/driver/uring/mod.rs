@@ -22,6 +22,7 @@ use socket2::SockAddr;
 
 use super::Notifier;
 use super::buffer::Pools;
+use super::contain::log;
 use super::counters::Metrics;
 use super::op::{Completion, Op, SendHow, Wait};
 use super::options::DriverOptions;
@@ -388,7 +389,7 @@ impl Uring {
             unsafe { self.ring.register(IoringRegisterOp::RegisterFilesUpdate, &raw const update, 1) };
         if let Err(error) = updated {
             // Receives and sends of this slot would fail; the descriptors serve all the same.
-            tracing::warn!(%error, "a file could not be registered: going on with descriptors");
+            log(|| tracing::warn!(%error, "a file could not be registered: going on with descriptors"));
             self.registered_files = 0;
         }
     }

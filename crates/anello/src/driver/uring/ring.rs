@@ -26,6 +26,7 @@ use rustix::io_uring::{
 };
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 
+use super::super::contain::log;
 use super::super::op::Wait;
 use super::sqe::Sqe;
 
@@ -308,7 +309,9 @@ impl Drop for Ring {
             let given_up =
                 unsafe { self.register(IoringRegisterOp::UnregisterRingFds, &raw const update, 1) };
             if let Err(error) = given_up {
-                tracing::debug!(%error, "the ring's registration was not given up: another thread dropped it");
+                log(
+                    || tracing::debug!(%error, "the ring's registration was not given up: another thread dropped it"),
+                );
             }
         }
     }
@@ -347,7 +350,7 @@ impl Drop for Mapping {
     fn drop(&mut self) {
         // SAFETY: mapped in `new` with this length; nothing refers to it any more.
         if let Err(error) = unsafe { munmap(self.base.as_ptr(), self.length) } {
-            tracing::error!(%error, "the ring's memory could not be unmapped");
+            log(|| tracing::error!(%error, "the ring's memory could not be unmapped"));
         }
     }
 }

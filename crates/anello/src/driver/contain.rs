@@ -1,0 +1,30 @@
+//! Panics in code of the application that the runtime calls where no task of its own can receive them: destructors of
+//! wakers, of owners of bytes and of results, and the `tracing` subscriber.
+
+use std::any::Any;
+use std::mem::forget;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// Runs code that may panic and never unwinds; `message` is logged if it does.
+#[inline]
+pub(crate) fn contain(message: &'static str, run: impl FnOnce()) {
+    if let Err(panic) = catch_unwind(AssertUnwindSafe(run)) {
+        contained(message, panic);
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn contained(message: &'static str, panic: Box<dyn Any + Send>) {
+    log(|| tracing::error!("{message}"));
+    // The destructor of the panic's payload may panic, too.
+    forget(catch_unwind(AssertUnwindSafe(|| drop(panic))));
+}
+
+/// Logs where nothing may unwind: a `tracing` subscriber is code of the application, and may panic.
+#[cold]
+#[inline(never)]
+pub(crate) fn log(write: impl FnOnce()) {
+    // The payload is leaked: its destructor may panic, too.
+    forget(catch_unwind(AssertUnwindSafe(write)));
+}
