@@ -253,7 +253,7 @@ impl Shared {
         if self.is_closed.get() {
             // For example the task that closes lingering streams, when a stream outlives its runtime: it would own the
             // runtime that owns the list.
-            return cancel(task);
+            return drop(task);
         }
         let pointer = task.pointer();
         let mut tasks = self.tasks.borrow_mut();
@@ -294,7 +294,8 @@ impl Shared {
         }
     }
 
-    /// Drops every task, and whatever they spawn while they are dropped. No task runs after this.
+    /// Drops every task, and whatever they spawn while they are dropped. No task runs after this. Never unwinds: what runs
+    /// code of the application is the destructor of a task, which contains it.
     pub(super) fn cancel_tasks(&self) {
         let mut mail = self.inbox.mailbox.close();
         loop {
@@ -304,16 +305,23 @@ impl Shared {
             }
             for key in keys {
                 let task = self.tasks.borrow_mut().remove(key);
-                task.into_iter().for_each(cancel);
+                drop(task);
             }
-            for mail in mail.drain(..) {
-                if let Mail::Spawned(task) = mail {
-                    cancel(task);
-                }
-            }
+            mail.clear();
         }
         self.ready.borrow_mut().clear();
         self.is_closed.set(true);
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        // Of sleeps that do not own the runtime, and so did not take them out (`compat`).
+        let mut wakers = Vec::new();
+        self.timers.get_mut().expire(u64::MAX, &mut wakers);
+        for waker in wakers {
+            contain("a waker panicked while it was dropped with its runtime", || drop(waker));
+        }
     }
 }
 
@@ -322,11 +330,6 @@ impl Shared {
 #[inline(never)]
 fn grow(ready: &mut Vec<TaskPointer>) {
     ready.reserve(1);
-}
-
-/// Drops the future of a task, which may do anything.
-fn cancel(task: Task) {
-    contain("a task panicked while it was dropped with its runtime", || task.cancel());
 }
 
 impl Inbox {
@@ -357,8 +360,7 @@ impl Inbox {
         match self.mailbox.push(mail) {
             Ok(()) => self.ring(),
             // The runtime is gone, and with it the tasks that were woken; one that was to be is cancelled here.
-            Err(Mail::Spawned(task)) => cancel(task),
-            Err(Mail::Woken(_)) => {}
+            Err(mail) => drop(mail),
         }
     }
 

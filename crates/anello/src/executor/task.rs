@@ -81,7 +81,7 @@ pub(crate) static WAKER_VTABLE: RawWakerVTable =
 
 impl Task {
     /// A task, scheduled by whoever makes it. The future must be dropped by its worker's thread unless it is `Send`:
-    /// the caller of [`run`](TaskPointer::run) and [`cancel`](Self::cancel) is that thread.
+    /// that thread calls [`run`](TaskPointer::run) and drops the task.
     pub fn new<F: Abort>(future: F, home: Arc<Inbox>) -> Self {
         let cell = task_memory::allocate(Layout::new::<TaskCell<F>>()).cast::<TaskCell<F>>();
         let task = TaskCell {
@@ -125,18 +125,26 @@ impl Task {
     }
 
     /// Ends a task that is not done: its future is dropped here, and it is never scheduled again.
-    pub fn cancel(self) {
+    #[cold]
+    #[inline(never)]
+    fn cancel(&self) {
         let header = self.0.header();
         header.done.set(true);
         header.scheduled.store(true, Ordering::Release);
-        // SAFETY: by the worker, or for a future that is `Send` and was never polled (see `new`).
-        unsafe { (header.functions.drop_future)(self.0.0) }
+        contain("a task panicked while it was dropped with its runtime", || {
+            // SAFETY: by the worker, or for a future that is `Send` and was never polled (see `new`).
+            unsafe { (header.functions.drop_future)(self.0.0) }
+        });
     }
 }
 
+/// Never unwinds. The future of a task that is not done goes before the reference does, however the task came to be dropped.
 impl Drop for Task {
     fn drop(&mut self) {
-        // SAFETY: gives back the reference that `new` counted; the future is gone by now.
+        if !self.0.header().done.get() {
+            self.cancel();
+        }
+        // SAFETY: gives back the reference that `new` counted; the future is gone.
         unsafe { drop_waker(self.0.0.as_ptr().cast_const().cast()) }
     }
 }
