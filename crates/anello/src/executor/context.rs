@@ -37,6 +37,8 @@ pub(crate) struct Shared {
     pub(super) inbox: Arc<Inbox>,
     /// Every task that is not done.
     tasks: RefCell<Table<Task>>,
+    /// The runtime is current on its thread: it polls tasks, or drops them.
+    entered: Cell<bool>,
     /// The runtime was dropped: a task that is spawned from now on is cancelled at once.
     is_closed: Cell<bool>,
     /// What is left of it; below zero when the last operation was larger than what was left.
@@ -107,6 +109,7 @@ pub(crate) fn hand_over_before_blocking() {
 /// Makes a runtime the current one of this thread until dropped.
 pub(super) struct Entered {
     before: Option<NonNull<Shared>>,
+    was_entered: bool,
     shared: Rc<Shared>,
 }
 
@@ -114,7 +117,7 @@ impl Entered {
     pub fn new(shared: &Rc<Shared>) -> Self {
         let shared = Rc::clone(shared);
         let pointer = NonNull::new(Rc::as_ptr(&shared).cast_mut());
-        Self { before: CURRENT.replace(pointer), shared }
+        Self { before: CURRENT.replace(pointer), was_entered: shared.entered.replace(true), shared }
     }
 }
 
@@ -125,6 +128,7 @@ impl Drop for Entered {
             Some(Rc::as_ptr(&self.shared))
         );
         CURRENT.set(self.before);
+        self.shared.entered.set(self.was_entered);
     }
 }
 
@@ -146,6 +150,7 @@ impl Shared {
             ready: RefCell::new(Vec::new()),
             inbox: Arc::new(Inbox::new(notifier)),
             tasks: RefCell::new(Table::new()),
+            entered: Cell::new(false),
             is_closed: Cell::new(false),
             budget: Cell::new(BUDGET_PER_POLL),
             turn_due: Cell::new(false),
@@ -158,6 +163,11 @@ impl Shared {
     /// Whether it runs on this thread.
     pub fn is_current(&self) -> bool {
         with_current(|current| std::ptr::eq(current, self)) == Some(true)
+    }
+
+    /// Whether the runtime is current somewhere on the stack of its thread.
+    pub(super) fn is_entered(&self) -> bool {
+        self.entered.get()
     }
 
     /// Hands what was noted to the kernel, and does what that answers at once, where it must not wait for the next turn.

@@ -30,8 +30,9 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 use std::time::Duration;
 
-use crate::driver::{Driver, DriverDescription, DriverKind, DriverOptions, Metrics, Wait, Woken};
-use contain::contain;
+use crate::driver::{
+    Driver, DriverDescription, DriverKind, DriverOptions, Metrics, Wait, Woken, contain, log,
+};
 use context::{Entered, Inbox};
 use task::TaskPointer;
 
@@ -50,7 +51,8 @@ const DRIVER_VARIABLE: &str = "ANELLO_DRIVER";
 /// A runtime of one thread: it polls tasks, fires timers and drives sockets.
 ///
 /// It stays on the thread that built it. Dropping it drops every task, sends what was accepted (for at most
-/// [`Builder::drain`]), cancels everything in flight and waits for the kernel to let go of it before memory is freed.
+/// [`Builder::drain`]), cancels everything in flight and waits for the kernel to let go of it before memory is freed. When
+/// `process::exit` in one of its tasks drops it, as the value of a `thread_local!`, it is leaked instead.
 ///
 /// ```
 /// let runtime = anello::Runtime::builder().build()?;
@@ -220,6 +222,12 @@ fn time_to_wait(shared: &Shared) -> Wait {
 
 impl Drop for Runtime {
     fn drop(&mut self) {
+        if self.shared.is_entered() {
+            // `process::exit` in a task, with the runtime in a `thread_local!`: the C library calls the destructors of those.
+            // The stack below still uses the future that is being polled, and all that the runtime owns.
+            std::mem::forget(Rc::clone(&self.shared));
+            return log(|| tracing::error!("the runtime was dropped while it runs: it is leaked, not freed"));
+        }
         let entered = Entered::new(&self.shared);
         // Tasks go first: what they own is released into the driver.
         self.shared.cancel_tasks();
