@@ -343,8 +343,10 @@ impl fmt::Debug for BufferRing {
 
 impl Drop for BufferRing {
     fn drop(&mut self) {
-        // SAFETY: allocated in `new` with these layouts; the kernel's ring is closed and no chunk is left, because
-        // both own the `Pools` that own this.
+        // SAFETY: allocated in `new` with these layouts. No chunk is left, because each owns the `Pools` that own this. The
+        // kernel may know the ring still, where a handle keeps io_uring's descriptor open, but uses it only for a receive
+        // that is armed, and none is: the driver owns the `Pools`, too, and leaks itself with all that it owns while a
+        // stream is in its table (see `Drop for Driver`); the trial at set-up waits for its receive to end.
         unsafe {
             dealloc(self.allocation.0.as_ptr(), self.allocation.1);
             dealloc(self.entries.as_ptr().cast(), layout(size_of::<Entry>() * self.limit() as usize));

@@ -17,14 +17,19 @@ pub(crate) fn contain(message: &'static str, run: impl FnOnce()) {
 #[inline(never)]
 fn contained(message: &'static str, panic: Box<dyn Any + Send>) {
     log(|| tracing::error!("{message}"));
-    // The destructor of the panic's payload may panic, too.
-    forget(catch_unwind(AssertUnwindSafe(|| drop(panic))));
+    drop_payload(panic);
 }
 
 /// Logs where nothing may unwind: a `tracing` subscriber is code of the application, and may panic.
 #[cold]
 #[inline(never)]
 pub(crate) fn log(write: impl FnOnce()) {
-    // The payload is leaked: its destructor may panic, too.
-    forget(catch_unwind(AssertUnwindSafe(write)));
+    if let Err(panic) = catch_unwind(AssertUnwindSafe(write)) {
+        drop_payload(panic);
+    }
+}
+
+/// Drops what was panicked with, whose destructor may panic, too: what that panics with is leaked.
+fn drop_payload(panic: Box<dyn Any + Send>) {
+    forget(catch_unwind(AssertUnwindSafe(|| drop(panic))));
 }

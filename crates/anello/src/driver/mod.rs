@@ -40,6 +40,8 @@ mod socket_options;
 mod sockets;
 mod spin;
 pub(crate) mod table;
+#[cfg(all(test, not(miri)))]
+mod tests;
 mod token;
 mod transmit;
 mod uring;
@@ -47,6 +49,7 @@ mod wake;
 
 use std::fmt;
 use std::io::{self, IoSlice};
+use std::mem::ManuallyDrop;
 use std::net::{Shutdown, SocketAddr};
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::net::SocketAddr as UnixAddress;
@@ -62,7 +65,7 @@ use epoll::Epoll;
 pub(crate) use heir::Heir;
 pub(crate) use op::Wait;
 pub use options::{DriverOptions, Sends, SubmissionPolling, TaskWork, Without, ZeroCopy};
-use proactor::{CompletionKernel, Proactor};
+use proactor::{CompletionKernel, Proactor, gone};
 use reactor::{Reactor, ReadinessKernel};
 use sim::{SimCompletion, SimReadiness};
 pub use sim::{SimFaults, SimModel, SimOptions};
@@ -130,9 +133,12 @@ pub(crate) enum Accepted {
 /// The driver that a runtime runs on.
 #[derive(Debug)]
 pub(crate) struct Driver {
-    kernel: Kernel,
+    /// Dropped only when the kernel uses none of its memory: see `Drop`.
+    kernel: ManuallyDrop<Kernel>,
     spin: Spin,
     description: DriverDescription,
+    /// Has begun to shut down: no new socket is accepted, so that nothing is started after the last cancellation.
+    closed: bool,
 }
 
 /// Which driver runs, with what, and why not the other.
@@ -220,7 +226,8 @@ impl Driver {
             Kernel::SimReadiness(_) => ("sim", "readiness".to_owned()),
         };
         let description = DriverDescription { name, features, reason };
-        Ok(Self { kernel, spin: Spin::new(options.spin), description })
+        let kernel = ManuallyDrop::new(kernel);
+        Ok(Self { kernel, spin: Spin::new(options.spin), description, closed: false })
     }
 
     fn uring(options: &DriverOptions) -> io::Result<Kernel> {
@@ -237,12 +244,12 @@ impl Driver {
 
     /// Whether time and network are simulated: then nothing happens that another thread does.
     pub fn is_simulated(&self) -> bool {
-        matches!(self.kernel, Kernel::SimCompletion(_) | Kernel::SimReadiness(_))
+        matches!(*self.kernel, Kernel::SimCompletion(_) | Kernel::SimReadiness(_))
     }
 
     /// How other threads wake this driver out of its wait.
     pub fn notifier(&self) -> io::Result<Notifier> {
-        Ok(match &self.kernel {
+        Ok(match &*self.kernel {
             Kernel::Uring(uring) => {
                 let message_ring = uring.kernel.features().message_ring;
                 Notifier {
@@ -257,12 +264,12 @@ impl Driver {
 
     /// Whether [`queue_wake`](Self::queue_wake) can reach other rings.
     pub fn can_queue_wake(&self) -> bool {
-        matches!(&self.kernel, Kernel::Uring(uring) if uring.kernel.features().message_ring)
+        matches!(&*self.kernel, Kernel::Uring(uring) if uring.kernel.features().message_ring)
     }
 
     /// Queues a wake-up of the owner of another ring, which the next turn submits. Returns whether both are rings.
     pub fn queue_wake(&mut self, target: &Notifier) -> bool {
-        match &mut self.kernel {
+        match &mut *self.kernel {
             Kernel::Uring(uring) => uring.kernel.queue_wake(target),
             _ => false,
         }
@@ -273,12 +280,12 @@ impl Driver {
         if wait != Wait::No && self.spin.is_on() && self.look_before_waiting(woken)? {
             return Ok(());
         }
-        on_each!(&mut self.kernel, machine => machine.turn(wait, woken))
+        on_each!(&mut *self.kernel, machine => machine.turn(wait, woken))
     }
 
     /// Whether something waits to be handed to the kernel by a turn, or for a turn to be read.
     pub fn needs_turn(&self) -> bool {
-        match &self.kernel {
+        match &*self.kernel {
             Kernel::Uring(uring) => uring.kernel.needs_enter(),
             Kernel::Epoll(epoll) => epoll.needs_turn(),
             Kernel::SimReadiness(sim) => sim.needs_turn(),
@@ -290,12 +297,12 @@ impl Driver {
     /// The short spin. Whether there was something to do.
     fn look_before_waiting(&mut self, woken: &mut Woken) -> io::Result<bool> {
         // What was noted goes to the kernel first: it may be what the other side waits for.
-        on_each!(&mut self.kernel, machine => machine.turn(Wait::No, woken))?;
+        on_each!(&mut *self.kernel, machine => machine.turn(Wait::No, woken))?;
         if woken.any() {
             return Ok(true);
         }
         let mut failed = None;
-        let found = match &mut self.kernel {
+        let found = match &mut *self.kernel {
             Kernel::Uring(uring) => self.spin.look(|| uring.kernel.has_news()),
             Kernel::Epoll(epoll) => self.spin.look(|| {
                 failed = epoll.turn(Wait::No, woken).err();
@@ -306,18 +313,28 @@ impl Driver {
         if let Some(error) = failed {
             return Err(error);
         }
-        if found && let Kernel::Uring(uring) = &mut self.kernel {
+        if found && let Kernel::Uring(uring) = &mut *self.kernel {
             uring.turn(Wait::No, woken)?;
         }
         Ok(found)
     }
 
+    /// Checked before a socket is opened or imported. Operations on sockets that exist need no check: shutting down
+    /// releases all of them, and a released socket starts nothing.
+    ///
+    /// # Errors
+    /// When the driver has been shut down.
+    fn check_open(&self) -> io::Result<()> {
+        if self.closed { Err(gone()) } else { Ok(()) }
+    }
+
     pub fn listen(&mut self, address: SocketAddr, options: &ListenOptions) -> io::Result<Key> {
-        on_each!(&mut self.kernel, machine => machine.listen(address, options))
+        self.check_open()?;
+        on_each!(&mut *self.kernel, machine => machine.listen(address, options))
     }
 
     pub fn poll_accept(&mut self, key: Key, waker: &Waker) -> Poll<io::Result<Key>> {
-        on_each!(&mut self.kernel, machine => machine.poll_accept(key, waker))
+        on_each!(&mut *self.kernel, machine => machine.poll_accept(key, waker))
     }
 
     /// Accepts as [`poll_accept`](Self::poll_accept), but takes the connection out of the driver if `keeps` says so.
@@ -327,7 +344,7 @@ impl Driver {
         waker: &Waker,
         keeps: impl FnOnce() -> bool,
     ) -> Poll<io::Result<Accepted>> {
-        on_each!(&mut self.kernel, machine => {
+        on_each!(&mut *self.kernel, machine => {
             let (socket, family) = ready!(machine.poll_accepted(key, waker))?;
             Poll::Ready(match keeps() {
                 true => machine.attach_accepted(socket, family).map(Accepted::Stream),
@@ -337,28 +354,30 @@ impl Driver {
     }
 
     pub fn refuse(&mut self, key: Key) -> usize {
-        on_each!(&mut self.kernel, machine => machine.refuse(key))
+        on_each!(&mut *self.kernel, machine => machine.refuse(key))
     }
 
     pub fn release_listener(&mut self, key: Key) {
-        on_each!(&mut self.kernel, machine => machine.release_listener(key));
+        on_each!(&mut *self.kernel, machine => machine.release_listener(key));
     }
 
     /// Gives a listener up; what the kernel has accepted for it, and accepts until it lets go, is the heir's. Their wakers
     /// are the caller's to call.
     pub fn bequeath_listener(&mut self, key: Key, heir: Arc<dyn Heir>) {
-        on_each!(&mut self.kernel, machine => machine.bequeath_listener(key, heir));
+        on_each!(&mut *self.kernel, machine => machine.bequeath_listener(key, heir));
     }
 
     pub fn listen_unix(&mut self, address: &UnixAddress, backlog: u32) -> io::Result<Key> {
-        on_each!(&mut self.kernel, machine => {
+        self.check_open()?;
+        on_each!(&mut *self.kernel, machine => {
             let socket = machine.kernel.sockets_mut().listen_unix(address, backlog)?;
             machine.attach_listener(socket, Family::Unix)
         })
     }
 
     pub fn import_listener(&mut self, descriptor: OwnedFd) -> io::Result<Key> {
-        on_each!(&mut self.kernel, machine => {
+        self.check_open()?;
+        on_each!(&mut *self.kernel, machine => {
             let socket = machine.kernel.sockets_mut().import(descriptor)?;
             let family = machine.kernel.sockets().family(&socket)?;
             machine.attach_listener(socket, family)
@@ -366,11 +385,12 @@ impl Driver {
     }
 
     pub fn share_listener(&mut self, key: Key) {
-        on_each!(&mut self.kernel, machine => machine.share_listener(key));
+        on_each!(&mut *self.kernel, machine => machine.share_listener(key));
     }
 
     pub fn import_stream(&mut self, descriptor: OwnedFd) -> io::Result<Key> {
-        on_each!(&mut self.kernel, machine => {
+        self.check_open()?;
+        on_each!(&mut *self.kernel, machine => {
             let socket = machine.kernel.sockets_mut().import(descriptor)?;
             let family = machine.kernel.sockets().family(&socket)?;
             machine.attach(socket, family)
@@ -378,23 +398,25 @@ impl Driver {
     }
 
     pub fn poll_detach(&mut self, key: Key, waker: &Waker) -> Poll<io::Result<(OwnedFd, Vec<Chunk>)>> {
-        on_each!(&mut self.kernel, machine => machine.poll_detach(key, waker))
+        on_each!(&mut *self.kernel, machine => machine.poll_detach(key, waker))
     }
 
     pub fn connect(&mut self, peer: SocketAddr, source: Option<SocketAddr>) -> io::Result<Key> {
-        on_each!(&mut self.kernel, machine => machine.connect(peer, source))
+        self.check_open()?;
+        on_each!(&mut *self.kernel, machine => machine.connect(peer, source))
     }
 
     /// Connects at once; `WouldBlock` when the listener's backlog is full, about which the kernel tells nothing further.
     pub fn connect_unix(&mut self, peer: &UnixAddress) -> io::Result<Key> {
-        on_each!(&mut self.kernel, machine => {
+        self.check_open()?;
+        on_each!(&mut *self.kernel, machine => {
             let socket = machine.kernel.sockets_mut().connect_unix(peer)?;
             machine.attach(socket, Family::Unix)
         })
     }
 
     pub fn poll_connect(&mut self, key: Key, waker: &Waker) -> Poll<io::Result<()>> {
-        on_each!(&mut self.kernel, machine => machine.poll_connect(key, waker))
+        on_each!(&mut *self.kernel, machine => machine.poll_connect(key, waker))
     }
 
     /// The next bytes of a stream, put into what is `None`; it stays so at the end of the stream.
@@ -405,7 +427,7 @@ impl Driver {
         into: &mut Option<Chunk>,
         waker: &Waker,
     ) -> Poll<io::Result<()>> {
-        match &mut self.kernel {
+        match &mut *self.kernel {
             Kernel::Uring(uring) => uring.poll_receive(key, into, waker),
             Kernel::Epoll(epoll) => epoll.poll_receive(key, into, waker),
             simulated => simulated.poll_receive(key, into, waker),
@@ -413,7 +435,7 @@ impl Driver {
     }
 
     pub fn poll_read(&mut self, key: Key, buffer: &mut [u8], waker: &Waker) -> Poll<io::Result<usize>> {
-        on_each!(&mut self.kernel, machine => machine.poll_read(key, buffer, waker))
+        on_each!(&mut *self.kernel, machine => machine.poll_read(key, buffer, waker))
     }
 
     /// Hands at most so many bytes of a stream to `copy`, once; none at its end. How many.
@@ -424,7 +446,7 @@ impl Driver {
         copy: impl FnOnce(&[u8]),
         waker: &Waker,
     ) -> Poll<io::Result<usize>> {
-        on_each!(&mut self.kernel, machine => machine.poll_copy(key, most_bytes, copy, waker))
+        on_each!(&mut *self.kernel, machine => machine.poll_copy(key, most_bytes, copy, waker))
     }
 
     #[inline(always)]
@@ -434,7 +456,7 @@ impl Driver {
         outgoing: &mut Option<Outgoing>,
         waker: &Waker,
     ) -> Poll<io::Result<()>> {
-        match &mut self.kernel {
+        match &mut *self.kernel {
             Kernel::Uring(uring) => uring.poll_send(key, outgoing, waker),
             Kernel::Epoll(epoll) => epoll.poll_send(key, outgoing, waker),
             simulated => simulated.poll_send(key, outgoing, waker),
@@ -444,16 +466,16 @@ impl Driver {
     /// Accepts as much of the slices as there is room for, or as the kernel takes at once.
     pub fn poll_write(&mut self, key: Key, slices: &[IoSlice<'_>], waker: &Waker) -> Poll<io::Result<usize>> {
         let slices = &slices[..slices.len().min(MOST_SLICES)];
-        on_each!(&mut self.kernel, machine => machine.poll_write(key, slices, waker))
+        on_each!(&mut *self.kernel, machine => machine.poll_write(key, slices, waker))
     }
 
     /// As [`poll_write`](Self::poll_write), of bytes that more follows, or the end.
     pub fn poll_write_more(&mut self, key: Key, data: &[u8], waker: &Waker) -> Poll<io::Result<usize>> {
-        on_each!(&mut self.kernel, machine => machine.poll_write_more(key, data, waker))
+        on_each!(&mut *self.kernel, machine => machine.poll_write_more(key, data, waker))
     }
 
     pub fn poll_flush(&mut self, key: Key, waker: &Waker) -> Poll<io::Result<()>> {
-        on_each!(&mut self.kernel, machine => machine.poll_flush(key, waker))
+        on_each!(&mut *self.kernel, machine => machine.poll_flush(key, waker))
     }
 
     /// Sends bytes of a file, as many as the kernel takes at once, when everything accepted before was sent; zero at the
@@ -466,126 +488,156 @@ impl Driver {
         length: usize,
         waker: &Waker,
     ) -> Poll<io::Result<usize>> {
-        on_each!(&mut self.kernel, machine => machine.poll_send_file(key, file, offset, length, waker))
+        on_each!(&mut *self.kernel, machine => machine.poll_send_file(key, file, offset, length, waker))
     }
 
     /// Ready when everything accepted is with the kernel, or goes to it with the next turns; see the state machines.
     pub fn poll_under_way(&mut self, key: Key, waker: &Waker) -> Poll<io::Result<()>> {
-        on_each!(&mut self.kernel, machine => machine.poll_under_way(key, waker))
+        on_each!(&mut *self.kernel, machine => machine.poll_under_way(key, waker))
     }
 
     /// Gives a stream up. Whether bytes are left to send, which goes on without its owner.
     pub fn release(&mut self, key: Key) -> bool {
-        on_each!(&mut self.kernel, machine => machine.release(key))
+        on_each!(&mut *self.kernel, machine => machine.release(key))
     }
 
     /// Whether a stream is still there, if only to send what is left.
     pub fn holds(&self, key: Key) -> bool {
-        on_each!(&self.kernel, machine => machine.holds(key))
+        on_each!(&*self.kernel, machine => machine.holds(key))
     }
 
     pub fn abort(&mut self, key: Key) {
-        on_each!(&mut self.kernel, machine => machine.abort(key));
+        on_each!(&mut *self.kernel, machine => machine.abort(key));
     }
 
     /// Who waits for a stream, on either side: to be woken when the driver is not borrowed, since nothing else does it.
     pub fn take_waiting(&mut self, key: Key) -> [Option<Waker>; 2] {
-        on_each!(&mut self.kernel, machine => machine.take_waiting(key))
+        on_each!(&mut *self.kernel, machine => machine.take_waiting(key))
     }
 
     pub fn now_ns(&self) -> u64 {
-        on_each!(&self.kernel, machine => machine.kernel.sockets().now_ns())
+        on_each!(&*self.kernel, machine => machine.kernel.sockets().now_ns())
     }
 
     /// Returns the driver's clock.
     pub fn clock(&self) -> Clock {
-        on_each!(&self.kernel, machine => machine.kernel.sockets().clock())
+        on_each!(&*self.kernel, machine => machine.kernel.sockets().clock())
     }
 
     pub fn metrics(&self) -> Metrics {
-        on_each!(&self.kernel, machine => machine.metrics())
+        on_each!(&*self.kernel, machine => machine.metrics())
     }
 
     // ---- What the kernel does or says of a socket at once ---------------------------------------------------------
 
     pub fn shutdown(&self, key: Key, how: Shutdown) -> io::Result<()> {
-        on_each!(&self.kernel, machine => {
+        on_each!(&*self.kernel, machine => {
             let (sockets, socket) = machine.stream_socket(key)?;
             sockets.shutdown(socket, how)
         })
     }
 
     pub fn set_option(&self, key: Key, option: StreamOption) -> io::Result<()> {
-        on_each!(&self.kernel, machine => {
+        on_each!(&*self.kernel, machine => {
             let (sockets, socket) = machine.stream_socket(key)?;
             sockets.set_option(socket, option)
         })
     }
 
     pub fn local_address(&self, key: Key) -> io::Result<SocketAddr> {
-        on_each!(&self.kernel, machine => {
+        on_each!(&*self.kernel, machine => {
             let (sockets, socket) = machine.stream_socket(key)?;
             sockets.local_address(socket)
         })
     }
 
     pub fn peer_address(&self, key: Key) -> io::Result<SocketAddr> {
-        on_each!(&self.kernel, machine => {
+        on_each!(&*self.kernel, machine => {
             let (sockets, socket) = machine.stream_socket(key)?;
             sockets.peer_address(socket)
         })
     }
 
     pub fn listener_address(&self, key: Key) -> io::Result<SocketAddr> {
-        on_each!(&self.kernel, machine => {
+        on_each!(&*self.kernel, machine => {
             let (sockets, socket) = machine.listener_socket(key)?;
             sockets.local_address(socket)
         })
     }
 
     pub fn local_unix_address(&self, key: Key) -> io::Result<UnixAddress> {
-        on_each!(&self.kernel, machine => {
+        on_each!(&*self.kernel, machine => {
             let (sockets, socket) = machine.stream_socket(key)?;
             sockets.local_unix_address(socket)
         })
     }
 
     pub fn peer_unix_address(&self, key: Key) -> io::Result<UnixAddress> {
-        on_each!(&self.kernel, machine => {
+        on_each!(&*self.kernel, machine => {
             let (sockets, socket) = machine.stream_socket(key)?;
             sockets.peer_unix_address(socket)
         })
     }
 
     pub fn listener_unix_address(&self, key: Key) -> io::Result<UnixAddress> {
-        on_each!(&self.kernel, machine => {
+        on_each!(&*self.kernel, machine => {
             let (sockets, socket) = machine.listener_socket(key)?;
             sockets.local_unix_address(socket)
         })
     }
 
     pub fn peer_credentials(&self, key: Key) -> io::Result<PeerCredentials> {
-        on_each!(&self.kernel, machine => {
+        on_each!(&*self.kernel, machine => {
             let (sockets, socket) = machine.stream_socket(key)?;
             sockets.peer_credentials(socket)
         })
     }
 
-    /// Gives every socket up, sends for at most `drain` what was accepted, cancels the rest and waits until the kernel
-    /// holds nothing any more. Who was woken is the caller's to call.
+    /// Releases every socket, sends for at most `drain` what was accepted, cancels the rest and waits until the kernel
+    /// holds nothing any more. The driver accepts no new sockets from then on. The caller calls the wakers in `woken`.
+    ///
+    /// # Errors
+    /// When the kernel fails to wait, or has not ended all operations in time. Then their memory is never freed.
     pub fn shut_down(&mut self, drain: Duration, woken: &mut Woken) -> io::Result<()> {
-        on_each!(&mut self.kernel, machine => machine.release_all());
+        self.closed = true;
+        on_each!(&mut *self.kernel, machine => machine.release_all());
         let deadline_ns = self.now_ns().saturating_add(u64::try_from(drain.as_nanos()).unwrap_or(u64::MAX));
         loop {
-            on_each!(&mut self.kernel, machine => machine.turn(Wait::No, woken))?;
+            on_each!(&mut *self.kernel, machine => machine.turn(Wait::No, woken))?;
             let now_ns = self.now_ns();
             if self.metrics().sockets == 0 || now_ns >= deadline_ns {
                 break;
             }
             let wait = Wait::For((deadline_ns - now_ns).min(SHUT_DOWN_STEP_NS));
-            on_each!(&mut self.kernel, machine => machine.turn(wait, woken))?;
+            on_each!(&mut *self.kernel, machine => machine.turn(wait, woken))?;
         }
-        on_each!(&mut self.kernel, machine => machine.shut_down(woken))
+        on_each!(&mut *self.kernel, machine => machine.shut_down(woken))
+    }
+}
+
+/// Frees nothing that the kernel may still use. A handle, a waker or another worker may hold a descriptor of the ring, so
+/// that closing ours ends no operation; only terminal completions do.
+impl Drop for Driver {
+    fn drop(&mut self) {
+        // Otherwise the runtime has shut it down.
+        if !self.closed {
+            let mut woken = Woken::default();
+            contain("the driver panicked while it was shut down", || {
+                if let Err(error) = self.shut_down(Duration::ZERO, &mut woken) {
+                    log(|| tracing::error!(%error, "the driver could not be shut down"));
+                }
+            });
+            contain("a waker panicked while its driver was shut down", || woken.call());
+        }
+        if on_each!(&*self.kernel, machine => machine.is_quiescent()) {
+            // SAFETY: nothing touches the field after this. The kernel uses no memory of the machine: every operation that
+            // names some belongs to an entry of its tables, which are empty.
+            unsafe { ManuallyDrop::drop(&mut self.kernel) }
+        } else {
+            log(|| {
+                tracing::error!("operations are still in flight: the driver's memory is leaked, not freed")
+            });
+        }
     }
 }
 

@@ -7,6 +7,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use super::join::{Join, JoinHandle, Supervised};
 use super::mailbox::{Mailbox, Ring};
@@ -41,6 +42,9 @@ pub(crate) struct Shared {
     entered: Cell<bool>,
     /// The runtime was dropped: a task that is spawned from now on is cancelled at once.
     is_closed: Cell<bool>,
+    /// The runtime was dropped while its driver was in use, which is to be shut down at the next use of a socket: for how
+    /// long to send.
+    deferred_shut_down: Cell<Option<Duration>>,
     /// What is left of it; below zero when the last operation was larger than what was left.
     budget: Cell<i64>,
     /// A task has spent its budget: the driver and the timers come first, then it goes on.
@@ -152,6 +156,7 @@ impl Shared {
             tasks: RefCell::new(Table::new()),
             entered: Cell::new(false),
             is_closed: Cell::new(false),
+            deferred_shut_down: Cell::new(None),
             budget: Cell::new(BUDGET_PER_POLL),
             turn_due: Cell::new(false),
             lingering: RefCell::default(),
@@ -170,8 +175,42 @@ impl Shared {
         self.entered.get()
     }
 
+    /// Shuts the driver down, whatever destructors and wakers do meanwhile. When the driver is in use, one of them has
+    /// dropped the runtime: then the next use of a socket shuts it down, or the destructor of the driver.
+    pub(super) fn shut_down(&self, drain: Duration) {
+        let Ok(mut driver) = self.driver.try_borrow_mut() else {
+            self.deferred_shut_down.set(Some(drain));
+            // Seen by the next poll.
+            self.budget.set(0);
+            return;
+        };
+        let mut woken = Woken::default();
+        contain("the driver panicked while it was shut down", || {
+            if let Err(error) = driver.shut_down(drain, &mut woken) {
+                tracing::error!(%error, "the kernel has not ended all operations: their memory is leaked, not freed");
+            }
+        });
+        drop(driver);
+        // Tasks of other runtimes, which inherit what was accepted here.
+        contain("a waker panicked while its runtime was dropped", || woken.call());
+        // No task runs any more that others have to be protected from.
+        self.budget.set(i64::MAX);
+    }
+
+    /// Shuts the driver down if that was deferred. Returns whether it was.
+    #[cold]
+    fn shut_down_if_deferred(&self) -> bool {
+        let deferred = self.deferred_shut_down.take();
+        deferred.map(|drain| self.shut_down(drain)).is_some()
+    }
+
     /// Hands what was noted to the kernel, and does what that answers at once, where it must not wait for the next turn.
     pub fn hand_over(&self) {
+        if self.is_closed.get() {
+            // A closed driver has nothing to hand over.
+            self.shut_down_if_deferred();
+            return;
+        }
         let mut woken = Woken::default();
         for _ in 0..TURNS_TO_HAND_OVER {
             // Borrowed by a turn, or by what ends with one.
@@ -224,18 +263,18 @@ impl Shared {
     /// Whether the running task may do more before it lets others run; if not, it is woken again at once.
     #[inline]
     pub fn may_proceed(&self, context: &Context<'_>) -> bool {
-        if self.budget.get() <= 0 {
-            self.put_off(context);
-            return false;
-        }
-        true
+        self.budget.get() > 0 || self.may_proceed_without_budget(context)
     }
 
     #[cold]
     #[inline(never)]
-    fn put_off(&self, context: &Context<'_>) {
+    fn may_proceed_without_budget(&self, context: &Context<'_>) -> bool {
+        if self.shut_down_if_deferred() {
+            return true;
+        }
         self.turn_due.set(true);
         context.waker().wake_by_ref();
+        false
     }
 
     /// Counts an operation on `bytes` bytes against the running task.

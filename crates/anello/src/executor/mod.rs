@@ -232,15 +232,7 @@ impl Drop for Runtime {
         // Tasks go first: what they own is released into the driver.
         self.shared.cancel_tasks();
         drop(entered);
-        let mut woken = Woken::default();
-        let shut_down = self.shared.driver.borrow_mut().shut_down(self.drain, &mut woken);
-        // Tasks of other runtimes, which inherit what was accepted here.
-        woken.call();
-        if let Err(error) = shut_down {
-            tracing::error!(%error, "the kernel did not let go of everything: its memory is leaked, not freed");
-            // Freeing memory that the kernel may still write to would be worse than keeping it.
-            std::mem::forget(Rc::clone(&self.shared));
-        }
+        self.shared.shut_down(self.drain);
     }
 }
 

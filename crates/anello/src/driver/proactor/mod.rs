@@ -322,6 +322,12 @@ impl<K: CompletionKernel> Proactor<K> {
         }
     }
 
+    /// Whether the kernel uses no memory of this driver. What each operation names belongs to a stream, a listener or a held
+    /// send, which stays in its table until the terminal completion: a receive into the buffer ring, too.
+    pub fn is_quiescent(&self) -> bool {
+        self.streams.len() + self.listeners.len() + self.held.len() == 0
+    }
+
     /// Cancels everything and waits for every terminal completion.
     pub fn shut_down(&mut self, woken: &mut Woken) -> io::Result<()> {
         for key in self.listeners.keys() {

@@ -129,7 +129,7 @@ impl World {
 
     /// Sockets that the kernel holds open, those not yet accepted included.
     fn open(&self) -> usize {
-        match &self.driver.borrow().kernel {
+        match &*self.driver.borrow().kernel {
             Kernel::SimCompletion(machine) => machine.kernel.network().open(),
             Kernel::SimReadiness(machine) => machine.kernel.network().open(),
             Kernel::Uring(_) | Kernel::Epoll(_) => 0,

@@ -1,0 +1,127 @@
+//! What becomes of memory in flight when a driver is dropped: on the drivers of Linux.
+
+use std::io::Read;
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::Waker;
+
+use bytes::Bytes;
+
+use super::*;
+
+/// More than a Unix socket takes at once.
+const MESSAGE_BYTES: usize = 2 << 20;
+
+/// Memory that is overwritten when it is dropped, and kept, so that a late reader is found out.
+struct Poisoned(&'static mut [u8], Arc<AtomicUsize>);
+
+static DROPPED: Mutex<Vec<&'static mut [u8]>> = Mutex::new(Vec::new());
+
+impl AsRef<[u8]> for Poisoned {
+    fn as_ref(&self) -> &[u8] {
+        self.0
+    }
+}
+
+impl Drop for Poisoned {
+    fn drop(&mut self) {
+        self.0.fill(0xdd);
+        DROPPED.lock().unwrap().push(std::mem::take(&mut self.0));
+        self.1.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+/// A driver with a send in flight, its peer, and how often the memory of the send was freed.
+fn sending(kind: &DriverKind, task_work: TaskWork) -> Option<(Driver, Key, UnixStream, Arc<AtomicUsize>)> {
+    let mut driver = match Driver::new(kind, &DriverOptions { task_work, ..DriverOptions::default() }) {
+        Ok(driver) => driver,
+        Err(error) => {
+            eprintln!("skipped on {kind}: {error}");
+            return None;
+        }
+    };
+    let (near, far) = UnixStream::pair().unwrap();
+    let key = driver.import_stream(near.into()).unwrap();
+    let freed = Arc::new(AtomicUsize::new(0));
+    let message = Poisoned(vec![1; MESSAGE_BYTES].leak(), Arc::clone(&freed));
+    let mut outgoing = Some(Outgoing::Bytes(Bytes::from_owner(message)));
+    assert!(driver.poll_send(key, &mut outgoing, Waker::noop()).is_ready());
+    for _ in 0..3 {
+        driver.turn(Wait::No, &mut Woken::default()).unwrap();
+    }
+    Some((driver, key, far, freed))
+}
+
+fn on_each(test: impl Fn(Driver, Key, UnixStream, Arc<AtomicUsize>)) {
+    let ways = [
+        (DriverKind::Uring, TaskWork::Deferred),
+        (DriverKind::Uring, TaskWork::Cooperative),
+        (DriverKind::Uring, TaskWork::Interrupting),
+        (DriverKind::Epoll, TaskWork::Deferred),
+    ];
+    for (kind, task_work) in ways {
+        if let Some((driver, key, far, freed)) = sending(&kind, task_work) {
+            test(driver, key, far, freed);
+        }
+    }
+}
+
+#[test]
+fn dropped_driver_ends_what_is_in_flight_before_memory_is_freed() {
+    on_each(|driver, _, mut far, freed| {
+        // Keeps the ring open, and so everything in flight.
+        let _notifier = driver.notifier().unwrap();
+        drop(driver);
+        assert_eq!(freed.load(Ordering::SeqCst), 1);
+        let mut received = Vec::new();
+        far.read_to_end(&mut received).unwrap();
+        assert!(received.len() < MESSAGE_BYTES && received.iter().all(|byte| *byte == 1));
+    });
+}
+
+#[test]
+#[cfg_attr(plain_memory, ignore = "what it leaks would be reported")]
+fn driver_that_could_not_shut_down_leaks_what_is_in_flight() {
+    on_each(|mut driver, _, far, freed| {
+        // As if the kernel had not ended the operations in time.
+        driver.closed = true;
+        let is_idle = matches!(*driver.kernel, Kernel::Epoll(_));
+        drop(driver);
+        assert_eq!(freed.load(Ordering::SeqCst), usize::from(is_idle));
+        drop(far);
+    });
+}
+
+#[test]
+fn driver_that_was_shut_down_starts_nothing() {
+    on_each(|mut driver, key, far, freed| {
+        driver.shut_down(Duration::ZERO, &mut Woken::default()).unwrap();
+        assert_eq!((freed.load(Ordering::SeqCst), driver.metrics().sockets), (1, 0));
+        drop(far);
+        let any = SocketAddr::from(([127, 0, 0, 1], 0));
+        let listener = std::net::TcpListener::bind(any).unwrap();
+        let path = UnixAddress::from_pathname("/nowhere").unwrap();
+        let (near, _far) = UnixStream::pair().unwrap();
+        let listen_options = ListenOptions { backlog: 1, reuse_port: false, no_delay: false };
+        let refused = [
+            driver.listen(any, &listen_options),
+            driver.listen_unix(&path, 1),
+            driver.import_listener(listener.try_clone().unwrap().into()),
+            driver.import_stream(near.into()),
+            driver.connect(listener.local_addr().unwrap(), None),
+            driver.connect_unix(&path),
+        ];
+        for result in refused {
+            assert_eq!(result.unwrap_err().kind(), io::ErrorKind::NotConnected);
+        }
+        let (waker, mut chunk) = (Waker::noop(), None);
+        assert!(matches!(driver.poll_accept(key, waker), Poll::Ready(Err(_))));
+        assert!(matches!(driver.poll_connect(key, waker), Poll::Ready(Err(_))));
+        assert!(matches!(driver.poll_receive(key, &mut chunk, waker), Poll::Ready(Err(_))));
+        assert!(matches!(driver.poll_send(key, &mut Some(vec![1].into()), waker), Poll::Ready(Err(_))));
+        assert!(matches!(driver.poll_flush(key, waker), Poll::Ready(Err(_))));
+        assert!(matches!(driver.poll_detach(key, waker), Poll::Ready(Err(_))));
+        assert_eq!(driver.metrics().sockets, 0);
+    });
+}

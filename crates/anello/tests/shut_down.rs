@@ -1,0 +1,460 @@
+//! What code of the application may do to a runtime that ends: destructors of wakers and of owners of bytes that panic or
+//! drop the runtime, log subscribers that panic, `process::exit`, and sockets and futures that outlive the runtime.
+
+mod common;
+
+use std::cell::{Cell, RefCell};
+use std::future::{Future, pending, poll_fn};
+use std::io::{ErrorKind, Read};
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream as StdStream};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::{Pin, pin};
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::{self, ThreadId};
+use std::time::Duration;
+
+use anello::net::{TcpStream, UnixStream};
+use anello::time::sleep;
+use anello::{Runtime, spawn, yield_now};
+use bytes::Bytes;
+use common::*;
+use socket2::{Domain, SockAddr, Socket, Type};
+
+/// More than a Unix socket takes at once.
+const MESSAGE_BYTES: usize = 2 << 20;
+
+/// A runtime that does not wait for peers when it is dropped.
+fn hasty(setup: &Setup) -> Runtime {
+    setup.builder().drain(Duration::ZERO).build().unwrap()
+}
+
+/// Drops a runtime, which must not unwind, whatever panics meanwhile.
+#[track_caller]
+fn assert_drops(setup: &Setup, runtime: Runtime) {
+    assert!(catch_unwind(AssertUnwindSafe(|| drop(runtime))).is_ok(), "{}: unwinds", setup.name);
+}
+
+fn poll_once<F: Future>(future: Pin<&mut F>, waker: &Waker) -> Poll<F::Output> {
+    future.poll(&mut Context::from_waker(waker))
+}
+
+/// What a destructor does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Does {
+    Panic,
+    DropRuntime,
+    DropRuntimeAndPanic,
+}
+
+const ALL: [Does; 3] = [Does::Panic, Does::DropRuntime, Does::DropRuntimeAndPanic];
+
+thread_local! {
+    /// The runtime that destructors drop.
+    static RUNTIME: RefCell<Option<Runtime>> = const { RefCell::new(None) };
+}
+
+impl Does {
+    fn act(self) {
+        if self != Self::Panic {
+            drop(RUNTIME.take());
+        }
+        if self != Self::DropRuntime {
+            panic!("a destructor panics, as it is told to");
+        }
+    }
+}
+
+struct Destructive(Does, Arc<AtomicUsize>);
+
+impl Wake for Destructive {
+    fn wake(self: Arc<Self>) {}
+}
+
+impl Drop for Destructive {
+    fn drop(&mut self) {
+        self.1.fetch_add(1, Ordering::SeqCst);
+        self.0.act();
+    }
+}
+
+/// A waker whose destructor does this, and how often that has run.
+fn destructive_waker(does: Does) -> (Waker, Arc<AtomicUsize>) {
+    let dropped = Arc::new(AtomicUsize::new(0));
+    (Waker::from(Arc::new(Destructive(does, Arc::clone(&dropped)))), dropped)
+}
+
+/// Memory that is overwritten when it is dropped, and kept, so that a late reader is found out.
+struct Poisoned {
+    bytes: &'static mut [u8],
+    dropped: Arc<AtomicUsize>,
+    does: Option<Does>,
+}
+
+static POISONED: Mutex<Vec<&'static mut [u8]>> = Mutex::new(Vec::new());
+
+impl AsRef<[u8]> for Poisoned {
+    fn as_ref(&self) -> &[u8] {
+        self.bytes
+    }
+}
+
+impl Drop for Poisoned {
+    fn drop(&mut self) {
+        self.bytes.fill(0xdd);
+        POISONED.lock().unwrap().push(std::mem::take(&mut self.bytes));
+        self.dropped.fetch_add(1, Ordering::SeqCst);
+        if let Some(does) = self.does {
+            does.act();
+        }
+    }
+}
+
+/// Bytes that are overwritten when they are dropped, and how often that has happened.
+fn poisoned(bytes: Vec<u8>, does: Option<Does>) -> (Bytes, Arc<AtomicUsize>) {
+    let dropped = Arc::new(AtomicUsize::new(0));
+    let owner = Poisoned { bytes: bytes.leak(), dropped: Arc::clone(&dropped), does };
+    (Bytes::from_owner(owner), dropped)
+}
+
+#[test]
+fn unix_connect_after_its_runtime_fails() {
+    on_every_driver(|setup| {
+        let name = format!("anello-shut-down-{}-{:?}", std::process::id(), thread::current().id());
+        let socket = Socket::new(Domain::UNIX, Type::STREAM, None).unwrap();
+        socket.bind(&SockAddr::unix(format!("\0{name}")).unwrap()).unwrap();
+        socket.listen(0).unwrap();
+        let listener = UnixListener::from(socket);
+        let address: SocketAddr = listener.local_addr().unwrap();
+        let _fills_the_backlog = StdStream::connect_addr(&address).unwrap();
+        let runtime = setup.runtime();
+        // Keeps the ring open, and so everything in flight.
+        let _handle = runtime.handle();
+        let mut connecting = Box::pin(UnixStream::connect_addr(&address));
+        runtime.block_on(async {
+            let polled = poll_fn(|context| Poll::Ready(connecting.as_mut().poll(context))).await;
+            assert!(polled.is_pending(), "{}: there was room", setup.name);
+            // Its pause is over then.
+            sleep(Duration::from_millis(20)).await;
+        });
+        listener.accept().unwrap();
+        drop(runtime);
+        let Poll::Ready(connected) = poll_once(connecting.as_mut(), Waker::noop()) else {
+            panic!("{}: waits for a runtime that is gone", setup.name)
+        };
+        assert_eq!(
+            connected.err().map(|error| error.kind()),
+            Some(ErrorKind::NotConnected),
+            "{}",
+            setup.name
+        );
+        listener.set_nonblocking(true).unwrap();
+        assert_eq!(listener.accept().err().map(|error| error.kind()), Some(ErrorKind::WouldBlock));
+    });
+}
+
+#[test]
+fn memory_of_a_send_in_flight_outlives_wakers_that_panic_in_shut_down() {
+    on_every_driver(|setup| {
+        let runtime = hasty(setup);
+        // Keeps the ring open, and so everything in flight.
+        let _handle = runtime.handle();
+        let expected = pattern(1, MESSAGE_BYTES);
+        let (bytes, freed) = poisoned(expected.clone(), None);
+        let (mut streams, mut peers, mut wakers) = (Vec::new(), Vec::new(), Vec::new());
+        runtime.block_on(async {
+            for _ in 0..3 {
+                let (near, far) = StdStream::pair().unwrap();
+                streams.push(UnixStream::from_std(near).unwrap());
+                peers.push(far);
+            }
+            // The kernel takes what it has room for, and waits for room with the rest.
+            assert!(poll_at_most(1, streams[1].send(bytes)).await.is_some());
+            yield_now().await;
+            sleep(Duration::from_millis(1)).await;
+            let mut wait = |pending: &mut dyn FnMut(&Waker) -> bool| {
+                let (waker, dropped) = destructive_waker(Does::Panic);
+                assert!(pending(&waker));
+                wakers.push(dropped);
+            };
+            for stream in &mut streams {
+                wait(&mut |waker| poll_once(pin!(stream.recv()), waker).is_pending());
+            }
+            wait(&mut |waker| poll_once(pin!(streams[1].flush()), waker).is_pending());
+            sleep(Duration::from_millis(1)).await;
+        });
+        assert_drops(setup, runtime);
+        // Reset or ended, once nothing is in flight; until then the kernel sends on as this reads.
+        let mut received = Vec::new();
+        peers[1].set_read_timeout(Some(patience(Duration::from_secs(10)))).unwrap();
+        peers[1].read_to_end(&mut received).unwrap();
+        assert_same_bytes(&received, &expected[..received.len()]);
+        assert!(received.len() < expected.len(), "{}: nothing was left to send", setup.name);
+        drop(streams);
+        assert_eq!(freed.load(Ordering::SeqCst), 1, "{}: the memory is leaked, or freed twice", setup.name);
+        let dropped: Vec<_> = wakers.iter().map(|dropped| dropped.load(Ordering::SeqCst)).collect();
+        assert_eq!(dropped, [1; 4], "{}", setup.name);
+    });
+}
+
+/// Two streams that are connected, of a runtime that destructors drop.
+fn pair_of_stashed_runtime(setup: &Setup) -> (TcpStream, TcpStream) {
+    let runtime = hasty(setup);
+    let streams = runtime.block_on(pair()).unwrap();
+    RUNTIME.set(Some(runtime));
+    streams
+}
+
+/// The runtime is gone, or going: nothing is received from this stream any more.
+fn assert_gone(setup: &Setup, does: Does, stream: &mut TcpStream) {
+    // Without a destructor that does it.
+    drop(RUNTIME.take());
+    let polled = poll_once(pin!(stream.recv()), Waker::noop());
+    let Poll::Ready(Err(error)) = polled else {
+        panic!("{} {does:?}: {polled:?} of a runtime that is gone", setup.name)
+    };
+    assert_eq!(error.kind(), ErrorKind::NotConnected, "{} {does:?}", setup.name);
+}
+
+#[test]
+fn destructor_of_a_replaced_waker_may_drop_the_runtime_and_panic() {
+    on_every_driver_and_sim(|setup| {
+        for does in ALL {
+            let (mut near, mut far) = pair_of_stashed_runtime(setup);
+            let (waker, dropped) = destructive_waker(does);
+            assert!(poll_once(pin!(near.recv()), &waker).is_pending());
+            drop(waker);
+            let polled =
+                catch_unwind(AssertUnwindSafe(|| poll_once(pin!(near.recv()), Waker::noop()).is_pending()));
+            assert_eq!(
+                (polled.ok(), dropped.load(Ordering::SeqCst)),
+                (Some(true), 1),
+                "{} {does:?}",
+                setup.name
+            );
+            assert_gone(setup, does, &mut far);
+            assert_gone(setup, does, &mut near);
+        }
+    });
+}
+
+#[test]
+fn destructor_of_the_waker_of_a_dropped_stream_may_drop_the_runtime_and_panic() {
+    on_every_driver_and_sim(|setup| {
+        for does in ALL {
+            let (mut near, mut far) = pair_of_stashed_runtime(setup);
+            let (waker, dropped) = destructive_waker(does);
+            assert!(poll_once(pin!(near.recv()), &waker).is_pending());
+            drop(waker);
+            let done = catch_unwind(AssertUnwindSafe(|| drop(near)));
+            assert_eq!((done.is_ok(), dropped.load(Ordering::SeqCst)), (true, 1), "{} {does:?}", setup.name);
+            assert_gone(setup, does, &mut far);
+        }
+    });
+}
+
+#[test]
+fn owner_of_bytes_may_drop_the_runtime_and_panic() {
+    on_every_driver_and_sim(|setup| {
+        for (does, length) in ALL.into_iter().flat_map(|does| [(does, 10), (does, MESSAGE_BYTES)]) {
+            let (mut near, mut far) = pair_of_stashed_runtime(setup);
+            let (bytes, dropped) = poisoned(pattern(2, length), Some(does));
+            let done = catch_unwind(AssertUnwindSafe(|| {
+                poll_once(pin!(near.send(bytes)), Waker::noop()).is_ready();
+                // With the next turn, or when the runtime is dropped.
+                drop(near);
+            }));
+            assert!(done.is_ok(), "{} {does:?}", setup.name);
+            if RUNTIME.with_borrow(Option::is_none) {
+                assert_eq!(dropped.load(Ordering::SeqCst), 1);
+            }
+            assert_gone(setup, does, &mut far);
+            drop(far);
+            assert_eq!(dropped.load(Ordering::SeqCst), 1, "{} {does:?}", setup.name);
+        }
+    });
+}
+
+#[test]
+fn owner_of_bytes_that_panics_does_not_disturb_other_streams() {
+    on_every_driver_and_sim(|setup| {
+        let runtime = hasty(setup);
+        let (last, last_freed) = poisoned(pattern(3, 50), Some(Does::Panic));
+        let streams = runtime.block_on(async {
+            let mut pairs = Vec::new();
+            for _ in 0..4 {
+                pairs.push(pair().await.unwrap());
+            }
+            for round in 0..3 {
+                for (number, (near, _)) in pairs.iter_mut().enumerate() {
+                    let message = pattern(round * 10 + number as u64, 50);
+                    // All settle in one turn.
+                    if number % 2 == 0 {
+                        near.send(poisoned(message, Some(Does::Panic)).0).await.unwrap();
+                    } else {
+                        near.send(message).await.unwrap();
+                    }
+                }
+                for (number, (near, far)) in pairs.iter_mut().enumerate() {
+                    near.flush().await.unwrap();
+                    let mut received = [0; 50];
+                    far.read_exact(&mut received).await.unwrap();
+                    assert_same_bytes(&received, &pattern(round * 10 + number as u64, 50));
+                }
+            }
+            pairs[0].0.send(last).await.unwrap();
+            pairs
+        });
+        assert_drops(setup, runtime);
+        drop(streams);
+        assert_eq!(last_freed.load(Ordering::SeqCst), 1, "{}", setup.name);
+    });
+}
+
+/// Panics when it is told of an error: a subscriber is code of the application.
+struct PanickingSubscriber;
+
+impl tracing::Subscriber for PanickingSubscriber {
+    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
+        *metadata.level() == tracing::Level::ERROR
+    }
+
+    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+        tracing::span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+
+    fn event(&self, _: &tracing::Event<'_>) {
+        panic!("a subscriber panics, as it is told to");
+    }
+
+    fn enter(&self, _: &tracing::span::Id) {}
+    fn exit(&self, _: &tracing::span::Id) {}
+}
+
+/// Says on which thread it was dropped, then panics.
+struct Local(mpsc::Sender<ThreadId>);
+
+impl Drop for Local {
+    fn drop(&mut self) {
+        self.0.send(thread::current().id()).unwrap();
+        panic!("a task panics when it is dropped");
+    }
+}
+
+#[test]
+fn futures_are_dropped_by_their_thread_though_the_log_panics() {
+    on_every_driver_and_sim(|setup| {
+        tracing::subscriber::with_default(PanickingSubscriber, || {
+            const TASKS: usize = 5;
+            let runtime = hasty(setup);
+            let (report, reports) = mpsc::channel();
+            let (leave, left) = mpsc::channel();
+            runtime.block_on(async {
+                for _ in 0..TASKS {
+                    let (local, leave) = (Local(report.clone()), leave.clone());
+                    spawn(async move {
+                        let _local = local;
+                        let waker = poll_fn(|context| Poll::Ready(context.waker().clone())).await;
+                        leave.send(waker).unwrap();
+                        pending::<()>().await;
+                    })
+                    .detach();
+                }
+                yield_now().await;
+            });
+            drop((report, leave));
+            // The last reference to each task is this thread's.
+            let (go, gone) = mpsc::channel();
+            let other = thread::spawn(move || {
+                let wakers: Vec<Waker> = left.into_iter().take(TASKS).collect();
+                gone.recv().unwrap();
+                drop(wakers);
+            });
+            assert_drops(setup, runtime);
+            go.send(()).unwrap();
+            other.join().unwrap();
+            let threads: Vec<_> = reports.into_iter().collect();
+            assert_eq!(threads, [thread::current().id(); TASKS], "{}", setup.name);
+        });
+    });
+}
+
+/// Names the way to run of the process that exits.
+const EXITS: &str = "ANELLO_TEST_EXITS";
+const EXIT_CODE: i32 = 42;
+
+static DROPPED: AtomicBool = AtomicBool::new(false);
+
+/// What a task that exits has on its stack.
+struct OnStack(Box<Cell<u64>>);
+
+impl Drop for OnStack {
+    fn drop(&mut self) {
+        self.0.set(0);
+        DROPPED.store(true, Ordering::SeqCst);
+    }
+}
+
+/// Dropped after the runtime, because it was made before.
+struct Witness;
+
+impl Drop for Witness {
+    fn drop(&mut self) {
+        if DROPPED.load(Ordering::SeqCst) {
+            eprintln!("what a task uses was dropped while it runs");
+            std::process::abort();
+        }
+    }
+}
+
+thread_local! {
+    static WITNESS: Witness = const { Witness };
+}
+
+/// Exits in a task whose runtime is in a `thread_local!`.
+fn exit_in_a_task(setup: &Setup) -> ! {
+    WITNESS.with(|_| ());
+    RUNTIME.set(Some(hasty(setup)));
+    RUNTIME.with_borrow(|runtime| {
+        runtime.as_ref().unwrap().block_on(async {
+            let (mut near, mut far) = pair().await.unwrap();
+            near.send(b"hello".to_vec()).await.unwrap();
+            let on_stack = OnStack(Box::new(Cell::new(1)));
+            let task = spawn(async move {
+                let on_stack = OnStack(Box::new(Cell::new(1)));
+                let _received = far.recv().await.unwrap();
+                yield_now().await;
+                // Memory of tasks that have ended is kept by the thread.
+                spawn(async {}).await.unwrap();
+                if on_stack.0.get() == 1 {
+                    std::process::exit(EXIT_CODE);
+                }
+            });
+            task.await.unwrap();
+            drop((near, on_stack));
+        });
+    });
+    unreachable!("the task exits");
+}
+
+#[test]
+fn runtime_that_is_dropped_by_exit_in_a_task_is_leaked() {
+    const TEST: &str = "runtime_that_is_dropped_by_exit_in_a_task_is_leaked";
+    if let Ok(name) = std::env::var(EXITS) {
+        let mut setups = all_drivers().into_iter().chain(simulated_drivers());
+        exit_in_a_task(&setups.find(|setup| setup.name == name).unwrap());
+    }
+    on_every_driver_and_sim(|setup| {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args([TEST, "--exact", "--nocapture", "--test-threads=1"]).env(EXITS, setup.name);
+        // What is leaked is no fault here.
+        let output = command.env("ASAN_OPTIONS", "detect_leaks=0").output().unwrap();
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(EXIT_CODE), "{}: {told}", setup.name);
+    });
+}
