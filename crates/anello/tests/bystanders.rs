@@ -3,11 +3,12 @@
 mod common;
 
 use std::cell::Cell;
-use std::future::{pending, poll_fn};
+use std::future::{Future, pending, poll_fn};
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
-use std::task::{Poll, Waker};
+use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -251,5 +252,70 @@ fn tasks_and_threads_at_random() {
             drop(runtime);
             threads.into_iter().for_each(|thread| thread.join().unwrap());
         }
+    });
+}
+
+/// A waker that panics when it is called.
+struct PanicsOnWake;
+impl Wake for PanicsOnWake {
+    fn wake(self: Arc<Self>) {
+        panic!("woken");
+    }
+}
+
+/// Polls a future once with a waker that panics; the future is pending.
+fn poll_with_panicking_waker<F: Future>(future: Pin<&mut F>) {
+    let waker = Waker::from(Arc::new(PanicsOnWake));
+    assert!(future.poll(&mut Context::from_waker(&waker)).is_pending());
+}
+
+#[test]
+fn panicking_waker_of_a_join_handle_disturbs_no_other_task() {
+    on_every_driver_and_sim(|setup| {
+        setup.run(async {
+            let mut watched = pin!(spawn(yield_now()));
+            poll_with_panicking_waker(watched.as_mut());
+            let others: Vec<_> = (0..10).map(|number| spawn(async move { number })).collect();
+            for (number, other) in others.into_iter().enumerate() {
+                assert_eq!(other.await.unwrap(), number);
+            }
+            watched.await.unwrap();
+        });
+    });
+}
+
+#[test]
+fn panicking_waker_of_a_sleep_disturbs_no_other_sleep() {
+    on_every_driver_and_sim(|setup| {
+        setup.run(async {
+            let mut sleeps: Vec<_> = (0..10).map(|_| Box::pin(sleep(Duration::from_millis(1)))).collect();
+            let last = sleeps.split_off(5);
+            sleeps.iter_mut().for_each(|sleep| poll_with_panicking_waker(sleep.as_mut()));
+            for sleep in last {
+                sleep.await;
+            }
+        });
+    });
+}
+
+#[test]
+fn panicking_waker_of_a_stream_disturbs_no_other_stream() {
+    on_every_driver_and_sim(|setup| {
+        setup.run(async {
+            let mut pairs = Vec::new();
+            for _ in 0..4 {
+                pairs.push(pair().await.unwrap());
+            }
+            for (client, _) in &mut pairs[..2] {
+                poll_with_panicking_waker(pin!(client.recv()));
+            }
+            // Sent by one task, so that they arrive in one turn.
+            for (_, server) in &mut pairs {
+                server.send(b"ciao".to_vec()).await.unwrap();
+            }
+            for (client, _) in &mut pairs {
+                assert_eq!(&*client.recv().await.unwrap().unwrap(), b"ciao");
+            }
+        });
     });
 }

@@ -76,7 +76,7 @@ use spin::Spin;
 pub(crate) use token::Key;
 pub use transmit::Outgoing;
 use uring::Uring;
-pub(crate) use wake::Woken;
+pub(crate) use wake::{Woken, wake_all};
 
 /// Which driver to run on.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -87,6 +87,19 @@ fn drop_contained(waker: Option<Waker>) {
     }
 }
 
+/// Calls every waker. One that panics is foreign code of one task: the others are called all the same.
+pub(crate) fn wake_all(wakers: impl IntoIterator<Item = Waker>) {
+    let mut wakers = wakers.into_iter();
+    let mut is_done = false;
+    while !is_done {
+        // The iterator stands behind the one that panicked.
+        contain("a waker panicked", || {
+            wakers.by_ref().for_each(Waker::wake);
+            is_done = true;
+        });
+    }
+}
+
 impl Woken {
     /// Wakers with this table may be called while the driver is borrowed.
     pub fn new(harmless: &'static RawWakerVTable) -> Self {
@@ -120,7 +133,7 @@ impl Woken {
     pub fn call(&mut self) {
         self.any = false;
         if !self.list.is_empty() {
-            self.list.drain(..).for_each(Waker::wake);
+            wake_all(self.list.drain(..));
         }
     }
 }

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use super::task::{Abort, abort};
+use crate::driver::wake_all;
 
 /// Waits for the result of a spawned task.
 ///
@@ -63,9 +64,7 @@ impl<T> Join<T> {
             let waker = waker.take();
             *state = State::Ended(result);
             drop(state);
-            if let Some(waker) = waker {
-                waker.wake();
-            }
+            wake_all(waker);
         }
     }
 }

@@ -5,6 +5,8 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::task::{Context, Poll, Waker};
 
+use crate::driver::wake_all;
+
 /// Who waits, the longest first. Whomever the driver knows is one of them, or one of them was woken and will ask again.
 #[derive(Debug, Default)]
 pub(super) struct Line {
@@ -63,9 +65,7 @@ impl Place<'_> {
         let next = waiting.front().map(|(_, waker)| waker.clone());
         drop(waiting);
         drop(own);
-        if let Some(next) = next {
-            next.wake();
-        }
+        wake_all(next);
     }
 }
 

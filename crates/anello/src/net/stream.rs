@@ -17,7 +17,7 @@ use std::time::Duration;
 use super::{Chunk, Lingering, Outgoing};
 #[cfg(doc)]
 use super::{TcpStream, UnixStream};
-use crate::driver::{Driver, Key, StreamOption};
+use crate::driver::{Driver, Key, StreamOption, wake_all};
 use crate::executor::{Shared, current};
 use crate::fs::File;
 
@@ -117,7 +117,7 @@ impl Closer {
             waiting
         };
         // Not borrowed meanwhile: a waker may do anything.
-        waiting.into_iter().flatten().for_each(Waker::wake);
+        wake_all(waiting.into_iter().flatten());
     }
 
     /// Breaks the connection (`shutdown(2)` of both sides): whoever waits for it gets its end or an error.

@@ -9,7 +9,7 @@ use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use super::distribution::Balance;
-use crate::driver::Heir;
+use crate::driver::{Heir, wake_all};
 use crate::executor::hand_over_before_blocking;
 
 /// What becomes of connections that wait in the kernel's queues when a group is closed.
@@ -128,7 +128,7 @@ impl Group {
             wakers
         };
         self.changed.notify_all();
-        wakers.into_iter().for_each(Waker::wake);
+        wake_all(wakers);
     }
 
     /// A member has settled in the present stage. From the first time on it takes part in the balance.
@@ -159,14 +159,12 @@ impl Group {
         let Some(target) = target else { return Some(connection) };
         self.balance.transfer(from, target);
         let slot = &mut state.slots[target];
-        let waker = slot.transferred.is_empty().then(|| slot.waker.clone()).flatten();
+        let waker = slot.waker.clone();
         slot.transferred.push_back(connection);
         self.balance.set_transferred(target, true);
         drop(state);
-        // A member that has some takes them all before it waits, so that the first one wakes it.
-        if let Some(waker) = waker {
-            waker.wake();
-        }
+        // Also where others wait for the member: the wake-up for these may be queued by another worker, for long.
+        wake_all(waker);
         None
     }
 
