@@ -12,6 +12,7 @@
 //!                                                     floor: EXT_ARG 5.11, multishot poll 5.13
 //! ```
 
+use std::ffi::CStr;
 use std::fmt;
 use std::io::{self, Write};
 use std::os::fd::AsRawFd;
@@ -106,6 +107,7 @@ pub(super) fn ring(options: &DriverOptions) -> io::Result<(Ring, Features, Rc<Po
     features.sends_at_submission = features.completion_skip
         && options.sends == Sends::AtSubmission
         && options.submission_polling.is_none()
+        && is_tested(rustix::system::uname().release())
         && tells_short_sends(&mut ring);
 
     let pools = buffer_ring(&ring, options);
@@ -373,6 +375,25 @@ fn trial(ring: &mut Ring, pools: &Rc<Pools>) -> io::Result<bool> {
     }
 }
 
+/// The oldest kernel on which sends that complete at submission are tested. From Linux 5.19 until 6.0.3, such a send reports
+/// `EAGAIN` after a part of the message was sent, and the count of that is lost.
+const OLDEST_TESTED: (u32, u32) = (6, 1);
+
+/// Whether a kernel of this release, as uname(2) reports it, is recent enough for sends that complete at submission.
+fn is_tested(release: &CStr) -> bool {
+    let release = release.to_string_lossy();
+    let mut numbers = release.split(|character: char| !character.is_ascii_digit()).map(str::parse);
+    match (numbers.next(), numbers.next()) {
+        (Some(Ok(major)), Some(Ok(minor))) => (major, minor) >= OLDEST_TESTED,
+        _ => false,
+    }
+}
+
+/// Whether the result of a send of more than the socket takes is the count of what was sent.
+fn is_short_count(result: i32, message_bytes: usize) -> bool {
+    usize::try_from(result).is_ok_and(|count| (1..message_bytes).contains(&count))
+}
+
 /// Whether a send that completes at submission says so when not all was taken: what the driver builds on, tried with more
 /// than a socket takes.
 fn tells_short_sends(ring: &mut Ring) -> bool {
@@ -397,12 +418,36 @@ fn trial_of_short_send(ring: &mut Ring) -> io::Result<bool> {
         ring.enter(Wait::No)?;
         while let Some(completion) = ring.completion() {
             if completion.user_data == SEND {
-                let short = usize::try_from(completion.result).is_ok_and(|count| count < MESSAGE_BYTES);
-                return Ok(short || completion.result == -libc::EAGAIN);
+                return Ok(is_short_count(completion.result, MESSAGE_BYTES));
             }
         }
         if ring.has_consumed(place) {
             return Ok(false);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sends_at_submission_need_linux_6_1() {
+        for release in
+            [c"6.1.0-31-amd64", c"6.1", c"6.12.43+deb12-cloud-amd64", c"6.18.44-fc-v669", c"7.0-rc1"]
+        {
+            assert!(is_tested(release), "{release:?}");
+        }
+        for release in [c"5.19.17", c"6.0.2", c"6.0.12-200.fc36", c"5.15.0-1", c"", c"6", c"mainline"] {
+            assert!(!is_tested(release), "{release:?}");
+        }
+    }
+
+    #[test]
+    fn short_send_must_report_its_count() {
+        assert!(is_short_count(1, 100) && is_short_count(99, 100));
+        // All of it was sent, nothing was, or the count was lost.
+        assert!(!is_short_count(100, 100) && !is_short_count(0, 100));
+        assert!(!is_short_count(-libc::EAGAIN, 100));
     }
 }
