@@ -24,7 +24,7 @@
 //! ```
 //!
 //! [`Runtime`] polls tasks on one thread; [`Workers`] runs one per core. [`net`] has listeners and streams, [`time`]
-//! sleeping and deadlines, [`fs`] files, [`signal`] the signals of the process. What is where, and the life of a request, is told in
+//! sleeping and deadlines, [`fs`] files, [`task`] cooperative scheduling, [`signal`] the signals of the process. What is where, and the life of a request, is told in
 //! `ARCHITECTURE.md`.
 
 pub mod compat;
@@ -33,6 +33,7 @@ mod executor;
 pub mod fs;
 pub mod net;
 pub mod signal;
+pub mod task;
 pub mod time;
 
 pub use driver::{

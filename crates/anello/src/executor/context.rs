@@ -1,7 +1,8 @@
 //! The runtime of the current thread, and what its tasks share.
 
 use std::cell::{Cell, RefCell};
-use std::future::Future;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
 use std::ptr::NonNull;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -272,9 +273,22 @@ impl Shared {
         if self.shut_down_if_deferred() {
             return true;
         }
+        self.yield_task(context);
+        false
+    }
+
+    /// Has the running task polled again when the driver and the timers have had a turn.
+    fn yield_task(&self, context: &Context<'_>) {
         self.turn_due.set(true);
         context.waker().wake_by_ref();
-        false
+    }
+
+    /// Polls without a budget.
+    fn poll_unconstrained<T>(&self, poll: impl FnOnce() -> Poll<T>) -> Poll<T> {
+        let budget = self.budget.replace(i64::MAX);
+        let polled = poll();
+        self.budget.set(budget);
+        polled
     }
 
     /// Counts an operation on `bytes` bytes against the running task.
@@ -461,15 +475,82 @@ impl Inbox {
     }
 }
 
-/// Lets the other tasks run once.
+/// Lets other tasks run, and the driver: the task goes on when the driver and the timers have had a turn.
+///
+/// Outside of a runtime of this crate, it wakes its task and goes on at the next poll. Cancel-safe.
 pub async fn yield_now() {
-    let mut yielded = false;
-    std::future::poll_fn(|context| {
-        if std::mem::replace(&mut yielded, true) {
+    let mut has_yielded = false;
+    poll_fn(|context| {
+        if std::mem::replace(&mut has_yielded, true) {
             return Poll::Ready(());
         }
-        context.waker().wake_by_ref();
+        if with_current(|shared| shared.yield_task(context)).is_none() {
+            context.waker().wake_by_ref();
+        }
         Poll::Pending
     })
     .await;
+}
+
+/// Takes one operation from the budget of the running task, and waits for the next turn of the driver when it is spent.
+///
+/// A poll may do 128 operations on sockets and timers (one more for each 4 KiB of data) before its task has to let
+/// others run. Futures of other crates, such as channels, do not count: a task that always finds the next item in a channel
+/// would keep its worker from timers and sockets. Call this once for each item, in loops whose futures may always be ready
+/// and in long computations.
+///
+/// Does nothing outside of a runtime of this crate. Cancel-safe.
+///
+/// ```
+/// # anello::Runtime::new()?.block_on(async {
+/// let mut items = (0..10_000).collect::<std::collections::VecDeque<u32>>();
+/// let mut sum = 0;
+/// while let Some(item) = items.pop_front() {
+///     anello::task::consume_budget().await;
+///     sum += item;
+/// }
+/// assert_eq!(sum, 49_995_000);
+/// # });
+/// # Ok::<(), std::io::Error>(())
+/// ```
+pub async fn consume_budget() {
+    poll_fn(|context| {
+        let may_proceed = with_current(|shared| {
+            let may_proceed = shared.may_proceed(context);
+            if may_proceed {
+                shared.spend(0);
+            }
+            may_proceed
+        });
+        if may_proceed == Some(false) { Poll::Pending } else { Poll::Ready(()) }
+    })
+    .await;
+}
+
+/// Runs a future without a budget: it may do as many operations in a poll as it finds ready.
+///
+/// For futures that must not be interrupted between ready operations. While one runs, other tasks, sockets and timers of
+/// the worker wait. Cancel-safe if the future is.
+///
+/// ```
+/// # anello::Runtime::new()?.block_on(async {
+/// let sum = anello::task::unconstrained(async {
+///     let mut sum = 0;
+///     for item in 0..1000 {
+///         anello::task::consume_budget().await; // Never waits here.
+///         sum += item;
+///     }
+///     sum
+/// });
+/// assert_eq!(sum.await, 499_500);
+/// # });
+/// # Ok::<(), std::io::Error>(())
+/// ```
+pub async fn unconstrained<F: Future>(future: F) -> F::Output {
+    let mut future = pin!(future);
+    poll_fn(|context| {
+        with_current(|shared| shared.poll_unconstrained(|| future.as_mut().poll(context)))
+            .unwrap_or_else(|| future.as_mut().poll(context))
+    })
+    .await
 }

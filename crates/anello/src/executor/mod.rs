@@ -37,8 +37,8 @@ use context::{Entered, Inbox};
 use task::TaskPointer;
 
 pub use blocking::{Blocking, MOST_THREADS as MOST_BLOCKING_THREADS, spawn_blocking};
-pub use context::yield_now;
 pub(crate) use context::{Shared, current, hand_over_before_blocking, with_current};
+pub use context::{consume_budget, unconstrained, yield_now};
 pub use join::{JoinError, JoinHandle};
 pub use workers::{Worker, Workers, WorkersBuilder, allowed_cores};
 
