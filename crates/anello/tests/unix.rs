@@ -4,6 +4,8 @@ mod common;
 
 #[path = "common/unix.rs"]
 mod family;
+#[path = "common/half_close.rs"]
+mod half_close;
 #[path = "common/streams.rs"]
 mod suite;
 

@@ -18,7 +18,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::task::{Context, Poll, Wake, Waker, ready};
 
 use anello::fs::File;
-use anello::net::{Chunk, ReadHalf, Stream, WriteHalf};
+use anello::net::{Chunk, OwnedReadHalf, OwnedWriteHalf, Stream};
 use bytes::Bytes;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -90,9 +90,9 @@ impl fmt::Debug for TlsConfig {
 }
 
 /// What both sides of a connection share.
-struct Session<S> {
+struct Session<S: Stream> {
     tls: ServerConnection,
-    writer: WriteHalf<Rc<S>>,
+    writer: OwnedWriteHalf<S>,
     /// Bytes that have come and were not taken out.
     plaintext_bytes: usize,
     /// The client has said that it sends no more.
@@ -211,8 +211,8 @@ impl Wake for Both {
 }
 
 /// The socket, as sessions want it: what has to wait is an error, and the task is woken when there is room.
-struct Socket<'a, 'c, S> {
-    writer: &'a mut WriteHalf<Rc<S>>,
+struct Socket<'a, 'c, S: Stream> {
+    writer: &'a mut OwnedWriteHalf<S>,
     context: &'a mut Context<'c>,
 }
 
@@ -236,8 +236,8 @@ impl<S: Stream> Write for Socket<'_, '_, S> {
 }
 
 /// The receiving side.
-pub(super) struct TlsReceiver<S> {
-    reader: ReadHalf<Rc<S>>,
+pub(super) struct TlsReceiver<S: Stream> {
+    reader: OwnedReadHalf<S>,
     session: Rc<RefCell<Session<S>>>,
     /// Ciphertext that was received, as far as the session has not taken it in.
     ciphertext: Option<Chunk>,
@@ -281,7 +281,7 @@ impl<S: Stream> Receiver for TlsReceiver<S> {
 }
 
 /// The sending side.
-pub(super) struct TlsSender<S> {
+pub(super) struct TlsSender<S: Stream> {
     session: Rc<RefCell<Session<S>>>,
 }
 
@@ -319,9 +319,9 @@ impl<S: Stream> Sender for TlsSender<S> {
 
     fn poll_shutdown(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         ready!(self.poll_goodbye(context))?;
-        let mut session = self.session.borrow_mut();
-        let ended = pin!(session.writer.shutdown()).poll(context);
-        session.sent(ended, context)
+        // Until the kernel has taken all of it, the deadline for writes holds.
+        ready!(self.poll_flush(context))?;
+        pin!(self.session.borrow_mut().writer.shutdown()).poll(context)
     }
 
     async fn send(&mut self, bytes: Bytes) -> io::Result<()> {

@@ -4,11 +4,10 @@ use std::future::{Future, poll_fn};
 use std::io;
 use std::ops::Deref;
 use std::pin::pin;
-use std::rc::Rc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use anello::fs::File;
-use anello::net::{Chunk, ReadHalf, Stream, WriteHalf};
+use anello::net::{Chunk, OwnedReadHalf, OwnedWriteHalf, Stream};
 use bytes::Bytes;
 
 /// The receiving side.
@@ -60,7 +59,7 @@ pub(crate) trait Sender: 'static {
     }
 }
 
-impl<S: Stream> Receiver for ReadHalf<Rc<S>> {
+impl<S: Stream> Receiver for OwnedReadHalf<S> {
     type Piece = Chunk;
 
     #[inline]
@@ -70,7 +69,7 @@ impl<S: Stream> Receiver for ReadHalf<Rc<S>> {
     }
 }
 
-impl<S: Stream> Sender for WriteHalf<Rc<S>> {
+impl<S: Stream> Sender for OwnedWriteHalf<S> {
     // Cancel-safe, all three: the futures keep nothing from one poll to the next.
 
     #[inline]
@@ -92,11 +91,13 @@ impl<S: Stream> Sender for WriteHalf<Rc<S>> {
     }
 
     fn poll_shutdown(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        // Until the kernel has taken all of it, the deadline for writes holds.
+        ready!(self.poll_flush(context))?;
         pin!(self.shutdown()).poll(context)
     }
 
     async fn send(&mut self, bytes: Bytes) -> io::Result<()> {
-        WriteHalf::send(self, bytes).await
+        OwnedWriteHalf::send(self, bytes).await
     }
 
     async fn send_file(

@@ -50,8 +50,8 @@ macro_rules! writes {
                 self.inner().poll_flush(context)
             }
 
-            fn poll_close(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-                poll_close(self.inner(), context)
+            fn poll_close(self: Pin<&mut Self>, _context: &mut Context<'_>) -> Poll<io::Result<()>> {
+                poll_close(self.inner())
             }
         }
     };

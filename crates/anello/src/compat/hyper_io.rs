@@ -53,8 +53,8 @@ macro_rules! reads_and_writes {
                 self.inner().poll_under_way(context)
             }
 
-            fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-                poll_close(self.inner(), context)
+            fn poll_shutdown(self: Pin<&mut Self>, _context: &mut Context<'_>) -> Poll<io::Result<()>> {
+                poll_close(self.inner())
             }
         }
     };

@@ -47,9 +47,10 @@
 //!   refused some for want of room: hyper flushes after each response, and a wake-up for each would be for nothing. Where
 //!   sends do not complete at submission, it waits until the kernel has taken them, too: on io_uring before Linux 5.17,
 //!   with [`Sends::Ordinary`](crate::Sends::Ordinary), with submission polling, and of what is sent without a copy.
-//! - Closing (`poll_close`, `poll_shutdown`) flushes, in every world until the kernel has taken everything, then ends the
-//!   sending side (`shutdown(2)` with `SHUT_WR`). That the peer has reset the connection by then is no error, unless bytes
-//!   were lost by that.
+//! - Closing (`poll_close`, `poll_shutdown`) shuts down the write direction behind the accepted bytes, as
+//!   [`TcpStream::shutdown`](crate::net::TcpStream::shutdown) does, and is ready at once: it does not wait for the peer to
+//!   read. A flush waits until the kernel has taken the bytes. A stream that is dropped before sends on for up to 30
+//!   seconds. That the peer has reset the connection is no error, unless bytes were lost by that.
 //! - Reads and writes count against the budget of a task as anello's own calls do, so that a busy connection cannot starve
 //!   the others.
 //!
@@ -79,16 +80,15 @@ pub use self::{hyper_executor::HyperExecutor, hyper_timer::HyperTimer};
 #[cfg(any(feature = "compat-futures-io", feature = "compat-hyper", feature = "compat-tokio"))]
 mod closing {
     use std::io;
-    use std::task::{Context, Poll, ready};
+    use std::task::Poll;
 
     use crate::net::stream::Inner;
 
-    /// Flushes, then ends the sending side.
-    pub(super) fn poll_close(connection: &Inner, context: &Context<'_>) -> Poll<io::Result<()>> {
-        ready!(connection.poll_flush(context))?;
-        Poll::Ready(match connection.end_sending() {
-            // The peer has reset the connection: there is no side left to end.
-            Err(error) if error.kind() == io::ErrorKind::NotConnected => Ok(()),
+    /// Shuts down the write direction behind the accepted bytes.
+    pub(super) fn poll_close(connection: &Inner) -> Poll<io::Result<()>> {
+        Poll::Ready(match connection.shutdown() {
+            // The peer has reset the connection: there is no direction left to shut down.
+            Err(error) if error.raw_os_error() == Some(libc::ENOTCONN) => Ok(()),
             ended => ended,
         })
     }

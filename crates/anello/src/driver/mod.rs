@@ -478,6 +478,11 @@ impl Driver {
         on_each!(&mut *self.kernel, machine => machine.poll_flush(key, waker))
     }
 
+    /// Shuts down the write direction behind what was accepted, without waiting for it; see the state machines.
+    pub fn shutdown_write(&mut self, key: Key) -> io::Result<()> {
+        on_each!(&mut *self.kernel, machine => machine.shutdown_write(key))
+    }
+
     /// Sends bytes of a file, as many as the kernel takes at once, when everything accepted before was sent; zero at the
     /// end of the file.
     pub fn poll_send_file(

@@ -13,7 +13,7 @@
 //! `writable` is false, a connect is under way or the stream is listed in `unsent`.
 
 use std::io::{self, IoSlice};
-use std::net::SocketAddr;
+use std::net::{Shutdown, SocketAddr};
 use std::num::NonZero;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::rc::Rc;
@@ -32,7 +32,7 @@ use super::proactor::gone;
 use super::sockets::{Family, ListenOptions, Sockets, is_of_file, is_of_one_client};
 use super::table::Table;
 use super::token::{Key, Kind, Token};
-use super::transmit::{Outgoing, Queued, Transmit};
+use super::transmit::{Outgoing, Queued, Transmit, WriteSide, after_shutdown};
 use super::wake::{Waiter, Woken};
 
 /// The longest message that is put off on epoll: with longer ones nothing is saved.
@@ -92,6 +92,7 @@ struct Stream<S> {
     writable: bool,
     connecting: bool,
     released: bool,
+    write_side: WriteSide,
     /// Somebody else may have a descriptor of the socket, too.
     may_be_shared: bool,
     family: Family,
@@ -145,6 +146,7 @@ impl<K: ReadinessKernel> Reactor<K> {
             writable: !connecting,
             connecting,
             released: false,
+            write_side: WriteSide::Open,
             may_be_shared: false,
             connect_error: None,
             send_error: None,
@@ -324,6 +326,9 @@ impl<K: ReadinessKernel> Reactor<K> {
             return Poll::Ready(Err(io::Error::from_raw_os_error(errno.get())));
         }
         if stream.transmit.queued_bytes() >= self.send_queue_bytes {
+            if stream.write_side != WriteSide::Open {
+                return Poll::Ready(Err(after_shutdown()));
+            }
             stream.send_waker.wait(waker);
             return Poll::Pending;
         }
@@ -334,6 +339,9 @@ impl<K: ReadinessKernel> Reactor<K> {
         }
         let Some(taken) = outgoing.take().map(Queued) else { return Poll::Ready(Ok(())) };
         if !is_free {
+            if stream.write_side != WriteSide::Open {
+                return Poll::Ready(Err(after_shutdown()));
+            }
             stream.transmit.queue(taken, &self.pools);
             return Poll::Ready(Ok(()));
         }
@@ -409,6 +417,8 @@ impl<K: ReadinessKernel> Reactor<K> {
             }
             self.metrics.short_sends += 1;
             stream.writable = false;
+        } else if stream.write_side != WriteSide::Open {
+            return Poll::Ready(Err(after_shutdown()));
         }
         pieces.skip(written);
         pieces.limit(self.send_queue_bytes.saturating_sub(stream.transmit.queued_bytes()));
@@ -434,6 +444,39 @@ impl<K: ReadinessKernel> Reactor<K> {
         }
         stream.send_waker.wait(waker);
         Poll::Pending
+    }
+
+    /// Shuts down the write direction behind what was accepted: at once, or when the kernel has taken all of it.
+    pub fn shutdown_write(&mut self, key: Key) -> io::Result<()> {
+        let Some(stream) = self.streams.get_mut(key) else { return Err(gone()) };
+        if let Some(errno) = stream.send_error {
+            return Err(io::Error::from_raw_os_error(errno.get()));
+        }
+        if stream.write_side != WriteSide::Open {
+            return Ok(());
+        }
+        // What was put off.
+        stream.send_on(self.kernel.sockets_mut(), &mut self.metrics)?;
+        if !stream.transmit.is_empty() {
+            stream.write_side = WriteSide::ShutdownQueued;
+            return Ok(());
+        }
+        self.kernel.sockets().shutdown(&stream.socket, Shutdown::Write)?;
+        stream.write_side = WriteSide::ShutDown;
+        Ok(())
+    }
+
+    /// Shuts down the write direction of a stream for which that is queued, if everything accepted was taken.
+    #[cold]
+    #[inline(never)]
+    fn shutdown_sent(&mut self, key: Key) {
+        let Some(stream) = self.streams.get_mut(key) else { return };
+        if stream.transmit.is_empty() && stream.send_error.is_none() {
+            stream.write_side = WriteSide::ShutDown;
+            if let Err(error) = self.kernel.sockets().shutdown(&stream.socket, Shutdown::Write) {
+                tracing::debug!(%error, "a queued shutdown failed: the peer has reset the connection");
+            }
+        }
     }
 
     /// Sends bytes of a file, as many as the kernel takes at once, when everything accepted before was sent.
@@ -599,6 +642,10 @@ impl<K: ReadinessKernel> Reactor<K> {
         if sent.is_err() || stream.transmit.queued_bytes() < self.send_queue_bytes.div_ceil(2) {
             stream.send_waker.wake(woken);
         }
+        if stream.write_side == WriteSide::ShutdownQueued {
+            self.shutdown_sent(key);
+        }
+        let Some(stream) = self.streams.get(key) else { return };
         if stream.released && stream.transmit.is_empty() {
             self.abort(key);
         }

@@ -1,7 +1,7 @@
 //! What a stream has accepted and the kernel has not yet taken: an ordered, bounded queue of owned memory.
 
 use std::collections::VecDeque;
-use std::io::IoSlice;
+use std::io::{self, IoSlice};
 use std::rc::Rc;
 
 use bytes::Bytes;
@@ -97,6 +97,22 @@ impl Drop for Queued {
 #[inline(never)]
 fn drop_shared(bytes: &mut Bytes) {
     contain("the owner of sent bytes panicked while it was dropped", || drop(std::mem::take(bytes)));
+}
+
+/// The write direction of a stream.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum WriteSide {
+    #[default]
+    Open,
+    /// Accepts nothing more, and is shut down when the kernel has taken what was accepted.
+    ShutdownQueued,
+    ShutDown,
+}
+
+/// The error of a write to a stream whose write direction was shut down, as the kernel's own (EPIPE).
+#[cold]
+pub(crate) fn after_shutdown() -> io::Error {
+    io::Error::from_raw_os_error(libc::EPIPE)
 }
 
 /// The largest message that is copied behind others rather than queued as it is.

@@ -16,7 +16,7 @@ mod unix_stream;
 
 pub use echo::{Echo, echo};
 pub use listener_group::{Distribution, GroupKind, GroupMember, ListenerGroup, Waiting};
-pub use stream::{Closer, ReadHalf, Stream, WriteHalf};
+pub use stream::{Closer, OwnedReadHalf, OwnedWriteHalf, OwnedWriter, ReadHalf, Stream, WriteHalf};
 pub use tcp_listener::{TcpListener, TcpListenerBuilder};
 pub use tcp_stream::TcpStream;
 pub use unix_listener::UnixListener;

@@ -51,10 +51,12 @@ pub trait Stream: Sealed + Sized + Unpin + 'static {
         (ReadHalf(stream), WriteHalf(stream))
     }
 
-    /// Makes the two directions independent, for two tasks. The connection is closed when both are dropped.
-    fn into_split(self) -> (ReadHalf<Rc<Self>>, WriteHalf<Rc<Self>>) {
+    /// Makes the two directions independent, for two tasks. Dropping the write half shuts down the write direction behind
+    /// the accepted bytes, unless [`forget`](OwnedWriteHalf::forget) was called: the peer then reads EOF. The connection
+    /// is closed when both halves are dropped.
+    fn into_split(self) -> (OwnedReadHalf<Self>, OwnedWriteHalf<Self>) {
         let stream = Rc::new(self);
-        (ReadHalf(Rc::clone(&stream)), WriteHalf(stream))
+        (ReadHalf(Rc::clone(&stream)), WriteHalf(OwnedWriter { stream, keeps_open: false }))
     }
 
     /// A handle through which others on this thread can end the connection while a task uses it.
@@ -140,6 +142,46 @@ pub struct ReadHalf<P>(P);
 /// The sending side of a stream; see [`Stream::split`].
 #[derive(Debug)]
 pub struct WriteHalf<P>(P);
+
+/// The read half that [`Stream::into_split`] returns.
+pub type OwnedReadHalf<S> = ReadHalf<Rc<S>>;
+
+/// The write half that [`Stream::into_split`] returns. Dropping it shuts down the write direction.
+pub type OwnedWriteHalf<S> = WriteHalf<OwnedWriter<S>>;
+
+/// The share of a stream that an [`OwnedWriteHalf`] holds.
+#[derive(Debug)]
+pub struct OwnedWriter<S: Stream> {
+    stream: Rc<S>,
+    /// Dropped without a shutdown.
+    keeps_open: bool,
+}
+
+impl<S: Stream> Deref for OwnedWriter<S> {
+    type Target = S;
+
+    #[inline(always)]
+    fn deref(&self) -> &S {
+        &self.stream
+    }
+}
+
+impl<S: Stream> Drop for OwnedWriter<S> {
+    fn drop(&mut self) {
+        // The last owner closes the connection, which sends what was accepted and a FIN behind it.
+        if !self.keeps_open && Rc::strong_count(&self.stream) > 1 {
+            self.stream.inner().shutdown_dropped();
+        }
+    }
+}
+
+impl<S: Stream> OwnedWriteHalf<S> {
+    /// Drops the half without shutting down the write direction: the peer sees EOF when the connection is closed, which is
+    /// when the read half is dropped, too.
+    pub fn forget(mut self) {
+        self.0.keeps_open = true;
+    }
+}
 
 impl<P: Deref<Target: Stream>> ReadHalf<P> {
     #[inline(always)]
@@ -268,7 +310,7 @@ impl<P: Deref<Target: Stream>> WriteHalf<P> {
     /// # Errors
     /// As there.
     pub async fn shutdown(&mut self) -> io::Result<()> {
-        self.inner().shutdown().await
+        self.inner().shutdown()
     }
 }
 
@@ -479,14 +521,26 @@ impl Inner {
         self.shared.driver.borrow_mut().poll_under_way(self.key, context.waker())
     }
 
-    pub async fn shutdown(&self) -> io::Result<()> {
-        self.flush().await?;
-        self.end_sending()
+    /// Shuts down the write direction behind what was accepted, without waiting for it.
+    pub fn shutdown(&self) -> io::Result<()> {
+        self.shared.driver.borrow_mut().shutdown_write(self.key)
     }
 
-    /// Ends this side; what was accepted has to be with the kernel.
-    pub fn end_sending(&self) -> io::Result<()> {
-        self.driver().shutdown(self.key, Shutdown::Write)
+    /// The same when the write half was dropped. It fails only where the peer needs no FIN: the connection is broken.
+    fn shutdown_dropped(&self) {
+        let Ok(mut driver) = self.shared.driver.try_borrow_mut() else {
+            let (shared, key) = (Rc::downgrade(&self.shared), self.key);
+            let later = async move {
+                shared.upgrade().map(|shared| shared.driver.borrow_mut().shutdown_write(key).ok());
+            };
+            return self.shared.spawn(later).detach();
+        };
+        driver.shutdown_write(self.key).ok();
+        drop(driver);
+        // When the runtime runs again is unknown: the peer is told now.
+        if !self.shared.is_current() {
+            self.shared.hand_over();
+        }
     }
 
     pub(super) fn set(&self, option: StreamOption) -> io::Result<()> {

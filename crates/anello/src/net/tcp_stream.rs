@@ -5,11 +5,10 @@ use std::future::{Future, poll_fn};
 use std::io::{self, IoSlice};
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::os::fd::OwnedFd;
-use std::rc::Rc;
 use std::time::Duration;
 
 use super::stream::{Inner, Sealed};
-use super::{Chunk, Closer, Outgoing, ReadHalf, Stream, WriteHalf};
+use super::{Chunk, Closer, Outgoing, OwnedReadHalf, OwnedWriteHalf, ReadHalf, Stream, WriteHalf};
 use crate::driver::StreamOption;
 use crate::executor::current;
 use crate::fs::File;
@@ -203,12 +202,14 @@ impl TcpStream {
         self.inner.send_file(file, offset, length, |_| {})
     }
 
-    /// Flushes, then ends this side (`shutdown(2)` with `SHUT_WR`); the peer sees the end of the stream. Cancel-safe.
+    /// Shuts down the write direction behind the accepted bytes (`shutdown(2)` with `SHUT_WR` when the kernel has taken
+    /// them); the peer then reads EOF. Does not wait for the peer to read: [`flush`](Self::flush), before or after, waits
+    /// until the kernel has taken the bytes. Later writes fail with `BrokenPipe`. Cancel-safe.
     ///
     /// # Errors
     /// As [`send`](Self::send), and when the peer has already broken the connection.
     pub async fn shutdown(&mut self) -> io::Result<()> {
-        self.inner.shutdown().await
+        self.inner.shutdown()
     }
 
     /// Lends the two directions to two futures of one task.
@@ -216,8 +217,10 @@ impl TcpStream {
         Stream::split(self)
     }
 
-    /// Makes the two directions independent, for two tasks. The connection is closed when both are dropped.
-    pub fn into_split(self) -> (ReadHalf<Rc<Self>>, WriteHalf<Rc<Self>>) {
+    /// Makes the two directions independent, for two tasks. Dropping the write half shuts down the write direction behind
+    /// the accepted bytes, unless [`forget`](OwnedWriteHalf::forget) was called: the peer then reads EOF. The connection
+    /// is closed when both halves are dropped.
+    pub fn into_split(self) -> (OwnedReadHalf<Self>, OwnedWriteHalf<Self>) {
         Stream::into_split(self)
     }
 

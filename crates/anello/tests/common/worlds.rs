@@ -403,6 +403,31 @@ async fn many_slices<W: World>() {
 }
 
 #[test]
+fn close_of_unread_stream_returns_and_fin_follows_bytes_in_every_world() {
+    on_every_setup(|setup| in_every_world!(setup, close_unread));
+}
+
+async fn close_unread<W: World>() {
+    let (mut client, server) = pair().await.unwrap();
+    let (message, mut accepted) = (pattern(13, LARGE), 0);
+    let mut world = W::of(server);
+    // Until neither the kernel nor the send queue has room.
+    while let Some(count) = poll_at_most(1, world.write(&message[accepted..])).await {
+        accepted += count.unwrap();
+    }
+    world.close().await.unwrap();
+    assert_eq!(world.write(b"late").await.unwrap_err().kind(), io::ErrorKind::BrokenPipe);
+    let mut found = Vec::with_capacity(accepted);
+    while let Some(chunk) = client.recv().await.unwrap() {
+        found.extend_from_slice(&chunk);
+    }
+    assert_same_bytes(&found, &message[..accepted]);
+    // The other direction is still open.
+    client.write_all(b"x").await.unwrap();
+    assert_eq!(world.read(&mut [0; 2]).await.unwrap(), 1);
+}
+
+#[test]
 fn fault_22_a_reset_ends_writing_and_closing_in_every_world() {
     on_both_drivers(|setup| in_every_world!(setup, reset));
 }

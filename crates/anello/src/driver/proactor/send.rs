@@ -1,6 +1,7 @@
 //! Sending: one operation in flight per stream, the front of its queue.
 
 use std::io::{self, IoSlice};
+use std::net::Shutdown;
 use std::num::NonZero;
 use std::os::fd::BorrowedFd;
 use std::task::{Poll, Waker, ready};
@@ -14,7 +15,7 @@ use crate::driver::op::{Completion, Op, SendHow};
 use crate::driver::pieces::Pieces;
 use crate::driver::sockets::{Family, Sockets, is_of_file, kernel_error};
 use crate::driver::token::{Key, Kind, Token};
-use crate::driver::transmit::{Outgoing, Queued};
+use crate::driver::transmit::{Outgoing, Queued, WriteSide, after_shutdown};
 use crate::driver::wake::Woken;
 
 impl<K: CompletionKernel> Proactor<K> {
@@ -51,6 +52,9 @@ impl<K: CompletionKernel> Proactor<K> {
         let Some(stream) = self.streams.get_mut(key) else { return Poll::Ready(Err(gone())) };
         if let Some(result) = stream.send_error {
             return Poll::Ready(Err(kernel_error(result.get())));
+        }
+        if stream.write_side != WriteSide::Open {
+            return Poll::Ready(Err(after_shutdown()));
         }
         if stream.transmit.queued_bytes() >= self.limits.send_queue_bytes {
             stream.send_waker.wait(waker);
@@ -98,6 +102,9 @@ impl<K: CompletionKernel> Proactor<K> {
         if idle && length <= self.limits.send_queue_bytes {
             let mut gathered = Some(Outgoing::Chunk(pieces.gather(&self.pools)));
             return self.poll_send(key, &mut gathered, waker).map_ok(|()| length);
+        }
+        if stream.write_side != WriteSide::Open {
+            return Poll::Ready(Err(after_shutdown()));
         }
         pieces.limit(self.limits.send_queue_bytes.saturating_sub(stream.transmit.queued_bytes()));
         let accepted = pieces.left_bytes();
@@ -163,6 +170,38 @@ impl<K: CompletionKernel> Proactor<K> {
         stream.send_waker.wait(waker);
         self.settle_soon |= stream.awaits_settling();
         Poll::Pending
+    }
+
+    /// Shuts down the write direction behind what was accepted: at once, or when the kernel has taken all of it.
+    pub fn shutdown_write(&mut self, key: Key) -> io::Result<()> {
+        let Some(stream) = self.streams.get_mut(key) else { return Err(gone()) };
+        if let Some(result) = stream.send_error {
+            return Err(kernel_error(result.get()));
+        }
+        if stream.write_side != WriteSide::Open {
+            return Ok(());
+        }
+        if !stream.transmit.is_empty() {
+            stream.write_side = WriteSide::ShutdownQueued;
+            self.settle_soon |= stream.awaits_settling();
+            return Ok(());
+        }
+        self.kernel.sockets().shutdown(&stream.socket, Shutdown::Write)?;
+        stream.write_side = WriteSide::ShutDown;
+        Ok(())
+    }
+
+    /// Shuts down the write direction of a stream for which that is queued, if everything accepted was taken.
+    #[cold]
+    #[inline(never)]
+    fn shutdown_sent(&mut self, key: Key) {
+        let Some(stream) = self.streams.get_mut(key) else { return };
+        if stream.transmit.is_empty() && stream.send_error.is_none() {
+            stream.write_side = WriteSide::ShutDown;
+            if let Err(error) = self.kernel.sockets().shutdown(&stream.socket, Shutdown::Write) {
+                tracing::debug!(%error, "a queued shutdown failed: the peer has reset the connection");
+            }
+        }
     }
 
     /// Sends bytes of a file, as many as the kernel takes at once, when everything accepted before was sent.
@@ -398,6 +437,9 @@ impl<K: CompletionKernel> Proactor<K> {
         {
             log(|| tracing::debug!(%error, "a queued send failed: the next use of the stream tells"));
         }
+        if self.streams.get(key).is_some_and(|stream| stream.write_side == WriteSide::ShutdownQueued) {
+            self.shutdown_sent(key);
+        }
         let Some(stream) = self.streams.get_mut(key) else { return };
         if stream.transmit.queued_bytes() < self.limits.send_queue_bytes.div_ceil(2) {
             stream.send_waker.wake(woken);
@@ -428,7 +470,11 @@ impl<K: CompletionKernel> Proactor<K> {
             stream.sending = Sending::Idle;
             stream.transmit.taken_whole();
             self.metrics.sends += 1;
-            if !stream.transmit.is_empty() || stream.send_waker.is_waiting() || stream.released {
+            if !stream.transmit.is_empty()
+                || stream.send_waker.is_waiting()
+                || stream.released
+                || stream.write_side == WriteSide::ShutdownQueued
+            {
                 self.after_send(key, false, woken);
             }
         }

@@ -8,7 +8,7 @@ use crate::driver::buffer::Chunk;
 use crate::driver::direct::Direct;
 use crate::driver::sockets::Family;
 use crate::driver::token::Key;
-use crate::driver::transmit::Transmit;
+use crate::driver::transmit::{Transmit, WriteSide};
 use crate::driver::wake::Waiter;
 
 /// In the order of use: what a small message touches comes first.
@@ -19,6 +19,7 @@ pub(super) struct Stream<S> {
     pub receiving: Receiving,
     /// Nobody holds the key any more.
     pub released: bool,
+    pub write_side: WriteSide,
     pub sending: Sending,
     /// The kernel's result that ended sending.
     pub send_error: Option<NonZero<i32>>,
@@ -46,6 +47,7 @@ impl<S> Stream<S> {
             receiving: Receiving::Idle,
             ending: Ending::Unwatched,
             released: false,
+            write_side: WriteSide::Open,
             sending: Sending::Idle,
             receive_waker: Waiter::default(),
             received: Received::default(),

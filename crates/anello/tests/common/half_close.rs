@@ -1,0 +1,246 @@
+//! Half-close: the FIN of a write direction that was shut down or whose owner was dropped follows the accepted bytes.
+//!
+//! Written once for the streams of every family: a test program names its own as `crate::family`.
+
+use std::cell::Cell;
+use std::io;
+use std::sync::LazyLock;
+
+use anello::net::OwnedWriteHalf;
+use anello::{spawn, yield_now};
+use bytes::Bytes;
+
+use crate::common::{LARGE, TURNS, pattern, poll_at_most};
+use crate::family::{Stream, on_every_setup, pair};
+
+/// More than the kernel takes while the peer does not read.
+static MESSAGE: LazyLock<Bytes> = LazyLock::new(|| Bytes::from(pattern(13, LARGE)));
+
+/// Sizes that take each way to the kernel: with the next turn, at once, and not before the peer reads.
+fn messages() -> [Bytes; 4] {
+    [0, 100, 20_000, MESSAGE.len()].map(|length| MESSAGE.slice(..length))
+}
+
+/// Reads to EOF, and compares.
+async fn assert_reads(stream: &mut Stream, expected: &[u8]) {
+    let mut left = expected;
+    while let Some(chunk) = stream.recv().await.unwrap() {
+        let (next, rest) = left.split_at_checked(chunk.len()).expect("no more than was sent");
+        assert!(chunk[..] == *next, "wrong bytes, {} before the end", left.len());
+        left = rest;
+    }
+    assert!(left.is_empty(), "EOF {} bytes too early", left.len());
+}
+
+/// Until all sockets but so many are closed.
+async fn sockets_are(count: u64) {
+    while anello::current_metrics().unwrap().sockets > count {
+        yield_now().await;
+    }
+}
+
+#[test]
+fn shutdown_of_unread_stream_returns_and_fin_follows_bytes() {
+    on_every_setup(|setup| {
+        for message in messages() {
+            setup.run(async {
+                let (mut client, mut server) = pair().await.unwrap();
+                client.send(message.clone()).await.unwrap();
+                // Nothing reads meanwhile.
+                client.shutdown().await.unwrap();
+                client.shutdown().await.unwrap();
+                let late = match client.write(b"late").await {
+                    // Accepted before the kernel was asked, which reports it then.
+                    Ok(_) => client.flush().await.unwrap_err(),
+                    Err(error) => error,
+                };
+                assert_eq!(late.kind(), io::ErrorKind::BrokenPipe, "{late}");
+                // The other direction is open, and the task that has shut down does nothing more for its own.
+                let reading = spawn(async move {
+                    let answer = client.recv().await.unwrap().map(|chunk| chunk.to_vec());
+                    (answer, client)
+                });
+                assert_reads(&mut server, &message).await;
+                server.write_all(b"x").await.unwrap();
+                assert_eq!(reading.await.unwrap().0.as_deref(), Some(&b"x"[..]));
+            });
+        }
+    });
+}
+
+#[test]
+fn flush_after_shutdown_waits_until_all_bytes_are_taken() {
+    on_every_setup(|setup| {
+        for message in messages() {
+            setup.run(async {
+                let (mut client, mut server) = pair().await.unwrap();
+                client.send(message.clone()).await.unwrap();
+                client.shutdown().await.unwrap();
+                if message.len() == LARGE {
+                    assert!(poll_at_most(1, client.flush()).await.is_none());
+                }
+                let flushing = spawn(async move { client.flush().await });
+                assert_reads(&mut server, &message).await;
+                flushing.await.unwrap().unwrap();
+            });
+        }
+    });
+}
+
+#[test]
+fn stream_dropped_after_shutdown_sends_all_bytes() {
+    on_every_setup(|setup| {
+        for message in messages() {
+            setup.run(async {
+                let base = anello::current_metrics().unwrap().sockets;
+                let (mut client, mut server) = pair().await.unwrap();
+                client.send(message.clone()).await.unwrap();
+                client.shutdown().await.unwrap();
+                drop(client);
+                assert_reads(&mut server, &message).await;
+                drop(server);
+                sockets_are(base).await;
+            });
+        }
+    });
+}
+
+#[test]
+fn dropped_owned_write_half_sends_fin_behind_bytes() {
+    on_every_setup(|setup| {
+        for message in messages() {
+            for is_shut_down in [false, true] {
+                setup.run(async {
+                    let base = anello::current_metrics().unwrap().sockets;
+                    let (client, mut server) = pair().await.unwrap();
+                    let (mut reader, mut writer) = client.into_split();
+                    writer.send(message.clone()).await.unwrap();
+                    if is_shut_down {
+                        writer.shutdown().await.unwrap();
+                    }
+                    drop(writer);
+                    let reading = spawn(async move { reader.read_exact(&mut [0; 3]).await });
+                    assert_reads(&mut server, &message).await;
+                    server.write_all(b"bye").await.unwrap();
+                    reading.await.unwrap().unwrap();
+                    // Both halves are gone.
+                    drop(server);
+                    sockets_are(base).await;
+                });
+            }
+        }
+    });
+}
+
+#[test]
+fn owned_write_half_dropped_last_sends_all_bytes() {
+    on_every_setup(|setup| {
+        for message in messages() {
+            setup.run(async {
+                let base = anello::current_metrics().unwrap().sockets;
+                let (client, mut server) = pair().await.unwrap();
+                let (reader, mut writer) = client.into_split();
+                writer.send(message.clone()).await.unwrap();
+                drop(reader);
+                drop(writer);
+                assert_reads(&mut server, &message).await;
+                drop(server);
+                sockets_are(base).await;
+            });
+        }
+    });
+}
+
+#[test]
+fn forgotten_write_half_sends_no_fin_before_the_stream_is_closed() {
+    on_every_setup(|setup| {
+        setup.run(async {
+            let (client, mut server) = pair().await.unwrap();
+            let (mut reader, mut writer) = client.into_split();
+            writer.write_all(b"a").await.unwrap();
+            OwnedWriteHalf::forget(writer);
+            let mut byte = [0];
+            server.read_exact(&mut byte).await.unwrap();
+            server.write_all(b"b").await.unwrap();
+            reader.read_exact(&mut byte).await.unwrap();
+            for _ in 0..TURNS {
+                yield_now().await;
+            }
+            assert!(poll_at_most(1, server.recv()).await.is_none(), "{}: a FIN", setup.name);
+            drop(reader);
+            assert!(server.recv().await.unwrap().is_none());
+        });
+    });
+}
+
+#[test]
+fn dropped_borrowed_write_half_keeps_the_stream_open() {
+    on_every_setup(|setup| {
+        setup.run(async {
+            let (mut client, mut server) = pair().await.unwrap();
+            {
+                let (_reader, mut writer) = client.split();
+                writer.write_all(b"a").await.unwrap();
+            }
+            client.write_all(b"b").await.unwrap();
+            drop(client);
+            assert_reads(&mut server, b"ab").await;
+        });
+    });
+}
+
+#[test]
+fn owned_write_half_of_a_broken_stream_is_dropped_silently() {
+    on_every_setup(|setup| {
+        setup.run(async {
+            let (client, server) = pair().await.unwrap();
+            let closer = client.closer();
+            let (mut reader, mut writer) = client.into_split();
+            server.abort();
+            // Until the kernel reports it, or this side has closed the connection.
+            while writer.write_all(b"x").await.is_ok() && writer.flush().await.is_ok() {
+                yield_now().await;
+            }
+            drop(writer);
+            closer.reset();
+            assert!(reader.recv().await.is_err());
+        });
+    });
+}
+
+/// The driver drops what it has sent, and with it the write half of another stream.
+#[test]
+fn write_half_dropped_by_the_driver_sends_fin() {
+    thread_local! {
+        static WRITER: Cell<Option<OwnedWriteHalf<Stream>>> = const { Cell::new(None) };
+    }
+
+    struct Owner;
+
+    impl AsRef<[u8]> for Owner {
+        fn as_ref(&self) -> &[u8] {
+            b"owned bytes"
+        }
+    }
+
+    impl Drop for Owner {
+        fn drop(&mut self) {
+            drop(WRITER.take());
+        }
+    }
+
+    on_every_setup(|setup| {
+        setup.run(async {
+            let (client, mut server) = pair().await.unwrap();
+            let (_reader, mut writer) = client.into_split();
+            writer.write_all(b"last").await.unwrap();
+            let (mut other, mut other_server) = pair().await.unwrap();
+            WRITER.set(Some(writer));
+            other.send(Bytes::from_owner(Owner)).await.unwrap();
+            other.flush().await.unwrap();
+            let mut bytes = [0; 11];
+            other_server.read_exact(&mut bytes).await.unwrap();
+            assert_reads(&mut server, b"last").await;
+        });
+    });
+}
