@@ -6,15 +6,21 @@ use std::fs::OpenOptions;
 use std::future::{Future, poll_fn};
 use std::io;
 use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
 use std::task::Poll;
 use std::time::Duration;
 
 use anello::fs::File;
 use anello::net::echo;
 use anello::time::sleep;
-use anello::{current_metrics, spawn, yield_now};
+use anello::{MOST_BLOCKING_THREADS, current_metrics, spawn, spawn_blocking, yield_now};
 
-use common::{assert_same_bytes, exchange, file_of, on_every_driver, on_every_driver_and_sim, pair, pattern};
+use common::child::Child;
+use common::{
+    assert_same_bytes, exchange, file_of, on_both_drivers, on_every_driver, on_every_driver_and_sim, pair,
+    pattern,
+};
 
 /// More than the kernel buffers for one connection.
 const LARGE: usize = 24 << 20;
@@ -48,6 +54,69 @@ fn a_file_waits_for_a_reader_that_stalls_and_keeps_its_place() {
             let expected = [b"head", &content[..], b"between", &content[length - 10..], b"tail"].concat();
             assert_same_bytes(&received, &expected);
             assert_eq!(sending.await.unwrap().unwrap(), (length as u64, 10), "{}", setup.name);
+        });
+    });
+}
+
+/// Work that blocks for as long as it is told to.
+#[derive(Clone, Default)]
+struct Gate(Arc<(Mutex<bool>, Condvar)>);
+
+impl Gate {
+    fn open(&self) {
+        *self.0.0.lock().unwrap() = true;
+        self.0.1.notify_all();
+    }
+
+    fn pass(&self) {
+        drop(self.0.1.wait_while(self.0.0.lock().unwrap(), |is_open| !*is_open).unwrap());
+    }
+}
+
+/// In a process of its own: it takes every thread for work that blocks.
+#[test]
+fn file_operations_complete_while_blocking_work_takes_all_threads() {
+    let name = "file_operations_complete_while_blocking_work_takes_all_threads";
+    Child::default().run(name, || {
+        on_both_drivers(|setup| {
+            setup.run(async {
+                let (gate, running) = (Gate::default(), Arc::new(AtomicUsize::new(0)));
+                let work: Vec<_> = (0..MOST_BLOCKING_THREADS + 8)
+                    .map(|_| {
+                        let (gate, running) = (gate.clone(), Arc::clone(&running));
+                        spawn_blocking(move || {
+                            running.fetch_add(1, Ordering::SeqCst);
+                            gate.pass();
+                        })
+                    })
+                    .collect();
+                while running.load(Ordering::SeqCst) < MOST_BLOCKING_THREADS {
+                    yield_now().await;
+                }
+                let content = pattern(18, 100_000);
+                let kept = tempfile::NamedTempFile::new().unwrap();
+                std::fs::write(kept.path(), &content).unwrap();
+                // Opening is always done by a thread; of the rest, what is not in memory.
+                let file = File::open(kept.path()).await.unwrap();
+                let mut bytes = vec![0; 1000];
+                assert_eq!(file.read_at(&mut bytes, 5).await.unwrap(), 1000);
+                assert_same_bytes(&bytes, &content[5..1005]);
+                assert_eq!(anello::fs::spawn_blocking(|| 5).await.unwrap(), 5);
+                let (mut client, mut server) = pair().await.unwrap();
+                let length = content.len() as u64;
+                let sending = spawn(async move { server.send_file(&file, 0, length).await });
+                let mut received = vec![0; content.len()];
+                client.read_exact(&mut received).await.unwrap();
+                assert_same_bytes(&received, &content);
+                assert_eq!(sending.await.unwrap().unwrap(), length);
+                // All of this happened before any of that work ended.
+                assert_eq!(running.load(Ordering::SeqCst), MOST_BLOCKING_THREADS);
+                gate.open();
+                for ended in work {
+                    ended.await.unwrap();
+                }
+                assert_eq!(running.load(Ordering::SeqCst), MOST_BLOCKING_THREADS + 8);
+            });
         });
     });
 }

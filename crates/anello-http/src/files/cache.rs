@@ -17,8 +17,9 @@ use std::rc::{Rc, Weak};
 use std::time::Duration;
 
 use anello::fs::File;
+use anello::fs::spawn_blocking;
+use anello::spawn;
 use anello::time::sleep;
-use anello::{spawn, spawn_blocking};
 use bytes::Bytes;
 use foldhash::fast::RandomState;
 use rustix::fs::fstat;
@@ -358,7 +359,7 @@ async fn sweep(cache: Weak<Cache>) {
     }
 }
 
-/// Closes files, if there are any, by a thread for work that blocks: the end of a removed file's last descriptor frees its
+/// Closes files, if there are any, by a thread for file operations: the end of a removed file's last descriptor frees its
 /// space, which takes long where that is much.
 fn close(files: Vec<File>) {
     if !files.is_empty() {

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anello::fs::File;
-use anello::spawn_blocking;
+use anello::fs::spawn_blocking;
 use rustix::fs::{
     Access, AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, Stat, accessat, fstat, openat, openat2,
     statat,

@@ -1,6 +1,6 @@
 //! Lists of folders, made once for all who ask at about the same time.
 //!
-//! A long list takes milliseconds to make and may be megabytes. So it is made by a thread for work that blocks, one at a time
+//! A long list takes milliseconds to make and may be megabytes. So it is made by a thread for file operations, one at a time
 //! of each folder and form, by a task that goes on when the client that asked first is gone; and who asks meanwhile, or
 //! within the interval after it was begun, is sent the same bytes. One that turns out as before is the same bytes as before,
 //! too. Lists that clients are slow to take are bounded all the same: see [`MOST_BYTES`].
@@ -15,7 +15,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
-use anello::{spawn, spawn_blocking};
+use anello::fs::spawn_blocking;
+use anello::spawn;
 use bytes::Bytes;
 use rustix::io::Errno;
 use slab::Slab;

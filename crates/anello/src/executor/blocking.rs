@@ -1,7 +1,8 @@
-//! Work that blocks, on threads of its own: one pool for the process, so that no worker waits for a disk.
+//! Work that blocks, on threads of its own, so that no worker waits for a disk: two pools for the process.
 //!
-//! Threads are started as work comes, up to `MOST_THREADS`, and end when they have had none for `IDLE`. Work waits
-//! in one queue, in order; nothing bounds it but what bounds the tasks that wait for their results.
+//! One runs the work of the application, the other file operations, which therefore never wait behind work that blocks for
+//! long. Threads are started as work comes, up to the pool's limit, and end when they have had none for `IDLE`. Work waits
+//! in the pool's queue, in order; nothing bounds it but what bounds the tasks that wait for their results.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -16,32 +17,39 @@ use std::time::Duration;
 use super::join::{Join, JoinError};
 use crate::driver::contain;
 
-/// Most threads of the process's pool. A disk has seldom use for more in flight, and each takes a stack.
-pub const MOST_THREADS: usize = 32;
+/// Maximum number of threads that run the work of [`spawn_blocking`] in a process. Further work waits in a queue.
+pub const MOST_THREADS: usize = 512;
+
+/// Maximum number of threads for file operations. A disk has seldom use for more in flight, and each takes a stack.
+pub(crate) const MAX_FILE_THREADS: usize = 32;
 
 /// How long a thread stays without work.
 const IDLE: Duration = Duration::from_secs(10);
 
 type Work = Box<dyn FnOnce() + Send>;
 
-/// The pool.
-#[derive(Default)]
 struct Pool {
+    thread_name: &'static str,
+    max_threads: usize,
     state: Mutex<State>,
     news: Condvar,
 }
 
-#[derive(Default)]
 struct State {
     work: VecDeque<Work>,
     threads: usize,
     idle: usize,
 }
 
-static POOL: Pool =
-    Pool { state: Mutex::new(State { work: VecDeque::new(), threads: 0, idle: 0 }), news: Condvar::new() };
+static WORK: Pool = Pool::new("anello-blocking", MOST_THREADS);
+static FILES: Pool = Pool::new("anello-files", MAX_FILE_THREADS);
 
 impl Pool {
+    const fn new(thread_name: &'static str, max_threads: usize) -> Self {
+        let state = Mutex::new(State { work: VecDeque::new(), threads: 0, idle: 0 });
+        Self { thread_name, max_threads, state, news: Condvar::new() }
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         // No work runs under the lock.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -52,7 +60,7 @@ impl Pool {
         state.work.push_back(work);
         if state.idle >= state.work.len() {
             self.news.notify_one();
-        } else if state.threads < MOST_THREADS {
+        } else if state.threads < self.max_threads {
             state.threads += 1;
             drop(state);
             self.start_thread();
@@ -60,7 +68,7 @@ impl Pool {
     }
 
     fn start_thread(&'static self) {
-        let started = thread::Builder::new().name("anello-blocking".into()).spawn(move || self.run());
+        let started = thread::Builder::new().name(self.thread_name.into()).spawn(move || self.run());
         if let Err(error) = started {
             let mut state = self.lock();
             state.threads -= 1;
@@ -105,10 +113,13 @@ fn run_alone(work: Work) {
     contain("a result that nobody waited for panicked while it was dropped", work);
 }
 
-/// Runs `work`, which may block, on a thread of the process's pool for that (at most
-/// [`MOST_BLOCKING_THREADS`](crate::MOST_BLOCKING_THREADS)), and waits for its result.
+/// Runs `work`, which may block, on a thread of the process's pool for that, and waits for its result.
 ///
-/// For files and for anything else that may wait without the driver, so that the other connections of the worker go on.
+/// The pool grows as work comes, up to [`MOST_BLOCKING_THREADS`](crate::MOST_BLOCKING_THREADS) (512) threads; a thread ends
+/// after 10 s without work. Further work waits in a queue, in order. File operations of the runtime have threads of their
+/// own, see [`fs::spawn_blocking`](crate::fs::spawn_blocking).
+///
+/// For anything else that may wait without the driver, so that the other connections of the worker go on.
 /// Cancel-safe in that dropping the future abandons the result; the work is done all the same, even when nothing of the
 /// future was ever awaited.
 ///
@@ -123,9 +134,31 @@ fn run_alone(work: Work) {
 /// # Errors
 /// The future gives a [`JoinError`] when the work panicked.
 pub fn spawn_blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Blocking<T> {
+    spawn_on(&WORK, work)
+}
+
+/// Runs a file operation, which may block, on the threads for file operations, and waits for its result.
+///
+/// As [`spawn_blocking`](crate::spawn_blocking), but the operation does not wait behind work of that: the process keeps up
+/// to 32 other threads for file operations, those of [`File`](crate::fs::File) among them. For operations that end by
+/// themselves, such as opening, listing, reading or removing files; not for pipes, locks or work that computes, which would
+/// delay every file operation of the process.
+///
+/// # Errors
+/// As there.
+pub fn spawn_file_operation<T: Send + 'static>(
+    operation: impl FnOnce() -> T + Send + 'static,
+) -> Blocking<T> {
+    spawn_on(&FILES, operation)
+}
+
+fn spawn_on<T: Send + 'static>(
+    pool: &'static Pool,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Blocking<T> {
     let join = Join::new();
     let ended = Arc::clone(&join);
-    POOL.add(Box::new(move || {
+    pool.add(Box::new(move || {
         ended.end(catch_unwind(AssertUnwindSafe(work)).map_err(|panic| JoinError(Some(panic))));
     }));
     Blocking(join)

@@ -36,7 +36,7 @@ use crate::driver::{
 use context::{Entered, Inbox};
 use task::TaskPointer;
 
-pub use blocking::{Blocking, MOST_THREADS as MOST_BLOCKING_THREADS, spawn_blocking};
+pub use blocking::{Blocking, MOST_THREADS as MOST_BLOCKING_THREADS, spawn_blocking, spawn_file_operation};
 pub(crate) use context::{Shared, current, hand_over_before_blocking, with_current};
 pub use context::{consume_budget, unconstrained, yield_now};
 pub use join::{JoinError, JoinHandle};

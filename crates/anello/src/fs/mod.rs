@@ -1,6 +1,6 @@
 //! Files: read without keeping the worker waiting for a disk.
 //!
-//! What the kernel has in memory is read at once; what it has not is read by a thread for work that blocks
+//! What the kernel has in memory is read at once; what it has not is read by a thread for file operations
 //! ([`spawn_blocking`]), while the worker serves its other connections. Streams send from a file
 //! without a copy through the program: [`TcpStream::send_file`](crate::net::TcpStream::send_file).
 
@@ -18,7 +18,7 @@ use found::Found;
 use rustix::io::{Errno, ReadWriteFlags};
 
 use crate::driver::page_cache;
-use crate::spawn_blocking;
+pub use crate::executor::spawn_file_operation as spawn_blocking;
 
 /// Most bytes that are read ahead in one piece of blocking work.
 const READ_AHEAD_BYTES: u64 = 1 << 20;
@@ -35,7 +35,7 @@ struct Opened {
 }
 
 impl File {
-    /// Opens a file to read (`openat(2)`, on a thread for work that blocks).
+    /// Opens a file to read (`openat(2)`, on a thread for file operations).
     ///
     /// Cancel-safe: a file that is opened after the future was dropped is closed again.
     ///
@@ -49,8 +49,8 @@ impl File {
     /// Reads into `buffer` from that place on, and returns how many bytes; 0 at the end of the file or when `buffer` is
     /// empty, fewer than asked for when the rest is not in memory or the file ends.
     ///
-    /// What is in memory is read at once (`preadv2(2)` with `RWF_NOWAIT`, Linux 4.14), else by a thread for work that
-    /// blocks (`pread(2)`). Cancel-safe.
+    /// What is in memory is read at once (`preadv2(2)` with `RWF_NOWAIT`, Linux 4.14), else by a thread for file
+    /// operations (`pread(2)`). Cancel-safe.
     ///
     /// # Errors
     /// When the file cannot be read: it is a folder, or the disk fails.
@@ -86,7 +86,7 @@ impl File {
         }
     }
 
-    /// Waits until a thread for work that blocks has read these bytes into the kernel's memory, as far as the file has
+    /// Waits until a thread for file operations has read these bytes into the kernel's memory, as far as the file has
     /// them. Does nothing when they are there already, or were less than 100 ms ago, as far as the kernel tells
     /// (`cachestat(2)`, Linux 6.5, and a few bytes by `RWF_NOWAIT`, Linux 4.14). Cancel-safe.
     ///

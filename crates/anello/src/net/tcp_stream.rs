@@ -184,8 +184,8 @@ impl TcpStream {
     /// that was accepted before; returns how many were sent: fewer when the file has ended.
     ///
     /// Returns when the kernel has taken them. It may still read the file: what is written to the file meanwhile may be
-    /// what the peer gets. What is not in memory, nor was in the last 100 ms, is first read by a thread for work
-    /// that blocks ([`File::read_ahead`](crate::fs::File::read_ahead)), so that the worker does not wait for the disk. Where
+    /// what the peer gets. What is not in memory, nor was in the last 100 ms, is first read by a thread for file
+    /// operations ([`File::read_ahead`](crate::fs::File::read_ahead)), so that the worker does not wait for the disk. Where
     /// a peer has gone, the kernel raises SIGPIPE, which programs in Rust ignore unless they change that.
     ///
     /// Not cancel-safe: how much was sent is not known.
