@@ -337,7 +337,7 @@ impl Listening {
         let (mut signal, mut closed) = (pin!(signals.wait()), pin!(self.closed()));
         poll_fn(|context| {
             if let Poll::Ready(signal) = signal.as_mut().poll(context) {
-                return Poll::Ready(signal.map(|()| true));
+                return Poll::Ready(signal.map(|_| true));
             }
             closed.as_mut().poll(context).map(|()| Ok(false))
         })

@@ -117,7 +117,10 @@ async fn serve(listener: TcpListener, router: Router) -> io::Result<()> {
     loop {
         let accepted = match select(pin!(listener.accept()), asked_to_end.as_mut()).await {
             Either::Left((accepted, _)) => accepted?,
-            Either::Right((ended, _)) => break ended?,
+            Either::Right((signal, _)) => {
+                signal?;
+                break;
+            }
         };
         let connection = server.serve_connection(accepted, service.clone()).into_owned();
         let connection = drain.watch(connection);

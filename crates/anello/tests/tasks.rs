@@ -12,7 +12,7 @@ use std::thread;
 use std::time::Duration;
 
 use anello::net::{TcpListener, TcpStream, echo};
-use anello::signal::{HANG_UP, INTERRUPT, Signals};
+use anello::signal::{HANG_UP, INTERRUPT, Signals, TERMINATE};
 use anello::time::sleep;
 use anello::{Handle, Workers, allowed_cores, spawn, yield_now};
 use common::child::Child;
@@ -501,7 +501,7 @@ fn signals_end_the_wait() {
                         )
                         .unwrap();
                     });
-                    signals.wait().await.unwrap();
+                    assert_eq!(signals.wait().await.unwrap(), HANG_UP);
                     thread.join().unwrap();
                 }
                 // Two of different kinds, which the kernel does not count together, before anybody looks.
@@ -509,11 +509,68 @@ fn signals_end_the_wait() {
                 for signal in [rustix::process::Signal::HUP, rustix::process::Signal::INT] {
                     rustix::process::kill_process(rustix::process::getpid(), signal).unwrap();
                 }
-                both.wait().await.unwrap();
-                both.wait().await.unwrap();
+                let mut caught = [both.wait().await.unwrap(), both.wait().await.unwrap()];
+                caught.sort_unstable();
+                assert_eq!(caught, [HANG_UP, INTERRUPT]);
                 assert!(common::poll_at_most(1, both.wait()).await.is_none());
                 signals.wait().await.unwrap();
                 assert!(Signals::new(&[9]).is_err(), "cannot be caught");
+            });
+        });
+    });
+}
+
+/// Names the driver that a child runs on.
+const DRIVER: &str = "ANELLO_TEST_DRIVER";
+
+fn kill_self(signal: rustix::process::Signal) {
+    rustix::process::kill_process(rustix::process::getpid(), signal).unwrap();
+}
+
+#[test]
+fn signal_kills_the_process_after_the_last_signals_were_dropped() {
+    let name = "signal_kills_the_process_after_the_last_signals_were_dropped";
+    on_both_drivers(move |setup| {
+        Child::default().variable(DRIVER, setup.name).run_killed_by(TERMINATE, name, || {
+            let setup = both_drivers()
+                .into_iter()
+                .find(|setup| std::env::var(DRIVER).is_ok_and(|name| name == setup.name));
+            setup.unwrap().run(async {
+                for _ in 0..2 {
+                    let mut first = Signals::new(&[TERMINATE, INTERRUPT]).unwrap();
+                    let mut second = Signals::new(&[INTERRUPT, TERMINATE]).unwrap();
+                    kill_self(rustix::process::Signal::TERM);
+                    assert_eq!(first.wait().await.unwrap(), TERMINATE);
+                    assert_eq!(second.wait().await.unwrap(), TERMINATE);
+                    drop(first);
+                    // The other one still catches it.
+                    kill_self(rustix::process::Signal::TERM);
+                    assert_eq!(second.wait().await.unwrap(), TERMINATE);
+                    drop(second);
+                }
+                kill_self(rustix::process::Signal::TERM);
+                // Another thread may have got it.
+                thread::sleep(common::hangs_after());
+            });
+        });
+    });
+}
+
+#[test]
+fn signal_that_was_ignored_before_is_ignored_after_signals_were_dropped() {
+    let name = "signal_that_was_ignored_before_is_ignored_after_signals_were_dropped";
+    Child::started_by("nohup").run(name, || {
+        on_both_drivers(|setup| {
+            setup.run(async {
+                let mut signals = Signals::new(&[HANG_UP]).unwrap();
+                kill_self(rustix::process::Signal::HUP);
+                assert_eq!(signals.wait().await.unwrap(), HANG_UP);
+                drop(signals);
+                kill_self(rustix::process::Signal::HUP);
+                // The signal before this one was delivered when this one is caught.
+                let mut signals = Signals::new(&[INTERRUPT]).unwrap();
+                kill_self(rustix::process::Signal::INT);
+                assert_eq!(signals.wait().await.unwrap(), INTERRUPT);
             });
         });
     });

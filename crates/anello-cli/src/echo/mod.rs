@@ -250,7 +250,7 @@ impl Open {
         let began = Instant::now();
         while self.count.get() > 0 && began.elapsed() < deadline && missing > 0 {
             match timeout(STEP, signals.wait()).await {
-                Ok(Ok(())) => missing -= 1,
+                Ok(Ok(_)) => missing -= 1,
                 Ok(Err(error)) => {
                     tracing::error!(%error, "signals cannot be waited for");
                     sleep(STEP).await;

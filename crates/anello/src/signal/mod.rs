@@ -3,23 +3,41 @@
 //! A signal handler may do almost nothing; this one writes a byte into a pair of sockets (the `signal-hook` crate),
 //! whose other end is a stream of the runtime, so that a signal ends the driver's wait like any message.
 
+mod default_action;
+
+use std::future::{Future, poll_fn};
 use std::io;
+use std::pin::pin;
+use std::task::{Context, Poll, ready};
 
-use signal_hook::SigId;
-
+use self::default_action::Catching;
 use crate::net::UnixStream;
 
 /// Signals of the process that this runtime waits for.
 ///
-/// Several may exist, in several threads; each sees every signal. Signals that arrive while nobody waits are not lost. As
+/// Several may exist, in several threads; each sees every signal. Signals that arrive while no task waits are not lost. As
 /// often as one was caught, [`wait`](Self::wait) returns; the kernel itself counts those of one kind together that it has
 /// not delivered yet.
+///
+/// When the last of them that catches a signal is dropped, the default action of the signal is restored: SIGTERM then
+/// terminates the process. A signal that was ignored or had another handler when it was first caught is ignored or
+/// handled by that again. Real-time signals and others that `signal-hook` has no name for are ignored from then on.
 #[derive(Debug)]
 pub struct Signals {
+    caught: Vec<Caught>,
+    /// Where [`wait`](Self::wait) looks first, so that no signal keeps the others waiting.
+    next: usize,
+}
+
+/// One of the signals.
+#[derive(Debug)]
+struct Caught {
+    signal: i32,
+    /// Yields a byte for each time.
     stream: UnixStream,
-    /// Signals that were caught and not yet waited for.
-    caught: usize,
-    registered: Vec<SigId>,
+    /// How often it was caught and not yet waited for.
+    count: usize,
+    _catching: Catching,
 }
 
 /// The signal that asks a process to end, as `kill` sends it.
@@ -42,37 +60,49 @@ impl Signals {
             let message = format!("signal {signal} cannot be caught");
             return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
         }
-        let (near, far) = std::os::unix::net::UnixStream::pair()?;
-        let stream = UnixStream::from_std(near)?;
-        let mut this = Self { stream, caught: 0, registered: Vec::new() };
-        for signal in signals {
-            this.registered.push(signal_hook::low_level::pipe::register(*signal, far.try_clone()?)?);
-        }
-        Ok(this)
+        let caught = signals.iter().map(|&signal| Caught::new(signal)).collect::<io::Result<_>>()?;
+        Ok(Self { caught, next: 0 })
     }
 
-    /// Waits for the next of the signals. Cancel-safe.
+    /// Waits for the next of the signals, and returns its number. Of several that have arrived, the order is not kept.
+    /// Cancel-safe.
     ///
     /// # Errors
-    /// When the pair of sockets was closed by somebody else.
-    pub async fn wait(&mut self) -> io::Result<()> {
-        if self.caught == 0 {
-            // A byte each; there are several when they came one shortly after the other.
-            let caught = self.stream.recv().await?;
-            self.caught = caught.map_or(0, |bytes| bytes.len());
+    /// When other code has closed the pair of sockets.
+    pub async fn wait(&mut self) -> io::Result<i32> {
+        poll_fn(|context| self.poll_wait(context)).await
+    }
+
+    fn poll_wait(&mut self, context: &mut Context<'_>) -> Poll<io::Result<i32>> {
+        for step in 0..self.caught.len() {
+            let index = (self.next + step) % self.caught.len();
+            if self.caught[index].poll_take(context)?.is_ready() {
+                self.next = index + 1;
+                return Poll::Ready(Ok(self.caught[index].signal));
+            }
         }
-        match self.caught.checked_sub(1) {
-            Some(left) => self.caught = left,
-            None => return Err(io::Error::other("the signals' socket was closed")),
-        }
-        Ok(())
+        Poll::Pending
     }
 }
 
-impl Drop for Signals {
-    fn drop(&mut self) {
-        for id in self.registered.drain(..) {
-            signal_hook::low_level::unregister(id);
+impl Caught {
+    fn new(signal: i32) -> io::Result<Self> {
+        let (near, far) = std::os::unix::net::UnixStream::pair()?;
+        let stream = UnixStream::from_std(near)?;
+        Ok(Self { signal, stream, count: 0, _catching: Catching::new(signal, far)? })
+    }
+
+    /// Takes one of the times that it was caught.
+    fn poll_take(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.count == 0 {
+            // There are several bytes when they came one shortly after the other.
+            let bytes = ready!(pin!(self.stream.recv()).poll(context))?;
+            self.count = bytes.map_or(0, |bytes| bytes.len());
         }
+        let Some(left) = self.count.checked_sub(1) else {
+            return Poll::Ready(Err(io::Error::other("the signals' socket was closed")));
+        };
+        self.count = left;
+        Poll::Ready(Ok(()))
     }
 }

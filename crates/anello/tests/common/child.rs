@@ -2,7 +2,8 @@
 //! tested, and where `strace` is to make system calls fail.
 
 use std::io;
-use std::process::{Command, Stdio};
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
 /// Names the test that this process was started for.
@@ -29,6 +30,11 @@ impl Child {
         Self { wrapper, environment: vec![("LSAN_OPTIONS", "detect_leaks=0".to_owned())] }
     }
 
+    /// Runs the child by another program, which starts it.
+    pub fn started_by(program: &str) -> Self {
+        Self { wrapper: vec![program.to_owned()], ..Self::default() }
+    }
+
     pub fn variable(mut self, name: &'static str, value: impl Into<String>) -> Self {
         self.environment.push((name, value.into()));
         self
@@ -37,11 +43,27 @@ impl Child {
     /// Runs this test of this program again, alone in a process; there, `body` runs. What the child prints is shown,
     /// and its failure is this one's.
     pub fn run(self, test: &str, body: impl FnOnce()) {
+        let Some(output) = self.output(test, body) else { return };
+        assert!(
+            output.status.success() && String::from_utf8_lossy(&output.stdout).contains("1 passed"),
+            "the child process of {test}: {}",
+            output.status
+        );
+    }
+
+    /// Runs this test in the same way, where a signal is to kill the process.
+    pub fn run_killed_by(self, signal: i32, test: &str, body: impl FnOnce()) {
+        let Some(output) = self.output(test, body) else { return };
+        assert_eq!(output.status.signal(), Some(signal), "the child process of {test}: {}", output.status);
+    }
+
+    /// Runs the child and returns how it has ended; in the child, runs `body`.
+    fn output(self, test: &str, body: impl FnOnce()) -> Option<Output> {
         if std::env::var(CHILD).is_ok_and(|name| name == test) {
             // The kernel would make huge pages of what is in use, when it comes to that: memory that nobody asked for.
             rustix::thread::disable_transparent_huge_pages(true).unwrap();
             body();
-            return;
+            return None;
         }
         let program = std::env::current_exe().unwrap();
         let mut words = self.wrapper.into_iter().chain([program.to_string_lossy().into_owned()]);
@@ -49,14 +71,10 @@ impl Child {
         command.args(words).args([test, "--exact", "--nocapture", "--test-threads=1"]);
         command.env(CHILD, test).envs(self.environment).stdin(Stdio::null());
         let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
-        let (told, failed) =
-            (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-        eprintln!("{failed}");
-        assert!(
-            output.status.success() && told.contains("1 passed"),
-            "the child process of {test}: {}\n{told}\n{failed}",
-            output.status
-        );
+        for text in [&output.stdout, &output.stderr] {
+            eprintln!("{}", String::from_utf8_lossy(text));
+        }
+        Some(output)
     }
 }
 
