@@ -56,7 +56,7 @@ pub struct Setup {
 }
 
 impl Setup {
-    fn new(name: &'static str, kind: DriverKind, change: impl FnOnce(&mut DriverOptions)) -> Self {
+    pub fn new(name: &'static str, kind: DriverKind, change: impl FnOnce(&mut DriverOptions)) -> Self {
         let mut options = DriverOptions::default();
         change(&mut options);
         Self { name, kind, options }
@@ -313,6 +313,7 @@ pub fn sha256(bytes: &[u8]) -> [u8; 32] {
 }
 
 /// SplitMix64: what is random in a test comes from a seed that is printed or constant.
+#[derive(Clone)]
 pub struct Random(u64);
 
 impl Random {

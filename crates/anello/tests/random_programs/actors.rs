@@ -1,0 +1,413 @@
+//! The tasks of a program: each does random operations on one side of a connection and counts what they did.
+
+use std::future::{Future, poll_fn};
+use std::io::{self, IoSlice};
+use std::net::SocketAddr;
+use std::ops::Deref;
+use std::pin::{Pin, pin};
+use std::rc::Rc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use anello::net::{Closer, ReadHalf, TcpListener, TcpStream, WriteHalf};
+use anello::time::{sleep, timeout};
+use anello::{spawn, spawn_blocking, yield_now};
+
+use super::Survivor;
+use super::hostile::{leave_victim, panic_deliberately};
+use super::model::{Connection, Direction, World};
+use crate::common::{Random, join, poll_at_most};
+
+/// Bytes of the number by which the server's side finds its connection.
+const HEADER_BYTES: usize = 8;
+
+/// One side of a connection, from which it sends in `directions[side]` and receives in the other.
+#[derive(Clone)]
+pub struct Side {
+    connection: Rc<Connection>,
+    side: usize,
+}
+
+impl Side {
+    fn outgoing(&self) -> &Direction {
+        &self.connection.directions[self.side]
+    }
+
+    fn incoming(&self) -> &Direction {
+        &self.connection.directions[1 - self.side]
+    }
+
+    /// An operation failed: that is a report only where something can have broken the connection.
+    #[track_caller]
+    fn check_error(&self, error: &io::Error) {
+        assert!(self.connection.may_break.get(), "an error that nothing explains: {error}");
+    }
+}
+
+/// Marks what happens to the model when half of a stream goes, for whatever reason.
+struct Reader<H> {
+    half: ReadHalf<H>,
+    side: Side,
+    has_ended: bool,
+}
+
+struct Writer<H> {
+    half: WriteHalf<H>,
+    side: Side,
+}
+
+impl<H> Drop for Reader<H> {
+    fn drop(&mut self) {
+        if !self.has_ended {
+            // Closed with unread data: TCP resets the connection.
+            self.side.connection.may_break.set(true);
+        }
+    }
+}
+
+impl<H> Drop for Writer<H> {
+    fn drop(&mut self) {
+        self.side.outgoing().end();
+    }
+}
+
+/// Accepts until it is dropped, and gives each connection to a task of its own.
+pub async fn accept_all(listener: TcpListener, world: Rc<World>, mut random: Random) {
+    loop {
+        let accepted = match random.below(3) {
+            0 => poll_at_most(1 + random.below(3), listener.accept()).await,
+            1 => timeout(Duration::from_micros(50), listener.accept()).await.ok(),
+            _ => Some(listener.accept().await),
+        };
+        let stream = match accepted {
+            Some(Ok(stream)) => stream,
+            // A connection that was reset before it was accepted, or no descriptors: the next one comes.
+            Some(Err(_)) => continue,
+            None => {
+                yield_now().await;
+                continue;
+            }
+        };
+        let (serving, random) = (Rc::clone(&world), Random::new(random.next()));
+        let task = spawn(serve(stream, serving, random));
+        world.survivors.borrow_mut().push(Survivor::Task(task));
+    }
+}
+
+/// Finds out which connection it is, then is its other side.
+async fn serve(mut stream: TcpStream, world: Rc<World>, random: Random) {
+    let mut header = [0; HEADER_BYTES];
+    if stream.read_exact(&mut header).await.is_err() {
+        // Of a client that has left.
+        return;
+    }
+    let number = u64::from_ne_bytes(header) as usize;
+    let connection = Rc::clone(&world.connections.borrow()[number]);
+    world.note("served", number as u64);
+    converse(stream, Side { connection, side: 1 }, world, random).await;
+}
+
+/// Connects, after a few tries that it drops half-way, and is one side of the connection.
+pub async fn client(address: SocketAddr, number: usize, world: Rc<World>, mut random: Random) {
+    while random.below(4) == 0 {
+        poll_at_most(random.below(3), TcpStream::connect(address)).await;
+    }
+    let connection = Rc::clone(&world.connections.borrow()[number]);
+    let side = Side { connection, side: 0 };
+    let mut stream = match TcpStream::connect(address).await {
+        Ok(stream) => stream,
+        Err(error) => return side.check_error(&error),
+    };
+    if let Err(error) = stream.send((number as u64).to_ne_bytes().to_vec()).await {
+        return side.check_error(&error);
+    }
+    converse(stream, side, world, random).await;
+}
+
+/// Sends and receives at once: in one task over borrowed halves, or in two over owned ones.
+async fn converse(mut stream: TcpStream, side: Side, world: Rc<World>, mut random: Random) {
+    if random.below(30) == 0 {
+        side.connection.may_break.set(true);
+        side.outgoing().end();
+        return match random.below(3) {
+            0 => stream.abort(),
+            1 => stream.closer().reset(),
+            _ => leave_victim(stream),
+        };
+    }
+    let (sender, receiver) = (Random::new(random.next()), Random::new(random.next()));
+    let closer = stream.closer();
+    if random.below(2) == 0 {
+        let (read, write) = stream.split();
+        let reader = Reader { half: read, side: side.clone(), has_ended: false };
+        let writer = Writer { half: write, side: side.clone() };
+        // The borrowed half does not end its direction when it is dropped: the whole stream does.
+        let receiving = async {
+            if receive_all(reader, &world, receiver).await.is_some() {
+                leave(&closer, &world, random);
+            }
+        };
+        join(send_all(writer, &world, sender, true), receiving).await;
+    } else {
+        let (read, write) = stream.into_split();
+        let reader = Reader { half: read, side: side.clone(), has_ended: false };
+        let writer = Writer { half: write, side };
+        let (sending, receiving) = (Rc::clone(&world), Rc::clone(&world));
+        let sending = spawn(async move { send_all(writer, &sending, sender, false).await });
+        let receiving = spawn(async move {
+            if let Some(reader) = receive_all(reader, &receiving, receiver).await {
+                if receiving.ends_early {
+                    leave_receiving(reader, &receiving, random).await;
+                } else {
+                    leave(&closer, &receiving, random);
+                }
+            }
+        });
+        let mut survivors = world.survivors.borrow_mut();
+        survivors.extend([Survivor::Task(sending), Survivor::Task(receiving)]);
+    }
+}
+
+/// Sends to a peer in another program, which receives until the end.
+pub async fn send_to_peer(address: SocketAddr, connection: Rc<Connection>, world: Rc<World>, random: Random) {
+    let side = Side { connection, side: 0 };
+    let stream = match TcpStream::connect(address).await {
+        Ok(stream) => stream,
+        Err(error) => return side.check_error(&error),
+    };
+    let (_read, write) = stream.into_split();
+    send_all(Writer { half: write, side }, &world, random, false).await;
+}
+
+/// Breaks a connection from which a program receives no more: both sides may wait for room to send.
+fn leave(closer: &Closer, world: &World, mut random: Random) {
+    if world.ends_early && random.below(2) == 0 {
+        return;
+    }
+    match random.below(2) {
+        0 => closer.reset(),
+        _ => closer.end(),
+    }
+}
+
+/// What became of a future that was not always polled to its end.
+enum Tried<T> {
+    Done(T),
+    Dropped,
+}
+
+impl Tried<io::Result<()>> {
+    /// A send takes all of its bytes or none.
+    fn of(self, length: usize) -> Tried<io::Result<usize>> {
+        match self {
+            Self::Done(result) => Tried::Done(result.map(|()| length)),
+            Self::Dropped => Tried::Dropped,
+        }
+    }
+}
+
+/// Awaits a future in one of the ways in which programs do, or drops it half-way.
+async fn attempt<F: Future>(future: F, world: &World, random: &mut Random) -> Tried<F::Output> {
+    match random.below(6) {
+        0 => match poll_at_most(random.below(4), future).await {
+            Some(output) => Tried::Done(output),
+            None => {
+                yield_now().await;
+                Tried::Dropped
+            }
+        },
+        1 => match timeout(Duration::from_micros(random.below(200) as u64), future).await {
+            Ok(output) => Tried::Done(output),
+            Err(_) => Tried::Dropped,
+        },
+        2 => {
+            let mut future = pin!(future);
+            let waker = world.hostility.waker(random);
+            let polled = future.as_mut().poll(&mut Context::from_waker(&waker));
+            drop_hostile(waker);
+            match polled {
+                Poll::Ready(output) => Tried::Done(output),
+                Poll::Pending if random.below(2) == 0 => {
+                    yield_now().await;
+                    Tried::Dropped
+                }
+                Poll::Pending => Tried::Done(future.await),
+            }
+        }
+        _ => Tried::Done(future.await),
+    }
+}
+
+/// Drops a waker that may panic, as a careful program does.
+pub fn drop_hostile<T>(hostile: T) {
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(hostile))).ok();
+}
+
+/// What both directions do now and then.
+async fn digress(world: &Rc<World>, random: &mut Random) {
+    match random.below(12) {
+        0 => yield_now().await,
+        1 => sleep(Duration::from_micros(random.below(300) as u64)).await,
+        2 => {
+            let guard = world.hostility.guard(random);
+            let task = spawn(async move {
+                yield_now().await;
+                drop(guard);
+            });
+            match random.below(4) {
+                0 => task.detach(),
+                1 => task.abort(),
+                2 => leave_victim(task),
+                _ => drop(task.await),
+            }
+        }
+        3 => {
+            // A result that misbehaves when it is dropped.
+            let guard = world.hostility.guard(random);
+            spawn(async move { guard }).detach();
+        }
+        4 if world.hostility.panics && random.below(20) == 0 => panic_deliberately(),
+        5 if world.ends_early && random.below(4) == 0 => {
+            let pause = sleep(Duration::from_micros(100));
+            world.survivors.borrow_mut().push(Survivor::Future(Box::pin(pause)));
+        }
+        // Jobs run at their own pace, which no seed decides.
+        6 if world.has_threads() => {
+            let guard = world.hostility.guard(random);
+            drop(spawn_blocking(move || guard));
+        }
+        7 => world.call_elsewhere(poll_fn(|context| Poll::Ready(context.waker().clone())).await),
+        _ => {}
+    }
+}
+
+async fn send_all<H>(writer: Writer<H>, world: &Rc<World>, mut random: Random, is_borrowed: bool)
+where
+    H: Deref<Target = TcpStream>,
+{
+    let mut writer = writer;
+    let side = writer.side.clone();
+    for _ in 0..random.below(12) {
+        digress(world, &mut random).await;
+        let length = 1 + match random.below(4) {
+            0 => random.below(10),
+            1 => random.below(5000),
+            _ => random.below(40_000),
+        };
+        let bytes = side.outgoing().next_bytes(length);
+        let half = &mut writer.half;
+        let tried = match random.below(6) {
+            0 => attempt(half.send(bytes), world, &mut random).await.of(length),
+            1 => {
+                let bytes = world.hostility.bytes(&mut random, bytes);
+                attempt(half.send(bytes), world, &mut random).await.of(length)
+            }
+            2 => attempt(half.write(&bytes), world, &mut random).await,
+            3 => {
+                let (one, other) = bytes.split_at(random.below(bytes.len()));
+                let slices = [IoSlice::new(one), IoSlice::new(other)];
+                attempt(half.write_vectored(&slices), world, &mut random).await
+            }
+            4 => attempt(half.write_more(&bytes), world, &mut random).await,
+            _ => match attempt(half.flush(), world, &mut random).await {
+                Tried::Done(Ok(())) | Tried::Dropped => continue,
+                Tried::Done(Err(error)) => return side.check_error(&error),
+            },
+        };
+        match tried {
+            Tried::Done(Ok(count)) => {
+                side.outgoing().accept(count);
+                world.note("accepted", count as u64);
+            }
+            Tried::Done(Err(error)) => return side.check_error(&error),
+            Tried::Dropped => {}
+        }
+    }
+    if world.ends_early && random.below(20) == 0 {
+        side.connection.may_break.set(true);
+        return world.forget(writer);
+    }
+    // An owned half ends its direction when it is dropped.
+    if is_borrowed || random.below(2) == 0 {
+        side.outgoing().end();
+        if let Err(error) = writer.half.shutdown().await {
+            side.check_error(&error);
+        }
+    }
+}
+
+/// Receives until the end, or gives the rest back when it has had enough.
+async fn receive_all<H>(reader: Reader<H>, world: &Rc<World>, mut random: Random) -> Option<Reader<H>>
+where
+    H: Deref<Target = TcpStream>,
+{
+    let mut reader = reader;
+    let side = reader.side.clone();
+    let patience = if random.below(5) == 0 { random.below(10) } else { usize::MAX };
+    let mut kept = Vec::new();
+    for _ in 0..patience {
+        digress(world, &mut random).await;
+        if random.below(2) == 0 {
+            let received = match attempt(reader.half.recv(), world, &mut random).await {
+                Tried::Done(Ok(received)) => received,
+                Tried::Done(Err(error)) => {
+                    side.check_error(&error);
+                    return None;
+                }
+                Tried::Dropped => continue,
+            };
+            let Some(chunk) = received else {
+                side.incoming().check_end(side.connection.may_break.get());
+                reader.has_ended = true;
+                return None;
+            };
+            side.incoming().receive(&chunk);
+            world.note("received", chunk.len() as u64);
+            match random.below(20) {
+                0 => kept.push(chunk),
+                1 => leave_victim(chunk),
+                2 if world.ends_early => world.survivors.borrow_mut().push(Survivor::Chunk(chunk)),
+                3 if world.ends_early => world.forget(chunk),
+                _ => drop(chunk),
+            }
+        } else {
+            let mut buffer = vec![0; 1 + random.below(20_000)];
+            match attempt(reader.half.read(&mut buffer), world, &mut random).await {
+                Tried::Done(Ok(0)) => {
+                    side.incoming().check_end(side.connection.may_break.get());
+                    reader.has_ended = true;
+                    return None;
+                }
+                Tried::Done(Ok(count)) => {
+                    side.incoming().receive(&buffer[..count]);
+                    world.note("read", count as u64);
+                }
+                Tried::Done(Err(error)) => {
+                    side.check_error(&error);
+                    return None;
+                }
+                Tried::Dropped => {}
+            }
+        }
+    }
+    Some(reader)
+}
+
+/// Leaves a receive that is pending when its runtime goes.
+async fn leave_receiving(reader: Reader<Rc<TcpStream>>, world: &World, mut random: Random) {
+    if random.below(4) != 0 {
+        return;
+    }
+    let mut receiving: Pin<Box<dyn Future<Output = ()>>> = Box::pin(async move {
+        let mut reader = reader;
+        drop(reader.half.recv().await);
+    });
+    if poll_fn(|context| Poll::Ready(receiving.as_mut().poll(context).is_ready())).await {
+        return;
+    }
+    if random.below(5) == 0 {
+        world.forget(receiving);
+    } else {
+        world.survivors.borrow_mut().push(Survivor::Future(receiving));
+    }
+}

@@ -1,0 +1,182 @@
+//! Foreign code that misbehaves when the runtime calls it: wakers and owners of bytes that panic, or that drop streams,
+//! handles and runtimes of this thread.
+
+use std::any::Any;
+use std::cell::{Cell, RefCell};
+use std::panic::{AssertUnwindSafe, catch_unwind, panic_any, resume_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Wake, Waker};
+use std::thread;
+
+use anello::time::{self, sleep};
+use bytes::Bytes;
+
+use crate::common::Random;
+
+/// The payload of every panic that a program makes on purpose.
+pub struct Deliberate;
+
+/// Panics, unless the thread does already: that would end the process.
+pub fn panic_deliberately() {
+    if !thread::panicking() {
+        panic_any(Deliberate);
+    }
+}
+
+thread_local! {
+    /// What hostile code of this thread drops when it is called.
+    static VICTIMS: RefCell<Vec<Box<dyn Any>>> = const { RefCell::new(Vec::new()) };
+}
+
+thread_local! {
+    /// Whether a runtime runs on this thread: hostile code is called outside of it, too.
+    static RUNS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Calls `run`, during which a runtime runs on this thread.
+pub fn while_running<T>(run: impl FnOnce() -> T) -> T {
+    RUNS.set(true);
+    let result = catch_unwind(AssertUnwindSafe(run));
+    RUNS.set(false);
+    result.unwrap_or_else(|panic| resume_unwind(panic))
+}
+
+/// Leaves something that the next hostile code may drop.
+pub fn leave_victim(victim: impl Any) {
+    VICTIMS.with(|victims| victims.borrow_mut().push(Box::new(victim)));
+}
+
+pub fn drop_victims() {
+    // One at a time: what is dropped may call hostile code again.
+    while let Some(victim) = VICTIMS.with(|victims| victims.borrow_mut().pop()) {
+        drop(victim);
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Deed {
+    Nothing,
+    Panic,
+    DropVictim,
+    Spawn,
+    ReadClock,
+}
+
+impl Deed {
+    fn random(random: &mut Random, panics: bool) -> Self {
+        match random.below(6) {
+            0 | 1 if panics => Self::Panic,
+            2 => Self::DropVictim,
+            3 => Self::Spawn,
+            4 => Self::ReadClock,
+            _ => Self::Nothing,
+        }
+    }
+
+    fn carry_out(self) {
+        match self {
+            Self::Nothing => {}
+            Self::Panic => panic_deliberately(),
+            Self::DropVictim => {
+                let victim = VICTIMS.try_with(|victims| victims.try_borrow_mut().ok()?.pop());
+                drop(victim);
+            }
+            // Hostile code may be called where no runtime runs.
+            Self::Spawn if RUNS.get() => anello::spawn(async {}).detach(),
+            Self::ReadClock if RUNS.get() => {
+                drop(sleep(time::now()));
+            }
+            Self::Spawn | Self::ReadClock => {}
+        }
+    }
+}
+
+/// Makes hostile objects and counts those that live.
+#[derive(Clone, Default)]
+pub struct Hostility {
+    alive: Arc<AtomicUsize>,
+    /// Whether they panic, too.
+    pub panics: bool,
+}
+
+impl Hostility {
+    pub fn new(panics: bool) -> Self {
+        Self { panics, ..Self::default() }
+    }
+
+    pub fn alive(&self) -> usize {
+        self.alive.load(Ordering::SeqCst)
+    }
+
+    fn token(&self) -> Token {
+        self.alive.fetch_add(1, Ordering::SeqCst);
+        Token(Arc::clone(&self.alive))
+    }
+
+    /// A waker that misbehaves when it is called and when it is dropped.
+    pub fn waker(&self, random: &mut Random) -> Waker {
+        Waker::from(Arc::new(HostileWaker {
+            on_wake: Deed::random(random, self.panics),
+            on_drop: Deed::random(random, self.panics),
+            _token: self.token(),
+        }))
+    }
+
+    /// Bytes whose owner misbehaves when it is dropped.
+    pub fn bytes(&self, random: &mut Random, bytes: Vec<u8>) -> Bytes {
+        let on_drop = Deed::random(random, self.panics);
+        Bytes::from_owner(HostileOwner { bytes, on_drop, _token: self.token() })
+    }
+
+    /// Something that misbehaves when it is dropped.
+    pub fn guard(&self, random: &mut Random) -> impl Any + Send + use<> {
+        HostileOwner { bytes: Vec::new(), on_drop: Deed::random(random, self.panics), _token: self.token() }
+    }
+}
+
+struct Token(Arc<AtomicUsize>);
+
+impl Drop for Token {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+struct HostileWaker {
+    on_wake: Deed,
+    on_drop: Deed,
+    _token: Token,
+}
+
+impl Wake for HostileWaker {
+    fn wake(self: Arc<Self>) {
+        self.on_wake.carry_out();
+    }
+}
+
+impl Drop for HostileWaker {
+    fn drop(&mut self) {
+        self.on_drop.carry_out();
+    }
+}
+
+struct HostileOwner {
+    bytes: Vec<u8>,
+    on_drop: Deed,
+    _token: Token,
+}
+
+impl AsRef<[u8]> for HostileOwner {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl Drop for HostileOwner {
+    fn drop(&mut self) {
+        // Memory that the kernel still read would arrive as this.
+        self.bytes.fill(0xee);
+        self.on_drop.carry_out();
+    }
+}
