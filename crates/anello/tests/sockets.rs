@@ -215,6 +215,8 @@ fn a_duplicated_descriptor_does_not_disturb() {
             assert_eq!(second.recv().await.unwrap().as_deref(), Some(&b"2"[..]));
             second.write_all(b"3").await.unwrap();
             second.shutdown().await.unwrap();
+            // This thread waits for the peer below, and the driver does nothing meanwhile.
+            second.flush().await.unwrap();
             let mut rest = Vec::new();
             peer.read_to_end(&mut rest).unwrap();
             assert_eq!(rest, b"3");

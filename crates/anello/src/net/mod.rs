@@ -4,10 +4,12 @@
 //! received stay with the stream, bytes accepted are sent.
 
 mod echo;
+mod happy_eyeballs;
 mod line;
 mod linger;
 mod listener;
 mod listener_group;
+mod resolve;
 pub(crate) mod stream;
 mod tcp_listener;
 mod tcp_stream;
@@ -16,6 +18,7 @@ mod unix_stream;
 
 pub use echo::{Echo, echo};
 pub use listener_group::{Distribution, GroupKind, GroupMember, ListenerGroup, Waiting};
+pub use resolve::{ToSocketAddrs, lookup_host};
 pub use stream::{Closer, OwnedReadHalf, OwnedWriteHalf, OwnedWriter, ReadHalf, Stream, WriteHalf};
 pub use tcp_listener::{TcpListener, TcpListenerBuilder};
 pub use tcp_stream::TcpStream;

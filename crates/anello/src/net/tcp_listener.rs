@@ -1,11 +1,11 @@
 //! Listening for TCP connections.
 
 use std::io;
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 
-use super::TcpStream;
 use super::listener::{BACKLOG, Listener};
+use super::{TcpStream, ToSocketAddrs};
 use crate::driver::ListenOptions;
 use crate::executor::current;
 
@@ -63,27 +63,42 @@ impl TcpListenerBuilder {
         self
     }
 
-    /// Binds and listens (`socket(2)`, `bind(2)`, `listen(2)`) with `SO_REUSEADDR`, on the first address that works.
+    /// Binds and listens (`socket(2)`, `bind(2)`, `listen(2)`) with `SO_REUSEADDR`, on the first address that works. Takes
+    /// addresses only: resolving a name, which [`bind_host`](Self::bind_host) does, takes time.
     ///
     /// # Errors
-    /// When no address can be resolved or bound (in use, not permitted, not of this machine).
+    /// When no address can be bound (in use, not permitted, not of this machine). `InvalidInput` for a name.
     ///
     /// # Panics
     /// When no runtime runs on this thread.
     pub fn bind(&self, address: impl ToSocketAddrs) -> io::Result<TcpListener> {
+        self.bind_to_first(address.to_host()?.known()?)
+    }
+
+    /// As [`bind`](Self::bind), also of a name, which is resolved by a thread for work that blocks.
+    ///
+    /// # Errors
+    /// When no address can be resolved or bound.
+    ///
+    /// # Panics
+    /// When no runtime runs on this thread.
+    pub async fn bind_host(&self, host: impl ToSocketAddrs) -> io::Result<TcpListener> {
+        self.bind_to_first(host.to_host()?.resolve().await?)
+    }
+
+    fn bind_to_first(&self, addresses: Vec<SocketAddr>) -> io::Result<TcpListener> {
         let shared = current();
         let options =
             ListenOptions { backlog: self.backlog, reuse_port: self.reuse_port, no_delay: self.no_delay };
         let mut failed = None;
-        for address in address.to_socket_addrs()? {
+        for address in addresses {
             let listening = shared.driver.borrow_mut().listen(address, &options);
             match listening {
                 Ok(key) => return Ok(TcpListener { inner: Listener::new(shared, key) }),
                 Err(error) => failed = Some(io::Error::new(error.kind(), format!("{address}: {error}"))),
             }
         }
-        Err(failed
-            .unwrap_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "the address names no host")))
+        Err(failed.unwrap_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "the host has no address")))
     }
 }
 
@@ -94,6 +109,14 @@ impl TcpListener {
     /// As [`TcpListenerBuilder::bind`].
     pub fn bind(address: impl ToSocketAddrs) -> io::Result<Self> {
         Self::builder().bind(address)
+    }
+
+    /// Binds with the default options; see [`TcpListenerBuilder::bind_host`].
+    ///
+    /// # Errors
+    /// As [`TcpListenerBuilder::bind_host`].
+    pub async fn bind_host(host: impl ToSocketAddrs) -> io::Result<Self> {
+        Self::builder().bind_host(host).await
     }
 
     /// Options for listening.

@@ -3,10 +3,13 @@
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::io::{self, IoSlice};
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
+use super::ToSocketAddrs;
+use super::happy_eyeballs::connect_to_first;
+use super::resolve::Host;
 use super::stream::{Inner, Sealed};
 use super::{Chunk, Closer, Outgoing, OwnedReadHalf, OwnedWriteHalf, ReadHalf, Stream, WriteHalf};
 use crate::driver::StreamOption;
@@ -31,11 +34,12 @@ impl TcpStream {
 
     /// Connects to the first address that answers (`IORING_OP_CONNECT`, Linux 5.5; `connect(2)` on epoll).
     ///
-    /// Cancel-safe: dropping the future abandons the connection.
+    /// A name is resolved by a thread for work that blocks, an address needs none. Of several addresses, families are tried
+    /// in turn, each when the attempt before has failed or has taken 250 ms; the first that succeeds cancels the others
+    /// (Happy Eyeballs, RFC 8305). Cancel-safe: dropping the future abandons the connection.
     ///
     /// # Errors
-    /// When no address can be resolved or reached. Resolving a name blocks the thread; give an address where that
-    /// matters.
+    /// When no address can be resolved, or all attempts fail: the error names all addresses.
     ///
     /// # Panics
     /// When no runtime runs on this thread.
@@ -61,23 +65,20 @@ impl TcpStream {
     }
 
     async fn connect_to_any(source: Option<SocketAddr>, address: impl ToSocketAddrs) -> io::Result<Self> {
-        let mut failed = None;
-        for peer in address.to_socket_addrs()? {
-            match Self::connect_to(source, peer).await {
-                Ok(stream) => return Ok(stream),
-                Err(error) => failed = Some(named(peer, source, error)),
-            }
+        match address.to_host()? {
+            Host::Address(peer) => Self::connect_to(source, peer).await,
+            host => connect_to_first(host.resolve().await?, |peer| Self::connect_to(source, peer)).await,
         }
-        Err(failed
-            .unwrap_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "the address names no host")))
     }
 
     async fn connect_to(source: Option<SocketAddr>, peer: SocketAddr) -> io::Result<Self> {
         let shared = current();
         let started = shared.driver.borrow_mut().connect(peer, source);
-        let stream = Self::new(Inner::new(shared, started?));
+        let key = started.map_err(|error| named(peer, source, error))?;
+        let stream = Self::new(Inner::new(shared, key));
         let inner = &stream.inner;
-        poll_fn(|context| inner.poll_connect(context)).await?;
+        let connected = poll_fn(|context| inner.poll_connect(context)).await;
+        connected.map_err(|error| named(peer, source, error))?;
         Ok(stream)
     }
 
