@@ -23,13 +23,19 @@ pub(super) struct Listener<S> {
     /// Other workers accept from the same socket.
     shared: bool,
     armed: bool,
-    stopping: bool,
+    pub(super) stopping: bool,
     released: bool,
     /// Who gets what the kernel accepts until it has let go of a released listener.
     heir: Option<Arc<dyn Heir>>,
     error: Option<i32>,
     queue: VecDeque<S>,
     waker: Waiter,
+}
+
+impl<S> Listener<S> {
+    pub(super) fn is_armed(&self) -> bool {
+        self.armed
+    }
 }
 
 impl<K: CompletionKernel> Proactor<K> {

@@ -42,6 +42,9 @@ pub(crate) trait CompletionKernel: Sized {
     /// Called with completions of connects, wakes and messages, which the kernel layer keeps something for.
     fn ended(&mut self, _completion: &Completion) {}
 
+    /// Whether the kernel has dropped completions since this was asked last, for want of memory to keep them.
+    fn has_dropped(&mut self) -> bool;
+
     /// Whether the kernel has consumed the submission at this place of the order.
     fn consumed(&self, place: u32) -> bool;
 

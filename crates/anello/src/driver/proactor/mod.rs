@@ -35,6 +35,7 @@
 //!   empty. The short ways of a message rest on both.
 
 mod accept;
+mod dropped;
 mod kernel;
 mod receive;
 mod send;
@@ -48,6 +49,7 @@ use std::task::{Poll, Waker, ready};
 use std::time::Duration;
 
 use self::accept::Listener;
+use self::dropped::Doubtful;
 use self::kernel::Socket;
 pub(crate) use self::kernel::{Abilities, CompletionKernel};
 use self::stream::{Connect, Received, Receiving, Sending, Stream};
@@ -95,6 +97,8 @@ pub(crate) struct Proactor<K: CompletionKernel> {
     at_submission_bytes: usize,
     pools: Rc<Pools>,
     metrics: Metrics,
+    /// What was in flight when the kernel had dropped completions.
+    doubtful: Doubtful,
 }
 
 /// A zero-copy send that has not ended. Its memory is here once the kernel has taken all of it, or the stream was
@@ -137,6 +141,7 @@ impl<K: CompletionKernel> Proactor<K> {
             limits: DriverOptions { send_queue_bytes: options.send_queue_bytes.max(1), ..options.clone() },
             zero_copy_bytes,
             metrics: Metrics::default(),
+            doubtful: Doubtful::default(),
         }
     }
 
@@ -276,6 +281,9 @@ impl<K: CompletionKernel> Proactor<K> {
                     self.dispatch(&completion, woken);
                 }
             }
+            if self.kernel.has_dropped() {
+                self.on_dropped(woken);
+            }
             self.settle_sends(woken);
             // The kernel may have stopped before the submission that somebody waits for.
             self.settle_soon |= settle && !self.unsettled.is_empty();
@@ -307,7 +315,11 @@ impl<K: CompletionKernel> Proactor<K> {
             }
             Some(Kind::Message) => self.kernel.ended(completion),
             // A failed cancellation means that its target has ended or is about to: that completion counts.
-            Some(Kind::Cancel) => {}
+            Some(Kind::Cancel) => {
+                if completion.result == -libc::ENOENT {
+                    self.on_absent(key, woken);
+                }
+            }
             None => self.metrics.late_completions += 1,
         }
     }

@@ -55,7 +55,7 @@ impl<K: CompletionKernel> Proactor<K> {
         if let Some(result) = stream.receive_error {
             return Poll::Ready(Err(kernel_error(result.get())));
         }
-        let ring_armed = stream.receiving == Receiving::Ring || stream.receiving == Receiving::Stopping;
+        let ring_armed = matches!(stream.receiving, Receiving::Ring | Receiving::Stopping(_));
         if stream.direct && !ring_armed && stream.reads.readable {
             let outcome = stream.reads.receive(self.kernel.sockets_mut(), &stream.socket, &self.pools);
             match outcome {
@@ -161,9 +161,9 @@ impl<K: CompletionKernel> Proactor<K> {
         let kind = match stream.receiving {
             Receiving::Ring => Kind::Receive,
             Receiving::Watch => Kind::Readable,
-            Receiving::Idle | Receiving::Stopping => return,
+            Receiving::Idle | Receiving::Stopping(_) => return,
         };
-        stream.receiving = Receiving::Stopping;
+        stream.receiving = Receiving::Stopping(kind);
         self.kernel.push(cancel_token(), Op::Cancel { target: Token::new(kind, key) });
     }
 

@@ -424,7 +424,7 @@ impl<K: CompletionKernel> Proactor<K> {
 
     /// Goes on with the queue, wakes whoever waits for room, closes a stream that was released.
     #[inline(never)]
-    fn after_send(&mut self, key: Key, was_refused: bool, woken: &mut Woken) {
+    pub(super) fn after_send(&mut self, key: Key, was_refused: bool, woken: &mut Woken) {
         let Some(stream) = self.streams.get_mut(key) else { return };
         if stream.send_error.is_some() {
             stream.transmit.clear();

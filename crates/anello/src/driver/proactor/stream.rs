@@ -7,7 +7,7 @@ use std::num::NonZero;
 use crate::driver::buffer::Chunk;
 use crate::driver::direct::Direct;
 use crate::driver::sockets::Family;
-use crate::driver::token::Key;
+use crate::driver::token::{Key, Kind};
 use crate::driver::transmit::{Transmit, WriteSide};
 use crate::driver::wake::Waiter;
 
@@ -84,8 +84,8 @@ pub(super) enum Receiving {
     Idle,
     Ring,
     Watch,
-    /// Either, with a cancellation under way.
-    Stopping,
+    /// Either, `Receive` or `Readable`, with a cancellation under way.
+    Stopping(Kind),
 }
 
 /// Whether the kernel has a poll for the end of the connection in flight, where receives may miss it.

@@ -44,6 +44,8 @@ pub(in super::super) struct SimCompletion {
     /// What did not fit.
     kept: VecDeque<Completion>,
     overflows: u64,
+    /// Completions were dropped.
+    dropped: bool,
     /// What the driver did wrong, reported by the next enter.
     violation: Option<String>,
 }
@@ -116,6 +118,7 @@ impl SimCompletion {
             posted: VecDeque::new(),
             kept: VecDeque::new(),
             overflows: 0,
+            dropped: false,
             violation: None,
         }
     }
@@ -354,6 +357,12 @@ impl SimCompletion {
     // ---- Small things --------------------------------------------------------------------------------------------
 
     fn post(&mut self, completion: Completion) {
+        // A connection that was accepted would stay open for ever: nothing else names it.
+        let is_accepted = completion.token.kind() == Some(Kind::Accept) && completion.result >= 0;
+        if !is_accepted && self.fault(|faults| faults.dropped_completions) {
+            self.dropped = true;
+            return;
+        }
         let full = !self.kept.is_empty() || self.posted.len() >= self.ways.completion_entries;
         if full || self.fault(|faults| faults.completion_overflows) {
             self.kept.push_back(completion);
@@ -398,20 +407,25 @@ impl SimCompletion {
         !self.posted.is_empty() || !self.kept.is_empty()
     }
 
+    /// A dropped completion ends a wait, too (`EBADR`).
+    fn ends_wait(&self) -> bool {
+        self.dropped || self.has_completions()
+    }
+
     fn advance_to(&mut self, to_ns: u64) {
         self.network.lock().advance_to(to_ns);
         self.run_ready();
     }
 
     fn wait(&mut self, wait: Wait) -> io::Result<()> {
-        if wait == Wait::No || self.has_completions() || self.fault(|faults| faults.interruptions) {
+        if wait == Wait::No || self.ends_wait() || self.fault(|faults| faults.interruptions) {
             return Ok(());
         }
         let until_ns = match wait {
             Wait::For(nanoseconds) => Some(self.network.lock().now_ns().saturating_add(nanoseconds)),
             _ => None,
         };
-        while !self.has_completions() {
+        while !self.ends_wait() {
             let next = self.next_event_ns().into_iter().chain(until_ns).min();
             self.advance_to(next.ok_or_else(never_ends)?);
             if next == until_ns {
@@ -469,6 +483,10 @@ impl CompletionKernel for SimCompletion {
             }
         }
         self.posted.pop_front()
+    }
+
+    fn has_dropped(&mut self) -> bool {
+        std::mem::take(&mut self.dropped)
     }
 
     fn consumed(&self, place: u32) -> bool {

@@ -34,6 +34,8 @@ pub struct SimFaults {
     pub interruptions: u16,
     /// The completion queue is full: the kernel keeps what comes until the next system call.
     pub completion_overflows: u16,
+    /// The kernel has no memory to keep a completion and drops it, unless it names a new connection; it tells that it did.
+    pub dropped_completions: u16,
     /// Readiness with nothing behind it; `EAGAIN` though bytes have arrived, which are announced again.
     pub spurious_readiness: u16,
     /// The kernel takes only the first of the submissions.
@@ -74,6 +76,7 @@ impl SimFaults {
             spurious_readiness: per_mille,
             partial_submissions: per_mille,
             late_completions: per_mille,
+            dropped_completions: 0,
             resets: 0,
             refused_connects: 0,
         }

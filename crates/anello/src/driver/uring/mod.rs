@@ -146,6 +146,20 @@ impl Uring {
         self.queue(poll.with_user_data(Token::internal(Kind::Wake).0));
     }
 
+    /// The completion of a wake-up, or of a message to another worker, may be among those that the kernel has dropped.
+    #[cold]
+    #[inline(never)]
+    fn renew_wakes(&mut self) {
+        // The poll of the eventfd is armed again when it ends with an error, and when the cancellation finds none.
+        let token = Token::internal(Kind::Wake).0;
+        self.queue(Sqe::cancel(token).with_user_data(token));
+        for (in_flight, target) in &self.targets {
+            if *in_flight > 0 {
+                target.notify();
+            }
+        }
+    }
+
     /// Without a completion when it succeeds, where the kernel can do that.
     fn quiet(&self, entry: Sqe) -> Sqe {
         if self.features.completion_skip { entry.quiet() } else { entry }
@@ -328,6 +342,15 @@ impl CompletionKernel for Uring {
             Some(Kind::Wake) if !completion.more() && completion.result != 0 => self.arm_wake(),
             _ => {}
         }
+    }
+
+    #[inline]
+    fn has_dropped(&mut self) -> bool {
+        let dropped = self.ring.has_dropped();
+        if dropped {
+            self.renew_wakes();
+        }
+        dropped
     }
 
     #[inline]

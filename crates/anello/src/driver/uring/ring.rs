@@ -50,6 +50,8 @@ pub(super) struct Ring {
     /// Our place in the completions, and where the known ones end.
     completion_head: u32,
     completion_tail: u32,
+    /// The kernel's count of dropped completions when last looked at. It wraps.
+    dropped: u32,
 }
 
 /// `struct io_uring_cqe`.
@@ -88,6 +90,7 @@ impl Ring {
             full_at: parameters.sq_entries,
             completion_head: 0,
             completion_tail: 0,
+            dropped: 0,
         };
         ring.fill_array();
         Ok(ring)
@@ -163,7 +166,8 @@ impl Ring {
     }
 
     /// One `io_uring_enter(2)`: submits what was pushed, asks for completions and waits as told. Interruptions,
-    /// timeouts and a full completion queue are ordinary: what was consumed is read from the queue, not the result.
+    /// timeouts and a full completion queue are ordinary: what was consumed is read from the queue, not the result. So is
+    /// `EBADR`, by which the kernel tells once that it dropped completions: see [`has_dropped`](Self::has_dropped).
     #[inline]
     pub fn enter(&mut self, wait: Wait) -> io::Result<()> {
         self.submission(self.parameters.sq_off.tail).store(self.tail, Ordering::Release);
@@ -206,7 +210,7 @@ impl Ring {
         self.consumed = self.submission(self.parameters.sq_off.head).load(Ordering::Acquire);
         self.full_at = self.consumed.wrapping_add(self.parameters.sq_entries);
         match entered {
-            Ok(_) | Err(Errno::INTR | Errno::TIME | Errno::BUSY | Errno::AGAIN) => Ok(()),
+            Ok(_) | Err(Errno::INTR | Errno::TIME | Errno::BUSY | Errno::AGAIN | Errno::BADR) => Ok(()),
             Err(error) => Err(error.into()),
         }
     }
@@ -257,6 +261,14 @@ impl Ring {
     /// Whether a completion waits to be read.
     pub fn has_completion(&self) -> bool {
         self.completion_head != self.submission(self.parameters.cq_off.tail).load(Ordering::Acquire)
+    }
+
+    /// Whether the kernel has dropped completions since this was asked last: the queue was full, and there was no memory to
+    /// keep them. It counts them in shared memory before the enter returns that caused them.
+    #[inline]
+    pub fn has_dropped(&mut self) -> bool {
+        let dropped = self.submission(self.parameters.cq_off.overflow).load(Ordering::Relaxed);
+        std::mem::replace(&mut self.dropped, dropped) != dropped
     }
 
     /// What the kernel says about the ring in shared memory.
@@ -352,5 +364,23 @@ impl Drop for Mapping {
         if let Err(error) = unsafe { munmap(self.base.as_ptr(), self.length) } {
             log(|| tracing::error!(%error, "the ring's memory could not be unmapped"));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dropped_completions_are_told_once() {
+        // io_uring may be forbidden here.
+        let Ok(mut ring) = Ring::new(4, io_uring_params::default()) else { return };
+        assert!(!ring.has_dropped());
+        ring.enter(Wait::No).unwrap();
+        assert!(!ring.has_dropped());
+        // As the kernel counts, in memory that both may write.
+        ring.submission(ring.parameters.cq_off.overflow).fetch_add(2, Ordering::Relaxed);
+        assert!(ring.has_dropped());
+        assert!(!ring.has_dropped());
     }
 }

@@ -4,6 +4,7 @@
 //! a wake-up that is lost ends the run with the kernel's error instead of a hang.
 
 mod completion;
+mod dropped;
 mod network;
 mod streams;
 

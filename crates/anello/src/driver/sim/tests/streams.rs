@@ -98,11 +98,11 @@ async fn receive_all(stream: &Stream, received: &RefCell<Vec<u8>>, seed: u64) ->
 
 /// How a client fared.
 #[derive(Default)]
-struct Client {
-    sent: Vec<u8>,
-    received: RefCell<Vec<u8>>,
+pub(super) struct Client {
+    pub(super) sent: Vec<u8>,
+    pub(super) received: RefCell<Vec<u8>>,
     /// Both directions came to their ends without an error.
-    whole: Cell<bool>,
+    pub(super) whole: Cell<bool>,
 }
 
 async fn client(world: World, address: SocketAddr, client: Rc<Client>, seed: u64) {
@@ -138,7 +138,11 @@ async fn serve(listener: Listener) {
 }
 
 /// A few clients that send so many bytes together, and an echo server; what the clients got, and the world at its end.
-fn run_echo(options: &SimOptions, bytes: usize, abandon: bool) -> io::Result<(World, Vec<Rc<Client>>)> {
+pub(super) fn run_echo(
+    options: &SimOptions,
+    bytes: usize,
+    abandon: bool,
+) -> io::Result<(World, Vec<Rc<Client>>)> {
     let mut random = Random::new(options.seed ^ 0xec40);
     let world = World::new(options, &driver_options(&mut random));
     world.aborts.set(if abandon { 300 } else { 0 });
@@ -157,7 +161,7 @@ fn run_echo(options: &SimOptions, bytes: usize, abandon: bool) -> io::Result<(Wo
     Ok((world, clients))
 }
 
-fn options(seed: u64, model: SimModel, faults: SimFaults) -> SimOptions {
+pub(super) fn options(seed: u64, model: SimModel, faults: SimFaults) -> SimOptions {
     let bytes = 64 << Random::new(seed).below(9);
     SimOptions::new(seed).model(model).faults(faults).socket_buffer_bytes(bytes as usize)
 }

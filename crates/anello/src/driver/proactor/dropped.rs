@@ -1,0 +1,145 @@
+//! Completions that the kernel has dropped: its queue was full, and it had no memory to keep them (`EBADR`).
+//!
+//! Any operation that was in flight may have ended unnoticed, and any bytes may have been received or not sent. So every
+//! connection of which that could be is reset, and every operation is cancelled: those that have ended are not found, which
+//! ends them here. What stays lost until the runtime ends are a buffer of the receive ring, the descriptor of an accepted
+//! connection and the memory of a zero-copy send, of each completion that would have named one.
+
+use std::num::NonZero;
+use std::time::Duration;
+
+use super::kernel::CompletionKernel;
+use super::stream::{Connect, Ending, Received, Receiving, Sending};
+use super::{Held, Proactor};
+use crate::driver::contain::log;
+use crate::driver::op::{Completion, Op};
+use crate::driver::sockets::{Sockets, StreamOption};
+use crate::driver::token::{GENERATION_MASK, Key, Kind, Token};
+use crate::driver::wake::Woken;
+
+/// The operations that were cancelled because their completions may have been dropped.
+#[derive(Debug, Default)]
+pub(super) struct Doubtful {
+    /// Generation of the cancellations' tokens, whose index is that of the target in `targets`. Zero is that of others.
+    round: u32,
+    targets: Vec<Token>,
+}
+
+impl<K: CompletionKernel> Proactor<K> {
+    #[cold]
+    #[inline(never)]
+    pub(super) fn on_dropped(&mut self, woken: &mut Woken) {
+        log(|| {
+            tracing::error!(
+                "the kernel had no memory for completions and dropped some: connections in use are reset; \
+                 raise the memory limit, or DriverOptions::completion_entries"
+            )
+        });
+        // What is in flight is in doubt again, with the answers that are still expected.
+        self.doubtful.round = self.doubtful.round % GENERATION_MASK + 1;
+        self.doubtful.targets.clear();
+        for key in self.streams.keys() {
+            self.doubt_stream(key, woken);
+        }
+        for key in self.listeners.keys() {
+            if let Some(listener) = self.listeners.get_mut(key)
+                && listener.is_armed()
+            {
+                listener.stopping = true;
+                self.doubt(Token::new(Kind::Accept, key));
+            }
+        }
+        // A wake-up may be among them, too.
+        woken.rung();
+    }
+
+    fn doubt_stream(&mut self, key: Key, woken: &mut Woken) {
+        let Some(stream) = self.streams.get_mut(key) else { return };
+        let receiving = match stream.receiving {
+            Receiving::Idle => None,
+            Receiving::Ring => Some(Kind::Receive),
+            Receiving::Watch => Some(Kind::Readable),
+            Receiving::Stopping(kind) => Some(kind),
+        };
+        let sending = match stream.sending {
+            // The kernel has no more of it: settled by this turn, whose result is not believed.
+            Sending::Idle | Sending::AtSubmission(_) => None,
+            Sending::Ordinary => Some(Token::new(Kind::Send, key)),
+            Sending::ZeroCopy(held) => Some(Token::new(Kind::SendZeroCopy, held)),
+            Sending::Watch => Some(Token::new(Kind::Writable, key)),
+        };
+        let ending = stream.ending.is_in_flight().then_some(Kind::Ended);
+        let connecting = (stream.connect == Connect::InFlight).then_some(Kind::Connect);
+        // A poll that is lost loses nothing: it is armed again.
+        let loses_bytes = receiving == Some(Kind::Receive)
+            || connecting.is_some()
+            || !matches!(stream.sending, Sending::Idle | Sending::Watch);
+        if let Some(kind) = receiving {
+            stream.receiving = Receiving::Stopping(kind);
+        }
+        if ending.is_some() {
+            stream.ending = Ending::Stopping;
+        }
+        if loses_bytes {
+            let aborted = NonZero::new(-libc::ECONNABORTED);
+            stream.send_error = stream.send_error.or(aborted);
+            stream.receive_error = stream.receive_error.or(aborted);
+            stream.received = Received::default();
+            stream.receive_waker.wake(woken);
+            stream.send_waker.wake(woken);
+            let reset = StreamOption::Linger(Some(Duration::ZERO));
+            if let Err(error) = self.kernel.sockets().set_option(&stream.socket, reset) {
+                log(
+                    || tracing::debug!(%error, "a connection whose completion was dropped ends without a reset"),
+                );
+            }
+        }
+        let of_stream = |kind| Token::new(kind, key);
+        let targets = [receiving.map(of_stream), ending.map(of_stream), connecting.map(of_stream), sending];
+        for target in targets.into_iter().flatten() {
+            self.doubt(target);
+        }
+    }
+
+    fn doubt(&mut self, target: Token) {
+        let key = Key { index: self.doubtful.targets.len() as u32, generation: self.doubtful.round };
+        self.doubtful.targets.push(target);
+        self.kernel.push(Token::new(Kind::Cancel, key), Op::Cancel { target });
+    }
+
+    /// A cancellation has found no such operation. When its target was in doubt, it has ended: with a completion that was
+    /// read before this one, or with one that was dropped.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn on_absent(&mut self, cancel: Key, woken: &mut Woken) {
+        if cancel.generation != self.doubtful.round {
+            return;
+        }
+        let Some(&target) = self.doubtful.targets.get(cancel.index as usize) else { return };
+        let key = target.key();
+        let stream = self.streams.get(key);
+        let is_doubtful = match target.kind() {
+            Some(Kind::SendZeroCopy) => return self.leave_doubtful_memory(key, woken),
+            // One that has ended meanwhile may have been armed again, which is not in doubt.
+            Some(Kind::Accept) => self.listeners.get(key).is_some_and(|listener| listener.stopping),
+            Some(Kind::Ended) => stream.is_some_and(|stream| stream.ending == Ending::Stopping),
+            Some(kind @ (Kind::Receive | Kind::Readable)) => {
+                stream.is_some_and(|stream| stream.receiving == Receiving::Stopping(kind))
+            }
+            _ => stream.is_some(),
+        };
+        if is_doubtful {
+            self.dispatch(&Completion::new(target, -libc::ECANCELED, 0), woken);
+        }
+    }
+
+    fn leave_doubtful_memory(&mut self, held: Key, woken: &mut Woken) {
+        // The kernel may still read its memory, and the notification may have been dropped.
+        if let Some(&Held { stream: key, .. }) = self.held.get(held)
+            && self.streams.get(key).is_some_and(|stream| stream.sending == Sending::ZeroCopy(held))
+        {
+            self.leave_memory(key, held);
+            self.after_send(key, false, woken);
+        }
+    }
+}

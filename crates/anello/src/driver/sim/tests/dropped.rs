@@ -1,0 +1,120 @@
+//! Completions that the kernel drops: nothing is believed of what was in flight, and nothing waits for ever.
+
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::rc::Rc;
+
+use super::super::super::options::DriverOptions;
+use super::super::super::wake::Woken;
+use super::super::{SimFaults, SimModel, SimOptions};
+use super::streams::{options, run_echo};
+use super::{Kernel, Stream, Wait, World, scaled};
+
+fn set_dropped(world: &World, per_mille: u16) {
+    if let Kernel::SimCompletion(machine) = &*world.driver.borrow().kernel {
+        machine.kernel.network().faults.dropped_completions = per_mille;
+    }
+}
+
+fn turn(world: &World) {
+    let mut woken = Woken::default();
+    world.driver.borrow_mut().turn(Wait::No, &mut woken).unwrap();
+    woken.call();
+}
+
+#[test]
+fn fault_09_send_whose_completion_is_dropped_resets_its_connection() {
+    let mut dropped = 0;
+    let runs = scaled(50);
+    for seed in 0..runs {
+        let options = SimOptions::new(seed).socket_buffer_bytes(64);
+        let world = World::new(&options, &DriverOptions::default());
+        let (listener, address) = world.listen();
+        let pair = Rc::new(RefCell::new(Vec::<Stream>::new()));
+        let (opened, opening) = (Rc::clone(&pair), world.clone());
+        let open = async move {
+            let near = opening.connect(address).await.unwrap();
+            let far = listener.accept().await;
+            opened.borrow_mut().extend([near, far]);
+        };
+        world.run(vec![Box::pin(open)]).unwrap();
+        let far = pair.borrow_mut().pop().unwrap();
+        let near = pair.borrow_mut().pop().unwrap();
+        // More than there is room for: it falls short, and only its completion says so.
+        let (near, sending) = (Rc::new(near), Rc::new(Cell::new(false)));
+        let (sender, is_sent) = (Rc::clone(&near), Rc::clone(&sending));
+        let send = async move {
+            sender.send(vec![7; 100]).await.unwrap();
+            is_sent.set(true);
+        };
+        world.run(vec![Box::pin(send)]).unwrap();
+        assert!(sending.get());
+        set_dropped(&world, 900);
+        turn(&world);
+        set_dropped(&world, 0);
+        let results = Rc::new(RefCell::new(Vec::<io::Result<usize>>::new()));
+        let (ended, peer) = (Rc::clone(&results), Rc::new(far));
+        let end = async move {
+            let flushed = near.flush();
+            let received = peer.receive();
+            let (mut flushed, mut received) = (Box::pin(flushed), Box::pin(received));
+            let first = std::future::poll_fn(|context| match flushed.as_mut().poll(context) {
+                std::task::Poll::Ready(result) => std::task::Poll::Ready(Some(result)),
+                std::task::Poll::Pending => received.as_mut().poll(context).map(|_| None),
+            })
+            .await;
+            drop((flushed, received));
+            if let Some(Err(error)) = first {
+                ended.borrow_mut().push(Err(error));
+                let received = near.receive().await.map(|chunk| chunk.map_or(0, |chunk| chunk.len()));
+                ended.borrow_mut().push(received);
+                drop(near);
+                let last = loop {
+                    match peer.receive().await {
+                        Ok(Some(_)) => {}
+                        Ok(None) => break Ok(0),
+                        Err(error) => break Err(error),
+                    }
+                };
+                ended.borrow_mut().push(last);
+            } else {
+                drop(near);
+            }
+        };
+        world.run(vec![Box::pin(end)]).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+        let errors: Vec<_> =
+            results.borrow().iter().map(|result| result.as_ref().err().map(io::Error::kind)).collect();
+        if !errors.is_empty() {
+            dropped += 1;
+            let aborted = Some(io::ErrorKind::ConnectionAborted);
+            let expected = [aborted, aborted, Some(io::ErrorKind::ConnectionReset)];
+            assert_eq!(errors, expected, "seed {seed}");
+        }
+        world.end().unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+    }
+    assert!(dropped > runs / 2, "{dropped} of {runs} sends lost their completion");
+}
+
+#[test]
+fn fault_09_connections_end_whole_or_with_an_error_when_completions_are_dropped() {
+    let (mut whole, mut broken) = (0, 0);
+    for seed in 0..scaled(400) {
+        let mut faults = SimFaults::lossless([0, 50, 300][seed as usize % 3]);
+        faults.dropped_completions = [2, 10, 50][seed as usize / 3 % 3];
+        let options = options(seed, SimModel::Completion, faults);
+        let (world, clients) = run_echo(&options, scaled(20 * 1024) as usize, false)
+            .unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+        for client in clients {
+            let received = client.received.borrow();
+            assert!(client.sent.starts_with(&received), "seed {seed}: other bytes came back");
+            if client.whole.get() {
+                whole += 1;
+                assert!(client.sent.len() == received.len(), "seed {seed}: bytes are missing, and no error");
+            } else {
+                broken += 1;
+            }
+        }
+        world.end().unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+    }
+    assert!(whole > 0 && broken > 0, "{whole} whole, {broken} broken");
+}
