@@ -4,11 +4,14 @@ mod common;
 
 use std::cell::RefCell;
 use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
-use anello::time::{interval, sleep, timeout};
-use anello::{DriverKind, spawn, yield_now};
-use common::{on_every_driver, on_every_driver_and_sim, pair, poll_at_most};
+use anello::time::{interval, now, sleep, timeout};
+use anello::{DriverKind, spawn, spawn_blocking, yield_now};
+use common::{on_every_driver, on_every_driver_and_sim, pair, poll_at_most, simulated_drivers};
 
 #[test]
 fn sleeps_are_never_short() {
@@ -167,4 +170,54 @@ fn many_timers_all_fire() {
             }
         });
     });
+}
+
+#[test]
+fn durations_past_the_end_of_the_clock_overflow_nowhere() {
+    on_every_driver_and_sim(|setup| {
+        let is_simulated = matches!(setup.kind, DriverKind::Sim(_));
+        setup.run(async {
+            assert!(poll_at_most(1, &mut sleep(Duration::MAX)).await.is_none());
+            assert_eq!(timeout(Duration::MAX, async { 5 }).await, Ok(5));
+            let mut ticks = interval(Duration::MAX);
+            ticks.tick().await;
+            assert!(poll_at_most(1, &mut Box::pin(ticks.tick())).await.is_none());
+            let mut late = sleep(Duration::ZERO);
+            late.reset(Duration::MAX);
+            assert!(poll_at_most(1, &mut late).await.is_none());
+            if is_simulated {
+                // The virtual clock goes to its end, at which everything still works.
+                sleep(Duration::MAX).await;
+                late.await;
+                sleep(Duration::from_secs(1)).await;
+                let (mut near, mut far) = pair().await.unwrap();
+                near.send(b"late".to_vec()).await.unwrap();
+                assert_eq!(far.recv().await.unwrap().as_deref(), Some(&b"late"[..]));
+            }
+        });
+    });
+}
+
+#[test]
+fn the_virtual_clock_waits_for_work_that_blocks() {
+    for setup in simulated_drivers() {
+        let run = || {
+            setup.run(async {
+                let is_done = Arc::new(AtomicBool::new(false));
+                let done = Arc::clone(&is_done);
+                let work = spawn_blocking(move || {
+                    // Real time, which the virtual clock does not count.
+                    thread::sleep(Duration::from_millis(50));
+                    done.store(true, Ordering::SeqCst);
+                });
+                let hour = spawn(sleep(Duration::from_secs(3600)));
+                timeout(Duration::from_secs(60), work).await.expect("the clock waits").unwrap();
+                let done_at = now();
+                hour.await.unwrap();
+                assert!(is_done.load(Ordering::SeqCst));
+                (done_at, now())
+            })
+        };
+        assert_eq!(run(), run(), "{}", setup.name);
+    }
 }

@@ -9,11 +9,12 @@ use std::fmt;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
 use std::task::{Context, Poll};
 use std::thread;
 use std::time::Duration;
 
+use super::context::{Shared, with_current};
 use super::join::{Join, JoinError};
 use crate::driver::contain;
 
@@ -119,6 +120,9 @@ fn run_alone(work: Work) {
 /// after 10 s without work. Further work waits in a queue, in order. File operations of the runtime have threads of their
 /// own, see [`fs::spawn_blocking`](crate::fs::spawn_blocking).
 ///
+/// On the simulated driver the work is done before this returns, on another thread: the virtual clock stands still
+/// meanwhile, and a seed gives the same run each time. Work that waits for a task, or for later work, waits for ever there.
+///
 /// For anything else that may wait without the driver, so that the other connections of the worker go on.
 /// Cancel-safe in that dropping the future abandons the result; the work is done all the same, even when nothing of the
 /// future was ever awaited.
@@ -158,10 +162,28 @@ fn spawn_on<T: Send + 'static>(
 ) -> Blocking<T> {
     let join = Join::new();
     let ended = Arc::clone(&join);
-    pool.add(Box::new(move || {
+    let work = move || {
         ended.end(catch_unwind(AssertUnwindSafe(work)).map_err(|panic| JoinError(Some(panic))));
-    }));
+    };
+    if with_current(Shared::is_simulated) == Some(true) {
+        wait_for(pool, work);
+    } else {
+        pool.add(Box::new(work));
+    }
     Blocking(join)
+}
+
+/// Runs work of a simulated runtime and waits for its end, so that the virtual clock does not pass it, and that its result
+/// comes at the same moment in each run of a seed.
+#[cold]
+fn wait_for(pool: &'static Pool, work: impl FnOnce() + Send + 'static) {
+    let (end, has_ended) = mpsc::channel::<()>();
+    pool.add(Box::new(move || {
+        work();
+        drop(end);
+    }));
+    // Ends with an error always: nothing is sent, and the sender is dropped.
+    has_ended.recv().ok();
 }
 
 /// Waits for the result of [`spawn_blocking`].

@@ -235,6 +235,11 @@ impl Shared {
         self.spawn(async move { drop(shared.upgrade().map(|shared| own(shared, key))) }).detach();
     }
 
+    /// Whether time and network are simulated.
+    pub fn is_simulated(&self) -> bool {
+        matches!(self.clock, Clock::Virtual(_))
+    }
+
     pub fn now_ns(&self) -> u64 {
         self.clock.now_ns()
     }

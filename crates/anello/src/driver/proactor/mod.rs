@@ -349,12 +349,12 @@ impl<K: CompletionKernel> Proactor<K> {
             self.abort(key);
         }
         let started_ns = self.kernel.sockets().now_ns();
-        if !self.turn_until(started_ns + SHUT_DOWN_WITHIN_NS, woken, |this| {
+        if !self.turn_until(started_ns.saturating_add(SHUT_DOWN_WITHIN_NS), woken, |this| {
             this.streams.len() + this.listeners.len() == 0
         })? {
             return Err(io::ErrorKind::TimedOut.into());
         }
-        let acknowledged_ns = self.kernel.sockets().now_ns() + ACKNOWLEDGED_WITHIN_NS;
+        let acknowledged_ns = self.kernel.sockets().now_ns().saturating_add(ACKNOWLEDGED_WITHIN_NS);
         if !self.turn_until(acknowledged_ns, woken, |this| this.held.len() == 0)? {
             // The kernel may send it again: the bytes must stay what they are, for as long as the peer takes.
             for key in self.held.keys() {

@@ -202,7 +202,7 @@ impl SimCompletion {
         {
             operation.cancelled = true;
             operation.last = races;
-            operation.not_before_ns = if races && !ready { now_ns + delay_ns } else { now_ns };
+            operation.not_before_ns = if races && !ready { now_ns.saturating_add(delay_ns) } else { now_ns };
         }
         match (running, races, ready) {
             (true, _, _) | (false, true, false) => self.post(completion(token, -libc::EALREADY, false)),
@@ -263,7 +263,7 @@ impl SimCompletion {
             }
             if !operation.cancelled && !operation.delay_decided {
                 operation.delay_decided = true;
-                operation.not_before_ns = network.now_ns() + network.delay_ns();
+                operation.not_before_ns = network.now_ns().saturating_add(network.delay_ns());
                 if operation.not_before_ns > network.now_ns() {
                     continue;
                 }
@@ -316,7 +316,7 @@ impl SimCompletion {
         // A failed send may promise a notification, too.
         let mut network = self.network.lock();
         let promised = result >= 0 || network.random.chance(500);
-        let at_ns = network.now_ns() + network.some_delay_ns();
+        let at_ns = network.now_ns().saturating_add(network.some_delay_ns());
         drop(network);
         self.post(completion(token, result, promised));
         if promised {
@@ -459,7 +459,7 @@ impl CompletionKernel for SimCompletion {
 
     fn enter(&mut self, wait: Wait) -> io::Result<()> {
         self.flush_kept();
-        let now_ns = self.network.lock().now_ns() + TURN_NS;
+        let now_ns = self.network.lock().now_ns().saturating_add(TURN_NS);
         self.network.lock().advance_to(now_ns);
         if self.fault(|faults| faults.reordering) {
             self.run_ready();
@@ -522,7 +522,7 @@ impl CompletionKernel for SimCompletion {
             let kinds =
                 [Kind::Receive, Kind::Send, Kind::Readable, Kind::Writable, Kind::Connect, Kind::Ended];
             let kind = kinds[network.random.below(kinds.len() as u64) as usize];
-            let at_ns = network.now_ns() + network.some_delay_ns();
+            let at_ns = network.now_ns().saturating_add(network.some_delay_ns());
             drop(network);
             let order = self.next_order();
             self.later.insert((at_ns, order), Later::Stray(Token::new(kind, key)));

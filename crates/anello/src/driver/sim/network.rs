@@ -171,7 +171,7 @@ impl Network {
     fn arm(&mut self, id: Id, after_ns: u64) {
         let Some(serial) = self.endpoint(id).map(|endpoint| endpoint.serial) else { return };
         let order = self.new_serial();
-        self.timers.insert((self.now_ns() + after_ns, order), Timer { id, serial });
+        self.timers.insert((self.now_ns().saturating_add(after_ns), order), Timer { id, serial });
     }
 
     /// Announces a little later what a fault has held back.

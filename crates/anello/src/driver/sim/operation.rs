@@ -219,7 +219,7 @@ impl Operation {
     fn readable(&mut self, network: &mut Network) -> Step {
         let id = self.socket.id();
         let spurious = network.fault(network.faults.spurious_readiness);
-        let spurious_at_ns = spurious.then(|| network.now_ns() + network.some_delay_ns());
+        let spurious_at_ns = spurious.then(|| network.now_ns().saturating_add(network.some_delay_ns()));
         let seen = network.endpoint(id).map(|endpoint| endpoint.events);
         self.request = Request::Readable { seen, spurious_at_ns };
         let mask = network.mask(id) & RECEIVE_MASK;

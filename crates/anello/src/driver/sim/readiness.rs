@@ -70,7 +70,7 @@ impl SimReadiness {
 
     fn stray_later(&mut self, token: Token, needed: Option<Id>) {
         let mut network = self.network.lock();
-        let at_ns = network.now_ns() + network.some_delay_ns();
+        let at_ns = network.now_ns().saturating_add(network.some_delay_ns());
         self.stray_order += 1;
         self.strays.insert((at_ns, self.stray_order), (token, needed));
     }
@@ -129,7 +129,7 @@ impl Watch {
             return None;
         }
         let now_ns = network.now_ns();
-        let due_ns = *self.due_ns.get_or_insert_with(|| now_ns + network.delay_ns());
+        let due_ns = *self.due_ns.get_or_insert_with(|| now_ns.saturating_add(network.delay_ns()));
         if due_ns > now_ns {
             return None;
         }
@@ -176,7 +176,7 @@ impl ReadinessKernel for SimReadiness {
     }
 
     fn wait(&mut self, wait: Wait) -> io::Result<()> {
-        let now_ns = self.network.lock().now_ns() + TURN_NS;
+        let now_ns = self.network.lock().now_ns().saturating_add(TURN_NS);
         self.advance_to(now_ns);
         if wait == Wait::No || !self.edges.is_empty() {
             return Ok(());
