@@ -407,3 +407,32 @@ fn settles_for_ever() {
     group.settle(Duration::MAX).unwrap();
     group.close(Waiting::Left);
 }
+
+#[test]
+fn member_that_does_not_accept_ahead_holds_one_connection_at_most() {
+    const CLIENTS: usize = 100;
+    on_each(available(), |setup| {
+        let (listener, address) = listener();
+        let group = ListenerGroup::<TcpListener>::new(vec![listener], 1);
+        setup.run(async {
+            let member = group.join(0);
+            let accepted = || anello::current_metrics().expect("a runtime").accepted;
+            // One is armed that may accept ahead: it is cancelled.
+            timeout(Duration::from_millis(1), member.accept()).await.expect_err("no client");
+            member.set_accept_ahead(false);
+            timeout(Duration::from_millis(20), member.accept()).await.expect_err("no client");
+            let clients: Vec<_> = (0..CLIENTS).map(|_| client(address)).collect();
+            let mut taken = Vec::new();
+            while taken.len() < CLIENTS {
+                taken.push(member.accept().await.expect("no error").expect("open"));
+                // What the kernel would accept ahead, it does now.
+                sleep(Duration::from_millis(1)).await;
+                assert!(accepted() <= taken.len() as u64 + 1, "{}: {} accepted", setup.name, accepted());
+            }
+            member.set_accept_ahead(true);
+            drop(clients);
+            let _client = client(address);
+            assert!(member.accept().await.expect("no error").is_some(), "{}", setup.name);
+        });
+    });
+}

@@ -353,6 +353,15 @@ impl Driver {
         })
     }
 
+    /// Sets whether connections may be accepted before the program asks for them. Readiness drivers never do that.
+    pub fn set_accept_ahead(&mut self, key: Key, accepts_ahead: bool) {
+        match &mut *self.kernel {
+            Kernel::Uring(machine) => machine.set_accept_ahead(key, accepts_ahead),
+            Kernel::SimCompletion(machine) => machine.set_accept_ahead(key, accepts_ahead),
+            Kernel::Epoll(_) | Kernel::SimReadiness(_) => {}
+        }
+    }
+
     pub fn refuse(&mut self, key: Key) -> usize {
         on_each!(&mut *self.kernel, machine => machine.refuse(key))
     }

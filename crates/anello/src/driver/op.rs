@@ -11,7 +11,7 @@ use super::token::Token;
 /// One operation on a socket of the kernel, `S` (a file descriptor, or a simulated one).
 #[derive(Debug)]
 pub(crate) enum Op<'a, S> {
-    /// Accept until cancelled if it is to and the kernel has multishot accept, once otherwise.
+    /// Accept until cancelled if `multishot` is set and the kernel has multishot accept, once otherwise.
     Accept { listener: &'a S, multishot: bool },
     /// Connect. The address is copied by the kernel layer and kept until the completion.
     Connect { socket: &'a S, address: SocketAddr },

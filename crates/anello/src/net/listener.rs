@@ -6,9 +6,9 @@ use std::future::poll_fn;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::line::Line;
 use super::stream::Inner;
@@ -104,6 +104,11 @@ impl Listener {
         }))
     }
 
+    /// Sets whether connections may be accepted before the program asks for them.
+    pub fn set_accept_ahead(&self, accepts_ahead: bool) {
+        self.shared.driver.borrow_mut().set_accept_ahead(self.key, accepts_ahead);
+    }
+
     /// Refuses who waits, for want of descriptors.
     pub fn refuse(&self, error: &io::Error) {
         let refused = self.shared.driver.borrow_mut().refuse(self.key);
@@ -139,7 +144,32 @@ pub(super) fn is_exhausted(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM | libc::ENOBUFS))
 }
 
-/// Names cause and remedy.
+/// How often the process logs that it has no descriptors left.
+const WARNING_INTERVAL: Duration = Duration::from_secs(10);
+
+/// When the process warned last, and what it has not logged since then.
+static WARNED: Mutex<Warned> = Mutex::new(Warned { at: None, refused: 0, suppressed: 0 });
+
+struct Warned {
+    at: Option<Instant>,
+    refused: usize,
+    suppressed: u64,
+}
+
+/// Names cause and remedy, once in [`WARNING_INTERVAL`] for all threads: a shortage lasts, and every listener meets it
+/// again after each [`EXHAUSTED_PAUSE`].
+#[cold]
 pub(super) fn warn_exhausted(error: &io::Error, refused: usize) {
-    tracing::warn!(%error, refused, "no descriptors left: raise the limit of open files (ulimit -n)");
+    let (refused, suppressed) = {
+        let mut warned = WARNED.lock().unwrap_or_else(PoisonError::into_inner);
+        warned.refused += refused;
+        let now = Instant::now();
+        if warned.at.is_some_and(|at| now.saturating_duration_since(at) < WARNING_INTERVAL) {
+            warned.suppressed += 1;
+            return;
+        }
+        let before = std::mem::replace(&mut *warned, Warned { at: Some(now), refused: 0, suppressed: 0 });
+        (before.refused, before.suppressed)
+    };
+    tracing::warn!(%error, refused, suppressed, "no descriptors left: raise the limit of open files (ulimit -n)");
 }

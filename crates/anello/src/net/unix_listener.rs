@@ -90,6 +90,13 @@ impl UnixListener {
         Ok(UnixStream::new(accepted))
     }
 
+    /// Sets whether the driver may accept connections before [`accept`](Self::accept) is called for them; it does by
+    /// default. io_uring then takes all that wait in the backlog by one operation, and each holds a descriptor. Without
+    /// it at most one connection is open that `accept` has not returned: for servers that are near a limit.
+    pub fn set_accept_ahead(&self, accepts_ahead: bool) {
+        self.inner.set_accept_ahead(accepts_ahead);
+    }
+
     /// The address it listens at (`getsockname(2)`).
     ///
     /// # Errors

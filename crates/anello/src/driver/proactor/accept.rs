@@ -23,6 +23,9 @@ pub(super) struct Listener<S> {
     /// Other workers accept from the same socket.
     shared: bool,
     armed: bool,
+    /// Whether the accept that is armed, or else the next one, may go on without the program: see
+    /// [`Proactor::set_accept_ahead`].
+    accepts_ahead: bool,
     pub(super) stopping: bool,
     released: bool,
     /// Who gets what the kernel accepts until it has let go of a released listener.
@@ -88,6 +91,7 @@ impl<K: CompletionKernel> Proactor<K> {
             family,
             shared: false,
             armed: false,
+            accepts_ahead: true,
             stopping: false,
             released: false,
             heir: None,
@@ -127,10 +131,21 @@ impl<K: CompletionKernel> Proactor<K> {
         listener.waker.wait(waker);
         if !listener.armed {
             listener.armed = true;
-            let op = Op::Accept { listener: &listener.socket, multishot: !listener.shared };
+            let multishot = listener.accepts_ahead && !listener.shared;
+            let op = Op::Accept { listener: &listener.socket, multishot };
             self.kernel.push(Token::new(Kind::Accept, key), op);
         }
         Poll::Pending
+    }
+
+    /// Sets whether the kernel may accept connections before the program asks for them. Without that, each accept brings
+    /// one connection, so that at most one is open that the program has not got; a multishot accept takes all that wait
+    /// in the backlog before it can be cancelled.
+    pub fn set_accept_ahead(&mut self, key: Key, accepts_ahead: bool) {
+        let Some(listener) = self.listeners.get_mut(key) else { return };
+        if std::mem::replace(&mut listener.accepts_ahead, accepts_ahead) && !accepts_ahead {
+            self.stop_accepting(key);
+        }
     }
 
     /// Refuses what waits at a listener for which there are no descriptors.

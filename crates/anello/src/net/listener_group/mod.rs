@@ -155,6 +155,7 @@ impl<L: GroupKind> ListenerGroup<L> {
             seen: Cell::new(0),
             waiting: RefCell::new(None),
             line: Line::default(),
+            accepts_ahead: Cell::new(true),
             rest: RefCell::new(None),
             kind: PhantomData,
         }
@@ -261,6 +262,7 @@ pub struct GroupMember<L> {
     /// The waker that the group has.
     waiting: RefCell<Option<Waker>>,
     line: Line,
+    accepts_ahead: Cell<bool>,
     /// The group is closed: sockets at which connections may still wait, and how many are accepted at most.
     rest: RefCell<Option<Vec<(OwnedFd, u32)>>>,
     kind: PhantomData<fn() -> L>,
@@ -311,6 +313,14 @@ impl<L: GroupKind> GroupMember<L> {
                     sleep(EXHAUSTED_PAUSE).await;
                 }
             }
+        }
+    }
+
+    /// Sets whether the driver may accept connections before [`accept`](Self::accept) is called for them, as
+    /// [`TcpListener::set_accept_ahead`] does, of all sockets of this member.
+    pub fn set_accept_ahead(&self, accepts_ahead: bool) {
+        if self.accepts_ahead.replace(accepts_ahead) != accepts_ahead {
+            self.listeners.borrow().iter().for_each(|(_, listener)| listener.set_accept_ahead(accepts_ahead));
         }
     }
 
@@ -411,6 +421,7 @@ impl<L: GroupKind> GroupMember<L> {
             let is_open = listeners.iter().any(|(open, _)| *open == socket);
             if let (false, Some(descriptor)) = (is_open, &state.sockets[socket]) {
                 let listener = Listener::import(descriptor.try_clone()?)?;
+                listener.set_accept_ahead(self.accepts_ahead.get());
                 if state.has_other(socket, self.member) {
                     listener.share();
                 }
