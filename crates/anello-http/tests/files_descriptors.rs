@@ -18,6 +18,9 @@ const LARGE_BYTES: usize = 70_000;
 
 const LIMIT: u64 = 256;
 
+/// When every entry of the cache is to be looked at again.
+const REVALIDATED_AFTER: Duration = Duration::from_millis(1100);
+
 /// What the descriptors of this process lead to.
 fn open_files() -> Vec<String> {
     let entries = fs::read_dir("/proc/self/fd").expect("descriptors");
@@ -57,6 +60,19 @@ fn the_cache_leaves_descriptors_for_others_and_no_removed_file_on_its_disk() {
         for asked in ["/large-0.bin", "/large-1.bin", "/hello.txt", "/docs/"] {
             assert_eq!(client.get(asked).await.status, 200, "{asked}");
         }
+
+        // The first time, those that the cache has opened since then are closed. Then there are none left, and what the
+        // cache has in memory needs none.
+        for _ in 0..2 {
+            while let Ok(other) = File::open("/dev/null") {
+                others.push(other);
+            }
+            sleep(REVALIDATED_AFTER).await;
+            for asked in ["/hello.txt", "/docs/", "/hello.txt"] {
+                assert_eq!(client.get(asked).await.status, 200, "{asked}");
+            }
+        }
+        assert_eq!(client.get("/large-2.bin").await.status, 503);
         drop(others);
 
         // Nobody asks for them any more.

@@ -119,12 +119,12 @@ pub(super) fn is_short_of_files(error: &io::Error) -> bool {
     matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE))
 }
 
-/// Logs that a file cannot be had, once a second at most on each worker: who asks may ask often.
+/// Logs that a file cannot be opened or read, once in ten seconds at most on each worker: clients may ask often.
 pub(super) fn complain(error: &io::Error) {
     thread_local! {
         static COMPLAINED: Cell<(Option<Duration>, u64)> = const { Cell::new((None, 0)) };
     }
-    const PAUSE: Duration = Duration::from_secs(1);
+    const PAUSE: Duration = Duration::from_secs(10);
     let (before, unsaid) = COMPLAINED.get();
     let now = now();
     if before.is_some_and(|before| now.saturating_sub(before) < PAUSE) {

@@ -40,6 +40,10 @@ const MOST_ENTRIES: usize = 4096;
 /// Most files of a cache that are open: larger ones, whose contents are not kept. Fewer where the process may not open many.
 const MOST_OPEN_FILES: usize = 512;
 
+/// Descriptors that a process and each of its workers need besides connections and files, about.
+const OWN: u64 = 24;
+const OWN_OF_WORKER: u64 = 10;
+
 /// How often open files are looked at while nobody asks for them, and for how long nobody has asked for those that are
 /// closed, unless they count as true for longer.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
@@ -135,9 +139,14 @@ impl Entry {
         self.looked_at.set(self.looked_at.get().max(looked_at));
     }
 
+    /// Whether what is kept of its files is what would be sent; see [`Variant::is_as_it_was`].
+    pub fn is_as_it_was(&self) -> bool {
+        self.variants().all(Variant::is_as_it_was)
+    }
+
     /// Whether what is kept of it is worth its descriptors.
     fn is_kept_open(&self, now: Duration, unused_for: Duration) -> bool {
-        now.saturating_sub(self.looked_at.get()) < unused_for && self.variants().all(Variant::is_as_it_was)
+        now.saturating_sub(self.looked_at.get()) < unused_for && self.is_as_it_was()
     }
 }
 
@@ -367,10 +376,13 @@ fn close(files: Vec<File>) {
     }
 }
 
-/// The share of a worker in a quarter of what the process may open: connections need descriptors, too.
+/// The share of a worker in a quarter of what the process may open besides what it needs for itself: connections need
+/// descriptors, too.
 fn most_open_files(workers: usize) -> usize {
     let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-    let share = usize::try_from(limit / 4).unwrap_or(usize::MAX) / workers.max(1);
+    let workers = workers.max(1);
+    let own = (workers as u64).saturating_mul(OWN_OF_WORKER).saturating_add(OWN);
+    let share = usize::try_from(limit.saturating_sub(own) / 4).unwrap_or(usize::MAX) / workers;
     share.clamp(1, MOST_OPEN_FILES)
 }
 

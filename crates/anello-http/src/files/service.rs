@@ -174,7 +174,10 @@ impl Files {
         let known = self.cache.get(path.relative(), path.is_folder(), |entry| is_as_it_was(entry, head));
         let answer = match known {
             Known::Fresh(entry) => Ok(Answer::Entry(entry)),
-            Known::Stale(entry) => self.find(&path, head, Some(entry)).await,
+            Known::Stale(entry) => {
+                let found = self.find(&path, head, Some(Rc::clone(&entry))).await;
+                unless_short_of_files(found, &entry)
+            }
             Known::No => self.find(&path, head, None).await,
         };
         match answer {
@@ -460,7 +463,12 @@ impl Files {
             Known::Stale(entry) => Some(entry),
             Known::No => None,
         };
-        match Box::pin(self.find(&path, head, known)).await {
+        let found = Box::pin(self.find(&path, head, known.clone())).await;
+        let found = match &known {
+            Some(entry) => unless_short_of_files(found, entry),
+            None => found,
+        };
+        match found {
             Ok(Answer::Entry(entry)) => Some(entry),
             Ok(_) => None,
             Err(error) => {
@@ -468,6 +476,18 @@ impl Files {
                 None
             }
         }
+    }
+}
+
+/// The entry that was known where a new look fails for want of descriptors: what is in memory needs none, and what is open
+/// says itself whether it is as it was.
+fn unless_short_of_files(found: io::Result<Answer>, known: &Rc<Entry>) -> io::Result<Answer> {
+    match found {
+        Err(error) if is_short_of_files(&error) && known.is_as_it_was() => {
+            complain(&error);
+            Ok(Answer::Entry(Rc::clone(known)))
+        }
+        other => other,
     }
 }
 

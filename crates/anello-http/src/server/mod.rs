@@ -10,6 +10,7 @@
 //! together are answered together, in order. What a client can make a connection keep is bounded: a received buffer, a head,
 //! gathered answers, a send queue, and what TLS encrypts at a time.
 
+mod admission;
 mod connection;
 mod ending;
 mod input;
@@ -23,38 +24,29 @@ mod upgrade;
 mod watch;
 mod worker;
 
-use std::cell::Cell;
-use std::future::poll_fn;
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 use anello::net::{GroupMember, Stream, TcpListener, TcpStream, UnixListener, UnixStream};
 use anello::time::{sleep, timeout};
 use anello::{JoinHandle, spawn};
 
+use self::admission::Refusals;
 use self::connection::Connection;
 use self::observer::Observer;
-pub use self::options::Options;
+pub use self::options::{Eviction, Options};
 pub(crate) use self::output::COPIED_BODY_BYTES;
 pub use self::tls::TlsConfig;
-use self::transport::{Receiver, Sender};
 pub use self::upgrade::Upgraded;
 pub(crate) use self::watch::Watch;
 use self::worker::Worker;
-use crate::h1::{HttpDate, Refusal};
 use crate::observe::access_log::WorkerLog;
 use crate::observe::metrics::WorkerMetrics;
 use crate::request::Request;
 use crate::response::Response;
-
-/// Clients beyond [`Options::connections`] that are told so at a time; further ones wait in the kernel's queue.
-const MOST_REFUSALS: usize = 64;
-
-/// How long a client that is refused may take to hear it.
-const REFUSAL_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// How long connections that were broken may take to notice, so that what they were sending is counted and logged.
 const ENDS_WITHIN: Duration = Duration::from_secs(1);
@@ -101,9 +93,8 @@ const DRAIN_STEP: Duration = Duration::from_millis(5);
 #[derive(Clone, Debug)]
 pub struct Server {
     worker: Rc<Worker>,
-    refusals: Rc<Cell<usize>>,
+    refusals: Rc<Refusals>,
     tls: Option<TlsConfig>,
-    open_everywhere: Option<Arc<AtomicUsize>>,
 }
 
 /// Builds a [`Server`].
@@ -164,10 +155,9 @@ impl ServerBuilder {
     #[must_use]
     pub fn build(self) -> Server {
         Server {
-            worker: Worker::new(self.options, self.observer),
-            refusals: Rc::new(Cell::new(0)),
+            worker: Worker::new(self.options, self.observer, self.open_everywhere),
+            refusals: Rc::default(),
             tls: self.tls,
-            open_everywhere: self.open_everywhere,
         }
     }
 }
@@ -179,6 +169,10 @@ pub trait Accept: 'static {
 
     /// The next connection; `None` when there will be no more. Cancel-safe.
     fn accept(&self) -> impl Future<Output = io::Result<Option<Self::Connection>>>;
+
+    /// Sets whether connections may be accepted, and hold a descriptor each, before [`accept`](Self::accept) is called for
+    /// them. A server that is near its limits wants none of that. By default, nothing changes.
+    fn set_accept_ahead(&self, _accepts_ahead: bool) {}
 }
 
 impl Accept for TcpListener {
@@ -186,6 +180,10 @@ impl Accept for TcpListener {
 
     async fn accept(&self) -> io::Result<Option<TcpStream>> {
         Self::accept(self).await.map(Some)
+    }
+
+    fn set_accept_ahead(&self, accepts_ahead: bool) {
+        Self::set_accept_ahead(self, accepts_ahead);
     }
 }
 
@@ -195,6 +193,10 @@ impl Accept for GroupMember<TcpListener> {
     async fn accept(&self) -> io::Result<Option<TcpStream>> {
         Self::accept(self).await
     }
+
+    fn set_accept_ahead(&self, accepts_ahead: bool) {
+        Self::set_accept_ahead(self, accepts_ahead);
+    }
 }
 
 impl Accept for UnixListener {
@@ -203,6 +205,10 @@ impl Accept for UnixListener {
     async fn accept(&self) -> io::Result<Option<UnixStream>> {
         Self::accept(self).await.map(Some)
     }
+
+    fn set_accept_ahead(&self, accepts_ahead: bool) {
+        Self::set_accept_ahead(self, accepts_ahead);
+    }
 }
 
 impl Accept for GroupMember<UnixListener> {
@@ -210,6 +216,10 @@ impl Accept for GroupMember<UnixListener> {
 
     async fn accept(&self) -> io::Result<Option<UnixStream>> {
         Self::accept(self).await
+    }
+
+    fn set_accept_ahead(&self, accepts_ahead: bool) {
+        Self::set_accept_ahead(self, accepts_ahead);
     }
 }
 
@@ -242,6 +252,7 @@ impl Server {
         let (server, handler) = (self.clone(), Rc::new(handler));
         spawn(async move {
             loop {
+                server.limit_accepts(&listener);
                 match listener.accept().await {
                     Ok(Some(stream)) => server.take(stream, &handler).await,
                     Ok(None) => return,
@@ -278,63 +289,6 @@ impl Server {
         };
         open.ends(&watch, worker.is_draining(), &ended);
         ended.map(drop)
-    }
-
-    async fn take<H>(&self, stream: impl Stream, handler: &Rc<H>)
-    where
-        H: AsyncFn(Request) -> Response + 'static,
-    {
-        let Some(place) = self.place() else { return self.refuse(stream).await };
-        let (server, handler) = (self.clone(), Rc::clone(handler));
-        self.worker.starts();
-        spawn(async move {
-            let _place = place;
-            server.worker.started();
-            if let Err(error) = server.serve_connection(stream, &*handler).await {
-                tracing::debug!(%error, "a connection broke");
-            }
-        })
-        .detach();
-    }
-
-    /// A place for one more connection, if there is one.
-    fn place(&self) -> Option<Place> {
-        let limit = self.worker.options.connections;
-        let Some(open) = &self.open_everywhere else {
-            return (self.worker.connections() < limit).then_some(Place(None));
-        };
-        let place = Place(Some(Arc::clone(open)));
-        // Counted first, so that two threads do not both take the last one.
-        (open.fetch_add(1, Ordering::Relaxed) < limit).then_some(place)
-    }
-
-    /// Tells a client that there are too many.
-    async fn refuse(&self, stream: impl Stream) {
-        self.worker.observer.refused();
-        while self.refusals.get() >= MOST_REFUSALS {
-            sleep(DRAIN_STEP).await;
-        }
-        self.refusals.set(self.refusals.get() + 1);
-        let (refusals, date) = (Rc::clone(&self.refusals), self.worker.clock.date());
-        let tls = self.tls.clone();
-        spawn(async move {
-            let telling = async {
-                match tls {
-                    None => {
-                        let (reader, writer) = stream.into_split();
-                        refuse(reader, writer, true, &date).await
-                    }
-                    Some(config) => {
-                        let (receiver, sender) = tls::sides(stream, &config)?;
-                        refuse(receiver, sender, false, &date).await
-                    }
-                }
-            };
-            let told = timeout(REFUSAL_TIMEOUT, telling).await;
-            tracing::debug!(?told, "a client was refused: there are too many connections");
-            refusals.set(refusals.get() - 1);
-        })
-        .detach();
     }
 
     /// Connections that are open.
@@ -384,35 +338,4 @@ impl Server {
     pub fn end(&self) {
         self.worker.end_all();
     }
-}
-
-/// A connection's place among those of all servers that count together, given up when dropped.
-struct Place(Option<Arc<AtomicUsize>>);
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        if let Some(open) = &self.0 {
-            open.fetch_sub(1, Ordering::Relaxed);
-        }
-    }
-}
-
-/// Answers 503 without having understood anything. `at_once`: the answer does not wait for what the client sends.
-async fn refuse(
-    mut receiver: impl Receiver,
-    mut sender: impl Sender,
-    at_once: bool,
-    date: &HttpDate,
-) -> io::Result<()> {
-    const FULL: Refusal = Refusal::new(503, "the server has as many connections as it may: try again later");
-    let mut answer = Vec::new();
-    FULL.write(&mut answer, Some(date));
-    sender.write_all(&answer).await?;
-    // The handshake of TLS goes on with receiving, and is over when a request comes.
-    if at_once || poll_fn(|context| receiver.poll_receive(context)).await?.is_some() {
-        poll_fn(|context| sender.poll_shutdown(context)).await?;
-    }
-    // Bytes that are not read would reset the connection before the answer is.
-    while poll_fn(|context| receiver.poll_receive(context)).await?.is_some() {}
-    Ok(())
 }

@@ -105,6 +105,7 @@ impl Open<'_> {
     /// The connection has ended: for being late, by an error, or in good order.
     pub fn ends(&mut self, watch: &Watch, is_draining: bool, result: &io::Result<CloseReason>) {
         self.reason = match (watch.late(), result) {
+            _ if watch.is_evicted() => CloseReason::Evicted,
             (Some(Phase::Fresh | Phase::Head), _) => CloseReason::HeadDeadline,
             (Some(Phase::Idle), _) => CloseReason::Idle,
             (Some(Phase::Body), _) => CloseReason::BodyDeadline,

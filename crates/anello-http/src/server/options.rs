@@ -43,6 +43,11 @@ pub struct Options {
     /// Most connections at a time of one worker, or of all that [count together](crate::ServerBuilder::count_with); by
     /// default 10,000. Clients beyond it are answered 503.
     pub connections: usize,
+    /// Connections that are closed to make room for a further one; by default none.
+    pub eviction: Eviction,
+    /// Most clients that were refused, being beyond [`connections`](Self::connections), whose end is waited for, so that they
+    /// can read why; by default 64. Beyond it, the connections of those that were refused first are closed.
+    pub refusals: usize,
     /// Most bytes of a body that are read and dropped, when the handler has not read them, to keep the connection; by
     /// default 64 KiB. With more to come, the connection is closed behind the answer.
     pub discarded_body_bytes: u64,
@@ -59,6 +64,26 @@ pub struct Options {
     pub tick: Duration,
 }
 
+/// Connections that a server closes to make room for further ones, the one that has waited longest first. Connections whose
+/// request is handled, and a client that waits for a response, are never closed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Eviction {
+    /// None: clients beyond [`Options::connections`] are refused.
+    #[default]
+    Never,
+    /// Idle ones: those between two requests, and those whose first request has not begun.
+    Idle {
+        /// Open connections from which on a further one evicts, of all servers that
+        /// [count together](crate::ServerBuilder::count_with).
+        threshold: usize,
+    },
+    /// Also those in the middle of a request or a response whose client sends, or takes, nothing.
+    Stalled {
+        /// As with [`Idle`](Self::Idle).
+        threshold: usize,
+    },
+}
+
 impl Default for Options {
     fn default() -> Self {
         Self {
@@ -70,6 +95,8 @@ impl Default for Options {
             write_timeout: Duration::from_secs(30),
             request_timeout: None,
             connections: 10_000,
+            eviction: Eviction::Never,
+            refusals: 64,
             discarded_body_bytes: 64 * 1024,
             linger_timeout: Duration::from_secs(2),
             drain_idle: Duration::from_millis(500),

@@ -57,6 +57,9 @@ pub(crate) struct Watch {
     late: Cell<Option<Phase>>,
     /// Whether a body is under way that an orderly end would make whole.
     is_ended_by_close: Cell<bool>,
+    is_evicted: Cell<bool>,
+    /// Its place in the order in which the worker's connections were accepted.
+    number: u64,
     /// Whether all of it was ended.
     pub ending: Ending,
     closer: Closer,
@@ -69,13 +72,15 @@ pub(crate) struct Clock {
     tick: Duration,
     ticks: Cell<u64>,
     date: Cell<HttpDate>,
+    /// Connections that were watched.
+    watched: Cell<u64>,
 }
 
 impl Clock {
     pub fn new(tick: Duration) -> Rc<Self> {
         // Shorter ones would be all that a worker does.
         let tick = tick.max(Duration::from_millis(1));
-        Rc::new(Self { tick, ticks: Cell::new(0), date: Cell::new(date_now()) })
+        Rc::new(Self { tick, ticks: Cell::new(0), date: Cell::new(date_now()), watched: Cell::new(0) })
     }
 
     /// Reads the time. To be called before anything counts from it, and now and then.
@@ -103,7 +108,8 @@ fn date_now() -> HttpDate {
 
 impl Watch {
     pub fn new(closer: Closer, clock: &Rc<Clock>) -> Rc<Self> {
-        let now = clock.ticks.get();
+        let (now, number) = (clock.ticks.get(), clock.watched.get());
+        clock.watched.set(number + 1);
         Rc::new(Self {
             phase: Cell::new(Phase::Fresh),
             since: Cell::new(now),
@@ -114,6 +120,8 @@ impl Watch {
             room_since: Cell::new(None),
             late: Cell::new(None),
             is_ended_by_close: Cell::new(false),
+            is_evicted: Cell::new(false),
+            number,
             ending: Ending::default(),
             closer,
             clock: Rc::clone(clock),
@@ -297,6 +305,35 @@ impl Watch {
         }
     }
 
+    /// Since when the connection waits for its client, if it may be evicted: while it is idle, or in whatever it waits for.
+    fn waits_since(&self, is_stalled_enough: bool) -> Option<u64> {
+        if self.is_evicted.get() || self.late.get().is_some() {
+            return None;
+        }
+        match (self.room_since.get(), self.phase.get()) {
+            (None, Phase::Fresh | Phase::Idle) => Some(self.since.get()),
+            _ if !is_stalled_enough => None,
+            (Some(since), _) => Some(since),
+            (None, Phase::Handling) => None,
+            (None, _) => Some(self.since.get()),
+        }
+    }
+
+    /// Closes the connection to make room.
+    fn evict(&self) {
+        self.is_evicted.set(true);
+        match (self.room_since.get(), self.phase.get()) {
+            // A request that is on its way is still answered, and is the last.
+            (None, phase @ (Phase::Fresh | Phase::Idle)) => self.strike(phase),
+            _ => self.end(End::Server),
+        }
+    }
+
+    /// Whether it was closed to make room.
+    pub fn is_evicted(&self) -> bool {
+        self.is_evicted.get()
+    }
+
     /// Ends the connection if it has waited so long for a request.
     fn end_if_idle(&self, idle: Duration) {
         if matches!(self.phase.get(), Phase::Fresh | Phase::Idle)
@@ -349,6 +386,24 @@ impl Watches {
     /// Ends those that have waited so long for a request.
     pub fn end_idle(&self, idle: Duration) {
         self.each(|watch| watch.end_if_idle(idle));
+    }
+
+    /// Closes those that have waited longest for their clients, at most so many; how many those are. Of those that began to
+    /// wait in the same tick, idle ones go first, and then those that were accepted first.
+    #[cold]
+    pub fn evict(&self, count: usize, is_stalled_enough: bool) -> usize {
+        let waiting = |watch: &Rc<Watch>| {
+            let since = watch.waits_since(is_stalled_enough)?;
+            Some(((since, watch.phase.get() != Phase::Idle, watch.number), Rc::clone(watch)))
+        };
+        let mut longest: Vec<_> = self.slab.borrow().iter().filter_map(|(_, watch)| waiting(watch)).collect();
+        if longest.len() > count && count > 0 {
+            longest.select_nth_unstable_by_key(count - 1, |(order, _)| *order);
+            longest.truncate(count);
+        }
+        // Not borrowed meanwhile: a waker may do anything, such as dropping a connection.
+        longest.iter().for_each(|(_, watch)| watch.evict());
+        longest.len()
     }
 
     /// Breaks all.

@@ -2,13 +2,15 @@
 
 use std::cell::Cell;
 use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anello::net::Closer;
 use anello::spawn;
 use anello::time::sleep;
 
 use super::observer::Observer;
-use super::options::Options;
+use super::options::{Eviction, Options};
 use super::watch::{Clock, Watch, Watched, Watches};
 
 /// The state of one thread's server.
@@ -17,6 +19,8 @@ pub(crate) struct Worker {
     pub options: Options,
     pub clock: Rc<Clock>,
     pub observer: Observer,
+    /// Connections of all servers that count together, where several do.
+    pub counted_with: Option<Arc<AtomicUsize>>,
     watches: Rc<Watches>,
     /// Connections whose task has not begun: they count.
     starting: Cell<usize>,
@@ -26,11 +30,12 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
-    pub fn new(options: Options, observer: Observer) -> Rc<Self> {
+    pub fn new(options: Options, observer: Observer, counted_with: Option<Arc<AtomicUsize>>) -> Rc<Self> {
         Rc::new(Self {
             clock: Clock::new(options.tick),
             options,
             observer,
+            counted_with,
             watches: Rc::new(Watches::default()),
             starting: Cell::new(0),
             is_draining: Cell::new(false),
@@ -59,6 +64,11 @@ impl Worker {
         self.starting.set(self.starting.get() - 1);
     }
 
+    /// Whether there are connections whose task has not begun.
+    pub fn is_starting(&self) -> bool {
+        self.starting.get() > 0
+    }
+
     /// Reads the clock and strikes at the late ones, while there are connections.
     async fn tick(self: Rc<Self>) {
         while self.watches.count() > 0 {
@@ -66,6 +76,7 @@ impl Worker {
             self.clock.read();
             self.observer.tick();
             self.watches.look(&self.options);
+            self.evict_for_others();
             if self.is_draining() {
                 self.watches.end_idle(self.options.drain_idle);
             }
@@ -76,6 +87,27 @@ impl Worker {
 
     pub fn connections(&self) -> usize {
         self.watches.count() + self.starting.get()
+    }
+
+    /// Connections that are open, of all servers that count together.
+    pub fn open_everywhere(&self) -> usize {
+        self.counted_with.as_ref().map_or_else(|| self.connections(), |open| open.load(Ordering::Relaxed))
+    }
+
+    /// Closes the connections that have waited longest for their clients, some at a time where there are many: each look at
+    /// all of them is to serve several newcomers. How many those are.
+    pub fn evict_some(&self) -> usize {
+        let is_stalled_enough = matches!(self.options.eviction, Eviction::Stalled { .. });
+        self.watches.evict(self.connections().div_ceil(64), is_stalled_enough)
+    }
+
+    /// Another worker may have clients to serve and none to evict.
+    fn evict_for_others(&self) {
+        if let (Some(threshold), Some(open)) = (self.options.eviction.threshold(), &self.counted_with)
+            && open.load(Ordering::Relaxed) >= threshold
+        {
+            self.evict_some();
+        }
     }
 
     /// Whether every answer is to be the last of its connection.

@@ -49,6 +49,8 @@ pub enum CloseReason {
     Upgrade,
     /// The server ends.
     Drain,
+    /// It waited for its client longest, and made room for another one.
+    Evicted,
 }
 
 /// Why a connection was refused.
@@ -113,7 +115,7 @@ impl MethodClass {
 }
 
 impl CloseReason {
-    pub(super) const ALL: [Self; 12] = [
+    pub(super) const ALL: [Self; 13] = [
         Self::Peer,
         Self::Complete,
         Self::Idle,
@@ -126,6 +128,7 @@ impl CloseReason {
         Self::Handler,
         Self::Upgrade,
         Self::Drain,
+        Self::Evicted,
     ];
 
     pub(super) fn label(self) -> &'static str {
@@ -142,6 +145,7 @@ impl CloseReason {
             Self::Handler => "handler",
             Self::Upgrade => "upgrade",
             Self::Drain => "drain",
+            Self::Evicted => "evicted",
         }
     }
 }

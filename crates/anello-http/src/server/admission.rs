@@ -1,0 +1,224 @@
+//! Which clients are served: places of connections, eviction of those that wait for their clients, and refusals.
+//!
+//! ```text
+//!   accepted ──► a place is free ───────────────────────────────► served
+//!       │              ▲ the longest idle connections are closed
+//!       └─ none ──► Options::eviction ── still none ──► 503, and closed
+//! ```
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::io;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::Poll;
+use std::time::Duration;
+
+use anello::net::Stream;
+use anello::time::{now, sleep, timeout};
+use anello::{JoinHandle, spawn, yield_now};
+
+use super::options::Eviction;
+use super::transport::{Receiver, Sender};
+use super::{Accept, Server, tls};
+use crate::h1::{HttpDate, Refusal};
+use crate::request::Request;
+use crate::response::Response;
+
+/// How long a refused client may take to read that, and to close its side.
+const REFUSAL_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// How often a place is looked for after connections have been evicted, and for how long.
+const EVICTION_STEP: Duration = Duration::from_millis(1);
+const EVICTION_TIMEOUT: Duration = Duration::from_millis(100);
+
+/// How long clients are refused at once after other workers have evicted nothing.
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
+
+/// With a free place for each connection of a full backlog, the driver may accept ahead of the server. It must not when there
+/// are fewer: each connection that it accepts holds a descriptor before the server can refuse it.
+const MIN_PLACES_AHEAD: usize = 4096;
+
+/// Clients that have been refused and have not closed their side.
+#[derive(Debug, Default)]
+pub(super) struct Refusals {
+    tasks: RefCell<VecDeque<JoinHandle<()>>>,
+    /// Whether the driver accepts ahead of the server.
+    accepts_ahead: Cell<Option<bool>>,
+    /// When other workers were last waited for to evict, and none did.
+    waited_in_vain_at: Cell<Option<Duration>>,
+}
+
+/// A connection's place among those of all servers that count together, given up when dropped.
+pub(super) struct Place(Option<Arc<AtomicUsize>>);
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if let Some(open) = &self.0 {
+            open.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Server {
+    /// Serves a connection that was accepted, or refuses it.
+    pub(super) async fn take<H>(&self, stream: impl Stream, handler: &Rc<H>)
+    where
+        H: AsyncFn(Request) -> Response + 'static,
+    {
+        let place = if self.is_to_evict() { self.evict_for_place().await } else { self.place() };
+        let Some(place) = place else { return self.refuse(stream).await };
+        let (server, handler) = (self.clone(), Rc::clone(handler));
+        self.worker.starts();
+        spawn(async move {
+            let _place = place;
+            server.worker.started();
+            if let Err(error) = server.serve_connection(stream, &*handler).await {
+                tracing::debug!(%error, "a connection broke");
+            }
+        })
+        .detach();
+    }
+
+    /// Has the driver accept ahead of the server only while there are places for what that may bring.
+    pub(super) fn limit_accepts(&self, listener: &impl Accept) {
+        let options = &self.worker.options;
+        let limit =
+            options.eviction.threshold().map_or(options.connections, |at| at.min(options.connections));
+        let free = limit.saturating_sub(self.worker.open_everywhere());
+        let before = self.refusals.accepts_ahead.get();
+        // Not to and fro: a change costs a cancellation.
+        let needed = if before == Some(true) { MIN_PLACES_AHEAD } else { 2 * MIN_PLACES_AHEAD };
+        let accepts_ahead = free >= needed;
+        self.refusals.accepts_ahead.set(Some(accepts_ahead));
+        // Each listener of the server hears it; those that have heard it do nothing.
+        listener.set_accept_ahead(accepts_ahead);
+    }
+
+    /// A place for one more connection, if there is one.
+    fn place(&self) -> Option<Place> {
+        let limit = self.worker.options.connections;
+        let Some(open) = &self.worker.counted_with else {
+            return (self.worker.connections() < limit).then_some(Place(None));
+        };
+        let place = Place(Some(Arc::clone(open)));
+        // Counted first, so that two threads do not both take the last one.
+        (open.fetch_add(1, Ordering::Relaxed) < limit).then_some(place)
+    }
+
+    #[inline]
+    fn is_to_evict(&self) -> bool {
+        let threshold = self.worker.options.eviction.threshold();
+        threshold.is_some_and(|threshold| self.worker.open_everywhere() >= threshold)
+    }
+
+    /// Closes connections that wait for their clients, and looks for a place when they have ended.
+    #[cold]
+    #[inline(never)]
+    async fn evict_for_place(&self) -> Option<Place> {
+        // What was accepted just now waits for its client as soon as its task has begun.
+        while self.worker.is_starting() {
+            yield_now().await;
+        }
+        if self.worker.evict_some() > 0 {
+            // Such a connection has nothing to send: it ends by itself, and not when its client wants it to.
+            self.wait_until_evicted(EVICTION_TIMEOUT).await;
+            return self.place();
+        }
+        if let Some(place) = self.place() {
+            return Some(place);
+        }
+        // Other workers evict at their next tick. Where that has been in vain, no further client waits for it.
+        let failed = &self.refusals.waited_in_vain_at;
+        if self.worker.counted_with.is_none() || failed.get().is_some_and(|at| now() < at + RETRY_INTERVAL) {
+            return None;
+        }
+        self.wait_until_evicted(self.worker.options.tick * 2).await;
+        let place = self.place();
+        failed.set(place.is_none().then(now));
+        place
+    }
+
+    async fn wait_until_evicted(&self, max_wait: Duration) {
+        let until = now() + max_wait;
+        while self.is_to_evict() && now() < until {
+            sleep(EVICTION_STEP).await;
+        }
+    }
+
+    /// Answers that there are too many connections. The client hears it at once, and may close its side for a while, until
+    /// [`Options::refusals`](super::Options::refusals) others have been refused.
+    async fn refuse(&self, stream: impl Stream) {
+        self.worker.observer.refused();
+        let (tls, date) = (self.tls.clone(), self.worker.clock.date());
+        let telling = async move {
+            match tls {
+                None => {
+                    let (reader, writer) = stream.into_split();
+                    refuse(reader, writer, true, &date).await
+                }
+                Some(config) => {
+                    let (receiver, sender) = tls::sides(stream, &config)?;
+                    refuse(receiver, sender, false, &date).await
+                }
+            }
+        };
+        let mut refusing: Pin<Box<dyn Future<Output = ()>>> = Box::pin(async move {
+            let told = timeout(REFUSAL_TIMEOUT, telling).await;
+            tracing::debug!(?told, "a client was refused: there are too many connections");
+        });
+        // The first poll gives the whole answer to the driver, which sends it whatever becomes of the task.
+        let is_pending = poll_fn(|context| Poll::Ready(refusing.as_mut().poll(context))).await.is_pending();
+        if is_pending && self.refusals.push(spawn(refusing), self.worker.options.refusals) {
+            // The connections of those that were ended are closed before others are accepted.
+            yield_now().await;
+        }
+    }
+}
+
+impl Refusals {
+    /// Keeps a refusal that its client has not ended, and ends the oldest ones beyond so many. Whether there were any.
+    fn push(&self, task: JoinHandle<()>, max_refusals: usize) -> bool {
+        let mut tasks = self.tasks.borrow_mut();
+        tasks.push_back(task);
+        if tasks.len() <= max_refusals {
+            return false;
+        }
+        tasks.retain(|task| !task.is_finished());
+        let beyond = tasks.len().saturating_sub(max_refusals);
+        tasks.drain(..beyond).for_each(|oldest| oldest.abort());
+        beyond > 0
+    }
+}
+
+impl Eviction {
+    pub(super) fn threshold(self) -> Option<usize> {
+        match self {
+            Self::Never => None,
+            Self::Idle { threshold } | Self::Stalled { threshold } => Some(threshold),
+        }
+    }
+}
+
+/// Answers 503 without having understood anything. `at_once`: the answer does not wait for what the client sends.
+async fn refuse(
+    mut receiver: impl Receiver,
+    mut sender: impl Sender,
+    at_once: bool,
+    date: &HttpDate,
+) -> io::Result<()> {
+    const FULL: Refusal = Refusal::new(503, "the server has as many connections as it may: try again later");
+    let mut answer = Vec::new();
+    FULL.write(&mut answer, Some(date));
+    sender.write_all(&answer).await?;
+    // The handshake of TLS goes on with receiving, and is over when a request comes.
+    if at_once || poll_fn(|context| receiver.poll_receive(context)).await?.is_some() {
+        poll_fn(|context| sender.poll_shutdown(context)).await?;
+    }
+    // Bytes that are not read would reset the connection before the answer is.
+    while poll_fn(|context| receiver.poll_receive(context)).await?.is_some() {}
+    Ok(())
+}

@@ -1,0 +1,118 @@
+//! Connections that wait for their clients make room for others.
+
+mod common;
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use anello::DriverKind;
+use anello::net::TcpListener;
+use anello_http::observe::metrics::{MetricsOptions, ServerMetrics};
+use anello_http::server::Eviction;
+use anello_http::{Options, Request, Response, Server};
+
+use common::{Client, count_of, drivers, on_each, patient, serve, until};
+
+const CONNECTIONS: usize = 10;
+
+fn options(eviction: Eviction) -> Options {
+    let mut options = patient();
+    (options.connections, options.eviction) = (CONNECTIONS, eviction);
+    options
+}
+
+#[test]
+fn fault_21_further_client_evicts_longest_idle_connection() {
+    // Idle between two requests, or before the first one.
+    for has_asked in [true, false] {
+        on_each(drivers(), move |kind| further_client_evicts(kind, has_asked));
+    }
+}
+
+async fn further_client_evicts(kind: DriverKind, has_asked: bool) {
+    let metrics = ServerMetrics::new(MetricsOptions::default());
+    let counts = metrics.worker(0).expect("the first");
+    let eviction = Eviction::Idle { threshold: CONNECTIONS };
+    let server = Server::builder().options(options(eviction)).metrics(counts).build();
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("an address");
+    server.serve(listener, async |_: Request| Response::text("served")).detach();
+    let mut idle = Vec::new();
+    for _ in 0..100 {
+        let mut client = Client::connect(address).await;
+        if has_asked {
+            assert_eq!(client.get("/").await.status, 200, "{kind}");
+        }
+        idle.push(client);
+    }
+    let mut last = Client::connect(address).await;
+    assert_eq!(last.get("/").await.status, 200, "{kind}");
+    assert!(server.connections() <= CONNECTIONS, "{kind}");
+    // The first ones had waited longest.
+    for (number, client) in idle[..=100 - CONNECTIONS].iter_mut().enumerate() {
+        let more = client.answer().await;
+        assert_eq!(more, None, "{kind}: client {number}, asked: {has_asked}");
+    }
+    until(|| count_of(&metrics, "anello_http_connections_closed_total{reason=\"evicted\"}") == 91).await;
+    assert_eq!(count_of(&metrics, "anello_http_connections_refused_total{reason=\"limit\"}"), 0, "{kind}");
+    assert_eq!(last.get("/").await.status, 200, "{kind}");
+}
+
+#[test]
+fn fault_21_requests_in_progress_are_not_evicted() {
+    on_each(drivers(), async |kind| {
+        let (ends, handled) = (Rc::new(Cell::new(false)), Rc::new(Cell::new(0)));
+        let handler = {
+            let (ends, handled) = (Rc::clone(&ends), Rc::clone(&handled));
+            async move |_: Request| {
+                handled.set(handled.get() + 1);
+                until(|| ends.get()).await;
+                Response::text("served")
+            }
+        };
+        let (server, address) = serve(options(Eviction::Stalled { threshold: CONNECTIONS }), handler);
+        let mut busy = Vec::new();
+        for _ in 0..CONNECTIONS {
+            let mut client = Client::connect(address).await;
+            client.send("GET / HTTP/1.1\r\nHost: h\r\n\r\n").await;
+            busy.push(client);
+        }
+        until(|| handled.get() == CONNECTIONS).await;
+        for _ in 0..10 {
+            let answer = Client::connect(address).await.answer().await.expect("a refusal");
+            assert_eq!(answer.status, 503, "{kind}");
+        }
+        assert_eq!(server.connections(), CONNECTIONS);
+        ends.set(true);
+        for client in &mut busy {
+            assert_eq!(client.answer().await.expect("an answer").status, 200, "{kind}");
+        }
+    });
+}
+
+#[test]
+fn fault_18_stalled_clients_are_evicted_where_idle_ones_are_not() {
+    let half = "GET / HTTP/1.1\r\nHost";
+    for (eviction, status) in [
+        (Eviction::Idle { threshold: CONNECTIONS }, 503),
+        (Eviction::Stalled { threshold: CONNECTIONS }, 200),
+    ] {
+        on_each(drivers(), move |kind| async move {
+            let (server, address) = serve(options(eviction), async |_: Request| Response::text("served"));
+            let mut stalled = Vec::new();
+            for _ in 0..CONNECTIONS {
+                let mut client = Client::connect(address).await;
+                // One that was answered has a head that is begun, and does not end.
+                assert_eq!(client.get("/").await.status, 200);
+                client.send(half).await;
+                stalled.push(client);
+            }
+            until(|| server.connections() == CONNECTIONS).await;
+            // Loopback delivers at once: the server reads the halves before this thread rests.
+            anello::time::sleep(std::time::Duration::from_millis(100)).await;
+            let mut client = Client::connect(address).await;
+            client.stream.write_all(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n").await.ok();
+            assert_eq!(client.answer().await.expect("an answer").status, status, "{kind}");
+        });
+    }
+}
