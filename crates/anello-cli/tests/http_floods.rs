@@ -15,7 +15,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use socket2::{Domain, SockRef, Socket, Type};
 
 use served::tls::{identity, tls};
-use served::{PATIENCE, Served, drivers, folder, is_answered, request, until};
+use served::{BODY, PATIENCE, Served, drivers, folder, is_answered, request, until};
 
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
@@ -257,6 +257,63 @@ fn fault_21_a_flood_of_idle_clients() {
         until(|| clients.iter().all(is_ended));
         until(|| server.descriptors() <= base);
         server.still_serves();
+        server.end();
+    }
+}
+
+/// Refused clients that a worker waits for, so that they can read why.
+const REFUSALS_OF_WORKER: usize = 64;
+
+#[test]
+fn fault_21_silent_clients_beyond_the_limit_hold_few_descriptors_and_no_place() {
+    let _alone = alone();
+    let Some(count) = open_files(2000) else { return };
+    let (workers, limit) = (2, 3);
+    for driver in drivers() {
+        let folder = folder();
+        let flags = ["--addr", "127.0.0.1:0", "--driver", driver, "--cores", "0,0", "--max-connections", "3"];
+        let server = Served::start(folder.path(), &flags);
+        let base = server.descriptors();
+        let address = server.told("addr").to_owned();
+        let mut holders: Vec<_> = (0..limit).map(|number| connect(&address, number)).collect();
+        for holder in &mut holders {
+            holder.write_all(request(true).as_bytes()).expect("sends");
+            read_until(holder, BODY.as_bytes());
+        }
+        // Those that are refused, and for each worker one that is accepted and one that ends.
+        let bound = base + limit + workers * (REFUSALS_OF_WORKER + 2);
+        let mut most = 0;
+        let silent: Vec<_> = (0..count)
+            .map(|number| {
+                let client = connect(&address, number);
+                most = most.max(server.descriptors());
+                client
+            })
+            .collect();
+        let asks = || {
+            let mut client = served::connect(&address);
+            client.write_all(request(false).as_bytes()).expect("sends");
+            let mut answer = String::new();
+            client.read_to_string(&mut answer).expect("an answer");
+            answer[..12].to_owned()
+        };
+        for _ in 0..10 {
+            assert_eq!(asks(), "HTTP/1.1 503", "{driver}");
+            most = most.max(server.descriptors());
+        }
+        eprintln!("{driver}: {most} descriptors at most, {base} at rest, with {count} silent clients");
+        assert!(most <= bound, "{driver}: {most} descriptors, {base} at rest");
+        // All of the silent ones were refused, and have been told so.
+        for client in silent.iter().step_by(100) {
+            assert!(read_until(client, b"later\n").starts_with(b"HTTP/1.1 503 "), "{driver}");
+        }
+        // They wait on, and take no place.
+        drop(holders);
+        until(|| asks() == "HTTP/1.1 200");
+        for _ in 0..100 {
+            assert_eq!(asks(), "HTTP/1.1 200", "{driver}");
+        }
+        drop(silent);
         server.end();
     }
 }

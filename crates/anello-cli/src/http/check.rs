@@ -13,13 +13,14 @@ use anello_http::files::options::{FileOptions, InvalidOption};
 use anello_http::files::{Files, FilesError};
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 
-use super::Arguments;
 use super::config::Configuration;
+use super::descriptors::Descriptors;
 use super::sandboxing::Served;
 use super::sockets::DEFAULT_ADDRESS;
+use super::{Arguments, usable_cores};
 use crate::address::Address;
-use crate::output;
 use crate::sandbox::{Sandbox, Wish};
+use crate::{limits, output};
 
 /// Looks at everything and tells what is wrong (exit code 1), or that all is well and what is not as by default.
 pub fn run(arguments: &Arguments, configuration: &Configuration) -> io::Result<ExitCode> {
@@ -36,6 +37,7 @@ pub fn run(arguments: &Arguments, configuration: &Configuration) -> io::Result<E
         check.fault("access-log", format_args!("{}: {why}", path.display()));
     }
     check.sandbox(arguments);
+    check.descriptors(arguments);
     if check.faults.is_empty() {
         output::show(&well(arguments, configuration))?;
         return Ok(ExitCode::SUCCESS);
@@ -102,6 +104,16 @@ impl Check<'_> {
         let (Some(cores), Ok(allowed)) = (&arguments.cores, allowed_cores()) else { return };
         for core in cores.0.iter().filter(|core| !allowed.contains(core)) {
             self.fault("cores", format_args!("core {core} may not be used here: choose from {allowed:?}"));
+        }
+    }
+
+    /// Whether the limit of open files has room for what is to be served.
+    fn descriptors(&mut self, arguments: &Arguments) {
+        let workers = arguments.cores.as_ref().map_or_else(usable_cores, |cores| cores.0.len());
+        limits::raise_open_files();
+        let descriptors = Descriptors::of_process(workers, arguments.observer.metrics_addr.is_some());
+        if let Some(why) = descriptors.fault(arguments.connections.max_connections()) {
+            self.fault("max-connections", why);
         }
     }
 

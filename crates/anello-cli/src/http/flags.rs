@@ -204,9 +204,10 @@ impl TlsFlags {
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Connections")]
 pub struct ConnectionFlags {
-    /// Most connections at a time, over all workers; further clients are answered 503.
-    #[arg(long, value_name = "N", default_value = "10000")]
-    max_connections: NonZero<usize>,
+    /// Most connections at a time, over all workers; further clients are answered 503. By default 10000, or fewer where the
+    /// limit of open files (ulimit -Hn) has no room for that. Beyond what it has room for, the longest idle ones are closed.
+    #[arg(long, value_name = "N")]
+    max_connections: Option<NonZero<usize>>,
 
     /// How long the head of a request may take. As all deadlines of connections it is looked at four times a second, and
     /// strikes up to half a second late.
@@ -279,9 +280,16 @@ fn at_least_one(count: usize) -> NonZero<usize> {
 }
 
 impl ConnectionFlags {
+    /// What the command line says.
+    pub fn max_connections(&self) -> Option<usize> {
+        self.max_connections.map(NonZero::get)
+    }
+
     pub fn options(&self) -> Options {
         let mut options = Options::default();
-        options.connections = self.max_connections.get();
+        if let Some(max_connections) = self.max_connections() {
+            options.connections = max_connections;
+        }
         options.head_timeout = self.header_timeout;
         options.keep_alive_timeout = self.keep_alive_timeout;
         options.body_timeout = self.body_timeout;

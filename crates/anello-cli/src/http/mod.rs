@@ -6,6 +6,7 @@
 
 mod check;
 pub mod config;
+mod descriptors;
 mod flags;
 mod folder_watch;
 mod gate;
@@ -36,6 +37,7 @@ use anello_http::server::TlsConfig;
 
 use self::config::Configuration;
 use self::flags::{ConnectionFlags, FileFlags, ObserverFlags, TlsFlags};
+use self::descriptors::Descriptors;
 use self::folder_watch::FolderWatch;
 use self::gate::Gate;
 use self::observing::Told;
@@ -193,7 +195,10 @@ pub fn run(arguments: Arguments, configuration: &Configuration) -> io::Result<Ex
         folder: arguments.folder,
         folder_watch,
         files,
-        options: arguments.connections.options(),
+        options,
+    let descriptors = Descriptors::of_process(workers, metrics.is_some());
+    let mut options = arguments.connections.options();
+    descriptors.fit(&mut options, arguments.connections.max_connections());
         connections: Arc::default(),
         tls,
         tls_files: arguments.tls,
@@ -210,7 +215,7 @@ pub fn run(arguments: Arguments, configuration: &Configuration) -> io::Result<Ex
         (Some(listener), Some(metrics)) => {
             let (metrics, health) = (metrics.clone(), service.health.clone());
             let told = Told { metrics, health, log: log.as_ref().map(AccessLog::handle) };
-            Some(observing::start(listener, told)?)
+            Some(observing::start(listener, told, descriptors.metrics)?)
         }
         _ => None,
     };
@@ -226,7 +231,7 @@ pub fn run(arguments: Arguments, configuration: &Configuration) -> io::Result<Ex
     let begun = beginning.begin(&listening, observing, workers);
     match &begun {
         Ok((true, held)) => {
-            announce(&service, workers);
+            // Before the line that says so.
             service.health.ready();
             service.manager.ready(held.took_over);
             hangups.follow(Arc::clone(&service));
@@ -237,6 +242,7 @@ pub fn run(arguments: Arguments, configuration: &Configuration) -> io::Result<Ex
     }
     let ended: io::Result<()> = running.join()?.into_iter().collect();
     // The thread at the door has it, too, and does not end.
+            announce(&service, workers);
     listening.file().into_iter().for_each(SocketFile::remove);
     if let Some(log) = log {
         log.close()?;

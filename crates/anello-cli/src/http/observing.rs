@@ -11,10 +11,8 @@ use anello_http::h1::FieldName;
 use anello_http::observe::access_log::AccessLogHandle;
 use anello_http::observe::health::{Health, HealthFormat};
 use anello_http::observe::metrics::{CONTENT_TYPE, ServerMetrics};
+use anello_http::server::Eviction;
 use anello_http::{Request, Response, Server};
-
-/// Most connections: those who ask are few.
-const MOST_CONNECTIONS: usize = 64;
 
 /// What is told.
 pub struct Told {
@@ -24,7 +22,11 @@ pub struct Told {
 }
 
 /// Answers there, when what is returned is resumed, until it is closed or the process ends.
-pub fn start(listener: StdListener, told: Told) -> io::Result<ListenerGroup<TcpListener>> {
+pub fn start(
+    listener: StdListener,
+    told: Told,
+    max_connections: usize,
+) -> io::Result<ListenerGroup<TcpListener>> {
     let group = ListenerGroup::paused(vec![listener], 1);
     let joined = group.clone();
     let (begins, begun) = mpsc::sync_channel(1);
@@ -37,7 +39,7 @@ pub fn start(listener: StdListener, told: Told) -> io::Result<ListenerGroup<TcpL
         };
         begins.send(result).ok();
         let Some(runtime) = runtime else { return };
-        if let Err(error) = runtime.block_on(serve(joined, told)) {
+        if let Err(error) = runtime.block_on(serve(joined, told, max_connections)) {
             tracing::error!(%error, "/metrics and /health are not served any more");
         }
     })?;
@@ -46,8 +48,15 @@ pub fn start(listener: StdListener, told: Told) -> io::Result<ListenerGroup<TcpL
     Ok(group)
 }
 
-async fn serve(group: ListenerGroup<TcpListener>, told: Told) -> io::Result<()> {
-    let server = Server::builder().with(|options| options.connections = MOST_CONNECTIONS).build();
+/// Clients that stall at `/metrics` make room for further ones, whatever they are in the middle of: one that asks for
+/// `/health` is to hear what the state of the server is, and nothing of theirs.
+async fn serve(group: ListenerGroup<TcpListener>, told: Told, max_connections: usize) -> io::Result<()> {
+    let server = Server::builder().with(|options| {
+        options.connections = max_connections;
+        options.eviction = Eviction::Stalled { threshold: max_connections };
+        options.refusals = options.refusals.min(max_connections);
+    });
+    let server = server.build();
     let serving = server.serve(group.join(0), async move |request| answer(&told, &request));
     serving.await.map_err(io::Error::from)
 }

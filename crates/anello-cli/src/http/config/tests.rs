@@ -162,10 +162,7 @@ fn what_is_wrong_is_told_with_its_line_and_remedy() {
         ("check = true", "site.toml:1: check: it is for the command line alone"),
         ("help = true", "there is no such flag"),
         ("listing = \"yes\"", "listing: it takes true or false, not text: write it as in listing = true"),
-        (
-            "max-connections = \"10\"",
-            "it takes a whole number, not text: write it as in max-connections = 10000",
-        ),
+        ("max-connections = \"10\"", "it takes a whole number, not text: write it as in max-connections = 1"),
         ("max-connections = 1.5", "not a fraction"),
         ("max-connections = -1", "max-connections: \"-1\": "),
         ("addr = 8080", "it takes text, not a number: write it as in addr = \"ADDR\""),
