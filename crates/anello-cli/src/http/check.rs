@@ -15,6 +15,7 @@ use rustix::fs::{Access, AtFlags, CWD, accessat};
 
 use super::config::Configuration;
 use super::descriptors::Descriptors;
+use super::identity::Identity;
 use super::sandboxing::Served;
 use super::sockets::DEFAULT_ADDRESS;
 use super::{Arguments, usable_cores};
@@ -25,18 +26,15 @@ use crate::{limits, output};
 /// Looks at everything and tells what is wrong (exit code 1), or that all is well and what is not as by default.
 pub fn run(arguments: &Arguments, configuration: &Configuration) -> io::Result<ExitCode> {
     let mut check = Check { configuration, faults: configuration.faults.clone() };
-    check.addresses(arguments);
+    match arguments.identity.find() {
+        Ok(None) => check.paths(arguments)?,
+        Ok(Some(identity)) => check.paths_as(&identity, arguments)?,
+        Err(error) => {
+            check.faults.push(error.to_string());
+            check.paths(arguments)?;
+        }
+    }
     check.cores(arguments);
-    check.files(arguments)?;
-    if let Err(error) = arguments.tls.read() {
-        check.fault("tls-cert", &error);
-    }
-    if let Some(path) = arguments.observer.access_log_file()
-        && let Err(why) = may_be_appended_to(path)
-    {
-        check.fault("access-log", format_args!("{}: {why}", path.display()));
-    }
-    check.sandbox(arguments);
     check.descriptors(arguments);
     if check.faults.is_empty() {
         output::show(&well(arguments, configuration))?;
@@ -69,6 +67,33 @@ impl Check<'_> {
 
     fn option(&mut self, invalid: &InvalidOption) {
         self.faults.push(self.configuration.told(invalid));
+    }
+
+    /// What has to be done as the user that the process changes to: by a thread that has changed to it, and ends then.
+    fn paths_as(&mut self, identity: &Identity, arguments: &Arguments) -> io::Result<()> {
+        match identity.try_out(|| self.paths(arguments)) {
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                self.faults.push(error.to_string());
+                self.paths(arguments)
+            }
+            checked => checked,
+        }
+    }
+
+    /// What the file system, the driver and the sandbox say.
+    fn paths(&mut self, arguments: &Arguments) -> io::Result<()> {
+        self.addresses(arguments);
+        self.files(arguments)?;
+        if let Err(error) = arguments.tls.read() {
+            self.fault("tls-cert", &error);
+        }
+        if let Some(path) = arguments.observer.access_log_file()
+            && let Err(why) = may_be_appended_to(path)
+        {
+            self.fault("access-log", format_args!("{}: {why}", path.display()));
+        }
+        self.sandbox(arguments);
+        Ok(())
     }
 
     fn addresses(&mut self, arguments: &Arguments) {
@@ -182,6 +207,11 @@ fn may_be_appended_to(path: &Path) -> Result<(), String> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => may_have_new_files(parent(path)),
         Err(error) => Err(format!("{error}: choose a file that can be reached")),
     }
+}
+
+/// Whether this user may remove a file, by the rights of its folder.
+pub fn may_remove(file: &Path) -> Result<(), String> {
+    may_have_new_files(parent(file))
 }
 
 fn may_have_new_files(folder: &Path) -> Result<(), String> {

@@ -11,6 +11,7 @@ mod flags;
 mod folder_watch;
 mod gate;
 mod handover;
+mod identity;
 mod observing;
 mod reloading;
 mod sandboxing;
@@ -36,10 +37,11 @@ use anello_http::observe::metrics::{MetricsOptions, ServerMetrics};
 use anello_http::server::TlsConfig;
 
 use self::config::Configuration;
-use self::flags::{ConnectionFlags, FileFlags, ObserverFlags, TlsFlags};
 use self::descriptors::Descriptors;
+use self::flags::{ConnectionFlags, FileFlags, ObserverFlags, TlsFlags};
 use self::folder_watch::FolderWatch;
 use self::gate::Gate;
+use self::identity::{Identity, IdentityFlags};
 use self::observing::Told;
 use self::reloading::Hangups;
 use self::sockets::{Sockets, Wanted};
@@ -99,6 +101,9 @@ pub struct Arguments {
     sandbox: Wish,
 
     #[command(flatten)]
+    identity: IdentityFlags,
+
+    #[command(flatten)]
     files: FileFlags,
 
     #[command(flatten)]
@@ -155,6 +160,7 @@ pub fn run(arguments: Arguments, configuration: &Configuration) -> io::Result<Ex
     let workers = cores.as_ref().map_or_else(usable_cores, Vec::len);
     let files = arguments.files.into_options(workers);
     configuration.refuse_faults_and(&files.faults())?;
+    let identity = arguments.identity.find()?;
     // Before anything opens descriptors.
     let passed = activation::take()?;
     limits::raise_open_files();
@@ -186,7 +192,13 @@ pub fn run(arguments: Arguments, configuration: &Configuration) -> io::Result<Ex
     // Before the sandbox, which lets nothing be connected to.
     let manager = ServiceManager::find();
     let hangups = Hangups::catch()?;
+    if let Some(identity) = &identity {
+        become_user(identity, &reach, &files)?;
+    }
     let sandbox = sandboxing::enter(arguments.sandbox, &reach)?;
+    let descriptors = Descriptors::of_process(workers, metrics.is_some());
+    let mut options = arguments.connections.options();
+    descriptors.fit(&mut options, arguments.connections.max_connections());
     // Threads begin here.
     let log = arguments.observer.start_log()?;
     let service = Arc::new(Service {
@@ -196,9 +208,6 @@ pub fn run(arguments: Arguments, configuration: &Configuration) -> io::Result<Ex
         folder_watch,
         files,
         options,
-    let descriptors = Descriptors::of_process(workers, metrics.is_some());
-    let mut options = arguments.connections.options();
-    descriptors.fit(&mut options, arguments.connections.max_connections());
         connections: Arc::default(),
         tls,
         tls_files: arguments.tls,
@@ -233,6 +242,7 @@ pub fn run(arguments: Arguments, configuration: &Configuration) -> io::Result<Ex
         Ok((true, held)) => {
             // Before the line that says so.
             service.health.ready();
+            announce(&service, workers);
             service.manager.ready(held.took_over);
             hangups.follow(Arc::clone(&service));
             folder_watch::start(Arc::clone(&service));
@@ -242,7 +252,6 @@ pub fn run(arguments: Arguments, configuration: &Configuration) -> io::Result<Ex
     }
     let ended: io::Result<()> = running.join()?.into_iter().collect();
     // The thread at the door has it, too, and does not end.
-            announce(&service, workers);
     listening.file().into_iter().for_each(SocketFile::remove);
     if let Some(log) = log {
         log.close()?;
@@ -250,6 +259,27 @@ pub fn run(arguments: Arguments, configuration: &Configuration) -> io::Result<Ex
     // What a worker has failed for is why it could not begin.
     ended.and(begun)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Changes to the user, who has to be able to use everything that root could.
+fn become_user(identity: &Identity, reach: &sandboxing::Served<'_>, files: &FileOptions) -> io::Result<()> {
+    for file in reach.socket_file.into_iter().chain(reach.handover) {
+        identity.own(file)?;
+    }
+    // While it is root, it can still take back what it has made.
+    identity.try_out(|| {
+        open(reach.folder, files)?;
+        reach.tls.read().map_err(|error| {
+            let remedy = "SIGHUP reads it again: let this user or its groups read it (chgrp, chmod g+r)";
+            io::Error::new(error.kind(), format!("{error}: {remedy}"))
+        })?;
+        for file in reach.socket_file.into_iter().chain(reach.handover) {
+            let told = |why| io::Error::new(io::ErrorKind::PermissionDenied, why);
+            check::may_remove(file).map_err(told)?;
+        }
+        Ok(())
+    })?;
+    identity.assume_alone()
 }
 
 fn open(folder: &Path, options: &FileOptions) -> io::Result<Files> {

@@ -35,6 +35,6 @@ impl Served<'_> {
 }
 
 /// True where the kernel does not tell.
-fn is_only_thread() -> bool {
+pub fn is_only_thread() -> bool {
     std::fs::read_dir("/proc/self/task").map_or(true, |threads| threads.count() == 1)
 }

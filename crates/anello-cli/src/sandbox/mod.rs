@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   one thread     sockets are bound, folders and certificates looked at
-//!     │ enter      no_new_privs and Landlock: for this thread, and for all that it starts
+//!     │ enter      no_new_privs, capabilities and Landlock: for this thread, and for all that it starts
 //!   all threads    workers, log, metrics
 //!     │ seal       seccomp: for all threads at once, when the last worker is ready
 //!   ready line, requests
@@ -13,6 +13,7 @@
 //! io_uring it sees `io_uring_enter(2)`, not what is asked for there. Landlock forbids files and ports, whoever asks for
 //! them, a ring as well; but knows only these.
 
+pub mod capabilities;
 mod landlock;
 mod seccomp;
 #[cfg(test)]
@@ -68,7 +69,7 @@ pub struct Sandbox {
 }
 
 impl Sandbox {
-    /// Gives up new privileges (`PR_SET_NO_NEW_PRIVS`, Linux 3.5), all files but those that are named, connecting by TCP,
+    /// Gives up new privileges (`PR_SET_NO_NEW_PRIVS`, Linux 3.5), [capabilities], all files but those that are named, connecting by TCP,
     /// listening elsewhere, and signals to others (`landlock_restrict_self(2)`, Linux 5.13 and later): for the calling
     /// thread and those that it starts. So call it before there are others.
     ///
@@ -89,6 +90,18 @@ impl Sandbox {
         match rustix::thread::set_no_new_privs(true) {
             Ok(()) => sandbox.has_no_new_privileges = true,
             Err(error) => sandbox.lacks(&format!("no_new_privs was refused: {error}"))?,
+        }
+        match capabilities::drop_all_but_needed(reach) {
+            Ok(kept) if kept.is_empty() => {}
+            Ok(kept) => {
+                let names: Vec<_> = kept.iter_names().map(|(name, _)| format!("CAP_{name}")).collect();
+                say(format_args!(
+                    "anello: {} is kept: permission bits do not let this user use the paths of the folder, certificates, log \
+                     or sockets; name their owner as --user, or give them to this user",
+                    names.join(" and ")
+                ));
+            }
+            Err(why) => sandbox.lacks(&why)?,
         }
         match Landlock::restrict(reach) {
             Ok(landlock) => {
