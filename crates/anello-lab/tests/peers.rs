@@ -67,11 +67,11 @@ fn what_speaks_http_is_a_framework_or_a_server_and_every_framework_has_the_fixed
         those.map(|peer| peer.manifest.name.as_str()).collect()
     };
     assert_eq!(of(Kind::Framework), ["actix-web", "axum", "go-http", "hyper", "monoio-http", "ntex"]);
-    assert_eq!(of(Kind::Server), ["caddy", "nginx", "static-web-server"]);
-    assert_eq!(peers.speaking(Protocol::Http).count(), 9);
+    assert_eq!(of(Kind::Server), ["caddy", "h2o", "lighttpd", "nginx", "static-web-server"]);
+    assert_eq!(peers.speaking(Protocol::Http).count(), 11);
     let secure = peers.all().iter().filter(|peer| peer.manifest.tls);
     let secure: Vec<&str> = secure.map(|peer| peer.manifest.name.as_str()).collect();
-    assert_eq!(secure, ["caddy", "go-http", "nginx"]);
+    assert_eq!(secure, ["caddy", "go-http", "h2o", "lighttpd", "nginx"]);
     for peer in peers.speaking(Protocol::Http) {
         let is_framework = peer.manifest.kind == Kind::Framework;
         assert_eq!(peer.manifest.serves.contains(&Serves::Fixed), is_framework, "{}", peer.manifest.name);

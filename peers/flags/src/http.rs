@@ -6,7 +6,7 @@ use std::fs::File;
 use std::io::{self, Seek, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{IntoRawFd, RawFd};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
@@ -176,6 +176,23 @@ pub fn in_memory(text: &str) -> io::Result<File> {
     Ok(file)
 }
 
+/// A path as text that needs no quoting in the configuration of a server, whose syntax cannot express every path.
+///
+/// # Errors
+/// If the path has characters other than letters, digits and `/-_.+@,:`.
+pub fn plain_path(path: &Path) -> io::Result<&str> {
+    let plain = |character: char| character.is_alphanumeric() || "/-_.+@,:".contains(character);
+    path.to_str().filter(|text| text.chars().all(plain)).ok_or_else(|| {
+        io::Error::new(
+            io::ErrorKind::InvalidInput,
+            format!(
+                "{}: cannot be written into the server's configuration (use a path of letters, digits and -_.+@,:)",
+                path.display()
+            ),
+        )
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use std::os::fd::AsRawFd;
@@ -228,5 +245,14 @@ mod tests {
         let file = in_memory("answer = 42").unwrap();
         let read = Command::new("cat").arg(format!("/proc/self/fd/{}", file.as_raw_fd())).output().unwrap();
         assert_eq!(read.stdout, b"answer = 42");
+    }
+
+    #[test]
+    fn plain_path_with_special_characters_is_rejected() {
+        assert_eq!(plain_path(Path::new("/srv/www-1/a_b.pem")).unwrap(), "/srv/www-1/a_b.pem");
+        for path in ["/srv/a b", "/srv/\"", "/srv/$x", "/srv/a;b", "/srv/a\nb"] {
+            let error = plain_path(Path::new(path)).unwrap_err().to_string();
+            assert!(error.contains("letters, digits"), "{path}: {error}");
+        }
     }
 }

@@ -26,7 +26,7 @@ use std::time::Duration;
 use rustix::net::{self, AddressFamily, SocketFlags, SocketType, sockopt};
 use rustix::thread::{CpuSet, sched_setaffinity};
 
-pub use http::{HttpFlags, TlsFiles, announce_once_open, announced, in_memory, inheritable};
+pub use http::{HttpFlags, TlsFiles, announce_once_open, announced, in_memory, inheritable, plain_path};
 
 /// How long a server leaves its accept loop after a failed accept (out of descriptors, mostly), so that it does not
 /// spin on an error that lasts.

@@ -16,7 +16,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 
-use peer_flags::{HttpFlags, TlsFiles, announce_once_open, announced, in_memory, listen};
+use peer_flags::{HttpFlags, TlsFiles, announce_once_open, announced, in_memory, listen, plain_path};
 
 /// Where Debian and most others keep the types of files.
 const TYPES: &str = "/etc/nginx/mime.types";
@@ -43,7 +43,7 @@ fn main() -> io::Result<()> {
 /// may be open alone; where that is not root, nginx ignores the line.
 fn configuration(http: &HttpFlags, addr: SocketAddr, folder: &Path) -> io::Result<String> {
     let (several, workers) = (http.flags.threads() > 1, http.flags.threads());
-    let (root, folder, port) = (quoted(&http.root)?, quoted(folder)?, addr.port());
+    let (root, folder, port) = (plain_path(&http.root)?, plain_path(folder)?, addr.port());
     let master = if several { "on" } else { "off" };
     let affinity = affinity(&http.flags.cores);
     let types = if Path::new(TYPES).is_file() { format!("include {TYPES};") } else { String::new() };
@@ -52,7 +52,7 @@ fn configuration(http: &HttpFlags, addr: SocketAddr, folder: &Path) -> io::Resul
         (if http.tls.is_some() { " ssl" } else { "" }, if several { " reuseport" } else { "" });
     let certificate = match &http.tls {
         Some(TlsFiles { certificate, key }) => {
-            let (certificate, key) = (quoted(certificate)?, quoted(key)?);
+            let (certificate, key) = (plain_path(certificate)?, plain_path(key)?);
             format!("ssl_certificate {certificate}; ssl_certificate_key {key}; {VERSIONS}")
         }
         None => String::new(),
@@ -104,19 +104,4 @@ fn affinity(cores: &[usize]) -> String {
     }
     let masks: Vec<String> = cores.iter().map(|core| format!("1{}", "0".repeat(*core))).collect();
     format!("worker_cpu_affinity {};", masks.join(" "))
-}
-
-/// A path as it may stand in a configuration, which has no way to write some.
-fn quoted(path: &Path) -> io::Result<String> {
-    let plain = |character: char| character.is_alphanumeric() || "/-_.+@,:".contains(character);
-    match path.to_str() {
-        Some(text) if text.chars().all(plain) => Ok(text.to_owned()),
-        _ => Err(io::Error::new(
-            io::ErrorKind::InvalidInput,
-            format!(
-                "{}: cannot stand in nginx's configuration; take a path of letters, digits and -_.+@,:",
-                path.display()
-            ),
-        )),
-    }
 }
