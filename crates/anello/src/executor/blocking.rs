@@ -14,7 +14,7 @@ use std::task::{Context, Poll};
 use std::thread;
 use std::time::Duration;
 
-use super::context::{Shared, with_current};
+use super::context::{Shared, hand_over_before_blocking, with_current};
 use super::join::{Join, JoinError};
 use crate::driver::contain;
 
@@ -77,8 +77,10 @@ impl Pool {
                 // The others do it, later.
                 return;
             }
-            // Nobody else would ever: better late on this thread than never.
-            tracing::warn!(%error, "no thread for work that blocks: it is done by the thread that asked");
+            tracing::warn!(%error, "no thread for work that blocks: it is done by the thread that spawned it");
+            drop(state);
+            contain("a waker panicked before work that blocks", hand_over_before_blocking);
+            state = self.lock();
             while let Some(work) = state.work.pop_front() {
                 drop(state);
                 run_alone(work);

@@ -228,6 +228,8 @@ impl Drop for Runtime {
             std::mem::forget(Rc::clone(&self.shared));
             return log(|| tracing::error!("the runtime was dropped while it runs: it is leaked, not freed"));
         }
+        // Of a runtime around this one, which waits until this one has drained.
+        contain("a waker panicked before a runtime was dropped", hand_over_before_blocking);
         let entered = Entered::new(&self.shared);
         // Tasks go first: what they own is released into the driver.
         self.shared.cancel_tasks();

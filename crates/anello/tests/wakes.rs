@@ -1,0 +1,141 @@
+//! Wakes of other workers: they arrive though their sender is busy, unwinds or blocks its thread.
+
+mod common;
+
+use std::net::TcpListener as StdListener;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::mpsc::{self, Receiver};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use anello::Handle;
+use anello::net::TcpStream;
+use anello::time::sleep;
+use common::*;
+
+/// A worker that sleeps until it is told to end.
+struct Sleeper {
+    handle: Handle,
+    stop: Flag,
+    thread: JoinHandle<()>,
+}
+
+impl Sleeper {
+    fn start(setup: &Setup) -> Self {
+        let (setup, stop) = (setup.clone(), Flag::default());
+        let (report, reports) = mpsc::channel();
+        let stopped = stop.clone();
+        let thread = thread::spawn(move || {
+            let runtime = setup.runtime();
+            report.send(runtime.handle()).unwrap();
+            runtime.block_on(stopped.wait());
+        });
+        Self { handle: reports.recv().unwrap(), stop, thread }
+    }
+
+    fn end(self) {
+        self.stop.raise();
+        self.thread.join().unwrap();
+    }
+
+    /// Spawns a task on it; what is returned receives when the task has run.
+    fn spawn_report(&self) -> Receiver<()> {
+        let (report, reports) = mpsc::channel();
+        self.handle.spawn(async move { report.send(()).unwrap() }).detach();
+        reports
+    }
+}
+
+/// Long enough for a worker to fall asleep. When it has not, the test proves less, but does not fail.
+async fn let_others_sleep() {
+    sleep(Duration::from_millis(50)).await;
+}
+
+/// A worker wakes a sleeping one and stays busy until a task that another thread has spawned there meanwhile has run.
+fn wake_of_a_busy_worker(setup: &Setup, third: impl FnOnce(Handle) + Send + 'static) {
+    let sleeper = Sleeper::start(setup);
+    let handle = sleeper.handle.clone();
+    let (go, goes) = mpsc::channel::<()>();
+    let third = thread::spawn(move || {
+        goes.recv().unwrap();
+        third(handle)
+    });
+    setup.run(async {
+        let_others_sleep().await;
+        let first = sleeper.spawn_report();
+        go.send(()).unwrap();
+        third.join().unwrap();
+        // Without a turn: the wake of this worker is still queued, if its driver queues such.
+        first.recv().unwrap();
+    });
+    sleeper.end();
+}
+
+fn spawn_and_wait(handle: &Handle) {
+    let (report, reports) = mpsc::channel();
+    handle.spawn(async move { report.send(()).unwrap() }).detach();
+    reports.recv().unwrap();
+}
+
+#[test]
+fn wake_by_a_thread_does_not_wait_for_a_busy_worker() {
+    on_every_driver(|setup| wake_of_a_busy_worker(setup, |handle| spawn_and_wait(&handle)));
+}
+
+#[test]
+fn wake_by_a_worker_does_not_wait_for_a_busy_worker() {
+    on_every_driver(|setup| {
+        let third = setup.clone();
+        wake_of_a_busy_worker(setup, move |handle| {
+            third.run(async move { handle.spawn(async {}).await.unwrap() });
+        });
+    });
+}
+
+#[test]
+fn wake_is_sent_though_the_main_future_panics() {
+    on_every_driver(|setup| {
+        let sleeper = Sleeper::start(setup);
+        let runtime = setup.runtime();
+        let mut ran = None;
+        let unwound = catch_unwind(AssertUnwindSafe(|| {
+            runtime.block_on(async {
+                let_others_sleep().await;
+                ran = Some(sleeper.spawn_report());
+                panic!("on purpose");
+            })
+        }));
+        assert!(unwound.is_err());
+        // The runtime still lives, and has no turn.
+        ran.unwrap().recv().unwrap();
+        drop(runtime);
+        sleeper.end();
+    });
+}
+
+#[test]
+fn wake_is_sent_before_a_runtime_within_waits_for_its_peer() {
+    on_every_driver(|setup| {
+        let sleeper = Sleeper::start(setup);
+        let inner = setup.builder().drain(hangs_after() * 2).build().unwrap();
+        let listener = StdListener::bind(ANY_PORT).unwrap();
+        let address = listener.local_addr().unwrap();
+        let stream = inner.block_on(async {
+            let mut stream = TcpStream::connect(address).await.unwrap();
+            stream.send(vec![7; LARGE]).await.unwrap();
+            stream
+        });
+        drop(stream);
+        setup.run(async {
+            let_others_sleep().await;
+            let reading = sleeper.handle.spawn(async move {
+                let (mut stream, _) = listener.accept().unwrap();
+                std::io::copy(&mut stream, &mut std::io::sink()).unwrap()
+            });
+            // Waits until everything is sent.
+            drop(inner);
+            assert_eq!(reading.await.unwrap(), LARGE as u64);
+        });
+        sleeper.end();
+    });
+}
