@@ -29,6 +29,7 @@ mod counters;
 mod direct;
 mod epoll;
 mod heir;
+mod notifier;
 mod op;
 mod options;
 pub(crate) mod page_cache;
@@ -51,7 +52,7 @@ use std::fmt;
 use std::io::{self, IoSlice};
 use std::mem::ManuallyDrop;
 use std::net::{Shutdown, SocketAddr};
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::net::SocketAddr as UnixAddress;
 use std::sync::Arc;
 use std::task::{Poll, Waker, ready};
@@ -63,6 +64,8 @@ pub(crate) use contain::{contain, log};
 pub use counters::Metrics;
 use epoll::Epoll;
 pub(crate) use heir::Heir;
+use notifier::Descriptors;
+pub(crate) use notifier::Notifier;
 pub(crate) use op::Wait;
 pub use options::{DriverOptions, Sends, SubmissionPolling, TaskWork, Without, ZeroCopy};
 use proactor::{CompletionKernel, Proactor, gone};
@@ -247,19 +250,20 @@ impl Driver {
         matches!(*self.kernel, Kernel::SimCompletion(_) | Kernel::SimReadiness(_))
     }
 
-    /// How other threads wake this driver out of its wait.
+    /// How other threads wake this driver out of its wait, until the notifier is closed.
+    ///
+    /// # Errors
+    /// Returns the error of duplicating the descriptor of the ring.
     pub fn notifier(&self) -> io::Result<Notifier> {
-        Ok(match &*self.kernel {
+        Ok(Notifier::new(match &*self.kernel {
             Kernel::Uring(uring) => {
-                let message_ring = uring.kernel.features().message_ring;
-                Notifier {
-                    eventfd: Some(uring.kernel.wake_descriptor()),
-                    ring: if message_ring { Some(Arc::new(uring.kernel.duplicate()?)) } else { None },
-                }
+                let takes_messages = uring.kernel.features().message_ring;
+                let ring = takes_messages.then(|| uring.kernel.duplicate().map(Arc::new)).transpose()?;
+                Some(Descriptors { eventfd: uring.kernel.wake_descriptor(), ring })
             }
-            Kernel::Epoll(epoll) => Notifier { eventfd: Some(epoll.kernel.wake_descriptor()), ring: None },
-            Kernel::SimCompletion(_) | Kernel::SimReadiness(_) => Notifier { eventfd: None, ring: None },
-        })
+            Kernel::Epoll(epoll) => Some(Descriptors { eventfd: epoll.kernel.wake_descriptor(), ring: None }),
+            Kernel::SimCompletion(_) | Kernel::SimReadiness(_) => None,
+        }))
     }
 
     /// Whether [`queue_wake`](Self::queue_wake) can reach other rings.
@@ -267,7 +271,7 @@ impl Driver {
         matches!(&*self.kernel, Kernel::Uring(uring) if uring.kernel.features().message_ring)
     }
 
-    /// Queues a wake-up of the owner of another ring, which the next turn submits. Returns whether both are rings.
+    /// Queues a wake-up of the owner of another ring, which the next turn submits. Returns whether both are rings and open.
     pub fn queue_wake(&mut self, target: &Notifier) -> bool {
         match &mut *self.kernel {
             Kernel::Uring(uring) => uring.kernel.queue_wake(target),
@@ -651,35 +655,6 @@ impl Drop for Driver {
             log(|| {
                 tracing::error!("operations are still in flight: the driver's memory is leaked, not freed")
             });
-        }
-    }
-}
-
-/// Ends another thread's wait. Cheap to clone, usable from any thread.
-#[derive(Clone, Debug)]
-pub(crate) struct Notifier {
-    eventfd: Option<Arc<OwnedFd>>,
-    /// A descriptor of the ring, kept open so that its number cannot come to mean another file.
-    ring: Option<Arc<OwnedFd>>,
-}
-
-impl Notifier {
-    /// The number of the ring's descriptor.
-    fn ring(&self) -> Option<RawFd> {
-        self.ring.as_ref().map(|ring| ring.as_raw_fd())
-    }
-
-    /// Whether nobody else can notify this worker any more.
-    fn is_last(&self) -> bool {
-        self.ring.as_ref().is_none_or(|ring| Arc::strong_count(ring) == 1)
-    }
-
-    /// Through the eventfd. The simulated driver never waits, so there is nothing to end.
-    pub fn notify(&self) {
-        if let Some(eventfd) = &self.eventfd
-            && let Err(error) = rustix::io::write(eventfd, &1u64.to_ne_bytes())
-        {
-            log(|| tracing::error!(%error, "a worker could not be woken"));
         }
     }
 }

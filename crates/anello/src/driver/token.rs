@@ -39,7 +39,7 @@ pub(crate) enum Kind {
     Cancel = 6,
     /// Something was put into the inbox by another thread.
     Wake = 7,
-    /// A message to another ring: its index is that of the target.
+    /// A message to another ring: its key is that of the wake-up.
     Message = 8,
     /// A zero-copy send: its key is that of the memory that it holds.
     SendZeroCopy = 9,

@@ -461,6 +461,11 @@ impl Inbox {
         }
     }
 
+    /// Closes the descriptors by which other threads reach the worker, which has ended.
+    pub(super) fn close(&self) {
+        self.notifier.close();
+    }
+
     /// Spawns a future that may move between threads.
     pub fn spawn<F>(self: &Arc<Self>, future: F) -> JoinHandle<F::Output>
     where

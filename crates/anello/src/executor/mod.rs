@@ -235,6 +235,7 @@ impl Drop for Runtime {
         self.shared.cancel_tasks();
         drop(entered);
         self.shared.shut_down(self.drain);
+        self.shared.inbox.close();
     }
 }
 

@@ -29,6 +29,7 @@ use super::options::DriverOptions;
 use super::options::ZeroCopy;
 use super::proactor::{Abilities, CompletionKernel};
 use super::sockets::{OsSockets, is_loopback, raw};
+use super::table::Table;
 use super::token::{Key, Kind, Token};
 use ring::Ring;
 use sqe::{File, Sqe};
@@ -51,14 +52,22 @@ pub(crate) struct Uring {
     /// Addresses that the kernel reads until a connect completes.
     addresses: HashMap<u64, Box<SockAddr>>,
     wake: Arc<OwnedFd>,
-    /// Workers that were sent messages, with the count of those not yet answered.
-    targets: Vec<(u32, Notifier)>,
+    /// Wake-ups of other workers that the kernel has not confirmed.
+    wakes: Table<SentWake>,
     zero_copy: ZeroCopy,
     /// Slots of streams below this are registered under their index: zero when files are not registered.
     registered_files: u32,
     overflows: u64,
     /// Completions that the kernel keeps could not be fetched.
     unread: bool,
+}
+
+/// A message to the ring of another worker.
+#[derive(Debug)]
+struct SentWake {
+    target: Notifier,
+    /// Open until the kernel has taken the message, which names it by its number.
+    _ring: Arc<OwnedFd>,
 }
 
 impl std::fmt::Debug for Uring {
@@ -84,7 +93,7 @@ impl Uring {
             backlog: VecDeque::new(),
             addresses: HashMap::new(),
             wake,
-            targets: Vec::new(),
+            wakes: Table::new(),
             zero_copy: options.zero_copy,
             registered_files,
             overflows: 0,
@@ -108,35 +117,22 @@ impl Uring {
     }
 
     /// Queues a wake-up of the owner of another ring through `MSG_RING` (Linux 5.18), for the next enter. Returns whether the
-    /// target has a ring.
+    /// target has a ring, and has not ended.
     pub fn queue_wake(&mut self, target: &Notifier) -> bool {
         let Some(ring) = target.ring() else { return false };
-        let known = self.targets.iter().position(|(_, known)| known.ring() == Some(ring));
-        let index = known.unwrap_or_else(|| {
-            // Workers come and go: a place is used again when nobody else knows its worker.
-            let free = self.targets.iter().position(|(in_flight, known)| *in_flight == 0 && known.is_last());
-            let index = free.unwrap_or(self.targets.len());
-            let entry = (0, target.clone());
-            if index < self.targets.len() {
-                self.targets[index] = entry
-            } else {
-                self.targets.push(entry)
-            }
-            index
-        });
-        // Answered always: a message that the target has no room for is followed by a write to its eventfd.
-        self.targets[index].0 += 1;
-        let answer = Token::new(Kind::Message, Key { index: index as u32, generation: 0 });
-        self.queue(Sqe::message(ring, Token::internal(Kind::Wake).0).with_user_data(answer.0));
+        let descriptor = raw(&ring);
+        let key = self.wakes.insert(SentWake { target: target.clone(), _ring: ring });
+        let message = Sqe::message(descriptor, Token::internal(Kind::Wake).0);
+        // Never quiet: a message that the target has no room for is followed by a write to its eventfd.
+        self.queue(message.with_user_data(Token::new(Kind::Message, key).0));
         true
     }
 
     fn message_ended(&mut self, completion: &Completion) {
-        if let Some((in_flight, target)) = self.targets.get_mut(completion.token.key().index as usize) {
-            *in_flight -= 1;
-            if completion.result < 0 {
-                target.notify();
-            }
+        if let Some(wake) = self.wakes.remove(completion.token.key())
+            && completion.result < 0
+        {
+            wake.target.notify();
         }
     }
 
@@ -153,9 +149,10 @@ impl Uring {
         // The poll of the eventfd is armed again when it ends with an error, and when the cancellation finds none.
         let token = Token::internal(Kind::Wake).0;
         self.queue(Sqe::cancel(token).with_user_data(token));
-        for (in_flight, target) in &self.targets {
-            if *in_flight > 0 {
-                target.notify();
+        // Kept, with the rings that they name: a message may still be queued.
+        for key in self.wakes.keys() {
+            if let Some(wake) = self.wakes.get(key) {
+                wake.target.notify();
             }
         }
     }

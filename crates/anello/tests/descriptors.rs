@@ -1,0 +1,75 @@
+//! Descriptors of workers that have ended. In a program of its own: the count of descriptors is that of the process.
+
+mod common;
+
+use std::fs;
+use std::future::{pending, poll_fn};
+use std::sync::mpsc;
+use std::task::Poll;
+use std::thread;
+use std::time::Duration;
+
+use anello::time::sleep;
+use anello::{Handle, Runtime, spawn};
+use common::*;
+
+fn open_descriptors() -> usize {
+    fs::read_dir("/proc/self/fd").unwrap().count()
+}
+
+/// Runs the worker until it has settled its wake-ups, each of which keeps the target's ring open until it is confirmed.
+fn run_until_closed(waking: &Runtime, expected: usize) {
+    waking.block_on(async {
+        while open_descriptors() != expected {
+            sleep(Duration::from_millis(1)).await;
+        }
+    });
+}
+
+#[test]
+fn descriptors_of_workers_that_have_ended_are_closed() {
+    on_every_driver(|setup| {
+        let (mut kept, mut wakers) = (Vec::new(), Vec::new());
+        let waking = setup.runtime();
+        let before = open_descriptors();
+        for _ in 0..20 {
+            let (setup, (report, reports), end) = (setup.clone(), mpsc::channel(), Flag::default());
+            let ended = end.clone();
+            let thread = thread::spawn(move || {
+                let runtime = setup.runtime();
+                let handle = runtime.handle();
+                runtime.block_on(async {
+                    let task = poll_fn(move |context| {
+                        report.send((handle.clone(), context.waker().clone())).unwrap();
+                        Poll::<()>::Pending
+                    });
+                    spawn(task).detach();
+                    ended.wait().await
+                });
+            });
+            let (handle, waker): (Handle, _) = reports.recv().unwrap();
+            waking.block_on(async {
+                // Lets the other worker fall asleep. If it has not, the test proves less, but does not fail.
+                sleep(Duration::from_millis(5)).await;
+                handle.spawn(async {}).await.unwrap();
+                sleep(Duration::from_millis(5)).await;
+                waker.wake_by_ref();
+                kept.push((handle.spawn(pending::<()>()), handle.clone()));
+                end.raise();
+            });
+            thread.join().unwrap();
+            wakers.push(waker);
+        }
+        run_until_closed(&waking, before);
+        // What is left can be used, and reaches nothing.
+        for (join, handle) in kept {
+            assert!(join.is_finished());
+            waking.block_on(async {
+                assert!(handle.spawn(async {}).await.is_err());
+            });
+            join.abort();
+        }
+        wakers.iter().for_each(std::task::Waker::wake_by_ref);
+        run_until_closed(&waking, before);
+    });
+}
