@@ -20,7 +20,7 @@ pub enum Distribution {
     /// A member that was assigned more connections than the mean of all members transfers further ones to the member with
     /// the fewest. No member is ahead of the mean by more than 8 connections. Each member that has called
     /// [`accept`](super::GroupMember::accept) gets its part until it is dropped: up to 1024 connections wait for one that
-    /// does not call it again.
+    /// does not call it again, or 16 if it does not [accept ahead](super::GroupMember::set_accept_ahead).
     #[default]
     Balanced,
     /// Each member serves what the kernel gives it. With a socket for each member (`SO_REUSEPORT`) this is random, by a hash

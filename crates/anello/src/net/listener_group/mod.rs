@@ -317,9 +317,11 @@ impl<L: GroupKind> GroupMember<L> {
     }
 
     /// Sets whether the driver may accept connections before [`accept`](Self::accept) is called for them, as
-    /// [`TcpListener::set_accept_ahead`] does, of all sockets of this member.
+    /// [`TcpListener::set_accept_ahead`] does, of all sockets of this member. Without it, up to 16 connections that other
+    /// members have accepted wait for this one ([`Distribution::Balanced`]).
     pub fn set_accept_ahead(&self, accepts_ahead: bool) {
         if self.accepts_ahead.replace(accepts_ahead) != accepts_ahead {
+            self.group.set_accept_ahead(self.member, accepts_ahead);
             self.listeners.borrow().iter().for_each(|(_, listener)| listener.set_accept_ahead(accepts_ahead));
         }
     }

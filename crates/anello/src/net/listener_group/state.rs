@@ -22,9 +22,12 @@ pub enum Waiting {
     Left,
 }
 
-/// Connections that wait at a member after another one has transferred them to it: what each of 4 workers gets of a burst
-/// that fills a backlog.
+/// Maximum number of connections that wait at a member after another one has transferred them to it: what each of 4 workers
+/// gets of a burst that fills a backlog.
 const MAX_TRANSFERRED: usize = 1024;
+
+/// The same, for a member that does not accept ahead: room for what another worker accepts until this one has its turn.
+const MAX_TRANSFERRED_WITHOUT_AHEAD: usize = 16;
 
 /// Whether the members accept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,6 +59,8 @@ pub(super) struct Slot {
     pub takes_part: bool,
     /// Connections that another member has accepted for it.
     pub transferred: VecDeque<OwnedFd>,
+    /// How many of these may wait.
+    max_transferred: usize,
 }
 
 #[derive(Debug)]
@@ -90,6 +95,7 @@ impl Group {
             waker: None,
             takes_part: false,
             transferred: VecDeque::new(),
+            max_transferred: MAX_TRANSFERRED,
         });
         let balance = Balance::new(members);
         let state = State {
@@ -148,6 +154,12 @@ impl Group {
         state.leave(member)
     }
 
+    /// Sets whether connections may wait at the member before it asks for them. What waits already stays.
+    pub fn set_accept_ahead(&self, member: usize, accepts_ahead: bool) {
+        let max_transferred = if accepts_ahead { MAX_TRANSFERRED } else { MAX_TRANSFERRED_WITHOUT_AHEAD };
+        self.lock().slots[member].max_transferred = max_transferred;
+    }
+
     /// Transfers a connection, which was counted for the member that has accepted it, to the member with the lowest count.
     /// Returns the connection if it stays with the member.
     #[cold]
@@ -173,7 +185,7 @@ impl Group {
         let assigned = self.balance.assigned(from);
         let mut target: Option<(u64, usize)> = None;
         for (member, slot) in state.slots.iter().enumerate().filter(|(_, slot)| slot.takes_part) {
-            if slot.transferred.len() >= MAX_TRANSFERRED {
+            if slot.transferred.len() >= slot.max_transferred {
                 self.balance.raise(member, assigned);
                 continue;
             }
@@ -456,6 +468,18 @@ mod tests {
         while group.take_transferred(1).is_some() {}
         let transferred = arrive(100);
         assert!((40..=60).contains(&transferred), "{transferred} of 100; {before:?}");
+    }
+
+    #[test]
+    fn few_connections_wait_at_a_member_that_does_not_accept_ahead() {
+        let (group, connection) = settled_group(2, Stage::Open);
+        group.set_accept_ahead(1, false);
+        let arrive = || {
+            (0..1000).filter(|_| !group.balance.count(0) && group.transfer(0, connection()).is_none()).count()
+        };
+        assert_eq!(arrive(), MAX_TRANSFERRED_WITHOUT_AHEAD);
+        group.set_accept_ahead(1, true);
+        assert!(arrive() > MAX_TRANSFERRED_WITHOUT_AHEAD);
     }
 
     #[test]
