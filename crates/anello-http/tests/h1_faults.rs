@@ -168,7 +168,6 @@ fn other_protocols_are_told_so() {
         (b"\x80\x2e\x01\x03", 400, "method"),
         (b"GET / HTTP/2.0\r\n", 505, "HTTP/2"),
         (b"GET / HTTP/0.9\r\n", 505, "version"),
-        (b"GET / HTTP/1.2\r\n", 505, "version"),
         (b"GET / HTTP/9.9\r\n", 505, "version"),
     ] {
         let outcome = both(text);

@@ -81,6 +81,8 @@ fn request_line(input: &[u8]) -> Option<(Line, Version)> {
     let version = match behind.get(8..LINE_END)? {
         b"1\r\n" if end == u64::from_le_bytes(*b" HTTP/1.") => Version::Http11,
         b"0\r\n" if end == u64::from_le_bytes(*b" HTTP/1.") => Version::Http10,
+        // A higher minor version is processed as the highest that this server implements (RFC 9110, section 2.5).
+        [b'2'..=b'9', b'\r', b'\n'] if end == u64::from_le_bytes(*b" HTTP/1.") => Version::Http11,
         _ => return None,
     };
     let target_end = method_end + 1 + target_bytes;

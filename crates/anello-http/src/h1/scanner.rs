@@ -147,7 +147,7 @@ impl Scanner {
                 self.major = byte;
                 byte.is_ascii_digit()
             }
-            7 => self.major == b'1' && matches!(byte, b'0' | b'1'),
+            7 => self.major == b'1' && byte.is_ascii_digit(),
             place => b"HTTP/1.".get(place) == Some(&byte),
         }
     }
@@ -183,7 +183,7 @@ impl Scanner {
     fn other_version(&self) -> &'static str {
         match self.major {
             b'2' => "HTTP/2 is not spoken here: use HTTP/1.1",
-            _ => "a version other than HTTP/1.1 and HTTP/1.0",
+            _ => "a version other than HTTP/1",
         }
     }
 }
@@ -300,7 +300,7 @@ mod tests {
             (b"GET /\0", 5, 400),
             (b"GET / http", 6, 400),
             (b"GET / HTTP/11", 12, 400),
-            (b"GET / HTTP/1.2", 13, 505),
+            (b"GET / HTTP/1.x", 13, 400),
             (b"GET / HTTP/0.9", 13, 505),
             (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 13, 505),
             (b"GET / HTTP/1.1 ", 14, 400),

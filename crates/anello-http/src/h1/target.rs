@@ -94,8 +94,9 @@ fn split_port(value: &[u8]) -> Option<(&[u8], Option<&[u8]>)> {
 /// Whether this is a name, an address, or an IPv6 address in brackets; not nothing.
 fn is_host_name(host: &[u8]) -> bool {
     if let Some(address) = host.strip_prefix(b"[") {
-        let address = address.strip_suffix(b"]").and_then(|address| str::from_utf8(address).ok());
-        return address.is_some_and(|address| address.parse::<Ipv6Addr>().is_ok());
+        let Some(address) = address.strip_suffix(b"]") else { return false };
+        let is_ipv6 = |address: &str| address.parse::<Ipv6Addr>().is_ok();
+        return is_ip_future(address) || str::from_utf8(address).is_ok_and(is_ipv6);
     }
     let mut rest = host;
     while let [first, behind @ ..] = rest {
@@ -106,6 +107,15 @@ fn is_host_name(host: &[u8]) -> bool {
         };
     }
     !host.is_empty()
+}
+
+/// Whether this is an address of a version to come: `v`, its number, a dot, and the address (RFC 3986, `IPvFuture`).
+fn is_ip_future(address: &[u8]) -> bool {
+    let [b'v' | b'V', rest @ ..] = address else { return false };
+    let Some(dot) = rest.iter().position(|&byte| byte == b'.') else { return false };
+    let (version, address) = (&rest[..dot], &rest[dot + 1..]);
+    let is_version = !version.is_empty() && version.iter().all(u8::is_ascii_hexdigit);
+    is_version && !address.is_empty() && address.iter().all(|&byte| byte == b':' || is_name_byte(byte))
 }
 
 /// Whether a name may have this byte, which needs no other beside it.
@@ -168,6 +178,8 @@ mod tests {
             "127.0.0.1:80",
             "[::1]",
             "[::ffff:1.2.3.4]:8",
+            "[v1.x]:1",
+            "[VaF.a:b~!]",
             "a%20b",
             "under_score",
             "h:000080",
@@ -192,7 +204,11 @@ mod tests {
             "::1",
             "[::1]x",
             "[]",
-            "[v1.x]",
+            "[v1.]",
+            "[v.x]",
+            "[vg.x]",
+            "[v1.x%20]",
+            "[v1x]",
             "[::1%25eth0]",
             "a%2",
             "a%zz",
