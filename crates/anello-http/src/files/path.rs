@@ -32,8 +32,22 @@ const NAME: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_')
 /// The same of a path, whose slashes stay.
 const PATH: &AsciiSet = &NAME.remove(b'/');
 
-/// What of a query is encoded when it is sent back: what cannot stand in a field. The rest is as the client encoded it.
-const QUERY: &AsciiSet = &CONTROLS.add(b' ').add(b'"').add(b'<').add(b'>').add(b'\\');
+/// What of a query is encoded when it is sent back: what a query may not have (RFC 3986, section 3.4). Percent signs are not
+/// among it: the rest is as the client encoded it.
+const QUERY: &AsciiSet = &CONTROLS
+    .add(b' ')
+    .add(b'"')
+    .add(b'#')
+    .add(b'<')
+    .add(b'>')
+    .add(b'[')
+    .add(b'\\')
+    .add(b']')
+    .add(b'^')
+    .add(b'`')
+    .add(b'{')
+    .add(b'|')
+    .add(b'}');
 
 /// Whether files are served whose name, or the name of a folder above them, begins with a dot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -83,8 +97,8 @@ impl<'a> TargetPath<'a> {
     }
 
     /// The value of `Location` that leads to the same path with a slash at its end, with the query: where a folder is
-    /// asked for without one. It begins with exactly one slash, so that it cannot lead to another host, and is ASCII
-    /// without spaces and controls.
+    /// asked for without one. It begins with exactly one slash, so that it cannot lead to another host, and has only the
+    /// characters that RFC 3986 allows.
     #[must_use]
     pub fn folder_location(&self) -> String {
         let mut location = String::with_capacity(self.relative.len() + 2);
@@ -95,7 +109,13 @@ impl<'a> TargetPath<'a> {
         }
         if let Some(query) = self.query {
             location.push('?');
-            location.extend(utf8_percent_encode(query, QUERY));
+            for (index, piece) in query.split('%').enumerate() {
+                if index > 0 {
+                    let is_encoded = matches!(piece.as_bytes(), [high, low, ..] if high.is_ascii_hexdigit() && low.is_ascii_hexdigit());
+                    location.push_str(if is_encoded { "%" } else { "%25" });
+                }
+                location.extend(utf8_percent_encode(piece, QUERY));
+            }
         }
         location
     }
