@@ -45,6 +45,8 @@ fn files_are_what_they_are() {
         client.send("POST /hello.txt HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\n\r\n").await;
         let refused = client.answer().await.expect("an answer");
         assert_eq!((refused.status, refused.field("Allow")), (405, Some("GET, HEAD, OPTIONS")));
+        client.send("BREW /hello.txt HTTP/1.1\r\nHost: h\r\n\r\n").await;
+        assert_eq!(client.answer().await.expect("an answer").status, 501);
     });
 }
 
@@ -204,6 +206,45 @@ fn folders_are_listed_when_they_may_be_and_pages_stand_in() {
         client.send("GET /hello.txt HTTP/1.1\r\nHost: h\r\nOrigin: https://example.org\r\n\r\n").await;
         let answer = client.answer().await.expect("an answer");
         assert_eq!(answer.field("Access-Control-Allow-Origin"), Some("https://example.org"));
+    });
+}
+
+#[test]
+fn listings_are_validated_by_their_tags() {
+    let options = FileOptions {
+        listing: true,
+        index_files: vec![],
+        revalidate_interval: Duration::ZERO,
+        ..FileOptions::default()
+    };
+    on_site(options, async |address, folder| {
+        let mut client = Client::connect(address).await;
+        let ask = async |client: &mut Client, fields: &str| {
+            client.send(format!("GET /docs/ HTTP/1.1\r\nHost: h\r\n{fields}\r\n")).await;
+            client.answer().await.expect("an answer")
+        };
+        let page = ask(&mut client, "").await;
+        let tag = page.field("ETag").expect("a tag").to_owned();
+        let json = ask(&mut client, "Accept: application/json\r\n").await;
+        assert_ne!(json.field("ETag"), Some(&*tag));
+        for (fields, status) in [
+            (format!("If-None-Match: {tag}\r\n"), 304),
+            ("If-None-Match: *\r\n".to_owned(), 304),
+            ("If-None-Match: \"other\"\r\n".to_owned(), 200),
+            (format!("If-None-Match: {tag}\r\nAccept: application/json\r\n"), 200),
+            (format!("If-Match: {tag}\r\n"), 200),
+            ("If-Match: *\r\n".to_owned(), 200),
+            ("If-Match: \"other\"\r\n".to_owned(), 412),
+        ] {
+            let answer = ask(&mut client, &fields).await;
+            assert_eq!((answer.status, answer.field("Vary")), (status, Some("Accept")), "{fields}");
+            if status == 304 {
+                assert_eq!((answer.field("ETag"), answer.body.len()), (Some(&*tag), 0), "{fields}");
+            }
+        }
+        fs::write(folder.join("docs/new.txt"), "new").expect("a file");
+        assert_eq!(ask(&mut client, &format!("If-None-Match: {tag}\r\n")).await.status, 200);
+        assert_eq!(ask(&mut client, &format!("If-Match: {tag}\r\n")).await.status, 412);
     });
 }
 

@@ -24,6 +24,7 @@ use slab::Slab;
 use super::folder::Folder;
 use super::listing::Format;
 use super::path::Dotfiles;
+use super::validator::EntityTag;
 
 /// Most lists that are remembered, and most that are made at once: who asks for one more waits.
 const MOST_LISTS: usize = 32;
@@ -48,6 +49,13 @@ pub(super) struct Listings {
     most_bytes: usize,
 }
 
+/// The content of a list, and what tells it from that of another state.
+#[derive(Clone, Debug)]
+pub(super) struct Page {
+    pub bytes: Bytes,
+    pub tag: EntityTag,
+}
+
 /// One list, which is made or being made.
 #[derive(Debug)]
 struct List {
@@ -55,7 +63,7 @@ struct List {
     format: Format,
     /// When it was begun: what has happened in the folder since is not in it.
     begun_at: Instant,
-    made: RefCell<Option<Result<Bytes, Rc<io::Error>>>>,
+    made: RefCell<Option<Result<Page, Rc<io::Error>>>>,
     waiters: Waiters,
 }
 
@@ -92,7 +100,7 @@ impl Listings {
     ///
     /// # Errors
     /// When the folder cannot be read; `ENOMEM` when there are too many lists.
-    pub async fn list(&self, folder: &Folder, path: &str, format: Format) -> Result<Bytes, Rc<io::Error>> {
+    pub async fn list(&self, folder: &Folder, path: &str, format: Format) -> Result<Page, Rc<io::Error>> {
         let asked_at = Instant::now();
         loop {
             let mut before = None;
@@ -135,7 +143,7 @@ impl Listings {
         folder: &Folder,
         path: &str,
         format: Format,
-        before: Option<Bytes>,
+        before: Option<Page>,
     ) -> Result<(), Rc<io::Error>> {
         let mut lists = self.lists.borrow_mut();
         lists.retain(|list| !list.is_of(path, format));
@@ -169,13 +177,16 @@ impl Listings {
                 Format::Json => listing.json(),
             };
             Ok(match before {
-                Some(before) if *before == *text.as_bytes() => before,
-                _ => Counted::bytes_of(text, bytes),
+                Some(before) if *before.bytes == *text.as_bytes() => before,
+                _ => {
+                    let tag = EntityTag::of_content(text.as_bytes());
+                    Page { bytes: Counted::bytes_of(text, bytes), tag }
+                }
             })
         });
         let ended = Rc::clone(&self.ended);
         let make = async move {
-            let made = work.await.map_err(io::Error::from).and_then(|made: io::Result<Bytes>| made);
+            let made = work.await.map_err(io::Error::from).and_then(|made: io::Result<Page>| made);
             list.made.replace(Some(made.map_err(Rc::new)));
             list.waiters.wake();
             ended.wake();
@@ -198,7 +209,7 @@ impl List {
         matches!(&*self.made.borrow(), Some(Err(_)))
     }
 
-    async fn made(&self) -> Result<Bytes, Rc<io::Error>> {
+    async fn made(&self) -> Result<Page, Rc<io::Error>> {
         self.waiters.until(|| self.made.borrow().clone()).await
     }
 }
@@ -294,7 +305,8 @@ mod tests {
         with_site(async |site, folder| {
             for (interval, is_remembered) in [(HOUR, true), (Duration::ZERO, false)] {
                 let listings = Listings::new(interval, Dotfiles::Hidden, 100);
-                let list = async |path, format| listings.list(&folder, path, format).await.expect("a list");
+                let list =
+                    async |path, format| listings.list(&folder, path, format).await.expect("a list").bytes;
                 let first = list("a", Format::Json).await;
                 assert!(std::str::from_utf8(&first).expect("text").contains("\"file\""));
                 // Remembered, or made anew and found to be the same.
@@ -319,8 +331,8 @@ mod tests {
                 assert!(gone.as_mut().poll(&mut context).is_pending());
             }
             let begun = listings.known("a", Format::Html).expect("it was begun");
-            let list = listings.list(&folder, "a", Format::Html).await.expect("a list");
-            assert_eq!(begun.made().await.expect("the same").as_ptr(), list.as_ptr());
+            let list = listings.list(&folder, "a", Format::Html).await.expect("a list").bytes;
+            assert_eq!(begun.made().await.expect("the same").bytes.as_ptr(), list.as_ptr());
         });
     }
 

@@ -139,12 +139,14 @@ impl Files {
         self.cache.bytes()
     }
 
-    /// Answers a request. Other methods than GET, HEAD and OPTIONS are answered with 405.
+    /// Answers a request. Other methods than GET, HEAD and OPTIONS are answered with 405, and those that [`Method`] does not
+    /// know with 501.
     pub async fn answer(&self, request: &Request) -> Response {
         let head = request.head();
         let response = match head.method() {
             Method::Get | Method::Head => self.get(head).await,
             Method::Options => self.options(head),
+            Method::Other => text(501, "this method is not implemented: GET, HEAD and OPTIONS are"),
             _ => valid(text(405, "this server only reads: GET, HEAD and OPTIONS").field(ALLOW, METHODS)),
         };
         if self.has_cors { self.with_cors(head, response) } else { response }
@@ -287,12 +289,19 @@ impl Files {
             Err(error) if is_missing(&error) => return Answer::Missing,
             Err(error) => return Answer::Response(failed(&error)),
         };
-        let response = match format {
-            Format::Html => {
-                valid(Response::html(list).field(SECURITY_POLICY, CONTENT_SECURITY_POLICY.as_bytes()))
+        let validator = Validator { tag: list.tag, last_modified_seconds: None };
+        let response = match (evaluate(&fields, &validator), format) {
+            (Outcome::PreconditionFailed, _) => {
+                let response = text(412, "the list is not in the state that the request asks for");
+                return Answer::Response(valid(response.field(FieldName::VARY, b"Accept")));
             }
-            Format::Json => Response::json(list),
+            (Outcome::NotModified, _) => Response::new(304),
+            (Outcome::Proceed, Format::Html) => {
+                valid(Response::html(list.bytes).field(SECURITY_POLICY, CONTENT_SECURITY_POLICY.as_bytes()))
+            }
+            (Outcome::Proceed, Format::Json) => Response::json(list.bytes),
         };
+        let response = valid(response.field(FieldName::ETAG, list.tag.as_str().as_bytes()));
         let response = valid(response.field(FieldName::VARY, b"Accept"));
         Answer::Response(valid(response.field(FieldName::CACHE_CONTROL, b"no-cache")))
     }

@@ -22,6 +22,9 @@
 //! of those, and is strong as far as RFC 9110, section 8.8.2.2 asks, without knowing when the client got it.
 
 use std::fmt;
+use std::hash::BuildHasher;
+
+use foldhash::quality::FixedState;
 
 use super::negotiate::Coding;
 use super::stamp::{FileStamp, Timestamp};
@@ -88,6 +91,18 @@ impl EntityTag {
             tag.add(b"-");
             tag.add(coding.token().as_bytes());
         }
+        tag.add(b"\"");
+        tag
+    }
+
+    /// Returns the tag of content that is in memory: of a hash of it, and its length. It is the same on every machine of one
+    /// kind that runs one version of the server.
+    pub(super) fn of_content(content: &[u8]) -> Self {
+        let mut tag = Self { text: [0; TAG_BYTES], length: 0 };
+        tag.add(b"\"");
+        tag.add_hexadecimal(FixedState::with_seed(0).hash_one(content));
+        tag.add(b"-");
+        tag.add_hexadecimal(content.len() as u64);
         tag.add(b"\"");
         tag
     }
