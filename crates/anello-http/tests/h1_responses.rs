@@ -180,7 +180,7 @@ fn a_block_is_the_same_as_its_fields() {
 fn refusals_are_read_and_close() {
     for status in [400, 408, 413, 414, 417, 431, 501, 503, 505] {
         let mut out = Vec::new();
-        Refusal::new(status, "because").write(&mut out, None);
+        Refusal::new(status, "because").write(&mut out, Method::Get, None);
         let mut input = &out[..];
         let answer = read(&mut input, Method::Get);
         assert!(answer.status == status && answer.closes && input.is_empty());

@@ -11,6 +11,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use anello::time::sleep;
+use anello::yield_now;
 use anello_http::h1::{FieldBlock, FieldName, FramedAnswer, Method};
 use anello_http::{Body, Options, Request, RequestBodyError, Response};
 use bytes::Bytes;
@@ -311,6 +312,60 @@ fn what_is_no_request_is_told_and_ends_the_connection() {
             drop(sending.await);
             client = Client::connect(address).await;
             assert_eq!(client.get("/others").await.text(), "GET /others ");
+        }
+    });
+}
+
+#[test]
+fn responses_to_refused_head_requests_have_no_content() {
+    on_each(drivers(), async |_| {
+        let mut options = Options::default();
+        options.limits.body_bytes = 10;
+        let (_server, address) = serve(options, mirror);
+        for (request, status) in [
+            ("HEAD / HTTP/1.1\r\n\r\n".to_owned(), 400),
+            ("HEAD /\u{0}".to_owned(), 400),
+            ("HEAD / HTTP/1.1\r\nHost: h\r\nContent-Length: 11\r\n\r\n".to_owned(), 413),
+            (format!("HEAD /{}", "a".repeat(10_000)), 414),
+            ("HEAD / HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\nExpect: x\r\n\r\n".to_owned(), 417),
+            (format!("HEAD / HTTP/1.1\r\nHost: h\r\nA: {}\r\n\r\n", "a".repeat(1 << 20)), 431),
+            ("HEAD / HTTP/3.0\r\nHost: h\r\n\r\n".to_owned(), 505),
+        ] {
+            // At once, and the method alone first.
+            for (first, rest) in [("", &*request), request.split_at(3), request.split_at(5)] {
+                let (mut reader, mut writer) = Client::connect(address).await.stream.into_split();
+                let (first, rest) = (first.to_owned(), rest.to_owned());
+                let sending = anello::spawn(async move {
+                    writer.write_all(first.as_bytes()).await.ok();
+                    yield_now().await;
+                    writer.write_all(rest.as_bytes()).await.ok();
+                    writer
+                });
+                let mut received = Vec::new();
+                while let Ok(Some(chunk)) = reader.recv().await {
+                    received.extend_from_slice(&chunk);
+                }
+                let text = String::from_utf8_lossy(&received);
+                assert!(text.starts_with(&format!("HTTP/1.1 {status} ")), "{text}");
+                assert!(
+                    text.contains("\r\nContent-Length: ") && text.find("\r\n\r\n") == Some(text.len() - 4),
+                    "{text}"
+                );
+                drop(sending.await);
+            }
+        }
+    });
+}
+
+#[test]
+fn higher_minor_versions_are_processed_as_1_1() {
+    on_each(drivers(), async |_| {
+        let (_server, address) = serve(Options::default(), mirror);
+        let mut client = Client::connect(address).await;
+        for version in ["1.2", "1.9", "1.1"] {
+            client.send(format!("GET /{version} HTTP/{version}\r\nHost: [v1.x]:1\r\n\r\n")).await;
+            let answer = client.answer().await.expect("an answer");
+            assert_eq!((answer.status, answer.text()), (200, &*format!("GET /{version} ")));
         }
     });
 }

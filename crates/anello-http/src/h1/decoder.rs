@@ -13,9 +13,9 @@
 use super::chunked::{ChunkedDecoder, Piece, take};
 use super::fields::Trailers;
 use super::framing::Framing;
-use super::head::Head;
+use super::head::{Head, Method};
 use super::limits::Limits;
-use super::parse::parse;
+use super::parse::{METHOD_BYTES, parse};
 use super::refusal::Refusal;
 use super::scanner::Scanner;
 
@@ -184,6 +184,14 @@ impl Decoder {
         Some(line.strip_suffix(b"\r").unwrap_or(line))
     }
 
+    /// Returns the method of the head that was refused or is not whole yet: [`Method::Get`] if the method has not come
+    /// whole. The response to `HEAD` has no content, whatever is wrong with the request (RFC 9110, section 9.3.2).
+    #[must_use]
+    pub fn refused_method(&self) -> Method {
+        let end = self.partial.iter().position(|&byte| byte == b' ');
+        end.map_or(Method::Get, |end| Method::of(&self.partial[..end]))
+    }
+
     /// Says that the peer has ended its side.
     ///
     /// # Errors
@@ -284,18 +292,23 @@ impl Decoder {
         refusal
     }
 
-    /// Refuses a head of which this has come last, and keeps its first line.
+    /// Refuses a head of which this has come last, and keeps its first line, or the method if the line is not whole or too
+    /// long.
     #[cold]
     fn refuse_head(&mut self, refusal: Refusal, latest: &[u8]) -> Refusal {
         let mut line = std::mem::take(&mut self.partial);
         match line_end(&line) {
             Some(end) => line.truncate(end + 1),
-            None => line.extend_from_slice(&latest[..line_end(latest).map_or(0, |end| end + 1)]),
+            None => {
+                let room = (METHOD_BYTES + b" ".len()).saturating_sub(line.len()).min(latest.len());
+                line.extend_from_slice(&latest[..line_end(latest).map_or(room, |end| end + 1)]);
+            }
+        }
+        if line_end(&line).is_none() || line.len() > self.limits.request_line_bytes + b"\r\n".len() {
+            line.truncate(line.iter().position(|&byte| byte == b' ').map_or(0, |end| end + 1));
         }
         self.refuse(refusal);
-        if line.len() <= self.limits.request_line_bytes + b"\r\n".len() {
-            self.partial = line;
-        }
+        self.partial = line;
         refusal
     }
 }

@@ -82,12 +82,12 @@ impl Method {
     }
 }
 
-/// The version that a request says it is of. No other is decoded.
+/// The version that a request is processed as. Requests of other major versions are refused.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Version {
     /// HTTP/1.0.
     Http10,
-    /// HTTP/1.1.
+    /// HTTP/1.1, or a higher minor version.
     #[default]
     Http11,
 }
@@ -118,9 +118,10 @@ pub struct Exchange {
 }
 
 impl Exchange {
-    /// For the answer to what was no request.
-    pub(super) const REFUSED: Self =
-        Self { version: Version::Http11, method: Method::Get, keeps_alive: false };
+    /// For the response to a request that is refused.
+    pub(super) const fn refused(method: Method) -> Self {
+        Self { version: Version::Http11, method, keeps_alive: false }
+    }
 }
 
 impl Parts {

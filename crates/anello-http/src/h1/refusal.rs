@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::response::{BodyLength, ResponseHead, is_final, reason_phrase};
-use super::{Exchange, HttpDate};
+use super::{Exchange, HttpDate, Method};
 
 /// Why a request is not served: it is answered with this status, and the connection is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,12 +26,13 @@ impl Refusal {
         Self::new(400, reason)
     }
 
-    /// Appends the whole answer: `Connection: close`, and the reason as plain text. `date` is the present time. Nothing
-    /// may be sent behind it. A status that is none of an answer (200 to 999) becomes 500.
-    pub fn write(&self, out: &mut Vec<u8>, date: Option<&HttpDate>) {
+    /// Appends the whole response: `Connection: close`, and the reason as plain text, which is left out for
+    /// [`Method::Head`] ([`Decoder::refused_method`](super::Decoder::refused_method)). `date` is the present time. Nothing
+    /// may be sent behind it. A status that no response may have (not 200 to 999) becomes 500.
+    pub fn write(&self, out: &mut Vec<u8>, method: Method, date: Option<&HttpDate>) {
         let status = if is_final(self.status) { self.status } else { 500 };
         let text = format!("{status} {}: {}\n", reason_phrase(status), self.reason);
-        let mut head = ResponseHead::begin_valid(out, Exchange::REFUSED, status);
+        let mut head = ResponseHead::begin_valid(out, Exchange::refused(method), status);
         if let Some(date) = date {
             head.date(date);
         }
@@ -57,8 +58,16 @@ mod tests {
 
     fn written(refusal: Refusal, date: Option<&HttpDate>) -> String {
         let mut out = b"before".to_vec();
-        refusal.write(&mut out, date);
+        refusal.write(&mut out, Method::Get, date);
         String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn head_gets_no_content() {
+        let mut out = Vec::new();
+        Refusal::new(400, "bad").write(&mut out, Method::Head, None);
+        let text = String::from_utf8(out).unwrap();
+        assert!(text.contains("\r\nContent-Length: 21\r\n") && text.ends_with("\r\n\r\n"), "{text}");
     }
 
     #[test]

@@ -24,7 +24,7 @@ use anello::{JoinHandle, spawn, yield_now};
 use super::options::Eviction;
 use super::transport::{Receiver, Sender};
 use super::{Accept, Server, tls};
-use crate::h1::{HttpDate, Refusal};
+use crate::h1::{HttpDate, Method, Refusal};
 use crate::request::Request;
 use crate::response::Response;
 
@@ -212,7 +212,8 @@ async fn refuse(
 ) -> io::Result<()> {
     const FULL: Refusal = Refusal::new(503, "the server has as many connections as it may: try again later");
     let mut answer = Vec::new();
-    FULL.write(&mut answer, Some(date));
+    // The method is not known: most clients ask by GET.
+    FULL.write(&mut answer, Method::Get, Some(date));
     sender.write_all(&answer).await?;
     // The handshake of TLS goes on with receiving, and is over when a request comes.
     if at_once || poll_fn(|context| receiver.poll_receive(context)).await?.is_some() {

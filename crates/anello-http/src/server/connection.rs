@@ -79,7 +79,8 @@ impl<R: Receiver, W: Sender> Connection<R, W> {
                 }
                 Next::End(Some(refusal)) => {
                     self.worker.observer.parse_refusal(refusal.status);
-                    self.output.refuse(&refusal, &self.worker.clock.date());
+                    let method = self.input.borrow().refused_method();
+                    self.output.refuse(&refusal, method, &self.worker.clock.date());
                     if let Some(observed) = &mut self.observed {
                         let input = self.input.borrow();
                         let (status, body_bytes) = (refusal.status, self.output.body_bytes);

@@ -9,7 +9,7 @@ use bytes::Bytes;
 
 use super::transport::Receiver;
 use super::watch::{Phase, Watch};
-use crate::h1::{Decoder, Event, Head, Limits, Refusal, Trailers};
+use crate::h1::{Decoder, Event, Head, Limits, Method, Refusal, Trailers};
 use crate::observe::metrics::WorkerMetrics;
 use crate::request::{BodySource, RequestBodyError, spare_head};
 
@@ -202,6 +202,11 @@ impl<R: Receiver> Input<R> {
                 return Poll::Ready(Ok(Part::Ended));
             }
         }
+    }
+
+    /// Returns the method of a head that was refused, as far as it is known.
+    pub fn refused_method(&self) -> Method {
+        self.decoder.refused_method()
     }
 
     /// The first line of a head that was refused.

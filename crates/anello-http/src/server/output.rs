@@ -16,7 +16,9 @@ use super::panics::{next_piece, trailers_of};
 use super::transport::Sender;
 use super::watch::Watch;
 use crate::body::{Body, Kind, Part, Pieces, StreamEnd};
-use crate::h1::{BodyEncoder, BodyLength, Delivery, Exchange, FieldBlock, HttpDate, Refusal, ResponseHead};
+use crate::h1::{
+    BodyEncoder, BodyLength, Delivery, Exchange, FieldBlock, HttpDate, Method, Refusal, ResponseHead,
+};
 use crate::response::{Response, Upgrade};
 
 /// Bodies up to this length are copied behind their heads and sent with them.
@@ -105,10 +107,10 @@ impl<W: Sender> Output<W> {
         self.buffer.extend_from_slice(bytes);
     }
 
-    /// Adds the answer to what was no request.
-    pub fn refuse(&mut self, refusal: &Refusal, date: &HttpDate) {
+    /// Adds the response to a request of this method that is refused.
+    pub fn refuse(&mut self, refusal: &Refusal, method: Method, date: &HttpDate) {
         let start = self.buffer.len();
-        refusal.write(&mut self.buffer, Some(date));
+        refusal.write(&mut self.buffer, method, Some(date));
         let answer = &self.buffer[start..];
         let head_end = answer.windows(4).position(|four| four == b"\r\n\r\n");
         self.body_bytes = head_end.map_or(0, |end| answer.len() - end - 4) as u64;
