@@ -30,7 +30,7 @@ enum Yardstick {
         #[command(flatten)]
         address: Address,
         /// Look for events so long before sleeping, as in 50us.
-        #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_value = "0s")]
+        #[arg(long, value_name = "DURATION", value_parser = duration::spin, default_value = "0s")]
         spin: Duration,
     },
     /// TCP echo by poll.
@@ -124,7 +124,7 @@ struct UringFlags {
     shared_workers: bool,
 
     /// Look for completions so long before sleeping, as in 50us.
-    #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_value = "0s")]
+    #[arg(long, value_name = "DURATION", value_parser = duration::spin, default_value = "0s")]
     spin: Duration,
 }
 

@@ -21,7 +21,9 @@ pub fn parse(text: &str) -> Result<Cores, String> {
             Some((first, last)) => {
                 let (first, last) = (number(first)?, number(last)?);
                 if first > last || last - first > 4096 {
-                    return Err(format!("{part:?} is not a range of cores"));
+                    return Err(format!(
+                        "{part:?} is not a range of cores: write FIRST-LAST, as in 0-3, of 4096 cores at most"
+                    ));
                 }
                 cores.extend(first..=last);
             }
@@ -30,9 +32,42 @@ pub fn parse(text: &str) -> Result<Cores, String> {
     Ok(Cores(cores))
 }
 
+impl Cores {
+    /// Returns what is wrong if some of them are not among those that this process may use.
+    pub fn fault(&self, allowed: &[usize]) -> Option<String> {
+        let mut others: Vec<usize> = self.0.iter().copied().filter(|core| !allowed.contains(core)).collect();
+        others.sort_unstable();
+        let (plural, others, allowed) = match &others[..] {
+            [] => return None,
+            [_] => ("", ranges(&others), ranges(allowed)),
+            _ => ("s", ranges(&others), ranges(allowed)),
+        };
+        Some(format!("core{plural} {others} may not be used by this process: choose from {allowed}"))
+    }
+}
+
+/// Writes sorted numbers as a list that [`parse`] reads.
+fn ranges(cores: &[usize]) -> String {
+    let runs = cores.chunk_by(|core, next| core + 1 == *next);
+    let written = runs.map(|run| match run {
+        [first, .., last] => format!("{first}-{last}"),
+        one => one.iter().map(usize::to_string).collect(),
+    });
+    written.collect::<Vec<_>>().join(",")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn cores_that_may_not_be_used_are_summarised() {
+        let fault = |cores: &str| parse(cores).unwrap().fault(&[0, 1, 4]);
+        assert_eq!(fault("4,0-1"), None);
+        assert!(fault("0-2").unwrap().starts_with("core 2 may not"));
+        let all = fault("99,0-10").unwrap();
+        assert_eq!(all, "cores 2-3,5-10,99 may not be used by this process: choose from 0-1,4");
+    }
 
     #[test]
     fn lists_and_ranges() {

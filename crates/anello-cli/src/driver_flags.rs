@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use anello::{Builder, DriverKind, DriverOptions, Runtime, Sends, SubmissionPolling, TaskWork, ZeroCopy};
-use clap::{Args, ValueEnum};
+use clap::error::ErrorKind;
+use clap::parser::ValueSource;
+use clap::{ArgMatches, Args, ValueEnum};
 
 use crate::duration;
 
@@ -13,12 +15,13 @@ use crate::duration;
 pub struct DriverFlags {
     /// Which driver to run on; `ANELLO_DRIVER` overrides it.
     ///
-    /// auto takes io_uring where its set-up works, else epoll. uring fails where it cannot be had, and says why.
+    /// auto takes io_uring where its set-up works, else epoll. uring fails where it cannot be had, and says why. epoll is not
+    /// combined with flags for io_uring.
     #[arg(long, value_enum, default_value_t = Choice::Auto)]
     driver: Choice,
 
-    /// Look for work so long before sleeping, as in 50us: lower latency for more processor time.
-    #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_value = "0s")]
+    /// Look for work so long before sleeping, as in 50us, at most 1s: lower latency for more processor time.
+    #[arg(long, value_name = "DURATION", value_parser = duration::spin, default_value = "0s")]
     spin: Duration,
 
     /// When the kernel runs completion work (io_uring).
@@ -70,6 +73,43 @@ pub struct DriverFlags {
     /// Do without a kernel feature, as if the kernel were older (io_uring); may be given several times.
     #[arg(long, value_enum, value_name = "FEATURE")]
     without: Vec<Feature>,
+}
+
+/// The flags that only io_uring knows.
+const URING_FLAGS: [&str; 11] = [
+    "task_work",
+    "sqpoll",
+    "sqpoll_core",
+    "one_shot_receive",
+    "registered_files",
+    "ordinary_sends",
+    "zero_copy_bytes",
+    "receive_buffer_bytes",
+    "receive_buffers",
+    "receive_buffers_limit",
+    "without",
+];
+
+/// Checks that flags for io_uring are not given beside `--driver epoll`, which would ignore them.
+pub fn check(matches: &ArgMatches) -> Result<(), clap::Error> {
+    if let Some((_, matches)) = matches.subcommand() {
+        return check(matches);
+    }
+    if !matches!(matches.try_get_one::<Choice>("driver"), Ok(Some(Choice::Epoll))) {
+        return Ok(());
+    }
+    let is_given = |flag: &&str| {
+        matches.try_contains_id(flag).is_ok() && matches.value_source(flag) == Some(ValueSource::CommandLine)
+    };
+    let given = URING_FLAGS.iter().copied().filter(is_given);
+    let given: Vec<String> = given.map(|flag| format!("--{}", flag.replace('_', "-"))).collect();
+    if given.is_empty() {
+        return Ok(());
+    }
+    let remedy = "leave them out, or give --driver uring";
+    let message =
+        format!("--driver epoll cannot be used with {}, for io_uring: {remedy}\n", given.join(", "));
+    Err(clap::Error::raw(ErrorKind::ArgumentConflict, message))
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -152,5 +192,42 @@ impl DriverFlags {
         options.without.completion_skip = without(Feature::CqeSkip);
         options.without.zero_copy = without(Feature::SendZc);
         options
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+    use crate::Arguments;
+
+    #[test]
+    fn flags_for_io_uring_are_refused_on_epoll() {
+        let command = Arguments::command();
+        for name in ["echo", "http"] {
+            let said = |flags: &[&str]| {
+                let line = [&["anello", name], flags, &["--driver", "epoll"]].concat();
+                let line = if name == "http" { [&line[..], &["."]].concat() } else { line };
+                let matches = command.clone().try_get_matches_from(line).unwrap();
+                check(&matches).err().map(|error| error.to_string())
+            };
+            assert_eq!(said(&["--spin", "50us", "--direct-send-bytes", "1"]), None);
+            let refused = said(&["--sqpoll", "10", "--ordinary-sends"]).unwrap();
+            assert!(refused.contains("--sqpoll, --ordinary-sends"), "{refused}");
+        }
+    }
+
+    #[test]
+    fn flags_for_io_uring_are_those_whose_help_says_so() {
+        let command = Arguments::command();
+        let echo = command.find_subcommand("echo").unwrap();
+        let driver = echo.get_arguments().filter(|arg| arg.get_help_heading() == Some("Driver"));
+        let says_so = driver.filter(|arg| {
+            let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
+            help.contains("(io_uring") || arg.get_id() == "sqpoll_core"
+        });
+        let flags: Vec<&str> = says_so.map(|arg| arg.get_id().as_str()).collect();
+        assert_eq!(flags, URING_FLAGS);
     }
 }

@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+/// Maximum duration to spin: beyond it a worker without clients would hardly ever sleep.
+const MAX_SPIN: Duration = Duration::from_secs(1);
+
 /// Reads a number with a unit: `us`, `ms`, `s`, `m` or `h`.
 pub fn parse(text: &str) -> Result<Duration, String> {
     let digits =
@@ -18,7 +21,18 @@ pub fn parse(text: &str) -> Result<Duration, String> {
         "" => return Err(format!("{text:?} lacks a unit: write {text}s or {text}ms")),
         other => return Err(format!("the unit {other:?} is not known: use us, ms, s, m or h")),
     };
-    Duration::try_from_secs_f64(number * seconds).map_err(|error| format!("{text:?}: {error}"))
+    Duration::try_from_secs_f64(number * seconds)
+        .map_err(|_| format!("{text:?} is too long: write 250ms, 10s or 5m"))
+}
+
+/// The same for how long a worker spins before it sleeps.
+pub fn spin(text: &str) -> Result<Duration, String> {
+    match parse(text)? {
+        duration if duration > MAX_SPIN => {
+            Err(format!("{text:?} is too long to spin: give at most 1s, as in 50us"))
+        }
+        duration => Ok(duration),
+    }
 }
 
 /// The same where none at all would leave no time for anything.
@@ -37,6 +51,12 @@ mod tests {
     fn where_time_is_needed_none_is_refused() {
         assert_eq!(some("1us"), Ok(Duration::from_micros(1)));
         assert!(some("0s").is_err_and(|why| why.contains("no time")) && some("1").is_err());
+    }
+
+    #[test]
+    fn spinning_is_limited() {
+        assert_eq!(spin("1s"), Ok(Duration::from_secs(1)));
+        assert!(spin("10h").is_err_and(|why| why.contains("\"10h\"") && why.contains("at most 1s")));
     }
 
     #[test]

@@ -39,6 +39,7 @@ mod notify;
 mod output;
 mod sandbox;
 mod stop;
+mod value_errors;
 
 use std::env;
 use std::io::{self, IsTerminal};

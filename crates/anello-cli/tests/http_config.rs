@@ -141,7 +141,7 @@ fn a_check_tells_all_that_is_wrong() {
         "site.toml:7: not-found-file: \"docs\": it is a folder",
         "site.toml:8: access-log: logs/a.log: logs: ",
         "site.toml:9: tls-cert: cert.pem: ",
-        "site.toml:11: cores: core 99999 may not be used here",
+        "site.toml:11: cores: core 99999 may not be used by this process",
         "site.toml:12: metrics-addr: 127.0.0.1:8080 is the address of the files",
         "--index: \"a/b\": ",
     ] {

@@ -127,8 +127,8 @@ impl Check<'_> {
 
     fn cores(&mut self, arguments: &Arguments) {
         let (Some(cores), Ok(allowed)) = (&arguments.cores, allowed_cores()) else { return };
-        for core in cores.0.iter().filter(|core| !allowed.contains(core)) {
-            self.fault("cores", format_args!("core {core} may not be used here: choose from {allowed:?}"));
+        if let Some(why) = cores.fault(&allowed) {
+            self.fault("cores", why);
         }
     }
 

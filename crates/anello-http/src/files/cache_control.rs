@@ -15,6 +15,12 @@ pub struct CacheRule {
     pub value: String,
 }
 
+impl CacheRule {
+    pub(super) fn faults(&self) -> impl Iterator<Item = InvalidOption> + use<> {
+        compile(&self.pattern).err().into_iter().chain(checked(&self.value).err())
+    }
+}
+
 /// The rules of a server, in order: the first that matches counts.
 #[derive(Clone, Debug, Default)]
 pub struct CacheRules {
@@ -65,7 +71,10 @@ fn compile(pattern: &str) -> Result<GlobMatcher, InvalidOption> {
     let glob = GlobBuilder::new(&anchored).literal_separator(true).backslash_escape(true).build();
     match glob {
         Ok(glob) => Ok(glob.compile_matcher()),
-        Err(error) => Err(invalid(format!("the pattern is malformed: {}", error.kind()))),
+        Err(error) => Err(invalid(format!(
+            "the pattern is malformed: {}: write \\ before a character that is meant itself",
+            error.kind()
+        ))),
     }
 }
 

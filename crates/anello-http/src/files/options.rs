@@ -129,7 +129,7 @@ impl FileOptions {
             check_file("single-page-file", self.single_page_file.as_deref()),
         ];
         // One by one, so that each is told.
-        let rules = self.cache_control.iter().map(|rule| CacheRules::new(slice::from_ref(rule)).map(drop));
+        let rules = self.cache_control.iter().flat_map(CacheRule::faults).map(Err);
         let types = self.media_types.iter().map(|(extension, media_type)| {
             let one = BTreeMap::from([(extension.clone(), media_type.clone())]);
             MediaTypes::new(&one, UNKNOWN_MEDIA_TYPE).map(drop)
@@ -288,7 +288,11 @@ mod tests {
         let rule = |pattern: &str| CacheRule { pattern: pattern.into(), value: "no-cache".into() };
         let options = FileOptions {
             index_files: vec!["a/b".into(), "index.html".into(), "..".into()],
-            cache_control: vec![rule("["), rule("*.css"), rule("")],
+            cache_control: vec![
+                rule("["),
+                rule("*.css"),
+                CacheRule { pattern: String::new(), value: String::new() },
+            ],
             media_types: BTreeMap::from([("a".into(), "b".into()), ("html".into(), "html".into())]),
             default_media_type: String::new(),
             cors_origins: vec!["https://example.org".into(), "a".into()],
@@ -303,6 +307,7 @@ mod tests {
                 "index",
                 "index",
                 "single-page-file",
+                "cache-control",
                 "cache-control",
                 "cache-control",
                 "media-type",

@@ -2,7 +2,6 @@
 
 use std::ffi::OsString;
 use std::fs;
-use std::iter;
 use std::ops::Range;
 use std::path::Path;
 
@@ -13,6 +12,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::key::Key;
 use super::{CHECK, CONFIG, words_of};
+use crate::value_errors::remedy;
 
 /// What a file says, as far as it is right, and what is wrong in it, in order.
 #[derive(Debug, Default)]
@@ -65,22 +65,26 @@ pub fn parse(text: &str, path: &Path, http: &Command) -> Contents {
             Ok(arguments) => {
                 contents.entries.push(Entry { name: key.get_ref().to_string(), place, arguments });
             }
-            Err(why) => contents.faults.push(format!("{place}: {}: {why}", key.get_ref())),
+            Err(faults) => {
+                let told = faults.iter().map(|why| format!("{place}: {}: {why}", key.get_ref()));
+                contents.faults.extend(told);
+            }
         }
     }
     contents
 }
 
-/// The arguments that a key stands for; they have been parsed once, so that what is wrong is told with its line.
-fn arguments(name: &str, value: &Spanned<DeValue<'_>>, http: &Command) -> Result<Vec<OsString>, String> {
-    let Some(key) = Key::named(http, name) else { return Err(unknown(name, value, http)) };
+/// The arguments that a key stands for; each has been parsed once, so that all that is wrong is told with its line.
+fn arguments(name: &str, value: &Spanned<DeValue<'_>>, http: &Command) -> Result<Vec<OsString>, Vec<String>> {
+    let Some(key) = Key::named(http, name) else { return Err(vec![unknown(name, value, http)]) };
     let arguments = key.arguments(value.get_ref())?;
-    let line = iter::once(&OsString::from("http")).chain(&arguments).cloned().collect::<Vec<_>>();
-    match http.clone().try_get_matches_from(line) {
+    let fault = |argument: &OsString| {
+        let error = http.clone().try_get_matches_from([&OsString::from("http"), argument]).err()?;
         // That something else is missing is not this key's fault.
-        Err(error) if error.kind() != ErrorKind::MissingRequiredArgument => Err(refused(&error)),
-        _ => Ok(arguments),
-    }
+        (error.kind() != ErrorKind::MissingRequiredArgument).then(|| refused(&error))
+    };
+    let faults: Vec<String> = arguments.iter().filter_map(fault).collect();
+    if faults.is_empty() { Ok(arguments) } else { Err(faults) }
 }
 
 /// Why the command line refuses a value.
@@ -95,7 +99,10 @@ fn refused(error: &clap::Error) -> String {
     {
         return format!("{value:?} is none of its values: choose from {}", choices.join(", "));
     }
-    let why = std::error::Error::source(error).map_or_else(|| words_of(error), ToString::to_string);
+    let told = |source: &(dyn std::error::Error + 'static)| {
+        remedy(source).map_or_else(|| source.to_string(), str::to_owned)
+    };
+    let why = std::error::Error::source(error).map_or_else(|| words_of(error), told);
     if why.contains(value) { why } else { format!("{value:?}: {why}") }
 }
 

@@ -51,18 +51,28 @@ impl<'a> Key<'a> {
     }
 
     /// The arguments that a value stands for; none for `false`.
-    pub fn arguments(&self, value: &DeValue<'_>) -> Result<Vec<OsString>, String> {
+    ///
+    /// # Errors
+    /// All that is wrong with it, or with what is in it if it is a list.
+    pub fn arguments(&self, value: &DeValue<'_>) -> Result<Vec<OsString>, Vec<String>> {
         match value {
             DeValue::Boolean(is_on) if self.may_stand_alone() => {
                 Ok(is_on.then(|| format!("--{}", self.name()).into()).into_iter().collect())
             }
             DeValue::Array(items) if self.is_list() && !items.is_empty() => {
-                items.iter().map(|item| self.argument(item.get_ref())).collect()
+                let (mut arguments, mut faults) = (Vec::new(), Vec::new());
+                for item in items {
+                    match self.argument(item.get_ref()) {
+                        Ok(argument) => arguments.push(argument),
+                        Err(fault) => faults.push(fault),
+                    }
+                }
+                if faults.is_empty() { Ok(arguments) } else { Err(faults) }
             }
             DeValue::Array(_) if self.is_list() => {
-                Err("an empty list says nothing: leave the key out to have the default".to_owned())
+                Err(vec!["an empty list says nothing: leave the key out to have the default".to_owned()])
             }
-            value => self.argument(value).map(|argument| vec![argument]),
+            value => self.argument(value).map(|argument| vec![argument]).map_err(|fault| vec![fault]),
         }
     }
 
@@ -154,5 +164,7 @@ const NUMBERS: [fn() -> TypeId; 11] = [
 /// TOML has hexadecimal, octal and binary numbers, too.
 fn decimal(number: &DeInteger<'_>) -> Result<String, String> {
     let parsed = i128::from_str_radix(number.as_str(), number.radix());
-    parsed.map(|number| number.to_string()).map_err(|error| format!("{number}: {error}"))
+    parsed
+        .map(|number| number.to_string())
+        .map_err(|_| format!("{number}: the number is too large: write a smaller one"))
 }

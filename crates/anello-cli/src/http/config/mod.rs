@@ -30,7 +30,8 @@ use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Command, CommandFactory, FromArgMatches};
 
-use crate::output;
+use crate::value_errors::with_remedy;
+use crate::{driver_flags, output};
 
 /// The command whose flags a file may have.
 const HTTP: &str = "http";
@@ -75,7 +76,11 @@ pub fn read<A: CommandFactory + FromArgMatches>(
 }
 
 fn read_matches(command: &Command, given: &[OsString]) -> Result<(ArgMatches, Configuration), Failure> {
-    let parse = |arguments: &[OsString]| command.clone().try_get_matches_from(arguments);
+    let parse = |arguments: &[OsString]| {
+        let matches = command.clone().try_get_matches_from(arguments).map_err(with_remedy)?;
+        driver_flags::check(&matches)?;
+        Ok::<_, clap::Error>(matches)
+    };
     let http = command.find_subcommand(HTTP).filter(|_| given.get(1).is_some_and(|word| word == HTTP));
     let Some(http) = http else { return Ok((parse(given)?, Configuration::default())) };
     let Some((path, is_given)) = named_file(http, &given[1..]) else {

@@ -196,6 +196,36 @@ fn all_that_is_wrong_is_told_at_once_and_in_order() {
 }
 
 #[test]
+fn every_wrong_value_of_a_list_is_told() {
+    let said = faults(
+        "cache-control = ['*.css', 'a=b', 1, '*.js']\ncors = ['https://example.org', 2]\nmax-connections = 0",
+    );
+    assert_eq!(said.len(), 3, "{said:?}");
+    let said = faults("cache-control = ['*.css', 'a=b', '*.js']\nmax-connections = 0\nlisting-entries = -1");
+    let [first, second, zero, negative] = &said[..] else { panic!("{said:?}") };
+    assert!(first.starts_with("site.toml:1: cache-control: \"*.css\" lacks a ="), "{first}");
+    assert!(second.starts_with("site.toml:1: cache-control: \"*.js\" lacks a ="), "{second}");
+    assert!(zero.contains("\"0\"") && zero.contains("at least 1"), "{zero}");
+    assert!(negative.contains("\"-1\"") && negative.contains("write digits alone"), "{negative}");
+}
+
+#[test]
+fn flags_for_io_uring_are_refused_on_epoll_in_files() {
+    for (file, given) in [
+        ("driver = 'epoll'\nsqpoll = 10", &["."][..]),
+        ("sqpoll = 10", &["--driver", "epoll", "."]),
+        ("driver = 'epoll'", &["--sqpoll", "10", "."]),
+    ] {
+        let said = read_with(file, given).unwrap_err();
+        assert!(
+            said.iter().any(|fault| fault.contains("--sqpoll") && fault.contains("--driver uring")),
+            "{said:?}"
+        );
+    }
+    assert!(read_with("spin = '10h'", &["."]).unwrap_err()[0].contains("at most 1s"));
+}
+
+#[test]
 fn flags_that_do_not_go_together_name_the_file() {
     let said = read_with("folder = \".\"\ntls-cert = \"cert.pem\"", &[]).unwrap_err();
     assert!(said[0].contains("site.toml, with the command line: "), "{said:?}");
