@@ -82,6 +82,15 @@ impl<'a> Pieces<'a> {
         Some(piece)
     }
 
+    /// Copies all into memory of just that size.
+    pub fn to_vec(&mut self) -> Vec<u8> {
+        let mut copy = Vec::with_capacity(self.left_bytes);
+        while let Some(piece) = self.next(usize::MAX) {
+            copy.extend_from_slice(piece);
+        }
+        copy
+    }
+
     /// Copies as much as fits into a chunk of the smallest class that has room for all, or of the largest.
     pub fn gather(&mut self, pools: &Rc<Pools>) -> Chunk {
         let mut chunk = pools.lease(Pools::class_for(self.left_bytes));

@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 
-use super::buffer::{Chunk, Pools};
+use super::buffer::{CLASS_BYTES, Chunk, Pools};
 use super::contain::contain;
 use super::pieces::Pieces;
 
@@ -249,12 +249,15 @@ impl Transmit {
     }
 
     /// Copies what is left of `pieces` to the end: into what is left of the last chunk if that is not being sent, else
-    /// into new ones.
+    /// into new ones. What fills less than half of the largest one waits for a slow peer: it has memory of its own size.
     pub fn append_copy(&mut self, pieces: &mut Pieces<'_>, pools: &Rc<Pools>) {
         if let Some(Queued(Outgoing::Chunk(last))) = self.rest.back_mut()
             && last.is_hot()
         {
             self.queued_bytes += pieces.copy_into(last);
+        }
+        if (CLASS_BYTES[1] + 1..=CLASS_BYTES[2] / 2).contains(&pieces.left_bytes()) {
+            return self.push(Queued(Outgoing::Vec(pieces.to_vec())));
         }
         while pieces.left_bytes() > 0 {
             self.push(Queued(Outgoing::Chunk(pieces.gather(pools))));
