@@ -321,3 +321,49 @@ fn fault_21_silent_clients_beyond_the_limit_hold_few_descriptors_and_no_place() 
         server.end();
     }
 }
+
+/// Clients that ask for a large file under TLS, and do not read it.
+const STALLED: usize = 100;
+
+/// Maximum memory of the server for each of them.
+const MAX_STALLED_KIB: usize = 128;
+
+#[test]
+fn stalled_readers_of_a_large_file_under_tls_hold_little_memory() {
+    let _alone = alone();
+    let folder = folder();
+    let (certificate, key) = (folder.path().join("cert.pem"), folder.path().join("key.pem"));
+    let config = identity(&certificate, &key);
+    let length = 64 << 20;
+    File::create(folder.path().join("large")).and_then(|file| file.set_len(length)).expect("a file");
+    let [certificate, key] = [&certificate, &key].map(|path| path.to_str().expect("text"));
+    for driver in drivers() {
+        let flags = ["--addr", "127.0.0.1:0", "--cores", "0", "--driver", driver];
+        let tls_flags = ["--tls-cert", certificate, "--tls-key", key, "--write-timeout", "1h"];
+        let server = Served::start(folder.path(), &[&flags[..], &tls_flags].concat());
+        let address = server.told("addr").to_owned();
+        let mut clients: Vec<_> = (0..STALLED).map(|_| tls(&config, &address)).collect();
+        for client in &mut clients {
+            client.write_all(request(true).as_bytes()).expect("sends");
+            client.read_exact(&mut [0]).expect("an answer");
+        }
+        let before = server.resident_bytes_at_last();
+        for client in &mut clients {
+            client.write_all(b"GET /large HTTP/1.1\r\nHost: h\r\n\r\n").expect("sends");
+        }
+        // If the kernel takes more later, the test proves less, but does not fail.
+        let last = server.resident_bytes_at_last();
+        let each = last.saturating_sub(before) / STALLED / 1024;
+        eprintln!("{driver}: {each} KiB for each stalled client");
+        assert!(each <= MAX_STALLED_KIB, "{driver}: {each} KiB");
+        // What waited arrives.
+        let mut reader = clients.swap_remove(0);
+        let mut taken = vec![0; 1 << 16];
+        let mut left = length as usize;
+        while left > 0 {
+            let count = reader.read(&mut taken).expect("the file");
+            assert!(count > 0, "{driver}: {left} bytes are missing");
+            left = left.saturating_sub(count);
+        }
+    }
+}

@@ -200,8 +200,11 @@ fn fault_40_clients_are_refused_inside_when_no_descriptors_are_left() {
         let address = server.told("addr").to_owned();
         let mut many: Vec<_> = (0..100).map(|_| connect(&address)).collect();
         // The last one is refused, though the first ones have not been answered.
-        match many.pop().expect("one").read_to_end(&mut Vec::new()) {
+        // By the driver, which has no descriptor for it, or by the server, whose limit of connections follows from theirs.
+        let mut answer = Vec::new();
+        match many.pop().expect("one").read_to_end(&mut answer) {
             Ok(0) => {}
+            Ok(_) if answer.starts_with(b"HTTP/1.1 503 ") => {}
             Err(error) if error.kind() == ErrorKind::ConnectionReset => {}
             other => panic!("{other:?}"),
         }

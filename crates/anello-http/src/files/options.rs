@@ -7,7 +7,7 @@ use std::slice;
 use std::thread::available_parallelism;
 use std::time::Duration;
 
-use super::cache_control::{CacheRule, CacheRules};
+use super::cache_control::CacheRule;
 use super::cors::CorsOrigins;
 use super::media_type::MediaTypes;
 use super::negotiate::Codings;

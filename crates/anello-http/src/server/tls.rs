@@ -7,9 +7,9 @@
 //!
 //! The handshake is done by the first receive: until the first head has come, the deadline of heads counts.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::fmt;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::io::{self, IoSlice, Read, Write};
 use std::path::Path;
 use std::pin::pin;
@@ -29,8 +29,14 @@ use super::transport::{Receiver, Sender};
 /// Plaintext that is taken out of a session at a time: what a record holds.
 const RECORD_BYTES: usize = 16 * 1024;
 
-/// Plaintext that is encrypted, and bytes of a file that are read, at a time: several records, which go out together.
+/// Plaintext that is encrypted, and bytes of a file that are read, at a time: several records, which go out together. No more
+/// is encrypted before the kernel has taken it, so that a client that does not read holds little memory.
 const STEP_BYTES: usize = 64 * 1024;
+
+thread_local! {
+    /// Where a step of a file is read to: one for all connections, of which none holds it while it waits for its client.
+    static FILE_BUFFER: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
 
 /// Certificate and key of a server, for TLS 1.2 and 1.3 with ALPN `http/1.1`. Clones are the same one, also in other
 /// threads: they share the cache of sessions, and what they are [replaced](Self::replace) by.
@@ -111,7 +117,10 @@ pub(super) fn sides<S: Stream>(stream: S, config: &TlsConfig) -> io::Result<(Tls
     let session =
         Session { tls, writer, plaintext_bytes: 0, has_ended: false, has_said_goodbye: false, sender: None };
     let session = Rc::new(RefCell::new(session));
-    Ok((TlsReceiver { reader, session: Rc::clone(&session), ciphertext: None }, TlsSender { session }))
+    Ok((
+        TlsReceiver { reader, session: Rc::clone(&session), ciphertext: None },
+        TlsSender { session, unflushed_bytes: 0 },
+    ))
 }
 
 impl<S: Stream> Session<S> {
@@ -283,14 +292,30 @@ impl<S: Stream> Receiver for TlsReceiver<S> {
 /// The sending side.
 pub(super) struct TlsSender<S: Stream> {
     session: Rc<RefCell<Session<S>>>,
+    /// Plaintext that was encrypted since the kernel is known to have taken everything.
+    unflushed_bytes: usize,
+}
+
+impl<S: Stream> TlsSender<S> {
+    /// Waits until at least half of a step may be encrypted.
+    async fn wait_for_room(&mut self) -> io::Result<()> {
+        if self.unflushed_bytes > STEP_BYTES / 2 {
+            poll_fn(|context| self.poll_flush(context)).await?;
+        }
+        poll_fn(|context| self.poll_pass_on(context)).await
+    }
 }
 
 impl<S: Stream> Sender for TlsSender<S> {
     fn poll_write(&mut self, bytes: &[u8], context: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        if self.unflushed_bytes >= STEP_BYTES {
+            ready!(self.poll_flush(context))?;
+        }
         let mut session = self.session.borrow_mut();
-        // The socket's queue bounds what is accepted: one step waits at most.
         ready!(session.poll_flush_sent(context))?;
-        let count = session.tls.writer().write(&bytes[..bytes.len().min(STEP_BYTES)])?;
+        let room = STEP_BYTES - self.unflushed_bytes;
+        let count = session.tls.writer().write(&bytes[..bytes.len().min(room)])?;
+        self.unflushed_bytes += count;
         match session.poll_flush_sent(context) {
             Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
             _ => Poll::Ready(Ok(count)),
@@ -301,6 +326,9 @@ impl<S: Stream> Sender for TlsSender<S> {
         let mut session = self.session.borrow_mut();
         ready!(session.poll_flush_sent(context))?;
         let flushed = pin!(session.writer.flush()).poll(context);
+        if flushed.is_ready() {
+            self.unflushed_bytes = 0;
+        }
         session.sent(flushed, context)
     }
 
@@ -335,15 +363,19 @@ impl<S: Stream> Sender for TlsSender<S> {
         length: u64,
         mut moved: impl FnMut(u64),
     ) -> io::Result<u64> {
-        let mut buffer = vec![0; length.min(STEP_BYTES as u64) as usize];
         let mut sent = 0;
         while sent < length {
-            let step = (length - sent).min(STEP_BYTES as u64) as usize;
+            self.wait_for_room().await?;
+            let room = STEP_BYTES - self.unflushed_bytes;
+            let step = (length - sent).min(room as u64) as usize;
+            let mut buffer = FILE_BUFFER.take();
+            buffer.resize(step.max(buffer.len()), 0);
             let count = file.read_at(&mut buffer[..step], offset + sent).await?;
             if count == 0 {
                 break;
             }
             self.write_all(&buffer[..count]).await?;
+            FILE_BUFFER.set(buffer);
             sent += count as u64;
             moved(count as u64);
         }
