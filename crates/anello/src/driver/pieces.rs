@@ -83,7 +83,7 @@ impl<'a> Pieces<'a> {
     }
 
     /// Copies all into memory of just that size.
-    pub fn to_vec(&mut self) -> Vec<u8> {
+    pub fn gather_vec(&mut self) -> Vec<u8> {
         let mut copy = Vec::with_capacity(self.left_bytes);
         while let Some(piece) = self.next(usize::MAX) {
             copy.extend_from_slice(piece);

@@ -257,7 +257,7 @@ impl Transmit {
             self.queued_bytes += pieces.copy_into(last);
         }
         if (CLASS_BYTES[1] + 1..=CLASS_BYTES[2] / 2).contains(&pieces.left_bytes()) {
-            return self.push(Queued(Outgoing::Vec(pieces.to_vec())));
+            return self.push(Queued(Outgoing::Vec(pieces.gather_vec())));
         }
         while pieces.left_bytes() > 0 {
             self.push(Queued(Outgoing::Chunk(pieces.gather(pools))));
