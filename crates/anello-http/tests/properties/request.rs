@@ -96,8 +96,14 @@ fn behind_body<'a>(seen: &Seen, text: &'a [u8], limits: &Limits) -> Option<&'a [
     Some(rest)
 }
 
-/// httparse accepts more; what is accepted here, it reads in the same way.
+/// httparse accepts more, but no version above 1.1; what is accepted here, it reads in the same way.
 fn compare_with_httparse(head: &[u8], seen: &Seen) {
+    let mut head = head.to_vec();
+    let line_end = head.windows(2).position(|two| two == b"\r\n").expect("a line");
+    if head[line_end - 1] > b'1' {
+        head[line_end - 1] = b'1';
+    }
+    let head = &head[..];
     let mut storage = [httparse::EMPTY_HEADER; 128];
     let mut request = httparse::Request::new(&mut storage);
     assert_eq!(request.parse(head), Ok(httparse::Status::Complete(head.len())));
@@ -123,7 +129,12 @@ impl Model {
         let text: String = head.iter().map(|&byte| char::from(byte)).collect();
         let mut lines = text.strip_suffix("\r\n\r\n")?.split("\r\n");
         let line: Vec<_> = lines.next()?.split(' ').collect();
-        let [method, target, version @ ("HTTP/1.0" | "HTTP/1.1")] = line[..] else { return None };
+        let [method, target, version] = line[..] else { return None };
+        // A higher minor version is read as 1.1.
+        let minor = version.strip_prefix("HTTP/1.")?;
+        if minor.len() != 1 || !minor.bytes().all(|byte| byte.is_ascii_digit()) {
+            return None;
+        }
         let is_target = !target.is_empty() && target.chars().all(|c| c.is_ascii_graphic() && c != '#');
         let is_value = |text: &str| text.chars().all(|c| c == '\t' || !c.is_ascii_control());
         let fields: Option<Vec<_>> = lines
