@@ -17,7 +17,7 @@ A TCP echo server without a runtime, on one thread (threads: one per connection)
 --addr defaults to 127.0.0.1:7000. Prints one line when it listens; ends by a signal.
 
 epoll and uring:
-  --spin DURATION           look for work so long before sleeping, as in 50us
+  --spin DURATION           look for work so long before sleeping, as in 50us, at most 1s
 uring (any of these, and --spin, choose the server with options instead of the yardstick):
   --with-options            the server with options, without any: what they are to be compared with
   --task-work WHEN          deferred, deferred-once, cooperative or interrupting
@@ -33,6 +33,9 @@ uring (any of these, and --spin, choose the server with options instead of the y
   --zero-copy-sends         send from the received buffers
   --rings COUNT             threads with a ring each
   --shared-workers          one pool of worker threads for all rings";
+
+/// As for the flag of the other commands.
+const MAX_SPIN: Duration = Duration::from_secs(1);
 
 fn main() -> ExitCode {
     let request = match parse(env::args().skip(1)) {
@@ -89,8 +92,8 @@ fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Option<Request>,
         let mut value = || arguments.next().ok_or_else(|| format!("{argument} needs a value"));
         match argument.as_str() {
             "-h" | "--help" => return Ok(None),
-            "--addr" => address = number(&argument, &value()?)?,
-            "--spin" => spin = duration(&argument, &value()?)?,
+            "--addr" => address = parsed(&argument, &value()?, "ADDRESS:PORT, as in 127.0.0.1:7000")?,
+            "--spin" => spin = spin_duration(&argument, &value()?)?,
             flag if flag.starts_with('-') => {
                 set(options.uring.get_or_insert_default(), flag, &mut value)?;
             }
@@ -100,7 +103,7 @@ fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Option<Request>,
             extra => return Err(format!("unexpected argument {extra:?}")),
         }
     }
-    let model = model.ok_or("which model?")?;
+    let model = model.ok_or("no model is given: choose uring, epoll, poll, select or threads")?;
     if model != Model::Uring {
         options.spin = spin;
     } else if !spin.is_zero() {
@@ -118,7 +121,11 @@ fn set(
     match flag {
         "--with-options" => {}
         "--task-work" => options.task_work = Some(value()?.parse()?),
-        "--sqpoll" => options.sqpoll = Some(Duration::from_millis(number::<u32>(flag, &value()?)?.into())),
+        "--sqpoll" => {
+            options.sqpoll = Some(Duration::from_millis(
+                parsed::<u32>(flag, &value()?, "whole milliseconds, as in 10")?.into(),
+            ))
+        }
         "--sqpoll-core" => options.sqpoll_core = Some(core(&value()?)?),
         "--one-shot-receive" => options.one_shot_receive = true,
         "--own-buffers" => options.own_buffers = true,
@@ -128,15 +135,25 @@ fn set(
         "--bundles" => options.bundles = true,
         "--ordinary-sends" => options.ordinary_sends = true,
         "--zero-copy-sends" => options.zero_copy_sends = true,
-        "--rings" => options.rings = number(flag, &value()?)?,
+        "--rings" => options.rings = parsed(flag, &value()?, "a whole number, as in 2")?,
         "--shared-workers" => options.shared_workers = true,
         _ => return Err(format!("unknown flag {flag}")),
     }
     Ok(())
 }
 
-fn number<T: FromStr>(flag: &str, text: &str) -> Result<T, String> {
-    text.parse().map_err(|_| format!("{flag} does not take {text:?}"))
+fn parsed<T: FromStr>(flag: &str, text: &str, accepted: &str) -> Result<T, String> {
+    text.parse().map_err(|_| format!("{flag} takes {accepted}, not {text:?}"))
+}
+
+/// At most [`MAX_SPIN`].
+fn spin_duration(flag: &str, text: &str) -> Result<Duration, String> {
+    let spin = duration(flag, text)?;
+    if spin <= MAX_SPIN {
+        Ok(spin)
+    } else {
+        Err(format!("{flag} takes at most 1s, as in 50us, not {text:?}"))
+    }
 }
 
 /// Whole microseconds, milliseconds or seconds: 50us, 250ms, 60s.
@@ -197,7 +214,13 @@ mod tests {
     #[test]
     fn refuses_what_it_does_not_know() {
         let lines = ["", "kqueue", "epoll --addr", "epoll --addr localhost", "epoll --fast", "epoll poll"];
-        let options = ["uring --spin 5", "uring --task-work late", "uring --rings", "uring --sqpoll 1s"];
+        let options = [
+            "uring --spin 5",
+            "epoll --spin 10s",
+            "uring --task-work late",
+            "uring --rings",
+            "uring --sqpoll 1s",
+        ];
         for line in lines.into_iter().chain(options) {
             assert!(parse_line(line).is_err(), "{line:?} was taken");
         }
