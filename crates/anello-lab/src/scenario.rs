@@ -21,6 +21,7 @@ use crate::result::ScenarioRecord;
 use crate::runner::{beyond_limit, unserved};
 
 pub use file::ScenarioError;
+pub(crate) use file::plain_words;
 pub use presets::{PRESETS, preset};
 pub use resolve::{Resources, leave_out_beyond, resolve};
 

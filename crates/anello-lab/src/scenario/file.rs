@@ -206,6 +206,22 @@ fn duration<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::E
     })
 }
 
+/// Replaces names of Rust types in a message of serde by what to write in TOML.
+pub(crate) fn plain_words(message: &str) -> String {
+    let mismatch = message.strip_prefix("invalid type: ").or_else(|| message.strip_prefix("invalid value: "));
+    let Some((found, expected)) = mismatch.and_then(|rest| rest.rsplit_once(", expected ")) else {
+        return message.to_owned();
+    };
+    let expected = match expected {
+        "usize" | "u64" | "u32" | "u16" => "a whole number of at least 0",
+        "f64" => "a number",
+        "a boolean" => "a boolean, true or false",
+        "a string" => "text in quotes",
+        other => other,
+    };
+    format!("expected {expected}, not {found}")
+}
+
 /// Reads a number with a unit: `us`, `ms` or `s`.
 fn parse_duration(text: &str) -> Option<Duration> {
     let unit = text.find(|character: char| !character.is_ascii_digit() && character != '.')?;
@@ -239,7 +255,7 @@ impl ScenarioFile {
     /// Reads a file whose name is only for errors.
     pub fn parse(file_name: &str, text: &str) -> Result<ScenarioFile, ScenarioError> {
         toml::from_str(text).map_err(|error| {
-            let message = error.message().to_owned();
+            let message = plain_words(error.message());
             ScenarioError::at(file_name, text, error.span().unwrap_or(0..0), message)
         })
     }
