@@ -1,5 +1,7 @@
 //! Lists of cores as people write them: `0`, `0,2`, `1-3`, `all`.
 
+use std::io;
+
 /// Cores in the order they were named.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cores(pub Vec<usize>);
@@ -33,6 +35,17 @@ pub fn parse(text: &str) -> Result<Cores, String> {
 }
 
 impl Cores {
+    /// The same for the cores that this process may use; none if the kernel does not report them.
+    pub fn fault_here(&self) -> Option<String> {
+        self.fault(&anello::allowed_cores().ok()?)
+    }
+
+    /// Returns the error of a command line that names cores that this process may not use.
+    pub fn check(&self) -> io::Result<()> {
+        let invalid = |why| io::Error::new(io::ErrorKind::InvalidInput, format!("--cores: {why}"));
+        self.fault_here().map_or(Ok(()), |why| Err(invalid(why)))
+    }
+
     /// Returns what is wrong if some of them are not among those that this process may use.
     pub fn fault(&self, allowed: &[usize]) -> Option<String> {
         let mut others: Vec<usize> = self.0.iter().copied().filter(|core| !allowed.contains(core)).collect();

@@ -7,7 +7,7 @@ use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args, ValueEnum};
 
-use crate::duration;
+use crate::{duration, output};
 
 /// The driver and, for io_uring, the ways that the lab compares.
 #[derive(Args, Clone, Debug)]
@@ -102,7 +102,7 @@ pub fn check(matches: &ArgMatches) -> Result<(), clap::Error> {
         matches.try_contains_id(flag).is_ok() && matches.value_source(flag) == Some(ValueSource::CommandLine)
     };
     let given = URING_FLAGS.iter().copied().filter(is_given);
-    let given: Vec<String> = given.map(|flag| format!("--{}", flag.replace('_', "-"))).collect();
+    let given: Vec<String> = given.map(long).collect();
     if given.is_empty() {
         return Ok(());
     }
@@ -110,6 +110,10 @@ pub fn check(matches: &ArgMatches) -> Result<(), clap::Error> {
     let message =
         format!("--driver epoll cannot be used with {}, for io_uring: {remedy}\n", given.join(", "));
     Err(clap::Error::raw(ErrorKind::ArgumentConflict, message))
+}
+
+fn long(flag: &str) -> String {
+    format!("--{}", flag.replace('_', "-"))
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -153,6 +157,42 @@ impl DriverFlags {
             Choice::Epoll => DriverKind::Epoll,
         };
         Runtime::builder().driver(kind).options(self.options())
+    }
+
+    /// Reports the flags for io_uring that have no effect because the driver in use is another one: `auto` fell back to it, or
+    /// `ANELLO_DRIVER` overrides the flag.
+    pub fn report_ignored(&self, driver: &str) {
+        let given = self.given_for_uring();
+        if driver == "epoll" && !given.is_empty() {
+            let given = given.join(", ");
+            output::say(format_args!(
+                "anello: the driver is epoll, which ignores {given}: leave them out, or see anello doctor"
+            ));
+        }
+    }
+
+    /// The flags for io_uring that differ from their defaults.
+    fn given_for_uring(&self) -> Vec<String> {
+        // In the order of the names.
+        let is_given: [bool; URING_FLAGS.len()] = [
+            !matches!(self.task_work, Work::Deferred),
+            self.sqpoll.is_some(),
+            self.sqpoll_core.is_some(),
+            self.one_shot_receive,
+            self.registered_files,
+            self.ordinary_sends,
+            self.zero_copy_bytes.is_some(),
+            self.receive_buffer_bytes.is_some(),
+            self.receive_buffers.is_some(),
+            self.receive_buffers_limit.is_some(),
+            !self.without.is_empty(),
+        ];
+        URING_FLAGS
+            .into_iter()
+            .zip(is_given)
+            .filter(|(_, is_given)| *is_given)
+            .map(|(flag, _)| long(flag))
+            .collect()
     }
 
     fn options(&self) -> DriverOptions {

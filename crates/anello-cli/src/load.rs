@@ -79,6 +79,7 @@ fn execute(load: &Load, flags: &CommonFlags) -> io::Result<ExitCode> {
         return Err(error);
     }
     files.finish(&outcome)?;
+    flags.driver.report_ignored(&outcome.report.driver);
     print(&outcome, flags)?;
     Ok(ExitCode::from(if flags.is_good(&outcome.report) { 0 } else { 1 }))
 }

@@ -280,6 +280,7 @@ pub struct CommonFlags {
 impl CommonFlags {
     /// The load with everything that these flags ask for.
     fn fill(&self, load: Load) -> io::Result<Load> {
+        self.cores.as_ref().map_or(Ok(()), Cores::check)?;
         let cores = self.cores.as_ref().map(|cores| cores.0.clone()).unwrap_or_default();
         let load = Load {
             mode: self.mode(),

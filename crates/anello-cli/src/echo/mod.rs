@@ -24,9 +24,10 @@ use anello::{JoinHandle, Worker, Workers};
 
 use self::exchange::Sizes;
 use crate::address::Address;
+use crate::cores::{self, Cores};
 use crate::driver_flags::DriverFlags;
 use crate::listening::{Distribution, Listening, end_accepting};
-use crate::{activation, cores, duration, limits, output};
+use crate::{activation, duration, limits, output};
 
 /// Serve echo (RFC 862): everything received is sent back.
 ///
@@ -85,10 +86,12 @@ struct Service {
     connections: AtomicUsize,
     idle_timeout: Option<Duration>,
     drain: Duration,
+    driver: DriverFlags,
 }
 
 /// Serves until a signal.
 pub fn run(arguments: Arguments) -> io::Result<ExitCode> {
+    arguments.cores.as_ref().map_or(Ok(()), Cores::check)?;
     // Before anything opens descriptors.
     let passed = activation::take()?.without_metrics()?;
     limits::raise_open_files();
@@ -108,8 +111,9 @@ pub fn run(arguments: Arguments) -> io::Result<ExitCode> {
         connections: AtomicUsize::new(0),
         idle_timeout: arguments.idle_timeout,
         drain: arguments.drain,
+        driver: arguments.driver,
     });
-    let builder = arguments.driver.builder();
+    let builder = service.driver.builder();
     let Some(cores) = cores else {
         let only = Worker { index: 0, count: 1, core: None };
         builder.build()?.block_on(serve(service, only))?;
@@ -130,7 +134,7 @@ async fn serve(service: Arc<Service>, worker: Worker) -> io::Result<()> {
     let share = service.listening.join(worker.index);
     let mut signals = Signals::new(&[INTERRUPT, TERMINATE])?;
     if worker.index == 0 {
-        announce(&service.listening, worker.count);
+        announce(&service, worker.count);
     }
     let open = Rc::new(Open::default());
     let internet = share.internet.map(|member| accept(member, &service, &open));
@@ -145,7 +149,8 @@ async fn serve(service: Arc<Service>, worker: Worker) -> io::Result<()> {
 }
 
 /// The ready line.
-fn announce(listening: &Listening, workers: usize) {
+fn announce(service: &Service, workers: usize) {
+    let listening = &service.listening;
     let Some(driver) = anello::current_driver() else { return };
     let (name, features) = (driver.name, &driver.features);
     output::announce(&format!(
@@ -155,6 +160,7 @@ fn announce(listening: &Listening, workers: usize) {
     if let Some(reason) = &driver.reason {
         output::say(format_args!("anello: io_uring was not taken: {reason}"));
     }
+    service.driver.report_ignored(name);
 }
 
 fn accept<L: GroupKind>(member: GroupMember<L>, service: &Arc<Service>, open: &Rc<Open>) -> JoinHandle<()> {

@@ -8,7 +8,7 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 use std::process::ExitCode;
 
-use anello::{DriverKind, Runtime, allowed_cores};
+use anello::{DriverKind, Runtime};
 use anello_http::files::options::{FileOptions, InvalidOption};
 use anello_http::files::{Files, FilesError};
 use rustix::fs::{Access, AtFlags, CWD, accessat};
@@ -20,6 +20,7 @@ use super::sandboxing::Served;
 use super::sockets::DEFAULT_ADDRESS;
 use super::{Arguments, usable_cores};
 use crate::address::Address;
+use crate::cores::Cores;
 use crate::sandbox::{Sandbox, Wish};
 use crate::{limits, output};
 
@@ -126,8 +127,7 @@ impl Check<'_> {
     }
 
     fn cores(&mut self, arguments: &Arguments) {
-        let (Some(cores), Ok(allowed)) = (&arguments.cores, allowed_cores()) else { return };
-        if let Some(why) = cores.fault(&allowed) {
+        if let Some(why) = arguments.cores.as_ref().and_then(Cores::fault_here) {
             self.fault("cores", why);
         }
     }
@@ -182,6 +182,7 @@ impl Check<'_> {
             self.fault("driver", error);
             Runtime::builder().driver(DriverKind::Epoll).driver_from_environment(false).build()
         })?;
+        arguments.driver.report_ignored(runtime.driver().name);
         match Files::open(&arguments.folder, options) {
             Ok(files) => {
                 let unusable = runtime.block_on(files.unusable_files());

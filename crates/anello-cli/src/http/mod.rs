@@ -47,11 +47,12 @@ use self::reloading::Hangups;
 use self::sockets::{Sockets, Wanted};
 use self::worker::serve;
 use crate::address::Address;
+use crate::cores::{self, Cores};
 use crate::driver_flags::DriverFlags;
 use crate::listening::{Distribution, Listening, SocketFile};
 use crate::notify::ServiceManager;
 use crate::sandbox::{Sandbox, Wish};
-use crate::{activation, cores, limits, output};
+use crate::{activation, limits, output};
 
 /// Serve the files of a folder by HTTP/1.1.
 ///
@@ -156,10 +157,9 @@ pub fn run(arguments: Arguments, configuration: &Configuration) -> io::Result<Ex
     if arguments.check {
         return check::run(&arguments, configuration);
     }
-    let cores = arguments.cores.map(|cores| cores.0);
-    let workers = cores.as_ref().map_or_else(usable_cores, Vec::len);
+    let workers = arguments.cores.as_ref().map_or_else(usable_cores, |cores| cores.0.len());
     let files = arguments.files.into_options(workers);
-    configuration.refuse_faults_and(&files.faults())?;
+    configuration.refuse_faults_and(&files.faults(), arguments.cores.as_ref())?;
     let identity = arguments.identity.find()?;
     // Before anything opens descriptors.
     let passed = activation::take()?;
@@ -229,8 +229,8 @@ pub fn run(arguments: Arguments, configuration: &Configuration) -> io::Result<Ex
         _ => None,
     };
     let builder = Workers::builder().runtime(arguments.driver.builder());
-    let builder = match cores {
-        Some(cores) => builder.cores(cores),
+    let builder = match arguments.cores {
+        Some(Cores(cores)) => builder.cores(cores),
         None => builder.unpinned(workers),
     };
     let running = builder.start({
@@ -242,7 +242,7 @@ pub fn run(arguments: Arguments, configuration: &Configuration) -> io::Result<Ex
         Ok((true, held)) => {
             // Before the line that says so.
             service.health.ready();
-            announce(&service, workers);
+            announce(&service, workers, &arguments.driver);
             service.manager.ready(held.took_over);
             hangups.follow(Arc::clone(&service));
             folder_watch::start(Arc::clone(&service));
@@ -293,7 +293,7 @@ fn open(folder: &Path, options: &FileOptions) -> io::Result<Files> {
 }
 
 /// The ready line.
-fn announce(service: &Service, workers: usize) {
+fn announce(service: &Service, workers: usize, flags: &DriverFlags) {
     let Some(driver) = service.driver.get() else { return };
     let metrics = service.observed_at.map(|address| format!(" metrics={address}")).unwrap_or_default();
     output::announce(&format!(
@@ -307,4 +307,5 @@ fn announce(service: &Service, workers: usize) {
     if let Some(reason) = &driver.reason {
         output::say(format_args!("anello: io_uring was not taken: {reason}"));
     }
+    flags.report_ignored(driver.name);
 }

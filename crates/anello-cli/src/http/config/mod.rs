@@ -30,6 +30,7 @@ use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Command, CommandFactory, FromArgMatches};
 
+use crate::cores::Cores;
 use crate::value_errors::with_remedy;
 use crate::{driver_flags, output};
 
@@ -158,10 +159,11 @@ impl Configuration {
         format!("{}: {}", self.place(invalid.option()), why.unwrap_or(&text))
     }
 
-    /// Fails if something is wrong in the file, or with these options, and tells all of it.
-    pub fn refuse_faults_and(&self, invalid: &[InvalidOption]) -> io::Result<()> {
-        let told: Vec<_> =
-            self.faults.iter().cloned().chain(invalid.iter().map(|one| self.told(one))).collect();
+    /// Fails if something is wrong in the file, with these options or with the cores, and tells all of it.
+    pub fn refuse_faults_and(&self, invalid: &[InvalidOption], cores: Option<&Cores>) -> io::Result<()> {
+        let invalid = invalid.iter().map(|one| self.told(one));
+        let cores = cores.and_then(Cores::fault_here).map(|why| format!("{}: {why}", self.place("cores")));
+        let told: Vec<_> = self.faults.iter().cloned().chain(invalid).chain(cores).collect();
         match told.is_empty() {
             true => Ok(()),
             false => Err(io::Error::new(io::ErrorKind::InvalidInput, told.join("\nanello: "))),
