@@ -420,3 +420,28 @@ fn unconstrained_future_has_no_budget() {
         });
     });
 }
+
+/// A future whose destructor panics, and whose result does so, too, when that panic takes its place.
+#[test]
+fn panic_of_a_result_that_a_panic_replaces_harms_no_other_task() {
+    struct Ending(PanicsOnDrop);
+
+    impl Future for Ending {
+        type Output = PanicsOnDrop;
+
+        fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<PanicsOnDrop> {
+            Poll::Ready(PanicsOnDrop)
+        }
+    }
+
+    on_both_drivers(|setup| {
+        setup.run(async {
+            let ending = spawn(Ending(PanicsOnDrop));
+            let others: Vec<_> = (0..3).map(|n| spawn(async move { n })).collect();
+            assert!(ending.await.err().expect("no result").is_panic());
+            for (n, other) in others.into_iter().enumerate() {
+                assert_eq!(other.await.unwrap(), n);
+            }
+        });
+    });
+}

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use super::task::{Abort, abort};
-use crate::driver::wake_all;
+use crate::driver::{contain, wake_all};
 
 /// Waits for the result of a spawned task.
 ///
@@ -44,9 +44,11 @@ impl<T> Join<T> {
 
     /// The result, once it is there; before, `context` is woken when it comes.
     pub fn poll(&self, context: &Context<'_>) -> Poll<Result<T, JoinError>> {
+        // Cloning and dropping a waker may run any code.
+        let clone = context.waker().clone();
         let mut state = self.lock();
         if let State::Running(waker) = &mut *state {
-            let before = waker.replace(context.waker().clone());
+            let before = waker.replace(clone);
             drop(state);
             drop(before);
             return Poll::Pending;
@@ -204,7 +206,8 @@ fn end<F: Future>(
     mut result: Result<F::Output, JoinError>,
 ) {
     if let Err(panic) = catch_unwind(AssertUnwindSafe(|| future.set(None))) {
-        result = Err(JoinError(Some(panic)));
+        let replaced = std::mem::replace(&mut result, Err(JoinError(Some(panic))));
+        contain("the result of a task panicked while it was dropped", || drop(replaced));
     }
     shared.end(result);
 }
