@@ -3,7 +3,8 @@
 //! Any operation that was in flight may have ended unnoticed, and any bytes may have been received or not sent. So every
 //! connection of which that could be is reset, and every operation is cancelled: those that have ended are not found, which
 //! ends them here. What stays lost until the runtime ends are a buffer of the receive ring, the descriptor of an accepted
-//! connection and the memory of a zero-copy send, of each completion that would have named one.
+//! connection, the memory of a zero-copy send and the reference to the ring of a worker that was woken, of each completion
+//! that would have named one.
 
 use std::num::NonZero;
 use std::time::Duration;
@@ -62,7 +63,7 @@ impl<K: CompletionKernel> Proactor<K> {
             Receiving::Stopping(kind) => Some(kind),
         };
         let sending = match stream.sending {
-            // The kernel has no more of it: settled by this turn, whose result is not believed.
+            // Settled by this turn or a later one, when the kernel has consumed it; the result is not believed.
             Sending::Idle | Sending::AtSubmission(_) => None,
             Sending::Ordinary => Some(Token::new(Kind::Send, key)),
             Sending::ZeroCopy(held) => Some(Token::new(Kind::SendZeroCopy, held)),
@@ -85,6 +86,8 @@ impl<K: CompletionKernel> Proactor<K> {
             stream.send_error = stream.send_error.or(aborted);
             stream.receive_error = stream.receive_error.or(aborted);
             stream.received = Received::default();
+            // An end behind bytes that are gone would make what came before look complete.
+            stream.reads.ended = false;
             stream.receive_waker.wake(woken);
             stream.send_waker.wake(woken);
             let reset = StreamOption::Linger(Some(Duration::ZERO));

@@ -187,7 +187,7 @@ impl<K: CompletionKernel> Proactor<K> {
         // The way of nearly every message.
         if let Some(id) = completion.one_of_many()
             && let Some(stream) = self.streams.get_mut(completion.token.key())
-            && !stream.released
+            && stream.receiving == Receiving::Ring
             && let Some(chunk) = self.pools.filled(id, completion.result as usize)
         {
             let queued = stream.received.push(chunk);
@@ -222,7 +222,8 @@ impl<K: CompletionKernel> Proactor<K> {
         match (completion.result, chunk) {
             (1.., Some(chunk)) => {
                 self.metrics.receives += 1;
-                if !stream.released {
+                // Behind an error bytes are missing: what comes later does not follow what was received before.
+                if !stream.released && stream.receive_error.is_none() {
                     let queued = stream.received.push(chunk);
                     if to_direct || queued >= self.limits.receive_queue_chunks {
                         self.stop_receiving(key);

@@ -17,8 +17,12 @@ fn set_dropped(world: &World, per_mille: u16) {
 }
 
 fn turn(world: &World) {
+    turn_for(world, Wait::No);
+}
+
+fn turn_for(world: &World, wait: Wait) {
     let mut woken = Woken::default();
-    world.driver.borrow_mut().turn(Wait::No, &mut woken).unwrap();
+    world.driver.borrow_mut().turn(wait, &mut woken).unwrap();
     woken.call();
 }
 
@@ -113,6 +117,77 @@ fn fault_09_connections_end_whole_or_with_an_error_when_completions_are_dropped(
             } else {
                 broken += 1;
             }
+        }
+        world.end().unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+    }
+    assert!(whole > 0 && broken > 0, "{whole} whole, {broken} broken");
+}
+
+/// The peer reads late, and what it has read before an error is a beginning of what was sent, without a gap; the end comes
+/// behind all of it only.
+#[test]
+fn fault_09_late_readers_see_no_gap_and_no_early_end_when_completions_are_dropped() {
+    let (mut whole, mut broken) = (0, 0);
+    for seed in 0..scaled(400) {
+        let options = SimOptions::new(seed).socket_buffer_bytes(256);
+        let world = World::new(&options, &DriverOptions::default());
+        let (listener, address) = world.listen();
+        // Ten more are sent while completions are dropped, or refused behind the end.
+        let sent: Vec<u8> = (0..200).collect();
+        let received = Rc::new(RefCell::new((Vec::new(), false)));
+        let (opening, bytes, sink) = (world.clone(), sent.clone(), Rc::clone(&received));
+        let test = async move {
+            let near = opening.connect(address).await.unwrap();
+            let far = listener.accept().await;
+            // Armed before anything comes.
+            for stream in [&near, &far] {
+                let mut receiving = Box::pin(stream.receive());
+                std::future::poll_fn(|context| {
+                    assert!(receiving.as_mut().poll(context).is_pending());
+                    std::task::Poll::Ready(())
+                })
+                .await;
+            }
+            for chunk in bytes.chunks(50) {
+                near.send(chunk.to_vec()).await.unwrap();
+                near.flush().await.unwrap();
+            }
+            // Some have all of it before completions are dropped, and the end, too.
+            let turns = seed % 20;
+            if turns > 5 {
+                near.finish().await.unwrap();
+            }
+            for _ in 0..turns {
+                turn_for(&opening, Wait::For(100_000));
+            }
+            // In flight meanwhile.
+            far.send(vec![2; 10]).await.ok();
+            near.send(vec![3; 10]).await.ok();
+            set_dropped(&opening, 500);
+            for _ in 0..3 {
+                turn_for(&opening, Wait::For(100_000));
+            }
+            set_dropped(&opening, 0);
+            turn(&opening);
+            drop(near);
+            while let Ok(chunk) = far.receive().await {
+                match chunk {
+                    Some(chunk) => sink.borrow_mut().0.extend_from_slice(&chunk),
+                    None => {
+                        sink.borrow_mut().1 = true;
+                        break;
+                    }
+                }
+            }
+        };
+        world.run(vec![Box::pin(test)]).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+        let (bytes, ended) = received.take();
+        let all = [&sent[..], &[3; 10]].concat();
+        assert!(all.starts_with(&bytes), "seed {seed}: {bytes:?}");
+        assert!(!ended || bytes.len() >= sent.len(), "seed {seed}: an end behind {} bytes", bytes.len());
+        match ended {
+            true => whole += 1,
+            false => broken += 1,
         }
         world.end().unwrap_or_else(|error| panic!("seed {seed}: {error}"));
     }
