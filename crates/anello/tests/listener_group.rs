@@ -2,6 +2,7 @@
 
 mod common;
 
+use std::cell::Cell;
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream as StdStream;
 use std::os::fd::AsRawFd;
@@ -12,9 +13,10 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use anello::net::{ListenerGroup, TcpListener, UnixListener, Waiting, echo};
+use anello::net::{GroupMember, ListenerGroup, TcpListener, TcpStream, UnixListener, Waiting, echo};
 use anello::time::{sleep, timeout};
-use anello::{Workers, allowed_cores};
+use anello::{Workers, allowed_cores, spawn_blocking};
+use bytes::Bytes;
 
 use common::child::{Child, limit_open_files, raise_open_files};
 use common::groups::{available, client, is_echoed, listener, serve};
@@ -433,6 +435,50 @@ fn member_that_does_not_accept_ahead_holds_one_connection_at_most() {
             drop(clients);
             let _client = client(address);
             assert!(member.accept().await.expect("no error").is_some(), "{}", setup.name);
+        });
+    });
+}
+
+/// The driver drops what it has sent, and with it a member.
+#[test]
+fn member_dropped_by_the_driver_leaves_its_sockets_to_another() {
+    thread_local! {
+        static MEMBER: Cell<Option<GroupMember<TcpListener>>> = const { Cell::new(None) };
+    }
+
+    struct Owner;
+
+    impl AsRef<[u8]> for Owner {
+        fn as_ref(&self) -> &[u8] {
+            b"owned bytes"
+        }
+    }
+
+    impl Drop for Owner {
+        fn drop(&mut self) {
+            drop(MEMBER.take());
+        }
+    }
+
+    on_each(available(), |setup| {
+        let ((first, at_first), (second, at_second)) = (listener(), listener());
+        let group = ListenerGroup::<TcpListener>::new(vec![first, second], 2);
+        let joined = group.clone();
+        setup.run(async move {
+            let (member, other) = (joined.join(0), joined.join(1));
+            // So that accepting is armed.
+            assert!(timeout(Duration::from_millis(1), member.accept()).await.is_err());
+            MEMBER.set(Some(member));
+            let mut stream = TcpStream::connect(at_second).await.expect("connects");
+            let mut peer = other.accept().await.expect("accepts").expect("a client");
+            stream.send(Bytes::from_owner(Owner)).await.expect("sends");
+            stream.flush().await.expect("is sent");
+            assert!(peer.recv().await.expect("receives").is_some());
+            let client = spawn_blocking(move || is_echoed(client(at_first)));
+            let serving = anello::spawn(serve(other));
+            client.await.expect("is answered");
+            joined.close(Waiting::Served);
+            serving.await.expect("ends");
         });
     });
 }

@@ -117,7 +117,12 @@ impl Listener {
 
     /// Closes it; what the kernel has accepted for it already is the heir's, whose wakers are the caller's to call.
     pub fn bequeath(self, heir: Arc<dyn Heir>) {
-        self.shared.driver.borrow_mut().bequeath_listener(self.key, heir);
+        let Ok(mut driver) = self.shared.driver.try_borrow_mut() else {
+            // Dropped with something that the driver drops.
+            let shared = Rc::clone(&self.shared);
+            return shared.spawn(async move { self.bequeath(heir) }).detach();
+        };
+        driver.bequeath_listener(self.key, heir);
     }
 }
 

@@ -38,7 +38,7 @@ use super::line::Line;
 use super::listener::{Accepted, BACKLOG, EXHAUSTED_PAUSE, Listener, is_exhausted, warn_exhausted};
 use super::stream::Inner;
 use super::{Stream, TcpListener, TcpStream, UnixListener, UnixStream};
-use crate::driver::{StreamOption, accept_waiting};
+use crate::driver::{StreamOption, accept_waiting, log};
 use crate::executor::{Shared, current};
 use crate::time::sleep;
 
@@ -522,11 +522,14 @@ impl<L> Drop for GroupMember<L> {
         drop(waker);
         bequeath(&self.group, self.member, listeners);
         if let Some(heir) = heir {
-            tracing::warn!(
-                worker = self.member,
-                heir,
-                "a worker has ended: another one accepts from its sockets from now on"
-            );
+            let worker = self.member;
+            log(|| {
+                tracing::warn!(
+                    worker,
+                    heir,
+                    "a worker has ended: another one accepts from its sockets from now on"
+                );
+            });
         }
         self.group.change(|_| ());
     }
