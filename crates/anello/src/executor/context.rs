@@ -16,7 +16,7 @@ use super::mailbox::{Mailbox, Ring};
 use super::origin::Origin;
 use super::task::{Task, TaskPointer};
 use crate::driver::table::Table;
-use crate::driver::{Clock, Driver, Key, Notifier, Wait, Woken, contain};
+use crate::driver::{Clock, Driver, Key, Notifier, Wait, Woken, contain, log};
 use crate::net::Lingering;
 use crate::time::wheel::{TimerKey, Wheel};
 
@@ -201,8 +201,11 @@ impl Shared {
     /// Shuts the driver down if that was deferred. Returns whether it was.
     #[cold]
     fn shut_down_if_deferred(&self) -> bool {
-        let deferred = self.deferred_shut_down.take();
-        deferred.map(|drain| self.shut_down(drain)).is_some()
+        let Some(drain) = self.deferred_shut_down.take() else { return false };
+        // Of a runtime around this one, which waits until this one has drained.
+        contain("a waker panicked before a runtime was shut down", hand_over_before_blocking);
+        self.shut_down(drain);
+        true
     }
 
     /// Hands what was noted to the kernel, and does what that answers at once, where it must not wait for the next turn.
@@ -223,7 +226,7 @@ impl Shared {
             drop(driver);
             woken.call();
             if let Err(error) = turned {
-                return tracing::error!(%error, "what was noted waits for the next turn");
+                return log(|| tracing::error!(%error, "what was noted waits for the next turn"));
             }
         }
     }
@@ -408,27 +411,40 @@ impl Inbox {
         Self { mailbox: Mailbox::new(), notifier, number }
     }
 
-    /// Makes a task ready: directly on its own thread, through the mailbox from any other.
+    /// Makes a task ready: directly on its own thread, through the mailbox from any other. Returns whether the notification of
+    /// its worker is only queued.
     #[inline]
-    pub(super) fn schedule(&self, pointer: TaskPointer) {
+    pub(super) fn schedule(&self, pointer: TaskPointer) -> bool {
         let local = with_current(|shared| {
-            let own = std::ptr::eq(Arc::as_ptr(&shared.inbox), self);
+            let own = self.is_of(shared);
             if own {
                 shared.make_ready(pointer);
             }
             own
         });
-        if local != Some(true) {
-            self.send(Mail::Woken(pointer));
-        }
+        local != Some(true) && self.send(Mail::Woken(pointer))
     }
 
+    fn is_of(&self, shared: &Shared) -> bool {
+        std::ptr::eq(Arc::as_ptr(&shared.inbox), self)
+    }
+
+    /// Whether the worker runs on this thread.
+    #[inline]
+    pub(super) fn is_current(&self) -> bool {
+        with_current(|shared| self.is_of(shared)) == Some(true)
+    }
+
+    /// Returns what [`ring`](Self::ring) returns.
     #[cold]
-    fn send(&self, mail: Mail) {
+    fn send(&self, mail: Mail) -> bool {
         match self.mailbox.push(mail) {
             Ok(()) => self.ring(),
             // The runtime is gone, and with it the tasks that were woken; one that was to be is cancelled here.
-            Err(mail) => drop(mail),
+            Err(mail) => {
+                drop(mail);
+                false
+            }
         }
     }
 
@@ -440,10 +456,16 @@ impl Inbox {
         }
     }
 
-    /// Rings, with mail or without, and ends the sleep of the worker: on io_uring, with the next turn of this thread's own
-    /// worker, if there is one; at once by the eventfd otherwise.
+    /// Ends the sleep of the worker at once.
     #[cold]
-    pub fn ring(&self) {
+    pub(super) fn notify(&self) {
+        self.notifier.notify();
+    }
+
+    /// Rings, with mail or without, and ends the sleep of the worker: on io_uring, with the next turn of this thread's own
+    /// worker, if there is one; at once by the eventfd otherwise. Returns whether the notification is only queued.
+    #[cold]
+    pub fn ring(&self) -> bool {
         let queued = with_current(|shared| {
             // Borrowed while the driver calls foreign code.
             let mut driver = shared.driver.try_borrow_mut().ok()?;
@@ -451,14 +473,16 @@ impl Inbox {
                 return None;
             }
             match self.mailbox.queue_ring(shared.inbox.number) {
-                Ring::Queue if driver.queue_wake(&self.notifier) => Some(Ring::Awake),
+                Ring::Queue if driver.queue_wake(&self.notifier) => Some(Ring::Queue),
                 Ring::Queue => Some(Ring::Sleeping),
                 ring => Some(ring),
             }
         });
-        if queued.flatten().unwrap_or_else(|| self.mailbox.ring()) == Ring::Sleeping {
+        let ring = queued.flatten().unwrap_or_else(|| self.mailbox.ring());
+        if ring == Ring::Sleeping {
             self.notifier.notify();
         }
+        ring == Ring::Queue
     }
 
     /// Closes the descriptors by which other threads reach the worker, which has ended.

@@ -99,7 +99,7 @@ impl<T> Mailbox<T> {
     /// Whether the owner sleeps, with a queued notification or without. From any thread.
     #[inline]
     pub fn is_asleep(&self) -> bool {
-        !matches!(self.state.load(Ordering::Relaxed), AWAKE | RUNG)
+        !matches!(self.state.load(Ordering::SeqCst), AWAKE | RUNG)
     }
 
     /// Takes all items. By the owner.
@@ -175,8 +175,10 @@ mod tests {
 
 #[cfg(all(test, loom))]
 mod models {
+    use super::super::scheduled::Scheduled;
     use super::*;
     use loom::sync::Arc;
+    use loom::sync::atomic::AtomicBool;
     use loom::thread;
 
     /// The owner loops as the executor does; two threads push. It must get both items without ever sleeping through
@@ -241,6 +243,56 @@ mod models {
             }
             for pusher in pushers {
                 pusher.join().unwrap();
+            }
+        });
+    }
+
+    /// Two threads wake one task. The first is a worker that queues its notification and never submits it: the task must be
+    /// polled for the other one all the same, whenever its worker falls asleep.
+    #[test]
+    fn fault_14_second_waker_of_a_task_is_not_silenced() {
+        let mut model = loom::model::Builder::new();
+        // All interleavings would take hours.
+        model.preemption_bound = Some(5);
+        model.check(|| {
+            let mailbox = Arc::new(Mailbox::new());
+            let (scheduled, told) = (Arc::new(Scheduled::new()), Arc::new(AtomicBool::new(false)));
+            scheduled.clear();
+            let (notify, notified) = loom::sync::mpsc::channel::<()>();
+            // As the wakers of tasks do.
+            let wakers = [true, false].map(|queues| {
+                let (mailbox, notify) = (Arc::clone(&mailbox), notify.clone());
+                let (scheduled, told) = (Arc::clone(&scheduled), Arc::clone(&told));
+                thread::spawn(move || {
+                    if !queues {
+                        told.store(true, Ordering::Relaxed);
+                    }
+                    let ring = || if queues { mailbox.queue_ring(7) } else { mailbox.ring() };
+                    let notifies = if scheduled.set() || scheduled.set_again() {
+                        mailbox.push(()).unwrap();
+                        let ring = ring();
+                        ring == Ring::Sleeping || ring == Ring::Queue && scheduled.is_woken_again()
+                    } else {
+                        mailbox.is_asleep() && ring() == Ring::Sleeping
+                    };
+                    if notifies {
+                        notify.send(()).unwrap();
+                    }
+                })
+            });
+            let mut is_polled = false;
+            while !is_polled {
+                for () in mailbox.take() {
+                    scheduled.clear();
+                    is_polled |= told.load(Ordering::Relaxed);
+                }
+                if !is_polled && mailbox.prepare_to_sleep() {
+                    notified.recv().unwrap();
+                    mailbox.woke();
+                }
+            }
+            for waker in wakers {
+                waker.join().unwrap();
             }
         });
     }

@@ -16,6 +16,7 @@ mod join;
 mod mailbox;
 #[cfg(feature = "compat-hyper")]
 mod origin;
+mod scheduled;
 mod task;
 mod task_memory;
 mod workers;
@@ -131,7 +132,7 @@ impl Runtime {
             }
             run_ready(&self.shared, &mut in_hand);
             let busy = main.woken.load(Ordering::Relaxed) || !self.shared.ready.borrow().is_empty();
-            if let Err(error) = turn.take(&self.shared, busy) {
+            if let Err(error) = turn.take(&self.shared, busy, &main.woken) {
                 panic!("the {} driver cannot go on: {error}", self.driver().name);
             }
         }
@@ -177,13 +178,19 @@ struct Turn {
 
 impl Turn {
     #[inline]
-    fn take(&mut self, shared: &Shared, busy: bool) -> io::Result<()> {
+    fn take(&mut self, shared: &Shared, busy: bool, main_is_woken: &AtomicBool) -> io::Result<()> {
         let mailbox = shared.inbox.mailbox();
         let mut wait = Wait::No;
         if !busy && !mailbox.is_rung() {
             wait = time_to_wait(shared);
         }
         if wait != Wait::No && !mailbox.prepare_to_sleep() {
+            wait = Wait::No;
+        }
+        // Woken by two threads since it was looked at: the second one saw that the worker is awake, and the first one may
+        // keep its notification queued for long.
+        if wait != Wait::No && main_is_woken.load(Ordering::SeqCst) {
+            mailbox.woke();
             wait = Wait::No;
         }
         let turned = shared.driver.borrow_mut().turn(wait, &mut self.woken);
@@ -251,7 +258,7 @@ impl Wake for MainTask {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        if self.woken.swap(true, Ordering::AcqRel) {
+        if self.woken.swap(true, Ordering::SeqCst) {
             // Another worker may have woken it, and keep the notification queued for long.
             return self.inbox.ring_if_asleep();
         }

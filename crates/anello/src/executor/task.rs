@@ -10,8 +10,8 @@
 //! Invariants:
 //! - The worker's list holds one reference from the task's spawning until it is done *and* in no queue. So a pointer
 //!   in the ready queue or the mailbox needs no reference of its own.
-//! - `scheduled` is true exactly while the pointer is in a queue, and for ever once the task is done: whoever turns it
-//!   from false to true puts the pointer into a queue.
+//! - `scheduled` is set exactly while the pointer is in a queue, and for ever once the task is done: the thread that sets it
+//!   puts the pointer into a queue.
 //! - The future is touched by the worker alone and is gone (`None`) before the worker gives its reference up: what the
 //!   last waker frees, wherever it is dropped, is memory without a future in it.
 
@@ -25,13 +25,14 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
 use std::task::{Context, RawWaker, RawWakerVTable, Waker};
 
 use super::context::Inbox;
+use super::scheduled::Scheduled;
 use super::task_memory;
 use crate::driver::{Key, contain};
 
 /// The part of a task that does not depend on its future.
 pub(super) struct Header {
     references: AtomicU32,
-    scheduled: AtomicBool,
+    scheduled: Scheduled,
     /// The future is to be ended instead of polled. Here and not beside the result, which no poll has to touch.
     aborted: AtomicBool,
     /// The future has ended. Only the worker looks.
@@ -87,7 +88,7 @@ impl Task {
         let task = TaskCell {
             header: Header {
                 references: AtomicU32::new(1),
-                scheduled: AtomicBool::new(true),
+                scheduled: Scheduled::new(),
                 aborted: AtomicBool::new(false),
                 done: Cell::new(false),
                 // Nobody's.
@@ -130,7 +131,7 @@ impl Task {
     fn cancel(&self) {
         let header = self.0.header();
         header.done.set(true);
-        header.scheduled.store(true, Ordering::Release);
+        header.scheduled.set();
         contain("a task panicked while it was dropped with its runtime", || {
             // SAFETY: by the worker, or for a future that is `Send` and was never polled (see `new`).
             unsafe { (header.functions.drop_future)(self.0.0) }
@@ -165,8 +166,7 @@ impl TaskPointer {
             return Some(header.key.get());
         }
         // Before the poll: a wake during it puts the task into the queue again.
-        // Whatever the waker did before is seen by the poll.
-        header.scheduled.swap(false, Ordering::AcqRel);
+        header.scheduled.clear();
         let data = self.0.as_ptr().cast_const().cast();
         // SAFETY: a waker that borrows the worker's reference: it is never dropped.
         let waker = std::mem::ManuallyDrop::new(unsafe { Waker::new(data, &WAKER_VTABLE) });
@@ -178,7 +178,7 @@ impl TaskPointer {
             return None;
         }
         header.done.set(true);
-        if header.scheduled.swap(true, Ordering::AcqRel) { None } else { Some(header.key.get()) }
+        header.scheduled.set().then(|| header.key.get())
     }
 }
 
@@ -270,13 +270,34 @@ unsafe fn wake_by_value(data: *const ()) {
 unsafe fn wake_by_reference(data: *const ()) {
     // SAFETY: a waker holds a reference, so the header is alive.
     let header = unsafe { &*data.cast::<Header>() };
-    if !header.scheduled.swap(true, Ordering::AcqRel) {
-        // Of the pointer and not of the header, because it leads to the future behind it, too.
-        // SAFETY: a waker's pointer is not null.
-        header.home.schedule(TaskPointer(unsafe { NonNull::new_unchecked(data.cast_mut().cast()) }));
-    } else {
-        // Another worker may have woken it, and keep the notification queued for long.
+    // Of the pointer and not of the header, because it leads to the future behind it, too.
+    // SAFETY: a waker's pointer is not null.
+    let pointer = TaskPointer(unsafe { NonNull::new_unchecked(data.cast_mut().cast()) });
+    if header.scheduled.set() {
+        if header.home.schedule(pointer) {
+            notify_if_woken_again(header);
+        }
+    } else if !header.home.is_current() {
+        wake_again(header, pointer);
+    }
+}
+
+/// Wakes a task that is scheduled, from another thread than its worker's.
+#[cold]
+fn wake_again(header: &Header, pointer: TaskPointer) {
+    if !header.scheduled.set_again() {
         header.home.ring_if_asleep();
+    } else if header.home.schedule(pointer) {
+        notify_if_woken_again(header);
+    }
+}
+
+/// Notifies the worker of a task at once, after a notification was queued, if another thread has woken the task since it was
+/// scheduled.
+#[cold]
+fn notify_if_woken_again(header: &Header) {
+    if header.scheduled.is_woken_again() {
+        header.home.notify();
     }
 }
 
