@@ -333,7 +333,11 @@ impl<K: ReadinessKernel> Reactor<K> {
             return Poll::Pending;
         }
         let is_free = stream.writable && stream.transmit.is_empty();
-        if self.defers && is_free && stream.transmit.start(outgoing, self.deferred_bytes).is_some() {
+        if self.defers
+            && is_free
+            && stream.write_side == WriteSide::Open
+            && stream.transmit.start(outgoing, self.deferred_bytes).is_some()
+        {
             self.unsent.push(key);
             return Poll::Ready(Ok(()));
         }
@@ -474,7 +478,9 @@ impl<K: ReadinessKernel> Reactor<K> {
         if stream.transmit.is_empty() && stream.send_error.is_none() {
             stream.write_side = WriteSide::ShutDown;
             if let Err(error) = self.kernel.sockets().shutdown(&stream.socket, Shutdown::Write) {
-                tracing::debug!(%error, "a queued shutdown failed: the peer has reset the connection");
+                log(
+                    || tracing::debug!(%error, "a queued shutdown failed: the peer has reset the connection"),
+                );
             }
         }
     }

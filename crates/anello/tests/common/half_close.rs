@@ -49,11 +49,7 @@ fn shutdown_of_unread_stream_returns_and_fin_follows_bytes() {
                 // Nothing reads meanwhile.
                 client.shutdown().await.unwrap();
                 client.shutdown().await.unwrap();
-                let late = match client.write(b"late").await {
-                    // Accepted before the kernel was asked, which reports it then.
-                    Ok(_) => client.flush().await.unwrap_err(),
-                    Err(error) => error,
-                };
+                let late = client.write(b"late").await.unwrap_err();
                 assert_eq!(late.kind(), io::ErrorKind::BrokenPipe, "{late}");
                 // The other direction is open, and the task that has shut down does nothing more for its own.
                 let reading = spawn(async move {
@@ -241,6 +237,23 @@ fn write_half_dropped_by_the_driver_sends_fin() {
             let mut bytes = [0; 11];
             other_server.read_exact(&mut bytes).await.unwrap();
             assert_reads(&mut server, b"last").await;
+        });
+    });
+}
+
+#[test]
+fn write_after_shutdown_of_an_idle_stream_is_refused() {
+    on_every_setup(|setup| {
+        setup.run(async {
+            for flushed in [&b""[..], b"before"] {
+                let (mut client, mut server) = pair().await.unwrap();
+                client.write_all(flushed).await.unwrap();
+                client.flush().await.unwrap();
+                client.shutdown().await.unwrap();
+                let late = client.write(b"late").await.unwrap_err();
+                assert_eq!(late.kind(), io::ErrorKind::BrokenPipe, "{late}");
+                assert_reads(&mut server, flushed).await;
+            }
         });
     });
 }

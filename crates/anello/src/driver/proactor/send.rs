@@ -31,6 +31,7 @@ impl<K: CompletionKernel> Proactor<K> {
         if let Some(stream) = self.streams.get_mut(key)
             && stream.sending == Sending::Idle
             && stream.send_error.is_none()
+            && stream.write_side == WriteSide::Open
             && let Some((data, length_bytes)) = stream.transmit.start(outgoing, self.at_submission_bytes)
         {
             let token = Token::new(Kind::Send, key);
@@ -199,7 +200,9 @@ impl<K: CompletionKernel> Proactor<K> {
         if stream.transmit.is_empty() && stream.send_error.is_none() {
             stream.write_side = WriteSide::ShutDown;
             if let Err(error) = self.kernel.sockets().shutdown(&stream.socket, Shutdown::Write) {
-                tracing::debug!(%error, "a queued shutdown failed: the peer has reset the connection");
+                log(
+                    || tracing::debug!(%error, "a queued shutdown failed: the peer has reset the connection"),
+                );
             }
         }
     }
