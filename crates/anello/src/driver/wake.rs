@@ -24,6 +24,8 @@ pub(crate) struct Woken {
     /// All others, for the executor to call.
     list: Vec<Waker>,
     any: bool,
+    /// Whether tasks have become ready meanwhile: code of the application runs in a turn, too, where it drops what was sent.
+    has_ready_tasks: Option<fn() -> bool>,
 }
 
 impl Waiter {
@@ -101,15 +103,16 @@ pub(crate) fn wake_all(wakers: impl IntoIterator<Item = Waker>) {
 }
 
 impl Woken {
-    /// Wakers with this table may be called while the driver is borrowed.
-    pub fn new(harmless: &'static RawWakerVTable) -> Self {
-        Self { harmless: Some(harmless), ..Self::default() }
+    /// Wakers with this table may be called while the driver is borrowed, and so may `has_ready_tasks`.
+    pub fn new(harmless: &'static RawWakerVTable, has_ready_tasks: fn() -> bool) -> Self {
+        Self { harmless: Some(harmless), has_ready_tasks: Some(has_ready_tasks), ..Self::default() }
     }
 
-    /// Whether anybody was woken, or the worker rung, since the last [`call`](Self::call).
+    /// Whether anybody was woken, or the worker rung, since the last [`call`](Self::call), or a task is ready: the driver must
+    /// not sleep then.
     #[inline]
     pub fn any(&self) -> bool {
-        self.any
+        self.any || self.has_ready_tasks.is_some_and(|has_ready_tasks| has_ready_tasks())
     }
 
     /// Another thread has rung: the executor looks into its inbox, and nothing may sleep before.

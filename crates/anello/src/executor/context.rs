@@ -105,6 +105,11 @@ pub(crate) fn current() -> Rc<Shared> {
     }
 }
 
+/// Whether a task of the runtime that runs on this thread is ready, besides those that it has in hand.
+pub(super) fn has_ready_tasks() -> bool {
+    with_current(|shared| !shared.ready.borrow().is_empty()) == Some(true)
+}
+
 /// Hands wake-ups of other workers to the kernel that the runtime of this thread has queued, if one runs. To be called before
 /// the thread blocks until another one has done something: the next turn, which would submit them, may depend on it.
 pub(crate) fn hand_over_before_blocking() {

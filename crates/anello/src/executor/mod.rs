@@ -116,7 +116,7 @@ impl Runtime {
         let mut context = Context::from_waker(&waker);
         let mut future = pin!(Some(future));
         let mut in_hand = Vec::new();
-        let mut turn = Turn { woken: Woken::new(&task::WAKER_VTABLE) };
+        let mut turn = Turn { woken: Woken::new(&task::WAKER_VTABLE, context::has_ready_tasks) };
         loop {
             if main.woken.load(Ordering::Relaxed) && main.woken.swap(false, Ordering::Acquire) {
                 self.shared.renew_budget();

@@ -5,12 +5,14 @@
 use std::cell::Cell;
 use std::io;
 use std::sync::LazyLock;
+use std::time::Duration;
 
 use anello::net::OwnedWriteHalf;
+use anello::time::{now, sleep};
 use anello::{spawn, yield_now};
 use bytes::Bytes;
 
-use crate::common::{LARGE, TURNS, pattern, poll_at_most};
+use crate::common::{Flag, LARGE, TURNS, pattern, poll_at_most};
 use crate::family::{Stream, on_every_setup, pair};
 
 /// More than the kernel takes while the peer does not read.
@@ -254,6 +256,42 @@ fn write_after_shutdown_of_an_idle_stream_is_refused() {
                 assert_eq!(late.kind(), io::ErrorKind::BrokenPipe, "{late}");
                 assert_reads(&mut server, flushed).await;
             }
+        });
+    });
+}
+
+/// The driver drops what it has sent in a turn that would sleep next.
+#[test]
+fn task_woken_by_the_owner_of_sent_bytes_runs_at_once() {
+    struct Owner(Flag);
+
+    impl AsRef<[u8]> for Owner {
+        fn as_ref(&self) -> &[u8] {
+            b"owned bytes"
+        }
+    }
+
+    impl Drop for Owner {
+        fn drop(&mut self) {
+            self.0.raise();
+        }
+    }
+
+    on_every_setup(|setup| {
+        setup.run(async {
+            let flag = Flag::default();
+            let waits = flag.clone();
+            let woken = spawn(async move { waits.wait().await });
+            yield_now().await;
+            let (client, _server) = pair().await.unwrap();
+            let (start, (_reader, mut writer)) = (now(), client.into_split());
+            writer.send(Bytes::from_owner(Owner(flag))).await.unwrap();
+            // Nothing else is to happen before this.
+            let watchdog = spawn(sleep(Duration::from_secs(20)));
+            drop(writer);
+            woken.await.unwrap();
+            watchdog.abort();
+            assert!(now() - start < Duration::from_secs(10), "{:?}", now() - start);
         });
     });
 }
