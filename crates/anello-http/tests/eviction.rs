@@ -4,9 +4,11 @@ mod common;
 
 use std::cell::Cell;
 use std::rc::Rc;
+use std::time::Duration;
 
 use anello::DriverKind;
 use anello::net::TcpListener;
+use anello::time::now;
 use anello_http::observe::metrics::{MetricsOptions, ServerMetrics};
 use anello_http::server::Eviction;
 use anello_http::{Options, Request, Response, Server};
@@ -56,6 +58,49 @@ async fn further_client_evicts(kind: DriverKind, has_asked: bool) {
     until(|| count_of(&metrics, "anello_http_connections_closed_total{reason=\"evicted\"}") == 91).await;
     assert_eq!(count_of(&metrics, "anello_http_connections_refused_total{reason=\"limit\"}"), 0, "{kind}");
     assert_eq!(last.get("/").await.status, 200, "{kind}");
+}
+
+/// Connections in the middle of a request are more than the threshold: what makes room is that the evicted ones have ended.
+#[test]
+fn fault_21_newcomers_wait_for_evicted_connections_alone() {
+    on_each(drivers(), async |kind| {
+        let (ends, handled) = (Rc::new(Cell::new(false)), Rc::new(Cell::new(0)));
+        let handler = {
+            let (ends, handled) = (Rc::clone(&ends), Rc::clone(&handled));
+            async move |request: Request| {
+                if request.path() == "/busy" {
+                    handled.set(handled.get() + 1);
+                    until(|| ends.get()).await;
+                }
+                Response::text("served")
+            }
+        };
+        let mut options = options(Eviction::Idle { threshold: CONNECTIONS });
+        options.connections = 4 * CONNECTIONS;
+        let (server, address) = serve(options, handler);
+        let mut busy = Vec::new();
+        for _ in 0..2 * CONNECTIONS {
+            let mut client = Client::connect(address).await;
+            client.send("GET /busy HTTP/1.1\r\nHost: h\r\n\r\n").await;
+            busy.push(client);
+        }
+        until(|| handled.get() == busy.len()).await;
+        let (start, mut idle) = (now(), Vec::new());
+        for _ in 0..3 * CONNECTIONS {
+            let mut client = Client::connect(address).await;
+            assert_eq!(client.get("/").await.status, 200, "{kind}");
+            idle.push(client);
+        }
+        // On Linux other programs may take the time.
+        if matches!(kind, DriverKind::Sim(_)) {
+            assert!(now() - start < Duration::from_millis(500), "{kind:?}: {:?}", now() - start);
+        }
+        assert!(server.connections() <= 2 * CONNECTIONS + 1, "{kind}");
+        ends.set(true);
+        for client in &mut busy {
+            assert_eq!(client.answer().await.expect("an answer").status, 200, "{kind}");
+        }
+    });
 }
 
 #[test]

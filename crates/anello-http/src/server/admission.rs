@@ -123,28 +123,37 @@ impl Server {
         while self.worker.is_starting() {
             yield_now().await;
         }
-        if self.worker.evict_some() > 0 {
+        let until = now() + EVICTION_TIMEOUT;
+        loop {
+            let open = self.worker.open_everywhere();
+            let evicted = self.worker.evict_some();
             // Such a connection has nothing to send: it ends by itself, and not when its client wants it to.
-            self.wait_until_evicted(EVICTION_TIMEOUT).await;
-            return self.place();
-        }
-        if let Some(place) = self.place() {
-            return Some(place);
+            self.wait_until_evicted(until, open.saturating_sub(evicted)).await;
+            if let Some(place) = self.place() {
+                return Some(place);
+            }
+            if evicted == 0 {
+                break;
+            }
+            // Other workers have taken the places.
+            if now() >= until {
+                return None;
+            }
         }
         // Other workers evict at their next tick. Where that has been in vain, no further client waits for it.
         let failed = &self.refusals.waited_in_vain_at;
         if self.worker.counted_with.is_none() || failed.get().is_some_and(|at| now() < at + RETRY_INTERVAL) {
             return None;
         }
-        self.wait_until_evicted(self.worker.options.tick * 2).await;
+        self.wait_until_evicted(now() + self.worker.options.tick * 2, 0).await;
         let place = self.place();
         failed.set(place.is_none().then(now));
         place
     }
 
-    async fn wait_until_evicted(&self, max_wait: Duration) {
-        let until = now() + max_wait;
-        while self.is_to_evict() && now() < until {
+    /// Waits until no more than so many connections are open, or none has to be evicted.
+    async fn wait_until_evicted(&self, until: Duration, left: usize) {
+        while self.is_to_evict() && self.worker.open_everywhere() > left && now() < until {
             sleep(EVICTION_STEP).await;
         }
     }
