@@ -307,7 +307,9 @@ impl Watch {
 
     /// Since when the connection waits for its client, if it may be evicted: while it is idle, or in whatever it waits for.
     fn waits_since(&self, is_stalled_enough: bool) -> Option<u64> {
-        if self.is_evicted.get() || self.late.get().is_some() {
+        // One that was struck ends by itself, unless what it is told does not fit the connection.
+        let ends = self.late.get().is_some() && !(is_stalled_enough && self.room_since.get().is_some());
+        if self.is_evicted.get() || ends {
             return None;
         }
         match (self.room_since.get(), self.phase.get()) {
