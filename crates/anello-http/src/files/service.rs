@@ -328,8 +328,11 @@ impl Files {
         let mut coded = Vec::new();
         for coding in self.options.precompressed.iter() {
             let beside = format!("{path}{}", coding.suffix());
-            if let Ok(Found::File { file, stamp }) = self.look_for(&beside).await {
-                coded.push((coding, file, stamp));
+            match self.look_for(&beside).await {
+                Ok(Found::File { file, stamp }) => coded.push((coding, file, stamp)),
+                // Without its variants, the entry would take the place of a whole one.
+                Err(error) if is_short_of_files(&error) => return Err(error),
+                _ => {}
             }
         }
         if let Some(known) = known
