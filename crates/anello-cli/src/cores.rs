@@ -22,7 +22,7 @@ pub fn parse(text: &str) -> Result<Cores, String> {
             None => cores.push(number(part)?),
             Some((first, last)) => {
                 let (first, last) = (number(first)?, number(last)?);
-                if first > last || last - first > 4096 {
+                if first > last || last - first >= 4096 {
                     return Err(format!(
                         "{part:?} is not a range of cores: write FIRST-LAST, as in 0-3, of 4096 cores at most"
                     ));

@@ -132,4 +132,14 @@ fn check_tells_of_a_limit_that_does_not_fit() {
         assert!(said.starts_with("anello: --max-connections: ") && said.contains(words), "{said}");
         assert!(said.contains("ulimit -Hn") && said.contains("--cores"), "{said}");
     }
+    // A start says the same, and serves.
+    let log = tempfile::NamedTempFile::new().expect("a file");
+    let arguments = ["--addr", "127.0.0.1:0", "--max-connections", "1000"];
+    let mut command = limited(LIMIT, folder.path(), &arguments);
+    command.stderr(File::create(log.path()).expect("a file"));
+    let server = Served::of(command);
+    assert!(get(server.told("addr"), "/hello.txt").ends_with(BODY));
+    server.end();
+    let said = fs::read_to_string(log.path()).expect("text");
+    assert!(said.contains("anello: 1000 connections do not fit the limit of open files (64)"), "{said}");
 }

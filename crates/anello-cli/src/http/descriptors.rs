@@ -123,10 +123,10 @@ mod tests {
             Descriptors::divide(limit, workers, false).fit(&mut options, None);
             options.connections
         };
-        assert_eq!([64, 1024, 4096].map(|limit| connections(limit, 2)), [8, 680, 2900]);
+        assert_eq!([64, 1024, 4096, 11_195].map(|limit| connections(limit, 2)), [8, 680, 2900, 9999]);
         assert_eq!(
-            [(20_000, 2), (1 << 20, 64)].map(|(limit, workers)| connections(limit, workers)),
-            [10_000; 2]
+            [(11_196, 2), (20_000, 2), (1 << 20, 64)].map(|(limit, workers)| connections(limit, workers)),
+            [10_000; 3]
         );
     }
 

@@ -52,9 +52,10 @@ pub fn start(
 /// `/health` is to hear what the state of the server is, and nothing of theirs.
 async fn serve(group: ListenerGroup<TcpListener>, told: Told, max_connections: usize) -> io::Result<()> {
     let server = Server::builder().with(|options| {
-        options.connections = max_connections;
-        options.eviction = Eviction::Stalled { threshold: max_connections };
-        options.refusals = options.refusals.min(max_connections);
+        // Together they are the share of this port.
+        options.refusals = options.refusals.min(max_connections / 4).max(1);
+        options.connections = max_connections.saturating_sub(options.refusals).max(1);
+        options.eviction = Eviction::Stalled { threshold: options.connections };
     });
     let server = server.build();
     let serving = server.serve(group.join(0), async move |request| answer(&told, &request));
