@@ -302,6 +302,13 @@ fn errors_of_user_and_group_name_cause_and_remedy() {
         }
     }
     assert!(!places.path().join("state/http").exists());
+    // Opening a folder needs no right to it.
+    fs::set_permissions(places.path().join("site"), Permissions::from_mode(0o700)).expect("rights");
+    for check in [&[][..], &["--check"]] {
+        let said = refused(command(&places, &[&["--addr", internet, "--user", "nobody"], check].concat()));
+        assert!(said.contains("ermission denied") && said.contains("chmod o+x"), "{said}");
+    }
+    fs::set_permissions(places.path().join("site"), Permissions::from_mode(0o755)).expect("rights");
     for check in [&[][..], &["--check"]] {
         let mut command = command(&places, &[&["--addr", internet, "--user", "daemon"], check].concat());
         command.uid(NOBODY).gid(NOBODY);

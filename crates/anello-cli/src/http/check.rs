@@ -187,9 +187,8 @@ impl Check<'_> {
             Ok(files) => {
                 let unusable = runtime.block_on(files.unusable_files());
                 unusable.iter().for_each(|unusable| self.option(unusable));
-                if let Err(error) = may(&arguments.folder, Access::EXEC_OK) {
-                    let why = "give this user the right to enter it (chmod o+x)";
-                    self.fault("folder", format_args!("{}: {error}: {why}", arguments.folder.display()));
+                if let Err(why) = may_enter(&arguments.folder) {
+                    self.fault("folder", why);
                 }
             }
             Err(FilesError::Option(invalid)) => self.option(&invalid),
@@ -208,6 +207,13 @@ fn may_be_appended_to(path: &Path) -> Result<(), String> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => may_have_new_files(parent(path)),
         Err(error) => Err(format!("{error}: choose a file that can be reached")),
     }
+}
+
+/// Whether this user may use what is in a folder: opening the folder needs no right to it.
+pub fn may_enter(folder: &Path) -> Result<(), String> {
+    may(folder, Access::EXEC_OK).map_err(|error| {
+        format!("{}: {error}: give this user the right to enter it (chmod o+x)", folder.display())
+    })
 }
 
 /// Whether this user may remove a file, by the rights of its folder.

@@ -7,6 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use nix::errno::Errno;
 use nix::unistd::{Group, User, getgrouplist};
 use rustix::fs::{AtFlags, CWD, chownat};
 use rustix::process::{Gid, Uid, getegid, geteuid, getuid};
@@ -75,11 +76,26 @@ impl IdentityFlags {
 /// A user's number and its entry in the user database, which a number need not have.
 fn find_user(text: &str) -> io::Result<(Uid, Option<User>)> {
     if let Some(uid) = number(text) {
-        return Ok((Uid::from_raw(uid), User::from_uid(nix::unistd::Uid::from_raw(uid))?));
+        let entry = entry("--user", text, User::from_uid(nix::unistd::Uid::from_raw(uid)))?;
+        return Ok((Uid::from_raw(uid), entry));
     }
-    match User::from_name(text)? {
+    match entry("--user", text, User::from_name(text))? {
         Some(entry) => Ok((Uid::from_raw(entry.uid.as_raw()), Some(entry))),
         None => Err(invalid(format!("--user {text}: there is no such user: create it, or give another one"))),
+    }
+}
+
+/// An entry of the user database, which may be missing as a whole: getpwnam(3) lists the errors that say so.
+fn entry<T>(flag: &str, text: &str, found: nix::Result<Option<T>>) -> io::Result<Option<T>> {
+    match found {
+        Err(Errno::ENOENT | Errno::ESRCH | Errno::EBADF | Errno::EPERM) => Ok(None),
+        Err(error) => {
+            let why = format!(
+                "{flag} {text}: the user database cannot be read: {error}: give a number, or repair it"
+            );
+            Err(io::Error::new(io::Error::from(error).kind(), why))
+        }
+        Ok(found) => Ok(found),
     }
 }
 
@@ -94,7 +110,7 @@ fn find_group(text: &str) -> io::Result<Gid> {
     if let Some(gid) = number(text) {
         return Ok(Gid::from_raw(gid));
     }
-    match Group::from_name(text)? {
+    match entry("--group", text, Group::from_name(text))? {
         Some(found) => Ok(Gid::from_raw(found.gid.as_raw())),
         None => {
             Err(invalid(format!("--group {text}: there is no such group: create it, or give another one")))

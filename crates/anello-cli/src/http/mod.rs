@@ -198,7 +198,11 @@ pub fn run(arguments: Arguments, configuration: &Configuration) -> io::Result<Ex
     let sandbox = sandboxing::enter(arguments.sandbox, &reach)?;
     let descriptors = Descriptors::of_process(workers, metrics.is_some());
     let mut options = arguments.connections.options();
-    descriptors.fit(&mut options, arguments.connections.max_connections());
+    let max_connections = arguments.connections.max_connections();
+    descriptors.fit(&mut options, max_connections);
+    if let Some(why) = descriptors.fault(max_connections) {
+        output::say(format_args!("anello: {why}"));
+    }
     // Threads begin here.
     let log = arguments.observer.start_log()?;
     let service = Arc::new(Service {
@@ -263,22 +267,20 @@ pub fn run(arguments: Arguments, configuration: &Configuration) -> io::Result<Ex
 
 /// Changes to the user, who has to be able to use everything that root could.
 fn become_user(identity: &Identity, reach: &sandboxing::Served<'_>, files: &FileOptions) -> io::Result<()> {
-    for file in reach.socket_file.into_iter().chain(reach.handover) {
-        identity.own(file)?;
-    }
-    // While it is root, it can still take back what it has made.
+    // While it is root, it can still take back what it has made, and nothing of a running server has been changed.
+    let told = |why| io::Error::new(io::ErrorKind::PermissionDenied, why);
     identity.try_out(|| {
         open(reach.folder, files)?;
+        check::may_enter(reach.folder).map_err(told)?;
         reach.tls.read().map_err(|error| {
             let remedy = "SIGHUP reads it again: let this user or its groups read it (chgrp, chmod g+r)";
             io::Error::new(error.kind(), format!("{error}: {remedy}"))
         })?;
-        for file in reach.socket_file.into_iter().chain(reach.handover) {
-            let told = |why| io::Error::new(io::ErrorKind::PermissionDenied, why);
-            check::may_remove(file).map_err(told)?;
-        }
-        Ok(())
+        reach.socket_file.into_iter().chain(reach.handover).try_for_each(check::may_remove).map_err(told)
     })?;
+    for file in reach.socket_file.into_iter().chain(reach.handover) {
+        identity.own(file)?;
+    }
     identity.assume_alone()
 }
 

@@ -7,7 +7,7 @@ use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{FlockOperation, OFlags, flock};
 use rustix::io::retry_on_intr;
 
 use super::wire::{Talk, Word, is_gone, is_silent};
@@ -36,7 +36,13 @@ impl StartLock {
         let mut name = path.as_os_str().to_owned();
         name.push(".lock");
         let name = PathBuf::from(name);
-        let locked = File::options().create(true).append(true).mode(0o600).open(&name).and_then(|file| {
+        // The folder may belong to an unprivileged user: what root opens there may be anything.
+        let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
+        let opened = File::options().create(true).append(true).mode(0o600).custom_flags(flags).open(&name);
+        let locked = opened.and_then(|file| {
+            if !file.metadata()?.is_file() {
+                return Err(io::Error::new(io::ErrorKind::AlreadyExists, "it is no regular file: remove it"));
+            }
             retry_on_intr(|| flock(&file, FlockOperation::LockExclusive))?;
             Ok(Self(file))
         });
