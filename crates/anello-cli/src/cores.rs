@@ -35,11 +35,6 @@ pub fn parse(text: &str) -> Result<Cores, String> {
 }
 
 impl Cores {
-    /// The same for the cores that this process may use; none if the kernel does not report them.
-    pub fn fault_here(&self) -> Option<String> {
-        self.fault(&anello::allowed_cores().ok()?)
-    }
-
     /// Returns the error of a command line that names cores that this process may not use.
     pub fn check(&self) -> io::Result<()> {
         let invalid = |why| io::Error::new(io::ErrorKind::InvalidInput, format!("--cores: {why}"));
@@ -56,6 +51,11 @@ impl Cores {
             _ => ("s", ranges(&others), ranges(allowed)),
         };
         Some(format!("core{plural} {others} may not be used by this process: choose from {allowed}"))
+    }
+
+    /// Returns the same for the cores that this process may use; `None` if the kernel does not report them.
+    pub fn fault_here(&self) -> Option<String> {
+        self.fault(&anello::allowed_cores().ok()?)
     }
 }
 
