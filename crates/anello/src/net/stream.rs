@@ -418,7 +418,15 @@ impl Inner {
     #[inline]
     pub fn send(&self, outgoing: Outgoing) -> impl Future<Output = io::Result<()>> + '_ {
         let mut outgoing = Some(outgoing);
-        poll_fn(move |context| self.poll_send(&mut outgoing, context))
+        poll_fn(move |context| {
+            let sent = self.poll_send(&mut outgoing, context);
+            if matches!(sent, Poll::Ready(Err(_))) {
+                // The owner of the bytes may panic while they are dropped: here the error is dropped then, too. When the
+                // future is dropped behind its result, the compiler leaks the result.
+                drop(outgoing.take());
+            }
+            sent
+        })
     }
 
     #[inline(always)]

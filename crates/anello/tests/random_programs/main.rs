@@ -398,9 +398,7 @@ fn random_programs_on_the_simulated_kernels() {
             drop(second);
             if !first.has_leaked {
                 let grown = memory::live_bytes() - before;
-                // Where a destructor unwinds out of a function, the compiler leaks what that returns: an error, here and there.
-                let allowed = if first.panics { 1024 } else { 0 };
-                assert!(grown <= allowed, "seed {seed}: {grown} bytes were not freed (ANELLO_SEED={seed})");
+                assert!(grown <= 0, "seed {seed}: {grown} bytes were not freed (ANELLO_SEED={seed})");
             }
         });
     }
