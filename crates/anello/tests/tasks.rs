@@ -559,7 +559,7 @@ fn signal_kills_the_process_after_the_last_signals_were_dropped() {
 #[test]
 fn signal_that_was_ignored_before_is_ignored_after_signals_were_dropped() {
     let name = "signal_that_was_ignored_before_is_ignored_after_signals_were_dropped";
-    Child::started_by("nohup").run(name, || {
+    Child::with_hang_up_ignored().run(name, || {
         on_both_drivers(|setup| {
             setup.run(async {
                 let mut signals = Signals::new(&[HANG_UP]).unwrap();

@@ -30,9 +30,10 @@ impl Child {
         Self { wrapper, environment: vec![("LSAN_OPTIONS", "detect_leaks=0".to_owned())] }
     }
 
-    /// Runs the child by another program, which starts it.
-    pub fn started_by(program: &str) -> Self {
-        Self { wrapper: vec![program.to_owned()], ..Self::default() }
+    /// Starts the child with SIGHUP ignored, as nohup(1) does.
+    pub fn with_hang_up_ignored() -> Self {
+        let wrapper = ["sh", "-c", "trap '' HUP; exec \"$@\"", "sh"].map(str::to_owned).into();
+        Self { wrapper, ..Self::default() }
     }
 
     pub fn variable(mut self, name: &'static str, value: impl Into<String>) -> Self {

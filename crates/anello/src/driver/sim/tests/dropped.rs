@@ -100,6 +100,7 @@ fn fault_09_send_whose_completion_is_dropped_resets_its_connection() {
 }
 
 #[test]
+#[cfg_attr(plain_memory, ignore = "what a driver leaks when completions are missing would be reported")]
 fn fault_09_connections_end_whole_or_with_an_error_when_completions_are_dropped() {
     let (mut whole, mut broken) = (0, 0);
     for seed in 0..scaled(400) {
