@@ -16,11 +16,10 @@ use std::time::Duration;
 use anello::net::{GroupMember, ListenerGroup, TcpListener, TcpStream, UnixListener, Waiting, echo};
 use anello::time::{sleep, timeout};
 use anello::{Workers, allowed_cores, spawn_blocking};
-use bytes::Bytes;
 
 use common::child::{Child, limit_open_files, raise_open_files};
 use common::groups::{available, client, is_echoed, listener, serve};
-use common::{Setup, hangs_after, on_each, poll_at_most};
+use common::{Setup, bytes_of_owner, hangs_after, on_each, poll_at_most};
 
 /// How the first worker ends.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -446,20 +445,6 @@ fn member_dropped_by_the_driver_leaves_its_sockets_to_another() {
         static MEMBER: Cell<Option<GroupMember<TcpListener>>> = const { Cell::new(None) };
     }
 
-    struct Owner;
-
-    impl AsRef<[u8]> for Owner {
-        fn as_ref(&self) -> &[u8] {
-            b"owned bytes"
-        }
-    }
-
-    impl Drop for Owner {
-        fn drop(&mut self) {
-            drop(MEMBER.take());
-        }
-    }
-
     on_each(available(), |setup| {
         let ((first, at_first), (second, at_second)) = (listener(), listener());
         let group = ListenerGroup::<TcpListener>::new(vec![first, second], 2);
@@ -471,7 +456,7 @@ fn member_dropped_by_the_driver_leaves_its_sockets_to_another() {
             MEMBER.set(Some(member));
             let mut stream = TcpStream::connect(at_second).await.expect("connects");
             let mut peer = other.accept().await.expect("accepts").expect("a client");
-            stream.send(Bytes::from_owner(Owner)).await.expect("sends");
+            stream.send(bytes_of_owner(|| drop(MEMBER.take()))).await.expect("sends");
             stream.flush().await.expect("is sent");
             assert!(peer.recv().await.expect("receives").is_some());
             let client = spawn_blocking(move || is_echoed(client(at_first)));

@@ -12,7 +12,7 @@ use anello::time::{now, sleep};
 use anello::{spawn, yield_now};
 use bytes::Bytes;
 
-use crate::common::{Flag, LARGE, TURNS, pattern, poll_at_most};
+use crate::common::{Flag, LARGE, TURNS, bytes_of_owner, pattern, poll_at_most};
 use crate::family::{Stream, on_every_setup, pair};
 
 /// More than the kernel takes while the peer does not read.
@@ -213,20 +213,6 @@ fn write_half_dropped_by_the_driver_sends_fin() {
         static WRITER: Cell<Option<OwnedWriteHalf<Stream>>> = const { Cell::new(None) };
     }
 
-    struct Owner;
-
-    impl AsRef<[u8]> for Owner {
-        fn as_ref(&self) -> &[u8] {
-            b"owned bytes"
-        }
-    }
-
-    impl Drop for Owner {
-        fn drop(&mut self) {
-            drop(WRITER.take());
-        }
-    }
-
     on_every_setup(|setup| {
         setup.run(async {
             let (client, mut server) = pair().await.unwrap();
@@ -234,7 +220,7 @@ fn write_half_dropped_by_the_driver_sends_fin() {
             writer.write_all(b"last").await.unwrap();
             let (mut other, mut other_server) = pair().await.unwrap();
             WRITER.set(Some(writer));
-            other.send(Bytes::from_owner(Owner)).await.unwrap();
+            other.send(bytes_of_owner(|| drop(WRITER.take()))).await.unwrap();
             other.flush().await.unwrap();
             let mut bytes = [0; 11];
             other_server.read_exact(&mut bytes).await.unwrap();
@@ -263,20 +249,6 @@ fn write_after_shutdown_of_an_idle_stream_is_refused() {
 /// The driver drops what it has sent in a turn that would sleep next.
 #[test]
 fn task_woken_by_the_owner_of_sent_bytes_runs_at_once() {
-    struct Owner(Flag);
-
-    impl AsRef<[u8]> for Owner {
-        fn as_ref(&self) -> &[u8] {
-            b"owned bytes"
-        }
-    }
-
-    impl Drop for Owner {
-        fn drop(&mut self) {
-            self.0.raise();
-        }
-    }
-
     on_every_setup(|setup| {
         setup.run(async {
             let flag = Flag::default();
@@ -285,7 +257,7 @@ fn task_woken_by_the_owner_of_sent_bytes_runs_at_once() {
             yield_now().await;
             let (client, _server) = pair().await.unwrap();
             let (start, (_reader, mut writer)) = (now(), client.into_split());
-            writer.send(Bytes::from_owner(Owner(flag))).await.unwrap();
+            writer.send(bytes_of_owner(move || flag.raise())).await.unwrap();
             // Nothing else is to happen before this.
             let watchdog = spawn(sleep(Duration::from_secs(20)));
             drop(writer);

@@ -47,6 +47,25 @@ pub const LARGE: usize = 32 << 20;
 /// Turns after which whoever can go on has done so.
 pub const TURNS: usize = 1000;
 
+/// Bytes whose owner calls `on_drop` when it is dropped.
+pub fn bytes_of_owner(on_drop: impl FnMut() + Send + 'static) -> bytes::Bytes {
+    struct Owner<F: FnMut()>(F);
+
+    impl<F: FnMut()> AsRef<[u8]> for Owner<F> {
+        fn as_ref(&self) -> &[u8] {
+            b"owned bytes"
+        }
+    }
+
+    impl<F: FnMut()> Drop for Owner<F> {
+        fn drop(&mut self) {
+            (self.0)();
+        }
+    }
+
+    bytes::Bytes::from_owner(Owner(on_drop))
+}
+
 /// One way to run.
 #[derive(Clone, Debug)]
 pub struct Setup {
