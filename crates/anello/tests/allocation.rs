@@ -146,3 +146,19 @@ fn no_allocation_per_deadline_or_wake() {
         });
     });
 }
+
+/// The executor has two lists of ready tasks that change places. A task that wakes a task uses one or the other, by the
+/// parity of the turns: neither may be without memory.
+#[test]
+fn no_allocation_when_a_task_first_wakes_a_task() {
+    on_each(all_drivers(), |setup| {
+        setup.run(async {
+            let first = spawn(async {
+                let before = ALLOCATIONS.get();
+                yield_now().await;
+                ALLOCATIONS.get() - before
+            });
+            assert_eq!(first.await.unwrap(), 0, "{}", setup.name);
+        });
+    });
+}

@@ -20,6 +20,9 @@ use crate::driver::{Clock, Driver, Key, Notifier, Wait, Woken, contain, log};
 use crate::net::Lingering;
 use crate::time::wheel::{TimerKey, Wheel};
 
+/// Polls after which the driver has a turn although tasks are still ready; all that are ready have one first.
+pub(super) const POLLS_PER_TURN: usize = 256;
+
 /// What a task may do between two polls before it has to let others run: operations, each counted once and once more
 /// for every 4 KiB.
 const BUDGET_PER_POLL: i64 = 128;
@@ -157,7 +160,7 @@ impl Shared {
             driver: RefCell::new(driver),
             timers: RefCell::new(timers),
             clock,
-            ready: RefCell::new(Vec::new()),
+            ready: RefCell::new(Vec::with_capacity(POLLS_PER_TURN)),
             inbox: Arc::new(Inbox::new(notifier)),
             tasks: RefCell::new(Table::new()),
             entered: Cell::new(false),

@@ -34,7 +34,7 @@ use std::time::Duration;
 use crate::driver::{
     Driver, DriverDescription, DriverKind, DriverOptions, Metrics, Wait, Woken, contain, log,
 };
-use context::{Entered, Inbox};
+use context::{Entered, Inbox, POLLS_PER_TURN};
 use task::TaskPointer;
 
 pub use blocking::{Blocking, MOST_THREADS as MOST_BLOCKING_THREADS, spawn_blocking, spawn_file_operation};
@@ -42,9 +42,6 @@ pub(crate) use context::{Shared, current, hand_over_before_blocking, with_curren
 pub use context::{consume_budget, unconstrained, yield_now};
 pub use join::{JoinError, JoinHandle};
 pub use workers::{Worker, Workers, WorkersBuilder, allowed_cores};
-
-/// Polls after which the driver has a turn although tasks are still ready; all that are ready have one first.
-const POLLS_PER_TURN: usize = 256;
 
 /// The name of the environment variable that overrides the choice of driver.
 const DRIVER_VARIABLE: &str = "ANELLO_DRIVER";
@@ -115,7 +112,8 @@ impl Runtime {
         let waker = Waker::from(Arc::clone(&main));
         let mut context = Context::from_waker(&waker);
         let mut future = pin!(Some(future));
-        let mut in_hand = Vec::new();
+        // Changes places with the list of ready tasks: both have memory from the start, so that no wake allocates.
+        let mut in_hand = Vec::with_capacity(POLLS_PER_TURN);
         let mut turn = Turn { woken: Woken::new(&task::WAKER_VTABLE, context::has_ready_tasks) };
         loop {
             if main.woken.load(Ordering::Relaxed) && main.woken.swap(false, Ordering::Acquire) {
