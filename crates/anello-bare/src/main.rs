@@ -29,7 +29,7 @@ uring (any of these, and --spin, choose the server with options instead of the y
   --forced-async            every receive and send by a worker thread
   --linked-timeout DURATION a timeout linked to each receive
   --bundles                 one completion for several buffers
-  --ordinary-sends          a completion for each send
+  --completion-per-send          a completion for each send
   --zero-copy-sends         send from the received buffers
   --rings COUNT             threads with a ring each
   --shared-workers          one pool of worker threads for all rings";
@@ -133,7 +133,7 @@ fn set(
         "--forced-async" => options.forced_async = true,
         "--linked-timeout" => options.linked_timeout = Some(duration(flag, &value()?)?),
         "--bundles" => options.bundles = true,
-        "--ordinary-sends" => options.ordinary_sends = true,
+        "--completion-per-send" => options.completion_per_send = true,
         "--zero-copy-sends" => options.zero_copy_sends = true,
         "--rings" => options.rings = parsed(flag, &value()?, "a whole number, as in 2")?,
         "--shared-workers" => options.shared_workers = true,

@@ -72,7 +72,7 @@ pub struct UringOptions {
     /// buffers go out as one gathered send, with or without this option.
     pub bundles: bool,
     /// Every send has a completion of its own and waits for room by itself.
-    pub ordinary_sends: bool,
+    pub completion_per_send: bool,
     /// Sends from the received buffers without a copy (`IORING_OP_SEND_ZC`, Linux 6.0; 6.1 for several buffers). On
     /// loopback the kernel copies nevertheless.
     pub zero_copy_sends: bool,
@@ -96,7 +96,7 @@ impl Default for UringOptions {
             forced_async: false,
             linked_timeout: None,
             bundles: false,
-            ordinary_sends: false,
+            completion_per_send: false,
             zero_copy_sends: false,
             rings: 1,
             shared_workers: false,
@@ -156,9 +156,9 @@ impl FromStr for TaskWork {
 
 /// How sends are made, as it follows from all options.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Sends {
-    AtSubmission,
-    Ordinary,
+pub(crate) enum SendCompletion {
+    Inline,
+    PerSend,
     ZeroCopy,
 }
 
@@ -191,8 +191,8 @@ impl UringOptions {
                  names the first buffer only, the others follow from the ring's order, which must not move meanwhile",
             ),
             (
-                self.ordinary_sends && self.zero_copy_sends,
-                "--ordinary-sends and --zero-copy-sends exclude each other: they are different requests",
+                self.completion_per_send && self.zero_copy_sends,
+                "--completion-per-send and --zero-copy-sends exclude each other: they are different requests",
             ),
             (
                 self.linked_timeout.is_some_and(|timeout| timeout.is_zero()),
@@ -220,14 +220,14 @@ impl UringOptions {
         self.sqpoll.is_none() && self.task_work.is_none_or(|way| way == TaskWork::Deferred)
     }
 
-    pub(crate) fn sends(&self) -> Sends {
+    pub(crate) fn sends(&self) -> SendCompletion {
         match self {
-            UringOptions { zero_copy_sends: true, .. } => Sends::ZeroCopy,
-            UringOptions { ordinary_sends: true, .. } | UringOptions { forced_async: true, .. } => {
-                Sends::Ordinary
+            UringOptions { zero_copy_sends: true, .. } => SendCompletion::ZeroCopy,
+            UringOptions { completion_per_send: true, .. } | UringOptions { forced_async: true, .. } => {
+                SendCompletion::PerSend
             }
-            UringOptions { sqpoll: Some(_), .. } => Sends::Ordinary,
-            _ => Sends::AtSubmission,
+            UringOptions { sqpoll: Some(_), .. } => SendCompletion::PerSend,
+            _ => SendCompletion::Inline,
         }
     }
 }
@@ -245,9 +245,9 @@ impl fmt::Display for UringOptions {
         formatter.write_str(if self.multishot() { ",multishot-receive" } else { ",one-shot-receive" })?;
         formatter.write_str(if self.own_buffers { ",own-buffers" } else { ",buffer-ring" })?;
         formatter.write_str(match self.sends() {
-            Sends::AtSubmission => ",sends-at-submission",
-            Sends::Ordinary => ",ordinary-sends",
-            Sends::ZeroCopy => ",zero-copy-sends",
+            SendCompletion::Inline => ",sends-at-submission",
+            SendCompletion::PerSend => ",completion-per-send",
+            SendCompletion::ZeroCopy => ",zero-copy-sends",
         })?;
         let words = [
             (self.registered_files, ",registered-files"),
@@ -364,7 +364,7 @@ pub fn variants() -> &'static [Variant] {
             "a timeout for each receive",
         ),
         new("bundles", &["uring", "--bundles"], DEFAULT, "one completion for several buffers"),
-        new("ordinary sends", &["uring", "--ordinary-sends"], DEFAULT, "a completion for each send"),
+        new("ordinary sends", &["uring", "--completion-per-send"], DEFAULT, "a completion for each send"),
         new(
             "forced async",
             &["uring", "--forced-async"],
@@ -419,7 +419,10 @@ mod tests {
             (UringOptions { bundles: true, own_buffers: true, ..default() }, "--own-buffers"),
             (UringOptions { bundles: true, sqpoll: idle, ..default() }, "order"),
             (UringOptions { bundles: true, forced_async: true, ..default() }, "order"),
-            (UringOptions { ordinary_sends: true, zero_copy_sends: true, ..default() }, "--zero-copy-sends"),
+            (
+                UringOptions { completion_per_send: true, zero_copy_sends: true, ..default() },
+                "--zero-copy-sends",
+            ),
             (UringOptions { linked_timeout: Some(Duration::ZERO), ..default() }, "--linked-timeout"),
             (UringOptions { rings: 0, ..default() }, "--rings"),
             (UringOptions { shared_workers: true, ..default() }, "--rings 2"),
@@ -443,7 +446,7 @@ mod tests {
     #[test]
     fn an_option_brings_what_it_needs() {
         let sqpoll = UringOptions { sqpoll: Some(Duration::from_secs(1)), ..UringOptions::default() };
-        assert_eq!(sqpoll.sends(), Sends::Ordinary);
+        assert_eq!(sqpoll.sends(), SendCompletion::PerSend);
         let deadline =
             UringOptions { linked_timeout: Some(Duration::from_secs(1)), ..UringOptions::default() };
         assert!(!deadline.multishot());

@@ -37,7 +37,7 @@ use io_uring::{CompletionQueue, EnterFlags, SubmissionQueue, Submitter};
 
 use self::connection::Connection;
 use self::pool::Buffers;
-use crate::options::{Options, Sends, UringOptions};
+use crate::options::{Options, SendCompletion, UringOptions};
 use crate::uring::accept::Accept;
 use crate::uring::enter::{BUSY_PAUSE, Turn, enter, flush_overflow, is_busy};
 
@@ -171,7 +171,7 @@ struct Server<'ring> {
     follow_up: bool,
     turn: Turn,
     options: UringOptions,
-    sends: Sends,
+    sends: SendCompletion,
     multishot: bool,
     /// Asks for deferred work until none is left.
     fetches_all: bool,

@@ -167,7 +167,7 @@ fn each(case: fn(&Subject)) {
         Subject::with("polling, registered files", &["uring", "--sqpoll", "50", "--registered-files"]),
         Subject::with("own buffers without copies", &["uring", "--own-buffers", "--zero-copy-sends"]),
         Subject::with("workers that keep buffers", &["uring", "--forced-async", "--one-shot-receive"]),
-        Subject::with("bundles once", &["uring", "--bundles", "--one-shot-receive", "--ordinary-sends"]),
+        Subject::with("bundles once", &["uring", "--bundles", "--one-shot-receive", "--completion-per-send"]),
     ];
     let models = Model::ALL.into_iter().map(Subject::model).chain([Subject {
         name: "epoll, spinning",

@@ -109,7 +109,7 @@ struct UringFlags {
 
     /// Complete each send with a completion of its own instead of at submission.
     #[arg(long)]
-    ordinary_sends: bool,
+    completion_per_send: bool,
 
     /// Send without a copy, on loopback too, where the kernel then copies nevertheless (Linux 6.1).
     #[arg(long)]
@@ -220,7 +220,7 @@ impl UringFlags {
             forced_async: self.forced_async,
             linked_timeout: self.linked_timeout,
             bundles: self.bundles,
-            ordinary_sends: self.ordinary_sends,
+            completion_per_send: self.completion_per_send,
             zero_copy_sends: self.zero_copy_sends,
             rings: self.rings,
             shared_workers: self.shared_workers,

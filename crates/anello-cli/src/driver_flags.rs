@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use anello::{Builder, DriverKind, DriverOptions, Runtime, Sends, SubmissionPolling, TaskWork, ZeroCopy};
+use anello::{
+    DriverKind, DriverOptions, Runtime, RuntimeBuilder, SendCompletion, SubmissionPolling, TaskWork, ZeroCopy,
+};
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args, ValueEnum};
@@ -46,7 +48,7 @@ pub struct DriverFlags {
 
     /// Complete each send with a completion of its own instead of at submission (io_uring).
     #[arg(long)]
-    ordinary_sends: bool,
+    completion_per_send: bool,
 
     /// Send messages of at least so many bytes without a copy, to peers on other machines (io_uring); 0 never does.
     #[arg(long, value_name = "BYTES")]
@@ -56,7 +58,7 @@ pub struct DriverFlags {
     /// call at once. Shorter ones go to the kernel with the next turn: on epoll only up to 4096 bytes, when many sockets
     /// were ready.
     #[arg(long, value_name = "BYTES")]
-    direct_send_bytes: Option<usize>,
+    direct_send_threshold_bytes: Option<usize>,
 
     /// Bytes of one receive buffer (io_uring); larger messages are received on readiness.
     #[arg(long, value_name = "BYTES")]
@@ -64,11 +66,11 @@ pub struct DriverFlags {
 
     /// Receive buffers at the start (io_uring); they double on demand.
     #[arg(long, value_name = "COUNT")]
-    receive_buffers: Option<u32>,
+    initial_receive_buffers: Option<u32>,
 
     /// Most receive buffers (io_uring).
     #[arg(long, value_name = "COUNT")]
-    receive_buffers_limit: Option<u32>,
+    max_receive_buffers: Option<u32>,
 
     /// Do without a kernel feature, as if the kernel were older (io_uring); may be given several times.
     #[arg(long, value_enum, value_name = "FEATURE")]
@@ -82,11 +84,11 @@ const URING_FLAGS: [&str; 11] = [
     "sqpoll_core",
     "one_shot_receive",
     "registered_files",
-    "ordinary_sends",
+    "completion_per_send",
     "zero_copy_bytes",
     "receive_buffer_bytes",
-    "receive_buffers",
-    "receive_buffers_limit",
+    "initial_receive_buffers",
+    "max_receive_buffers",
     "without",
 ];
 
@@ -150,7 +152,7 @@ enum Feature {
 
 impl DriverFlags {
     /// The builder of a runtime with these choices.
-    pub fn builder(&self) -> Builder {
+    pub fn builder(&self) -> RuntimeBuilder {
         let kind = match self.driver {
             Choice::Auto => DriverKind::Auto,
             Choice::Uring => DriverKind::Uring,
@@ -180,11 +182,11 @@ impl DriverFlags {
             self.sqpoll_core.is_some(),
             self.one_shot_receive,
             self.registered_files,
-            self.ordinary_sends,
+            self.completion_per_send,
             self.zero_copy_bytes.is_some(),
             self.receive_buffer_bytes.is_some(),
-            self.receive_buffers.is_some(),
-            self.receive_buffers_limit.is_some(),
+            self.initial_receive_buffers.is_some(),
+            self.max_receive_buffers.is_some(),
             !self.without.is_empty(),
         ];
         URING_FLAGS
@@ -207,30 +209,32 @@ impl DriverFlags {
             self.sqpoll.map(|idle_ms| SubmissionPolling { idle_ms, core: self.sqpoll_core });
         options.one_shot_receive = self.one_shot_receive;
         options.registered_files = self.registered_files;
-        if self.ordinary_sends {
-            options.sends = Sends::Ordinary;
+        if self.completion_per_send {
+            options.send_completion = SendCompletion::PerSend;
         }
         options.zero_copy = match self.zero_copy_bytes {
             None => options.zero_copy,
             Some(0) => ZeroCopy::Never,
-            Some(threshold_bytes) => ZeroCopy::Remote { threshold_bytes },
+            Some(threshold_bytes) => ZeroCopy::RemoteOnly { threshold_bytes },
         };
-        options.direct_send_bytes = self.direct_send_bytes.unwrap_or(options.direct_send_bytes);
+        options.direct_send_threshold_bytes =
+            self.direct_send_threshold_bytes.unwrap_or(options.direct_send_threshold_bytes);
         options.receive_buffer_bytes = self.receive_buffer_bytes.unwrap_or(options.receive_buffer_bytes);
-        options.receive_buffers = self.receive_buffers.unwrap_or(options.receive_buffers);
-        options.receive_buffers_limit = self.receive_buffers_limit.unwrap_or(options.receive_buffers_limit);
+        options.initial_receive_buffers =
+            self.initial_receive_buffers.unwrap_or(options.initial_receive_buffers);
+        options.max_receive_buffers = self.max_receive_buffers.unwrap_or(options.max_receive_buffers);
         let without = |feature| self.without.contains(&feature);
-        options.without.no_submission_array = without(Feature::NoSqarray);
-        options.without.deferred_task_work = without(Feature::DeferTaskrun);
-        options.without.single_issuer = without(Feature::SingleIssuer);
-        options.without.cooperative_task_work = without(Feature::CoopTaskrun);
-        options.without.multishot_receive = without(Feature::MultishotRecv);
-        options.without.multishot_accept = without(Feature::MultishotAccept);
-        options.without.buffer_ring = without(Feature::BufferRing);
-        options.without.message_ring = without(Feature::MsgRing);
-        options.without.registered_ring = without(Feature::RegisteredRing);
-        options.without.completion_skip = without(Feature::CqeSkip);
-        options.without.zero_copy = without(Feature::SendZc);
+        options.disabled_features.no_sqarray = without(Feature::NoSqarray);
+        options.disabled_features.defer_taskrun = without(Feature::DeferTaskrun);
+        options.disabled_features.single_issuer = without(Feature::SingleIssuer);
+        options.disabled_features.coop_taskrun = without(Feature::CoopTaskrun);
+        options.disabled_features.multishot_receive = without(Feature::MultishotRecv);
+        options.disabled_features.multishot_accept = without(Feature::MultishotAccept);
+        options.disabled_features.buffer_ring = without(Feature::BufferRing);
+        options.disabled_features.msg_ring = without(Feature::MsgRing);
+        options.disabled_features.registered_ring = without(Feature::RegisteredRing);
+        options.disabled_features.cqe_skip = without(Feature::CqeSkip);
+        options.disabled_features.zero_copy = without(Feature::SendZc);
         options
     }
 }
@@ -252,9 +256,9 @@ mod tests {
                 let matches = command.clone().try_get_matches_from(line).unwrap();
                 check(&matches).err().map(|error| error.to_string())
             };
-            assert_eq!(said(&["--spin", "50us", "--direct-send-bytes", "1"]), None);
-            let refused = said(&["--sqpoll", "10", "--ordinary-sends"]).unwrap();
-            assert!(refused.contains("--sqpoll, --ordinary-sends"), "{refused}");
+            assert_eq!(said(&["--spin", "50us", "--direct-send-threshold-bytes", "1"]), None);
+            let refused = said(&["--sqpoll", "10", "--completion-per-send"]).unwrap();
+            assert!(refused.contains("--sqpoll, --completion-per-send"), "{refused}");
         }
     }
 

@@ -15,7 +15,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use anello::JoinHandle;
-use anello::net::{self, GroupMember, ListenerGroup, TcpListener, UnixListener, Waiting};
+use anello::net::{self, GroupMember, ListenerGroup, PendingConnections, TcpListener, UnixListener};
 use anello::signal::Signals;
 use anello::time::timeout;
 use clap::ValueEnum;
@@ -182,7 +182,7 @@ pub struct Listening {
     unix: Option<ListenerGroup<UnixListener>>,
     sockets: usize,
     /// What becomes of connections that wait when the process ends.
-    waiting: Waiting,
+    waiting: PendingConnections,
     file: Option<SocketFile>,
     is_given_away: AtomicBool,
 }
@@ -212,19 +212,19 @@ impl Listening {
     /// Makes sockets at the address.
     pub fn prepare(address: &Address, workers: usize) -> io::Result<Self> {
         let (sockets, file) = listen(address, workers)?;
-        Self::new(sockets, workers, Waiting::Served, file)
+        Self::new(sockets, workers, PendingConnections::Serve, file)
     }
 
     /// Takes sockets that the service manager has passed: what waits at the end is left for the next process that it starts.
     pub fn passed(sockets: Vec<ListeningSocket>, workers: usize) -> io::Result<Self> {
-        Self::new(sockets, workers, Waiting::Left, None)
+        Self::new(sockets, workers, PendingConnections::Leave, None)
     }
 
     /// For so many workers, which accept when they are told to.
     pub fn new(
         sockets: Vec<ListeningSocket>,
         workers: usize,
-        waiting: Waiting,
+        waiting: PendingConnections,
         file: Option<SocketFile>,
     ) -> io::Result<Self> {
         let count = sockets.len();
@@ -241,8 +241,8 @@ impl Listening {
         }
         Ok(Self {
             addresses,
-            internet: (!internet.is_empty()).then(|| ListenerGroup::paused(internet, workers)),
-            unix: (!unix.is_empty()).then(|| ListenerGroup::paused(unix, workers)),
+            internet: (!internet.is_empty()).then(|| ListenerGroup::new_paused(internet, workers)),
+            unix: (!unix.is_empty()).then(|| ListenerGroup::new_paused(unix, workers)),
             sockets: count,
             waiting,
             file,
@@ -291,8 +291,8 @@ impl Listening {
 
     /// Waits until the workers have done as they were told; how many there are.
     pub fn settle(&self, within: Duration) -> io::Result<usize> {
-        let internet = self.internet.as_ref().map(|group| group.settle(within)).transpose()?;
-        let unix = self.unix.as_ref().map(|group| group.settle(within)).transpose()?;
+        let internet = self.internet.as_ref().map(|group| group.wait_applied(within)).transpose()?;
+        let unix = self.unix.as_ref().map(|group| group.wait_applied(within)).transpose()?;
         Ok(internet.or(unix).unwrap_or(0))
     }
 
@@ -309,7 +309,7 @@ impl Listening {
 
     /// Ends accepting, whoever waits.
     pub fn abandon(&self) {
-        self.close_and(Waiting::Left);
+        self.close_and(PendingConnections::Leave);
     }
 
     pub fn is_given_away(&self) -> bool {
@@ -321,7 +321,7 @@ impl Listening {
         self.file.as_ref()
     }
 
-    fn close_and(&self, waiting: Waiting) {
+    fn close_and(&self, waiting: PendingConnections) {
         self.internet.iter().for_each(|group| group.close(waiting));
         self.unix.iter().for_each(|group| group.close(waiting));
     }
@@ -334,7 +334,7 @@ impl Listening {
     /// Waits until there is a reason to end; whether it is a signal, or otherwise that accepting has ended: another worker
     /// has heard the signal, before this one could or will.
     pub async fn told_to_end(&self, signals: &mut Signals) -> io::Result<bool> {
-        let (mut signal, mut closed) = (pin!(signals.wait()), pin!(self.closed()));
+        let (mut signal, mut closed) = (pin!(signals.recv()), pin!(self.closed()));
         poll_fn(|context| {
             if let Poll::Ready(signal) = signal.as_mut().poll(context) {
                 return Poll::Ready(signal.map(|_| true));

@@ -158,7 +158,8 @@ fn fault_40_everything_is_served_inside_on_both_drivers() {
 fn fault_40_every_way_of_using_io_uring_works_inside() {
     let outer = site();
     let site = outer.path().join("site");
-    for way in [&["--registered-files"][..], &["--sqpoll", "20"], &["--ordinary-sends", "--one-shot-receive"]]
+    for way in
+        [&["--registered-files"][..], &["--sqpoll", "20"], &["--completion-per-send", "--one-shot-receive"]]
     {
         let server = start(&site, &[&["--addr", "127.0.0.1:0", "--listing"], way].concat());
         if server.told("driver") != "uring" {

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use anello::DriverKind;
 use anello::net::{ReadHalf, TcpListener, TcpStream};
-use anello::time::{now, sleep, timeout};
+use anello::time::{monotonic_now, sleep, timeout};
 use anello_http::observe::metrics::{MetricsOptions, ServerMetrics};
 use anello_http::{Body, Options, Request, RequestBodyError, Response, Server};
 use bytes::Bytes;
@@ -120,7 +120,7 @@ fn fault_19_bodies_that_drip_are_cut() {
         {
             let mut client = Client::connect(address).await;
             client.send(format!("POST / HTTP/1.1\r\nHost: h\r\n{framing}\r\n\r\n")).await;
-            let started = now();
+            let started = monotonic_now();
             let (reader, mut writer) = client.stream.into_split();
             let dripping = anello::spawn(async move {
                 while writer.write_all(drop.as_bytes()).await.is_ok() {
@@ -129,7 +129,7 @@ fn fault_19_bodies_that_drip_are_cut() {
             });
             // It is told, and that the connection ends; which it does, though the client drips on.
             let text = all_of(reader).await;
-            struck(&kind, now() - started, SHORT);
+            struck(&kind, monotonic_now() - started, SHORT);
             assert!(
                 text.starts_with("HTTP/1.1 408 ") && text.contains("\r\nConnection: close\r\n"),
                 "{text}"
@@ -173,9 +173,9 @@ fn fault_21_idle_connections_are_closed_and_busy_ones_are_not() {
         });
         let mut client = Client::connect(address).await;
         assert_eq!(client.get("/slow").await.text(), "done");
-        let started = now();
+        let started = monotonic_now();
         assert!(client.is_ended().await);
-        struck(&kind, now() - started, SHORT);
+        struck(&kind, monotonic_now() - started, SHORT);
         until(|| server.connections() == 0).await;
     });
 }
@@ -287,14 +287,14 @@ fn a_handler_that_does_not_end_is_dropped_at_the_deadline_and_makes_room() {
             let alive = Rc::new(Cell::new(0));
             let (server, address, metrics) = serve_counted(options, endless(&alive));
             let mut clients = [Client::connect(address).await, Client::connect(address).await];
-            let started = now();
+            let started = monotonic_now();
             for client in &mut clients {
                 client.send(request).await;
             }
             for client in clients {
                 let (reader, _writer) = client.stream.into_split();
                 let text = all_of(reader).await;
-                struck(&kind, now() - started, SHORT);
+                struck(&kind, monotonic_now() - started, SHORT);
                 assert_eq!(text.starts_with("HTTP/1.1 200 "), request.contains("/stream"), "{kind}: {text}");
                 assert!(!text.ends_with("0\r\n\r\n"), "{kind}: {text}");
             }

@@ -7,7 +7,7 @@ use std::net::{TcpListener as StdTcpListener, TcpStream as StdTcpStream};
 use std::time::Duration;
 
 use anello::Runtime;
-use anello::net::{ListenerGroup, TcpListener, Waiting};
+use anello::net::{ListenerGroup, PendingConnections, TcpListener};
 use anello::time::sleep;
 use anello_http::{Options, Request, Response, Server};
 
@@ -30,7 +30,7 @@ fn fault_37_connections_that_were_accepted_last_are_answered_before_the_server_e
         builder.build().expect("the driver is to be had").block_on(async {
             let server = Server::builder().build();
             let accepting = server.serve(group.join(0), async |_: Request| Response::text("answered"));
-            group.close(Waiting::Served);
+            group.close(PendingConnections::Serve);
             // In a task, which has its turn as soon as the last one was accepted.
             let draining = anello::spawn(async move {
                 accepting.await.expect("it ends");

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use anello::fs::File;
 use anello::net::{TcpListener, TcpStream};
-use anello::{DriverKind, JoinHandle, Metrics};
+use anello::{DriverKind, DriverMetrics, JoinHandle};
 use anello_http::observe::access_log::{AccessLog, AccessLogOptions, LogFormat, LogStats, LogTarget};
 use anello_http::observe::metrics::{MetricsOptions, ServerMetrics, driver_samples};
 use anello_http::server::TlsConfig;
@@ -301,7 +301,7 @@ fn the_page_about_metrics_names_all_of_them() {
     let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/http-metrics.md"));
     let page = page.expect("a page");
     let metrics = ServerMetrics::new(MetricsOptions::default());
-    assert!(metrics.worker(0).expect("the first").publish(&driver_samples(&Metrics::default())));
+    assert!(metrics.worker(0).expect("the first").publish(&driver_samples(&DriverMetrics::default())));
     let mut text = Vec::new();
     metrics.render(Some(&LogStats::default()), &mut text);
     let text = String::from_utf8(text).expect("text");

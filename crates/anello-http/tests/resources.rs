@@ -60,7 +60,7 @@ fn fault_20_downloads_that_nobody_reads_take_bounded_memory() {
         let mut clients = Vec::new();
         for _ in 0..CLIENTS {
             let mut client = Client::connect(address).await;
-            client.stream.set_receive_buffer_bytes(64 << 10).expect("a buffer");
+            client.stream.set_recv_buffer_size(64 << 10).expect("a buffer");
             // More wait behind the first one.
             client.send("GET / HTTP/1.1\r\nHost: h\r\n\r\n".repeat(10)).await;
             clients.push(client);

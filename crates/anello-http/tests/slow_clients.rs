@@ -13,7 +13,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use anello::net::TcpListener;
-use anello::time::{Sleep, now, sleep, timeout};
+use anello::time::{Sleep, monotonic_now, sleep, timeout};
 use anello::{DriverKind, SimFaults, SimModel, SimOptions, spawn};
 use anello_http::server::TlsConfig;
 use anello_http::{Body, Options, Request, RequestBody, Response, Server};
@@ -72,9 +72,9 @@ fn large_bodies_reach_clients_that_read_steadily_and_slowly() {
                 let (server, address) = serve_large(server_tls.clone());
                 let mut link = Link::connect(address, client_tls.as_ref()).await;
                 link.send(request.as_bytes()).await;
-                let (started, progress) = (now(), Cell::new(0));
+                let (started, progress) = (monotonic_now(), Cell::new(0));
                 link.read_slowly(BODY_BYTES, &progress).await;
-                let took = now() - started;
+                let took = monotonic_now() - started;
                 assert!(took > 15 * brisk().write_timeout, "{kind}: {took:?} are no test");
                 // The connection has its end, or its next request.
                 if request.contains("1.0") || request.contains("close") {
@@ -129,10 +129,10 @@ fn a_client_that_reads_nothing_is_given_up_in_time() {
             let (server, address) = serve_large(None);
             let mut link = Link::connect(address, None).await;
             link.send(request.as_bytes()).await;
-            let started = now();
+            let started = monotonic_now();
             until(|| server.connections() == 1).await;
             until(|| server.connections() == 0).await;
-            let took = now() - started;
+            let took = monotonic_now() - started;
             let limit = brisk().write_timeout;
             assert!(took >= limit && took < limit + SECOND, "{kind}: {took:?}");
         }
@@ -264,12 +264,12 @@ fn fault_18_the_first_head_has_one_deadline() {
         let (_server, address) = serve(brisk(), async |_: Request| Response::text("answered"));
         let limit = brisk().head_timeout;
         for (said, status) in [("", None), ("GET /half", Some(408))] {
-            let (started, mut client) = (now(), Client::connect(address).await);
+            let (started, mut client) = (monotonic_now(), Client::connect(address).await);
             // Not from the first byte: silence counts, too.
             sleep(limit * 3 / 4).await;
             client.send(said).await;
             let told = client.answer().await.map(|answer| answer.status);
-            let took = now() - started;
+            let took = monotonic_now() - started;
             assert_eq!(told, status, "{kind}");
             assert!(took >= limit && took < limit + SECOND / 5, "{kind}: {took:?}");
         }
@@ -277,10 +277,10 @@ fn fault_18_the_first_head_has_one_deadline() {
         let mut client = Client::connect(address).await;
         assert_eq!(client.get("/").await.status, 200);
         sleep(limit).await;
-        let started = now();
+        let started = monotonic_now();
         client.send("GET /half").await;
         assert_eq!(client.answer().await.map(|answer| answer.status), Some(408), "{kind}");
-        let took = now() - started;
+        let took = monotonic_now() - started;
         assert!(took >= limit && took < limit + SECOND / 5, "{kind}: {took:?}");
         assert!(client.is_ended().await);
     });
@@ -297,11 +297,11 @@ fn fault_18_empty_lines_in_halves_give_no_more_time() {
             ("GET / HTTP/1.1\r\nHost: h\r\n\r\n\r", brisk().keep_alive_timeout),
         ] {
             let mut client = Client::connect(address).await;
-            let mut started = now();
+            let mut started = monotonic_now();
             client.send(before).await;
             if !before.is_empty() {
                 assert_eq!(client.answer().await.expect("an answer").status, 200, "{kind}");
-                started = now();
+                started = monotonic_now();
             }
             let (mut reader, mut writer) = client.stream.into_split();
             let dripping = spawn(async move {
@@ -315,7 +315,7 @@ fn fault_18_empty_lines_in_halves_give_no_more_time() {
                 }
             });
             let told = reader.recv().await.map(|chunk| chunk.is_none());
-            let took = now() - started;
+            let took = monotonic_now() - started;
             dripping.abort();
             assert!(told.unwrap_or(true), "{kind}: {before:?} is not followed by an answer");
             // It may be in the middle of a head, whose time it has then.
@@ -339,7 +339,7 @@ fn fault_18_empty_lines_in_halves_give_no_more_time() {
 fn a_head_that_comes_whole_at_the_last_moment_is_answered_once() {
     // Bytes have come that nobody has been told of when the deadline strikes.
     let mut faults = SimFaults::none();
-    (faults.delays, faults.delay_up_to_ns) = (500, 100_000_000);
+    (faults.delays, faults.max_delay_ns) = (500, 100_000_000);
     let kinds = [SimModel::Completion, SimModel::Readiness]
         .map(|model| DriverKind::Sim(SimOptions::new(1).model(model).faults(faults.clone())));
     on_each(kinds.into(), async |kind| {

@@ -80,8 +80,8 @@ pub async fn stalled_reader(target: SocketAddr, patience: Duration) -> Result<Ve
         old.push(stream);
     }
     let mut stalled = connect(target, patience).await?;
-    let small = stalled.set_receive_buffer_bytes(STALLED_BUFFER_BYTES);
-    small.and_then(|()| stalled.set_send_buffer_bytes(STALLED_BUFFER_BYTES)).map_err(|e| e.to_string())?;
+    let small = stalled.set_recv_buffer_size(STALLED_BUFFER_BYTES);
+    small.and_then(|()| stalled.set_send_buffer_size(STALLED_BUFFER_BYTES)).map_err(|e| e.to_string())?;
     let (mut reader, mut writer) = stalled.split();
     let taken = Cell::new(0);
     let rest = async {

@@ -123,7 +123,7 @@ impl Connection {
         }
         self.opened_before = true;
         (self.opened_ns, self.first_sequence) = (shared.now_ns(), self.sequence);
-        self.lane.opened(stream.closer());
+        self.lane.opened(stream.shutdown_handle());
         self.link = Link::Open(stream);
     }
 

@@ -5,7 +5,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::task::Waker;
 
-use anello::net::Closer;
+use anello::net::ShutdownHandle;
 
 use crate::shared::Shared;
 
@@ -18,7 +18,7 @@ pub(crate) struct Lane {
     /// When the oldest request in flight was sent.
     since_ns: Cell<u64>,
     given_up: Cell<Option<GivenUp>>,
-    closer: RefCell<Option<Closer>>,
+    shutdown_handle: RefCell<Option<ShutdownHandle>>,
     /// Open loop: when requests that wait to be sent were due.
     pub line: RefCell<VecDeque<u64>>,
     /// How many of them, in front, have been sent before.
@@ -46,7 +46,7 @@ impl Lane {
         Self {
             since_ns: Cell::new(IDLE),
             given_up: Cell::new(None),
-            closer: RefCell::new(None),
+            shutdown_handle: RefCell::new(None),
             line: RefCell::default(),
             taken_back: Cell::new(0),
             waker: RefCell::new(None),
@@ -57,21 +57,21 @@ impl Lane {
     }
 
     /// A connection is open. Who was given up while it was being opened is looked at anew: there was nothing to close.
-    pub fn opened(&self, closer: Closer) {
+    pub fn opened(&self, shutdown_handle: ShutdownHandle) {
         self.given_up.set(None);
-        self.closer.replace(Some(closer));
+        self.shutdown_handle.replace(Some(shutdown_handle));
     }
 
     /// Whether there is an open connection, or one that is ending.
     pub fn is_open(&self) -> bool {
-        self.closer.borrow().is_some()
+        self.shutdown_handle.borrow().is_some()
     }
 
     /// It is closed.
     pub fn closed(&self) {
         self.idle();
         self.given_up.set(None);
-        self.closer.replace(None);
+        self.shutdown_handle.replace(None);
     }
 
     /// The oldest request in flight was sent then.
@@ -110,8 +110,8 @@ impl Lane {
     fn give_up(&self, why: GivenUp) {
         if self.given_up.get().is_none() {
             self.given_up.set(Some(why));
-            if let Some(closer) = &*self.closer.borrow() {
-                closer.end();
+            if let Some(shutdown_handle) = &*self.shutdown_handle.borrow() {
+                shutdown_handle.shutdown();
             }
             self.wake();
         }
@@ -176,7 +176,7 @@ mod tests {
             assert_eq!(lane.given_up(), Some(GivenUp::TimedOut));
             // At the same moment it is open, and nobody has seen that it was given up.
             let mut stream = TcpStream::connect(address).await.unwrap();
-            lane.opened(stream.closer());
+            lane.opened(stream.shutdown_handle());
             assert_eq!(lane.given_up(), None);
             lane.check(20, 10);
             assert_eq!(lane.given_up(), Some(GivenUp::TimedOut));

@@ -14,7 +14,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use anello::DriverDescription;
+use anello::DriverInfo;
 use hdrhistogram::Histogram;
 
 use crate::conductor::Pace;
@@ -108,7 +108,7 @@ pub struct Outcome {
 /// in the beginning, or when a thread, its runtime or its core is not to be had.
 pub fn run(
     load: &Load,
-    runtime: &anello::Builder,
+    runtime: &anello::RuntimeBuilder,
     watch: impl FnMut(Event<'_>) -> ControlFlow<()>,
 ) -> io::Result<Outcome> {
     load.check().map_err(|why| io::Error::new(io::ErrorKind::InvalidInput, why))?;
@@ -134,7 +134,7 @@ struct Run<'a, W> {
     began_unix_ns: u64,
     /// When the measurement began.
     began_ns: Option<u64>,
-    driver: Option<DriverDescription>,
+    driver: Option<DriverInfo>,
     interrupted: bool,
     errors: Errors,
     total: Option<Interval>,
@@ -160,7 +160,12 @@ struct Measured {
 }
 
 impl<'a, W: FnMut(Event<'_>) -> ControlFlow<()>> Run<'a, W> {
-    fn start(load: &'a Load, runtime: &anello::Builder, sampler: Sampler, watch: W) -> io::Result<Self> {
+    fn start(
+        load: &'a Load,
+        runtime: &anello::RuntimeBuilder,
+        sampler: Sampler,
+        watch: W,
+    ) -> io::Result<Self> {
         let threads = (0..load.threads).map(|_| Post::default()).collect();
         let board = Arc::new(Board { threads, ..Board::default() });
         let references = load.http_load().map(references).unwrap_or_default();

@@ -12,7 +12,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use anello::net::{Chunk, Closer, TcpStream, UnixStream};
+use anello::net::{Chunk, ShutdownHandle, TcpStream, UnixStream};
 use bytes::Bytes;
 
 use crate::tls::{Negotiated, TlsStream};
@@ -154,17 +154,17 @@ impl Stream {
     }
 
     /// Ends the connection while its task waits for it.
-    pub fn closer(&self) -> Closer {
+    pub fn shutdown_handle(&self) -> ShutdownHandle {
         match self.transport() {
-            Transport::Tcp(stream) => stream.closer(),
-            Transport::Unix(stream) => stream.closer(),
+            Transport::Tcp(stream) => stream.shutdown_handle(),
+            Transport::Unix(stream) => stream.shutdown_handle(),
         }
     }
 
     /// Sets the receive buffer (`SO_RCVBUF`) of a connection over TCP; no other has one to be set.
     pub fn set_receive_buffer_bytes(&self, bytes: usize) -> io::Result<()> {
         match self.transport() {
-            Transport::Tcp(stream) => stream.set_receive_buffer_bytes(bytes),
+            Transport::Tcp(stream) => stream.set_recv_buffer_size(bytes),
             Transport::Unix(_) => Ok(()),
         }
     }

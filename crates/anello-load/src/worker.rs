@@ -9,7 +9,7 @@ use std::sync::mpsc::{Receiver, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anello::DriverDescription;
+use anello::DriverInfo;
 use hdrhistogram::Histogram;
 use rustix::thread::{CpuSet, sched_setaffinity};
 use rustix::time::{ClockId, clock_gettime};
@@ -28,7 +28,7 @@ use crate::tls::Handshakes;
 pub(crate) struct Worker {
     pub load: Load,
     pub share: Share,
-    pub runtime: anello::Builder,
+    pub runtime: anello::RuntimeBuilder,
     pub origin: Instant,
     pub references: References,
     pub orders: Receiver<Order>,
@@ -54,7 +54,7 @@ pub(crate) struct Message {
 
 pub(crate) enum What {
     /// Connections are open, as many as could be.
-    Opened { driver: DriverDescription, errors: Errors },
+    Opened { driver: DriverInfo, errors: Errors },
     /// It cannot begin.
     Failed(io::Error),
     /// What went wrong before anything was counted.

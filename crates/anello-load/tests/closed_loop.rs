@@ -7,7 +7,7 @@ use std::ops::ControlFlow;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use anello::{Builder, DriverOptions};
+use anello::{DriverOptions, RuntimeBuilder};
 use anello_load::{ErrorKind, Load, Mode, ModeReport, run};
 use common::{drivers, reports, server};
 
@@ -69,7 +69,7 @@ fn a_load_that_is_always_awake_is_the_bottleneck_and_one_that_mostly_sleeps_is_n
         Ok(())
     });
     // What else runs on the machine may change the outcome, but not every time.
-    let once_in_some_tries = |driver: &Builder, think: Duration, expected: bool| {
+    let once_in_some_tries = |driver: &RuntimeBuilder, think: Duration, expected: bool| {
         let load = Load {
             connections: 4,
             mode: Mode::Closed { think },

@@ -8,7 +8,7 @@ use std::io::{Read, Write};
 use std::ops::ControlFlow;
 use std::time::Duration;
 
-use anello::Builder;
+use anello::RuntimeBuilder;
 use anello_load::formats::hdr_log::{HdrLog, HdrLogWriter, LogRecord, ToldErrors, UNCORRECTED};
 use anello_load::{Arrivals, ErrorKind, Errors, Event, Interval, Load, Mode, Report, latency_histogram, run};
 use base64::Engine as _;
@@ -107,7 +107,7 @@ fn what_is_written_is_read_again() {
 }
 
 /// A run with its log, as the command writes it, against a server of which some replies are wrong.
-fn logged_run(driver: &Builder) -> (Report, Vec<u8>) {
+fn logged_run(driver: &RuntimeBuilder) -> (Report, Vec<u8>) {
     let address = common::server(|mut stream| {
         stream.set_nodelay(true)?;
         for number in 1u64.. {

@@ -113,7 +113,7 @@ async fn serve(listener: TcpListener, router: Router) -> io::Result<()> {
     let drain = GracefulShutdown::new();
     // Each worker sees every signal.
     let mut signals = Signals::new(&[TERMINATE, INTERRUPT])?;
-    let mut asked_to_end = pin!(signals.wait());
+    let mut asked_to_end = pin!(signals.recv());
     loop {
         let accepted = match select(pin!(listener.accept()), asked_to_end.as_mut()).await {
             Either::Left((accepted, _)) => accepted?,

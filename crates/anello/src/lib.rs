@@ -37,10 +37,11 @@ pub mod task;
 pub mod time;
 
 pub use driver::{
-    DriverDescription, DriverKind, DriverOptions, Metrics, Sends, SimFaults, SimModel, SimOptions,
-    SubmissionPolling, TaskWork, Without, ZeroCopy, probe_uring,
+    DisabledFeatures, DriverInfo, DriverKind, DriverMetrics, DriverOptions, SendCompletion, SimFaults,
+    SimModel, SimOptions, SubmissionPolling, TaskWork, ZeroCopy, probe_uring,
 };
 pub use executor::{
-    Blocking, Builder, Handle, JoinError, JoinHandle, MOST_BLOCKING_THREADS, Runtime, Worker, Workers,
-    WorkersBuilder, allowed_cores, current_driver, current_metrics, spawn, spawn_blocking, yield_now,
+    BlockingHandle, Handle, JoinError, JoinHandle, MAX_BLOCKING_THREADS, Runtime, RuntimeBuilder,
+    WorkerContext, Workers, WorkersBuilder, allowed_cores, current_driver, current_metrics, spawn,
+    spawn_blocking, yield_now,
 };

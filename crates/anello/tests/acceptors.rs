@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::thread;
 use std::time::Duration;
 
-use anello::net::{ListenerGroup, TcpListener, TcpStream, Waiting};
+use anello::net::{ListenerGroup, PendingConnections, TcpListener, TcpStream};
 use anello::time::{sleep, timeout};
 use anello::{spawn, yield_now};
 use common::*;
@@ -114,7 +114,7 @@ fn several_tasks_accept_from_one_member() {
                 clients.push(TcpStream::connect(address).await.unwrap());
             }
             until(|| accepted.get() == 3).await;
-            group.close(Waiting::Served);
+            group.close(PendingConnections::Serve);
             until(|| ended.get() == 3).await;
         });
     });
@@ -163,13 +163,13 @@ fn groups_at_random() {
                     })
                 })
                 .collect();
-            group.settle(patience(Duration::from_secs(10))).unwrap();
+            group.wait_applied(patience(Duration::from_secs(10))).unwrap();
             let asked = 200;
             for round in 0..asked {
                 if random.below(20) == 0 {
                     group.pause();
                     if random.below(2) == 0 {
-                        group.settle(patience(Duration::from_secs(10))).unwrap();
+                        group.wait_applied(patience(Duration::from_secs(10))).unwrap();
                     }
                     group.resume();
                 }
@@ -181,7 +181,7 @@ fn groups_at_random() {
             }
             let waiting: Vec<_> =
                 addresses.iter().map(|address| std::net::TcpStream::connect(address).unwrap()).collect();
-            group.close(Waiting::Served);
+            group.close(PendingConnections::Serve);
             for mut client in waiting {
                 let mut answer = Vec::new();
                 client.set_read_timeout(Some(patience(Duration::from_secs(10)))).unwrap();

@@ -13,10 +13,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anello::net::TcpListener;
-use anello::time::{interval, now, sleep, timeout};
-use anello::{
-    DriverKind, JoinHandle, MOST_BLOCKING_THREADS, Workers, spawn, spawn_blocking, task, yield_now,
-};
+use anello::time::{interval, monotonic_now, sleep, timeout};
+use anello::{DriverKind, JoinHandle, MAX_BLOCKING_THREADS, Workers, spawn, spawn_blocking, task, yield_now};
 use common::*;
 
 #[test]
@@ -70,7 +68,7 @@ impl Drop for PanicsOnDrop {
 fn abandoned_results_that_panic_leave_the_pool_as_it_is() {
     within(hangs_after(), "pool", || {
         both_drivers().pop().unwrap().run(async {
-            for _ in 0..MOST_BLOCKING_THREADS + 8 {
+            for _ in 0..MAX_BLOCKING_THREADS + 8 {
                 let (gone, is_gone) = mpsc::channel::<()>();
                 drop(spawn_blocking(move || {
                     is_gone.recv().ok();
@@ -116,7 +114,7 @@ fn workers_are_told_and_waited_for() {
             let stop = Flag::default();
             let stopped = stop.clone();
             let workers = Workers::builder()
-                .unpinned(1)
+                .unpinned_workers(1)
                 .runtime(inner.builder())
                 .start(move |_| {
                     let stopped = stopped.clone();
@@ -369,7 +367,7 @@ async fn process_until(done: Rc<Cell<bool>>, deadline: Duration) -> usize {
         if done.get() {
             return late;
         }
-        late += usize::from(now() >= deadline);
+        late += usize::from(monotonic_now() >= deadline);
     }
     panic!("the sleep does not end");
 }
@@ -380,7 +378,7 @@ fn consume_budget_lets_timers_fire_beside_a_task_that_is_always_ready() {
         setup.run(async {
             let done = Rc::new(Cell::new(false));
             let pause = Duration::from_millis(1);
-            let deadline = now() + pause;
+            let deadline = monotonic_now() + pause;
             // Timers are a little late, on Linux more than in simulation: the task must not be what delays them.
             let lateness = if matches!(setup.kind, DriverKind::Sim(_)) { 1 } else { 50 };
             let late = deadline + Duration::from_millis(lateness);

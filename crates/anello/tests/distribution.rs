@@ -11,7 +11,7 @@ use std::thread;
 use std::time::Duration;
 
 use anello::Workers;
-use anello::net::{Distribution, ListenerGroup, TcpListener, UnixListener, Waiting, echo};
+use anello::net::{Distribution, ListenerGroup, PendingConnections, TcpListener, UnixListener, echo};
 use anello::time::sleep;
 use socket2::{Domain, SockAddr, Socket, Type};
 
@@ -57,7 +57,7 @@ impl Counting {
     fn start(setup: &Setup, group: ListenerGroup<TcpListener>, members: usize) -> Self {
         let served = Arc::new((0..members).map(|_| AtomicUsize::new(0)).collect::<Vec<_>>());
         let (joined, counted) = (group.clone(), Arc::clone(&served));
-        let workers = Workers::builder().unpinned(members).runtime(setup.builder());
+        let workers = Workers::builder().unpinned_workers(members).runtime(setup.builder());
         let workers = workers.start(move |worker| {
             let (joined, counted) = (joined.clone(), Arc::clone(&counted));
             async move {
@@ -69,7 +69,7 @@ impl Counting {
             }
         });
         let workers = Some(workers.expect("starts"));
-        assert_eq!(group.settle(hangs_after()).expect("all have joined"), members);
+        assert_eq!(group.wait_applied(hangs_after()).expect("all have joined"), members);
         Self { group, served, workers }
     }
 
@@ -78,7 +78,7 @@ impl Counting {
     }
 
     fn end(mut self) -> Vec<usize> {
-        self.group.close(Waiting::Served);
+        self.group.close(PendingConnections::Serve);
         self.workers.take().expect("running").join().expect("they end");
         self.served()
     }
@@ -86,11 +86,11 @@ impl Counting {
 
 fn distribute(setup: &Setup, members: usize, sockets: usize, arrival: Arrival) -> Vec<usize> {
     let (sockets, address) = sockets_at_one_address(sockets);
-    let group = ListenerGroup::paused(sockets, members);
+    let group = ListenerGroup::new_paused(sockets, members);
     let counting = Counting::start(setup, group.clone(), members);
     if arrival != Arrival::Queued {
         group.resume();
-        assert_eq!(group.settle(hangs_after()).expect("all accept"), members);
+        assert_eq!(group.wait_applied(hangs_after()).expect("all accept"), members);
     }
     match arrival {
         Arrival::Sequential => (0..1000).for_each(|_| is_echoed(client(address))),
@@ -164,7 +164,7 @@ fn connections_of_a_shared_unix_socket_are_balanced() {
             ListenerGroup::<UnixListener>::new(vec![StdUnixListener::bind(&path).expect("listens")], 2);
         let served = Arc::new([AtomicUsize::new(0), AtomicUsize::new(0)]);
         let (joined, counted) = (group.clone(), Arc::clone(&served));
-        let workers = Workers::builder().unpinned(2).runtime(setup.builder());
+        let workers = Workers::builder().unpinned_workers(2).runtime(setup.builder());
         let workers = workers.start(move |worker| {
             let (joined, counted) = (joined.clone(), Arc::clone(&counted));
             async move {
@@ -176,14 +176,14 @@ fn connections_of_a_shared_unix_socket_are_balanced() {
             }
         });
         let workers = workers.expect("starts");
-        assert_eq!(group.settle(hangs_after()).expect("both accept"), 2);
+        assert_eq!(group.wait_applied(hangs_after()).expect("both accept"), 2);
         for _ in 0..100 {
             let mut client = StdUnixStream::connect(&path).expect("connects");
             client.set_read_timeout(Some(hangs_after())).expect("a timeout");
             client.write_all(b"ciao").expect("sends");
             is_echoed(client);
         }
-        group.close(Waiting::Served);
+        group.close(PendingConnections::Serve);
         workers.join().expect("they end");
         let served = served.each_ref().map(|count| count.load(Ordering::Relaxed));
         assert!(served[0] + served[1] == 100 && served.iter().all(|count| *count <= 55), "{served:?}");
@@ -201,7 +201,7 @@ fn no_connection_is_lost_while_members_join_leave_and_pause() {
             let accepted = Arc::new(AtomicUsize::new(0));
             let (joined, done, counted) =
                 (group.clone(), Arc::clone(&clients_are_done), Arc::clone(&accepted));
-            let workers = Workers::builder().unpinned(4).runtime(setup.builder());
+            let workers = Workers::builder().unpinned_workers(4).runtime(setup.builder());
             let workers = workers.start(move |worker| {
                 let (joined, done, counted) = (joined.clone(), Arc::clone(&done), Arc::clone(&counted));
                 async move {
@@ -239,7 +239,7 @@ fn no_connection_is_lost_while_members_join_leave_and_pause() {
             }
             clients.into_iter().for_each(|thread| thread.join().expect("all are served"));
             assert_eq!(accepted.load(Ordering::Relaxed), 1600, "{}", setup.name);
-            group.close(Waiting::Served);
+            group.close(PendingConnections::Serve);
             clients_are_done.store(true, Ordering::Relaxed);
             workers.join().expect("they end");
         }
@@ -255,7 +255,7 @@ fn connections_transferred_to_a_worker_that_ends_are_served_by_another() {
         let ((go_on, waits), (stands, when_stands)) = (mpsc::channel::<()>(), mpsc::channel::<()>());
         let (waits, stands) = (Mutex::new(Some(waits)), Mutex::new(stands));
         let joined = group.clone();
-        let workers = Workers::builder().unpinned(2).runtime(setup.builder());
+        let workers = Workers::builder().unpinned_workers(2).runtime(setup.builder());
         let workers = workers.start(move |worker| {
             let joined = joined.clone();
             let waits = (worker.index == 1).then(|| waits.lock().expect("free").take().expect("once"));
@@ -270,7 +270,7 @@ fn connections_transferred_to_a_worker_that_ends_are_served_by_another() {
             }
         });
         let workers = workers.expect("starts");
-        assert_eq!(group.settle(hangs_after()).expect("both accept"), 2);
+        assert_eq!(group.wait_applied(hangs_after()).expect("both accept"), 2);
         is_echoed(client(at_second));
         when_stands.recv().expect("the second worker stands still");
         // About half of them are transferred.
@@ -287,7 +287,7 @@ fn connections_transferred_to_a_worker_that_ends_are_served_by_another() {
         }
         go_on.send(()).expect("heard");
         clients.into_iter().for_each(is_echoed);
-        group.close(Waiting::Served);
+        group.close(PendingConnections::Serve);
         workers.join().expect("they end");
     });
 }

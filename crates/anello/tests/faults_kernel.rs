@@ -53,8 +53,8 @@ fn fault_01_interrupted_waits() {
                 let features = setup.runtime().driver().features;
                 let features_expected = !setup.is_uring()
                     || setup.options.one_shot_receive
-                    || setup.options.without.multishot_receive
-                    || setup.options.without.buffer_ring
+                    || setup.options.disabled_features.multishot_receive
+                    || setup.options.disabled_features.buffer_ring
                     || features.contains("multishot-recv");
                 assert!(features_expected, "{}: lost to an interruption: {features}", setup.name);
                 setup.run(serve_as_ever(1));
@@ -198,9 +198,9 @@ async fn many_clients(count: usize, rounds: u64, size: usize) {
 fn fault_05_empty_buffer_ring() {
     let mut setups = common::both_drivers();
     setups.push(setups[0].with(|options| options.one_shot_receive = true));
-    setups.push(setups[0].with(|options| options.receive_queue_chunks = 1));
+    setups.push(setups[0].with(|options| options.max_received_chunks = 1));
     for setup in &mut setups {
-        (setup.options.receive_buffers, setup.options.receive_buffers_limit) = (4, 4);
+        (setup.options.initial_receive_buffers, setup.options.max_receive_buffers) = (4, 4);
     }
     on_each(setups, |setup| {
         let runtime = setup.runtime();
@@ -215,7 +215,7 @@ fn fault_05_empty_buffer_ring() {
 #[test]
 fn fault_05_the_ring_grows_first() {
     on_each(vec![common::both_drivers().remove(0)], |setup| {
-        let runtime = setup.with(|options| options.receive_buffers = 1).runtime();
+        let runtime = setup.with(|options| options.initial_receive_buffers = 1).runtime();
         runtime.block_on(many_clients(256, 20, 100));
         let metrics = runtime.metrics();
         // Doubled from one buffer: what was refused for lack of buffers was refused few times.
@@ -228,7 +228,7 @@ fn fault_06_no_memory_to_map_the_ring() {
     Child::default().run("fault_06_no_memory_to_map_the_ring", || {
         use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
         let mut options = DriverOptions::default();
-        (options.submission_entries, options.completion_entries) = (32_768, 65_536);
+        (options.sq_entries, options.cq_entries) = (32_768, 65_536);
         let build = |kind| {
             Runtime::builder().driver(kind).options(options.clone()).driver_from_environment(false).build()
         };
@@ -247,7 +247,7 @@ fn fault_06_no_memory_to_map_the_ring() {
         assert_eq!(error.kind(), std::io::ErrorKind::OutOfMemory);
         assert!(error.to_string().contains("ulimit"), "{error}");
         let auto = auto.unwrap();
-        assert_eq!((auto.driver().name, auto.driver().reason), ("epoll", Some(error.to_string())));
+        assert_eq!((auto.driver().name, auto.driver().fallback_reason), ("epoll", Some(error.to_string())));
         auto.block_on(serve_as_ever(6));
     });
 }
@@ -266,7 +266,7 @@ fn fault_06_no_memory_for_all_receive_buffers() {
             (24 << 20, DriverOptions::default()),
             (1 << 20, {
                 let mut options = DriverOptions::default();
-                (options.receive_buffers_limit, options.receive_buffer_bytes) = (1, 1 << 20);
+                (options.max_receive_buffers, options.receive_buffer_bytes) = (1, 1 << 20);
                 options
             }),
         ] {
@@ -301,20 +301,17 @@ fn each_with(change: impl Fn(&mut DriverOptions)) -> Vec<Setup> {
 fn fault_08_submission_queue_full() {
     assert!(raise_open_files() > 2100, "needs descriptors for 1000 connections");
     let mut setups = common::both_drivers();
-    setups.push(setups[0].with(|options| options.sends = anello::Sends::Ordinary));
+    setups.push(setups[0].with(|options| options.send_completion = anello::SendCompletion::PerSend));
     for setup in &mut setups {
-        setup.options.submission_entries = 2;
+        setup.options.sq_entries = 2;
     }
     on_each(setups, |setup| setup.run(many_clients(1000, 3, 100)));
-    on_each(each_with(|options| options.submission_entries = 2), |setup| {
-        setup.run(many_clients(50, 5, 2000))
-    });
+    on_each(each_with(|options| options.sq_entries = 2), |setup| setup.run(many_clients(50, 5, 2000)));
 }
 
 #[test]
 fn fault_09_completion_queue_overflows() {
-    let change =
-        |options: &mut DriverOptions| (options.submission_entries, options.completion_entries) = (4, 4);
+    let change = |options: &mut DriverOptions| (options.sq_entries, options.cq_entries) = (4, 4);
     on_each(each_with(change), |setup| {
         let runtime = setup.runtime();
         runtime.block_on(many_clients(100, 10, 300));

@@ -42,7 +42,7 @@ fn fault_02_short_sends_in_every_way() {
 
 async fn through_small_buffers(size: usize) {
     let (mut client, mut server) = pair().await.unwrap();
-    client.set_send_buffer_bytes(1).unwrap();
+    client.set_send_buffer_size(1).unwrap();
     let message = pattern(2, size);
     let expected = sha256(&message);
     let writing = spawn(async move {
@@ -199,7 +199,7 @@ async fn unread(count: usize) -> (Vec<TcpStream>, Vec<StdStream>) {
         peer.connect(&address.into()).unwrap();
         peers.push(StdStream::from(peer));
         let stream = listener.accept().await.unwrap();
-        stream.set_send_buffer_bytes(1).unwrap();
+        stream.set_send_buffer_size(1).unwrap();
         streams.push(stream);
     }
     (streams, peers)
@@ -212,7 +212,7 @@ fn fault_20_readers_that_do_not_read() {
         on_both_drivers(|setup| {
             let runtime = setup.runtime();
             let message_bytes = 16 * 1024;
-            let (count, cap) = (500, setup.options.send_queue_bytes + message_bytes);
+            let (count, cap) = (500, setup.options.max_send_queue_bytes + message_bytes);
             let before = usage().resident_bytes;
             runtime.block_on(async {
                 let (streams, peers) = unread(count).await;
@@ -545,7 +545,7 @@ fn a_stream_of_pieces_through_a_slow_link() {
     on_every_driver(|setup| {
         setup.run(async {
             let (client, mut server) = pair().await.unwrap();
-            server.set_send_buffer_bytes(1).unwrap();
+            server.set_send_buffer_size(1).unwrap();
             let message = pattern(20, 100_000);
             let (mut reader, mut writer) = client.into_split();
             let sent = message.clone();

@@ -14,7 +14,7 @@ use std::time::Duration;
 use anello::fs::File;
 use anello::net::echo;
 use anello::time::sleep;
-use anello::{MOST_BLOCKING_THREADS, current_metrics, spawn, spawn_blocking, yield_now};
+use anello::{MAX_BLOCKING_THREADS, current_metrics, spawn, spawn_blocking, yield_now};
 
 use common::child::Child;
 use common::{
@@ -81,7 +81,7 @@ fn file_operations_complete_while_blocking_work_takes_all_threads() {
         on_both_drivers(|setup| {
             setup.run(async {
                 let (gate, running) = (Gate::default(), Arc::new(AtomicUsize::new(0)));
-                let work: Vec<_> = (0..MOST_BLOCKING_THREADS + 8)
+                let work: Vec<_> = (0..MAX_BLOCKING_THREADS + 8)
                     .map(|_| {
                         let (gate, running) = (gate.clone(), Arc::clone(&running));
                         spawn_blocking(move || {
@@ -90,7 +90,7 @@ fn file_operations_complete_while_blocking_work_takes_all_threads() {
                         })
                     })
                     .collect();
-                while running.load(Ordering::SeqCst) < MOST_BLOCKING_THREADS {
+                while running.load(Ordering::SeqCst) < MAX_BLOCKING_THREADS {
                     yield_now().await;
                 }
                 let content = pattern(18, 100_000);
@@ -110,12 +110,12 @@ fn file_operations_complete_while_blocking_work_takes_all_threads() {
                 assert_same_bytes(&received, &content);
                 assert_eq!(sending.await.unwrap().unwrap(), length);
                 // All of this happened before any of that work ended.
-                assert_eq!(running.load(Ordering::SeqCst), MOST_BLOCKING_THREADS);
+                assert_eq!(running.load(Ordering::SeqCst), MAX_BLOCKING_THREADS);
                 gate.open();
                 for ended in work {
                     ended.await.unwrap();
                 }
-                assert_eq!(running.load(Ordering::SeqCst), MOST_BLOCKING_THREADS + 8);
+                assert_eq!(running.load(Ordering::SeqCst), MAX_BLOCKING_THREADS + 8);
             });
         });
     });

@@ -184,7 +184,7 @@ impl AsRef<[u8]> for Timed {
 impl Drop for Timed {
     fn drop(&mut self) {
         // How long was it under way?
-        let _now = anello::time::now();
+        let _now = anello::time::monotonic_now();
         self.1.fetch_add(1, Ordering::SeqCst);
     }
 }

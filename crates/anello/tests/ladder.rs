@@ -16,7 +16,7 @@ fn each_step_of_the_ladder_does_without_what_it_says() {
     on_each(setups, move |setup| {
         let (_, feature, _) = steps.iter().find(|(name, _, _)| *name == setup.name).unwrap();
         let description = setup.runtime().driver();
-        assert_eq!((description.name, description.reason), ("uring", None));
+        assert_eq!((description.name, description.fallback_reason), ("uring", None));
         let used: Vec<_> = description.features.split(',').collect();
         assert!(!used.contains(feature), "{}: {used:?}", setup.name);
         match *feature {
@@ -57,12 +57,12 @@ fn ways_that_exclude_each_other_are_sorted_out() {
 fn options_out_of_range_are_brought_into_it() {
     on_both_drivers(|setup| {
         let setup = setup.with(|options| {
-            options.submission_entries = 0;
-            options.completion_entries = u32::MAX;
-            options.receive_buffers = 0;
-            options.receive_buffers_limit = 0;
-            options.accept_queue = 0;
-            options.receive_queue_chunks = 0;
+            options.sq_entries = 0;
+            options.cq_entries = u32::MAX;
+            options.initial_receive_buffers = 0;
+            options.max_receive_buffers = 0;
+            options.max_accept_queue = 0;
+            options.max_received_chunks = 0;
         });
         setup.run(async {
             let (mut client, mut server) = pair().await.unwrap();
@@ -101,7 +101,7 @@ fn the_environment_overrides_the_driver() {
         let kind = DriverKind::Auto;
         assert_eq!(Runtime::builder().driver(kind.clone()).build().unwrap().driver().name, "epoll");
         let chosen = Runtime::builder().driver(kind).driver_from_environment(false).build().unwrap().driver();
-        assert_eq!(chosen.name == "epoll", chosen.reason.is_some());
+        assert_eq!(chosen.name == "epoll", chosen.fallback_reason.is_some());
     });
 }
 
@@ -129,7 +129,7 @@ fn refused_with(part_of_message: &'static str) {
         assert!(probe_uring(&options).is_err());
         let runtime = build(DriverKind::Auto, &options).unwrap();
         let description = runtime.driver();
-        assert_eq!((description.name, description.reason), ("epoll", Some(text)));
+        assert_eq!((description.name, description.fallback_reason), ("epoll", Some(text)));
         runtime.block_on(async {
             let (mut client, mut server) = pair().await.unwrap();
             client.write_all(b"served").await.unwrap();

@@ -13,7 +13,9 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use anello::net::{GroupMember, ListenerGroup, TcpListener, TcpStream, UnixListener, Waiting, echo};
+use anello::net::{
+    GroupMember, ListenerGroup, PendingConnections, TcpListener, TcpStream, UnixListener, echo,
+};
 use anello::time::{sleep, timeout};
 use anello::{Workers, allowed_cores, spawn_blocking};
 
@@ -73,7 +75,7 @@ fn first_worker_ends(setup: &Setup, end: End, accepts_before: bool) {
     // And further ones, at either socket.
     is_echoed(client(at_first));
     is_echoed(client(at_second));
-    group.close(Waiting::Served);
+    group.close(PendingConnections::Serve);
     assert_eq!(workers.join().is_err(), end == End::Panics);
 }
 
@@ -108,8 +110,8 @@ fn fault_39_who_waits_when_the_group_is_closed_is_served() {
                 anello::spawn(async move { echo(stream).await.ok() }).detach();
             }
             waiting.push(client(address));
-            tcp.close(Waiting::Served);
-            unix.close(Waiting::Served);
+            tcp.close(PendingConnections::Serve);
+            unix.close(PendingConnections::Serve);
             // These end.
             serve(member).await;
             serve(unix_member).await;
@@ -131,7 +133,7 @@ fn a_paused_group_leaves_its_queue_to_others_and_serves_what_it_has_accepted() {
     for setup in available() {
         let (listener, address) = listener();
         let other = listener.try_clone().expect("a descriptor");
-        let group = ListenerGroup::<TcpListener>::paused(vec![listener], 2);
+        let group = ListenerGroup::<TcpListener>::new_paused(vec![listener], 2);
         let (joined, served) = (group.clone(), Arc::new(AtomicUsize::new(0)));
         let counted = Arc::clone(&served);
         let workers = Workers::builder().cores(two_cores()).runtime(setup.builder());
@@ -147,14 +149,14 @@ fn a_paused_group_leaves_its_queue_to_others_and_serves_what_it_has_accepted() {
                 }
             })
             .expect("starts");
-        assert_eq!(group.settle(hangs_after()).expect("all have joined"), 2);
+        assert_eq!(group.wait_applied(hangs_after()).expect("all have joined"), 2);
         let early = client(address);
         group.resume();
         is_echoed(early);
         for round in 0..20 {
             let before: Vec<StdStream> = (0..5).map(|_| client(address)).collect();
             group.pause();
-            assert_eq!(group.settle(hangs_after()).expect("all stop"), 2);
+            assert_eq!(group.wait_applied(hangs_after()).expect("all stop"), 2);
             // Nobody else accepts: those that were not accepted before wait for whoever has the socket.
             other.set_nonblocking(true).expect("a mode");
             let mut accepted_here = Vec::new();
@@ -174,7 +176,7 @@ fn a_paused_group_leaves_its_queue_to_others_and_serves_what_it_has_accepted() {
             is_echoed(client(address));
         }
         assert!(served.load(Ordering::Relaxed) >= 21);
-        group.close(Waiting::Left);
+        group.close(PendingConnections::Leave);
         assert!(group.is_closed());
         workers.join().expect("they end");
     }
@@ -194,15 +196,15 @@ fn settle_in_a_task_submits_the_wake_ups_that_it_waits_for() {
                 async move { serve(joined.join(worker.index)).await }
             });
             let workers = workers.expect("starts");
-            assert_eq!(group.settle(hangs_after()).expect("both accept"), 2);
+            assert_eq!(group.wait_applied(hangs_after()).expect("both accept"), 2);
             setup.run(async {
                 for _ in 0..10 {
                     group.pause();
-                    assert_eq!(group.settle(hangs_after()).expect("both stop"), 2);
+                    assert_eq!(group.wait_applied(hangs_after()).expect("both stop"), 2);
                     group.resume();
-                    assert_eq!(group.settle(hangs_after()).expect("both accept"), 2);
+                    assert_eq!(group.wait_applied(hangs_after()).expect("both accept"), 2);
                 }
-                group.close(Waiting::Left);
+                group.close(PendingConnections::Leave);
                 workers.join().expect("both end");
             });
         });
@@ -231,11 +233,11 @@ fn who_waits_when_a_shared_socket_is_closed_is_served() {
             });
             let workers = workers.expect("starts");
             if round % 2 == 0 {
-                assert_eq!(group.settle(hangs_after()).expect("both accept"), 2);
+                assert_eq!(group.wait_applied(hangs_after()).expect("both accept"), 2);
             }
-            group.close(Waiting::Served);
+            group.close(PendingConnections::Serve);
             waiting.into_iter().for_each(is_echoed);
-            while group.settle(hangs_after()).expect("both come to an end") > 0 {
+            while group.wait_applied(hangs_after()).expect("both come to an end") > 0 {
                 thread::yield_now();
             }
             assert!(StdStream::connect(address).is_err(), "nobody listens any more");
@@ -271,16 +273,16 @@ fn fault_39_who_waits_at_a_worker_that_ends_while_paused_is_served_when_others_g
         let workers = workers.expect("starts");
         is_echoed(client(at_first));
         group.pause();
-        assert_eq!(group.settle(hangs_after()).expect("both stop"), 2);
+        assert_eq!(group.wait_applied(hangs_after()).expect("both stop"), 2);
         let waiting: Vec<StdStream> = (0..10).map(|_| client(at_first)).collect();
         ends.store(true, Ordering::Relaxed);
-        while group.settle(hangs_after()).expect("who is left has stopped") != 1 {
+        while group.wait_applied(hangs_after()).expect("who is left has stopped") != 1 {
             thread::yield_now();
         }
         group.resume();
         waiting.into_iter().for_each(is_echoed);
         is_echoed(client(at_second));
-        group.close(Waiting::Served);
+        group.close(PendingConnections::Serve);
         workers.join().expect("they end");
     });
 }
@@ -319,7 +321,7 @@ fn fault_04_workers_that_share_a_socket_refuse_whom_they_cannot_serve() {
 
 fn share_without_descriptors(setup: &Setup) {
     let (listener, address) = listener();
-    let group = ListenerGroup::<TcpListener>::paused(vec![listener], 2);
+    let group = ListenerGroup::<TcpListener>::new_paused(vec![listener], 2);
     let joined = group.clone();
     let workers = Workers::builder().cores(two_cores()).runtime(setup.builder());
     let workers = workers.start(move |worker| {
@@ -327,7 +329,7 @@ fn share_without_descriptors(setup: &Setup) {
         async move { serve(joined.join(worker.index)).await }
     });
     let workers = workers.expect("starts");
-    assert_eq!(group.settle(hangs_after()).expect("both have joined"), 2);
+    assert_eq!(group.wait_applied(hangs_after()).expect("both have joined"), 2);
     let mut clients: Vec<StdStream> = (0..100).map(|_| client(address)).collect();
     leave_descriptors(10);
     group.resume();
@@ -339,7 +341,7 @@ fn share_without_descriptors(setup: &Setup) {
     raise_open_files();
     // As soon as there are descriptors, all is as before.
     while !is_served(&mut client(address)) {}
-    group.close(Waiting::Served);
+    group.close(PendingConnections::Serve);
     workers.join().expect("they end");
 }
 
@@ -383,7 +385,7 @@ fn fault_04_a_group_that_is_closed_without_descriptors_serves_who_waits_when_the
                 let member = group.join(0);
                 let waiting = client(address);
                 let taken = take_every_descriptor(&waiting);
-                group.close(Waiting::Served);
+                group.close(PendingConnections::Serve);
                 let mut accepting = pin!(member.accept());
                 let accepted = poll_at_most(10, accepting.as_mut()).await;
                 assert!(accepted.is_none(), "{}: {accepted:?}", setup.name);
@@ -405,8 +407,8 @@ fn fault_04_a_group_that_is_closed_without_descriptors_serves_who_waits_when_the
 #[test]
 fn settles_for_ever() {
     let group = ListenerGroup::<TcpListener>::new(vec![], 0);
-    group.settle(Duration::MAX).unwrap();
-    group.close(Waiting::Left);
+    group.wait_applied(Duration::MAX).unwrap();
+    group.close(PendingConnections::Leave);
 }
 
 #[test]
@@ -462,7 +464,7 @@ fn member_dropped_by_the_driver_leaves_its_sockets_to_another() {
             let client = spawn_blocking(move || is_echoed(client(at_first)));
             let serving = anello::spawn(serve(other));
             client.await.expect("is answered");
-            joined.close(Waiting::Served);
+            joined.close(PendingConnections::Serve);
             serving.await.expect("ends");
         });
     });

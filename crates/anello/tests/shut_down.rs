@@ -28,7 +28,7 @@ const MESSAGE_BYTES: usize = 2 << 20;
 
 /// A runtime that does not wait for peers when it is dropped.
 fn hasty(setup: &Setup) -> Runtime {
-    setup.builder().drain(Duration::ZERO).build().unwrap()
+    setup.builder().drain_timeout(Duration::ZERO).build().unwrap()
 }
 
 /// Drops a runtime, which must not unwind, whatever panics meanwhile.

@@ -35,7 +35,7 @@ fn what_was_accepted_is_sent_when_block_on_returns() {
             runtime.block_on(stream.write_all(&message)).unwrap();
             // The runtime does not run here: whatever fits the kernel must be with it. In a queue of 100 bytes the
             // last few may wait for the next turn.
-            let mut found = vec![0; size.saturating_sub(setup.options.send_queue_bytes).max(1)];
+            let mut found = vec![0; size.saturating_sub(setup.options.max_send_queue_bytes).max(1)];
             peer.read_exact(&mut found).unwrap();
             assert_same_bytes(&found, &message[..found.len()]);
             runtime.block_on(stream.flush()).unwrap();
@@ -49,7 +49,7 @@ fn what_was_accepted_is_sent_when_block_on_returns() {
 #[test]
 fn dropping_the_runtime_delivers_what_was_accepted() {
     on_every_driver(|setup| {
-        let runtime = setup.builder().drain(Duration::from_secs(30)).build().unwrap();
+        let runtime = setup.builder().drain_timeout(Duration::from_secs(30)).build().unwrap();
         let message = pattern(2, 8 << 20);
         let (held, peer) = runtime.block_on(async {
             let (mut held, peer) = with_std().await;
@@ -69,7 +69,7 @@ fn dropping_the_runtime_delivers_what_was_accepted() {
 #[test]
 fn dropping_the_runtime_waits_for_no_peer_that_does_not_read() {
     on_every_driver(|setup| {
-        let runtime = setup.builder().drain(Duration::from_millis(50)).build().unwrap();
+        let runtime = setup.builder().drain_timeout(Duration::from_millis(50)).build().unwrap();
         let message = Counted(Arc::new(vec![0; 32 << 20]));
         let (stream, peer) = runtime.block_on(async {
             let (mut stream, peer) = with_std().await;
@@ -279,12 +279,12 @@ fn addresses_and_options() {
             assert_eq!(client.peer_addr().unwrap(), address);
             assert_eq!(server.local_addr().unwrap(), address);
             assert_eq!(server.peer_addr().unwrap(), client.local_addr().unwrap());
-            client.set_no_delay(false).unwrap();
-            client.set_keep_alive(Some(Duration::from_secs(100))).unwrap();
+            client.set_nodelay(false).unwrap();
+            client.set_keepalive(Some(Duration::from_secs(100))).unwrap();
             client.set_linger(Some(Duration::from_secs(3))).unwrap();
-            client.set_receive_buffer_bytes(20_000).unwrap();
-            client.set_send_buffer_bytes(20_000).unwrap();
-            server.set_keep_alive(None).unwrap();
+            client.set_recv_buffer_size(20_000).unwrap();
+            client.set_send_buffer_size(20_000).unwrap();
+            server.set_keepalive(None).unwrap();
             let (client, server) = (client.into_std().await.unwrap().0, server.into_std().await.unwrap().0);
             let socket = SockRef::from(&client);
             assert!(!socket.tcp_nodelay().unwrap());
@@ -298,7 +298,7 @@ fn addresses_and_options() {
             let socket = SockRef::from(&server);
             assert!(socket.tcp_nodelay().unwrap(), "inherited from the listener");
             assert!(!socket.keepalive().unwrap());
-            let listener = TcpListener::builder().no_delay(false).backlog(1).bind(ANY_PORT).unwrap();
+            let listener = TcpListener::builder().nodelay(false).backlog(1).bind(ANY_PORT).unwrap();
             let _client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
             let server = listener.accept().await.unwrap().into_std().await.unwrap().0;
             assert!(!SockRef::from(&server).tcp_nodelay().unwrap());

@@ -37,14 +37,14 @@ fn run(seed: u64) -> Vec<(usize, &'static str, usize)> {
         faults.descriptor_exhaustion = 0;
     }
     let mut options = DriverOptions::default();
-    options.receive_buffers = 1 << random.below(7);
-    options.receive_buffers_limit = options.receive_buffers << random.below(3);
+    options.initial_receive_buffers = 1 << random.below(7);
+    options.max_receive_buffers = options.initial_receive_buffers << random.below(3);
     options.receive_buffer_bytes = 64 << random.below(7);
-    options.send_queue_bytes = 1 << (6 + random.below(11));
-    options.receive_queue_chunks = 1 + random.below(16);
-    options.accept_queue = 1 + random.below(8);
-    options.direct_send_bytes = 1 << (6 + random.below(11));
-    options.deferred_send_edges = random.below(4);
+    options.max_send_queue_bytes = 1 << (6 + random.below(11));
+    options.max_received_chunks = 1 + random.below(16);
+    options.max_accept_queue = 1 + random.below(8);
+    options.direct_send_threshold_bytes = 1 << (6 + random.below(11));
+    options.deferred_send_threshold_edges = random.below(4);
     let simulated = SimOptions::new(seed).model(model).faults(faults);
     let runtime = Runtime::builder().driver(DriverKind::Sim(simulated)).options(options).build().unwrap();
     let trace = Trace::default();
@@ -207,7 +207,7 @@ fn a_broken_connection_has_no_orderly_end() {
                 faults.resets = 30;
                 let sim = SimOptions::new(seed).model(model).faults(faults);
                 let mut options = DriverOptions::default();
-                options.without.buffer_ring = !buffer_ring;
+                options.disabled_features.buffer_ring = !buffer_ring;
                 let builder = Runtime::builder().driver(DriverKind::Sim(sim)).options(options);
                 let runtime = builder.driver_from_environment(false).build().expect("a simulated kernel");
                 let has_ended = runtime.block_on(async {

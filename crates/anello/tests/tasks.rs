@@ -12,7 +12,7 @@ use std::thread;
 use std::time::Duration;
 
 use anello::net::{TcpListener, TcpStream, echo};
-use anello::signal::{HANG_UP, INTERRUPT, Signals, TERMINATE};
+use anello::signal::{HANGUP, INTERRUPT, Signals, TERMINATE};
 use anello::time::sleep;
 use anello::{Handle, Workers, allowed_cores, spawn, yield_now};
 use common::child::Child;
@@ -293,8 +293,8 @@ fn a_ring_is_not_lost_to_a_turn_that_does_other_things_first() {
 fn runtimes_wake_each_other() {
     // Between rings by MSG_RING, between the others by eventfd: every pair.
     let mut setups = both_drivers();
-    setups.push(setups[0].with(|options| options.without.message_ring = true));
-    setups.push(setups[0].with(|options| options.without.deferred_task_work = true));
+    setups.push(setups[0].with(|options| options.disabled_features.msg_ring = true));
+    setups.push(setups[0].with(|options| options.disabled_features.defer_taskrun = true));
     on_each(setups.clone(), move |one| {
         for other in &setups {
             if other.builder().build().is_ok() {
@@ -477,7 +477,7 @@ fn workers_that_cannot_start_say_why() {
     assert!(error.to_string().contains("core 9999"), "{error}");
     let error = Workers::builder().cores(vec![]).start(|_| async {}).unwrap_err();
     assert!(error.to_string().contains("no core was named"), "{error}");
-    let error = Workers::builder().unpinned(0).start(|_| async {}).unwrap_err();
+    let error = Workers::builder().unpinned_workers(0).start(|_| async {}).unwrap_err();
     assert!(error.to_string().contains("no worker was asked for"), "{error}");
     let workers = Workers::builder().start(|worker| async move {
         assert_ne!(worker.index, 0, "on purpose");
@@ -491,8 +491,8 @@ fn signals_end_the_wait() {
     Child::default().run("signals_end_the_wait", || {
         on_every_driver(|setup| {
             setup.run(async {
-                let mut signals = Signals::new(&[HANG_UP]).unwrap();
-                assert!(common::poll_at_most(1, signals.wait()).await.is_none());
+                let mut signals = Signals::new(&[HANGUP]).unwrap();
+                assert!(common::poll_at_most(1, signals.recv()).await.is_none());
                 for _ in 0..20 {
                     let thread = thread::spawn(|| {
                         rustix::process::kill_process(
@@ -501,19 +501,19 @@ fn signals_end_the_wait() {
                         )
                         .unwrap();
                     });
-                    assert_eq!(signals.wait().await.unwrap(), HANG_UP);
+                    assert_eq!(signals.recv().await.unwrap(), HANGUP);
                     thread.join().unwrap();
                 }
                 // Two of different kinds, which the kernel does not count together, before anybody looks.
-                let mut both = Signals::new(&[HANG_UP, INTERRUPT]).unwrap();
+                let mut both = Signals::new(&[HANGUP, INTERRUPT]).unwrap();
                 for signal in [rustix::process::Signal::HUP, rustix::process::Signal::INT] {
                     rustix::process::kill_process(rustix::process::getpid(), signal).unwrap();
                 }
-                let mut caught = [both.wait().await.unwrap(), both.wait().await.unwrap()];
+                let mut caught = [both.recv().await.unwrap(), both.recv().await.unwrap()];
                 caught.sort_unstable();
-                assert_eq!(caught, [HANG_UP, INTERRUPT]);
-                assert!(common::poll_at_most(1, both.wait()).await.is_none());
-                signals.wait().await.unwrap();
+                assert_eq!(caught, [HANGUP, INTERRUPT]);
+                assert!(common::poll_at_most(1, both.recv()).await.is_none());
+                signals.recv().await.unwrap();
                 assert!(Signals::new(&[9]).is_err(), "cannot be caught");
             });
         });
@@ -540,12 +540,12 @@ fn signal_kills_the_process_after_the_last_signals_were_dropped() {
                     let mut first = Signals::new(&[TERMINATE, INTERRUPT]).unwrap();
                     let mut second = Signals::new(&[INTERRUPT, TERMINATE]).unwrap();
                     kill_self(rustix::process::Signal::TERM);
-                    assert_eq!(first.wait().await.unwrap(), TERMINATE);
-                    assert_eq!(second.wait().await.unwrap(), TERMINATE);
+                    assert_eq!(first.recv().await.unwrap(), TERMINATE);
+                    assert_eq!(second.recv().await.unwrap(), TERMINATE);
                     drop(first);
                     // The other one still catches it.
                     kill_self(rustix::process::Signal::TERM);
-                    assert_eq!(second.wait().await.unwrap(), TERMINATE);
+                    assert_eq!(second.recv().await.unwrap(), TERMINATE);
                     drop(second);
                 }
                 kill_self(rustix::process::Signal::TERM);
@@ -562,15 +562,15 @@ fn signal_that_was_ignored_before_is_ignored_after_signals_were_dropped() {
     Child::with_hang_up_ignored().run(name, || {
         on_both_drivers(|setup| {
             setup.run(async {
-                let mut signals = Signals::new(&[HANG_UP]).unwrap();
+                let mut signals = Signals::new(&[HANGUP]).unwrap();
                 kill_self(rustix::process::Signal::HUP);
-                assert_eq!(signals.wait().await.unwrap(), HANG_UP);
+                assert_eq!(signals.recv().await.unwrap(), HANGUP);
                 drop(signals);
                 kill_self(rustix::process::Signal::HUP);
                 // The signal before this one was delivered when this one is caught.
                 let mut signals = Signals::new(&[INTERRUPT]).unwrap();
                 kill_self(rustix::process::Signal::INT);
-                assert_eq!(signals.wait().await.unwrap(), INTERRUPT);
+                assert_eq!(signals.recv().await.unwrap(), INTERRUPT);
             });
         });
     });

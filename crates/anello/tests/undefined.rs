@@ -49,7 +49,7 @@ fn on_each_and_sim(real: fn() -> Vec<Setup>, test: impl Fn(&Setup) + Send + Sync
 
 /// A runtime that does not wait for peers when it is dropped.
 fn hasty(setup: &Setup) -> Runtime {
-    setup.builder().drain(Duration::ZERO).build().unwrap()
+    setup.builder().drain_timeout(Duration::ZERO).build().unwrap()
 }
 
 /// When the future is dropped that was given up half-way.

@@ -76,9 +76,9 @@ fn paths_and_abstract_names() {
             assert_eq!(server.recv().await.unwrap().as_deref(), Some(&b"ciao"[..]));
             for stream in [&client, &server] {
                 let peer = stream.peer_cred().unwrap();
-                assert_eq!(peer.process, Some(std::process::id()));
-                assert_eq!(peer.user, rustix::process::geteuid().as_raw());
-                assert_eq!(peer.group, rustix::process::getegid().as_raw());
+                assert_eq!(peer.pid, Some(std::process::id()));
+                assert_eq!(peer.uid, rustix::process::geteuid().as_raw());
+                assert_eq!(peer.gid, rustix::process::getegid().as_raw());
             }
             let address = any_address();
             let listener = UnixListener::bind_addr(&address).unwrap();
@@ -176,7 +176,7 @@ fn a_full_backlog_is_waited_for() {
 #[test]
 fn a_long_stream_to_a_reader_that_stalls() {
     on_every_driver(|setup| {
-        let total = if setup.options.send_queue_bytes > 1000 { 2 * MEGABYTE } else { MEGABYTE / 2 };
+        let total = if setup.options.max_send_queue_bytes > 1000 { 2 * MEGABYTE } else { MEGABYTE / 2 };
         setup.run(async {
             let (mut stream, mut peer) = with_std().await;
             let echoing = spawn(async move { echo(&mut stream).await });
@@ -296,7 +296,7 @@ async fn come_and_go(seed: u64, count: usize) {
         match random.below(5) {
             0 => client.abort(),
             1 => server.abort(),
-            2 => client.closer().end(),
+            2 => client.shutdown_handle().shutdown(),
             3 => drop(poll_at_most(1, client.shutdown()).await),
             _ => drop(poll_at_most(1, listener.accept()).await),
         }
@@ -428,7 +428,7 @@ fn streams_and_listeners_are_given_and_taken() {
             let mut found = [0; 4];
             again.read_exact(&mut found).await.unwrap();
             assert_eq!(&found, b"back");
-            again.set_send_buffer_bytes(10_000).unwrap();
+            again.set_send_buffer_size(10_000).unwrap();
             drop(again);
             assert_eq!(early.read(&mut found).unwrap(), 0);
         });

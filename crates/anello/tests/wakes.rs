@@ -117,7 +117,7 @@ fn wake_is_sent_though_the_main_future_panics() {
 fn wake_is_sent_before_a_runtime_within_waits_for_its_peer() {
     on_every_driver(|setup| {
         let sleeper = Sleeper::start(setup);
-        let inner = setup.builder().drain(hangs_after() * 2).build().unwrap();
+        let inner = setup.builder().drain_timeout(hangs_after() * 2).build().unwrap();
         let listener = StdListener::bind(ANY_PORT).unwrap();
         let address = listener.local_addr().unwrap();
         let stream = inner.block_on(async {

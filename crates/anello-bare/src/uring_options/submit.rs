@@ -9,7 +9,7 @@ use io_uring::{opcode, squeue};
 
 use super::Server;
 use super::connection::{Chunk, Connection, MOST_CHUNKS, Socket, Target};
-use crate::options::Sends;
+use crate::options::SendCompletion;
 use crate::uring::accept::{Accept, accept_many, pause};
 use crate::uring::message::{Message, PARTS, SEND_ALL, SEND_NOW};
 use crate::uring::pool::GROUP;
@@ -113,8 +113,8 @@ impl Server<'_> {
         let connection = &mut self.connections[index as usize];
         let token = Token::new(Kind::Send, connection.generation, index);
         let way = match self.sends {
-            Sends::AtSubmission if connection.stalled => Sends::Ordinary,
-            Sends::ZeroCopy if connection.copies => Sends::Ordinary,
+            SendCompletion::Inline if connection.stalled => SendCompletion::PerSend,
+            SendCompletion::ZeroCopy if connection.copies => SendCompletion::PerSend,
             way => way,
         };
         let count = connection.chunks.len().min(PARTS);
@@ -131,10 +131,10 @@ impl Server<'_> {
         first.iov_base = first.iov_base.wrapping_byte_add(connection.skip);
         first.iov_len = first.iov_len.saturating_sub(connection.skip);
         let (start, bytes) = (first.iov_base.cast_const().cast(), first.iov_len as u32);
-        let flags = if way == Sends::AtSubmission { SEND_NOW } else { SEND_ALL };
+        let flags = if way == SendCompletion::Inline { SEND_NOW } else { SEND_ALL };
         let entry = if count == 1 {
             match way {
-                Sends::ZeroCopy => opcode::SendZc::new(fd, start, bytes).flags(flags).build(),
+                SendCompletion::ZeroCopy => opcode::SendZc::new(fd, start, bytes).flags(flags).build(),
                 _ => opcode::Send::new(fd, start, bytes).flags(flags).build(),
             }
         } else {
@@ -142,14 +142,14 @@ impl Server<'_> {
             message.parts = parts;
             let header = message.header_of(count);
             match way {
-                Sends::ZeroCopy => opcode::SendMsgZc::new(fd, header).flags(flags as u32).build(),
+                SendCompletion::ZeroCopy => opcode::SendMsgZc::new(fd, header).flags(flags as u32).build(),
                 _ => opcode::SendMsg::new(fd, header).flags(flags as u32).build(),
             }
         };
         connection.in_flight = count;
         connection.send_cancelled = false;
-        connection.unsettled = way == Sends::AtSubmission;
-        if way == Sends::AtSubmission {
+        connection.unsettled = way == SendCompletion::Inline;
+        if way == SendCompletion::Inline {
             self.unsettled.push(index);
             self.push(entry.flags(file | squeue::Flags::SKIP_SUCCESS), token);
         } else {

@@ -4,7 +4,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use anello::{Builder, DriverKind, DriverOptions, Runtime};
+use anello::{DriverKind, DriverOptions, Runtime, RuntimeBuilder};
 use rustix::process::{Resource, getrlimit};
 
 use super::facts::{
@@ -145,9 +145,9 @@ fn choice() -> Choice {
 
 /// Builds a runtime as a program would, and drops it.
 fn start(kind: DriverKind, from_environment: bool) -> io::Result<Chosen> {
-    let builder: Builder = Runtime::builder().driver(kind).driver_from_environment(from_environment);
+    let builder: RuntimeBuilder = Runtime::builder().driver(kind).driver_from_environment(from_environment);
     let driver = builder.build()?.driver();
-    Ok(Chosen { driver: driver.name.to_owned(), features: driver.features, reason: driver.reason })
+    Ok(Chosen { driver: driver.name.to_owned(), features: driver.features, reason: driver.fallback_reason })
 }
 
 /// A file tree that may lack anything.

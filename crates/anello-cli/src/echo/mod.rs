@@ -17,10 +17,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
-use anello::net::{Closer, Echo, GroupKind, GroupMember, Stream, echo};
+use anello::net::{Echo, GroupListener, GroupMember, ShutdownHandle, Stream, echo};
 use anello::signal::{INTERRUPT, Signals, TERMINATE};
 use anello::time::{sleep, timeout};
-use anello::{JoinHandle, Worker, Workers};
+use anello::{JoinHandle, WorkerContext, Workers};
 
 use self::exchange::Sizes;
 use crate::address::Address;
@@ -115,7 +115,7 @@ pub fn run(arguments: Arguments) -> io::Result<ExitCode> {
     });
     let builder = service.driver.builder();
     let Some(cores) = cores else {
-        let only = Worker { index: 0, count: 1, core: None };
+        let only = WorkerContext { index: 0, count: 1, core: None };
         builder.build()?.block_on(serve(service, only))?;
         return Ok(ExitCode::SUCCESS);
     };
@@ -130,7 +130,7 @@ pub fn run(arguments: Arguments) -> io::Result<ExitCode> {
 }
 
 /// One worker: accepts until a signal, then drains.
-async fn serve(service: Arc<Service>, worker: Worker) -> io::Result<()> {
+async fn serve(service: Arc<Service>, worker: WorkerContext) -> io::Result<()> {
     let share = service.listening.join(worker.index);
     let mut signals = Signals::new(&[INTERRUPT, TERMINATE])?;
     if worker.index == 0 {
@@ -157,18 +157,22 @@ fn announce(service: &Service, workers: usize) {
         "anello echo ready addr={listening} driver={name} features={features} workers={workers} {}\n",
         listening.summary()
     ));
-    if let Some(reason) = &driver.reason {
+    if let Some(reason) = &driver.fallback_reason {
         output::say(format_args!("anello: io_uring was not taken: {reason}"));
     }
     service.driver.report_ignored(name);
 }
 
-fn accept<L: GroupKind>(member: GroupMember<L>, service: &Arc<Service>, open: &Rc<Open>) -> JoinHandle<()> {
+fn accept<L: GroupListener>(
+    member: GroupMember<L>,
+    service: &Arc<Service>,
+    open: &Rc<Open>,
+) -> JoinHandle<()> {
     anello::spawn(accept_all(member, Arc::clone(service), Rc::clone(open)))
 }
 
 /// Accepts until there will be no more.
-async fn accept_all<L: GroupKind>(member: GroupMember<L>, service: Arc<Service>, open: Rc<Open>) {
+async fn accept_all<L: GroupListener>(member: GroupMember<L>, service: Arc<Service>, open: Rc<Open>) {
     loop {
         let stream = match member.accept().await {
             Ok(Some(stream)) => stream,
@@ -222,7 +226,7 @@ async fn connection_with_options(mut stream: impl Stream, place: Place) {
 /// The connections of one worker.
 #[derive(Default)]
 struct Open {
-    closers: RefCell<Vec<Option<Closer>>>,
+    closers: RefCell<Vec<Option<ShutdownHandle>>>,
     vacant: RefCell<Vec<usize>>,
     count: Cell<usize>,
 }
@@ -241,7 +245,7 @@ impl Open {
             closers.push(None);
             closers.len() - 1
         });
-        closers[index] = Some(stream.closer());
+        closers[index] = Some(stream.shutdown_handle());
         open.count.set(open.count.get() + 1);
         Place { open: Rc::clone(open), service: Arc::clone(service), index }
     }
@@ -249,13 +253,13 @@ impl Open {
     /// Ends the receiving side of all, which lets them echo what has arrived, and waits for them, until so many signals
     /// have come.
     async fn drain(&self, deadline: Duration, signals: &mut Signals, mut missing: usize) {
-        for closer in self.closers.borrow().iter().flatten() {
-            closer.end_receiving();
+        for shutdown_handle in self.closers.borrow().iter().flatten() {
+            shutdown_handle.shutdown_read();
         }
         const STEP: Duration = Duration::from_millis(5);
         let began = Instant::now();
         while self.count.get() > 0 && began.elapsed() < deadline && missing > 0 {
-            match timeout(STEP, signals.wait()).await {
+            match timeout(STEP, signals.recv()).await {
                 Ok(Ok(_)) => missing -= 1,
                 Ok(Err(error)) => {
                     tracing::error!(%error, "signals cannot be waited for");

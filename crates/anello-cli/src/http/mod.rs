@@ -27,7 +27,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Arc, OnceLock};
 use std::thread;
 
-use anello::{DriverDescription, Workers};
+use anello::{DriverInfo, Workers};
 use anello_http::Options;
 use anello_http::files::options::FileOptions;
 use anello_http::files::{Files, FilesError};
@@ -124,7 +124,7 @@ pub struct Arguments {
 struct Service {
     listening: Arc<Listening>,
     /// What the first worker runs on.
-    driver: OnceLock<DriverDescription>,
+    driver: OnceLock<DriverInfo>,
     folder: PathBuf,
     folder_watch: FolderWatch,
     files: FileOptions,
@@ -235,7 +235,7 @@ pub fn run(arguments: Arguments, configuration: &Configuration) -> io::Result<Ex
     let builder = Workers::builder().runtime(arguments.driver.builder());
     let builder = match arguments.cores {
         Some(Cores(cores)) => builder.cores(cores),
-        None => builder.unpinned(workers),
+        None => builder.unpinned_workers(workers),
     };
     let running = builder.start({
         let service = Arc::clone(&service);
@@ -306,7 +306,7 @@ fn announce(service: &Service, workers: usize, flags: &DriverFlags) {
         service.listening.summary(),
         service.sandbox
     ));
-    if let Some(reason) = &driver.reason {
+    if let Some(reason) = &driver.fallback_reason {
         output::say(format_args!("anello: io_uring was not taken: {reason}"));
     }
     flags.report_ignored(driver.name);

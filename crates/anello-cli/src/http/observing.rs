@@ -27,7 +27,7 @@ pub fn start(
     told: Told,
     max_connections: usize,
 ) -> io::Result<ListenerGroup<TcpListener>> {
-    let group = ListenerGroup::paused(vec![listener], 1);
+    let group = ListenerGroup::new_paused(vec![listener], 1);
     let joined = group.clone();
     let (begins, begun) = mpsc::sync_channel(1);
     thread::Builder::new().name("metrics".into()).spawn(move || {

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anello::net::{ListenerGroup, TcpListener, Waiting};
+use anello::net::{ListenerGroup, PendingConnections, TcpListener};
 
 use super::handover::{Door, Newcomer, StartLock, Wares, ask};
 use crate::activation::Passed;
@@ -112,7 +112,7 @@ impl Sockets {
             _ => None,
         };
         let sockets = std::mem::take(&mut newcomer.sockets);
-        let listening = Listening::new(sockets, wanted.workers, Waiting::Served, file)?;
+        let listening = Listening::new(sockets, wanted.workers, PendingConnections::Serve, file)?;
         let metrics = match (newcomer.metrics.take(), wanted.metrics) {
             (_, None) => None,
             (Some(listener), Some(address)) if is_at(address, listener.local_addr()?) => Some(listener),
@@ -223,7 +223,7 @@ impl Drop for Held {
 
 impl Shop {
     fn settle(&self, within: Duration) -> io::Result<usize> {
-        self.metrics.as_ref().map(|group| group.settle(within)).transpose()?;
+        self.metrics.as_ref().map(|group| group.wait_applied(within)).transpose()?;
         self.listening.settle(within)
     }
 }
@@ -255,7 +255,7 @@ impl Wares for Shop {
     }
 
     fn give_away(&self) {
-        self.metrics.iter().for_each(|group| group.close(Waiting::Left));
+        self.metrics.iter().for_each(|group| group.close(PendingConnections::Leave));
         self.listening.give_away();
     }
 }

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 use std::task::Poll;
 
 use anello::signal::{INTERRUPT, Signals, TERMINATE};
-use anello::{JoinHandle, Worker};
+use anello::{JoinHandle, WorkerContext};
 use anello_http::files::Files;
 use anello_http::{Request, Server};
 
@@ -18,7 +18,7 @@ use super::{Service, open};
 use crate::listening::{Share, end_accepting};
 
 /// Serves until a signal, or until the sockets are another's, then drains.
-pub async fn serve(service: Arc<Service>, worker: Worker) -> io::Result<()> {
+pub async fn serve(service: Arc<Service>, worker: WorkerContext) -> io::Result<()> {
     // First of all, so that a worker that fails is missed.
     let share = service.listening.join(worker.index);
     let place = service.gate.place();
@@ -34,7 +34,7 @@ pub async fn serve(service: Arc<Service>, worker: Worker) -> io::Result<()> {
 async fn serve_share(
     share: Share,
     service: &Arc<Service>,
-    worker: &Worker,
+    worker: &WorkerContext,
     place: &Place<'_>,
 ) -> io::Result<()> {
     let mut signals = Signals::new(&[INTERRUPT, TERMINATE])?;
@@ -109,7 +109,7 @@ async fn second_signal(signals: &mut Signals, has_heard_signal: bool) {
     // The first one asks for what is being done already; another worker may have heard it before.
     let missing = if has_heard_signal { 1 } else { 2 };
     for _ in 0..missing {
-        if let Err(error) = signals.wait().await {
+        if let Err(error) = signals.recv().await {
             tracing::error!(%error, "signals cannot be waited for");
             return pending().await;
         }

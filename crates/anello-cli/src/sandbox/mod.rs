@@ -25,7 +25,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use anello::DriverDescription;
+use anello::DriverInfo;
 use clap::ValueEnum;
 
 use self::landlock::Landlock;
@@ -127,7 +127,7 @@ impl Sandbox {
     }
 
     /// A worker has this driver.
-    pub fn uses(&self, driver: &DriverDescription) {
+    pub fn uses(&self, driver: &DriverInfo) {
         self.has_rings.fetch_or(driver.name == "uring", Ordering::Relaxed);
     }
 

@@ -18,7 +18,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use anello::net::Stream;
-use anello::time::{now, sleep, timeout};
+use anello::time::{monotonic_now, sleep, timeout};
 use anello::{JoinHandle, spawn, yield_now};
 
 use super::options::Eviction;
@@ -123,7 +123,7 @@ impl Server {
         while self.worker.is_starting() {
             yield_now().await;
         }
-        let until = now() + EVICTION_TIMEOUT;
+        let until = monotonic_now() + EVICTION_TIMEOUT;
         loop {
             let open = self.worker.open_everywhere();
             let evicted = self.worker.evict_some();
@@ -136,24 +136,26 @@ impl Server {
                 break;
             }
             // Other workers have taken the places.
-            if now() >= until {
+            if monotonic_now() >= until {
                 return None;
             }
         }
         // Other workers evict at their next tick. Where that has been in vain, no further client waits for it.
         let failed = &self.refusals.waited_in_vain_at;
-        if self.worker.counted_with.is_none() || failed.get().is_some_and(|at| now() < at + RETRY_INTERVAL) {
+        if self.worker.counted_with.is_none()
+            || failed.get().is_some_and(|at| monotonic_now() < at + RETRY_INTERVAL)
+        {
             return None;
         }
-        self.wait_until_evicted(now() + self.worker.options.tick * 2, 0).await;
+        self.wait_until_evicted(monotonic_now() + self.worker.options.tick * 2, 0).await;
         let place = self.place();
-        failed.set(place.is_none().then(now));
+        failed.set(place.is_none().then(monotonic_now));
         place
     }
 
     /// Waits until no more than so many connections are open, or none has to be evicted.
     async fn wait_until_evicted(&self, until: Duration, left: usize) {
-        while self.is_to_evict() && self.worker.open_everywhere() > left && now() < until {
+        while self.is_to_evict() && self.worker.open_everywhere() > left && monotonic_now() < until {
             sleep(EVICTION_STEP).await;
         }
     }

@@ -274,7 +274,7 @@ impl Server {
         S: Stream,
         H: AsyncFn(Request) -> Response,
     {
-        let (watch, _watched) = self.worker.watch(stream.closer());
+        let (watch, _watched) = self.worker.watch(stream.shutdown_handle());
         let (worker, observer) = (&self.worker, &self.worker.observer);
         let mut open = observer.accepted();
         let ended = match &self.tls {

@@ -107,6 +107,6 @@ impl<S: Stream> Sender for OwnedWriteHalf<S> {
         length: u64,
         moved: impl FnMut(u64),
     ) -> io::Result<u64> {
-        self.send_file_watched(file, offset, length, moved).await
+        self.send_file_with_progress(file, offset, length, moved).await
     }
 }

@@ -11,7 +11,7 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use anello::net::Closer;
+use anello::net::ShutdownHandle;
 use anello::time;
 use slab::Slab;
 
@@ -62,7 +62,7 @@ pub(crate) struct Watch {
     number: u64,
     /// Whether all of it was ended.
     pub ending: Ending,
-    closer: Closer,
+    shutdown_handle: ShutdownHandle,
     clock: Rc<Clock>,
 }
 
@@ -85,7 +85,7 @@ impl Clock {
 
     /// Reads the time. To be called before anything counts from it, and now and then.
     pub fn read(&self) {
-        let ticks = time::now().as_nanos() / self.tick.as_nanos();
+        let ticks = time::monotonic_now().as_nanos() / self.tick.as_nanos();
         self.ticks.set(u64::try_from(ticks).unwrap_or(u64::MAX));
         self.date.set(date_now());
     }
@@ -107,7 +107,7 @@ fn date_now() -> HttpDate {
 }
 
 impl Watch {
-    pub fn new(closer: Closer, clock: &Rc<Clock>) -> Rc<Self> {
+    pub fn new(shutdown_handle: ShutdownHandle, clock: &Rc<Clock>) -> Rc<Self> {
         let (now, number) = (clock.ticks.get(), clock.watched.get());
         clock.watched.set(number + 1);
         Rc::new(Self {
@@ -123,14 +123,14 @@ impl Watch {
             is_evicted: Cell::new(false),
             number,
             ending: Ending::default(),
-            closer,
+            shutdown_handle,
             clock: Rc::clone(clock),
         })
     }
 
     /// The address of the client; none on a Unix socket.
     pub fn peer(&self) -> Option<SocketAddr> {
-        self.closer.peer_addr().ok()
+        self.shutdown_handle.peer_addr().ok()
     }
 
     /// The connection waits for this; for how long counts from when it began to.
@@ -224,7 +224,7 @@ impl Watch {
 
     /// Resets the connection.
     pub fn reset(&self) {
-        self.closer.reset();
+        self.shutdown_handle.reset();
     }
 
     /// What the connection was ended for.
@@ -277,7 +277,7 @@ impl Watch {
             Phase::Fresh | Phase::Idle | Phase::Head | Phase::Body => {
                 self.since.set(self.clock.ticks.get());
                 self.body_ticks.set(0);
-                self.closer.end_receiving();
+                self.shutdown_handle.shutdown_read();
             }
             Phase::Handling | Phase::Write | Phase::Linger => self.end(End::Deadline),
         }
@@ -288,9 +288,9 @@ impl Watch {
         // Behind an orderly end, the kernel would keep megabytes for a client that takes nothing, for minutes, and for as
         // many as come again: they count no more. The answer is cut anyway.
         if self.room_since.get().is_some() || self.is_ended_by_close.get() {
-            self.closer.reset();
+            self.shutdown_handle.reset();
         } else {
-            self.closer.end();
+            self.shutdown_handle.shutdown();
         }
         self.ending.set(end);
     }
@@ -299,7 +299,10 @@ impl Watch {
     /// that has only ended its side still has a peer, and gets its answer.
     fn end_if_gone(&self) {
         if self.ending.is_awaited()
-            && self.closer.peer_addr().is_err_and(|error| error.kind() == io::ErrorKind::NotConnected)
+            && self
+                .shutdown_handle
+                .peer_addr()
+                .is_err_and(|error| error.kind() == io::ErrorKind::NotConnected)
         {
             self.end(End::Client);
         }
@@ -341,7 +344,7 @@ impl Watch {
         if matches!(self.phase.get(), Phase::Fresh | Phase::Idle)
             && self.waited_ticks() >= self.clock.ticks_of(idle)
         {
-            self.closer.end_receiving();
+            self.shutdown_handle.shutdown_read();
         }
     }
 }

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use anello::net::Closer;
+use anello::net::ShutdownHandle;
 use anello::spawn;
 use anello::time::sleep;
 
@@ -44,13 +44,13 @@ impl Worker {
     }
 
     /// Looks after a connection until what is returned is dropped.
-    pub fn watch(self: &Rc<Self>, closer: Closer) -> (Rc<Watch>, Watched) {
+    pub fn watch(self: &Rc<Self>, shutdown_handle: ShutdownHandle) -> (Rc<Watch>, Watched) {
         if !self.is_ticking.replace(true) {
             // Before anything counts from it: it has stood still while there was nobody.
             self.clock.read();
             spawn(Rc::clone(self).tick()).detach();
         }
-        let watch = Watch::new(closer, &self.clock);
+        let watch = Watch::new(shutdown_handle, &self.clock);
         (Rc::clone(&watch), self.watches.add(watch))
     }
 

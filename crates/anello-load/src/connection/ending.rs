@@ -135,7 +135,7 @@ impl Connection {
         }
         // The next one begins anew; what this one has kept of a body goes.
         self.wire = shared.exchange.wire();
-        // The gauge is told by who was open: all that ever had a closer.
+        // The gauge is told by who was open: all that ever had a shutdown handle.
         if self.lane.is_open() {
             shared.tally.open.set(shared.tally.open.get() - 1);
         }

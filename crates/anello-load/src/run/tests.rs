@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::Mutex;
 use std::thread;
 
-use anello::{Builder, DriverKind, Runtime};
+use anello::{DriverKind, Runtime, RuntimeBuilder};
 
 use super::*;
 use crate::config::Arrivals;
@@ -92,7 +92,7 @@ fn due_ns() -> HashMap<Vec<u8>, u64> {
 
 /// What of a load's percentiles is more than 1 % (and 0.3 ms for the way) above what the server's record says. They are
 /// never lower than that, and that is never lower than the delay.
-fn percentiles_too_high(driver: &Builder) -> Vec<(f64, u64, u64)> {
+fn percentiles_too_high(driver: &RuntimeBuilder) -> Vec<(f64, u64, u64)> {
     let (address, log) = delaying_server();
     let load = Load {
         connections: CONNECTIONS,

@@ -8,12 +8,12 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use anello::{Builder, DriverKind, Runtime};
+use anello::{DriverKind, Runtime, RuntimeBuilder};
 use anello_load::{Load, Report, run};
 use socket2::SockRef;
 
 /// The drivers to be had here; epoll always is.
-pub fn drivers() -> Vec<Builder> {
+pub fn drivers() -> Vec<RuntimeBuilder> {
     let builder = |kind| Runtime::builder().driver(kind).driver_from_environment(false);
     let mut drivers = vec![builder(DriverKind::Epoll)];
     match builder(DriverKind::Uring).build() {
@@ -39,7 +39,7 @@ pub fn server(serve: impl Fn(TcpStream) -> std::io::Result<()> + Send + Sync + '
 
 /// Runs the same load on every driver, one after the other as the reports are taken.
 pub fn reports(load: &Load) -> impl Iterator<Item = Report> + '_ {
-    let run = |driver: Builder| run(load, &driver, |_| ControlFlow::Continue(())).unwrap().report;
+    let run = |driver: RuntimeBuilder| run(load, &driver, |_| ControlFlow::Continue(())).unwrap().report;
     drivers().into_iter().map(run)
 }
 

@@ -36,7 +36,7 @@
 //! - Memory of the program is never lent to the kernel beyond a call: any future may be dropped at any await point.
 //!   What a read did not return stays with the stream for the next; a write that was not ready has accepted nothing.
 //! - `poll_write` accepts into the bounded send queue
-//!   ([`send_queue_bytes`](crate::DriverOptions::send_queue_bytes)), as [`TcpStream::write`](crate::net::TcpStream::write)
+//!   ([`max_send_queue_bytes`](crate::DriverOptions::max_send_queue_bytes)), as [`TcpStream::write`](crate::net::TcpStream::write)
 //!   does; long writes go to the kernel at once from where they lie (`send(2)`, `sendmsg(2)`), and only what it refuses
 //!   is copied. When the queue is full it waits: back-pressure reaches whoever produces the bytes.
 //! - Vectored writes leave as one message: short slices are copied together, long ones passed to `sendmsg(2)`. A server of
@@ -46,7 +46,7 @@
 //!   when everything is with the kernel or goes to it with the runtime's next turns, and waits when the kernel has
 //!   refused some for want of room: hyper flushes after each response, and a wake-up for each would be for nothing. Where
 //!   sends do not complete at submission, it waits until the kernel has taken them, too: on io_uring before Linux 5.17,
-//!   with [`Sends::Ordinary`](crate::Sends::Ordinary), with submission polling, and of what is sent without a copy.
+//!   with [`SendCompletion::PerSend`](crate::SendCompletion::PerSend), with submission polling, and of what is sent without a copy.
 //! - Closing (`poll_close`, `poll_shutdown`) shuts down the write direction behind the accepted bytes, as
 //!   [`TcpStream::shutdown`](crate::net::TcpStream::shutdown) does, and is ready at once: it does not wait for the peer to
 //!   read. A flush waits until the kernel has taken the bytes. A stream that is dropped before sends on for up to 30

@@ -3,7 +3,7 @@
 /// Counts since the runtime started, of one worker.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Metrics {
+pub struct DriverMetrics {
     /// Connections accepted.
     pub accepted: u64,
     /// Connections refused because the process had no descriptors left.

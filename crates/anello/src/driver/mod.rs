@@ -61,13 +61,13 @@ use std::time::Duration;
 use buffer::Chunk;
 pub(crate) use clock::Clock;
 pub(crate) use contain::{contain, log};
-pub use counters::Metrics;
+pub use counters::DriverMetrics;
 use epoll::Epoll;
 pub(crate) use heir::Heir;
 use notifier::Descriptors;
 pub(crate) use notifier::Notifier;
 pub(crate) use op::Wait;
-pub use options::{DriverOptions, Sends, SubmissionPolling, TaskWork, Without, ZeroCopy};
+pub use options::{DisabledFeatures, DriverOptions, SendCompletion, SubmissionPolling, TaskWork, ZeroCopy};
 use proactor::{CompletionKernel, Proactor, gone};
 use reactor::{Reactor, ReadinessKernel};
 use sim::{SimCompletion, SimReadiness};
@@ -77,7 +77,7 @@ use sockets::{Family, MOST_SLICES, Sockets};
 pub(crate) use sockets::{ListenOptions, StreamOption, accept_waiting};
 use spin::Spin;
 pub(crate) use token::Key;
-pub use transmit::Outgoing;
+pub use transmit::SendBuf;
 use uring::Uring;
 pub(crate) use wake::{Woken, wake_all};
 
@@ -139,7 +139,7 @@ pub(crate) struct Driver {
     /// Dropped only when the kernel uses none of its memory: see `Drop`.
     kernel: ManuallyDrop<Kernel>,
     spin: Spin,
-    description: DriverDescription,
+    description: DriverInfo,
     /// Has begun to shut down: no new socket is accepted, so that nothing is started after the last cancellation.
     closed: bool,
 }
@@ -147,13 +147,13 @@ pub(crate) struct Driver {
 /// Which driver runs, with what, and why not the other.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct DriverDescription {
+pub struct DriverInfo {
     /// `uring`, `epoll` or `sim`.
     pub name: &'static str,
     /// The kernel features in use, with commas.
     pub features: String,
     /// Why `auto` did not take io_uring, when it did not.
-    pub reason: Option<String>,
+    pub fallback_reason: Option<String>,
 }
 
 #[derive(Debug)]
@@ -186,12 +186,7 @@ impl Kernel {
 
     #[cold]
     #[inline(never)]
-    fn poll_send(
-        &mut self,
-        key: Key,
-        outgoing: &mut Option<Outgoing>,
-        waker: &Waker,
-    ) -> Poll<io::Result<()>> {
+    fn poll_send(&mut self, key: Key, outgoing: &mut Option<SendBuf>, waker: &Waker) -> Poll<io::Result<()>> {
         on_each!(self, machine => machine.poll_send(key, outgoing, waker))
     }
 }
@@ -202,14 +197,14 @@ impl Driver {
     /// # Errors
     /// When the driver asked for by name is not to be had, or the process has no descriptors left.
     pub fn new(kind: &DriverKind, options: &DriverOptions) -> io::Result<Self> {
-        let mut reason = None;
+        let mut fallback_reason = None;
         let kernel = match kind {
             DriverKind::Uring => Self::uring(options)?,
             DriverKind::Epoll => Self::epoll(options)?,
             DriverKind::Auto => match Self::uring(options) {
                 Ok(kernel) => kernel,
                 Err(error) => {
-                    reason = Some(error.to_string());
+                    fallback_reason = Some(error.to_string());
                     Self::epoll(options)?
                 }
             },
@@ -228,7 +223,7 @@ impl Driver {
             Kernel::SimCompletion(_) => ("sim", "completion".to_owned()),
             Kernel::SimReadiness(_) => ("sim", "readiness".to_owned()),
         };
-        let description = DriverDescription { name, features, reason };
+        let description = DriverInfo { name, features, fallback_reason };
         let kernel = ManuallyDrop::new(kernel);
         Ok(Self { kernel, spin: Spin::new(options.spin), description, closed: false })
     }
@@ -241,7 +236,7 @@ impl Driver {
         Ok(Kernel::Epoll(Box::new(Reactor::new(Epoll::new()?, options))))
     }
 
-    pub fn description(&self) -> &DriverDescription {
+    pub fn description(&self) -> &DriverInfo {
         &self.description
     }
 
@@ -257,7 +252,7 @@ impl Driver {
     pub fn notifier(&self) -> io::Result<Notifier> {
         Ok(Notifier::new(match &*self.kernel {
             Kernel::Uring(uring) => {
-                let takes_messages = uring.kernel.features().message_ring;
+                let takes_messages = uring.kernel.features().msg_ring;
                 let ring = takes_messages.then(|| uring.kernel.duplicate().map(Arc::new)).transpose()?;
                 Some(Descriptors { eventfd: uring.kernel.wake_descriptor(), ring })
             }
@@ -268,7 +263,7 @@ impl Driver {
 
     /// Whether [`queue_wake`](Self::queue_wake) can reach other rings.
     pub fn can_queue_wake(&self) -> bool {
-        matches!(&*self.kernel, Kernel::Uring(uring) if uring.kernel.features().message_ring)
+        matches!(&*self.kernel, Kernel::Uring(uring) if uring.kernel.features().msg_ring)
     }
 
     /// Queues a wake-up of the owner of another ring, which the next turn submits. Returns whether both are rings and open.
@@ -466,7 +461,7 @@ impl Driver {
     pub fn poll_send(
         &mut self,
         key: Key,
-        outgoing: &mut Option<Outgoing>,
+        outgoing: &mut Option<SendBuf>,
         waker: &Waker,
     ) -> Poll<io::Result<()>> {
         match &mut *self.kernel {
@@ -542,7 +537,7 @@ impl Driver {
         on_each!(&*self.kernel, machine => machine.kernel.sockets().clock())
     }
 
-    pub fn metrics(&self) -> Metrics {
+    pub fn metrics(&self) -> DriverMetrics {
         on_each!(&*self.kernel, machine => machine.metrics())
     }
 

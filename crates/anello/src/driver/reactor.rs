@@ -6,7 +6,7 @@
 //! sees the socket become writable.
 //!
 //! Where a wait has brought many edges, small messages are not sent at once but by the next turn, when all that has come
-//! has been received: that takes 1 to 2 % less CPU than going back and forth (`DriverOptions::deferred_send_edges`).
+//! has been received: that takes 1 to 2 % less CPU than going back and forth (`DriverOptions::deferred_send_threshold_edges`).
 //!
 //! Invariants: `readable` is false only when the kernel has said (by a short or refused read) that nothing was left,
 //! and since then no edge came; it stays true at the end of the stream. Likewise `writable`. The queue is empty unless
@@ -22,7 +22,7 @@ use std::task::{Poll, Waker, ready};
 
 use super::buffer::{Chunk, Pools, put_into};
 use super::contain::log;
-use super::counters::Metrics;
+use super::counters::DriverMetrics;
 use super::direct::{Direct, Outcome};
 use super::heir::Heir;
 use super::op::Wait;
@@ -32,7 +32,7 @@ use super::proactor::gone;
 use super::sockets::{Family, ListenOptions, Sockets, is_of_file, is_of_one_client};
 use super::table::Table;
 use super::token::{Key, Kind, Token};
-use super::transmit::{Outgoing, Queued, Transmit, WriteSide, after_shutdown};
+use super::transmit::{Queued, SendBuf, Transmit, WriteSide, after_shutdown};
 use super::wake::{Waiter, Woken};
 
 /// The longest message that is put off on epoll: with longer ones nothing is saved.
@@ -76,11 +76,11 @@ pub(crate) struct Reactor<K: ReadinessKernel> {
     /// The longest message that may be put off to the next turn, the edges of a wait from which on such are, and whether
     /// the last wait brought so many.
     deferred_bytes: usize,
-    deferred_send_edges: usize,
+    deferred_send_threshold_edges: usize,
     defers: bool,
     /// Streams with something that was put off; some may be gone, or have sent it since.
     unsent: Vec<Key>,
-    metrics: Metrics,
+    metrics: DriverMetrics,
 }
 
 /// In the order of use: what a small message touches comes first.
@@ -118,12 +118,12 @@ impl<K: ReadinessKernel> Reactor<K> {
             listeners: Table::new(),
             pools: Pools::new(None),
             // With no room at all nothing would ever be accepted.
-            send_queue_bytes: options.send_queue_bytes.max(1),
-            deferred_bytes: options.direct_send_bytes.saturating_sub(1).min(DEFERRED_BYTES),
-            deferred_send_edges: options.deferred_send_edges,
-            defers: options.deferred_send_edges == 0,
+            send_queue_bytes: options.max_send_queue_bytes.max(1),
+            deferred_bytes: options.direct_send_threshold_bytes.saturating_sub(1).min(DEFERRED_BYTES),
+            deferred_send_threshold_edges: options.deferred_send_threshold_edges,
+            defers: options.deferred_send_threshold_edges == 0,
             unsent: Vec::new(),
-            metrics: Metrics::default(),
+            metrics: DriverMetrics::default(),
         }
     }
 
@@ -318,7 +318,7 @@ impl<K: ReadinessKernel> Reactor<K> {
     pub fn poll_send(
         &mut self,
         key: Key,
-        outgoing: &mut Option<Outgoing>,
+        outgoing: &mut Option<SendBuf>,
         waker: &Waker,
     ) -> Poll<io::Result<()>> {
         let Some(stream) = self.streams.get_mut(key) else { return Poll::Ready(Err(gone())) };
@@ -407,7 +407,7 @@ impl<K: ReadinessKernel> Reactor<K> {
             // Copied together, they may be put off, and are sent by the plain call.
             let gathers = self.defers || slices.len() > 1;
             if gathers && length <= self.deferred_bytes.min(self.send_queue_bytes) {
-                let mut gathered = Some(Outgoing::Chunk(pieces.gather(&self.pools)));
+                let mut gathered = Some(SendBuf::Chunk(pieces.gather(&self.pools)));
                 return self.poll_send(key, &mut gathered, waker).map_ok(|()| length);
             }
             match self.kernel.sockets_mut().send_slices(&stream.socket, slices) {
@@ -610,7 +610,7 @@ impl<K: ReadinessKernel> Reactor<K> {
                 _ => {}
             }
         }
-        self.defers = edges >= self.deferred_send_edges;
+        self.defers = edges >= self.deferred_send_threshold_edges;
         Ok(())
     }
 
@@ -711,7 +711,7 @@ impl<K: ReadinessKernel> Reactor<K> {
         Ok((self.kernel.sockets(), &self.listeners.get(key).ok_or_else(gone)?.socket))
     }
 
-    pub fn metrics(&self) -> Metrics {
+    pub fn metrics(&self) -> DriverMetrics {
         let mut metrics = self.metrics;
         metrics.sockets = (self.streams.len() + self.listeners.len()) as u64;
         metrics
@@ -721,7 +721,11 @@ impl<K: ReadinessKernel> Reactor<K> {
 impl<S> Stream<S> {
     /// Sends from the queue, as long as the kernel takes it.
     #[inline]
-    fn send_on<K: Sockets<Socket = S>>(&mut self, kernel: &mut K, metrics: &mut Metrics) -> io::Result<()> {
+    fn send_on<K: Sockets<Socket = S>>(
+        &mut self,
+        kernel: &mut K,
+        metrics: &mut DriverMetrics,
+    ) -> io::Result<()> {
         while self.writable
             && let Some(pending) = self.transmit.pending()
         {
@@ -733,7 +737,12 @@ impl<S> Stream<S> {
     }
 
     /// What the kernel said to a send of the next `length` bytes of the queue.
-    fn sent(&mut self, result: io::Result<usize>, length: usize, metrics: &mut Metrics) -> io::Result<()> {
+    fn sent(
+        &mut self,
+        result: io::Result<usize>,
+        length: usize,
+        metrics: &mut DriverMetrics,
+    ) -> io::Result<()> {
         match result {
             Ok(count) => {
                 self.transmit.taken(count);
@@ -754,7 +763,7 @@ impl<S> Stream<S> {
 
     /// Keeps what a first send did not take: the kernel's buffer is full.
     #[cold]
-    fn queue_rest(&mut self, outgoing: Queued, taken_bytes: usize, metrics: &mut Metrics) {
+    fn queue_rest(&mut self, outgoing: Queued, taken_bytes: usize, metrics: &mut DriverMetrics) {
         metrics.short_sends += 1;
         self.writable = false;
         self.transmit.push(outgoing);

@@ -10,11 +10,11 @@ use std::os::fd::{AsFd, AsRawFd};
 pub struct PeerCredentials {
     /// The number of the process; `None` when it cannot be seen from here (another PID namespace). It may have ended, and
     /// its number may be another's by now.
-    pub process: Option<u32>,
+    pub pid: Option<u32>,
     /// The effective user.
-    pub user: u32,
+    pub uid: u32,
     /// The effective group.
-    pub group: u32,
+    pub gid: u32,
 }
 
 /// Who is at the other end of a Unix stream (`SO_PEERCRED`).
@@ -36,9 +36,9 @@ pub(super) fn peer_credentials(socket: &impl AsFd) -> io::Result<PeerCredentials
         return Err(io::Error::last_os_error());
     }
     Ok(PeerCredentials {
-        process: u32::try_from(found.pid).ok().filter(|process| *process != 0),
-        user: found.uid,
-        group: found.gid,
+        pid: u32::try_from(found.pid).ok().filter(|process| *process != 0),
+        uid: found.uid,
+        gid: found.gid,
     })
 }
 

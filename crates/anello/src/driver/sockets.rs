@@ -24,7 +24,7 @@ pub use super::socket_options::PeerCredentials;
 pub(crate) struct ListenOptions {
     pub backlog: u32,
     pub reuse_port: bool,
-    pub no_delay: bool,
+    pub nodelay: bool,
 }
 
 /// What kind of stream sockets there are, as far as the drivers treat them differently.
@@ -164,7 +164,7 @@ impl Sockets for OsSockets {
         socket.set_reuse_address(true)?;
         socket.set_reuse_port(options.reuse_port)?;
         // Accepted sockets inherit the settings: no system call per connection.
-        socket.set_tcp_nodelay(options.no_delay)?;
+        socket.set_tcp_nodelay(options.nodelay)?;
         socket.set_out_of_band_inline(true)?;
         socket.bind(&SockAddr::from(address))?;
         socket.listen(i32::try_from(options.backlog).unwrap_or(i32::MAX))?;

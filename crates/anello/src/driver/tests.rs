@@ -45,7 +45,7 @@ fn sending(kind: &DriverKind, task_work: TaskWork) -> Option<(Driver, Key, UnixS
     let key = driver.import_stream(near.into()).unwrap();
     let freed = Arc::new(AtomicUsize::new(0));
     let message = Poisoned(vec![1; MESSAGE_BYTES].leak(), Arc::clone(&freed));
-    let mut outgoing = Some(Outgoing::Bytes(Bytes::from_owner(message)));
+    let mut outgoing = Some(SendBuf::Bytes(Bytes::from_owner(message)));
     assert!(driver.poll_send(key, &mut outgoing, Waker::noop()).is_ready());
     for _ in 0..3 {
         driver.turn(Wait::No, &mut Woken::default()).unwrap();
@@ -103,7 +103,7 @@ fn driver_that_was_shut_down_starts_nothing() {
         let listener = std::net::TcpListener::bind(any).unwrap();
         let path = UnixAddress::from_pathname("/nowhere").unwrap();
         let (near, _far) = UnixStream::pair().unwrap();
-        let listen_options = ListenOptions { backlog: 1, reuse_port: false, no_delay: false };
+        let listen_options = ListenOptions { backlog: 1, reuse_port: false, nodelay: false };
         let refused = [
             driver.listen(any, &listen_options),
             driver.listen_unix(&path, 1),

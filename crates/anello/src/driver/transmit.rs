@@ -12,7 +12,7 @@ use super::pieces::Pieces;
 
 /// Memory that a stream owns until the kernel has taken it. Its bytes do not move while it is moved.
 #[derive(Debug)]
-pub enum Outgoing {
+pub enum SendBuf {
     /// A lease of receive memory, sent back where it lies.
     Chunk(Chunk),
     /// Shared immutable bytes. Their owner ([`Bytes::from_owner`]) may be dropped while the driver is in use: its `Drop`
@@ -23,7 +23,7 @@ pub enum Outgoing {
     Vec(Vec<u8>),
 }
 
-impl Outgoing {
+impl SendBuf {
     #[inline]
     pub(crate) fn as_slice(&self) -> &[u8] {
         match self {
@@ -41,32 +41,32 @@ impl Outgoing {
     }
 }
 
-impl From<Chunk> for Outgoing {
+impl From<Chunk> for SendBuf {
     #[inline]
     fn from(chunk: Chunk) -> Self {
         Self::Chunk(chunk)
     }
 }
 
-impl From<Bytes> for Outgoing {
+impl From<Bytes> for SendBuf {
     fn from(bytes: Bytes) -> Self {
         Self::Bytes(bytes)
     }
 }
 
-impl From<Vec<u8>> for Outgoing {
+impl From<Vec<u8>> for SendBuf {
     fn from(vector: Vec<u8>) -> Self {
         Self::Vec(vector)
     }
 }
 
-impl From<&'static [u8]> for Outgoing {
+impl From<&'static [u8]> for SendBuf {
     fn from(bytes: &'static [u8]) -> Self {
         Self::Bytes(Bytes::from_static(bytes))
     }
 }
 
-impl From<&'static str> for Outgoing {
+impl From<&'static str> for SendBuf {
     fn from(text: &'static str) -> Self {
         Self::Bytes(Bytes::from_static(text.as_bytes()))
     }
@@ -75,7 +75,7 @@ impl From<&'static str> for Outgoing {
 /// Memory in the queue. Dropping it never unwinds: the owner of shared bytes is code of the application, and a panic in it
 /// must not stop what the driver does for other streams.
 #[derive(Debug)]
-pub(crate) struct Queued(pub Outgoing);
+pub(crate) struct Queued(pub SendBuf);
 
 impl Queued {
     #[inline]
@@ -87,7 +87,7 @@ impl Queued {
 impl Drop for Queued {
     #[inline]
     fn drop(&mut self) {
-        if let Outgoing::Bytes(bytes) = &mut self.0 {
+        if let SendBuf::Bytes(bytes) = &mut self.0 {
             drop_shared(bytes);
         }
     }
@@ -169,8 +169,8 @@ impl Transmit {
     pub fn queue(&mut self, outgoing: Queued, pools: &Rc<Pools>) {
         let length = outgoing.as_slice().len();
         let copy = match &outgoing.0 {
-            Outgoing::Chunk(chunk) => length * 2 < chunk.capacity(),
-            Outgoing::Bytes(_) | Outgoing::Vec(_) => length <= COPY_AT_MOST_BYTES,
+            SendBuf::Chunk(chunk) => length * 2 < chunk.capacity(),
+            SendBuf::Bytes(_) | SendBuf::Vec(_) => length <= COPY_AT_MOST_BYTES,
         };
         if copy && !self.is_empty() {
             self.append_copy(&mut Pieces::new(&[IoSlice::new(outgoing.as_slice())]), pools);
@@ -182,7 +182,7 @@ impl Transmit {
     /// Takes what is to be sent later into an empty queue, if it is at most so many bytes, not nothing and can wait; where
     /// it lies.
     #[inline]
-    pub fn start(&mut self, outgoing: &mut Option<Outgoing>, most_bytes: usize) -> Option<(*const u8, u32)> {
+    pub fn start(&mut self, outgoing: &mut Option<SendBuf>, most_bytes: usize) -> Option<(*const u8, u32)> {
         debug_assert!(self.is_empty());
         let message = outgoing.as_ref()?;
         let data = message.as_slice();
@@ -251,28 +251,28 @@ impl Transmit {
     /// Copies what is left of `pieces` to the end: into what is left of the last chunk if that is not being sent, else
     /// into new ones. What fills less than half of the largest one waits for a slow peer: it has memory of its own size.
     pub fn append_copy(&mut self, pieces: &mut Pieces<'_>, pools: &Rc<Pools>) {
-        if let Some(Queued(Outgoing::Chunk(last))) = self.rest.back_mut()
+        if let Some(Queued(SendBuf::Chunk(last))) = self.rest.back_mut()
             && last.is_hot()
         {
             self.queued_bytes += pieces.copy_into(last);
         }
         if (CLASS_BYTES[1] + 1..=CLASS_BYTES[2] / 2).contains(&pieces.left_bytes()) {
-            return self.push(Queued(Outgoing::Vec(pieces.gather_vec())));
+            return self.push(Queued(SendBuf::Vec(pieces.gather_vec())));
         }
         while pieces.left_bytes() > 0 {
-            self.push(Queued(Outgoing::Chunk(pieces.gather(pools))));
+            self.push(Queued(SendBuf::Chunk(pieces.gather(pools))));
         }
     }
 
     /// The front's lease is replaced by a tight copy when most of its memory is empty or already taken: what waits
     /// for a slow peer must not hold a large receive buffer. Only while no operation reads the memory.
     pub fn shrink_front(&mut self) {
-        let Some(Queued(Outgoing::Chunk(chunk))) = &self.front else { return };
+        let Some(Queued(SendBuf::Chunk(chunk))) = &self.front else { return };
         let pending_bytes = chunk.len() - self.taken_bytes;
         if pending_bytes * 2 < chunk.capacity() {
             let copy = chunk[self.taken_bytes..].to_vec();
             self.taken_bytes = 0;
-            self.front = Some(Queued(Outgoing::Vec(copy)));
+            self.front = Some(Queued(SendBuf::Vec(copy)));
         }
     }
 }
@@ -301,8 +301,8 @@ mod tests {
                 let piece = vec![n; usize::from(n) * 37];
                 expected.extend_from_slice(&piece);
                 match n % 3 {
-                    0 => transmit.push(Queued(Outgoing::Vec(piece))),
-                    1 => transmit.push(Queued(Outgoing::Bytes(Bytes::from(piece)))),
+                    0 => transmit.push(Queued(SendBuf::Vec(piece))),
+                    1 => transmit.push(Queued(SendBuf::Bytes(Bytes::from(piece)))),
                     _ => transmit.append_copy(&mut Pieces::new(&[IoSlice::new(&piece)]), &pools),
                 }
             }
@@ -319,17 +319,17 @@ mod tests {
         chunk.spare()[..100].fill(7);
         chunk.filled(100);
         let mut transmit = Transmit::default();
-        transmit.push(Queued(Outgoing::Chunk(chunk)));
+        transmit.push(Queued(SendBuf::Chunk(chunk)));
         transmit.taken(40);
         transmit.shrink_front();
-        assert!(matches!(&transmit.front, Some(Queued(Outgoing::Vec(copy))) if copy.len() == 60));
+        assert!(matches!(&transmit.front, Some(Queued(SendBuf::Vec(copy))) if copy.len() == 60));
         assert_eq!(drain(&mut transmit, 7), vec![7; 60]);
     }
 
     #[test]
     fn what_lies_in_a_scarce_buffer_does_not_wait() {
         let pools = Pools::new(None);
-        let put_off = |outgoing: Outgoing| {
+        let put_off = |outgoing: SendBuf| {
             let (mut transmit, mut outgoing) = (Transmit::default(), Some(outgoing));
             let started = transmit.start(&mut outgoing, 100).is_some();
             assert_eq!((started, transmit.is_empty()), (outgoing.is_none(), outgoing.is_some()));
@@ -341,13 +341,13 @@ mod tests {
         let filled = |class| {
             let mut chunk = pools.lease(class);
             chunk.filled(100);
-            Outgoing::Chunk(chunk)
+            SendBuf::Chunk(chunk)
         };
         assert_eq!(
             [0, 1, 2].map(|class| put_off(filled(class))),
             [(true, false), (false, true), (false, true)]
         );
-        assert_eq!(put_off(Outgoing::Vec(vec![1; 100])), (true, false));
-        assert_eq!(put_off(Outgoing::Vec(vec![1; 101])), (false, false), "too long");
+        assert_eq!(put_off(SendBuf::Vec(vec![1; 100])), (true, false));
+        assert_eq!(put_off(SendBuf::Vec(vec![1; 101])), (false, false), "too long");
     }
 }

@@ -118,7 +118,7 @@ fn run_alone(work: Work) {
 
 /// Runs `work`, which may block, on a thread of the process's pool for that, and waits for its result.
 ///
-/// The pool grows as work comes, up to [`MOST_BLOCKING_THREADS`](crate::MOST_BLOCKING_THREADS) (512) threads; a thread ends
+/// The pool grows as work comes, up to [`MAX_BLOCKING_THREADS`](crate::MAX_BLOCKING_THREADS) (512) threads; a thread ends
 /// after 10 s without work. Further work waits in a queue, in order. File operations of the runtime have threads of their
 /// own, see [`fs::spawn_blocking`](crate::fs::spawn_blocking).
 ///
@@ -139,7 +139,7 @@ fn run_alone(work: Work) {
 ///
 /// # Errors
 /// The future gives a [`JoinError`] when the work panicked.
-pub fn spawn_blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Blocking<T> {
+pub fn spawn_blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> BlockingHandle<T> {
     spawn_on(&WORK, work)
 }
 
@@ -154,14 +154,14 @@ pub fn spawn_blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'stat
 /// As there.
 pub fn spawn_file_operation<T: Send + 'static>(
     operation: impl FnOnce() -> T + Send + 'static,
-) -> Blocking<T> {
+) -> BlockingHandle<T> {
     spawn_on(&FILES, operation)
 }
 
 fn spawn_on<T: Send + 'static>(
     pool: &'static Pool,
     work: impl FnOnce() -> T + Send + 'static,
-) -> Blocking<T> {
+) -> BlockingHandle<T> {
     let join = Join::new();
     let ended = Arc::clone(&join);
     let work = move || {
@@ -172,7 +172,7 @@ fn spawn_on<T: Send + 'static>(
     } else {
         pool.add(Box::new(work));
     }
-    Blocking(join)
+    BlockingHandle(join)
 }
 
 /// Runs work of a simulated runtime and waits for its end, so that the virtual clock does not pass it, and that its result
@@ -189,9 +189,9 @@ fn wait_for(pool: &'static Pool, work: impl FnOnce() + Send + 'static) {
 }
 
 /// Waits for the result of [`spawn_blocking`].
-pub struct Blocking<T>(Arc<Join<T>>);
+pub struct BlockingHandle<T>(Arc<Join<T>>);
 
-impl<T> Future for Blocking<T> {
+impl<T> Future for BlockingHandle<T> {
     type Output = Result<T, JoinError>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
@@ -199,7 +199,7 @@ impl<T> Future for Blocking<T> {
     }
 }
 
-impl<T> fmt::Debug for Blocking<T> {
+impl<T> fmt::Debug for BlockingHandle<T> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.debug_struct("Blocking").finish_non_exhaustive()
     }

@@ -32,16 +32,18 @@ use std::thread;
 use std::time::Duration;
 
 use crate::driver::{
-    Driver, DriverDescription, DriverKind, DriverOptions, Metrics, Wait, Woken, contain, log,
+    Driver, DriverInfo, DriverKind, DriverMetrics, DriverOptions, Wait, Woken, contain, log,
 };
 use context::{Entered, Inbox, POLLS_PER_TURN};
 use task::TaskPointer;
 
-pub use blocking::{Blocking, MOST_THREADS as MOST_BLOCKING_THREADS, spawn_blocking, spawn_file_operation};
+pub use blocking::{
+    BlockingHandle, MOST_THREADS as MAX_BLOCKING_THREADS, spawn_blocking, spawn_file_operation,
+};
 pub(crate) use context::{Shared, current, hand_over_before_blocking, with_current};
 pub use context::{consume_budget, unconstrained, yield_now};
 pub use join::{JoinError, JoinHandle};
-pub use workers::{Worker, Workers, WorkersBuilder, allowed_cores};
+pub use workers::{WorkerContext, Workers, WorkersBuilder, allowed_cores};
 
 /// The name of the environment variable that overrides the choice of driver.
 const DRIVER_VARIABLE: &str = "ANELLO_DRIVER";
@@ -49,7 +51,7 @@ const DRIVER_VARIABLE: &str = "ANELLO_DRIVER";
 /// A runtime of one thread: it polls tasks, fires timers and drives sockets.
 ///
 /// It stays on the thread that built it. Dropping it drops every task, sends what was accepted (for at most
-/// [`Builder::drain`]), cancels everything in flight and waits for the kernel to let go of it before memory is freed. When
+/// [`RuntimeBuilder::drain_timeout`]), cancels everything in flight and waits for the kernel to let go of it before memory is freed. When
 /// `process::exit` in one of its tasks drops it, as the value of a `thread_local!`, it is leaked instead.
 ///
 /// ```
@@ -64,30 +66,30 @@ const DRIVER_VARIABLE: &str = "ANELLO_DRIVER";
 #[derive(Debug)]
 pub struct Runtime {
     shared: Rc<Shared>,
-    drain: Duration,
+    drain_timeout: Duration,
 }
 
 impl Runtime {
     /// A builder with the default options.
-    pub fn builder() -> Builder {
-        Builder::default()
+    pub fn builder() -> RuntimeBuilder {
+        RuntimeBuilder::default()
     }
 
     /// A runtime with the default options: the driver is io_uring where it works, else epoll.
     ///
     /// # Errors
-    /// As [`Builder::build`].
+    /// As [`RuntimeBuilder::build`].
     pub fn new() -> io::Result<Self> {
         Self::builder().build()
     }
 
     /// Which driver runs, with which kernel features, and why not the other.
-    pub fn driver(&self) -> DriverDescription {
+    pub fn driver(&self) -> DriverInfo {
         self.shared.driver.borrow().description().clone()
     }
 
     /// What the driver has counted so far.
-    pub fn metrics(&self) -> Metrics {
+    pub fn metrics(&self) -> DriverMetrics {
         self.shared.driver.borrow().metrics()
     }
 
@@ -239,7 +241,7 @@ impl Drop for Runtime {
         // Tasks go first: what they own is released into the driver.
         self.shared.cancel_tasks();
         drop(entered);
-        self.shared.shut_down(self.drain);
+        self.shared.shut_down(self.drain_timeout);
         self.shared.inbox.close();
     }
 }
@@ -304,36 +306,36 @@ where
 }
 
 /// The driver of the runtime that runs on this thread, if one does.
-pub fn current_driver() -> Option<DriverDescription> {
+pub fn current_driver() -> Option<DriverInfo> {
     with_current(|shared| shared.driver.borrow().description().clone())
 }
 
 /// What the driver of this thread's runtime has counted, if one runs.
-pub fn current_metrics() -> Option<Metrics> {
+pub fn current_metrics() -> Option<DriverMetrics> {
     with_current(|shared| shared.driver.borrow().metrics())
 }
 
 /// Builds a [`Runtime`].
 #[derive(Clone, Debug)]
-pub struct Builder {
+pub struct RuntimeBuilder {
     kind: DriverKind,
     options: DriverOptions,
-    drain: Duration,
+    drain_timeout: Duration,
     environment: bool,
 }
 
-impl Default for Builder {
+impl Default for RuntimeBuilder {
     fn default() -> Self {
         Self {
             kind: DriverKind::Auto,
             options: DriverOptions::default(),
-            drain: Duration::from_secs(1),
+            drain_timeout: Duration::from_secs(1),
             environment: true,
         }
     }
 }
 
-impl Builder {
+impl RuntimeBuilder {
     /// Which driver to run on. The environment variable `ANELLO_DRIVER` (`auto`, `uring`, `epoll`) overrides it, except
     /// for the simulated one.
     pub fn driver(mut self, kind: DriverKind) -> Self {
@@ -348,14 +350,14 @@ impl Builder {
     }
 
     /// How long dropping the runtime may take to send what was accepted; 1 second by default.
-    pub fn drain(mut self, drain: Duration) -> Self {
-        self.drain = drain;
+    pub fn drain_timeout(mut self, timeout: Duration) -> Self {
+        self.drain_timeout = timeout;
         self
     }
 
     /// Whether `ANELLO_DRIVER` is looked at; it is by default. A program that compares drivers says no.
-    pub fn driver_from_environment(mut self, look: bool) -> Self {
-        self.environment = look;
+    pub fn driver_from_environment(mut self, enabled: bool) -> Self {
+        self.environment = enabled;
         self
     }
 
@@ -368,13 +370,13 @@ impl Builder {
         let kind = self.effective_kind()?;
         let driver = Driver::new(&kind, &self.options)?;
         let description = driver.description();
-        match &description.reason {
+        match &description.fallback_reason {
             Some(reason) => tracing::info!(driver = description.name, reason, "io_uring was not taken"),
             None => {
                 tracing::info!(driver = description.name, features = description.features, "driver ready")
             }
         }
-        Ok(Runtime { shared: Shared::new(driver)?, drain: self.drain })
+        Ok(Runtime { shared: Shared::new(driver)?, drain_timeout: self.drain_timeout })
     }
 
     fn effective_kind(&self) -> io::Result<DriverKind> {

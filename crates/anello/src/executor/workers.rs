@@ -6,7 +6,7 @@ use std::io;
 use std::sync::Arc;
 use std::thread;
 
-use super::{Builder, Handle, Runtime, hand_over_before_blocking};
+use super::{Handle, Runtime, RuntimeBuilder, hand_over_before_blocking};
 
 /// Running workers. Dropping this waits for them to end.
 #[derive(Debug)]
@@ -17,7 +17,7 @@ pub struct Workers<T> {
 
 /// What a worker knows of itself.
 #[derive(Clone, Debug)]
-pub struct Worker {
+pub struct WorkerContext {
     /// Its number, from 0.
     pub index: usize,
     /// How many there are.
@@ -31,7 +31,7 @@ pub struct Worker {
 pub struct WorkersBuilder {
     cores: Option<Vec<usize>>,
     unpinned: Option<usize>,
-    runtime: Builder,
+    runtime: RuntimeBuilder,
 }
 
 impl WorkersBuilder {
@@ -42,13 +42,13 @@ impl WorkersBuilder {
     }
 
     /// So many workers, none of them pinned, whatever cores were named.
-    pub fn unpinned(mut self, count: usize) -> Self {
+    pub fn unpinned_workers(mut self, count: usize) -> Self {
         self.unpinned = Some(count);
         self
     }
 
     /// How each worker's runtime is built.
-    pub fn runtime(mut self, builder: Builder) -> Self {
+    pub fn runtime(mut self, builder: RuntimeBuilder) -> Self {
         self.runtime = builder;
         self
     }
@@ -58,7 +58,10 @@ impl WorkersBuilder {
     /// # Errors
     /// When a core may not be used, a thread cannot be started or a worker's runtime cannot be built; the workers
     /// that had been set up by then end without running theirs.
-    pub fn start<F, T>(self, make: impl Fn(Worker) -> F + Send + Sync + 'static) -> io::Result<Workers<T>>
+    pub fn start<F, T>(
+        self,
+        make: impl Fn(WorkerContext) -> F + Send + Sync + 'static,
+    ) -> io::Result<Workers<T>>
     where
         F: Future<Output = T>,
         T: Send + 'static,
@@ -81,7 +84,7 @@ impl WorkersBuilder {
         // Dropped without a word when one worker cannot start: then none of them runs its future.
         let mut starts = Vec::new();
         for (index, core) in cores.into_iter().enumerate() {
-            let worker = Worker { index, count, core };
+            let worker = WorkerContext { index, count, core };
             let (make, builder, report) = (Arc::clone(&make), self.runtime.clone(), report.clone());
             let (start, started) = std::sync::mpsc::channel::<()>();
             starts.push(start);
@@ -135,7 +138,7 @@ fn cores_to_pin(named: Option<Vec<usize>>) -> io::Result<Vec<Option<usize>>> {
     Ok(cores.into_iter().map(|core| pin.then_some(core)).collect())
 }
 
-fn pin_and_build(core: Option<usize>, builder: &Builder) -> io::Result<Runtime> {
+fn pin_and_build(core: Option<usize>, builder: &RuntimeBuilder) -> io::Result<Runtime> {
     if let Some(core) = core {
         let mut set = rustix::thread::CpuSet::new();
         set.set(core);

@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use super::stream::Sealed;
-use super::{Chunk, Outgoing};
+use super::{Chunk, SendBuf};
 #[cfg(doc)]
 use super::{TcpStream, UnixStream};
 
@@ -35,7 +35,7 @@ pub struct Echo<S> {
     stream: S,
     echoed_bytes: u64,
     /// Taken, and not yet accepted for sending.
-    owed: Option<Outgoing>,
+    owed: Option<SendBuf>,
 }
 
 impl<S: Sealed + Unpin> Future for Echo<S> {
@@ -56,7 +56,7 @@ impl<S: Sealed + Unpin> Future for Echo<S> {
                 return stream.poll_flush(context).map_ok(|()| this.echoed_bytes);
             };
             this.echoed_bytes += chunk.len() as u64;
-            let mut owed = Some(Outgoing::Chunk(chunk));
+            let mut owed = Some(SendBuf::Chunk(chunk));
             if stream.poll_send(&mut owed, context)?.is_pending() {
                 this.owed = owed;
                 return Poll::Pending;

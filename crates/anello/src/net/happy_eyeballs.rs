@@ -96,7 +96,7 @@ mod tests {
     use super::*;
     use crate::net::resolve::resolver;
     use crate::net::{TcpListener, TcpStream};
-    use crate::time::now;
+    use crate::time::monotonic_now;
     use crate::{DriverKind, Runtime, SimModel, SimOptions, current_metrics, spawn, yield_now};
 
     fn address(text: &str) -> SocketAddr {
@@ -156,12 +156,12 @@ mod tests {
     fn refused_attempt_is_followed_at_once_by_the_next() {
         on_simulators(async || {
             let _listener = TcpListener::bind("[::9]:80").expect("a listener");
-            let start = now();
+            let start = monotonic_now();
             let tried = addresses(["10.0.0.1:80", "10.0.0.2:80", "[::8]:80", "[::9]:80"]);
             let stream = TcpStream::connect(tried).await.expect("a connection");
             assert_eq!(stream.peer_addr().expect("an address"), address("[::9]:80"));
             // Of virtual time.
-            assert!(now() - start < ATTEMPT_DELAY);
+            assert!(monotonic_now() - start < ATTEMPT_DELAY);
         });
     }
 
@@ -170,12 +170,12 @@ mod tests {
         on_simulators(async || {
             let (_full, _clients) = full_listener("10.0.0.1:80").await;
             let _listener = TcpListener::bind("[::9]:80").expect("a listener");
-            let (start, sockets) = (now(), current_metrics().expect("metrics").sockets);
+            let (start, sockets) = (monotonic_now(), current_metrics().expect("metrics").sockets);
             let tried = addresses(["10.0.0.1:80", "10.0.0.2:80", "[::9]:80"]);
             let stream = TcpStream::connect(tried).await.expect("a connection");
             assert_eq!(stream.peer_addr().expect("an address"), address("[::9]:80"));
             // Of virtual time.
-            let taken = now() - start;
+            let taken = monotonic_now() - start;
             assert!((ATTEMPT_DELAY..ATTEMPT_DELAY * 2).contains(&taken), "{taken:?}");
             while current_metrics().expect("metrics").sockets > sockets + 1 {
                 yield_now().await;

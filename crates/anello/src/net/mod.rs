@@ -17,14 +17,14 @@ mod unix_listener;
 mod unix_stream;
 
 pub use echo::{Echo, echo};
-pub use listener_group::{Distribution, GroupKind, GroupMember, ListenerGroup, Waiting};
+pub use listener_group::{Distribution, GroupListener, GroupMember, ListenerGroup, PendingConnections};
 pub use resolve::{ToSocketAddrs, lookup_host};
-pub use stream::{Closer, OwnedReadHalf, OwnedWriteHalf, OwnedWriter, ReadHalf, Stream, WriteHalf};
+pub use stream::{OwnedReadHalf, OwnedWriteHalf, OwnedWriter, ReadHalf, ShutdownHandle, Stream, WriteHalf};
 pub use tcp_listener::{TcpListener, TcpListenerBuilder};
 pub use tcp_stream::TcpStream;
 pub use unix_listener::UnixListener;
 pub use unix_stream::UnixStream;
 
 pub use crate::driver::buffer::Chunk;
-pub use crate::driver::{Outgoing, PeerCredentials};
+pub use crate::driver::{PeerCredentials, SendBuf};
 pub(crate) use linger::Lingering;

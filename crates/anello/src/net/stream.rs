@@ -14,7 +14,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use super::{Chunk, Lingering, Outgoing};
+use super::{Chunk, Lingering, SendBuf};
 #[cfg(doc)]
 use super::{TcpStream, UnixStream};
 use crate::driver::{Driver, Key, StreamOption, wake_all};
@@ -60,9 +60,9 @@ pub trait Stream: Sealed + Sized + Unpin + 'static {
     }
 
     /// A handle through which others on this thread can end the connection while a task uses it.
-    fn closer(&self) -> Closer {
+    fn shutdown_handle(&self) -> ShutdownHandle {
         let Inner { shared, key } = self.inner();
-        Closer { shared: Rc::clone(shared), key: *key }
+        ShutdownHandle { shared: Rc::clone(shared), key: *key }
     }
 }
 
@@ -84,15 +84,15 @@ pub struct Inner {
     key: Key,
 }
 
-/// Ends a connection from outside the task that uses it; see [`Stream::closer`]. Does nothing once the connection is
+/// Ends a connection from outside the task that uses it; see [`Stream::shutdown_handle`]. Does nothing once the connection is
 /// closed.
 #[derive(Clone)]
-pub struct Closer {
+pub struct ShutdownHandle {
     shared: Rc<Shared>,
     key: Key,
 }
 
-impl Closer {
+impl ShutdownHandle {
     /// The address of the peer (`getpeername(2)`).
     ///
     /// # Errors
@@ -102,7 +102,7 @@ impl Closer {
     }
 
     /// Ends the receiving side (`shutdown(2)` with `SHUT_RD`): the stream yields what has arrived, then its end.
-    pub fn end_receiving(&self) {
+    pub fn shutdown_read(&self) {
         // Refused only when the peer has ended the connection already, which the stream sees by itself.
         self.shared.driver.borrow().shutdown(self.key, Shutdown::Read).ok();
     }
@@ -123,15 +123,15 @@ impl Closer {
     }
 
     /// Breaks the connection (`shutdown(2)` of both sides): whoever waits for it gets its end or an error.
-    pub fn end(&self) {
+    pub fn shutdown(&self) {
         // As above.
         self.shared.driver.borrow().shutdown(self.key, Shutdown::Both).ok();
     }
 }
 
-impl fmt::Debug for Closer {
+impl fmt::Debug for ShutdownHandle {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Closer").field("key", &self.key).finish_non_exhaustive()
+        formatter.debug_struct("ShutdownHandle").field("key", &self.key).finish_non_exhaustive()
     }
 }
 
@@ -227,7 +227,7 @@ impl<P: Deref<Target: Stream>> WriteHalf<P> {
     /// # Errors
     /// As there.
     #[inline]
-    pub fn send(&mut self, bytes: impl Into<Outgoing>) -> impl Future<Output = io::Result<()>> + '_ {
+    pub fn send(&mut self, bytes: impl Into<SendBuf>) -> impl Future<Output = io::Result<()>> + '_ {
         self.inner().send(bytes.into())
     }
 
@@ -289,20 +289,20 @@ impl<P: Deref<Target: Stream>> WriteHalf<P> {
         self.inner().send_file(file, offset, length, |_| {})
     }
 
-    /// As [`send_file`](Self::send_file). `moved` is called each time that the kernel has taken some of it, with how many
+    /// As [`send_file`](Self::send_file). `on_progress` is called each time that the kernel has taken some of it, with how many
     /// bytes: by this, a peer that reads slowly can be told from one that does not read, and it is known how much had gone
     /// when the connection breaks.
     ///
     /// # Errors
     /// As there.
-    pub fn send_file_watched<'a>(
+    pub fn send_file_with_progress<'a>(
         &'a mut self,
         file: &'a File,
         offset: u64,
         length: u64,
-        moved: impl FnMut(u64) + 'a,
+        on_progress: impl FnMut(u64) + 'a,
     ) -> impl Future<Output = io::Result<u64>> + 'a {
-        self.inner().send_file(file, offset, length, moved)
+        self.inner().send_file(file, offset, length, on_progress)
     }
 
     /// As [`TcpStream::shutdown`] and [`UnixStream::shutdown`].
@@ -416,7 +416,7 @@ impl Inner {
     }
 
     #[inline]
-    pub fn send(&self, outgoing: Outgoing) -> impl Future<Output = io::Result<()>> + '_ {
+    pub fn send(&self, outgoing: SendBuf) -> impl Future<Output = io::Result<()>> + '_ {
         let mut outgoing = Some(outgoing);
         poll_fn(move |context| {
             let sent = self.poll_send(&mut outgoing, context);
@@ -430,7 +430,7 @@ impl Inner {
     }
 
     #[inline(always)]
-    pub fn poll_send(&self, outgoing: &mut Option<Outgoing>, context: &Context<'_>) -> Poll<io::Result<()>> {
+    pub fn poll_send(&self, outgoing: &mut Option<SendBuf>, context: &Context<'_>) -> Poll<io::Result<()>> {
         // Counted like receives: a peer that reads as fast as we send must not keep the others waiting.
         if !self.shared.may_proceed(context) {
             return Poll::Pending;
@@ -480,14 +480,14 @@ impl Inner {
         self.shared.driver.borrow_mut().poll_flush(self.key, context.waker())
     }
 
-    /// Sends a part of a file, after everything accepted before; how many bytes. `moved` is called when the kernel has taken
+    /// Sends a part of a file, after everything accepted before; how many bytes. `on_progress` is called when the kernel has taken
     /// some, with how many.
     pub async fn send_file(
         &self,
         file: &File,
         offset: u64,
         length: u64,
-        mut moved: impl FnMut(u64),
+        mut on_progress: impl FnMut(u64),
     ) -> io::Result<u64> {
         let mut sent = 0;
         while sent < length {
@@ -504,7 +504,7 @@ impl Inner {
                     count => {
                         sent += count as u64;
                         left -= count as u64;
-                        moved(count as u64);
+                        on_progress(count as u64);
                     }
                 }
             }

@@ -35,12 +35,12 @@ pub struct TcpListener {
 pub struct TcpListenerBuilder {
     backlog: u32,
     reuse_port: bool,
-    no_delay: bool,
+    nodelay: bool,
 }
 
 impl Default for TcpListenerBuilder {
     fn default() -> Self {
-        Self { backlog: BACKLOG, reuse_port: false, no_delay: true }
+        Self { backlog: BACKLOG, reuse_port: false, nodelay: true }
     }
 }
 
@@ -58,8 +58,8 @@ impl TcpListenerBuilder {
     }
 
     /// Whether accepted connections send small messages at once (`TCP_NODELAY`); they do by default.
-    pub fn no_delay(mut self, no_delay: bool) -> Self {
-        self.no_delay = no_delay;
+    pub fn nodelay(mut self, nodelay: bool) -> Self {
+        self.nodelay = nodelay;
         self
     }
 
@@ -89,7 +89,7 @@ impl TcpListenerBuilder {
     fn bind_to_first(&self, addresses: Vec<SocketAddr>) -> io::Result<TcpListener> {
         let shared = current();
         let options =
-            ListenOptions { backlog: self.backlog, reuse_port: self.reuse_port, no_delay: self.no_delay };
+            ListenOptions { backlog: self.backlog, reuse_port: self.reuse_port, nodelay: self.nodelay };
         let mut failed = None;
         for address in addresses {
             let listening = shared.driver.borrow_mut().listen(address, &options);

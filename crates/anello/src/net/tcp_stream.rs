@@ -11,7 +11,7 @@ use super::ToSocketAddrs;
 use super::happy_eyeballs::connect_to_first;
 use super::resolve::Host;
 use super::stream::{Inner, Sealed};
-use super::{Chunk, Closer, Outgoing, OwnedReadHalf, OwnedWriteHalf, ReadHalf, Stream, WriteHalf};
+use super::{Chunk, OwnedReadHalf, OwnedWriteHalf, ReadHalf, SendBuf, ShutdownHandle, Stream, WriteHalf};
 use crate::driver::StreamOption;
 use crate::executor::current;
 use crate::fs::File;
@@ -114,7 +114,7 @@ impl TcpStream {
 
     /// Hands owned bytes over to be sent, without a copy; returns once they were accepted.
     ///
-    /// They are accepted while less than [`send_queue_bytes`](crate::DriverOptions::send_queue_bytes) wait to be taken
+    /// They are accepted while less than [`max_send_queue_bytes`](crate::DriverOptions::max_send_queue_bytes) wait to be taken
     /// by the kernel, and are then sent in order, whatever happens to this future (`IORING_OP_SEND`, Linux 5.6, with the
     /// runtime's next system call; `send(2)` on epoll, at once or, small and where many sockets were ready, with the
     /// runtime's next turn). [`flush`](Self::flush) waits until the kernel has taken them. Cancel-safe: a future dropped
@@ -123,14 +123,14 @@ impl TcpStream {
     /// # Errors
     /// When the connection is broken, by this or an earlier send: what was accepted and not yet taken is then lost.
     #[inline]
-    pub fn send(&mut self, bytes: impl Into<Outgoing>) -> impl Future<Output = io::Result<()>> + '_ {
+    pub fn send(&mut self, bytes: impl Into<SendBuf>) -> impl Future<Output = io::Result<()>> + '_ {
         self.inner.send(bytes.into())
     }
 
     /// Accepts as much of `bytes` as there is room for, and returns how much.
     ///
     /// The kernel is asked to take them at once from where they lie (`send(2)`); what it refuses is copied, and what comes
-    /// behind such. Up to 4096 bytes, but less than [`direct_send_bytes`](crate::DriverOptions::direct_send_bytes), are
+    /// behind such. Up to 4096 bytes, but less than [`direct_send_threshold_bytes`](crate::DriverOptions::direct_send_threshold_bytes), are
     /// rather copied and sent with the runtime's next turn: on io_uring always, on epoll where many sockets were ready.
     /// Cancel-safe.
     ///
@@ -142,7 +142,7 @@ impl TcpStream {
     }
 
     /// As [`write`](Self::write), of several slices as one message: up to 4096 bytes in all, but less than
-    /// [`direct_send_bytes`](crate::DriverOptions::direct_send_bytes), are copied together on either driver, longer ones
+    /// [`direct_send_threshold_bytes`](crate::DriverOptions::direct_send_threshold_bytes), are copied together on either driver, longer ones
     /// are taken from where they lie (`sendmsg(2)`). At most 1024 slices are looked at. Cancel-safe.
     ///
     /// # Errors
@@ -245,7 +245,7 @@ impl TcpStream {
     ///
     /// # Errors
     /// When the kernel refuses.
-    pub fn set_no_delay(&self, on: bool) -> io::Result<()> {
+    pub fn set_nodelay(&self, on: bool) -> io::Result<()> {
         self.inner.set(StreamOption::NoDelay(on))
     }
 
@@ -253,7 +253,7 @@ impl TcpStream {
     ///
     /// # Errors
     /// When the kernel refuses.
-    pub fn set_keep_alive(&self, idle: Option<Duration>) -> io::Result<()> {
+    pub fn set_keepalive(&self, idle: Option<Duration>) -> io::Result<()> {
         self.inner.set(StreamOption::KeepAlive(idle))
     }
 
@@ -269,7 +269,7 @@ impl TcpStream {
     ///
     /// # Errors
     /// When the kernel refuses.
-    pub fn set_receive_buffer_bytes(&self, bytes: usize) -> io::Result<()> {
+    pub fn set_recv_buffer_size(&self, bytes: usize) -> io::Result<()> {
         self.inner.set(StreamOption::ReceiveBufferBytes(bytes))
     }
 
@@ -277,13 +277,13 @@ impl TcpStream {
     ///
     /// # Errors
     /// When the kernel refuses.
-    pub fn set_send_buffer_bytes(&self, bytes: usize) -> io::Result<()> {
+    pub fn set_send_buffer_size(&self, bytes: usize) -> io::Result<()> {
         self.inner.set(StreamOption::SendBufferBytes(bytes))
     }
 
     /// A handle through which others on this thread can end the connection while a task uses it.
-    pub fn closer(&self) -> Closer {
-        Stream::closer(self)
+    pub fn shutdown_handle(&self) -> ShutdownHandle {
+        Stream::shutdown_handle(self)
     }
 
     /// Closes the connection now: what was accepted and not yet taken by the kernel is dropped.

@@ -12,7 +12,8 @@ use std::time::Duration;
 
 use super::stream::{Inner, Sealed};
 use super::{
-    Chunk, Closer, Outgoing, OwnedReadHalf, OwnedWriteHalf, PeerCredentials, ReadHalf, Stream, WriteHalf,
+    Chunk, OwnedReadHalf, OwnedWriteHalf, PeerCredentials, ReadHalf, SendBuf, ShutdownHandle, Stream,
+    WriteHalf,
 };
 use crate::driver::StreamOption;
 use crate::executor::current;
@@ -143,7 +144,7 @@ impl UnixStream {
 
     /// Hands owned bytes over to be sent; returns once they were accepted.
     ///
-    /// They are accepted while less than [`send_queue_bytes`](crate::DriverOptions::send_queue_bytes) wait to be taken
+    /// They are accepted while less than [`max_send_queue_bytes`](crate::DriverOptions::max_send_queue_bytes) wait to be taken
     /// by the kernel, and are then sent in order, whatever happens to this future (`IORING_OP_SEND`, Linux 5.6, with the
     /// runtime's next system call; `send(2)` on epoll, at once or, small and where many sockets were ready, with the
     /// runtime's next turn). [`flush`](Self::flush) waits until the kernel has taken them: they are then with the peer's
@@ -154,14 +155,14 @@ impl UnixStream {
     /// When the connection is broken (`BrokenPipe`, never a signal), by this or an earlier send: what was accepted and
     /// not yet taken is then lost.
     #[inline]
-    pub fn send(&mut self, bytes: impl Into<Outgoing>) -> impl Future<Output = io::Result<()>> + '_ {
+    pub fn send(&mut self, bytes: impl Into<SendBuf>) -> impl Future<Output = io::Result<()>> + '_ {
         self.inner.send(bytes.into())
     }
 
     /// Accepts as much of `bytes` as there is room for, and returns how much.
     ///
     /// The kernel is asked to take them at once from where they lie (`send(2)`); what it refuses is copied, and what comes
-    /// behind such. Up to 4096 bytes, but less than [`direct_send_bytes`](crate::DriverOptions::direct_send_bytes), are
+    /// behind such. Up to 4096 bytes, but less than [`direct_send_threshold_bytes`](crate::DriverOptions::direct_send_threshold_bytes), are
     /// rather copied and sent with the runtime's next turn: on io_uring always, on epoll where many sockets were ready.
     /// Cancel-safe.
     ///
@@ -173,7 +174,7 @@ impl UnixStream {
     }
 
     /// As [`write`](Self::write), of several slices as one message: up to 4096 bytes in all, but less than
-    /// [`direct_send_bytes`](crate::DriverOptions::direct_send_bytes), are copied together on either driver, longer ones
+    /// [`direct_send_threshold_bytes`](crate::DriverOptions::direct_send_threshold_bytes), are copied together on either driver, longer ones
     /// are taken from where they lie (`sendmsg(2)`). At most 1024 slices are looked at. Cancel-safe.
     ///
     /// # Errors
@@ -284,13 +285,13 @@ impl UnixStream {
     ///
     /// # Errors
     /// When the kernel refuses.
-    pub fn set_send_buffer_bytes(&self, bytes: usize) -> io::Result<()> {
+    pub fn set_send_buffer_size(&self, bytes: usize) -> io::Result<()> {
         self.inner.set(StreamOption::SendBufferBytes(bytes))
     }
 
     /// A handle through which others on this thread can end the connection while a task uses it.
-    pub fn closer(&self) -> Closer {
-        Stream::closer(self)
+    pub fn shutdown_handle(&self) -> ShutdownHandle {
+        Stream::shutdown_handle(self)
     }
 
     /// Closes the connection now: what was accepted and not yet taken by the kernel is dropped.

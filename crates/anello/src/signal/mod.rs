@@ -45,7 +45,7 @@ pub const TERMINATE: i32 = signal_hook::consts::SIGTERM;
 /// The signal of Ctrl-C.
 pub const INTERRUPT: i32 = signal_hook::consts::SIGINT;
 /// The signal by which services are asked to read their configuration again.
-pub const HANG_UP: i32 = signal_hook::consts::SIGHUP;
+pub const HANGUP: i32 = signal_hook::consts::SIGHUP;
 
 impl Signals {
     /// Catches these signals (`sigaction(2)`) as long as this lives, instead of their default action.
@@ -69,7 +69,7 @@ impl Signals {
     ///
     /// # Errors
     /// When other code has closed the pair of sockets.
-    pub async fn wait(&mut self) -> io::Result<i32> {
+    pub async fn recv(&mut self) -> io::Result<i32> {
         poll_fn(|context| self.poll_wait(context)).await
     }
 

@@ -24,7 +24,7 @@ use wheel::TimerKey;
 /// # Panics
 /// When no runtime runs on this thread.
 #[must_use]
-pub fn now() -> Duration {
+pub fn monotonic_now() -> Duration {
     Duration::from_nanos(current().now_ns())
 }
 

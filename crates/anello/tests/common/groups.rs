@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener as StdListener, TcpStream as StdStream};
 
 use anello::DriverKind;
-use anello::net::{GroupKind, GroupMember, echo};
+use anello::net::{GroupListener, GroupMember, echo};
 
 use super::{Setup, both_drivers, hangs_after, ladder};
 
@@ -44,7 +44,7 @@ pub fn is_echoed(mut client: impl Read) {
     assert_eq!(&answer, b"ciao");
 }
 
-pub async fn serve<L: GroupKind>(member: GroupMember<L>) {
+pub async fn serve<L: GroupListener>(member: GroupMember<L>) {
     while let Some(stream) = member.accept().await.expect("accepts") {
         anello::spawn(async move {
             echo(stream).await.ok();

@@ -22,8 +22,8 @@ use std::time::Duration;
 use anello::fs::File;
 use anello::net::{Stream, TcpListener, TcpStream};
 use anello::{
-    Builder, DriverKind, DriverOptions, Runtime, Sends, SimModel, SimOptions, SubmissionPolling, TaskWork,
-    Without, ZeroCopy,
+    DisabledFeatures, DriverKind, DriverOptions, Runtime, RuntimeBuilder, SendCompletion, SimModel,
+    SimOptions, SubmissionPolling, TaskWork, ZeroCopy,
 };
 use sha2::{Digest, Sha256};
 
@@ -81,7 +81,7 @@ impl Setup {
         Self { name, kind, options }
     }
 
-    pub fn builder(&self) -> Builder {
+    pub fn builder(&self) -> RuntimeBuilder {
         let builder = Runtime::builder().driver(self.kind.clone()).options(self.options.clone());
         builder.driver_from_environment(false)
     }
@@ -134,48 +134,52 @@ pub fn both_drivers() -> Vec<Setup> {
 
 /// Each step of the set-up ladder of io_uring forced: its name, the feature that must be missing, and how.
 pub fn ladder() -> Vec<(&'static str, &'static str, Setup)> {
-    let rung = |name, feature, leave_out: fn(&mut Without)| {
-        (name, feature, Setup::new(name, DriverKind::Uring, |options| leave_out(&mut options.without)))
+    let rung = |name, feature, leave_out: fn(&mut DisabledFeatures)| {
+        (
+            name,
+            feature,
+            Setup::new(name, DriverKind::Uring, |options| leave_out(&mut options.disabled_features)),
+        )
     };
     vec![
-        rung("uring without NO_SQARRAY", "no-sqarray", |without| without.no_submission_array = true),
-        rung("uring without DEFER_TASKRUN", "defer-taskrun", |without| without.deferred_task_work = true),
+        rung("uring without NO_SQARRAY", "no-sqarray", |without| without.no_sqarray = true),
+        rung("uring without DEFER_TASKRUN", "defer-taskrun", |without| without.defer_taskrun = true),
         rung("uring without SINGLE_ISSUER", "single-issuer", |without| without.single_issuer = true),
-        rung("uring without COOP_TASKRUN", "coop-taskrun", |without| without.cooperative_task_work = true),
+        rung("uring without COOP_TASKRUN", "coop-taskrun", |without| without.coop_taskrun = true),
         rung("uring without multishot receive", "multishot-recv", |without| without.multishot_receive = true),
         rung("uring without multishot accept", "multishot-accept", |without| without.multishot_accept = true),
         rung("uring without buffer ring", "buffer-ring", |without| without.buffer_ring = true),
-        rung("uring without MSG_RING", "msg-ring", |without| without.message_ring = true),
+        rung("uring without MSG_RING", "msg-ring", |without| without.msg_ring = true),
         rung("uring without registered ring", "registered-ring", |without| without.registered_ring = true),
-        rung("uring without CQE_SKIP_SUCCESS", "cqe-skip", |without| without.completion_skip = true),
+        rung("uring without CQE_SKIP_SUCCESS", "cqe-skip", |without| without.cqe_skip = true),
         rung("uring without SEND_ZC", "send-zc", |without| without.zero_copy = true),
     ]
 }
 
-fn oldest(without: &mut Without) {
-    without.no_submission_array = true;
-    without.deferred_task_work = true;
+fn oldest(without: &mut DisabledFeatures) {
+    without.no_sqarray = true;
+    without.defer_taskrun = true;
     without.single_issuer = true;
-    without.cooperative_task_work = true;
+    without.coop_taskrun = true;
     without.multishot_receive = true;
     without.multishot_accept = true;
     without.buffer_ring = true;
-    without.message_ring = true;
+    without.msg_ring = true;
     without.registered_ring = true;
-    without.completion_skip = true;
+    without.cqe_skip = true;
     without.zero_copy = true;
 }
 
 /// Every queue and buffer as small as it can be.
 pub fn smallest(options: &mut DriverOptions) {
-    options.submission_entries = 2;
-    options.completion_entries = 4;
-    options.receive_buffers = 1;
-    options.receive_buffers_limit = 2;
+    options.sq_entries = 2;
+    options.cq_entries = 4;
+    options.initial_receive_buffers = 1;
+    options.max_receive_buffers = 2;
     options.receive_buffer_bytes = 64;
-    options.receive_queue_chunks = 1;
-    options.send_queue_bytes = 100;
-    options.accept_queue = 1;
+    options.max_received_chunks = 1;
+    options.max_send_queue_bytes = 100;
+    options.max_accept_queue = 1;
 }
 
 /// All ways to run on Linux.
@@ -185,14 +189,14 @@ pub fn all_drivers() -> Vec<Setup> {
     let mut setups = both_drivers();
     setups.extend(ladder().into_iter().map(|(_, _, setup)| setup));
     setups.extend([
-        uring("uring as of Linux 5.13", |options| oldest(&mut options.without)),
+        uring("uring as of Linux 5.13", |options| oldest(&mut options.disabled_features)),
         uring("uring with interrupting task work", |options| options.task_work = TaskWork::Interrupting),
         uring("uring with cooperative task work", |options| options.task_work = TaskWork::Cooperative),
         uring("uring receiving once", |options| options.one_shot_receive = true),
         uring("uring with registered files", |options| options.registered_files = true),
-        uring("uring with ordinary sends", |options| options.sends = Sends::Ordinary),
-        uring("uring without direct sends", |options| options.direct_send_bytes = usize::MAX),
-        uring("uring with direct sends only", |options| options.direct_send_bytes = 0),
+        uring("uring with ordinary sends", |options| options.send_completion = SendCompletion::PerSend),
+        uring("uring without direct sends", |options| options.direct_send_threshold_bytes = usize::MAX),
+        uring("uring with direct sends only", |options| options.direct_send_threshold_bytes = 0),
         uring("uring with zero-copy sends", |options| {
             options.zero_copy = ZeroCopy::Always { threshold_bytes: 1000 };
         }),
@@ -206,12 +210,12 @@ pub fn all_drivers() -> Vec<Setup> {
         uring("uring, everything small", smallest),
         uring("uring, small and ordinary", |options| {
             smallest(options);
-            options.sends = Sends::Ordinary;
+            options.send_completion = SendCompletion::PerSend;
             options.one_shot_receive = true;
         }),
         uring("uring, spinning", |options| options.spin = Duration::from_micros(20)),
         epoll("epoll, everything small", smallest),
-        epoll("epoll, putting every small send off", |options| options.deferred_send_edges = 0),
+        epoll("epoll, putting every small send off", |options| options.deferred_send_threshold_edges = 0),
         epoll("epoll, spinning", |options| options.spin = Duration::from_micros(20)),
     ]);
     setups

@@ -11,7 +11,7 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use anello::net::{TcpListener, echo};
-use anello::{Metrics, current_metrics, spawn};
+use anello::{DriverMetrics, current_metrics, spawn};
 
 use super::child::{Usage, limit_open_files, raise_open_files, usage_of};
 use super::{ANY_PORT, Setup, all_drivers};
@@ -132,11 +132,11 @@ pub fn serve_if_asked() {
     std::thread::spawn(move || {
         println!("\n{WORD}{}", listening.recv().unwrap());
         for _question in std::io::stdin().lines() {
-            let (send, metrics) = mpsc::channel::<Metrics>();
+            let (send, metrics) = mpsc::channel::<DriverMetrics>();
             handle.spawn(async move { send.send(current_metrics().unwrap()).unwrap() }).detach();
             let Ok(metrics) = metrics.recv() else { break };
             let pipes = u64::from(broken_pipes.load(Ordering::SeqCst));
-            let Metrics { accepted, refused, sockets, turns, .. } = metrics;
+            let DriverMetrics { accepted, refused, sockets, turns, .. } = metrics;
             println!("\n{WORD}{accepted} {refused} {sockets} {turns} {pipes}");
         }
         // A clean end: the harness of this process says so by its exit code.

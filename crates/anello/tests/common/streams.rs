@@ -6,7 +6,7 @@ use std::io::{self, IoSlice};
 use std::rc::Rc;
 use std::time::Duration;
 
-use anello::net::{Outgoing, echo};
+use anello::net::{SendBuf, echo};
 use anello::time::sleep;
 use anello::{spawn, yield_now};
 use bytes::Bytes;
@@ -236,7 +236,7 @@ fn chunks_are_cut_and_sent_where_they_lie() {
             let mut answer = [0; 4];
             client.read_exact(&mut answer).await.unwrap();
             assert_eq!(&answer, b"3456");
-            for nothing in [Outgoing::from(""), Vec::new().into(), Bytes::new().into()] {
+            for nothing in [SendBuf::from(""), Vec::new().into(), Bytes::new().into()] {
                 server.send(nothing).await.unwrap();
             }
             assert_eq!(server.write(b"").await.unwrap(), 0);
@@ -254,8 +254,8 @@ fn chunks_held_back_keep_nobody_waiting() {
     on_every_setup(|setup| {
         // The ring has sixteen buffers, and all are held.
         let setup = setup.with(|options| {
-            options.receive_buffers = options.receive_buffers.min(4);
-            options.receive_buffers_limit = options.receive_buffers_limit.min(16);
+            options.initial_receive_buffers = options.initial_receive_buffers.min(4);
+            options.max_receive_buffers = options.max_receive_buffers.min(16);
         });
         setup.run(async {
             let (mut client, mut server) = pair().await.unwrap();
@@ -459,26 +459,26 @@ fn a_closer_ends_a_stream_that_waits() {
     on_every_setup(|setup| {
         setup.run(async {
             let (mut client, mut server) = pair().await.unwrap();
-            let closer = server.closer();
+            let shutdown_handle = server.shutdown_handle();
             let waiting = spawn(async move {
                 let ended = server.recv().await;
                 (ended.map(|chunk| chunk.is_none()), server)
             });
             yield_now().await;
-            closer.end_receiving();
+            shutdown_handle.shutdown_read();
             let (ended, mut server) = waiting.await.unwrap();
             assert!(ended.unwrap(), "the end of the stream");
             server.write_all(b"still sends").await.unwrap();
             let mut answer = [0; 11];
             client.read_exact(&mut answer).await.unwrap();
-            let ending = client.closer();
+            let ending = client.shutdown_handle();
             let waiting = spawn(async move { client.recv().await.map(|chunk| chunk.is_none()) });
             yield_now().await;
-            ending.end();
+            ending.shutdown();
             assert!(waiting.await.unwrap().unwrap_or(true));
             // Of connections that are gone: nothing happens.
-            closer.end();
-            ending.end();
+            shutdown_handle.shutdown();
+            ending.shutdown();
         });
     });
 }
@@ -489,18 +489,18 @@ fn a_closer_resets_a_stream_that_waits() {
         setup.run(async {
             for sends in [false, true] {
                 let (mut client, mut server) = pair().await.unwrap();
-                let closer = server.closer();
+                let shutdown_handle = server.shutdown_handle();
                 let waiting = spawn(async move {
                     // The peer reads nothing: there is no more room at some time.
                     while sends && server.write_all(&[b'x'; 64 << 10]).await.is_ok() {}
                     server.recv().await.map(drop)
                 });
                 sleep(Duration::from_millis(20)).await;
-                closer.reset();
+                shutdown_handle.reset();
                 assert!(waiting.await.unwrap().is_err(), "whoever waits is told");
                 while let Ok(Some(_)) = client.recv().await {}
                 // Of a connection that is gone: nothing happens.
-                closer.reset();
+                shutdown_handle.reset();
             }
         });
     });
@@ -516,7 +516,7 @@ fn streams_that_outlive_their_runtime_say_so() {
             let chunk = server.recv().await.unwrap().unwrap();
             (client, server, chunk)
         });
-        let closer = client.closer();
+        let shutdown_handle = client.shutdown_handle();
         drop(runtime);
         assert_eq!(&b"kept"[..chunk.len()], &chunk[..], "memory outlives the runtime while it is leased");
         setup.run(async {
@@ -524,7 +524,7 @@ fn streams_that_outlive_their_runtime_say_so() {
             assert!(client.flush().await.is_err());
             assert!(server.recv().await.is_err());
             assert!(client.peer_addr().is_err());
-            closer.end();
+            shutdown_handle.shutdown();
         });
         drop((client, server));
     });

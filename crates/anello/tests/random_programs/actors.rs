@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use anello::net::{Closer, ReadHalf, TcpListener, TcpStream, WriteHalf};
+use anello::net::{ReadHalf, ShutdownHandle, TcpListener, TcpStream, WriteHalf};
 use anello::time::{sleep, timeout};
 use anello::{spawn, spawn_blocking, yield_now};
 
@@ -131,12 +131,12 @@ async fn converse(mut stream: TcpStream, side: Side, world: Rc<World>, mut rando
         side.outgoing().end();
         return match random.below(3) {
             0 => stream.abort(),
-            1 => stream.closer().reset(),
+            1 => stream.shutdown_handle().reset(),
             _ => leave_victim(stream),
         };
     }
     let (sender, receiver) = (Random::new(random.next()), Random::new(random.next()));
-    let closer = stream.closer();
+    let shutdown_handle = stream.shutdown_handle();
     if random.below(2) == 0 {
         let (read, write) = stream.split();
         let reader = Reader { half: read, side: side.clone(), has_ended: false };
@@ -144,7 +144,7 @@ async fn converse(mut stream: TcpStream, side: Side, world: Rc<World>, mut rando
         // The borrowed half does not end its direction when it is dropped: the whole stream does.
         let receiving = async {
             if receive_all(reader, &world, receiver).await.is_some() {
-                leave(&closer, &world, random);
+                leave(&shutdown_handle, &world, random);
             }
         };
         join(send_all(writer, &world, sender, true), receiving).await;
@@ -159,7 +159,7 @@ async fn converse(mut stream: TcpStream, side: Side, world: Rc<World>, mut rando
                 if receiving.ends_early {
                     leave_receiving(reader, &receiving, random).await;
                 } else {
-                    leave(&closer, &receiving, random);
+                    leave(&shutdown_handle, &receiving, random);
                 }
             }
         });
@@ -180,13 +180,13 @@ pub async fn send_to_peer(address: SocketAddr, connection: Rc<Connection>, world
 }
 
 /// Breaks a connection from which a program receives no more: both sides may wait for room to send.
-fn leave(closer: &Closer, world: &World, mut random: Random) {
+fn leave(shutdown_handle: &ShutdownHandle, world: &World, mut random: Random) {
     if world.ends_early && random.below(2) == 0 {
         return;
     }
     match random.below(2) {
-        0 => closer.reset(),
-        _ => closer.end(),
+        0 => shutdown_handle.reset(),
+        _ => shutdown_handle.shutdown(),
     }
 }
 

@@ -85,7 +85,7 @@ impl Deed {
             // Hostile code may be called where no runtime runs.
             Self::Spawn if RUNS.get() => anello::spawn(async {}).detach(),
             Self::ReadClock if RUNS.get() => {
-                drop(sleep(time::now()));
+                drop(sleep(time::monotonic_now()));
             }
             Self::Spawn | Self::ReadClock => {}
         }

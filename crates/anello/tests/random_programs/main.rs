@@ -55,7 +55,8 @@ fn run(seed: u64, setup: &Setup, is_lossy: bool) -> Outcome {
     let mut random = Random::new(seed);
     let panics = random.below(2) == 0;
     let ends_early = random.below(2) == 0;
-    let runtime = setup.builder().drain(Duration::from_millis(random.below(3) as u64)).build().unwrap();
+    let runtime =
+        setup.builder().drain_timeout(Duration::from_millis(random.below(3) as u64)).build().unwrap();
     let elsewhere = Elsewhere::of(setup, &runtime);
     let world = Rc::new(World::new(ends_early, Hostility::new(panics), elsewhere.sender()));
     for _ in 0..1 + random.below(2) {
@@ -76,7 +77,7 @@ fn run(seed: u64, setup: &Setup, is_lossy: bool) -> Outcome {
 /// Runs senders to peers outside of the runtime, and drops the runtime at some moment: what it had accepted arrives.
 fn run_with_peers(seed: u64, setup: &Setup) {
     let mut random = Random::new(seed);
-    let runtime = setup.builder().drain(hangs_after()).build().unwrap();
+    let runtime = setup.builder().drain_timeout(hangs_after()).build().unwrap();
     let elsewhere = Elsewhere::of(setup, &runtime);
     let hostility = Hostility::new(random.below(2) == 0);
     let world = Rc::new(World::new(false, hostility, elsewhere.sender()));
@@ -372,14 +373,14 @@ fn simulated(seed: u64) -> (Setup, bool) {
     }
     let kind = DriverKind::Sim(SimOptions::new(seed).model(model).faults(faults));
     let setup = Setup::new("sim", kind, |options| {
-        options.receive_buffers = 1 << random.below(7);
-        options.receive_buffers_limit = options.receive_buffers << random.below(3);
+        options.initial_receive_buffers = 1 << random.below(7);
+        options.max_receive_buffers = options.initial_receive_buffers << random.below(3);
         options.receive_buffer_bytes = 64 << random.below(7);
-        options.send_queue_bytes = 1 << (6 + random.below(11));
-        options.receive_queue_chunks = 1 + random.below(16);
-        options.accept_queue = 1 + random.below(8);
-        options.direct_send_bytes = 1 << (6 + random.below(11));
-        options.deferred_send_edges = random.below(4);
+        options.max_send_queue_bytes = 1 << (6 + random.below(11));
+        options.max_received_chunks = 1 + random.below(16);
+        options.max_accept_queue = 1 + random.below(8);
+        options.direct_send_threshold_bytes = 1 << (6 + random.below(11));
+        options.deferred_send_threshold_edges = random.below(4);
     });
     (setup, is_lossy)
 }

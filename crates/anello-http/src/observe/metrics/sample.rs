@@ -1,6 +1,6 @@
 //! What a worker publishes beside what this crate counts: the counters of its driver.
 
-use anello::Metrics;
+use anello::DriverMetrics;
 
 /// One value with a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,7 +41,7 @@ impl Sample {
 
 /// The counters of a worker's driver, as [`anello::current_metrics`] gives them.
 #[must_use]
-pub fn driver_samples(metrics: &Metrics) -> [Sample; 12] {
+pub fn driver_samples(metrics: &DriverMetrics) -> [Sample; 12] {
     [
         Sample::counter("accepted", "Connections accepted.", metrics.accepted),
         Sample::counter("refused", "Connections refused for want of descriptors.", metrics.refused),

@@ -2,7 +2,7 @@
 
 mod parser;
 
-use anello::Metrics;
+use anello::DriverMetrics;
 use parser::{Family, parse};
 use proptest::prelude::*;
 
@@ -99,7 +99,7 @@ fn the_log_is_told_when_there_is_one() {
 fn each_worker_shows_what_it_published_last() {
     let metrics = metrics(3);
     let (first, third) = (metrics.worker(0).unwrap(), metrics.worker(2).unwrap());
-    let mut driver = Metrics::default();
+    let mut driver = DriverMetrics::default();
     driver.turns = 5;
     assert!(first.publish(&driver_samples(&driver)));
     driver.turns = 7;
@@ -119,7 +119,7 @@ fn each_worker_shows_what_it_published_last() {
 
 #[test]
 fn every_counter_of_the_driver_is_a_sample() {
-    let mut driver = Metrics::default();
+    let mut driver = DriverMetrics::default();
     let text = format!("{driver:?}");
     let fields: Vec<&str> =
         text.split([' ', ',', '{', '}']).filter_map(|word| word.strip_suffix(':')).collect();

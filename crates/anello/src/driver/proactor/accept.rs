@@ -220,7 +220,7 @@ impl<K: CompletionKernel> Proactor<K> {
             }
         }
         listener.waker.wake(woken);
-        let full = listener.queue.len() >= self.limits.accept_queue;
+        let full = listener.queue.len() >= self.limits.max_accept_queue;
         if listener.released && !listener.armed {
             if let Some(heir) = self.listeners.remove(key).and_then(|listener| listener.heir) {
                 heir.let_go();

@@ -4,7 +4,7 @@ use std::io;
 use std::rc::Rc;
 
 use crate::driver::buffer::Pools;
-use crate::driver::counters::Metrics;
+use crate::driver::counters::DriverMetrics;
 use crate::driver::op::{Completion, Op, SendHow, Wait};
 use crate::driver::sockets::Sockets;
 use crate::driver::token::{Key, Token};
@@ -67,7 +67,7 @@ pub(crate) trait CompletionKernel: Sized {
     /// Whether zero-copy sends to the socket's peer would really not copy.
     fn zero_copy_pays(&self, socket: &Socket<Self>) -> bool;
 
-    fn count(&self, metrics: &mut Metrics);
+    fn count(&self, metrics: &mut DriverMetrics);
 }
 
 /// What a completion kernel can do.

@@ -55,7 +55,7 @@ pub(crate) use self::kernel::{Abilities, CompletionKernel};
 use self::stream::{Connect, Received, Receiving, Sending, Stream};
 use super::buffer::{Chunk, Pools};
 use super::contain::log;
-use super::counters::Metrics;
+use super::counters::DriverMetrics;
 use super::op::{Completion, Op, SendHow, Wait};
 use super::options::DriverOptions;
 use super::sockets::{Family, Sockets, StreamOption};
@@ -96,7 +96,7 @@ pub(crate) struct Proactor<K: CompletionKernel> {
     /// Messages of at most so many bytes are noted at once as sends that complete at submission; zero when none is.
     at_submission_bytes: usize,
     pools: Rc<Pools>,
-    metrics: Metrics,
+    metrics: DriverMetrics,
     /// What was in flight when the kernel had dropped completions.
     doubtful: Doubtful,
 }
@@ -117,12 +117,17 @@ impl<K: CompletionKernel> Proactor<K> {
         use super::options::ZeroCopy;
         let zero_copy_bytes = match options.zero_copy {
             ZeroCopy::Never => usize::MAX,
-            ZeroCopy::Remote { threshold_bytes } | ZeroCopy::Always { threshold_bytes } => threshold_bytes,
+            ZeroCopy::RemoteOnly { threshold_bytes } | ZeroCopy::Always { threshold_bytes } => {
+                threshold_bytes
+            }
         };
         let abilities = kernel.abilities();
         // Larger ones are sent by a system call at once, or without a copy.
-        let small_bytes =
-            options.direct_send_bytes.min(zero_copy_bytes).min(MOST_PER_SEND_BYTES).saturating_sub(1);
+        let small_bytes = options
+            .direct_send_threshold_bytes
+            .min(zero_copy_bytes)
+            .min(MOST_PER_SEND_BYTES)
+            .saturating_sub(1);
         let at_submission = abilities.sends_at_submission;
         Self {
             abilities,
@@ -138,9 +143,12 @@ impl<K: CompletionKernel> Proactor<K> {
             settle_soon: false,
             grown: false,
             // With no room at all nothing would ever be accepted.
-            limits: DriverOptions { send_queue_bytes: options.send_queue_bytes.max(1), ..options.clone() },
+            limits: DriverOptions {
+                max_send_queue_bytes: options.max_send_queue_bytes.max(1),
+                ..options.clone()
+            },
             zero_copy_bytes,
-            metrics: Metrics::default(),
+            metrics: DriverMetrics::default(),
             doubtful: Doubtful::default(),
         }
     }
@@ -392,7 +400,7 @@ impl<K: CompletionKernel> Proactor<K> {
         Ok((self.kernel.sockets(), &self.listeners.get(key).ok_or_else(gone)?.socket))
     }
 
-    pub fn metrics(&self) -> Metrics {
+    pub fn metrics(&self) -> DriverMetrics {
         let mut metrics = self.metrics;
         metrics.sockets = (self.streams.len() + self.listeners.len()) as u64;
         self.kernel.count(&mut metrics);
@@ -408,6 +416,6 @@ fn cancel_token() -> Token {
 pub(super) fn gone() -> io::Error {
     io::Error::new(
         io::ErrorKind::NotConnected,
-        "the socket was closed: with its runtime, or by a reset of its closer",
+        "the socket was closed: with its runtime, or by a reset of its shutdown_handle",
     )
 }

@@ -193,7 +193,7 @@ impl<K: CompletionKernel> Proactor<K> {
             let queued = stream.received.push(chunk);
             stream.receive_waker.wake(woken);
             self.metrics.receives += 1;
-            if queued >= self.limits.receive_queue_chunks {
+            if queued >= self.limits.max_received_chunks {
                 self.stop_receiving(completion.token.key());
             }
             return;
@@ -225,7 +225,7 @@ impl<K: CompletionKernel> Proactor<K> {
                 // Behind an error bytes are missing: what comes later does not follow what was received before.
                 if !stream.released && stream.receive_error.is_none() {
                     let queued = stream.received.push(chunk);
-                    if to_direct || queued >= self.limits.receive_queue_chunks {
+                    if to_direct || queued >= self.limits.max_received_chunks {
                         self.stop_receiving(key);
                     }
                 }

@@ -15,7 +15,7 @@ use crate::driver::op::{Completion, Op, SendHow};
 use crate::driver::pieces::Pieces;
 use crate::driver::sockets::{Family, Sockets, is_of_file, kernel_error};
 use crate::driver::token::{Key, Kind, Token};
-use crate::driver::transmit::{Outgoing, Queued, WriteSide, after_shutdown};
+use crate::driver::transmit::{Queued, SendBuf, WriteSide, after_shutdown};
 use crate::driver::wake::Woken;
 
 impl<K: CompletionKernel> Proactor<K> {
@@ -24,7 +24,7 @@ impl<K: CompletionKernel> Proactor<K> {
     pub fn poll_send(
         &mut self,
         key: Key,
-        outgoing: &mut Option<Outgoing>,
+        outgoing: &mut Option<SendBuf>,
         waker: &Waker,
     ) -> Poll<io::Result<()>> {
         // The way of nearly every message: noted for the next turn, and settled by it.
@@ -47,7 +47,7 @@ impl<K: CompletionKernel> Proactor<K> {
     fn poll_send_slow(
         &mut self,
         key: Key,
-        outgoing: &mut Option<Outgoing>,
+        outgoing: &mut Option<SendBuf>,
         waker: &Waker,
     ) -> Poll<io::Result<()>> {
         let Some(stream) = self.streams.get_mut(key) else { return Poll::Ready(Err(gone())) };
@@ -57,7 +57,7 @@ impl<K: CompletionKernel> Proactor<K> {
         if stream.write_side != WriteSide::Open {
             return Poll::Ready(Err(after_shutdown()));
         }
-        if stream.transmit.queued_bytes() >= self.limits.send_queue_bytes {
+        if stream.transmit.queued_bytes() >= self.limits.max_send_queue_bytes {
             stream.send_waker.wait(waker);
             self.settle_soon |= stream.awaits_settling();
             return Poll::Pending;
@@ -86,7 +86,7 @@ impl<K: CompletionKernel> Proactor<K> {
         }
         let idle = stream.sending == Sending::Idle;
         // A copy that is too long for the smallest buffers would be sent at once, too.
-        let at_once = length > CLASS_BYTES[0] || length >= self.limits.direct_send_bytes;
+        let at_once = length > CLASS_BYTES[0] || length >= self.limits.direct_send_threshold_bytes;
         if idle && at_once {
             return match self.kernel.sockets_mut().send_slices(&stream.socket, slices) {
                 Ok(count) if count == length => {
@@ -100,14 +100,14 @@ impl<K: CompletionKernel> Proactor<K> {
                 Err(error) => Poll::Ready(Err(stream.fail(error))),
             };
         }
-        if idle && length <= self.limits.send_queue_bytes {
-            let mut gathered = Some(Outgoing::Chunk(pieces.gather(&self.pools)));
+        if idle && length <= self.limits.max_send_queue_bytes {
+            let mut gathered = Some(SendBuf::Chunk(pieces.gather(&self.pools)));
             return self.poll_send(key, &mut gathered, waker).map_ok(|()| length);
         }
         if stream.write_side != WriteSide::Open {
             return Poll::Ready(Err(after_shutdown()));
         }
-        pieces.limit(self.limits.send_queue_bytes.saturating_sub(stream.transmit.queued_bytes()));
+        pieces.limit(self.limits.max_send_queue_bytes.saturating_sub(stream.transmit.queued_bytes()));
         let accepted = pieces.left_bytes();
         self.settle_soon |= stream.awaits_settling();
         if accepted == 0 {
@@ -128,7 +128,7 @@ impl<K: CompletionKernel> Proactor<K> {
         self.metrics.short_sends += 1;
         let Some(stream) = self.streams.get_mut(key) else { return taken_bytes };
         pieces.skip(taken_bytes);
-        pieces.limit(self.limits.send_queue_bytes);
+        pieces.limit(self.limits.max_send_queue_bytes);
         let accepted = taken_bytes + pieces.left_bytes();
         stream.transmit.append_copy(&mut pieces, &self.pools);
         self.submit_send(key, SendHow::Ordinary);
@@ -283,7 +283,7 @@ impl<K: CompletionKernel> Proactor<K> {
                 && self.abilities.zero_copy
                 && stream.family == Family::Internet
                 && self.kernel.zero_copy_pays(&stream.socket);
-            let at_once = length >= self.limits.direct_send_bytes || stream.transmit.is_urgent();
+            let at_once = length >= self.limits.direct_send_threshold_bytes || stream.transmit.is_urgent();
             if zero_copy || refused || !at_once {
                 let how = match () {
                     () if zero_copy => SendHow::ZeroCopy,
@@ -444,7 +444,7 @@ impl<K: CompletionKernel> Proactor<K> {
             self.shutdown_sent(key);
         }
         let Some(stream) = self.streams.get_mut(key) else { return };
-        if stream.transmit.queued_bytes() < self.limits.send_queue_bytes.div_ceil(2) {
+        if stream.transmit.queued_bytes() < self.limits.max_send_queue_bytes.div_ceil(2) {
             stream.send_waker.wake(woken);
         }
         if stream.released {

@@ -13,9 +13,9 @@ use std::io;
 use std::rc::Rc;
 
 use super::super::buffer::{BufferRing, Pools};
-use super::super::counters::Metrics;
+use super::super::counters::DriverMetrics;
 use super::super::op::{Completion, Op, SendHow, Wait};
-use super::super::options::{DriverOptions, Sends, TaskWork, ZeroCopy};
+use super::super::options::{DriverOptions, SendCompletion, TaskWork, ZeroCopy};
 use super::super::proactor::{Abilities, CompletionKernel};
 use super::super::token::{Key, Kind, Token};
 use super::network::Network;
@@ -84,8 +84,8 @@ impl SimCompletion {
     }
 
     pub fn new(sim: &SimOptions, options: &DriverOptions) -> Self {
-        let without = &options.without;
-        let (initial, limit) = (options.receive_buffers, options.receive_buffers_limit);
+        let without = &options.disabled_features;
+        let (initial, limit) = (options.initial_receive_buffers, options.max_receive_buffers);
         let ring = (!without.buffer_ring)
             .then(|| BufferRing::new(initial, limit, options.receive_buffer_bytes))
             .flatten();
@@ -95,18 +95,18 @@ impl SimCompletion {
             abilities: Abilities {
                 ring_receive: ring.is_some(),
                 misses_resets: sim.faults.missed_resets > 0,
-                sends_at_submission: options.sends == Sends::AtSubmission
-                    && !without.completion_skip
+                sends_at_submission: options.send_completion == SendCompletion::Inline
+                    && !without.cqe_skip
                     && options.submission_polling.is_none(),
                 zero_copy: !without.zero_copy,
             },
             ways: Ways {
                 multishot_accept: ring.is_some() && !without.multishot_accept,
                 multishot_receive: ring.is_some() && !options.one_shot_receive && !without.multishot_receive,
-                quiet_cancellation: !without.completion_skip,
-                any_call: options.task_work != TaskWork::Deferred || without.deferred_task_work,
+                quiet_cancellation: !without.cqe_skip,
+                any_call: options.task_work != TaskWork::Deferred || without.defer_taskrun,
                 zero_copy_always: matches!(options.zero_copy, ZeroCopy::Always { .. }),
-                completion_entries: options.completion_entries.max(1) as usize,
+                completion_entries: options.cq_entries.max(1) as usize,
             },
             pools: Pools::new(ring),
             submissions: VecDeque::new(),
@@ -535,7 +535,7 @@ impl CompletionKernel for SimCompletion {
         self.ways.zero_copy_always || remote.is_some_and(|remote| !remote.ip().to_canonical().is_loopback())
     }
 
-    fn count(&self, metrics: &mut Metrics) {
+    fn count(&self, metrics: &mut DriverMetrics) {
         metrics.completion_overflows = self.overflows;
     }
 }

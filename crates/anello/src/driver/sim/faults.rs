@@ -17,7 +17,7 @@ pub struct SimFaults {
     /// A completion or an edge comes later than it could.
     pub delays: u16,
     /// The longest delay in nanoseconds.
-    pub delay_up_to_ns: u64,
+    pub max_delay_ns: u64,
     /// Completions and edges of different operations come in another order, or before the submissions of the turn.
     pub reordering: u16,
     /// `ENOBUFS` though the receive ring holds buffers.
@@ -27,7 +27,7 @@ pub struct SimFaults {
     /// A cancellation comes too late: the operation ends with success, or a good while after it.
     pub cancel_races: u16,
     /// A multishot operation ends with a good result.
-    pub multishot_ends: u16,
+    pub multishot_terminations: u16,
     /// A multishot receive that takes the last bytes before a reset misses the reset, and waits on.
     pub missed_resets: u16,
     /// A wait ends with nothing; an operation ends with `EINTR`.
@@ -54,7 +54,7 @@ const DEADLY_SHARE: u16 = 50;
 impl SimFaults {
     /// A kernel without faults.
     pub fn none() -> Self {
-        Self { delay_up_to_ns: 100_000, ..Self::lossless(0) }
+        Self { max_delay_ns: 100_000, ..Self::lossless(0) }
     }
 
     /// Every fault that a connection has to survive, each at this rate: all bytes must still arrive.
@@ -64,12 +64,12 @@ impl SimFaults {
             short_sends: per_mille,
             refused_sends: per_mille,
             delays: per_mille,
-            delay_up_to_ns: 100_000,
+            max_delay_ns: 100_000,
             reordering: per_mille,
             buffer_exhaustion: per_mille,
             descriptor_exhaustion: per_mille,
             cancel_races: per_mille,
-            multishot_ends: per_mille,
+            multishot_terminations: per_mille,
             missed_resets: per_mille,
             interruptions: per_mille,
             completion_overflows: per_mille,

@@ -118,7 +118,7 @@ impl Network {
 
     /// A random delay of at least a microsecond.
     pub fn some_delay_ns(&mut self) -> u64 {
-        1_000 + self.random.below(self.faults.delay_up_to_ns)
+        1_000 + self.random.below(self.faults.max_delay_ns)
     }
 
     /// A delay if one is due, else zero.

@@ -170,7 +170,7 @@ impl Operation {
     }
 
     fn goes_on(&self, multishot: bool, network: &mut Network) -> bool {
-        multishot && !self.last && !network.fault(network.faults.multishot_ends)
+        multishot && !self.last && !network.fault(network.faults.multishot_terminations)
     }
 
     fn accept(&mut self, multishot: bool, network: &mut Network) -> Step {

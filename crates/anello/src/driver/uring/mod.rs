@@ -23,7 +23,7 @@ use socket2::SockAddr;
 use super::Notifier;
 use super::buffer::Pools;
 use super::contain::log;
-use super::counters::Metrics;
+use super::counters::DriverMetrics;
 use super::op::{Completion, Op, SendHow, Wait};
 use super::options::DriverOptions;
 use super::options::ZeroCopy;
@@ -159,7 +159,7 @@ impl Uring {
 
     /// Without a completion when it succeeds, where the kernel can do that.
     fn quiet(&self, entry: Sqe) -> Sqe {
-        if self.features.completion_skip { entry.quiet() } else { entry }
+        if self.features.cqe_skip { entry.quiet() } else { entry }
     }
 
     /// What the entry names outlives the operation: the module's invariant.
@@ -396,7 +396,7 @@ impl CompletionKernel for Uring {
         matches!(self.zero_copy, ZeroCopy::Always { .. }) || !is_loopback(socket.as_fd())
     }
 
-    fn count(&self, metrics: &mut Metrics) {
+    fn count(&self, metrics: &mut DriverMetrics) {
         metrics.completion_overflows = self.overflows;
     }
 }

@@ -26,7 +26,7 @@ use rustix::io_uring::{
 
 use super::super::buffer::{BufferRing, Pools};
 use super::super::op::Wait;
-use super::super::options::{DriverOptions, Sends, TaskWork};
+use super::super::options::{DriverOptions, SendCompletion, TaskWork};
 use super::ring::Ring;
 use super::sqe::{File, Sqe};
 use super::{BUFFER_GROUP, REGISTERED_FILES};
@@ -39,20 +39,20 @@ const CLOSES_REGISTERED_FILES: IoringFeatureFlags = IoringFeatureFlags::from_bit
 /// What this ring does, after set-up and trials.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Features {
-    pub(crate) no_submission_array: bool,
-    pub(crate) deferred_task_work: bool,
+    pub(crate) no_sqarray: bool,
+    pub(crate) defer_taskrun: bool,
     pub(crate) single_issuer: bool,
-    pub(crate) cooperative_task_work: bool,
+    pub(crate) coop_taskrun: bool,
     /// The kernel says in shared memory when there is work to run.
     pub(crate) task_work_flag: bool,
     pub(crate) submission_polling: bool,
     pub(crate) multishot_accept: bool,
     pub(crate) multishot_receive: bool,
     pub(crate) buffer_ring: bool,
-    pub(crate) completion_skip: bool,
+    pub(crate) cqe_skip: bool,
     pub(crate) sends_at_submission: bool,
     pub(crate) zero_copy: bool,
-    pub(crate) message_ring: bool,
+    pub(crate) msg_ring: bool,
     pub(crate) registered_ring: bool,
     pub(crate) registered_files: bool,
 }
@@ -61,18 +61,18 @@ impl Features {
     /// Each feature with its name and whether it is used.
     pub fn named(&self) -> [(&'static str, bool); 14] {
         [
-            ("no-sqarray", self.no_submission_array),
-            ("defer-taskrun", self.deferred_task_work),
+            ("no-sqarray", self.no_sqarray),
+            ("defer-taskrun", self.defer_taskrun),
             ("single-issuer", self.single_issuer),
-            ("coop-taskrun", self.cooperative_task_work),
+            ("coop-taskrun", self.coop_taskrun),
             ("sqpoll", self.submission_polling),
             ("multishot-accept", self.multishot_accept),
             ("multishot-recv", self.multishot_receive),
             ("buffer-ring", self.buffer_ring),
-            ("cqe-skip", self.completion_skip),
+            ("cqe-skip", self.cqe_skip),
             ("send-at-submission", self.sends_at_submission),
             ("send-zc", self.zero_copy),
-            ("msg-ring", self.message_ring),
+            ("msg-ring", self.msg_ring),
             ("registered-ring", self.registered_ring),
             ("registered-files", self.registered_files),
         ]
@@ -97,15 +97,15 @@ pub(super) fn ring(options: &DriverOptions) -> io::Result<(Ring, Features, Rc<Po
             "this kernel's io_uring is older than Linux 5.13: use a newer kernel, or the epoll driver",
         ));
     }
-    let without = &options.without;
+    let without = &options.disabled_features;
     limit_workers(&ring);
 
     let opcodes = Opcodes::probe(&ring);
     features.zero_copy = opcodes.has(IoringOp::SendZc) && !without.zero_copy;
-    features.message_ring = opcodes.has(IoringOp::MsgRing) && !without.message_ring;
-    features.completion_skip = kernel.contains(IoringFeatureFlags::CQE_SKIP) && !without.completion_skip;
-    features.sends_at_submission = features.completion_skip
-        && options.sends == Sends::AtSubmission
+    features.msg_ring = opcodes.has(IoringOp::MsgRing) && !without.msg_ring;
+    features.cqe_skip = kernel.contains(IoringFeatureFlags::CQE_SKIP) && !without.cqe_skip;
+    features.sends_at_submission = features.cqe_skip
+        && options.send_completion == SendCompletion::Inline
         && options.submission_polling.is_none()
         && is_tested(rustix::system::uname().release())
         && tells_short_sends(&mut ring);
@@ -131,36 +131,32 @@ pub(super) fn ring(options: &DriverOptions) -> io::Result<(Ring, Features, Rc<Po
 
 /// Down the ladder until the kernel takes the flags.
 fn climb(options: &DriverOptions) -> io::Result<(Ring, Features)> {
-    let without = &options.without;
+    let without = &options.disabled_features;
     let polling = options.submission_polling.is_some();
     let mut features = Features {
-        no_submission_array: !without.no_submission_array,
-        deferred_task_work: options.task_work == TaskWork::Deferred
-            && !without.deferred_task_work
-            && !polling,
+        no_sqarray: !without.no_sqarray,
+        defer_taskrun: options.task_work == TaskWork::Deferred && !without.defer_taskrun && !polling,
         single_issuer: !without.single_issuer,
-        cooperative_task_work: options.task_work != TaskWork::Interrupting
-            && !without.cooperative_task_work
-            && !polling,
+        coop_taskrun: options.task_work != TaskWork::Interrupting && !without.coop_taskrun && !polling,
         submission_polling: polling,
         ..Features::default()
     };
     // Deferred task work needs a single issuer.
-    features.deferred_task_work &= features.single_issuer;
+    features.defer_taskrun &= features.single_issuer;
     let mut submit_all = true;
     loop {
-        features.task_work_flag = features.cooperative_task_work;
+        features.task_work_flag = features.coop_taskrun;
         match build(options, &features, submit_all) {
             Ok(ring) => return Ok((ring, features)),
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
-                if features.no_submission_array {
-                    features.no_submission_array = false;
-                } else if features.deferred_task_work {
-                    features.deferred_task_work = false;
+                if features.no_sqarray {
+                    features.no_sqarray = false;
+                } else if features.defer_taskrun {
+                    features.defer_taskrun = false;
                 } else if features.single_issuer {
                     features.single_issuer = false;
-                } else if features.cooperative_task_work {
-                    features.cooperative_task_work = false;
+                } else if features.coop_taskrun {
+                    features.coop_taskrun = false;
                 } else if submit_all {
                     submit_all = false;
                 } else {
@@ -192,14 +188,14 @@ fn unknown_flags(options: &DriverOptions, error: &io::Error) -> io::Error {
 
 fn build(options: &DriverOptions, features: &Features, submit_all: bool) -> io::Result<Ring> {
     let mut parameters = io_uring_params::default();
-    parameters.cq_entries = options.completion_entries.max(options.submission_entries).max(1);
+    parameters.cq_entries = options.cq_entries.max(options.sq_entries).max(1);
     parameters.flags = IoringSetupFlags::CLAMP | IoringSetupFlags::CQSIZE;
     parameters.flags.set(IoringSetupFlags::SUBMIT_ALL, submit_all);
-    parameters.flags.set(IoringSetupFlags::NO_SQARRAY, features.no_submission_array);
+    parameters.flags.set(IoringSetupFlags::NO_SQARRAY, features.no_sqarray);
     parameters.flags.set(IoringSetupFlags::SINGLE_ISSUER, features.single_issuer);
-    parameters.flags.set(IoringSetupFlags::DEFER_TASKRUN, features.deferred_task_work);
+    parameters.flags.set(IoringSetupFlags::DEFER_TASKRUN, features.defer_taskrun);
     let cooperative = IoringSetupFlags::COOP_TASKRUN | IoringSetupFlags::TASKRUN_FLAG;
-    parameters.flags.set(cooperative, features.cooperative_task_work);
+    parameters.flags.set(cooperative, features.coop_taskrun);
     if let Some(polling) = options.submission_polling {
         parameters.flags |= IoringSetupFlags::SQPOLL;
         parameters.sq_thread_idle = polling.idle_ms;
@@ -208,7 +204,7 @@ fn build(options: &DriverOptions, features: &Features, submit_all: bool) -> io::
             parameters.sq_thread_cpu = core;
         }
     }
-    Ring::new(options.submission_entries.max(1), parameters)
+    Ring::new(options.sq_entries.max(1), parameters)
 }
 
 /// What a refusal of `io_uring_setup(2)` means and what to do about it.
@@ -309,10 +305,10 @@ impl FilesUpdate {
 
 /// Registers the receive ring; pools without one where the kernel has none.
 fn buffer_ring(ring: &Ring, options: &DriverOptions) -> Rc<Pools> {
-    if options.without.buffer_ring {
+    if options.disabled_features.buffer_ring {
         return Pools::new(None);
     }
-    let (initial, limit) = (options.receive_buffers, options.receive_buffers_limit);
+    let (initial, limit) = (options.initial_receive_buffers, options.max_receive_buffers);
     let Some(buffers) = BufferRing::new(initial, limit, options.receive_buffer_bytes) else {
         tracing::debug!("no address space for receive buffers: receiving on readiness");
         return Pools::new(None);

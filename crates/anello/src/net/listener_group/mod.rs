@@ -32,7 +32,7 @@ use std::time::Duration;
 
 use self::closed::Closed;
 pub use self::distribution::Distribution;
-pub use self::state::Waiting;
+pub use self::state::PendingConnections;
 use self::state::{Group, GroupHeir, Presence, Stage};
 use super::line::Line;
 use super::listener::{Accepted, BACKLOG, EXHAUSTED_PAUSE, Listener, is_exhausted, warn_exhausted};
@@ -58,7 +58,7 @@ use crate::time::sleep;
 /// anello::Runtime::new()?.block_on(async {
 ///     let member = group.join(0);
 ///     let _client = TcpStream::connect(address).await?;
-///     group.close(Waiting::Served);
+///     group.close(PendingConnections::Serve);
 ///     // The client was there before.
 ///     assert!(member.accept().await?.is_some());
 ///     assert!(member.accept().await?.is_none());
@@ -72,7 +72,7 @@ pub struct ListenerGroup<L> {
 }
 
 /// What a group may be of: [`TcpListener`]s or [`UnixListener`]s. No other type can be one.
-pub trait GroupKind: sealed::Sealed + 'static {
+pub trait GroupListener: sealed::Sealed + 'static {
     /// The sockets that a group is made of.
     type Std: Into<OwnedFd> + From<OwnedFd>;
     /// What is accepted.
@@ -94,7 +94,7 @@ mod sealed {
     impl Sealed for super::UnixListener {}
 }
 
-impl GroupKind for TcpListener {
+impl GroupListener for TcpListener {
     type Std = std::net::TcpListener;
     type Stream = TcpStream;
 
@@ -103,7 +103,7 @@ impl GroupKind for TcpListener {
     }
 }
 
-impl GroupKind for UnixListener {
+impl GroupListener for UnixListener {
     type Std = std::os::unix::net::UnixListener;
     type Stream = UnixStream;
 
@@ -118,7 +118,7 @@ impl GroupKind for UnixListener {
     }
 }
 
-impl<L: GroupKind> ListenerGroup<L> {
+impl<L: GroupListener> ListenerGroup<L> {
     /// A group of these sockets, which listen already, for so many members. With fewer sockets than members, several accept
     /// from the same one; with more, a member accepts from several.
     pub fn new(sockets: Vec<L::Std>, members: usize) -> Self {
@@ -126,7 +126,7 @@ impl<L: GroupKind> ListenerGroup<L> {
     }
 
     /// The same, which accepts nothing until it is [resumed](Self::resume).
-    pub fn paused(sockets: Vec<L::Std>, members: usize) -> Self {
+    pub fn new_paused(sockets: Vec<L::Std>, members: usize) -> Self {
         Self::in_stage(sockets, members, Stage::Paused)
     }
 
@@ -206,19 +206,19 @@ impl<L: GroupKind> ListenerGroup<L> {
     ///
     /// # Errors
     /// When a member has not answered in time.
-    pub fn settle(&self, within: Duration) -> io::Result<usize> {
-        self.group.settle(within)
+    pub fn wait_applied(&self, timeout: Duration) -> io::Result<usize> {
+        self.group.wait_applied(timeout)
     }
 
     /// Ends accepting for good: what the kernel has accepted is still given to the members, and what waits in its queues, if
     /// it is to be served; then every [`accept`](GroupMember::accept) returns `None`. Does nothing to a group that is
     /// closed. Of one that is paused, what waits is left. As long as there are no descriptors for what is to be served, the
     /// members wait for some.
-    pub fn close(&self, waiting: Waiting) {
+    pub fn close(&self, waiting: PendingConnections) {
         self.group.change(|state| {
             state.stage = match state.stage {
                 Stage::Open => Stage::Closed(waiting),
-                Stage::Paused => Stage::Closed(Waiting::Left),
+                Stage::Paused => Stage::Closed(PendingConnections::Leave),
                 closed => closed,
             };
         });
@@ -281,7 +281,7 @@ enum Next {
     Exhausted(Option<usize>, io::Error),
 }
 
-impl<L: GroupKind> GroupMember<L> {
+impl<L: GroupListener> GroupMember<L> {
     /// The next connection; `None` when the group is closed and all that was to be served has been returned.
     ///
     /// Accepts as [`TcpListener::accept`] and [`UnixListener::accept`] do. Cancel-safe: a connection accepted for a dropped
@@ -461,7 +461,7 @@ impl<L: GroupKind> GroupMember<L> {
         {
             let sockets = state.slots[self.member].sockets.clone();
             let taken = sockets.into_iter().filter_map(|socket| state.sockets[socket].take());
-            let rest = taken.filter(|_| waiting == Waiting::Served).map(|socket| (socket, BACKLOG));
+            let rest = taken.filter(|_| waiting == PendingConnections::Serve).map(|socket| (socket, BACKLOG));
             *self.rest.borrow_mut() = Some(rest.collect());
         }
         self.group.settled(&mut state, self.member);
@@ -492,7 +492,7 @@ impl<L: GroupKind> GroupMember<L> {
 }
 
 /// Takes over a connection that was accepted elsewhere.
-fn import<L: GroupKind>(descriptor: OwnedFd) -> Option<L::Stream> {
+fn import<L: GroupListener>(descriptor: OwnedFd) -> Option<L::Stream> {
     match Inner::import(descriptor) {
         Ok(inner) => Some(L::stream(inner)),
         Err(error) => {

@@ -14,12 +14,12 @@ use crate::executor::hand_over_before_blocking;
 
 /// What becomes of connections that wait in the kernel's queues when a group is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Waiting {
+pub enum PendingConnections {
     /// They are accepted and served, at most 4096 of each socket; then the socket is closed. What the kernel completes in
     /// between is reset.
-    Served,
+    Serve,
     /// They are left to another process that has the same sockets.
-    Left,
+    Leave,
 }
 
 /// Maximum number of connections that wait at a member after another one has transferred them to it: what each of 4 workers
@@ -34,7 +34,7 @@ const MAX_TRANSFERRED_WITHOUT_AHEAD: usize = 16;
 pub(super) enum Stage {
     Open,
     Paused,
-    Closed(Waiting),
+    Closed(PendingConnections),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -223,10 +223,10 @@ impl Group {
     }
 
     /// Blocks until every member that is not gone has settled in the present stage; how many those are.
-    pub fn settle(&self, within: Duration) -> io::Result<usize> {
+    pub fn wait_applied(&self, timeout: Duration) -> io::Result<usize> {
         hand_over_before_blocking();
         // No deadline is as good as one that the clock does not count to.
-        let deadline = Instant::now().checked_add(within);
+        let deadline = Instant::now().checked_add(timeout);
         let mut state = self.lock();
         loop {
             let stage = state.stage;
@@ -237,9 +237,10 @@ impl Group {
             if late == 0 {
                 return Ok(count);
             }
-            let left = deadline.map_or(within, |deadline| deadline.saturating_duration_since(Instant::now()));
+            let left =
+                deadline.map_or(timeout, |deadline| deadline.saturating_duration_since(Instant::now()));
             if left.is_zero() {
-                let message = format!("{late} of {count} workers have not answered within {within:?}");
+                let message = format!("{late} of {count} workers have not answered within {timeout:?}");
                 return Err(io::Error::new(io::ErrorKind::TimedOut, message));
             }
             (state, _) = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner);
@@ -443,7 +444,7 @@ mod tests {
 
     #[test]
     fn nothing_is_transferred_while_the_group_is_not_open() {
-        for stage in [Stage::Paused, Stage::Closed(Waiting::Served)] {
+        for stage in [Stage::Paused, Stage::Closed(PendingConnections::Serve)] {
             let (group, connection) = settled_group(2, stage);
             accept(&group, 10);
             assert!(group.transfer(0, connection()).is_some());
@@ -497,7 +498,7 @@ mod tests {
 
     #[test]
     fn what_a_closed_group_leaves_is_closed() {
-        let group = group(2, 2, Stage::Closed(Waiting::Left));
+        let group = group(2, 2, Stage::Closed(PendingConnections::Leave));
         let mut state = group.lock();
         assert_eq!(state.leave(0), None);
         assert!(state.sockets[0].is_none() && state.sockets[1].is_some());

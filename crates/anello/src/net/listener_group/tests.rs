@@ -39,7 +39,7 @@ fn who_does_not_wait_for_the_close_any_more_leaves_nothing() {
         assert!(pin!(group.closed()).poll(&mut context).is_pending());
     }
     assert_eq!(waiting(), 1);
-    group.close(Waiting::Left);
+    group.close(PendingConnections::Leave);
     assert_eq!(waiting(), 0);
     assert!(waits.as_mut().poll(&mut context).is_ready());
 }

@@ -19,7 +19,7 @@ fn token(kind: Kind) -> Token {
 /// A kernel with a connection through a buffer of eight bytes.
 fn connected(faults: SimFaults, options: &DriverOptions) -> (SimCompletion, SimSocket, SimSocket) {
     let mut kernel = SimCompletion::new(&SimOptions::new(1).faults(faults).socket_buffer_bytes(8), options);
-    let options = ListenOptions { backlog: 1, reuse_port: false, no_delay: true };
+    let options = ListenOptions { backlog: 1, reuse_port: false, nodelay: true };
     let listener = kernel.sockets_mut().listen(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), &options).unwrap();
     let address = kernel.sockets().local_address(&listener).unwrap();
     let near = kernel.sockets_mut().open_stream(address, None).unwrap();
@@ -126,7 +126,7 @@ fn memory_that_is_written_before_it_is_let_go_is_an_error() {
 #[test]
 fn a_receive_without_buffers_ends_as_soon_as_it_is_armed() {
     let mut options = DriverOptions::default();
-    (options.receive_buffers, options.receive_buffers_limit, options.receive_buffer_bytes) = (1, 1, 64);
+    (options.initial_receive_buffers, options.max_receive_buffers, options.receive_buffer_bytes) = (1, 1, 64);
     let (mut kernel, near, far) = connected(SimFaults::none(), &options);
     kernel.push(token(Kind::Receive), Op::Receive { socket: &far });
     assert_eq!(results(&mut kernel, Wait::No), []);
@@ -181,13 +181,13 @@ fn an_operation_holds_its_socket_open() {
 
 #[test]
 fn what_does_not_fit_the_queue_is_kept_and_comes() {
-    let options = DriverOptions { completion_entries: 2, ..DriverOptions::default() };
+    let options = DriverOptions { cq_entries: 2, ..DriverOptions::default() };
     let (mut kernel, ..) = connected(SimFaults::none(), &options);
     for _ in 0..5 {
         kernel.push(token(Kind::Cancel), Op::Cancel { target: token(Kind::Receive) });
     }
     assert_eq!(results(&mut kernel, Wait::No).len(), 5);
-    let mut metrics = super::Metrics::default();
+    let mut metrics = super::DriverMetrics::default();
     kernel.count(&mut metrics);
     assert_eq!(metrics.completion_overflows, 2);
 }

@@ -24,9 +24,9 @@ use super::super::op::Wait;
 use super::super::options::DriverOptions;
 use super::super::sockets::ListenOptions;
 use super::super::token::Key;
-use super::super::transmit::Outgoing;
+use super::super::transmit::SendBuf;
 use super::super::wake::Woken;
-use super::super::{Driver, DriverKind, Kernel, Metrics};
+use super::super::{Driver, DriverKind, DriverMetrics, Kernel};
 use super::random::Random;
 use super::{SimModel, SimOptions};
 
@@ -118,7 +118,7 @@ impl World {
     }
 
     /// Shuts down: nothing may be left, in the driver or on the network.
-    fn end(&self) -> io::Result<Metrics> {
+    fn end(&self) -> io::Result<DriverMetrics> {
         let mut driver = self.driver.borrow_mut();
         driver.shut_down(Duration::from_secs(10), &mut Woken::default())?;
         let metrics = driver.metrics();
@@ -139,7 +139,7 @@ impl World {
 
     fn listen(&self) -> (Listener, SocketAddr) {
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-        let options = ListenOptions { backlog: 16, reuse_port: false, no_delay: true };
+        let options = ListenOptions { backlog: 16, reuse_port: false, nodelay: true };
         let key = self.driver.borrow_mut().listen(address, &options).unwrap();
         let address = self.driver.borrow().listener_address(key).unwrap();
         (Listener { world: self.clone(), key }, address)
@@ -223,7 +223,7 @@ impl Stream {
         poll_fn(|context| self.world.driver.borrow_mut().poll_read(self.key, buffer, context.waker())).await
     }
 
-    async fn send(&self, outgoing: impl Into<Outgoing>) -> io::Result<()> {
+    async fn send(&self, outgoing: impl Into<SendBuf>) -> io::Result<()> {
         let mut outgoing = Some(outgoing.into());
         let send = |context: &mut Context<'_>| {
             self.world.driver.borrow_mut().poll_send(self.key, &mut outgoing, context.waker())

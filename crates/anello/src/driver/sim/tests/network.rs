@@ -8,7 +8,7 @@ use super::super::super::sockets::{ListenOptions, Sockets, StreamOption};
 use super::super::SimOptions;
 use super::super::sockets::{SimNetwork, SimSocket};
 
-const LISTEN: ListenOptions = ListenOptions { backlog: 0, reuse_port: false, no_delay: true };
+const LISTEN: ListenOptions = ListenOptions { backlog: 0, reuse_port: false, nodelay: true };
 
 fn any_port() -> SocketAddr {
     SocketAddr::from((Ipv4Addr::LOCALHOST, 0))

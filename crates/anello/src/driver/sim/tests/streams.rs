@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::task::Poll;
 
 use super::super::super::op::Wait;
-use super::super::super::options::{DriverOptions, Sends, TaskWork, ZeroCopy};
+use super::super::super::options::{DriverOptions, SendCompletion, TaskWork, ZeroCopy};
 use super::super::super::wake::Woken;
 use super::super::random::Random;
 use super::super::{SimFaults, SimModel, SimOptions};
@@ -17,21 +17,22 @@ use super::{Listener, MODELS, Stream, Task, World, both, scaled, seeds};
 /// Options that go through many of the ways a driver has, by seed.
 fn driver_options(random: &mut Random) -> DriverOptions {
     let mut options = DriverOptions::default();
-    options.receive_buffers = 1 << random.below(4);
-    options.receive_buffers_limit = options.receive_buffers << random.below(4);
+    options.initial_receive_buffers = 1 << random.below(4);
+    options.max_receive_buffers = options.initial_receive_buffers << random.below(4);
     options.receive_buffer_bytes = 64 << random.below(7);
-    options.receive_queue_chunks = 1 + random.below(8) as usize;
-    options.send_queue_bytes = 1 << (8 + random.below(9));
-    options.direct_send_bytes = 1 << (6 + random.below(9));
-    options.deferred_send_edges = random.below(4) as usize;
-    options.completion_entries = 1 << random.below(8);
-    options.accept_queue = 1 + random.below(3) as usize;
-    options.sends = if random.chance(700) { Sends::AtSubmission } else { Sends::Ordinary };
+    options.max_received_chunks = 1 + random.below(8) as usize;
+    options.max_send_queue_bytes = 1 << (8 + random.below(9));
+    options.direct_send_threshold_bytes = 1 << (6 + random.below(9));
+    options.deferred_send_threshold_edges = random.below(4) as usize;
+    options.cq_entries = 1 << random.below(8);
+    options.max_accept_queue = 1 + random.below(3) as usize;
+    options.send_completion =
+        if random.chance(700) { SendCompletion::Inline } else { SendCompletion::PerSend };
     options.one_shot_receive = random.chance(200);
-    options.without.multishot_accept = random.chance(200);
+    options.disabled_features.multishot_accept = random.chance(200);
     options.task_work = if random.chance(700) { TaskWork::Deferred } else { TaskWork::Cooperative };
-    options.without.buffer_ring = random.chance(100);
-    options.without.completion_skip = random.chance(100);
+    options.disabled_features.buffer_ring = random.chance(100);
+    options.disabled_features.cqe_skip = random.chance(100);
     if random.chance(300) {
         options.zero_copy = ZeroCopy::Always { threshold_bytes: 1 << (4 + random.below(10)) };
     }
@@ -338,7 +339,7 @@ fn fault_12_late_completion_after_reuse_is_dropped_and_counted() {
 fn fault_13_service_goes_on_when_multishots_end() {
     for (seed, model) in seeds(50) {
         let mut faults = SimFaults::none();
-        (faults.multishot_ends, faults.short_receives) = (900, 300);
+        (faults.multishot_terminations, faults.short_receives) = (900, 300);
         let (world, clients) = run_echo(&options(seed, model, faults), scaled(20 * 1024) as usize, false)
             .unwrap_or_else(|error| panic!("seed {seed}, {model:?}: {error}"));
         assert!(clients.iter().all(|client| client.whole.get() && *client.received.borrow() == client.sent));
