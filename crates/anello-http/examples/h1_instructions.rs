@@ -12,7 +12,7 @@ use std::process::{Command, ExitCode};
 use std::{env, io};
 
 use anello_http::h1::{
-    BodyLength, Decoder, Event, Exchange, FieldBlock, FieldName, Head, HttpDate, Limits, ResponseHead,
+    BodyLength, Decoder, Event, FieldBlock, FieldName, Head, HttpDate, Limits, RequestContext, ResponseHead,
 };
 
 /// As `wrk` asks.
@@ -108,7 +108,7 @@ fn other(text: &str) -> String {
 
 /// Decodes one and the other in turn to their ends, and gives each head back.
 fn decode(one: &str, other: &str, iterations: u64) {
-    let mut decoder = Decoder::new(Limits { requests_per_connection: u64::MAX, ..Limits::default() });
+    let mut decoder = Decoder::new(Limits { max_requests_per_connection: u64::MAX, ..Limits::default() });
     for _ in 0..iterations / 2 {
         for text in [one, other] {
             let mut input = black_box(text.as_bytes());
@@ -127,7 +127,7 @@ fn decode_one(decoder: &mut Decoder, input: &mut &[u8]) {
 
 fn decode_pipelined(iterations: u64) {
     let text = WRK.repeat(16);
-    let mut decoder = Decoder::new(Limits { requests_per_connection: u64::MAX, ..Limits::default() });
+    let mut decoder = Decoder::new(Limits { max_requests_per_connection: u64::MAX, ..Limits::default() });
     for _ in 0..iterations / 16 {
         let mut input = black_box(text.as_bytes());
         while !input.is_empty() {
@@ -137,7 +137,7 @@ fn decode_pipelined(iterations: u64) {
 }
 
 fn decode_cut(iterations: u64) {
-    let mut decoder = Decoder::new(Limits { requests_per_connection: u64::MAX, ..Limits::default() });
+    let mut decoder = Decoder::new(Limits { max_requests_per_connection: u64::MAX, ..Limits::default() });
     for _ in 0..iterations {
         let (mut first, mut second) = black_box(CURL.as_bytes()).split_at(45);
         black_box(decoder.decode(&mut first).is_ok());
@@ -176,7 +176,7 @@ fn encode_fields(iterations: u64) {
     each_encoded(iterations, |out| encode_with_fields(out, exchange, &date).is_some());
 }
 
-fn encode_with_fields(out: &mut Vec<u8>, exchange: Exchange, date: &HttpDate) -> Option<()> {
+fn encode_with_fields(out: &mut Vec<u8>, exchange: RequestContext, date: &HttpDate) -> Option<()> {
     let mut head = ResponseHead::begin(out, black_box(exchange), 200).ok()?;
     head.date(date);
     head.field(FieldName::CONTENT_TYPE, black_box(b"text/html; charset=utf-8")).ok()?;

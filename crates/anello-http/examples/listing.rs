@@ -6,7 +6,7 @@ use anello_http::files::path::Dotfiles;
 use anello_http::files::stamp::Timestamp;
 
 fn main() {
-    let mut listing = Listing::new("downloads/<b>bold & \"quoted\"/100%", Dotfiles::Hidden, 24);
+    let mut listing = Listing::new("downloads/<b>bold & \"quoted\"/100%", Dotfiles::Hide, 24);
     let folders = ["photos", "Music & Films", "<script>alert(1)", "日本語", "with  two spaces"];
     let long = "a-very-long-name-without-any-place-to-break-it-".repeat(5);
     let files = [

@@ -9,7 +9,7 @@ use anello::fs::File;
 use bytes::Bytes;
 use futures_core::Stream;
 
-use crate::h1::{FieldBlock, FramedAnswer};
+use crate::h1::{EncodedResponse, FieldBlock};
 
 /// The body of a response.
 pub struct Body(pub(crate) Kind);
@@ -18,9 +18,9 @@ pub(crate) enum Kind {
     Empty,
     Bytes(Bytes),
     /// The body of an answer that was encoded as a whole.
-    Framed(Rc<FramedAnswer>),
+    Framed(Rc<EncodedResponse>),
     Parts {
-        parts: Vec<Part>,
+        parts: Vec<BodyPart>,
         length: u64,
     },
     Stream {
@@ -42,7 +42,7 @@ pub(crate) type MakeTrailers = Box<dyn FnOnce() -> FieldBlock>;
 
 /// A part of a body: bytes, or bytes of a file.
 #[derive(Clone, Debug)]
-pub enum Part {
+pub enum BodyPart {
     /// Bytes in memory.
     Bytes(Bytes),
     /// Bytes of a file, sent without a copy through the program where the connection allows it.
@@ -56,7 +56,7 @@ pub enum Part {
     },
 }
 
-impl Part {
+impl BodyPart {
     fn length(&self) -> u64 {
         match self {
             Self::Bytes(bytes) => bytes.len() as u64,
@@ -80,12 +80,12 @@ impl Body {
     /// When the file turns out to be shorter, the connection is closed, so that the client sees that something is missing.
     #[must_use]
     pub fn file(file: File, offset: u64, length: u64) -> Self {
-        Self::parts(vec![Part::File { file, offset, length }])
+        Self::parts(vec![BodyPart::File { file, offset, length }])
     }
 
     /// Several parts, one after the other.
     #[must_use]
-    pub fn parts(parts: Vec<Part>) -> Self {
+    pub fn parts(parts: Vec<BodyPart>) -> Self {
         let length = parts.iter().fold(0_u64, |sum, part| sum.saturating_add(part.length()));
         Self(Kind::Parts { parts, length })
     }
@@ -114,7 +114,7 @@ impl Body {
 
     /// As [`stream`](Self::stream), of a known length in bytes. A stream that turns out to be of another ends the
     /// connection.
-    pub fn stream_of(length: u64, pieces: impl Stream<Item = io::Result<Bytes>> + 'static) -> Self {
+    pub fn stream_with_length(length: u64, pieces: impl Stream<Item = io::Result<Bytes>> + 'static) -> Self {
         Self(Kind::Stream { pieces: Box::pin(pieces), end: StreamEnd::After(length) })
     }
 

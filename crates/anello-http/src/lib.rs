@@ -15,7 +15,7 @@ mod request;
 mod response;
 pub mod server;
 
-pub use body::{Body, Part};
+pub use body::{Body, BodyPart};
 pub use request::{Request, RequestBody, RequestBodyError};
 pub use response::Response;
-pub use server::{Options, Server, ServerBuilder};
+pub use server::{Server, ServerBuilder, ServerOptions};

@@ -10,7 +10,7 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 
-use crate::h1::{Head, Refusal, Trailers};
+use crate::h1::{Head, Rejection, Trailers};
 use crate::server::Watch;
 
 /// A request: its head, and its body as it comes.
@@ -108,7 +108,7 @@ pub(crate) trait BodySource {
 /// The body of a request, to be read by the handler, or by a stream that it answers with: then both bodies are under way at
 /// once, and who reads none of it for long had better drop it, since clients may send all of theirs before they read. Kept
 /// beyond an answer of another kind, or beyond the connection, it has no more
-/// ([`RequestBodyError::Broken`], `NotConnected`), which a task that waits for some is told at once. What of it is not read
+/// ([`RequestBodyError::Io`], `NotConnected`), which a task that waits for some is told at once. What of it is not read
 /// is read and dropped by the server, if it is little; else the connection is closed behind the answer.
 #[derive(Default)]
 pub struct RequestBody {
@@ -146,7 +146,7 @@ impl RequestBody {
             return source.poll_piece(context);
         }
         // Kept beyond the answer, or the connection: that has gone on, or is gone.
-        Poll::Ready(Err(RequestBodyError::Broken(std::io::ErrorKind::NotConnected.into())))
+        Poll::Ready(Err(RequestBodyError::Io(std::io::ErrorKind::NotConnected.into())))
     }
 
     /// The handler does something else: what that takes is not the client's time.
@@ -160,7 +160,7 @@ impl RequestBody {
         }
     }
 
-    /// Reads all of it. The limit of the server bounds it ([`Limits::body_bytes`](crate::h1::Limits::body_bytes)). Not
+    /// Reads all of it. The limit of the server bounds it ([`Limits::body_bytes`](crate::h1::Limits::max_body_bytes)). Not
     /// cancel-safe: what was read is lost.
     ///
     /// # Errors
@@ -202,22 +202,22 @@ impl fmt::Debug for RequestBody {
     }
 }
 
-/// Why no more of a body comes. What is answered does not matter then, but for [`Refused`](Self::Refused), which may still
+/// Why no more of a body comes. What is answered does not matter then, but for [`Rejected`](Self::Rejected), which may still
 /// reach the client.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum RequestBodyError {
     /// The body is malformed, too large or too slow; this is what the server would answer.
-    Refused(Refusal),
+    Rejected(Rejection),
     /// The connection has broken, or ended before the body did.
-    Broken(std::io::Error),
+    Io(std::io::Error),
 }
 
 impl fmt::Display for RequestBodyError {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Refused(refusal) => refusal.fmt(formatter),
-            Self::Broken(error) => write!(formatter, "the connection ended within a request's body: {error}"),
+            Self::Rejected(refusal) => refusal.fmt(formatter),
+            Self::Io(error) => write!(formatter, "the connection ended within a request's body: {error}"),
         }
     }
 }

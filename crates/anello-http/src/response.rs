@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 
 use crate::body::{Body, Kind};
-use crate::h1::{FieldBlock, FieldName, FramedAnswer, InvalidField, is_value};
+use crate::h1::{EncodedResponse, FieldBlock, FieldName, InvalidField, is_value};
 use crate::server::Upgraded;
 
 /// The answer to a request.
@@ -79,13 +79,13 @@ impl Response {
     /// `200 OK` with fields and a body that were encoded before.
     #[inline]
     #[must_use]
-    pub fn framed(answer: Rc<FramedAnswer>) -> Self {
+    pub fn encoded(answer: Rc<EncodedResponse>) -> Self {
         Self { shared: Some(Rc::clone(answer.fields())), body: Body(Kind::Framed(answer)), ..Self::new(200) }
     }
 
     /// The answer that was encoded before, if this one still is that.
     #[inline]
-    pub(crate) fn as_framed(&self) -> Option<&FramedAnswer> {
+    pub(crate) fn as_framed(&self) -> Option<&EncodedResponse> {
         let (Kind::Framed(framed), Some(shared)) = (&self.body.0, &self.shared) else { return None };
         let is_plain = self.status == 200 && !self.closes && self.fields.as_bytes().is_empty();
         (is_plain && Rc::ptr_eq(shared, framed.fields())).then_some(framed)
@@ -95,7 +95,7 @@ impl Response {
     /// which `speak` speaks from then on. What the client had sent behind its request comes first. A client that has not
     /// asked for this protocol is answered [`upgrade_required`](Self::upgrade_required) instead. A name that no field can
     /// have is sent as 500. Beside a body of which too much was not read, or it is not known how much
-    /// ([`discarded_body_bytes`](crate::Options::discarded_body_bytes)), 413 is sent instead.
+    /// ([`max_discarded_body_bytes`](crate::ServerOptions::max_discarded_body_bytes)), 413 is sent instead.
     ///
     /// It is dropped at whatever await point it waits at when the server ends before it does. No deadline of the server's
     /// counts for it, and that its client is gone it learns by what it receives and sends.
@@ -209,7 +209,7 @@ impl Response {
 
     /// Ends the connection with this response.
     #[must_use]
-    pub fn closing(mut self) -> Self {
+    pub fn with_connection_close(mut self) -> Self {
         self.closes = true;
         self
     }

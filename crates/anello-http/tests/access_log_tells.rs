@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anello_http::observe::access_log::{
-    AccessLog, AccessLogOptions, Entry, LogTarget, PeerText, RequestLine, WorkerLog,
+    AccessLog, AccessLogOptions, FormattedPeer, LogEntry, LogTarget, RequestLine, WorkerLog,
 };
 use tracing::{Event, Level, Metadata, Subscriber, span};
 
@@ -30,10 +30,10 @@ impl Subscriber for Told {
 }
 
 fn record(log: &mut WorkerLog) {
-    log.record(&Entry {
+    log.record(&LogEntry {
         unix_time_ns: 0,
         duration_us: 1,
-        peer: &PeerText::unix(),
+        peer: &FormattedPeer::unix(),
         request: Some(RequestLine { method: "GET", target: b"/", version: "HTTP/1.1" }),
         status: 200,
         body_bytes: 13,
@@ -51,9 +51,9 @@ fn a_failure_its_end_and_the_lines_that_it_cost_are_told_once() {
     std::os::unix::fs::symlink("/dev/full", &path).unwrap();
     let mut options = AccessLogOptions::default();
     options.target = LogTarget::File(path.clone());
-    options.buffers = 4;
-    options.retry_after = Duration::from_millis(1);
-    options.close_within = Duration::from_secs(60);
+    options.max_buffers = 4;
+    options.retry_interval = Duration::from_millis(1);
+    options.close_timeout = Duration::from_secs(60);
     let log = AccessLog::start(options).unwrap();
     let (mut worker, handle) = (log.worker(0), log.handle());
     let mut recorded = 0;

@@ -30,7 +30,7 @@ impl Reading {
     fn is_broken_off(&self) -> bool {
         let end = self.end.borrow();
         assert!(!matches!(*end, Some(Ok(_))), "more of it came than was sent");
-        matches!(&*end, Some(Err(RequestBodyError::Broken(error))) if error.kind() == io::ErrorKind::NotConnected)
+        matches!(&*end, Some(Err(RequestBodyError::Io(error))) if error.kind() == io::ErrorKind::NotConnected)
     }
 }
 
@@ -126,7 +126,7 @@ fn a_task_that_waits_for_a_body_is_told_of_the_end_of_its_connection() {
         let mut client = Client::connect(address).await;
         client.send("PUT / HTTP/1.1\r\nHost: h\r\nContent-Length: 9\r\n\r\nhalf").await;
         until(|| reading.waits.get()).await;
-        server.end();
+        server.abort_connections();
         until(|| server.connections() == 0).await;
         until(|| reading.end.borrow().is_some()).await;
         assert!(client.is_ended().await);
@@ -211,7 +211,7 @@ fn fault_20_who_takes_nothing_is_noticed_though_its_body_comes_meanwhile() {
         let reading = Rc::new(Reading::default());
         let shown = Rc::clone(&reading);
         let mut options = patient();
-        options.write_timeout = SHORT;
+        options.send_timeout = SHORT;
         let (server, address) = serve(options, async move |request: Request| {
             read_apart(request.into_parts().1, &shown);
             Response::new(200).with_body(Body::stream(Burst(usize::MAX)))
@@ -254,7 +254,7 @@ fn fault_19_a_body_that_stops_is_noticed_though_its_answer_had_to_wait_for_room(
         until(|| reading.end.borrow().is_some()).await;
         assert!(!matches!(*reading.end.borrow(), Some(Ok(_))), "{kind}");
         drop(client);
-        server.end();
+        server.abort_connections();
         until(|| server.connections() == 0).await;
     });
 }

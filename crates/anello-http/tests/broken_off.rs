@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use anello::net::TcpListener;
 use anello::{DriverKind, spawn};
-use anello_http::{Body, Options, Request, Response, Server};
+use anello_http::{Body, Request, Response, Server, ServerOptions};
 use bytes::Bytes;
 use futures_core::Stream;
 
@@ -31,14 +31,14 @@ enum By {
 }
 
 /// All deadlines far away, but for this one.
-fn options(by: By) -> Options {
+fn options(by: By) -> ServerOptions {
     let long = Duration::from_secs(100_000);
-    let mut options = Options::default();
-    (options.head_timeout, options.keep_alive_timeout, options.body_timeout) = (long, long, long);
-    (options.write_timeout, options.linger_timeout, options.drain_timeout) = (long, long, long);
-    options.tick = Duration::from_millis(5);
+    let mut options = ServerOptions::default();
+    (options.header_timeout, options.keep_alive_timeout, options.body_timeout) = (long, long, long);
+    (options.send_timeout, options.linger_timeout, options.drain_timeout) = (long, long, long);
+    options.timer_resolution = Duration::from_millis(5);
     match by {
-        By::WriteTimeout => options.write_timeout = SHORT,
+        By::WriteTimeout => options.send_timeout = SHORT,
         By::RequestTimeout => options.request_timeout = Some(SHORT),
         By::DrainTimeout => options.drain_timeout = SHORT,
         By::End => {}
@@ -105,7 +105,7 @@ fn nobody_takes_half_a_body_for_a_whole_one() {
                 }
                 match by {
                     By::DrainTimeout => assert_eq!(server.drain().await, 1, "{kind}"),
-                    By::End => server.end(),
+                    By::End => server.abort_connections(),
                     By::WriteTimeout | By::RequestTimeout => {}
                 }
                 let (more, error) = end_of(&mut client).await;
@@ -136,7 +136,7 @@ fn fault_20_nothing_is_kept_for_clients_that_were_given_up() {
             match by {
                 By::WriteTimeout | By::RequestTimeout => {}
                 By::DrainTimeout => assert_eq!(server.drain().await, 1, "{kind}: {by:?}"),
-                By::End => server.end(),
+                By::End => server.abort_connections(),
             }
             until(|| server.connections() == 0).await;
             // The client is there, and reads nothing.

@@ -23,7 +23,7 @@ use common::{Client, drivers, on_each, patient, real_drivers, serve, until};
 fn the_limit_of_requests_does_not_cut_what_the_client_still_sends() {
     on_each(drivers(), async |kind| {
         let mut options = patient();
-        options.limits.requests_per_connection = 2;
+        options.limits.max_requests_per_connection = 2;
         let (server, address) = serve(options, async |_: Request| Response::text("answered"));
         let mut client = Client::connect(address).await;
         assert_eq!(client.get("/").await.field("Connection"), None);

@@ -18,19 +18,19 @@ use anello::DriverKind;
 use anello::net::{ReadHalf, TcpListener, TcpStream};
 use anello::time::{monotonic_now, sleep, timeout};
 use anello_http::observe::metrics::{MetricsOptions, ServerMetrics};
-use anello_http::{Body, Options, Request, RequestBodyError, Response, Server};
+use anello_http::{Body, Request, RequestBodyError, Response, Server, ServerOptions};
 use bytes::Bytes;
 use futures_core::Stream;
 
 use common::{Client, count_of, drivers, on_each, serve, until};
 
 /// All deadlines far away, but for what a test sets.
-fn patient() -> Options {
+fn patient() -> ServerOptions {
     let long = Duration::from_secs(1000);
-    let mut options = Options::default();
-    (options.head_timeout, options.keep_alive_timeout, options.body_timeout) = (long, long, long);
-    (options.write_timeout, options.linger_timeout) = (long, long);
-    options.tick = Duration::from_millis(5);
+    let mut options = ServerOptions::default();
+    (options.header_timeout, options.keep_alive_timeout, options.body_timeout) = (long, long, long);
+    (options.send_timeout, options.linger_timeout) = (long, long);
+    options.timer_resolution = Duration::from_millis(5);
     options
 }
 
@@ -42,7 +42,7 @@ fn is_simulated(kind: &DriverKind) -> bool {
 
 /// Checks when a deadline was struck, by a clock that nothing else holds up: up to two ticks late, and never early.
 fn struck(kind: &DriverKind, after: Duration, deadline: Duration) {
-    let tick = patient().tick;
+    let tick = patient().timer_resolution;
     let is_in_time = after >= deadline - tick && after <= deadline + 3 * tick;
     assert!(is_in_time || !is_simulated(kind), "{kind}: after {after:?}");
 }
@@ -50,8 +50,8 @@ fn struck(kind: &DriverKind, after: Duration, deadline: Duration) {
 async fn upload(mut request: Request) -> Response {
     match request.body().collect().await {
         Ok(body) => Response::text(format!("{} bytes", body.len())),
-        Err(RequestBodyError::Refused(refusal)) => Response::new(refusal.status).closing(),
-        Err(_) => Response::new(400).closing(),
+        Err(RequestBodyError::Rejected(refusal)) => Response::new(refusal.status).with_connection_close(),
+        Err(_) => Response::new(400).with_connection_close(),
     }
 }
 
@@ -59,7 +59,7 @@ async fn upload(mut request: Request) -> Response {
 fn fault_18_heads_that_drip_are_cut_at_the_deadline_and_others_are_served() {
     on_each(drivers(), async |_| {
         let mut options = patient();
-        options.head_timeout = SHORT;
+        options.header_timeout = SHORT;
         let (server, address) = serve(options, upload);
         let slow: Vec<_> = (0..50)
             .map(|number| {
@@ -114,7 +114,7 @@ async fn all_of(mut reader: ReadHalf<Rc<TcpStream>>) -> String {
 fn fault_19_bodies_that_drip_are_cut() {
     on_each(drivers(), async |kind| {
         let mut options = patient();
-        (options.body_timeout, options.body_bytes_per_second) = (SHORT, 1_000_000);
+        (options.body_timeout, options.min_body_bytes_per_second) = (SHORT, 1_000_000);
         let (server, address) = serve(options, upload);
         for (framing, drop) in [("Content-Length: 100000", "x"), ("Transfer-Encoding: chunked", "1\r\nx\r\n")]
         {
@@ -146,7 +146,7 @@ fn bodies_that_are_as_fast_as_they_have_to_be_are_not_cut() {
         let mut options = patient();
         // Wherever time is that of the machine, there is plenty.
         options.body_timeout = if is_simulated(&kind) { SHORT } else { options.body_timeout };
-        options.body_bytes_per_second = 10_000;
+        options.min_body_bytes_per_second = 10_000;
         let (_server, address) = serve(options, upload);
         let mut client = Client::connect(address).await;
         client.send("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 20000\r\n\r\n").await;
@@ -184,7 +184,7 @@ fn fault_21_idle_connections_are_closed_and_busy_ones_are_not() {
 fn fault_20_answers_that_nobody_reads_are_given_up_and_take_bounded_memory() {
     on_each(drivers(), async |_| {
         let mut options = patient();
-        options.write_timeout = SHORT;
+        options.send_timeout = SHORT;
         let large = Bytes::from(vec![b'x'; 32 << 20]);
         let (server, address) = serve(options, async move |_: Request| Response::text(large.clone()));
         let mut clients = Vec::new();
@@ -283,7 +283,7 @@ fn a_handler_that_does_not_end_is_dropped_at_the_deadline_and_makes_room() {
     on_each(drivers(), async |kind| {
         for request in ENDLESS {
             let mut options = patient();
-            (options.request_timeout, options.connections) = (Some(SHORT), 2);
+            (options.request_timeout, options.max_connections) = (Some(SHORT), 2);
             let alive = Rc::new(Cell::new(0));
             let (server, address, metrics) = serve_counted(options, endless(&alive));
             let mut clients = [Client::connect(address).await, Client::connect(address).await];
@@ -315,7 +315,7 @@ fn a_handler_that_does_not_end_is_dropped_at_the_deadline_and_makes_room() {
 }
 
 /// As [`serve`], with metrics.
-fn serve_counted<H>(options: Options, handler: H) -> (Server, SocketAddr, ServerMetrics)
+fn serve_counted<H>(options: ServerOptions, handler: H) -> (Server, SocketAddr, ServerMetrics)
 where
     H: AsyncFn(Request) -> Response + 'static,
 {
@@ -344,9 +344,9 @@ fn fault_22_a_handler_is_dropped_when_its_client_resets_and_not_when_it_ends_its
             reset.stream.abort();
             until(|| server.connections() == 1).await;
             // Looked at again and again.
-            sleep(patient().tick * 10).await;
+            sleep(patient().timer_resolution * 10).await;
             assert_eq!((server.connections(), alive.get()), (1, 1), "{kind}: {request}");
-            server.end();
+            server.abort_connections();
             until(|| server.connections() == 0).await;
             assert_eq!(alive.get(), 0, "{kind}: {request}");
         }
@@ -366,9 +366,9 @@ fn another_protocol_is_dropped_when_the_server_ends_and_no_sooner() {
         client.send(CHAT).await;
         until(|| alive.get() == 2).await;
         // Looked at again and again.
-        sleep(patient().tick * 10).await;
+        sleep(patient().timer_resolution * 10).await;
         assert_eq!((server.connections(), alive.get()), (2, 2), "{kind}");
-        server.end();
+        server.abort_connections();
         until(|| server.connections() == 0).await;
         assert_eq!(alive.get(), 0, "{kind}");
     });
@@ -388,7 +388,7 @@ fn another_protocol_that_has_ended_in_good_order_comes_to_its_own_end() {
                     drop(upgraded);
                 }
                 // It has something else to do.
-                sleep(patient().tick * 10).await;
+                sleep(patient().timer_resolution * 10).await;
                 ends.set(ends.get() + 1);
             })
         });
@@ -413,7 +413,7 @@ fn another_protocol_that_has_ended_in_good_order_comes_to_its_own_end() {
 fn fault_21_there_are_no_more_connections_than_may_be() {
     on_each(drivers(), async |_| {
         let mut options = patient();
-        options.connections = 10;
+        options.max_connections = 10;
         let (server, address) = serve(options, upload);
         let mut open = Vec::new();
         for _ in 0..10 {
@@ -463,7 +463,7 @@ fn fault_37_draining_loses_no_request_that_has_come() {
     on_each(drivers(), async |kind| {
         let mut options = patient();
         // Clients that are busy must not seem to be idle, however long the machine stops in between.
-        options.drain_idle = Duration::from_millis(if is_simulated(&kind) { 100 } else { 3000 });
+        options.drain_min_idle = Duration::from_millis(if is_simulated(&kind) { 100 } else { 3000 });
         let (is_slow_begun, drains) = (Rc::new(Cell::new(false)), Rc::new(Cell::new(false)));
         let (begun, is_draining) = (Rc::clone(&is_slow_begun), Rc::clone(&drains));
         let (server, address) = serve(options, async move |request: Request| {

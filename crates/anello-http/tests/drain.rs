@@ -9,7 +9,7 @@ use std::time::Duration;
 use anello::Runtime;
 use anello::net::{ListenerGroup, PendingConnections, TcpListener};
 use anello::time::sleep;
-use anello_http::{Options, Request, Response, Server};
+use anello_http::{Request, Response, Server, ServerOptions};
 
 use common::{Client, drivers, on_each, real_drivers, serve, until};
 
@@ -49,9 +49,9 @@ fn fault_37_connections_that_were_accepted_last_are_answered_before_the_server_e
 #[test]
 fn fault_37_a_connection_is_not_idle_for_as_long_as_the_server_was() {
     on_each(drivers(), async |kind| {
-        let mut options = Options::default();
-        options.tick = Duration::from_millis(10);
-        options.drain_idle = Duration::from_secs(1);
+        let mut options = ServerOptions::default();
+        options.timer_resolution = Duration::from_millis(10);
+        options.drain_min_idle = Duration::from_secs(1);
         let (server, address) = serve(options, async |_: Request| Response::text("answered"));
         // Nobody reads the clock meanwhile.
         sleep(Duration::from_millis(1200)).await;

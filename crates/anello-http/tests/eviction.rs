@@ -11,15 +11,15 @@ use anello::net::TcpListener;
 use anello::time::monotonic_now;
 use anello_http::observe::metrics::{MetricsOptions, ServerMetrics};
 use anello_http::server::Eviction;
-use anello_http::{Options, Request, Response, Server};
+use anello_http::{Request, Response, Server, ServerOptions};
 
 use common::{Client, count_of, drivers, on_each, patient, serve, until};
 
 const CONNECTIONS: usize = 10;
 
-fn options(eviction: Eviction) -> Options {
+fn options(eviction: Eviction) -> ServerOptions {
     let mut options = patient();
-    (options.connections, options.eviction) = (CONNECTIONS, eviction);
+    (options.max_connections, options.eviction) = (CONNECTIONS, eviction);
     options
 }
 
@@ -76,7 +76,7 @@ fn fault_21_newcomers_wait_for_evicted_connections_alone() {
             }
         };
         let mut options = options(Eviction::Idle { threshold: CONNECTIONS });
-        options.connections = 4 * CONNECTIONS;
+        options.max_connections = 4 * CONNECTIONS;
         let (server, address) = serve(options, handler);
         let mut busy = Vec::new();
         for _ in 0..2 * CONNECTIONS {

@@ -188,7 +188,7 @@ fn folders_are_listed_when_they_may_be_and_pages_stand_in() {
         listing: true,
         index_files: vec![],
         not_found_file: Some("404.html".into()),
-        single_page_file: Some("docs/index.html".into()),
+        spa_fallback_file: Some("docs/index.html".into()),
         cors_origins: vec!["https://example.org".into()],
         ..FileOptions::default()
     };
@@ -250,7 +250,7 @@ fn listings_are_validated_by_their_tags() {
 
 #[test]
 fn the_page_of_an_application_answers_for_names_that_no_file_has() {
-    let options = FileOptions { single_page_file: Some("docs/index.html".into()), ..FileOptions::default() };
+    let options = FileOptions { spa_fallback_file: Some("docs/index.html".into()), ..FileOptions::default() };
     on_site(options, async |address, _| {
         let mut client = Client::connect(address).await;
         let long = "a".repeat(300);

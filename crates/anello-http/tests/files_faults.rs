@@ -84,13 +84,13 @@ fn fault_32_no_path_leads_outside() {
 
 #[test]
 fn fault_33_links_that_are_swapped_never_lead_outside() {
-    for symlinks in [Symlinks::Within, Symlinks::Refused] {
+    for symlinks in [Symlinks::FollowBeneath, Symlinks::Deny] {
         // Without a cache, so that every request resolves the path.
         let options = FileOptions {
             symlinks,
             revalidate_interval: Duration::ZERO,
-            cache_bytes: 0,
-            cache_file_bytes: 0,
+            max_cache_bytes: 0,
+            max_cached_file_bytes: 0,
             ..FileOptions::default()
         };
         on_site(options, async move |address, folder| {
@@ -109,7 +109,7 @@ fn fault_33_links_that_are_swapped_never_lead_outside() {
                 fs::rename(root.join("fresh"), root.join("swap")).expect("swapped");
             });
             let (mut client, mut inside, mut missing) = (Client::connect(address).await, 0, 0);
-            let follows = symlinks == Symlinks::Within;
+            let follows = symlinks == Symlinks::FollowBeneath;
             // Until the link was met in both of its states.
             while inside + missing < 3000 || missing == 0 || (follows && inside == 0) {
                 let answer = client.get("/swap/file").await;
@@ -128,7 +128,7 @@ fn fault_33_links_that_are_swapped_never_lead_outside() {
             assert_eq!(inside > 0, follows, "{inside} {missing}");
             fs::remove_file(folder.join("swap")).expect("removed");
             symlink("in", folder.join("swap")).expect("a link");
-            let expected = if symlinks == Symlinks::Refused { 404 } else { 200 };
+            let expected = if symlinks == Symlinks::Deny { 404 } else { 200 };
             assert_eq!(client.get("/swap/file").await.status, expected);
         });
     }

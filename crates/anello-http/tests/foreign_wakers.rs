@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use anello::net::TcpListener;
 use anello::spawn;
-use anello_http::{Body, Options, Request, Response, Server};
+use anello_http::{Body, Request, Response, Server, ServerOptions};
 use bytes::Bytes;
 
 use common::{Client, drivers, on_each, patient, until};
@@ -65,12 +65,12 @@ fn a_connection_may_be_dropped_by_the_waker_that_its_end_calls() {
     on_each(drivers(), async |_| {
         for by in [By::End, By::Request, By::Write] {
             DROPS.set(false);
-            let mut options: Options = patient();
-            options.tick = Duration::from_millis(5);
+            let mut options: ServerOptions = patient();
+            options.timer_resolution = Duration::from_millis(5);
             match by {
                 By::End => {}
                 By::Request => options.request_timeout = Some(Duration::from_millis(60)),
-                By::Write => options.write_timeout = Duration::from_millis(60),
+                By::Write => options.send_timeout = Duration::from_millis(60),
             }
             let server = Server::builder().options(options).build();
             let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
@@ -101,7 +101,7 @@ fn a_connection_may_be_dropped_by_the_waker_that_its_end_calls() {
                 DROPS.set(true);
             }
             if by == By::End {
-                server.end();
+                server.abort_connections();
             }
             until(|| server.connections() == 0).await;
         }

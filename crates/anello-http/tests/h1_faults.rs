@@ -5,7 +5,7 @@
 
 mod h1_support;
 
-use anello_http::h1::{Decoder, Event, Framing, Limits};
+use anello_http::h1::{Decoder, Event, Limits, RequestFraming};
 use h1_support::cases::{self, Refused, chunked, post};
 use h1_support::{Outcome, feed, whole};
 
@@ -47,7 +47,8 @@ fn fault_24_ten_thousand_pipelined_requests_come_in_order() {
 fn fault_25_what_is_too_long_or_too_many_has_its_status() {
     let limits = Limits::default();
     all_refused(cases::too_long_or_too_many());
-    let exact = format!("GET /{} HTTP/1.1\r\nHost: h\r\n\r\n", "a".repeat(limits.request_line_bytes - 14));
+    let exact =
+        format!("GET /{} HTTP/1.1\r\nHost: h\r\n\r\n", "a".repeat(limits.max_request_line_bytes - 14));
     let many = format!("{} / HTTP/1.1\r\nHost: h\r\n{}\r\n", "A".repeat(32), "A: b\r\n".repeat(99));
     for text in [exact, many] {
         assert!(both(&text).requests[0].is_whole, "{text}");
@@ -67,7 +68,7 @@ fn fault_27_a_length_is_given_once_in_digits() {
     let outcome = both(post("Content-Length:003\t\r\n", "abc"));
     assert_eq!(
         (outcome.requests[0].framing, &outcome.requests[0].body[..]),
-        (Framing::Length(3), &b"abc"[..])
+        (RequestFraming::Length(3), &b"abc"[..])
     );
 }
 
@@ -183,7 +184,7 @@ fn other_protocols_are_told_so() {
 /// A head that comes byte by byte costs one look at each byte: else this takes hours.
 #[test]
 fn fault_31_a_head_in_a_million_pieces_is_not_gone_through_again_for_each() {
-    let limits = Limits { head_bytes: 1 << 21, ..Limits::default() };
+    let limits = Limits { max_head_bytes: 1 << 21, ..Limits::default() };
     let text = format!("GET / HTTP/1.1\r\nHost: h\r\nA: {}\r\n\r\n", "a".repeat(1 << 20));
     let mut decoder = Decoder::new(limits);
     let (last, others) = text.as_bytes().split_last().unwrap();

@@ -4,7 +4,7 @@
 
 mod h1_support;
 
-use anello_http::h1::{Decoder, Event, Framing, Head, Limits, Method, TargetForm, Version};
+use anello_http::h1::{Decoder, Event, Head, Limits, Method, RequestFraming, TargetForm, Version};
 use h1_support::{feed, whole};
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
@@ -30,7 +30,10 @@ fn a_browsers_request() {
         ("/docs/index.html?lang=it", "/docs/index.html", Some("lang=it"))
     );
     assert_eq!((head.target_form(), head.host()), (TargetForm::Origin, Some("example.com:8080")));
-    assert_eq!((head.framing(), head.keeps_alive(), head.expects_continue()), (Framing::None, true, false));
+    assert_eq!(
+        (head.framing(), head.keeps_alive(), head.expects_continue()),
+        (RequestFraming::None, true, false)
+    );
     assert_eq!(head.field("Accept-Encoding"), Some(&b"gzip, br"[..]));
     assert_eq!(head.fields_named("COOKIE").collect::<Vec<_>>(), [b"a=1", b"b=2"]);
     assert_eq!(
@@ -103,7 +106,7 @@ fn more_fields_than_usual_are_the_same() {
         assert_eq!((outcome.refusal, outcome.requests[0].fields.len()), (None, fields));
         assert_eq!(feed(text.as_bytes().chunks(7), Limits::default()), outcome);
     }
-    let many = Limits { fields: 5000, head_bytes: 1 << 20, ..Limits::default() };
+    let many = Limits { max_fields: 5000, max_head_bytes: 1 << 20, ..Limits::default() };
     let text = format!("GET / HTTP/1.1\r\nHost: h\r\n{}\r\n", "A:\r\n".repeat(4999));
     assert_eq!(feed([text.as_bytes()], many).requests[0].fields.len(), 5000);
 }
@@ -121,7 +124,10 @@ fn a_recycled_head_has_nothing_of_the_one_before() {
             heads += 1;
             if heads == 2 {
                 assert!(head.field("x-one").is_none() && head.head_bytes() == second.len());
-                assert_eq!((head.host(), head.path(), head.framing()), (Some("b"), "/q", Framing::None));
+                assert_eq!(
+                    (head.host(), head.path(), head.framing()),
+                    (Some("b"), "/q", RequestFraming::None)
+                );
                 assert_eq!(
                     (head.method(), head.version(), head.fields().count()),
                     (Method::Get, Version::Http11, 1)

@@ -3,7 +3,8 @@
 #![forbid(unsafe_code)]
 
 use anello_http::h1::{
-    BodyLength, Delivery, Exchange, FieldBlock, FieldName, HttpDate, Method, Refusal, ResponseHead, Version,
+    BodyLength, FieldBlock, FieldName, HttpDate, Method, Rejection, RequestContext, ResponseFraming,
+    ResponseHead, Version,
 };
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -71,7 +72,7 @@ fn take(input: &mut &[u8], bytes: usize) -> Vec<u8> {
 
 #[derive(Clone, Debug)]
 struct Sent {
-    exchange: Exchange,
+    exchange: RequestContext,
     status: u16,
     pieces: Vec<Vec<u8>>,
     knows_length: bool,
@@ -81,7 +82,7 @@ fn sent() -> impl Strategy<Value = Sent> {
     let version = select(vec![Version::Http11, Version::Http11, Version::Http10]);
     let method = select(vec![Method::Get, Method::Head, Method::Post, Method::Other]);
     let exchange = (version, method, prop::bool::weighted(0.9))
-        .prop_map(|(version, method, keeps_alive)| Exchange { version, method, keeps_alive });
+        .prop_map(|(version, method, keeps_alive)| RequestContext { version, method, keeps_alive });
     let status = prop_oneof![select(vec![200, 204, 205, 206, 304, 404, 500]), 200..=999u16];
     let pieces = prop::collection::vec(prop::collection::vec(any::<u8>(), 0..40), 0..4);
     (exchange, status, pieces, any::<bool>()).prop_map(|(exchange, status, pieces, knows_length)| Sent {
@@ -138,7 +139,7 @@ proptest! {
     fn no_value_is_ever_read_as_more_than_a_value(
         fields in prop::collection::vec(("[ -~\r\n\0\u{e4}]{0,10}", prop::collection::vec(any::<u8>(), 0..20)), 0..6),
     ) {
-        let exchange = Exchange { version: Version::Http11, method: Method::Get, keeps_alive: true };
+        let exchange = RequestContext { version: Version::Http11, method: Method::Get, keeps_alive: true };
         let (mut out, mut accepted) = (Vec::new(), Vec::new());
         let mut head = ResponseHead::begin(&mut out, exchange, 200).unwrap();
         for (name, value) in &fields {
@@ -157,7 +158,7 @@ proptest! {
 
 #[test]
 fn a_block_is_the_same_as_its_fields() {
-    let exchange = Exchange { version: Version::Http11, method: Method::Get, keeps_alive: true };
+    let exchange = RequestContext { version: Version::Http11, method: Method::Get, keeps_alive: true };
     let fields: [(FieldName<'_>, &[u8]); 3] = [
         (FieldName::CONTENT_TYPE, b"text/html; charset=utf-8"),
         (FieldName::LAST_MODIFIED, b"Sun, 06 Nov 1994 08:49:37 GMT"),
@@ -169,10 +170,10 @@ fn a_block_is_the_same_as_its_fields() {
         head.field(name, value).unwrap();
         block.push(name, value).unwrap();
     }
-    assert_eq!(head.finish(BodyLength::Known(13)).delivery(), Delivery::Exactly(13));
+    assert_eq!(head.finish(BodyLength::Known(13)).delivery(), ResponseFraming::Length(13));
     let mut head = ResponseHead::begin(&mut other, exchange, 200).unwrap();
     head.block(&block);
-    assert_eq!(head.finish(BodyLength::Known(13)).delivery(), Delivery::Exactly(13));
+    assert_eq!(head.finish(BodyLength::Known(13)).delivery(), ResponseFraming::Length(13));
     assert_eq!(one, other);
 }
 
@@ -180,7 +181,7 @@ fn a_block_is_the_same_as_its_fields() {
 fn refusals_are_read_and_close() {
     for status in [400, 408, 413, 414, 417, 431, 501, 503, 505] {
         let mut out = Vec::new();
-        Refusal::new(status, "because").write(&mut out, Method::Get, None);
+        Rejection::new(status, "because").write(&mut out, Method::Get, None);
         let mut input = &out[..];
         let answer = read(&mut input, Method::Get);
         assert!(answer.status == status && answer.closes && input.is_empty());

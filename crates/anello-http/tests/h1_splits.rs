@@ -28,15 +28,15 @@ fn cut<'a>(text: &'a [u8], places: &[usize]) -> Vec<&'a [u8]> {
 fn tight_limits() -> impl Strategy<Value = Limits> {
     let head = (15usize..60, 30usize..160, 0usize..6);
     let body = (0u64..40, 0usize..8, 0usize..30, 0usize..3);
-    (head, body, 1u64..4).prop_map(|(head, body, requests_per_connection)| Limits {
-        request_line_bytes: head.0,
-        head_bytes: head.1,
-        fields: head.2,
-        body_bytes: body.0,
-        chunk_extension_bytes: body.1,
-        trailer_bytes: body.2,
-        trailer_fields: body.3,
-        requests_per_connection,
+    (head, body, 1u64..4).prop_map(|(head, body, max_requests_per_connection)| Limits {
+        max_request_line_bytes: head.0,
+        max_head_bytes: head.1,
+        max_fields: head.2,
+        max_body_bytes: body.0,
+        max_chunk_extension_bytes: body.1,
+        max_trailer_bytes: body.2,
+        max_trailer_fields: body.3,
+        max_requests_per_connection,
     })
 }
 
@@ -217,7 +217,7 @@ proptest! {
     ) {
         let head = &b"POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n"[..];
         // Wide enough for this head.
-        let limits = Limits { request_line_bytes: 100, head_bytes: 200, fields: 2, ..limits };
+        let limits = Limits { max_request_line_bytes: 100, max_head_bytes: 200, max_fields: 2, ..limits };
         let text = [head, &body].concat();
         let expected = feed([&text[..]], limits);
         agrees(&text, &expected, limits);

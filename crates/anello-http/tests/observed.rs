@@ -15,7 +15,7 @@ use anello::{DriverKind, DriverMetrics, JoinHandle};
 use anello_http::observe::access_log::{AccessLog, AccessLogOptions, LogFormat, LogStats, LogTarget};
 use anello_http::observe::metrics::{MetricsOptions, ServerMetrics, driver_samples};
 use anello_http::server::TlsConfig;
-use anello_http::{Body, Options, Request, Response, Server};
+use anello_http::{Body, Request, Response, Server, ServerOptions};
 use bytes::Bytes;
 use futures_core::Stream;
 use serde_json::Value;
@@ -92,7 +92,7 @@ struct Observed {
 }
 
 impl Observed {
-    fn start(options: Options, tls: Option<TlsConfig>) -> Self {
+    fn start(options: ServerOptions, tls: Option<TlsConfig>) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("access.log");
         let mut log = AccessLogOptions::default();
@@ -145,7 +145,7 @@ async fn ask(address: SocketAddr, request: &str) {
 #[test]
 fn what_fails_is_counted_and_logged_as_well() {
     on_each(drivers(), async |kind| {
-        let observed = Observed::start(Options::default(), None);
+        let observed = Observed::start(ServerOptions::default(), None);
         let requests = [
             "GET /well HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n",
             "GET /invalid HTTP/1.1\r\nHost: h\r\n\r\n",
@@ -195,7 +195,7 @@ fn what_fails_is_counted_and_logged_as_well() {
 #[test]
 fn bodies_and_what_comes_behind_a_refusal_count_as_received() {
     on_each(drivers(), async |kind| {
-        let mut options = Options::default();
+        let mut options = ServerOptions::default();
         options.linger_timeout = Duration::from_secs(1000);
         let observed = Observed::start(options, None);
         let mut sent_bytes = 0;
@@ -258,11 +258,11 @@ async fn break_off(cut: Cut, path: &str, is_secured: bool, kind: &DriverKind) {
 }
 
 impl Cut {
-    fn options(self) -> Options {
-        let mut options = Options::default();
+    fn options(self) -> ServerOptions {
+        let mut options = ServerOptions::default();
         match self {
             Self::Client => {}
-            Self::Deadline => options.write_timeout = Duration::from_secs(1),
+            Self::Deadline => options.send_timeout = Duration::from_secs(1),
             Self::Drain => options.drain_timeout = Duration::ZERO,
         }
         options

@@ -16,7 +16,7 @@ use std::time::Duration;
 use anello::net::TcpStream;
 use anello::time::sleep;
 use anello::{DriverKind, SimFaults, SimModel, SimOptions, spawn};
-use anello_http::{Options, Request, RequestBodyError, Response};
+use anello_http::{Request, RequestBodyError, Response, ServerOptions};
 
 use common::{drivers, on_each, serve};
 use h1_support::cases::{self, CONNECTIONS, Refused};
@@ -30,7 +30,7 @@ async fn mirror(mut request: Request) -> Response {
     let line = format!("{} {} ", request.method_text(), request.target());
     match request.body().collect().await {
         Ok(body) => Response::text(line + &body.escape_ascii().to_string()),
-        Err(RequestBodyError::Refused(refusal)) => Response::new(refusal.status),
+        Err(RequestBodyError::Rejected(refusal)) => Response::new(refusal.status),
         Err(_) => Response::new(400),
     }
 }
@@ -122,7 +122,7 @@ fn refused_on_each(cases: Vec<Refused>) {
     on_each(drivers(), move |kind| {
         let cases = cases.clone();
         async move {
-            let (_server, address) = serve(Options::default(), mirror);
+            let (_server, address) = serve(ServerOptions::default(), mirror);
             for (text, status) in &cases {
                 for place in places(text.len(), &kind) {
                     let received = exchange(address, cut_at(text, place), Then::Waits).await;
@@ -169,7 +169,7 @@ fn fault_28_chunks_that_are_not_exact_are_refused() {
 #[test]
 fn fault_28_malformed_bodies_that_nobody_reads_end_the_connection() {
     on_each(drivers(), async |kind| {
-        let (_server, address) = serve(Options::default(), async |_: Request| Response::text("unread"));
+        let (_server, address) = serve(ServerOptions::default(), async |_: Request| Response::text("unread"));
         for (text, _) in cases::bad_chunks() {
             let head_bytes = text.windows(4).position(|four| four == b"\r\n\r\n").expect("a head") + 4;
             // One that comes at once with its head, and one that comes when it has been answered.
@@ -221,7 +221,7 @@ fn is_as_expected(text: &[u8], received: &[u8], how: &str) {
 #[test]
 fn fault_31_cuts_make_no_difference_to_what_is_answered() {
     on_each(drivers(), async |kind| {
-        let (_server, address) = serve(Options::default(), mirror);
+        let (_server, address) = serve(ServerOptions::default(), mirror);
         for text in CONNECTIONS.iter().map(|text| text.as_bytes()) {
             for place in places(text.len(), &kind) {
                 let received = exchange(address, cut_at(text, place), Then::EndsItsSide).await;
@@ -258,7 +258,7 @@ fn faulty_kernels() -> Vec<DriverKind> {
 #[test]
 fn fault_31_kernels_that_cut_and_delay_make_no_difference_to_what_is_answered() {
     on_each(faulty_kernels(), async |_| {
-        let (_server, address) = serve(Options::default(), mirror);
+        let (_server, address) = serve(ServerOptions::default(), mirror);
         for text in CONNECTIONS.iter().map(|text| text.as_bytes()) {
             let received = exchange(address, vec![text.to_vec()], Then::EndsItsSide).await;
             is_as_expected(text, &received, "on a faulty kernel");
@@ -280,7 +280,7 @@ fn fault_31_kernels_that_cut_and_delay_make_no_difference_to_what_is_refused() {
     on_each(faulty_kernels(), move |_| {
         let cases = short.clone();
         async move {
-            let (_server, address) = serve(Options::default(), mirror);
+            let (_server, address) = serve(ServerOptions::default(), mirror);
             for (text, status) in &cases {
                 let received = exchange(address, vec![text.clone()], Then::Waits).await;
                 is_refused(text, &received, *status, 0);

@@ -11,7 +11,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use anello::time::sleep;
-use anello_http::{Body, Options, Request, Response};
+use anello_http::{Body, Request, Response, ServerOptions};
 use bytes::Bytes;
 use futures_core::Stream;
 
@@ -53,7 +53,7 @@ fn descriptors() -> usize {
 fn fault_20_downloads_that_nobody_reads_take_bounded_memory() {
     let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     on_each(real_drivers(), async |kind| {
-        let (server, address) = serve(Options::default(), async |_: Request| {
+        let (server, address) = serve(ServerOptions::default(), async |_: Request| {
             Response::new(200).with_body(Body::stream(Fresh(DOWNLOAD_BYTES)))
         });
         let before = resident_bytes();
@@ -87,7 +87,7 @@ fn fault_22_clients_that_reset_leave_no_descriptor_behind() {
     on_each(real_drivers(), async |kind| {
         let large = Bytes::from(vec![b'x'; 8 << 20]);
         let (server, address) =
-            serve(Options::default(), async move |_: Request| Response::text(large.clone()));
+            serve(ServerOptions::default(), async move |_: Request| Response::text(large.clone()));
         let mut before = None;
         for number in 0..200 {
             let mut client = Client::connect(address).await;

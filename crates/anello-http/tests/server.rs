@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use anello::time::sleep;
 use anello::yield_now;
-use anello_http::h1::{FieldBlock, FieldName, FramedAnswer, Method};
-use anello_http::{Body, Options, Request, RequestBodyError, Response};
+use anello_http::h1::{EncodedResponse, FieldBlock, FieldName, Method};
+use anello_http::{Body, Request, RequestBodyError, Response, ServerOptions};
 use bytes::Bytes;
 use futures_core::Stream;
 
@@ -24,7 +24,7 @@ async fn mirror(mut request: Request) -> Response {
     let line = format!("{} {}", request.method_text(), request.target());
     match request.body().collect().await {
         Ok(body) => Response::text([line.as_bytes(), b" ", &body].concat()),
-        Err(RequestBodyError::Refused(refusal)) => Response::new(refusal.status),
+        Err(RequestBodyError::Rejected(refusal)) => Response::new(refusal.status),
         Err(_) => Response::new(400),
     }
 }
@@ -48,7 +48,7 @@ impl Stream for Pieces {
 #[test]
 fn requests_of_one_connection_are_answered_one_after_the_other() {
     on_each(drivers(), async |_| {
-        let (_server, address) = serve(Options::default(), mirror);
+        let (_server, address) = serve(ServerOptions::default(), mirror);
         let mut client = Client::connect(address).await;
         for number in 0..5 {
             let answer = client.get(&format!("/{number}")).await;
@@ -68,10 +68,11 @@ fn requests_of_one_connection_are_answered_one_after_the_other() {
 #[test]
 fn old_clients_get_what_they_know() {
     on_each(drivers(), async |_| {
-        let (_server, address) = serve(Options::default(), async |request: Request| match request.path() {
-            "/stream" => Response::new(200).with_body(Body::stream(Pieces(0))),
-            _ => Response::text("known"),
-        });
+        let (_server, address) =
+            serve(ServerOptions::default(), async |request: Request| match request.path() {
+                "/stream" => Response::new(200).with_body(Body::stream(Pieces(0))),
+                _ => Response::text("known"),
+            });
         let mut client = Client::connect(address).await;
         client.send("GET /1 HTTP/1.0\r\nConnection: keep-alive\r\n\r\n").await;
         let answer = client.answer().await.expect("an answer");
@@ -87,7 +88,7 @@ fn old_clients_get_what_they_know() {
 #[test]
 fn fault_24_ten_thousand_pipelined_requests_are_answered_in_order_and_hold_nobody_up() {
     on_each(drivers(), async |_| {
-        let (_server, address) = serve(Options::default(), mirror);
+        let (_server, address) = serve(ServerOptions::default(), mirror);
         let count = 10_000;
         let (deep, mut other) = (Client::connect(address).await, Client::connect(address).await);
         let requests: String = (0..count).map(|n| format!("GET /{n} HTTP/1.1\r\nHost: h\r\n\r\n")).collect();
@@ -112,7 +113,7 @@ fn fault_24_ten_thousand_pipelined_requests_are_answered_in_order_and_hold_nobod
 #[test]
 fn bodies_come_by_length_and_in_chunks() {
     on_each(drivers(), async |_| {
-        let (_server, address) = serve(Options::default(), mirror);
+        let (_server, address) = serve(ServerOptions::default(), mirror);
         let mut client = Client::connect(address).await;
         let large = "0123456789".repeat(20_000);
         let head = format!("POST /length HTTP/1.1\r\nHost: h\r\nContent-Length: {}\r\n\r\n", large.len());
@@ -134,10 +135,11 @@ fn bodies_come_by_length_and_in_chunks() {
 #[test]
 fn a_client_that_waits_is_asked_for_its_body_when_the_handler_wants_it() {
     on_each(drivers(), async |_| {
-        let (_server, address) = serve(Options::default(), async |request: Request| match request.path() {
-            "/unread" => Response::new(403),
-            _ => mirror(request).await,
-        });
+        let (_server, address) =
+            serve(ServerOptions::default(), async |request: Request| match request.path() {
+                "/unread" => Response::new(403),
+                _ => mirror(request).await,
+            });
         let mut client = Client::connect(address).await;
         let head = |path: &str| {
             format!("PUT {path} HTTP/1.1\r\nHost: h\r\nExpect: 100-continue\r\nContent-Length: 4\r\n\r\n")
@@ -159,8 +161,8 @@ fn a_client_that_waits_is_asked_for_its_body_when_the_handler_wants_it() {
 #[test]
 fn fault_30_a_body_that_nobody_reads_is_dropped_or_ends_the_connection() {
     on_each(drivers(), async |_| {
-        let mut options = Options::default();
-        options.discarded_body_bytes = 1000;
+        let mut options = ServerOptions::default();
+        options.max_discarded_body_bytes = 1000;
         let (_server, address) = serve(options, async |_: Request| Response::text("unread"));
         for (length, in_chunks) in
             [(10, false), (1000, false), (1001, false), (500_000, false), (10, true), (5000, true)]
@@ -205,7 +207,7 @@ fn a_body_that_was_kept_beyond_its_answer_gives_nothing_of_the_next_one() {
     on_each(drivers(), async |_| {
         let kept = Rc::new(Cell::new(None));
         let keep = Rc::clone(&kept);
-        let (_server, address) = serve(Options::default(), async move |mut request: Request| {
+        let (_server, address) = serve(ServerOptions::default(), async move |mut request: Request| {
             if request.path() == "/keep" {
                 let (_, body) = request.into_parts();
                 keep.set(Some(body));
@@ -237,14 +239,14 @@ fn a_body_that_was_kept_beyond_its_answer_gives_nothing_of_the_next_one() {
 #[test]
 fn streams_are_sent_as_they_come_and_errors_are_seen() {
     on_each(drivers(), async |_| {
-        let (_server, address) = serve(Options::default(), async |request: Request| {
+        let (_server, address) = serve(ServerOptions::default(), async |request: Request| {
             let broken =
                 || futures_of([Ok(Bytes::from_static(b"beginning")), Err(io::Error::other("on purpose"))]);
             match request.path() {
                 "/stream" => Response::new(200).with_body(Body::stream(Pieces(0))),
                 "/broken" => Response::new(200).with_body(Body::stream(broken())),
-                "/short" => Response::new(200).with_body(Body::stream_of(1000, Pieces(0))),
-                _ => Response::new(200).with_body(Body::stream_of(20, broken())),
+                "/short" => Response::new(200).with_body(Body::stream_with_length(1000, Pieces(0))),
+                _ => Response::new(200).with_body(Body::stream_with_length(20, broken())),
             }
         });
         let mut client = Client::connect(address).await;
@@ -283,7 +285,7 @@ fn futures_of<const N: usize>(items: [io::Result<Bytes>; N]) -> impl Stream<Item
 #[test]
 fn what_is_no_request_is_told_and_ends_the_connection() {
     on_each(drivers(), async |_| {
-        let (_server, address) = serve(Options::default(), mirror);
+        let (_server, address) = serve(ServerOptions::default(), mirror);
         for (request, status) in [
             ("GET / HTTP/1.1\r\n\r\n".to_owned(), 400),
             ("GET /\u{0} HTTP/1.1\r\nHost: h\r\n\r\n".to_owned(), 400),
@@ -319,8 +321,8 @@ fn what_is_no_request_is_told_and_ends_the_connection() {
 #[test]
 fn responses_to_refused_head_requests_have_no_content() {
     on_each(drivers(), async |_| {
-        let mut options = Options::default();
-        options.limits.body_bytes = 10;
+        let mut options = ServerOptions::default();
+        options.limits.max_body_bytes = 10;
         let (_server, address) = serve(options, mirror);
         for (request, status) in [
             ("HEAD / HTTP/1.1\r\n\r\n".to_owned(), 400),
@@ -360,7 +362,7 @@ fn responses_to_refused_head_requests_have_no_content() {
 #[test]
 fn higher_minor_versions_are_processed_as_1_1() {
     on_each(drivers(), async |_| {
-        let (_server, address) = serve(Options::default(), mirror);
+        let (_server, address) = serve(ServerOptions::default(), mirror);
         let mut client = Client::connect(address).await;
         for version in ["1.2", "1.9", "1.1"] {
             client.send(format!("GET /{version} HTTP/{version}\r\nHost: [v1.x]:1\r\n\r\n")).await;
@@ -375,7 +377,7 @@ fn fault_23_a_client_that_has_ended_its_side_gets_its_whole_answer() {
     on_each(drivers(), async |_| {
         let large = Bytes::from(vec![b'x'; 3 << 20]);
         let (server, address) =
-            serve(Options::default(), async move |_: Request| Response::text(large.clone()));
+            serve(ServerOptions::default(), async move |_: Request| Response::text(large.clone()));
         let mut client = Client::connect(address).await;
         client.send("GET / HTTP/1.1\r\nHost: h\r\n\r\n").await;
         client.stream.shutdown().await.expect("ends its side");
@@ -388,7 +390,7 @@ fn fault_23_a_client_that_has_ended_its_side_gets_its_whole_answer() {
 #[test]
 fn answers_that_are_none_become_500() {
     on_each(drivers(), async |_| {
-        let (_server, address) = serve(Options::default(), async |_: Request| Response::new(99));
+        let (_server, address) = serve(ServerOptions::default(), async |_: Request| Response::new(99));
         let mut client = Client::connect(address).await;
         assert_eq!(client.get("/").await.status, 500);
         assert!(client.is_ended().await);
@@ -414,11 +416,16 @@ impl Stream for AtOnce {
 #[test]
 fn an_answer_that_fails_takes_none_of_those_before_it_along() {
     on_each(drivers(), async |kind| {
-        let (_server, address) = serve(Options::default(), async |request: Request| match request.path() {
-            "/short" => Response::new(200).with_body(Body::stream_of(100, AtOnce(Some("ten bytes.")))),
-            "/long" => Response::new(200).with_body(Body::stream_of(5, AtOnce(Some("ten bytes.")))),
-            _ => Response::text("whole"),
-        });
+        let (_server, address) =
+            serve(ServerOptions::default(), async |request: Request| match request.path() {
+                "/short" => {
+                    Response::new(200).with_body(Body::stream_with_length(100, AtOnce(Some("ten bytes."))))
+                }
+                "/long" => {
+                    Response::new(200).with_body(Body::stream_with_length(5, AtOnce(Some("ten bytes."))))
+                }
+                _ => Response::text("whole"),
+            });
         for fails in ["/short", "/long"] {
             let mut client = Client::connect(address).await;
             let one = "GET / HTTP/1.1\r\nHost: h\r\n\r\n";
@@ -437,7 +444,7 @@ fn an_answer_that_fails_takes_none_of_those_before_it_along() {
 #[test]
 fn fields_methods_and_peers_are_what_they_are() {
     on_each(drivers(), async |_| {
-        let (_server, address) = serve(Options::default(), async |request: Request| {
+        let (_server, address) = serve(ServerOptions::default(), async |request: Request| {
             assert_eq!(request.method(), Method::Delete);
             let asked = request.field("x-asked").unwrap_or_default();
             let response = Response::new(202).field(FieldName::constant("X-Echo"), asked).expect("a value");
@@ -454,15 +461,16 @@ fn fields_methods_and_peers_are_what_they_are() {
 #[test]
 fn a_connection_goes_over_to_another_protocol() {
     on_each(drivers(), async |_| {
-        let (server, address) = serve(Options::default(), async |request: Request| match request.upgrade() {
-            Some(protocol) => Response::upgrade(protocol, async |mut upgraded| {
-                while let Ok(Some(bytes)) = upgraded.recv().await {
-                    upgraded.write_all(&bytes.to_ascii_uppercase()).await.expect("sends");
-                }
-                upgraded.shutdown().await.expect("ends");
-            }),
-            None => Response::upgrade_required("shout"),
-        });
+        let (server, address) =
+            serve(ServerOptions::default(), async |request: Request| match request.upgrade() {
+                Some(protocol) => Response::upgrade(protocol, async |mut upgraded| {
+                    while let Ok(Some(bytes)) = upgraded.recv().await {
+                        upgraded.write_all(&bytes.to_ascii_uppercase()).await.expect("sends");
+                    }
+                    upgraded.shutdown().await.expect("ends");
+                }),
+                None => Response::upgrade_required("shout"),
+            });
         let mut client = Client::connect(address).await;
         let answer = client.get("/").await;
         assert_eq!((answer.status, answer.field("Upgrade")), (426, Some("shout")));
@@ -484,12 +492,13 @@ fn a_connection_goes_over_to_another_protocol() {
 #[test]
 fn a_client_that_has_not_asked_for_another_protocol_does_not_get_it() {
     on_each(drivers(), async |kind| {
-        let (_server, address) = serve(Options::default(), async |request: Request| match request.path() {
-            "/bare" => Response::new(101),
-            "/split" => Response::upgrade("chat\r\nSet-Cookie: a", async |_| {}),
-            "/list" => Response::upgrade("CHAT, other", async |_| {}),
-            _ => Response::upgrade("chat", async |_| {}),
-        });
+        let (_server, address) =
+            serve(ServerOptions::default(), async |request: Request| match request.path() {
+                "/bare" => Response::new(101),
+                "/split" => Response::upgrade("chat\r\nSet-Cookie: a", async |_| {}),
+                "/list" => Response::upgrade("CHAT, other", async |_| {}),
+                _ => Response::upgrade("chat", async |_| {}),
+            });
         let asked = "Connection: upgrade\r\nUpgrade: none\r\nUpgrade: other/1, Chat ,other\r\n";
         for (line, fields, status, upgrade, connection) in [
             ("GET / HTTP/1.1", "", 426, Some("chat"), Some("upgrade")),
@@ -522,7 +531,7 @@ fn a_client_that_has_not_asked_for_another_protocol_does_not_get_it() {
 #[test]
 fn a_handler_that_panics_has_answered_500_and_harms_nobody_else() {
     on_each(drivers(), async |_| {
-        let (server, address) = serve(Options::default(), async |mut request: Request| {
+        let (server, address) = serve(ServerOptions::default(), async |mut request: Request| {
             match request.path() {
                 "/at-once" => panic!("on purpose, at once"),
                 "/in-body" => {
@@ -560,14 +569,14 @@ fn an_answer_encoded_before_may_still_be_changed() {
     on_each(drivers(), async |_| {
         let mut fields = FieldBlock::default();
         fields.push(FieldName::CONTENT_TYPE, b"text/plain").expect("a field");
-        let framed = Rc::new(FramedAnswer::new(fields, b"known"));
-        let (_server, address) = serve(Options::default(), async move |request: Request| {
-            let response = Response::framed(Rc::clone(&framed));
+        let framed = Rc::new(EncodedResponse::new(fields, b"known"));
+        let (_server, address) = serve(ServerOptions::default(), async move |request: Request| {
+            let response = Response::encoded(Rc::clone(&framed));
             match request.path() {
                 "/status" => response.with_status(404),
                 "/field" => response.field(FieldName::VARY, b"Origin").expect("a field"),
                 "/body" => response.with_body("other body"),
-                "/close" => response.closing(),
+                "/close" => response.with_connection_close(),
                 _ => response,
             }
         });
@@ -640,7 +649,7 @@ async fn status_line(client: &mut Client) -> String {
 #[test]
 fn an_answer_goes_out_while_its_request_still_comes() {
     on_each(drivers(), async |kind| {
-        let (server, address) = serve(Options::default(), send_back);
+        let (server, address) = serve(ServerOptions::default(), send_back);
         let mut client = Client::connect(address).await;
         for expects in ["", "Expect: 100-continue\r\n"] {
             let fields = format!("Host: h\r\nTransfer-Encoding: chunked\r\n{expects}\r\n");
@@ -680,7 +689,7 @@ fn an_answer_goes_out_while_its_request_still_comes() {
 #[test]
 fn trailers_follow_a_body_in_chunks() {
     on_each(drivers(), async |_| {
-        let (_server, address) = serve(Options::default(), async |_: Request| {
+        let (_server, address) = serve(ServerOptions::default(), async |_: Request| {
             let trailers = || {
                 let (mut block, name) = (FieldBlock::default(), FieldName::new("Checksum").expect("a name"));
                 block.push(name, b"42").expect("a value");

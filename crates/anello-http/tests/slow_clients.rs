@@ -16,7 +16,7 @@ use anello::net::TcpListener;
 use anello::time::{Sleep, monotonic_now, sleep, timeout};
 use anello::{DriverKind, SimFaults, SimModel, SimOptions, spawn};
 use anello_http::server::TlsConfig;
-use anello_http::{Body, Options, Request, RequestBody, Response, Server};
+use anello_http::{Body, Request, RequestBody, Response, Server, ServerOptions};
 use bytes::Bytes;
 use futures_core::Stream;
 
@@ -39,12 +39,12 @@ fn simulated() -> Vec<DriverKind> {
 }
 
 /// Deadlines of seconds.
-fn brisk() -> Options {
-    let mut options = Options::default();
-    (options.head_timeout, options.body_timeout) = (SECOND * 2, SECOND * 2);
+fn brisk() -> ServerOptions {
+    let mut options = ServerOptions::default();
+    (options.header_timeout, options.body_timeout) = (SECOND * 2, SECOND * 2);
     // The client takes a quarter of a megabyte every four seconds: its stream receives that much ahead.
-    (options.keep_alive_timeout, options.write_timeout) = (SECOND * 8, SECOND * 8);
-    (options.drain_timeout, options.tick) = (LONG, SECOND / 20);
+    (options.keep_alive_timeout, options.send_timeout) = (SECOND * 8, SECOND * 8);
+    (options.drain_timeout, options.timer_resolution) = (LONG, SECOND / 20);
     options
 }
 
@@ -75,7 +75,7 @@ fn large_bodies_reach_clients_that_read_steadily_and_slowly() {
                 let (started, progress) = (monotonic_now(), Cell::new(0));
                 link.read_slowly(BODY_BYTES, &progress).await;
                 let took = monotonic_now() - started;
-                assert!(took > 15 * brisk().write_timeout, "{kind}: {took:?} are no test");
+                assert!(took > 15 * brisk().send_timeout, "{kind}: {took:?} are no test");
                 // The connection has its end, or its next request.
                 if request.contains("1.0") || request.contains("close") {
                     assert!(link.receive().await.is_empty(), "{kind}: {request}");
@@ -133,7 +133,7 @@ fn a_client_that_reads_nothing_is_given_up_in_time() {
             until(|| server.connections() == 1).await;
             until(|| server.connections() == 0).await;
             let took = monotonic_now() - started;
-            let limit = brisk().write_timeout;
+            let limit = brisk().send_timeout;
             assert!(took >= limit && took < limit + SECOND, "{kind}: {took:?}");
         }
     });
@@ -262,7 +262,7 @@ fn the_deadline_of_a_body_does_not_run_when_nobody_waits_for_it_any_more() {
 fn fault_18_the_first_head_has_one_deadline() {
     on_each(simulated(), async |kind| {
         let (_server, address) = serve(brisk(), async |_: Request| Response::text("answered"));
-        let limit = brisk().head_timeout;
+        let limit = brisk().header_timeout;
         for (said, status) in [("", None), ("GET /half", Some(408))] {
             let (started, mut client) = (monotonic_now(), Client::connect(address).await);
             // Not from the first byte: silence counts, too.
@@ -291,7 +291,7 @@ fn fault_18_empty_lines_in_halves_give_no_more_time() {
     on_each(simulated(), async |kind| {
         let (_server, address) = serve(brisk(), async |_: Request| Response::text("answered"));
         for (before, limit) in [
-            ("", brisk().head_timeout),
+            ("", brisk().header_timeout),
             ("GET / HTTP/1.1\r\nHost: h\r\n\r\n", brisk().keep_alive_timeout),
             // The first half together with a request.
             ("GET / HTTP/1.1\r\nHost: h\r\n\r\n\r", brisk().keep_alive_timeout),
@@ -320,7 +320,7 @@ fn fault_18_empty_lines_in_halves_give_no_more_time() {
             assert!(told.unwrap_or(true), "{kind}: {before:?} is not followed by an answer");
             // It may be in the middle of a head, whose time it has then.
             assert!(
-                took >= limit && took < limit + brisk().head_timeout,
+                took >= limit && took < limit + brisk().header_timeout,
                 "{kind}: behind {before:?}: {took:?}"
             );
         }
@@ -328,7 +328,7 @@ fn fault_18_empty_lines_in_halves_give_no_more_time() {
         let mut client = Client::connect(address).await;
         assert_eq!(client.get("/").await.status, 200);
         for part in ["\r", "\n", "GET / HTTP/1.1\r\n", "Host: h\r\n\r\n"] {
-            sleep(brisk().head_timeout * 3 / 4).await;
+            sleep(brisk().header_timeout * 3 / 4).await;
             client.send(part).await;
         }
         assert_eq!(client.answer().await.expect("an answer").status, 200, "{kind}");
@@ -348,7 +348,7 @@ fn a_head_that_comes_whole_at_the_last_moment_is_answered_once() {
         for early in 0..200 {
             let mut client = Client::connect(address).await;
             client.send("GET / HTTP/1.1\r\n").await;
-            sleep(brisk().head_timeout + SECOND / 10 - early * SECOND / 1000).await;
+            sleep(brisk().header_timeout + SECOND / 10 - early * SECOND / 1000).await;
             // It may be too late for that.
             client.stream.write_all(b"Host: h\r\n\r\n").await.ok();
             let Some(answer) = client.answer().await.filter(|answer| answer.status == 200) else { continue };

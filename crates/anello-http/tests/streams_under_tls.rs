@@ -16,7 +16,7 @@ use std::time::Duration;
 use anello::net::TcpListener;
 use anello::time::{sleep, timeout};
 use anello::{DriverKind, SimModel, SimOptions, spawn};
-use anello_http::{Body, Options, Request, Response, Server};
+use anello_http::{Body, Request, Response, Server, ServerOptions};
 use bytes::Bytes;
 use futures_core::Stream;
 use rustls::ClientConfig;
@@ -91,9 +91,9 @@ fn serve<H>(handler: H) -> (SocketAddr, Arc<ClientConfig>)
 where
     H: AsyncFn(Request) -> Response + 'static,
 {
-    let mut options = Options::default();
-    (options.head_timeout, options.keep_alive_timeout, options.body_timeout) = (LONG, LONG, LONG);
-    (options.write_timeout, options.linger_timeout) = (LONG, LONG);
+    let mut options = ServerOptions::default();
+    (options.header_timeout, options.keep_alive_timeout, options.body_timeout) = (LONG, LONG, LONG);
+    (options.send_timeout, options.linger_timeout) = (LONG, LONG);
     let (server_tls, client_tls) = tls::pair();
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("an address");
@@ -122,7 +122,7 @@ fn all_of_a_burst_is_with_its_client_before_the_next_piece_is() {
             let (piece_bytes, bytes) = asked.get();
             let pieces = burst(piece_bytes, bytes, &shown);
             Response::new(200).with_body(match request.path() {
-                "/whole" => Body::stream_of(bytes as u64, pieces),
+                "/whole" => Body::stream_with_length(bytes as u64, pieces),
                 _ => Body::stream(pieces),
             })
         });

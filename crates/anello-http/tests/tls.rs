@@ -11,7 +11,7 @@ use anello::net::TcpListener;
 use anello::spawn_blocking;
 use anello_http::observe::metrics::{MetricsOptions, ServerMetrics};
 use anello_http::server::TlsConfig;
-use anello_http::{Body, Options, Request, Response, Server};
+use anello_http::{Body, Request, Response, Server, ServerOptions};
 use bytes::Bytes;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
@@ -78,7 +78,7 @@ fn exchange(mut tls: Tls, requests: &str) -> (Vec<u8>, Option<Vec<u8>>) {
 }
 
 fn start(config: TlsConfig) -> (Server, SocketAddr) {
-    let server = Server::builder().options(Options::default()).tls(config).build();
+    let server = Server::builder().options(ServerOptions::default()).tls(config).build();
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("an address");
     let large = Bytes::from(vec![b'x'; 5 << 20]);
@@ -191,7 +191,8 @@ fn a_new_certificate_is_for_new_connections() {
 fn clients_beyond_the_limit_are_told_so_under_tls() {
     on_each(real_drivers(), async |_| {
         let identity = identity();
-        let server = Server::builder().with(|options| options.connections = 1).tls(identity.config()).build();
+        let server =
+            Server::builder().configure(|options| options.max_connections = 1).tls(identity.config()).build();
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("an address");
         server.serve(listener, async |_: Request| Response::text("served")).detach();

@@ -166,7 +166,7 @@ impl Check<'_> {
     /// The driver, and on it the folder and the files that options name.
     fn files(&mut self, arguments: &Arguments) -> io::Result<()> {
         let mut options = arguments.files.clone().into_options(1);
-        let invalid = options.faults();
+        let invalid = options.validation_errors();
         invalid.iter().for_each(|invalid| self.option(invalid));
         if !invalid.is_empty() {
             // The folder, and what is well-formed of files in it, can be looked at all the same.
@@ -174,7 +174,7 @@ impl Check<'_> {
             options = FileOptions {
                 symlinks: options.symlinks,
                 not_found_file: options.not_found_file.filter(|_| is_well("not-found-file")),
-                single_page_file: options.single_page_file.filter(|_| is_well("single-page-file")),
+                spa_fallback_file: options.spa_fallback_file.filter(|_| is_well("single-page-file")),
                 ..FileOptions::default()
             };
         }
@@ -185,7 +185,7 @@ impl Check<'_> {
         arguments.driver.report_ignored(runtime.driver().name);
         match Files::open(&arguments.folder, options) {
             Ok(files) => {
-                let unusable = runtime.block_on(files.unusable_files());
+                let unusable = runtime.block_on(files.invalid_option_files());
                 unusable.iter().for_each(|unusable| self.option(unusable));
                 if let Err(why) = may_enter(&arguments.folder) {
                     self.fault("folder", why);

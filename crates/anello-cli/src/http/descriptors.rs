@@ -8,7 +8,7 @@
 //!                 └─ connections ─── the rest, at most 10,000 by default
 //! ```
 
-use anello_http::Options;
+use anello_http::ServerOptions;
 use anello_http::server::Eviction;
 use rustix::process::{Resource, getrlimit};
 
@@ -54,7 +54,7 @@ impl Descriptors {
         let left = limit.saturating_sub(own);
         let files = (limit / 4).min(FILES_OF_WORKER * workers).min(left / 2);
         let left = left - files;
-        let refusals = (left / 16 / workers).clamp(1, Options::default().refusals);
+        let refusals = (left / 16 / workers).clamp(1, ServerOptions::default().refusals);
         let metrics = if has_metrics { (left / 16).clamp(2, MAX_METRICS_CONNECTIONS) } else { 0 };
         let connections = left.saturating_sub(refusals * workers + metrics);
         Self { limit, workers, own, files, refusals, metrics, connections }
@@ -62,9 +62,9 @@ impl Descriptors {
 
     /// Fits the options of the workers: idle connections are closed where there are more than this limit has room for, and
     /// unless the command line says how many there may be, further clients are refused.
-    pub fn fit(&self, options: &mut Options, max_connections: Option<usize>) {
+    pub fn fit(&self, options: &mut ServerOptions, max_connections: Option<usize>) {
         let room = self.connections.max(1);
-        options.connections = max_connections.unwrap_or(options.connections.min(room));
+        options.max_connections = max_connections.unwrap_or(options.max_connections.min(room));
         options.refusals = self.refusals;
         options.eviction = Eviction::Idle { threshold: room };
     }
@@ -119,9 +119,9 @@ mod tests {
     #[test]
     fn defaults_of_usual_limits() {
         let connections = |limit, workers| {
-            let mut options = Options::default();
+            let mut options = ServerOptions::default();
             Descriptors::divide(limit, workers, false).fit(&mut options, None);
-            options.connections
+            options.max_connections
         };
         assert_eq!([64, 1024, 4096, 11_195].map(|limit| connections(limit, 2)), [8, 680, 2900, 9999]);
         assert_eq!(
@@ -132,9 +132,9 @@ mod tests {
 
     #[test]
     fn given_number_of_connections_counts_and_idle_ones_still_make_room() {
-        let (mut options, shares) = (Options::default(), Descriptors::divide(64, 2, false));
+        let (mut options, shares) = (ServerOptions::default(), Descriptors::divide(64, 2, false));
         shares.fit(&mut options, Some(1000));
-        assert_eq!(options.connections, 1000);
+        assert_eq!(options.max_connections, 1000);
         assert_eq!(options.eviction, Eviction::Idle { threshold: shares.connections });
         let fault = shares.fault(Some(1000)).expect("it does not fit");
         assert!(fault.contains("1000 connections") && fault.contains("(64)"), "{fault}");

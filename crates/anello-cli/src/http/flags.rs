@@ -6,7 +6,7 @@ use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anello_http::Options;
+use anello_http::ServerOptions;
 use anello_http::files::cache_control::CacheRule;
 use anello_http::files::negotiate::{Coding, Codings};
 use anello_http::files::options::{FileOptions, Symlinks};
@@ -31,8 +31,8 @@ pub struct FileFlags {
     listing: bool,
 
     /// Most entries of a folder that are listed.
-    #[arg(long, value_name = "N", default_value_t = FileOptions::default().listing_entries)]
-    listing_entries: usize,
+    #[arg(long, value_name = "N", default_value_t = FileOptions::default().max_listing_entries)]
+    max_listing_entries: usize,
 
     /// Send FILE.br, FILE.zst or FILE.gz instead of FILE to clients that accept it; by default all three, with a list
     /// only these.
@@ -59,7 +59,7 @@ pub struct FileFlags {
 
     /// The file that is sent, with status 200, for paths without an extension where there is no file.
     #[arg(long, value_name = "PATH")]
-    single_page_file: Option<String>,
+    spa_fallback_file: Option<String>,
 
     /// Serve files and folders whose names begin with a dot.
     #[arg(long)]
@@ -74,12 +74,12 @@ pub struct FileFlags {
     no_symlinks: bool,
 
     /// Memory for the contents of small files, in bytes, of each worker; 0 keeps none.
-    #[arg(long, value_name = "BYTES", default_value_t = FileOptions::default().cache_bytes)]
+    #[arg(long, value_name = "BYTES", default_value_t = FileOptions::default().max_cache_bytes)]
     cache_bytes: usize,
 
     /// Largest file whose contents are kept in memory, in bytes.
-    #[arg(long, value_name = "BYTES", default_value_t = FileOptions::default().cache_file_bytes)]
-    cache_file_bytes: usize,
+    #[arg(long, value_name = "BYTES", default_value_t = FileOptions::default().max_cached_file_bytes)]
+    max_cached_file_bytes: usize,
 
     /// How long a file that was looked at counts as unchanged.
     #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_value = "1s")]
@@ -104,18 +104,18 @@ impl FileFlags {
         FileOptions {
             index_files: self.index_files,
             listing: self.listing,
-            listing_entries: self.listing_entries,
+            max_listing_entries: self.max_listing_entries,
             precompressed: self.precompressed.into_iter().map(coding).collect::<Codings>(),
             cache_control: self.cache_control,
             media_types: self.media_types.into_iter().collect(),
             default_media_type: self.default_media_type,
             not_found_file: self.not_found_file,
-            single_page_file: self.single_page_file,
-            dotfiles: if self.dotfiles { Dotfiles::Served } else { Dotfiles::Hidden },
+            spa_fallback_file: self.spa_fallback_file,
+            dotfiles: if self.dotfiles { Dotfiles::Serve } else { Dotfiles::Hide },
             cors_origins: self.cors_origins,
-            symlinks: if self.no_symlinks { Symlinks::Refused } else { Symlinks::Within },
-            cache_bytes: self.cache_bytes,
-            cache_file_bytes: self.cache_file_bytes.min(self.cache_bytes),
+            symlinks: if self.no_symlinks { Symlinks::Deny } else { Symlinks::FollowBeneath },
+            max_cache_bytes: self.cache_bytes,
+            max_cached_file_bytes: self.max_cached_file_bytes.min(self.cache_bytes),
             workers,
             revalidate_interval: self.revalidate_interval,
         }
@@ -223,12 +223,12 @@ pub struct ConnectionFlags {
     body_timeout: Duration,
 
     /// The least rate of a body, in bytes a second from its start on.
-    #[arg(long, value_name = "N", default_value_t = Options::default().body_bytes_per_second)]
-    body_bytes_per_second: u64,
+    #[arg(long, value_name = "N", default_value_t = ServerOptions::default().min_body_bytes_per_second)]
+    min_body_bytes_per_second: u64,
 
     /// How long a client may take none of what it is sent, once the kernel's buffers for it are full.
     #[arg(long, value_name = "DURATION", value_parser = duration::some, default_value = "30s")]
-    write_timeout: Duration,
+    send_timeout: Duration,
 
     /// How long a request may take in all; for ever by default.
     #[arg(long, value_name = "DURATION", value_parser = duration::some)]
@@ -240,29 +240,29 @@ pub struct ConnectionFlags {
     linger_timeout: Duration,
 
     /// Longest request line, in bytes; more is answered 414.
-    #[arg(long, value_name = "BYTES", default_value_t = at_least_one(Limits::default().request_line_bytes))]
-    request_line_bytes: NonZero<usize>,
+    #[arg(long, value_name = "BYTES", default_value_t = at_least_one(Limits::default().max_request_line_bytes))]
+    max_request_line_bytes: NonZero<usize>,
 
     /// Longest head of a request, its line and all fields, in bytes; more is answered 431.
-    #[arg(long, value_name = "BYTES", default_value_t = at_least_one(Limits::default().head_bytes))]
+    #[arg(long, value_name = "BYTES", default_value_t = at_least_one(Limits::default().max_head_bytes))]
     head_bytes: NonZero<usize>,
 
     /// Most fields of a head; more are answered 431.
-    #[arg(long, value_name = "N", default_value_t = at_least_one(Limits::default().fields))]
+    #[arg(long, value_name = "N", default_value_t = at_least_one(Limits::default().max_fields))]
     head_fields: NonZero<usize>,
 
     /// Longest body of a request, in bytes; more is answered 413.
-    #[arg(long, value_name = "BYTES", default_value_t = Limits::default().body_bytes)]
+    #[arg(long, value_name = "BYTES", default_value_t = Limits::default().max_body_bytes)]
     body_bytes: u64,
 
     /// Most bytes of a body that are read and dropped to keep the connection, since files need none; with more to come
     /// it is closed behind the answer.
-    #[arg(long, value_name = "BYTES", default_value_t = Options::default().discarded_body_bytes)]
-    discarded_body_bytes: u64,
+    #[arg(long, value_name = "BYTES", default_value_t = ServerOptions::default().max_discarded_body_bytes)]
+    max_discarded_body_bytes: u64,
 
     /// Most requests of a connection.
     #[arg(long, value_name = "N", default_value = "1000000")]
-    requests_per_connection: NonZero<u64>,
+    max_requests_per_connection: NonZero<u64>,
 
     /// How long requests may take after a signal.
     #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_value = "30s")]
@@ -271,7 +271,7 @@ pub struct ConnectionFlags {
     /// How long a connection must have been idle to be closed at once after a signal; others are told with their next
     /// answer.
     #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_value = "500ms")]
-    drain_idle: Duration,
+    drain_min_idle: Duration,
 }
 
 /// A default as a flag has it that may not be zero.
@@ -285,26 +285,26 @@ impl ConnectionFlags {
         self.max_connections.map(NonZero::get)
     }
 
-    pub fn options(&self) -> Options {
-        let mut options = Options::default();
+    pub fn options(&self) -> ServerOptions {
+        let mut options = ServerOptions::default();
         if let Some(max_connections) = self.max_connections() {
-            options.connections = max_connections;
+            options.max_connections = max_connections;
         }
-        options.head_timeout = self.header_timeout;
+        options.header_timeout = self.header_timeout;
         options.keep_alive_timeout = self.keep_alive_timeout;
         options.body_timeout = self.body_timeout;
-        options.body_bytes_per_second = self.body_bytes_per_second;
-        options.write_timeout = self.write_timeout;
+        options.min_body_bytes_per_second = self.min_body_bytes_per_second;
+        options.send_timeout = self.send_timeout;
         options.request_timeout = self.request_timeout;
         options.linger_timeout = self.linger_timeout;
-        options.discarded_body_bytes = self.discarded_body_bytes;
-        options.limits.request_line_bytes = self.request_line_bytes.get();
-        options.limits.head_bytes = self.head_bytes.get();
-        options.limits.fields = self.head_fields.get();
-        options.limits.body_bytes = self.body_bytes;
-        options.limits.requests_per_connection = self.requests_per_connection.get();
+        options.max_discarded_body_bytes = self.max_discarded_body_bytes;
+        options.limits.max_request_line_bytes = self.max_request_line_bytes.get();
+        options.limits.max_head_bytes = self.head_bytes.get();
+        options.limits.max_fields = self.head_fields.get();
+        options.limits.max_body_bytes = self.body_bytes;
+        options.limits.max_requests_per_connection = self.max_requests_per_connection.get();
         options.drain_timeout = self.drain;
-        options.drain_idle = self.drain_idle;
+        options.drain_min_idle = self.drain_min_idle;
         options
     }
 }
@@ -321,7 +321,7 @@ mod tests {
         connections: ConnectionFlags,
     }
 
-    fn options(flags: &[&str]) -> Options {
+    fn options(flags: &[&str]) -> ServerOptions {
         let given = ["http"].iter().chain(flags);
         let matches = Flags::command().try_get_matches_from(given).expect("well-formed");
         Flags::from_arg_matches(&matches).expect("complete").connections.options()
@@ -329,7 +329,7 @@ mod tests {
 
     #[test]
     fn without_flags_a_connection_has_the_defaults_of_the_library() {
-        assert_eq!(format!("{:?}", options(&[])), format!("{:?}", Options::default()));
+        assert_eq!(format!("{:?}", options(&[])), format!("{:?}", ServerOptions::default()));
     }
 
     #[test]
@@ -354,24 +354,24 @@ mod tests {
         ];
         let flagged = Flags::command();
         assert_eq!(flagged.get_arguments().count(), flags.len(), "each flag is tried");
-        let mut expected = Options::default();
+        let mut expected = ServerOptions::default();
         let seconds = Duration::from_secs;
-        expected.connections = 7;
-        expected.head_timeout = seconds(1);
+        expected.max_connections = 7;
+        expected.header_timeout = seconds(1);
         expected.keep_alive_timeout = seconds(2);
         expected.body_timeout = seconds(3);
-        expected.body_bytes_per_second = 4;
-        expected.write_timeout = seconds(5);
+        expected.min_body_bytes_per_second = 4;
+        expected.send_timeout = seconds(5);
         expected.request_timeout = Some(seconds(6));
         expected.linger_timeout = seconds(7);
-        expected.limits.request_line_bytes = 8;
-        expected.limits.head_bytes = 9;
-        expected.limits.fields = 10;
-        expected.limits.body_bytes = 11;
-        expected.discarded_body_bytes = 12;
-        expected.limits.requests_per_connection = 13;
+        expected.limits.max_request_line_bytes = 8;
+        expected.limits.max_head_bytes = 9;
+        expected.limits.max_fields = 10;
+        expected.limits.max_body_bytes = 11;
+        expected.max_discarded_body_bytes = 12;
+        expected.limits.max_requests_per_connection = 13;
         expected.drain_timeout = seconds(14);
-        expected.drain_idle = seconds(15);
+        expected.drain_min_idle = seconds(15);
         assert_eq!(format!("{:?}", options(&flags)), format!("{expected:?}"));
     }
 }

@@ -28,7 +28,7 @@ use std::sync::{Arc, OnceLock};
 use std::thread;
 
 use anello::{DriverInfo, Workers};
-use anello_http::Options;
+use anello_http::ServerOptions;
 use anello_http::files::options::FileOptions;
 use anello_http::files::{Files, FilesError};
 use anello_http::observe::access_log::{AccessLog, AccessLogHandle};
@@ -128,7 +128,7 @@ struct Service {
     folder: PathBuf,
     folder_watch: FolderWatch,
     files: FileOptions,
-    options: Options,
+    options: ServerOptions,
     /// Connections of all workers, where there are several.
     connections: Arc<AtomicUsize>,
     /// What all workers speak, and where it comes from.
@@ -159,7 +159,7 @@ pub fn run(arguments: Arguments, configuration: &Configuration) -> io::Result<Ex
     }
     let workers = arguments.cores.as_ref().map_or_else(usable_cores, |cores| cores.0.len());
     let files = arguments.files.into_options(workers);
-    configuration.refuse_faults_and(&files.faults(), arguments.cores.as_ref())?;
+    configuration.refuse_faults_and(&files.validation_errors(), arguments.cores.as_ref())?;
     let identity = arguments.identity.find()?;
     // Before anything opens descriptors.
     let passed = activation::take()?;
@@ -245,7 +245,7 @@ pub fn run(arguments: Arguments, configuration: &Configuration) -> io::Result<Ex
     match &begun {
         Ok((true, held)) => {
             // Before the line that says so.
-            service.health.ready();
+            service.health.set_ready();
             announce(&service, workers, &arguments.driver);
             service.manager.ready(held.took_over);
             hangups.follow(Arc::clone(&service));

@@ -51,11 +51,11 @@ pub fn start(
 /// Clients that stall at `/metrics` make room for further ones, whatever they are in the middle of: one that asks for
 /// `/health` is to hear what the state of the server is, and nothing of theirs.
 async fn serve(group: ListenerGroup<TcpListener>, told: Told, max_connections: usize) -> io::Result<()> {
-    let server = Server::builder().with(|options| {
+    let server = Server::builder().configure(|options| {
         // Together they are the share of this port.
         options.refusals = options.refusals.min(max_connections / 4).max(1);
-        options.connections = max_connections.saturating_sub(options.refusals).max(1);
-        options.eviction = Eviction::Stalled { threshold: options.connections };
+        options.max_connections = max_connections.saturating_sub(options.refusals).max(1);
+        options.eviction = Eviction::Stalled { threshold: options.max_connections };
     });
     let server = server.build();
     let serving = server.serve(group.join(0), async move |request| answer(&told, &request));
@@ -70,7 +70,7 @@ fn answer(told: &Told, request: &Request) -> Response {
             (Response::new(200).with_body(text), CONTENT_TYPE)
         }
         ("GET" | "HEAD", "/health") => {
-            let answer = told.health.answer(HealthFormat::accepted(request.field("accept")));
+            let answer = told.health.response(HealthFormat::from_accept(request.field("accept")));
             (Response::new(answer.status).with_body(answer.body), answer.content_type)
         }
         ("GET" | "HEAD", _) => return Response::text("here are /metrics and /health\n").with_status(404),

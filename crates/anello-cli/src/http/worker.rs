@@ -41,7 +41,7 @@ async fn serve_share(
     let mut files = open(&service.folder, &service.files)?;
     let mut builder = Server::builder().options(service.options.clone());
     if worker.count > 1 {
-        builder = builder.count_with(Arc::clone(&service.connections));
+        builder = builder.shared_connection_count(Arc::clone(&service.connections));
     }
     if let Some(tls) = &service.tls {
         builder = builder.tls(tls.clone());
@@ -64,7 +64,7 @@ async fn serve_share(
     place.pass(|| service.sandbox.seal())?;
     let accepting = accept(share, &server, &files);
     let has_heard_signal = service.listening.told_to_end(&mut signals).await?;
-    service.health.drain();
+    service.health.set_draining();
     service.listening.close();
     if !service.listening.is_given_away() && !service.is_stopping.swap(true, Ordering::Relaxed) {
         service.manager.stopping();
@@ -80,7 +80,7 @@ async fn serve_share(
 fn accept(share: Share, server: &Server, files: &Rc<Files>) -> Vec<JoinHandle<()>> {
     let answering = |files: &Rc<Files>| {
         let files = Rc::clone(files);
-        async move |request: Request| files.answer(&request).await
+        async move |request: Request| files.handle(&request).await
     };
     let internet = share.internet.map(|member| server.serve(member, answering(files)));
     let unix = share.unix.map(|member| server.serve(member, answering(files)));
@@ -101,7 +101,7 @@ async fn end(
         return cut;
     }
     accepting.iter().for_each(JoinHandle::abort);
-    server.end_all().await
+    server.abort_and_wait().await
 }
 
 /// Waits for the signal that ends it at once.

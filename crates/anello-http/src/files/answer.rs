@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use super::cache::{Contents, Entry, Variant, now};
 use super::multipart::{Boundary, Multipart};
 use super::range::{ByteRange, ContentRange, Selection, select};
-use crate::body::{Body, Part};
+use crate::body::{Body, BodyPart};
 use crate::h1::{FieldName, InvalidField};
 use crate::response::Response;
 
@@ -18,7 +18,7 @@ use crate::response::Response;
 #[inline]
 pub(super) fn whole(variant: &Variant) -> Response {
     let body = match &variant.contents {
-        Contents::Framed(answer) => return Response::framed(Rc::clone(answer)),
+        Contents::Framed(answer) => return Response::encoded(Rc::clone(answer)),
         Contents::Memory(bytes) => Body::from(bytes.clone()),
         Contents::File(file) => Body::file(file.clone(), 0, variant.stamp.size_bytes),
     };
@@ -66,24 +66,24 @@ fn several(variant: &Variant, ranges: &[ByteRange]) -> Response {
     let multipart = Multipart::new(ranges, variant.stamp.size_bytes, &variant.media_type, boundary);
     let mut parts = Vec::with_capacity(2 * ranges.len() + 1);
     for (head, range) in multipart.parts() {
-        parts.push(Part::Bytes(bytes::Bytes::copy_from_slice(head)));
+        parts.push(BodyPart::Bytes(bytes::Bytes::copy_from_slice(head)));
         parts.push(bytes_of(variant, range));
     }
-    parts.push(Part::Bytes(bytes::Bytes::copy_from_slice(multipart.end())));
+    parts.push(BodyPart::Bytes(bytes::Bytes::copy_from_slice(multipart.end())));
     // The type of the parts is told with each of them.
     let response = Response::new(206).with_shared_fields(Rc::clone(&variant.not_modified_fields));
     let response = valid(response.field(FieldName::CONTENT_TYPE, multipart.content_type().as_bytes()));
     response.with_body(Body::parts(parts))
 }
 
-fn bytes_of(variant: &Variant, range: ByteRange) -> Part {
+fn bytes_of(variant: &Variant, range: ByteRange) -> BodyPart {
     match &variant.contents {
         Contents::Framed(answer) => {
-            Part::Bytes(answer.body().slice(range.first as usize..=range.last as usize))
+            BodyPart::Bytes(answer.body().slice(range.first as usize..=range.last as usize))
         }
-        Contents::Memory(bytes) => Part::Bytes(bytes.slice(range.first as usize..=range.last as usize)),
+        Contents::Memory(bytes) => BodyPart::Bytes(bytes.slice(range.first as usize..=range.last as usize)),
         Contents::File(file) => {
-            Part::File { file: file.clone(), offset: range.first, length: range.length_bytes() }
+            BodyPart::File { file: file.clone(), offset: range.first, length: range.length_bytes() }
         }
     }
 }

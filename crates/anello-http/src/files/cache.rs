@@ -31,7 +31,7 @@ use super::negotiate::{Coding, Codings};
 use super::path::resolve_plain;
 use super::stamp::{FileStamp, Timestamp};
 use super::validator::Validator;
-use crate::h1::{FieldBlock, FramedAnswer};
+use crate::h1::{EncodedResponse, FieldBlock};
 use crate::observe::metrics::WorkerMetrics;
 
 /// Most entries of a cache, whatever their size.
@@ -87,7 +87,7 @@ pub(super) struct Variant {
 #[derive(Debug)]
 pub(super) enum Contents {
     /// With its fields: what fits behind them in one send.
-    Framed(Rc<FramedAnswer>),
+    Framed(Rc<EncodedResponse>),
     Memory(Bytes),
     File(File),
 }
@@ -309,7 +309,7 @@ impl Cache {
 
     fn tell_bytes(&self) {
         if let Some(counts) = self.counts.get() {
-            counts.cache_bytes(self.bytes() as u64);
+            counts.set_cache_bytes(self.bytes() as u64);
         }
     }
 
@@ -392,8 +392,9 @@ fn key(path: &str, is_folder: bool) -> String {
     let slash = if is_folder && !path.is_empty() { "/" } else { "" };
     let target = format!("/{path}{slash}");
     let leads_to = resolve_plain(&target);
-    let is_itself = leads_to
-        .is_some_and(|found| (found.relative(), found.is_folder(), found.query()) == (path, is_folder, None));
+    let is_itself = leads_to.is_some_and(|found| {
+        (found.relative(), found.is_directory(), found.query()) == (path, is_folder, None)
+    });
     if is_itself { target } else { format!("{path}{slash}") }
 }
 

@@ -16,7 +16,7 @@ pub struct CorsOrigins {
 
 /// What an answer says to the scripts of a site.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct CorsAnswer<'a> {
+pub struct CorsHeaders<'a> {
     /// The value of `Access-Control-Allow-Origin`, if they may read it.
     pub allow_origin: Option<&'a str>,
     /// Whether others are answered otherwise: the answer has `Vary: Origin`.
@@ -53,12 +53,12 @@ impl CorsOrigins {
     /// ```
     #[inline]
     #[must_use]
-    pub fn answer(&self, origin: Option<&[u8]>) -> CorsAnswer<'_> {
+    pub fn answer(&self, origin: Option<&[u8]>) -> CorsHeaders<'_> {
         if self.all {
-            return CorsAnswer { allow_origin: Some("*"), varies: false };
+            return CorsHeaders { allow_origin: Some("*"), varies: false };
         }
         let listed = origin.and_then(|origin| self.origins.iter().find(|listed| listed.as_bytes() == origin));
-        CorsAnswer { allow_origin: listed.map(String::as_str), varies: !self.origins.is_empty() }
+        CorsHeaders { allow_origin: listed.map(String::as_str), varies: !self.origins.is_empty() }
     }
 }
 
@@ -98,7 +98,7 @@ mod tests {
     #[test]
     fn without_origins_nothing_is_said() {
         let none = origins(&[]).unwrap();
-        assert_eq!(none.answer(Some(b"https://a.example")), CorsAnswer::default());
+        assert_eq!(none.answer(Some(b"https://a.example")), CorsHeaders::default());
         assert_eq!(none, CorsOrigins::default());
     }
 
@@ -106,7 +106,7 @@ mod tests {
     fn all_are_answered_alike() {
         let all = origins(&["https://a.example", "*"]).unwrap();
         for origin in [None, Some(&b"https://a.example"[..]), Some(b"null")] {
-            assert_eq!(all.answer(origin), CorsAnswer { allow_origin: Some("*"), varies: false });
+            assert_eq!(all.answer(origin), CorsHeaders { allow_origin: Some("*"), varies: false });
         }
     }
 
@@ -115,13 +115,13 @@ mod tests {
         let some = origins(&["HTTPS://A.example", "http://[::1]:8080", "chrome-extension://abc"]).unwrap();
         for origin in ["https://a.example", "http://[::1]:8080", "chrome-extension://abc"] {
             let answer = some.answer(Some(origin.as_bytes()));
-            assert_eq!(answer, CorsAnswer { allow_origin: Some(origin), varies: true });
+            assert_eq!(answer, CorsHeaders { allow_origin: Some(origin), varies: true });
         }
         for origin in ["https://a.example.net", "https://a.exampl", "http://a.example", "null", "", "*"] {
             let answer = some.answer(Some(origin.as_bytes()));
-            assert_eq!(answer, CorsAnswer { allow_origin: None, varies: true }, "{origin}");
+            assert_eq!(answer, CorsHeaders { allow_origin: None, varies: true }, "{origin}");
         }
-        assert_eq!(some.answer(None), CorsAnswer { allow_origin: None, varies: true });
+        assert_eq!(some.answer(None), CorsHeaders { allow_origin: None, varies: true });
     }
 
     #[test]

@@ -116,8 +116,8 @@ impl Folder {
     fn resolve(&self) -> ResolveFlags {
         let flags = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
         match self.symlinks {
-            Symlinks::Within => flags,
-            Symlinks::Refused => flags | ResolveFlags::NO_SYMLINKS,
+            Symlinks::FollowBeneath => flags,
+            Symlinks::Deny => flags | ResolveFlags::NO_SYMLINKS,
         }
     }
 
@@ -271,7 +271,7 @@ mod tests {
         ] {
             symlink(target, at(path)).unwrap();
         }
-        let folder = Folder::open(&at("site"), Symlinks::Within).unwrap();
+        let folder = Folder::open(&at("site"), Symlinks::FollowBeneath).unwrap();
         (parent, folder)
     }
 

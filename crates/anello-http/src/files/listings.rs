@@ -292,7 +292,7 @@ mod tests {
             fs::create_dir(site.path().join(name)).expect("a folder");
             fs::write(site.path().join(name).join("file"), "text").expect("a file");
         }
-        let folder = Folder::open(site.path(), Symlinks::Within).expect("a folder");
+        let folder = Folder::open(site.path(), Symlinks::FollowBeneath).expect("a folder");
         Runtime::new().expect("a runtime").block_on(test(&site, folder));
     }
 
@@ -304,7 +304,7 @@ mod tests {
     fn who_asks_for_the_same_is_sent_the_same_bytes() {
         with_site(async |site, folder| {
             for (interval, is_remembered) in [(HOUR, true), (Duration::ZERO, false)] {
-                let listings = Listings::new(interval, Dotfiles::Hidden, 100);
+                let listings = Listings::new(interval, Dotfiles::Hide, 100);
                 let list =
                     async |path, format| listings.list(&folder, path, format).await.expect("a list").bytes;
                 let first = list("a", Format::Json).await;
@@ -324,7 +324,7 @@ mod tests {
     #[test]
     fn a_list_is_made_once_for_all_who_wait_and_when_they_are_gone() {
         with_site(async |_, folder| {
-            let listings = Listings::new(HOUR, Dotfiles::Hidden, 100);
+            let listings = Listings::new(HOUR, Dotfiles::Hide, 100);
             let mut context = Context::from_waker(Waker::noop());
             {
                 let mut gone = pin!(listings.list(&folder, "a", Format::Html));
@@ -339,7 +339,7 @@ mod tests {
     #[test]
     fn no_more_are_made_at_once_than_may_be() {
         with_site(async |_, folder| {
-            let listings = Listings::new(HOUR, Dotfiles::Hidden, 100);
+            let listings = Listings::new(HOUR, Dotfiles::Hide, 100);
             let paths: Vec<_> =
                 (0..MOST_MAKING * 3).map(|number| format!("a/{}", "./".repeat(number))).collect();
             let mut asked: Vec<_> =
@@ -358,7 +358,7 @@ mod tests {
     #[test]
     fn fault_20_lists_that_are_not_taken_are_bounded_and_their_memory_is_given_back() {
         with_site(async |site, folder| {
-            let mut listings = Listings::new(Duration::ZERO, Dotfiles::Hidden, 100);
+            let mut listings = Listings::new(Duration::ZERO, Dotfiles::Hide, 100);
             listings.most_bytes = 20_000;
             let mut taken = Vec::new();
             // Another one each time.
@@ -383,7 +383,7 @@ mod tests {
     #[test]
     fn what_cannot_be_listed_is_told_to_who_waits_and_tried_again() {
         with_site(async |site, folder| {
-            let listings = Listings::new(HOUR, Dotfiles::Hidden, 100);
+            let listings = Listings::new(HOUR, Dotfiles::Hide, 100);
             let mut context = Context::from_waker(Waker::noop());
             let mut first = pin!(listings.list(&folder, "c", Format::Html));
             assert!(first.as_mut().poll(&mut context).is_pending());
@@ -398,7 +398,7 @@ mod tests {
     #[test]
     fn who_does_not_wait_any_more_leaves_nothing_behind() {
         with_site(async |_, folder| {
-            let listings = Listings::new(HOUR, Dotfiles::Hidden, 100);
+            let listings = Listings::new(HOUR, Dotfiles::Hide, 100);
             let mut context = Context::from_waker(Waker::noop());
             for _ in 0..100 {
                 let mut gone = pin!(listings.list(&folder, "a", Format::Html));

@@ -89,9 +89,9 @@ impl FromIterator<Coding> for Codings {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Choice {
     /// The file as it is, without `Content-Encoding`.
-    Plain,
+    Identity,
     /// This variant of it.
-    Coded(Coding),
+    Encoded(Coding),
     /// Nothing that there is: status 406. Only for clients that say in so many words that they do not accept the file
     /// as it is.
     NotAcceptable,
@@ -104,15 +104,15 @@ pub enum Choice {
 /// use anello_http::files::fields::FieldLines;
 /// use anello_http::files::negotiate::{Choice, Coding, Codings, negotiate};
 /// let lines: FieldLines<'_> = [&b"gzip, deflate, br"[..]].into_iter().collect();
-/// assert_eq!(negotiate(&lines, Codings::ALL), Choice::Coded(Coding::Brotli));
+/// assert_eq!(negotiate(&lines, Codings::ALL), Choice::Encoded(Coding::Brotli));
 /// ```
 #[inline]
 #[must_use]
 pub fn negotiate(accept_encoding: &FieldLines<'_>, variants: Codings) -> Choice {
     if variants.is_empty() {
-        return Choice::Plain;
+        return Choice::Identity;
     }
-    if accept_encoding.is_present() { choose(accept_encoding, variants) } else { Choice::Plain }
+    if accept_encoding.is_present() { choose(accept_encoding, variants) } else { Choice::Identity }
 }
 
 fn choose(accept_encoding: &FieldLines<'_>, variants: Codings) -> Choice {
@@ -126,10 +126,10 @@ fn choose(accept_encoding: &FieldLines<'_>, variants: Codings) -> Choice {
     }
     match (best, accepted.plain()) {
         (Some((coding, quality)), plain) if plain.is_none_or(|plain| quality >= plain) => {
-            Choice::Coded(coding)
+            Choice::Encoded(coding)
         }
         (None, Some(0)) => Choice::NotAcceptable,
-        _ => Choice::Plain,
+        _ => Choice::Identity,
     }
 }
 
@@ -177,7 +177,7 @@ mod tests {
     use proptest::prelude::*;
     use proptest::sample::select;
 
-    use super::Choice::{Coded, NotAcceptable, Plain};
+    use super::Choice::{Encoded, Identity, NotAcceptable};
     use super::Coding::{Brotli, Gzip, Zstandard};
     use super::*;
 
@@ -189,61 +189,61 @@ mod tests {
     #[test]
     fn what_is_weighed_alike_is_taken_in_order() {
         const BROWSER: &str = "gzip, deflate, br, zstd";
-        assert_eq!(choice(BROWSER, &[Gzip, Zstandard, Brotli]), Coded(Brotli));
-        assert_eq!(choice(BROWSER, &[Gzip, Zstandard]), Coded(Zstandard));
-        assert_eq!(choice(BROWSER, &[Gzip]), Coded(Gzip));
-        assert_eq!(choice("gzip, deflate", &[Brotli, Zstandard]), Plain);
+        assert_eq!(choice(BROWSER, &[Gzip, Zstandard, Brotli]), Encoded(Brotli));
+        assert_eq!(choice(BROWSER, &[Gzip, Zstandard]), Encoded(Zstandard));
+        assert_eq!(choice(BROWSER, &[Gzip]), Encoded(Gzip));
+        assert_eq!(choice("gzip, deflate", &[Brotli, Zstandard]), Identity);
     }
 
     #[test]
     fn the_heavier_is_taken() {
         let all = &Coding::ALL;
         let cases = [
-            ("br;q=0.5, gzip;q=0.8", Coded(Gzip)),
-            ("br;q=0.5, zstd;q=0.501, gzip;q=0.5", Coded(Zstandard)),
-            ("br;q=0, gzip;q=0.001", Coded(Gzip)),
-            ("BR;Q=0.1, GZIP;q=0", Coded(Brotli)),
-            ("x-gzip", Coded(Gzip)),
-            ("*", Coded(Brotli)),
-            ("*;q=0.5, br;q=0", Coded(Zstandard)),
-            ("gzip;q=0.2, *;q=0.1", Coded(Gzip)),
-            ("br;q=0.2, *", Coded(Zstandard)),
+            ("br;q=0.5, gzip;q=0.8", Encoded(Gzip)),
+            ("br;q=0.5, zstd;q=0.501, gzip;q=0.5", Encoded(Zstandard)),
+            ("br;q=0, gzip;q=0.001", Encoded(Gzip)),
+            ("BR;Q=0.1, GZIP;q=0", Encoded(Brotli)),
+            ("x-gzip", Encoded(Gzip)),
+            ("*", Encoded(Brotli)),
+            ("*;q=0.5, br;q=0", Encoded(Zstandard)),
+            ("gzip;q=0.2, *;q=0.1", Encoded(Gzip)),
+            ("br;q=0.2, *", Encoded(Zstandard)),
             ("deflate, *;q=0", NotAcceptable),
-            ("*;q=0, gzip;q=0.1", Coded(Gzip)),
+            ("*;q=0, gzip;q=0.1", Encoded(Gzip)),
             ("*;q=0", NotAcceptable),
-            ("*;q=0, identity", Plain),
-            ("identity", Plain),
-            ("identity, gzip;q=0.9", Plain),
-            ("identity;q=0.9, gzip;q=0.9", Coded(Gzip)),
-            ("identity;q=0.5, *;q=0.4", Plain),
+            ("*;q=0, identity", Identity),
+            ("identity", Identity),
+            ("identity, gzip;q=0.9", Identity),
+            ("identity;q=0.9, gzip;q=0.9", Encoded(Gzip)),
+            ("identity;q=0.5, *;q=0.4", Identity),
             ("identity;q=0", NotAcceptable),
-            ("identity;q=0, br", Coded(Brotli)),
-            ("identity;q=0, *", Coded(Brotli)),
-            ("gzip;q=0, br;q=0, zstd;q=0", Plain),
+            ("identity;q=0, br", Encoded(Brotli)),
+            ("identity;q=0, *", Encoded(Brotli)),
+            ("gzip;q=0, br;q=0, zstd;q=0", Identity),
             ("gzip;q=0, br;q=0, zstd;q=0, identity;q=0", NotAcceptable),
-            ("", Plain),
-            ("nonsense", Plain),
-            ("gzip;q=2", Plain),
-            ("gzip;q=1;q=0", Coded(Gzip)),
+            ("", Identity),
+            ("nonsense", Identity),
+            ("gzip;q=2", Identity),
+            ("gzip;q=1;q=0", Encoded(Gzip)),
         ];
         for (accept_encoding, expected) in cases {
             assert_eq!(choice(accept_encoding, all), expected, "{accept_encoding}");
         }
-        assert_eq!(choice("gzip;q=0.1, *;q=0.9", &[Gzip]), Plain, "the file itself is among the others");
+        assert_eq!(choice("gzip;q=0.1, *;q=0.9", &[Gzip]), Identity, "the file itself is among the others");
     }
 
     #[test]
     fn lines_make_up_one_list() {
         let lines: FieldLines<'_> = [&b"gzip;q=0.5"[..], b"br"].into_iter().collect();
-        assert_eq!(negotiate(&lines, Codings::ALL), Coded(Brotli));
+        assert_eq!(negotiate(&lines, Codings::ALL), Encoded(Brotli));
     }
 
     #[test]
     fn what_has_no_variants_is_not_negotiated_about() {
         let none = FieldLines::default();
-        assert_eq!(negotiate(&none, Codings::ALL), Plain);
+        assert_eq!(negotiate(&none, Codings::ALL), Identity);
         let refusing: FieldLines<'_> = [&b"*;q=0"[..]].into_iter().collect();
-        assert_eq!(negotiate(&refusing, Codings::NONE), Plain);
+        assert_eq!(negotiate(&refusing, Codings::NONE), Identity);
         assert_eq!(negotiate(&refusing, Codings::NONE.with(Gzip)), NotAcceptable);
     }
 
@@ -274,7 +274,7 @@ mod tests {
             let lines: FieldLines<'_> = [line.as_bytes()].into_iter().collect();
             let plain = weight("identity").or(weight("*"));
             match negotiate(&lines, variants) {
-                Coded(coding) => {
+                Encoded(coding) => {
                     prop_assert!(variants.contains(coding));
                     prop_assert!(weight(coding.token()).or(weight("*")).unwrap_or(0) > 0);
                 }

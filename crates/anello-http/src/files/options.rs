@@ -11,10 +11,10 @@ use super::cache_control::CacheRule;
 use super::cors::CorsOrigins;
 use super::media_type::MediaTypes;
 use super::negotiate::Codings;
-use super::path::{Dotfiles, NAME_BYTES_LIMIT, resolve};
+use super::path::{Dotfiles, MAX_NAME_BYTES, resolve};
 
 /// What can be set about a server of files. [`FileOptions::default`] has the defaults; every field may be changed.
-/// [`check`](Self::check) tells whether they go together.
+/// [`validate`](Self::validate) tells whether they go together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileOptions {
     /// Names of files that are sent for the folder that they are in: the first that exists. `index.html` by default;
@@ -25,7 +25,7 @@ pub struct FileOptions {
     pub listing: bool,
     /// Most entries of a folder that are shown; 10,000 by default. The rest is left out, and the list says so. Each
     /// costs an `fstatat(2)`, a `faccessat(2)` and some 300 bytes of the page, more if its name is long.
-    pub listing_entries: usize,
+    pub max_listing_entries: usize,
     /// The variants that are looked for beside each file and sent to clients that accept them: `.br`, `.zst`, `.gz`.
     /// None by default: who sets it says that they are made anew with their files.
     pub precompressed: Codings,
@@ -41,7 +41,7 @@ pub struct FileOptions {
     /// A file, by its path from the served folder on, that is sent with status 200 where there is none, if the last
     /// name of the path has no extension and none is hidden: the page of an application that makes up its paths in the
     /// browser. None by default. For other paths there is `not_found_file`.
-    pub single_page_file: Option<String>,
+    pub spa_fallback_file: Option<String>,
     /// Whether files and folders are served whose names begin with a dot; hidden by default.
     pub dotfiles: Dotfiles,
     /// The sites whose scripts may read what is served, as `https://example.org`, or `*` for all; none by default.
@@ -49,10 +49,10 @@ pub struct FileOptions {
     /// What becomes of symbolic links; those that stay below the served folder are followed by default.
     pub symlinks: Symlinks,
     /// Memory for the contents of small files, in bytes, of each worker; 64 MiB by default. 0 keeps none.
-    pub cache_bytes: usize,
+    pub max_cache_bytes: usize,
     /// Largest file whose contents are kept in memory, in bytes; 64 KiB by default. Larger ones are sent from the
     /// kernel's own cache.
-    pub cache_file_bytes: usize,
+    pub max_cached_file_bytes: usize,
     /// How many workers of this process serve files, each with options like these: their caches keep a quarter of the
     /// descriptors that the process may have between them, and 512 files each at most. By default as many as the cores
     /// that the calling thread may use, which are fewer where it is pinned.
@@ -70,9 +70,9 @@ pub struct FileOptions {
 pub enum Symlinks {
     /// They are followed as long as they stay below the served folder. Absolute ones never do, wherever they lead.
     #[default]
-    Within,
+    FollowBeneath,
     /// None is followed: a path with one in it is answered with 404 (`RESOLVE_NO_SYMLINKS`).
-    Refused,
+    Deny,
 }
 
 impl Default for FileOptions {
@@ -80,18 +80,18 @@ impl Default for FileOptions {
         Self {
             index_files: vec!["index.html".to_owned()],
             listing: false,
-            listing_entries: 10_000,
+            max_listing_entries: 10_000,
             precompressed: Codings::NONE,
             cache_control: Vec::new(),
             media_types: BTreeMap::new(),
             default_media_type: UNKNOWN_MEDIA_TYPE.to_owned(),
             not_found_file: None,
-            single_page_file: None,
-            dotfiles: Dotfiles::Hidden,
+            spa_fallback_file: None,
+            dotfiles: Dotfiles::Hide,
             cors_origins: Vec::new(),
-            symlinks: Symlinks::Within,
-            cache_bytes: 64 << 20,
-            cache_file_bytes: 64 << 10,
+            symlinks: Symlinks::FollowBeneath,
+            max_cache_bytes: 64 << 20,
+            max_cached_file_bytes: 64 << 10,
             workers: available_parallelism().map_or(1, NonZero::get),
             revalidate_interval: Duration::from_secs(1),
         }
@@ -109,24 +109,24 @@ impl FileOptions {
     ///
     /// ```
     /// use anello_http::files::options::FileOptions;
-    /// assert!(FileOptions::default().check().is_ok());
+    /// assert!(FileOptions::default().validate().is_ok());
     /// let options = FileOptions { not_found_file: Some("../404.html".to_owned()), ..FileOptions::default() };
-    /// assert!(options.check().unwrap_err().to_string().starts_with("not-found-file: \"../404.html\""));
+    /// assert!(options.validate().unwrap_err().to_string().starts_with("not-found-file: \"../404.html\""));
     /// ```
     ///
     /// # Errors
     /// The first that is not.
-    pub fn check(&self) -> Result<(), InvalidOption> {
-        self.faults().into_iter().next().map_or(Ok(()), Err)
+    pub fn validate(&self) -> Result<(), InvalidOption> {
+        self.validation_errors().into_iter().next().map_or(Ok(()), Err)
     }
 
-    /// Everything that [`check`](Self::check) finds, not the first of it alone.
+    /// Everything that [`validate`](Self::validate) finds, not the first of it alone.
     #[must_use]
-    pub fn faults(&self) -> Vec<InvalidOption> {
+    pub fn validation_errors(&self) -> Vec<InvalidOption> {
         let index_files = self.index_files.iter().map(|name| check_index_file(name));
         let named_files = [
             check_file("not-found-file", self.not_found_file.as_deref()),
-            check_file("single-page-file", self.single_page_file.as_deref()),
+            check_file("single-page-file", self.spa_fallback_file.as_deref()),
         ];
         // One by one, so that each is told.
         let rules = self.cache_control.iter().flat_map(CacheRule::faults).map(Err);
@@ -144,13 +144,14 @@ impl FileOptions {
 
     fn number_faults(&self) -> Vec<InvalidOption> {
         let mut faults = Vec::new();
-        if self.listing && self.listing_entries == 0 {
+        if self.listing && self.max_listing_entries == 0 {
             let why = "a list of no entries shows nothing; switch the listing off instead";
             faults.push(InvalidOption::new("listing-entries", "0", why));
         }
-        if self.cache_bytes > 0 && self.cache_file_bytes > self.cache_bytes {
-            let why = format!("a file must fit into the whole cache, which has {} bytes", self.cache_bytes);
-            faults.push(InvalidOption::new("cache-file-bytes", &self.cache_file_bytes.to_string(), why));
+        if self.max_cache_bytes > 0 && self.max_cached_file_bytes > self.max_cache_bytes {
+            let why =
+                format!("a file must fit into the whole cache, which has {} bytes", self.max_cache_bytes);
+            faults.push(InvalidOption::new("cache-file-bytes", &self.max_cached_file_bytes.to_string(), why));
         }
         if self.revalidate_interval > REVALIDATE_LIMIT {
             let why = "a day at most: files would be served from before they changed for that long";
@@ -163,7 +164,7 @@ impl FileOptions {
 
 fn check_index_file(name: &str) -> Result<(), InvalidOption> {
     let is_name =
-        !matches!(name, "" | "." | "..") && !name.contains(['/', '\0']) && name.len() <= NAME_BYTES_LIMIT;
+        !matches!(name, "" | "." | "..") && !name.contains(['/', '\0']) && name.len() <= MAX_NAME_BYTES;
     let why = "an index file is given by its name alone, as in \"index.html\"";
     if is_name { Ok(()) } else { Err(InvalidOption::new("index", name, why)) }
 }
@@ -173,8 +174,8 @@ fn check_file(option: &'static str, path: Option<&str>) -> Result<(), InvalidOpt
     let Some(path) = path else { return Ok(()) };
     let target = format!("/{}", super::path::encoded_path(path));
     let leads_there = |target: &str| {
-        let resolved = resolve(target, Dotfiles::Served).ok()?;
-        (!resolved.is_folder() && resolved.relative() == path).then_some(())
+        let resolved = resolve(target, Dotfiles::Serve).ok()?;
+        (!resolved.is_directory() && resolved.relative() == path).then_some(())
     };
     let why = "the path of a file goes from the served folder down, as in \"errors/404.html\"";
     leads_there(&target).ok_or_else(|| InvalidOption::new(option, path, why))
@@ -215,14 +216,14 @@ mod tests {
     fn error(change: impl FnOnce(&mut FileOptions)) -> String {
         let mut options = FileOptions::default();
         change(&mut options);
-        let error = options.check().unwrap_err();
+        let error = options.validate().unwrap_err();
         assert!(error.to_string().starts_with(error.option()));
         error.to_string()
     }
 
     #[test]
     fn the_defaults_go_together() {
-        FileOptions::default().check().unwrap();
+        FileOptions::default().validate().unwrap();
     }
 
     #[test]
@@ -230,14 +231,14 @@ mod tests {
         let options = FileOptions {
             index_files: vec!["index.html".into(), ".index".into(), "index page.htm".into()],
             not_found_file: Some("errors/404.html".into()),
-            single_page_file: Some(".app/ünïcode 100%.html".into()),
-            cache_bytes: 0,
+            spa_fallback_file: Some(".app/ünïcode 100%.html".into()),
+            max_cache_bytes: 0,
             revalidate_interval: Duration::ZERO,
             listing: true,
             ..FileOptions::default()
         };
-        options.check().unwrap();
-        FileOptions { index_files: Vec::new(), ..options }.check().unwrap();
+        options.validate().unwrap();
+        FileOptions { index_files: Vec::new(), ..options }.validate().unwrap();
     }
 
     #[test]
@@ -257,7 +258,8 @@ mod tests {
                 error(|options| options.not_found_file = Some(path.into())).starts_with("not-found-file")
             );
             assert!(
-                error(|options| options.single_page_file = Some(path.into())).starts_with("single-page-file")
+                error(|options| options.spa_fallback_file = Some(path.into()))
+                    .starts_with("single-page-file")
             );
         }
     }
@@ -273,18 +275,18 @@ mod tests {
             options.media_types.insert("html".into(), "html".into());
         });
         assert!(of_types.starts_with("media-type:"));
-        let of_cache = error(|options| options.cache_file_bytes = options.cache_bytes + 1);
+        let of_cache = error(|options| options.max_cached_file_bytes = options.max_cache_bytes + 1);
         assert!(of_cache.contains("which has 67108864 bytes"));
         let of_listing = error(|options| {
             options.listing = true;
-            options.listing_entries = 0;
+            options.max_listing_entries = 0;
         });
         assert!(of_listing.contains("switch the listing off"));
     }
 
     #[test]
     fn all_that_is_wrong_is_found_at_once() {
-        assert_eq!(FileOptions::default().faults(), []);
+        assert_eq!(FileOptions::default().validation_errors(), []);
         let rule = |pattern: &str| CacheRule { pattern: pattern.into(), value: "no-cache".into() };
         let options = FileOptions {
             index_files: vec!["a/b".into(), "index.html".into(), "..".into()],
@@ -296,11 +298,11 @@ mod tests {
             media_types: BTreeMap::from([("a".into(), "b".into()), ("html".into(), "html".into())]),
             default_media_type: String::new(),
             cors_origins: vec!["https://example.org".into(), "a".into()],
-            single_page_file: Some("/".into()),
+            spa_fallback_file: Some("/".into()),
             revalidate_interval: REVALIDATE_LIMIT * 2,
             ..FileOptions::default()
         };
-        let found: Vec<&str> = options.faults().iter().map(InvalidOption::option).collect();
+        let found: Vec<&str> = options.validation_errors().iter().map(InvalidOption::option).collect();
         assert_eq!(
             found,
             [
@@ -317,6 +319,6 @@ mod tests {
                 "revalidate-interval"
             ]
         );
-        assert_eq!(options.check().unwrap_err(), options.faults()[0]);
+        assert_eq!(options.validate().unwrap_err(), options.validation_errors()[0]);
     }
 }

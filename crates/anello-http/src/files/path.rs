@@ -18,10 +18,10 @@ use percent_encoding::{AsciiSet, CONTROLS, NON_ALPHANUMERIC, percent_decode_str,
 pub(super) use page::may_be_page;
 
 /// Longest name within a path, in bytes: `NAME_MAX` of Linux. No file has a longer one.
-pub const NAME_BYTES_LIMIT: usize = 255;
+pub const MAX_NAME_BYTES: usize = 255;
 
 /// Longest path, in bytes: `PATH_MAX` of Linux less the NUL at its end.
-pub const PATH_BYTES_LIMIT: usize = 4095;
+pub const MAX_PATH_BYTES: usize = 4095;
 
 /// The folder of which RFC 8615 wants that it can be reached although its name begins with a dot.
 const WELL_KNOWN: &str = ".well-known";
@@ -55,9 +55,9 @@ pub enum Dotfiles {
     /// They are as if they did not exist, but for what lies in `.well-known` at the top (RFC 8615). They are often
     /// not meant to be seen: `.git`, `.env`, `.htpasswd`.
     #[default]
-    Hidden,
+    Hide,
     /// They are files like others.
-    Served,
+    Serve,
 }
 
 /// Where a target leads to below the served folder.
@@ -78,7 +78,7 @@ impl<'a> TargetPath<'a> {
 
     /// Whether the target ended with a slash: it means a folder, and a file does not answer to it.
     #[must_use]
-    pub fn is_folder(&self) -> bool {
+    pub fn is_directory(&self) -> bool {
         self.is_folder
     }
 
@@ -92,7 +92,7 @@ impl<'a> TargetPath<'a> {
     /// fallback of a single-page application answers for. For a name with one (`app.js`), a page in the place of what
     /// is missing would only hide that it is.
     #[must_use]
-    pub fn is_without_extension(&self) -> bool {
+    pub fn has_no_extension(&self) -> bool {
         self.relative.rsplit('/').next().is_none_or(|name| !name.contains('.'))
     }
 
@@ -100,7 +100,7 @@ impl<'a> TargetPath<'a> {
     /// asked for without one. It begins with exactly one slash, so that it cannot lead to another host, and has only the
     /// characters that RFC 3986 allows.
     #[must_use]
-    pub fn folder_location(&self) -> String {
+    pub fn redirect_location(&self) -> String {
         let mut location = String::with_capacity(self.relative.len() + 2);
         location.push('/');
         if !self.relative.is_empty() {
@@ -134,13 +134,13 @@ pub(super) fn encoded_path(path: &str) -> percent_encoding::PercentEncode<'_> {
 /// Why a target leads to no file. Those of status 400 no ordinary client sends; those of 404 are answered as if there
 /// were no such file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PathRefusal {
+pub enum PathError {
     /// Neither a path nor a URL of `http` or `https`, or with a `#`.
-    NotAPath,
+    InvalidForm,
     /// A `%` without two hexadecimal digits behind it.
-    BadEncoding,
+    InvalidPercentEncoding,
     /// Not UTF-8 once decoded.
-    NotText,
+    InvalidUtf8,
     /// NUL or another control byte.
     ControlByte,
     /// A name that is `.` or `..`.
@@ -155,25 +155,29 @@ pub enum PathRefusal {
     TooLong,
 }
 
-impl PathRefusal {
+impl PathError {
     /// The status that it is answered with: 400 or 404.
     #[must_use]
     pub fn status(self) -> u16 {
         match self {
-            Self::NotAPath | Self::BadEncoding | Self::NotText | Self::ControlByte | Self::DotSegment => 400,
+            Self::InvalidForm
+            | Self::InvalidPercentEncoding
+            | Self::InvalidUtf8
+            | Self::ControlByte
+            | Self::DotSegment => 400,
             Self::EncodedSlash | Self::Backslash | Self::Hidden | Self::TooLong => 404,
         }
     }
 }
 
-impl fmt::Display for PathRefusal {
+impl fmt::Display for PathError {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(match self {
-            Self::NotAPath => "the target is not a path that begins with a slash",
-            Self::BadEncoding => {
+            Self::InvalidForm => "the target is not a path that begins with a slash",
+            Self::InvalidPercentEncoding => {
                 "a % in the path is not followed by two hexadecimal digits; a literal one is %25"
             }
-            Self::NotText => "the path is not UTF-8 once decoded",
+            Self::InvalidUtf8 => "the path is not UTF-8 once decoded",
             Self::ControlByte => "the path contains a control character",
             Self::DotSegment => "the path contains a . or .. segment; resolve it before sending",
             Self::EncodedSlash => "a name in the path contains a slash",
@@ -184,23 +188,23 @@ impl fmt::Display for PathRefusal {
     }
 }
 
-impl std::error::Error for PathRefusal {}
+impl std::error::Error for PathError {}
 
 /// Where a target leads to: what stands between method and version in a request line, a path (`/a/b?query`) or a URL
 /// (`http://host/a/b`, whose host the caller looks at).
 ///
 /// ```
-/// use anello_http::files::path::{Dotfiles, PathRefusal, resolve};
-/// let path = resolve("/caf%C3%A9/menu.html?day=1", Dotfiles::Hidden)?;
-/// assert_eq!((path.relative(), path.is_folder(), path.query()), ("café/menu.html", false, Some("day=1")));
-/// assert_eq!(resolve("/%2e%2e/etc/passwd", Dotfiles::Hidden), Err(PathRefusal::DotSegment));
-/// # Ok::<(), PathRefusal>(())
+/// use anello_http::files::path::{Dotfiles, PathError, resolve};
+/// let path = resolve("/caf%C3%A9/menu.html?day=1", Dotfiles::Hide)?;
+/// assert_eq!((path.relative(), path.is_directory(), path.query()), ("café/menu.html", false, Some("day=1")));
+/// assert_eq!(resolve("/%2e%2e/etc/passwd", Dotfiles::Hide), Err(PathError::DotSegment));
+/// # Ok::<(), PathError>(())
 /// ```
 ///
 /// # Errors
 /// When it cannot lead to a file that is served.
 #[inline]
-pub fn resolve(target: &str, dotfiles: Dotfiles) -> Result<TargetPath<'_>, PathRefusal> {
+pub fn resolve(target: &str, dotfiles: Dotfiles) -> Result<TargetPath<'_>, PathError> {
     match resolve_plain(target) {
         Some(path) => Ok(path),
         None => resolve_carefully(target, dotfiles),
@@ -255,7 +259,7 @@ pub(super) fn resolve_plain(target: &str) -> Option<TargetPath<'_>> {
             Class::Dot | Class::Slash | Class::Other => return None,
         }
     }
-    if end > NAME_BYTES_LIMIT {
+    if end > MAX_NAME_BYTES {
         return None;
     }
     let query = target.get(end + 1..);
@@ -268,16 +272,16 @@ pub(super) fn resolve_plain(target: &str) -> Option<TargetPath<'_>> {
 }
 
 #[cold]
-fn resolve_carefully(target: &str, dotfiles: Dotfiles) -> Result<TargetPath<'_>, PathRefusal> {
+fn resolve_carefully(target: &str, dotfiles: Dotfiles) -> Result<TargetPath<'_>, PathError> {
     let (encoded, query) = split(target)?;
     check_encoding(encoded)?;
-    let decoded = percent_decode_str(encoded).decode_utf8().map_err(|_| PathRefusal::NotText)?;
+    let decoded = percent_decode_str(encoded).decode_utf8().map_err(|_| PathError::InvalidUtf8)?;
     let names = || decoded.split('/').filter(|name| !name.is_empty());
     for (index, name) in names().enumerate() {
         check_name(name, index == 0, dotfiles)?;
     }
-    if decoded.len() > PATH_BYTES_LIMIT {
-        return Err(PathRefusal::TooLong);
+    if decoded.len() > MAX_PATH_BYTES {
+        return Err(PathError::TooLong);
     }
     let is_folder = decoded.is_empty() || decoded.ends_with('/');
     let relative = if decoded.contains("//") {
@@ -292,10 +296,10 @@ fn resolve_carefully(target: &str, dotfiles: Dotfiles) -> Result<TargetPath<'_>,
 }
 
 /// The path of a target, still encoded, and its query. An empty path stands for `/`.
-fn split(target: &str) -> Result<(&str, Option<&str>), PathRefusal> {
+fn split(target: &str) -> Result<(&str, Option<&str>), PathError> {
     let path = if target.starts_with('/') { target } else { behind_authority(target)? };
     if path.contains('#') {
-        return Err(PathRefusal::NotAPath);
+        return Err(PathError::InvalidForm);
     }
     Ok(match path.split_once('?') {
         Some((path, query)) => (path, Some(query)),
@@ -304,53 +308,53 @@ fn split(target: &str) -> Result<(&str, Option<&str>), PathRefusal> {
 }
 
 /// What stands behind the host of a URL (RFC 9112, section 3.2.2).
-fn behind_authority(target: &str) -> Result<&str, PathRefusal> {
+fn behind_authority(target: &str) -> Result<&str, PathError> {
     let scheme = |scheme: &str| {
         let head = target.get(..scheme.len())?;
         head.eq_ignore_ascii_case(scheme).then(|| &target[scheme.len()..])
     };
-    let rest = scheme("http://").or_else(|| scheme("https://")).ok_or(PathRefusal::NotAPath)?;
+    let rest = scheme("http://").or_else(|| scheme("https://")).ok_or(PathError::InvalidForm)?;
     match rest.find(['/', '?', '#']).unwrap_or(rest.len()) {
-        0 => Err(PathRefusal::NotAPath),
+        0 => Err(PathError::InvalidForm),
         end => Ok(&rest[end..]),
     }
 }
 
 /// Whether every `%` has its digits, and none stands for a slash, which decoding would make one between names.
-fn check_encoding(encoded: &str) -> Result<(), PathRefusal> {
+fn check_encoding(encoded: &str) -> Result<(), PathError> {
     for digits in digits(encoded) {
         if digits?.eq_ignore_ascii_case("2f") {
-            return Err(PathRefusal::EncodedSlash);
+            return Err(PathError::EncodedSlash);
         }
     }
     Ok(())
 }
 
 /// The two digits behind each `%`.
-fn digits(encoded: &str) -> impl Iterator<Item = Result<&str, PathRefusal>> {
+fn digits(encoded: &str) -> impl Iterator<Item = Result<&str, PathError>> {
     encoded.split('%').skip(1).map(|behind| {
         let digits = behind.get(..2).filter(|digits| digits.bytes().all(|byte| byte.is_ascii_hexdigit()));
-        digits.ok_or(PathRefusal::BadEncoding)
+        digits.ok_or(PathError::InvalidPercentEncoding)
     })
 }
 
 /// Whether a file of this name may be served; `at_top` if it lies in the served folder itself.
-pub(super) fn check_name(name: &str, at_top: bool, dotfiles: Dotfiles) -> Result<(), PathRefusal> {
+pub(super) fn check_name(name: &str, at_top: bool, dotfiles: Dotfiles) -> Result<(), PathError> {
     if matches!(name, "." | "..") {
-        return Err(PathRefusal::DotSegment);
+        return Err(PathError::DotSegment);
     }
     if name.bytes().any(|byte| byte.is_ascii_control()) {
-        return Err(PathRefusal::ControlByte);
+        return Err(PathError::ControlByte);
     }
     if name.contains('\\') {
-        return Err(PathRefusal::Backslash);
+        return Err(PathError::Backslash);
     }
     let is_well_known = at_top && name == WELL_KNOWN;
-    if dotfiles == Dotfiles::Hidden && name.starts_with('.') && !is_well_known {
-        return Err(PathRefusal::Hidden);
+    if dotfiles == Dotfiles::Hide && name.starts_with('.') && !is_well_known {
+        return Err(PathError::Hidden);
     }
-    if name.len() > NAME_BYTES_LIMIT {
-        return Err(PathRefusal::TooLong);
+    if name.len() > MAX_NAME_BYTES {
+        return Err(PathError::TooLong);
     }
     Ok(())
 }

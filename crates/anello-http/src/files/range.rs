@@ -1,19 +1,19 @@
 //! Which part of a file a request asks for (RFC 9110, section 14).
 //!
 //! A server may always ignore a `Range` and answer with the whole file, and so it does here with what is malformed, of
-//! another unit than bytes, or of more than [`RANGES_LIMIT`] ranges. Ranges that overlap, or between which so little
+//! another unit than bytes, or of more than [`MAX_RANGES`] ranges. Ranges that overlap, or between which so little
 //! lies that a further part would cost more than sending it, become one. So work and answer are bounded whatever was
-//! asked for: at most [`RANGES_LIMIT`] parts, together no longer than the file but for what introduces them.
+//! asked for: at most [`MAX_RANGES`] parts, together no longer than the file but for what introduces them.
 
 use std::fmt;
 
 use crate::h1::trim;
 
 /// Most ranges of one request; with more, the whole file is the answer.
-pub const RANGES_LIMIT: usize = 32;
+pub const MAX_RANGES: usize = 32;
 
 /// Ranges with at most so many bytes between them become one: about what introduces a part of a multipart answer.
-pub const GAP_BYTES: u64 = 128;
+pub const COALESCE_GAP_BYTES: u64 = 128;
 
 /// Bytes of a file, from the first to the last, both included.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -31,9 +31,9 @@ impl ByteRange {
         self.last - self.first + 1
     }
 
-    /// Whether at most [`GAP_BYTES`] lie between the two, or they overlap.
+    /// Whether at most [`COALESCE_GAP_BYTES`] lie between the two, or they overlap.
     fn is_near(self, other: Self) -> bool {
-        let reach = |range: Self| range.last.saturating_add(GAP_BYTES + 1);
+        let reach = |range: Self| range.last.saturating_add(COALESCE_GAP_BYTES + 1);
         self.first <= reach(other) && other.first <= reach(self)
     }
 
@@ -71,7 +71,7 @@ pub fn select(range: &[u8], size_bytes: u64) -> Selection {
     let mut asked_for = 0;
     for spec in set.split(|&byte| byte == b',').map(trim).filter(|spec| !spec.is_empty()) {
         asked_for += 1;
-        if asked_for > RANGES_LIMIT {
+        if asked_for > MAX_RANGES {
             return Selection::Whole;
         }
         match Spec::parse(spec, size_bytes) {
@@ -138,7 +138,7 @@ fn number(digits: &[u8]) -> Option<u64> {
 /// Ranges in the order in which they were asked for, no two of them near each other.
 #[derive(Default)]
 struct Kept {
-    ranges: [ByteRange; RANGES_LIMIT],
+    ranges: [ByteRange; MAX_RANGES],
     count: usize,
 }
 
@@ -326,9 +326,9 @@ mod tests {
             format!("bytes={}", specs.join(","))
         };
         assert_eq!(select(many(1000).as_bytes(), 1 << 30), Selection::Whole);
-        assert_eq!(select(many(RANGES_LIMIT as u64 + 1).as_bytes(), 1 << 30), Selection::Whole);
-        match select(many(RANGES_LIMIT as u64).as_bytes(), 1 << 30) {
-            Selection::Several(ranges) => assert_eq!(ranges.len(), RANGES_LIMIT),
+        assert_eq!(select(many(MAX_RANGES as u64 + 1).as_bytes(), 1 << 30), Selection::Whole);
+        match select(many(MAX_RANGES as u64).as_bytes(), 1 << 30) {
+            Selection::Several(ranges) => assert_eq!(ranges.len(), MAX_RANGES),
             other => panic!("{other:?}"),
         }
         let beyond = format!("bytes={}", "5000-,".repeat(1000));
@@ -408,7 +408,7 @@ mod tests {
             });
             for (start, run) in needless {
                 if !run[0] && sent[start] == 1 {
-                    prop_assert!(run.len() as u64 <= GAP_BYTES, "{} bytes too many at {start}", run.len());
+                    prop_assert!(run.len() as u64 <= COALESCE_GAP_BYTES, "{} bytes too many at {start}", run.len());
                 }
             }
             for (index, range) in ranges.iter().enumerate() {

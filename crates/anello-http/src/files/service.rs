@@ -26,7 +26,7 @@ use super::read::read_whole;
 use super::stamp::FileStamp;
 use super::stand_in::stand_in;
 use super::validator::Validator;
-use crate::h1::{FieldBlock, FieldName, FramedAnswer, Head, HttpDate, InvalidField, Method};
+use crate::h1::{EncodedResponse, FieldBlock, FieldName, Head, HttpDate, InvalidField, Method};
 use crate::observe::metrics::WorkerMetrics;
 use crate::request::Request;
 use crate::response::Response;
@@ -44,7 +44,7 @@ use crate::server::COPIED_BODY_BYTES;
 /// # async fn serve() -> Result<(), Box<dyn std::error::Error>> {
 /// let files = Rc::new(Files::open("public", FileOptions::default())?);
 /// let listener = TcpListener::bind("127.0.0.1:8080")?;
-/// Server::builder().build().serve(listener, async move |request: Request| files.answer(&request).await).await?;
+/// Server::builder().build().serve(listener, async move |request: Request| files.handle(&request).await).await?;
 /// # Ok(())
 /// # }
 /// ```
@@ -112,7 +112,7 @@ impl Files {
     /// # Errors
     /// When an option is malformed, or the folder cannot be opened.
     pub fn open(path: impl AsRef<Path>, options: FileOptions) -> Result<Self, FilesError> {
-        options.check().map_err(FilesError::Option)?;
+        options.validate().map_err(FilesError::Option)?;
         Ok(Self {
             folder: Folder::open(path.as_ref(), options.symlinks).map_err(FilesError::Folder)?,
             media_types: MediaTypes::new(&options.media_types, &options.default_media_type)
@@ -120,8 +120,12 @@ impl Files {
             cache_rules: CacheRules::new(&options.cache_control).map_err(FilesError::Option)?,
             cors: CorsOrigins::new(&options.cors_origins).map_err(FilesError::Option)?,
             has_cors: !options.cors_origins.is_empty(),
-            cache: Cache::new(options.cache_bytes, options.revalidate_interval, options.workers),
-            listings: Listings::new(options.revalidate_interval, options.dotfiles, options.listing_entries),
+            cache: Cache::new(options.max_cache_bytes, options.revalidate_interval, options.workers),
+            listings: Listings::new(
+                options.revalidate_interval,
+                options.dotfiles,
+                options.max_listing_entries,
+            ),
             options,
         })
     }
@@ -141,7 +145,7 @@ impl Files {
 
     /// Answers a request. Other methods than GET, HEAD and OPTIONS are answered with 405, and those that [`Method`] does not
     /// know with 501.
-    pub async fn answer(&self, request: &Request) -> Response {
+    pub async fn handle(&self, request: &Request) -> Response {
         let head = request.head();
         let response = match head.method() {
             Method::Get | Method::Head => self.get(head).await,
@@ -173,7 +177,7 @@ impl Files {
             }
             Err(refusal) => return text(refusal.status(), &refusal.to_string()),
         };
-        let known = self.cache.get(path.relative(), path.is_folder(), |entry| is_as_it_was(entry, head));
+        let known = self.cache.get(path.relative(), path.is_directory(), |entry| is_as_it_was(entry, head));
         let answer = match known {
             Known::Fresh(entry) => Ok(Answer::Entry(entry)),
             Known::Stale(entry) => {
@@ -185,7 +189,7 @@ impl Files {
         match answer {
             Ok(Answer::Entry(entry)) => self.send(&entry, head),
             Ok(Answer::Response(response)) => response,
-            Ok(Answer::Missing) => self.single_page_or_missing(path.is_without_extension(), head).await,
+            Ok(Answer::Missing) => self.single_page_or_missing(path.has_no_extension(), head).await,
             Err(error) => failed(&error),
         }
     }
@@ -226,21 +230,21 @@ impl Files {
         let found = match self.look_for(relative).await {
             Ok(found) => found,
             Err(error) if is_missing(&error) => {
-                self.cache.remove(relative, path.is_folder(), looked_at);
+                self.cache.remove(relative, path.is_directory(), looked_at);
                 return Ok(Answer::Missing);
             }
             Err(error) => return Err(error),
         };
         match found {
-            Found::File { .. } if path.is_folder() => Ok(Answer::Missing),
+            Found::File { .. } if path.is_directory() => Ok(Answer::Missing),
             Found::File { file, stamp } => {
                 let entry = self.entry(relative, file, stamp, known, looked_at).await?;
                 self.cache.insert(relative, false, &entry);
                 Ok(Answer::Entry(entry))
             }
-            Found::Folder if path.is_folder() => self.find_in_folder(path, head, known, looked_at).await,
+            Found::Folder if path.is_directory() => self.find_in_folder(path, head, known, looked_at).await,
             Found::Folder => {
-                let location = path.folder_location();
+                let location = path.redirect_location();
                 let response = text(301, "this is a folder: its address ends with a slash");
                 Ok(Answer::Response(valid(response.field(FieldName::LOCATION, location.as_bytes()))))
             }
@@ -361,7 +365,8 @@ impl Files {
         stamp: FileStamp,
         varies: bool,
     ) -> io::Result<Variant> {
-        let small = stamp.size_bytes <= self.options.cache_file_bytes as u64 && self.options.cache_bytes > 0;
+        let small =
+            stamp.size_bytes <= self.options.max_cached_file_bytes as u64 && self.options.max_cache_bytes > 0;
         let (contents, stamp) =
             if small { read_whole(file, stamp).await? } else { (Contents::File(file), stamp) };
         let looked_at = wall_clock();
@@ -377,7 +382,7 @@ impl Files {
         }
         let (contents, fields) = match contents {
             Contents::Memory(bytes) if bytes.len() <= COPIED_BODY_BYTES => {
-                let answer = Rc::new(FramedAnswer::new(fields, &bytes));
+                let answer = Rc::new(EncodedResponse::new(fields, &bytes));
                 let fields = Rc::clone(answer.fields());
                 (Contents::Framed(answer), fields)
             }
@@ -444,7 +449,7 @@ impl Files {
     }
 
     async fn single_page_or_missing(&self, is_page: bool, head: &Head) -> Response {
-        if let Some(page) = &self.options.single_page_file
+        if let Some(page) = &self.options.spa_fallback_file
             && is_page
             && let Some(entry) = self.own_file(page, head).await
         {
@@ -469,7 +474,7 @@ impl Files {
     /// A file that an option names.
     async fn own_file(&self, page: &str, head: &Head) -> Option<Rc<Entry>> {
         let target = format!("/{}", super::path::encoded_path(page));
-        let path = resolve(&target, super::path::Dotfiles::Served).ok()?;
+        let path = resolve(&target, super::path::Dotfiles::Serve).ok()?;
         let known = match self.cache.get(path.relative(), false, |entry| is_as_it_was(entry, head)) {
             Known::Fresh(entry) => return Some(entry),
             Known::Stale(entry) => Some(entry),
@@ -506,8 +511,8 @@ fn unless_short_of_files(found: io::Result<Answer>, known: &Rc<Entry>) -> io::Re
 /// What a request wants of a file, if it can be had.
 fn wanted<'e>(entry: &'e Entry, fields: &RequestFields<'_>) -> Option<&'e Variant> {
     match negotiate(&fields.accept_encoding, entry.codings()) {
-        Choice::Plain => Some(&entry.plain),
-        Choice::Coded(coding) => Some(entry.variant(coding)),
+        Choice::Identity => Some(&entry.plain),
+        Choice::Encoded(coding) => Some(entry.variant(coding)),
         Choice::NotAcceptable => None,
     }
 }

@@ -16,8 +16,8 @@ use crate::response::Response;
 /// changed, offers no ranges, and is not kept for as long as a rule says of files (RFC 9110, section 8.8).
 pub(super) fn stand_in(page: &Entry, choice: Choice, status: u16) -> Response {
     let variant = match choice {
-        Choice::Coded(coding) => page.variant(coding),
-        Choice::Plain | Choice::NotAcceptable => &page.plain,
+        Choice::Encoded(coding) => page.variant(coding),
+        Choice::Identity | Choice::NotAcceptable => &page.plain,
     };
     let response = whole(variant).with_status(status).with_shared_fields(Rc::default());
     let response = valid(response.field(FieldName::CONTENT_TYPE, variant.media_type.as_bytes()));

@@ -7,11 +7,11 @@ use super::fields::FieldBlock;
 
 /// How the body of an answer is delimited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Delivery {
+pub enum ResponseFraming {
     /// None is sent, whatever there is: the answer to `HEAD`, and the statuses 204, 205 and 304.
     None,
     /// So many bytes.
-    Exactly(u64),
+    Length(u64),
     /// In chunks.
     Chunked,
     /// Until the connection closes.
@@ -23,14 +23,14 @@ pub enum Delivery {
 /// Encodes the body of one answer, piece by piece, and sees to it that it is as long as its head says.
 ///
 /// Small pieces are copied behind the head ([`write`](Self::write)). What is sent from elsewhere, such as a file, is
-/// announced ([`begin_piece`](Self::begin_piece), [`end_piece`](Self::end_piece)).
+/// announced ([`begin_chunk`](Self::begin_chunk), [`end_chunk`](Self::end_chunk)).
 ///
 /// When it fails, or is dropped before it is finished, the connection must be closed: its peer would take what follows for
 /// the rest of the body.
 #[derive(Debug)]
 #[must_use = "a body must be finished, or the connection closed"]
 pub struct BodyEncoder {
-    delivery: Delivery,
+    delivery: ResponseFraming,
     /// What is still to come, of a body whose length is known.
     left: u64,
     keeps_alive: bool,
@@ -38,14 +38,14 @@ pub struct BodyEncoder {
 
 impl BodyEncoder {
     #[inline]
-    pub(super) fn new(delivery: Delivery, keeps_alive: bool) -> Self {
-        let left = if let Delivery::Exactly(bytes) = delivery { bytes } else { 0 };
+    pub(super) fn new(delivery: ResponseFraming, keeps_alive: bool) -> Self {
+        let left = if let ResponseFraming::Length(bytes) = delivery { bytes } else { 0 };
         Self { delivery, left, keeps_alive }
     }
 
     /// How the body is delimited.
     #[must_use]
-    pub fn delivery(&self) -> Delivery {
+    pub fn delivery(&self) -> ResponseFraming {
         self.delivery
     }
 
@@ -53,7 +53,7 @@ impl BodyEncoder {
     #[must_use]
     #[inline]
     pub fn sends_body(&self) -> bool {
-        self.delivery != Delivery::None
+        self.delivery != ResponseFraming::None
     }
 
     /// Whether another answer may follow this one.
@@ -69,39 +69,39 @@ impl BodyEncoder {
     /// When the body becomes longer than its head says; nothing is appended then.
     #[inline]
     pub fn write(&mut self, out: &mut Vec<u8>, data: &[u8]) -> Result<(), BodyError> {
-        if self.begin_piece(out, data.len())? {
+        if self.begin_chunk(out, data.len())? {
             out.extend_from_slice(data);
-            self.end_piece(out);
+            self.end_chunk(out);
         }
         Ok(())
     }
 
     /// Appends what stands before a piece of so many bytes. Whether the piece is to be sent; then
-    /// [`end_piece`](Self::end_piece) goes behind it.
+    /// [`end_chunk`](Self::end_chunk) goes behind it.
     ///
     /// # Errors
     /// When the body becomes longer than its head says; nothing is appended then.
     #[inline]
-    pub fn begin_piece(&mut self, out: &mut Vec<u8>, piece_bytes: usize) -> Result<bool, BodyError> {
+    pub fn begin_chunk(&mut self, out: &mut Vec<u8>, piece_bytes: usize) -> Result<bool, BodyError> {
         if piece_bytes == 0 {
             // An empty chunk would end the body.
             return Ok(false);
         }
         match self.delivery {
-            Delivery::None => return Ok(false),
-            Delivery::Exactly(_) => {
+            ResponseFraming::None => return Ok(false),
+            ResponseFraming::Length(_) => {
                 self.left = self.left.checked_sub(piece_bytes as u64).ok_or(BodyError::TooLong)?;
             }
-            Delivery::Chunked => write_chunk_start(out, piece_bytes),
-            Delivery::UntilClose | Delivery::Tunnel => {}
+            ResponseFraming::Chunked => write_chunk_start(out, piece_bytes),
+            ResponseFraming::UntilClose | ResponseFraming::Tunnel => {}
         }
         Ok(true)
     }
 
     /// Appends what stands behind a piece.
     #[inline]
-    pub fn end_piece(&mut self, out: &mut Vec<u8>) {
-        if self.delivery == Delivery::Chunked {
+    pub fn end_chunk(&mut self, out: &mut Vec<u8>) {
+        if self.delivery == ResponseFraming::Chunked {
             write_chunk_end(out);
         }
     }
@@ -112,7 +112,7 @@ impl BodyEncoder {
     /// When the body is shorter than its head says: the connection must be closed.
     #[inline]
     pub fn finish(self, out: &mut Vec<u8>) -> Result<(), BodyError> {
-        self.finish_with(out, &FieldBlock::default())
+        self.finish_with_trailers(out, &FieldBlock::default())
     }
 
     /// As [`finish`](Self::finish), with trailers, which only a body in chunks has a place for.
@@ -120,11 +120,11 @@ impl BodyEncoder {
     /// # Errors
     /// As there.
     #[inline]
-    pub fn finish_with(self, out: &mut Vec<u8>, trailers: &FieldBlock) -> Result<(), BodyError> {
+    pub fn finish_with_trailers(self, out: &mut Vec<u8>, trailers: &FieldBlock) -> Result<(), BodyError> {
         if self.left > 0 {
             return Err(BodyError::TooShort { bytes_left: self.left });
         }
-        if self.delivery == Delivery::Chunked {
+        if self.delivery == ResponseFraming::Chunked {
             write_last_chunk(out, trailers);
         }
         Ok(())
@@ -164,7 +164,7 @@ mod tests {
     use super::*;
 
     /// What is sent of a body of these pieces.
-    fn send(delivery: Delivery, pieces: &[&[u8]]) -> (String, Result<(), BodyError>) {
+    fn send(delivery: ResponseFraming, pieces: &[&[u8]]) -> (String, Result<(), BodyError>) {
         let (mut out, mut body) = (Vec::new(), BodyEncoder::new(delivery, true));
         for piece in pieces {
             if let Err(error) = body.write(&mut out, piece) {
@@ -179,10 +179,10 @@ mod tests {
     fn pieces_are_framed_as_the_head_says() {
         let pieces: [&[u8]; 3] = [b"ab", b"", b"c"];
         for (delivery, sent) in [
-            (Delivery::None, ""),
-            (Delivery::Exactly(3), "abc"),
-            (Delivery::Chunked, "2\r\nab\r\n1\r\nc\r\n0\r\n\r\n"),
-            (Delivery::UntilClose, "abc"),
+            (ResponseFraming::None, ""),
+            (ResponseFraming::Length(3), "abc"),
+            (ResponseFraming::Chunked, "2\r\nab\r\n1\r\nc\r\n0\r\n\r\n"),
+            (ResponseFraming::UntilClose, "abc"),
         ] {
             assert_eq!(send(delivery, &pieces), (sent.to_owned(), Ok(())), "{delivery:?}");
         }
@@ -191,18 +191,21 @@ mod tests {
     #[test]
     fn a_body_of_another_length_is_an_error() {
         let short = Err(BodyError::TooShort { bytes_left: 2 });
-        assert_eq!(send(Delivery::Exactly(3), &[b"a"]), ("a".to_owned(), short));
-        assert_eq!(send(Delivery::Exactly(3), &[b"ab", b"cd"]), ("ab".to_owned(), Err(BodyError::TooLong)));
+        assert_eq!(send(ResponseFraming::Length(3), &[b"a"]), ("a".to_owned(), short));
+        assert_eq!(
+            send(ResponseFraming::Length(3), &[b"ab", b"cd"]),
+            ("ab".to_owned(), Err(BodyError::TooLong))
+        );
     }
 
     #[test]
     fn announced_pieces_have_their_frame_around_them() {
-        let (mut out, mut body) = (Vec::new(), BodyEncoder::new(Delivery::Chunked, true));
-        assert_eq!(body.begin_piece(&mut out, 26), Ok(true));
+        let (mut out, mut body) = (Vec::new(), BodyEncoder::new(ResponseFraming::Chunked, true));
+        assert_eq!(body.begin_chunk(&mut out, 26), Ok(true));
         out.extend_from_slice(b"(sent by other means)");
-        body.end_piece(&mut out);
+        body.end_chunk(&mut out);
         body.finish(&mut out).unwrap();
         assert_eq!(out, b"1a\r\n(sent by other means)\r\n0\r\n\r\n");
-        assert_eq!(BodyEncoder::new(Delivery::None, true).begin_piece(&mut out, 26), Ok(false));
+        assert_eq!(BodyEncoder::new(ResponseFraming::None, true).begin_chunk(&mut out, 26), Ok(false));
     }
 }

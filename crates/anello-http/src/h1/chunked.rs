@@ -8,7 +8,7 @@
 
 use super::fields::{FieldBlock, Trailers};
 use super::limits::Limits;
-use super::refusal::Refusal;
+use super::refusal::Rejection;
 use super::scanner::FieldScanner;
 use super::syntax::is_value_byte;
 
@@ -18,15 +18,15 @@ const SIZE_DIGITS: u32 = 16;
 /// Takes one body in chunks apart. [`Decoder`](super::Decoder) has one; it stands alone for tests and fuzzing.
 ///
 /// ```
-/// use anello_http::h1::{ChunkedDecoder, Limits, Piece};
+/// use anello_http::h1::{ChunkedDecoder, Limits, ChunkedEvent};
 ///
 /// let mut decoder = ChunkedDecoder::new(Limits::default());
 /// let mut input = &b"4;a=b\r\nciao\r\n0\r\nSum: 1\r\n\r\nrest"[..];
-/// assert_eq!(decoder.decode(&mut input)?, Some(Piece::Data(b"ciao")));
-/// let Some(Piece::End(Some(trailers))) = decoder.decode(&mut input)? else { panic!() };
+/// assert_eq!(decoder.decode(&mut input)?, Some(ChunkedEvent::Data(b"ciao")));
+/// let Some(ChunkedEvent::End(Some(trailers))) = decoder.decode(&mut input)? else { panic!() };
 /// assert_eq!(trailers.field("sum"), Some(&b"1"[..]));
 /// assert_eq!(input, b"rest");
-/// # Ok::<(), anello_http::h1::Refusal>(())
+/// # Ok::<(), anello_http::h1::Rejection>(())
 /// ```
 #[derive(Debug)]
 pub struct ChunkedDecoder {
@@ -61,14 +61,14 @@ enum At {
 
 /// A piece of a body in chunks.
 #[derive(Debug)]
-pub enum Piece<'a> {
+pub enum ChunkedEvent<'a> {
     /// Bytes of the body, where they lie in the input; never none.
     Data(&'a [u8]),
     /// The end, with the trailers, if there are any.
     End(Option<Trailers>),
 }
 
-impl PartialEq for Piece<'_> {
+impl PartialEq for ChunkedEvent<'_> {
     fn eq(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Data(one), Self::Data(other)) => one == other,
@@ -100,11 +100,11 @@ impl ChunkedDecoder {
     /// # Errors
     /// What is no body in chunks (400), is too long (413), or has too many trailers (431). What is decoded after that means
     /// nothing.
-    pub fn decode<'a>(&mut self, input: &mut &'a [u8]) -> Result<Option<Piece<'a>>, Refusal> {
+    pub fn decode<'a>(&mut self, input: &mut &'a [u8]) -> Result<Option<ChunkedEvent<'a>>, Rejection> {
         loop {
             match self.at {
-                At::Data => return Ok(self.data(input).map(Piece::Data)),
-                At::Trailers => return Ok(self.trailers(input)?.map(Piece::End)),
+                At::Data => return Ok(self.data(input).map(ChunkedEvent::Data)),
+                At::Trailers => return Ok(self.trailers(input)?.map(ChunkedEvent::End)),
                 At::Ended => return Ok(None),
                 _ => {}
             }
@@ -130,7 +130,7 @@ impl ChunkedDecoder {
     }
 
     /// What comes behind one byte of what stands around the data.
-    fn step(&mut self, byte: u8) -> Result<At, Refusal> {
+    fn step(&mut self, byte: u8) -> Result<At, Rejection> {
         match (self.at, byte) {
             (At::Size, b'\r') if self.digits > 0 => Ok(At::SizeFeed),
             (At::Size | At::Blank, b';') if self.digits > 0 => self.extension(At::Extension),
@@ -145,46 +145,46 @@ impl ChunkedDecoder {
         }
     }
 
-    fn digit(&mut self, byte: u8) -> Result<At, Refusal> {
+    fn digit(&mut self, byte: u8) -> Result<At, Rejection> {
         let Some(digit) = char::from(byte).to_digit(16) else { return Err(refusal(At::Size)) };
         if self.digits == SIZE_DIGITS {
-            return Err(Refusal::bad("a chunk whose size has more digits than any"));
+            return Err(Rejection::bad("a chunk whose size has more digits than any"));
         }
         self.digits += 1;
         self.left = self.left << 4 | u64::from(digit);
         Ok(At::Size)
     }
 
-    fn extension(&mut self, at: At) -> Result<At, Refusal> {
+    fn extension(&mut self, at: At) -> Result<At, Rejection> {
         self.extension_bytes += 1;
-        if self.extension_bytes > self.limits.chunk_extension_bytes {
-            return Err(Refusal::bad("more chunk extensions than this server takes"));
+        if self.extension_bytes > self.limits.max_chunk_extension_bytes {
+            return Err(Rejection::bad("more chunk extensions than this server takes"));
         }
         Ok(at)
     }
 
     /// The line of a size is over.
-    fn size(&mut self) -> Result<At, Refusal> {
+    fn size(&mut self) -> Result<At, Rejection> {
         self.digits = 0;
         if self.left == 0 {
             return Ok(At::Trailers);
         }
         let body_bytes =
-            self.body_bytes.checked_add(self.left).filter(|&bytes| bytes <= self.limits.body_bytes);
+            self.body_bytes.checked_add(self.left).filter(|&bytes| bytes <= self.limits.max_body_bytes);
         let Some(body_bytes) = body_bytes else {
-            return Err(Refusal::new(413, "the body is longer than this server takes"));
+            return Err(Rejection::new(413, "the body is longer than this server takes"));
         };
         self.body_bytes = body_bytes;
         Ok(At::Data)
     }
 
     /// Goes on with the trailer section; what is in it, if it is over.
-    fn trailers(&mut self, input: &mut &[u8]) -> Result<Option<Option<Trailers>>, Refusal> {
-        let room = self.limits.trailer_bytes - self.trailers.len();
+    fn trailers(&mut self, input: &mut &[u8]) -> Result<Option<Option<Trailers>>, Rejection> {
+        let room = self.limits.max_trailer_bytes - self.trailers.len();
         let text = &input[..input.len().min(room)];
-        let end = self.scanner.scan(text, self.limits.trailer_fields)?;
+        let end = self.scanner.scan(text, self.limits.max_trailer_fields)?;
         if end.is_none() && input.len() > room {
-            return Err(Refusal::new(431, "the trailers are longer than this server takes"));
+            return Err(Rejection::new(431, "the trailers are longer than this server takes"));
         }
         let (latest, rest) = input.split_at(end.unwrap_or(text.len()));
         *input = rest;
@@ -199,8 +199,8 @@ impl ChunkedDecoder {
 }
 
 #[cold]
-fn refusal(at: At) -> Refusal {
-    Refusal::bad(match at {
+fn refusal(at: At) -> Rejection {
+    Rejection::bad(match at {
         At::Size => "a chunk without a size in hexadecimal digits",
         At::Blank => "a blank behind the size of a chunk",
         At::Extension => "a control byte in a chunk extension: lines end in CR LF",
@@ -256,8 +256,8 @@ mod tests {
         for mut input in text.chunks(piece) {
             while let Some(piece) = decoder.decode(&mut input).map_err(|refusal| refusal.status)? {
                 match piece {
-                    Piece::Data(data) => body.extend_from_slice(data),
-                    Piece::End(trailers) => {
+                    ChunkedEvent::Data(data) => body.extend_from_slice(data),
+                    ChunkedEvent::End(trailers) => {
                         let text = |(name, value): (&str, &[u8])| format!("{name}={}", value.escape_ascii());
                         let trailers = trailers.iter().flat_map(Trailers::fields).map(text).collect();
                         return Ok((body, trailers, input.len()));
@@ -335,19 +335,19 @@ mod tests {
     fn limits_hold_to_the_byte() {
         let text = "1;ab\r\na\r\n2 ;\r\nbc\r\n0;\r\nA: b\r\nC: d\r\n\r\n";
         let exact = Limits {
-            body_bytes: 3,
-            chunk_extension_bytes: 6,
-            trailer_bytes: 14,
-            trailer_fields: 2,
+            max_body_bytes: 3,
+            max_chunk_extension_bytes: 6,
+            max_trailer_bytes: 14,
+            max_trailer_fields: 2,
             ..Limits::default()
         };
         assert!(all_pieces(text, exact).is_ok());
-        assert_eq!(all_pieces(text, Limits { body_bytes: 2, ..exact }), Err(413));
-        assert_eq!(all_pieces(text, Limits { chunk_extension_bytes: 5, ..exact }), Err(400));
-        assert_eq!(all_pieces(text, Limits { trailer_bytes: 13, ..exact }), Err(431));
-        assert_eq!(all_pieces(text, Limits { trailer_fields: 1, ..exact }), Err(431));
+        assert_eq!(all_pieces(text, Limits { max_body_bytes: 2, ..exact }), Err(413));
+        assert_eq!(all_pieces(text, Limits { max_chunk_extension_bytes: 5, ..exact }), Err(400));
+        assert_eq!(all_pieces(text, Limits { max_trailer_bytes: 13, ..exact }), Err(431));
+        assert_eq!(all_pieces(text, Limits { max_trailer_fields: 1, ..exact }), Err(431));
         // A sum beyond 64 bits.
-        let all = Limits { body_bytes: u64::MAX, ..Limits::default() };
+        let all = Limits { max_body_bytes: u64::MAX, ..Limits::default() };
         assert_eq!(all_pieces("1\r\na\r\nffffffffffffffff\r\n", all), Err(413));
     }
 

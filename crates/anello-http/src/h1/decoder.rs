@@ -10,13 +10,13 @@
 //! A head that is whole in the input is parsed where it lies. Of one that is not, the bytes are kept and gone through once
 //! as they come ([`Scanner`]); the whole is then parsed in the same way. Bodies are handed out where they lie.
 
-use super::chunked::{ChunkedDecoder, Piece, take};
+use super::chunked::{ChunkedDecoder, ChunkedEvent, take};
 use super::fields::Trailers;
-use super::framing::Framing;
+use super::framing::RequestFraming;
 use super::head::{Head, Method};
 use super::limits::Limits;
 use super::parse::{METHOD_BYTES, parse};
-use super::refusal::Refusal;
+use super::refusal::Rejection;
 use super::scanner::Scanner;
 
 /// Most memory that a head may keep when it is recycled: one long head must not hold its memory for as long as the
@@ -37,7 +37,7 @@ const KEPT_BYTES: usize = 4 * 1024;
 /// assert!(matches!(decoder.decode(&mut input)?, Some(Event::End(None))));
 /// decoder.recycle(head);
 /// assert!(decoder.decode(&mut input)?.is_none() && decoder.is_idle());
-/// # Ok::<(), anello_http::h1::Refusal>(())
+/// # Ok::<(), anello_http::h1::Rejection>(())
 /// ```
 #[derive(Debug)]
 pub struct Decoder {
@@ -64,7 +64,7 @@ enum State {
     End,
     /// No more requests are taken.
     Closed,
-    Refused(Refusal),
+    Refused(Rejection),
 }
 
 /// A part of a request. Every request is one `Head`, any number of `Data`, and one `End`.
@@ -86,7 +86,7 @@ impl Decoder {
         Self {
             limits,
             state: State::Head,
-            requests_left: limits.requests_per_connection,
+            requests_left: limits.max_requests_per_connection,
             partial: Vec::new(),
             scanner: Scanner::default(),
             spare: None,
@@ -96,14 +96,14 @@ impl Decoder {
     /// The next part; takes its bytes off the front of `input`.
     ///
     /// None when more bytes are needed: all of the input has been taken then, and it is to be called again with what comes
-    /// next. Only behind the last request, after [`leave`](Self::leave), and after a refusal are bytes left. Parts are to
+    /// next. Only behind the last request, after [`begin_upgrade`](Self::begin_upgrade), and after a refusal are bytes left. Parts are to
     /// be asked for until there is none: the end of a request needs no bytes of its own.
     ///
     /// # Errors
     /// What is no request, or no request that is served. It is the same refusal wherever the bytes were cut, and from then
     /// on the answer to every call; the connection is to be closed.
     #[inline]
-    pub fn decode<'a>(&mut self, input: &mut &'a [u8]) -> Result<Option<Event<'a>>, Refusal> {
+    pub fn decode<'a>(&mut self, input: &mut &'a [u8]) -> Result<Option<Event<'a>>, Rejection> {
         match &mut self.state {
             State::Head => self.head(input),
             State::Length(left) => {
@@ -115,8 +115,8 @@ impl Decoder {
                 Ok(data.map(Event::Data))
             }
             State::Chunked(chunked) => match chunked.decode(input) {
-                Ok(Some(Piece::Data(data))) => Ok(Some(Event::Data(data))),
-                Ok(Some(Piece::End(trailers))) => Ok(Some(self.end(trailers))),
+                Ok(Some(ChunkedEvent::Data(data))) => Ok(Some(Event::Data(data))),
+                Ok(Some(ChunkedEvent::End(trailers))) => Ok(Some(self.end(trailers))),
                 Ok(None) => Ok(None),
                 Err(refusal) => Err(self.refuse(refusal)),
             },
@@ -143,7 +143,7 @@ impl Decoder {
         }
     }
 
-    /// Whether no more requests are taken: the last one is over, or [`leave`](Self::leave) was called.
+    /// Whether no more requests are taken: the last one is over, or [`begin_upgrade`](Self::begin_upgrade) was called.
     #[must_use]
     pub fn is_closed(&self) -> bool {
         matches!(self.state, State::Closed)
@@ -196,20 +196,20 @@ impl Decoder {
     ///
     /// # Errors
     /// When a request is half here. There may be nobody left to be answered.
-    pub fn finish(&mut self) -> Result<(), Refusal> {
+    pub fn finish_eof(&mut self) -> Result<(), Rejection> {
         match &self.state {
             State::Refused(refusal) => Err(*refusal),
             _ if self.is_idle() => Ok(()),
             State::Head => {
-                Err(self.refuse_head(Refusal::bad("the connection ended in the middle of a head"), &[]))
+                Err(self.refuse_head(Rejection::bad("the connection ended in the middle of a head"), &[]))
             }
-            _ => Err(self.refuse(Refusal::bad("the connection ended in the middle of a body"))),
+            _ => Err(self.refuse(Rejection::bad("the connection ended in the middle of a body"))),
         }
     }
 
     /// Takes no more requests: what follows is of another protocol, for which an `Upgrade` or a `CONNECT` was accepted.
     /// Returns what was taken of it: nothing, unless parts were asked for behind the end of that request.
-    pub fn leave(&mut self) -> Vec<u8> {
+    pub fn begin_upgrade(&mut self) -> Vec<u8> {
         self.state = State::Closed;
         let mut taken = std::mem::take(&mut self.scanner).empty_lines();
         taken.append(&mut self.partial);
@@ -217,7 +217,7 @@ impl Decoder {
     }
 
     #[inline]
-    fn head<'a>(&mut self, input: &mut &'a [u8]) -> Result<Option<Event<'a>>, Refusal> {
+    fn head<'a>(&mut self, input: &mut &'a [u8]) -> Result<Option<Event<'a>>, Rejection> {
         if self.partial.is_empty() {
             let is_plain = |first: &u8| !matches!(first, b'\r' | b'\n');
             if !(self.scanner.is_before_request() && input.first().is_some_and(is_plain)) {
@@ -242,7 +242,7 @@ impl Decoder {
 
     /// Goes on with a head that is cut, or in which something is wrong.
     #[cold]
-    fn cut_head<'a>(&mut self, input: &mut &'a [u8]) -> Result<Option<Event<'a>>, Refusal> {
+    fn cut_head<'a>(&mut self, input: &mut &'a [u8]) -> Result<Option<Event<'a>>, Rejection> {
         let scanned = self.scanner.scan(input, &self.limits);
         let scanned = scanned.map_err(|refusal| self.refuse_head(refusal, input))?;
         let (latest, rest) = input.split_at(scanned.unwrap_or(input.len()));
@@ -259,7 +259,7 @@ impl Decoder {
                 Ok(Some(self.begin(head)))
             }
             // The scanner is as strict as the parser.
-            Ok(None) => Err(self.refuse_head(Refusal::bad("a head that is none"), &[])),
+            Ok(None) => Err(self.refuse_head(Rejection::bad("a head that is none"), &[])),
             Err(refusal) => Err(self.refuse_head(refusal, &[])),
         }
     }
@@ -271,9 +271,9 @@ impl Decoder {
         parts.keeps_alive = parts.may_keep_alive && self.requests_left > 1;
         self.requests_left = if parts.keeps_alive { self.requests_left - 1 } else { 0 };
         self.state = match parts.framing {
-            Framing::None | Framing::Length(0) => State::End,
-            Framing::Length(bytes) => State::Length(bytes),
-            Framing::Chunked => State::Chunked(Box::new(ChunkedDecoder::new(self.limits))),
+            RequestFraming::None | RequestFraming::Length(0) => State::End,
+            RequestFraming::Length(bytes) => State::Length(bytes),
+            RequestFraming::Chunked => State::Chunked(Box::new(ChunkedDecoder::new(self.limits))),
         };
         Event::Head(head)
     }
@@ -286,7 +286,7 @@ impl Decoder {
     }
 
     #[cold]
-    fn refuse(&mut self, refusal: Refusal) -> Refusal {
+    fn refuse(&mut self, refusal: Rejection) -> Rejection {
         self.state = State::Refused(refusal);
         self.partial = Vec::new();
         refusal
@@ -295,7 +295,7 @@ impl Decoder {
     /// Refuses a head of which this has come last, and keeps its first line, or the method if the line is not whole or too
     /// long.
     #[cold]
-    fn refuse_head(&mut self, refusal: Refusal, latest: &[u8]) -> Refusal {
+    fn refuse_head(&mut self, refusal: Rejection, latest: &[u8]) -> Rejection {
         let mut line = std::mem::take(&mut self.partial);
         match line_end(&line) {
             Some(end) => line.truncate(end + 1),
@@ -304,7 +304,7 @@ impl Decoder {
                 line.extend_from_slice(&latest[..line_end(latest).map_or(room, |end| end + 1)]);
             }
         }
-        if line_end(&line).is_none() || line.len() > self.limits.request_line_bytes + b"\r\n".len() {
+        if line_end(&line).is_none() || line.len() > self.limits.max_request_line_bytes + b"\r\n".len() {
             line.truncate(line.iter().position(|&byte| byte == b' ').map_or(0, |end| end + 1));
         }
         self.refuse(refusal);
@@ -337,7 +337,7 @@ mod tests {
     #[test]
     fn idle_is_between_requests_and_nowhere_else() {
         let mut decoder = Decoder::new(Limits::default());
-        assert!(decoder.is_idle() && decoder.finish().is_ok());
+        assert!(decoder.is_idle() && decoder.finish_eof().is_ok());
         let text = b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\nab\r\n";
         for (index, byte) in text.iter().enumerate() {
             let mut input = std::slice::from_ref(byte);
@@ -349,21 +349,21 @@ mod tests {
             let is_in_head = index + 5 < text.len();
             assert_eq!(decoder.buffered_bytes(), if is_in_head { index + 1 } else { 0 });
         }
-        assert!(decoder.finish().is_ok());
+        assert!(decoder.finish_eof().is_ok());
         decoder.decode(&mut &b"G"[..]).unwrap();
-        assert_eq!(decoder.finish().unwrap_err().status, 400);
+        assert_eq!(decoder.finish_eof().unwrap_err().status, 400);
         assert!(decoder.decode(&mut &GET[1..]).is_err());
     }
 
     #[test]
     fn the_line_of_a_refused_head_is_known_wherever_it_is_cut() {
-        let limits = Limits { request_line_bytes: 20, fields: 2, ..Limits::default() };
+        let limits = Limits { max_request_line_bytes: 20, max_fields: 2, ..Limits::default() };
         let known = |text: &str, cut: usize| {
             let mut decoder = Decoder::new(limits);
             for mut piece in [&text.as_bytes()[..cut], &text.as_bytes()[cut..]] {
                 while matches!(decoder.decode(&mut piece), Ok(Some(_))) {}
             }
-            assert!(decoder.finish().is_err() && decoder.buffered_bytes() == 0);
+            assert!(decoder.finish_eof().is_err() && decoder.buffered_bytes() == 0);
             decoder.first_line().map(|line| String::from_utf8_lossy(line).into_owned())
         };
         for (text, line) in [
@@ -389,7 +389,7 @@ mod tests {
             let text = format!("POST / HTTP/1.1\r\nHost: h\r\n{body}");
             let (mut decoder, mut input) = (Decoder::new(Limits::default()), text.as_bytes());
             while decoder.decode(&mut input).unwrap().is_some() {}
-            assert!(decoder.finish().unwrap_err().reason.contains("body"));
+            assert!(decoder.finish_eof().unwrap_err().reason.contains("body"));
         }
     }
 
@@ -402,20 +402,20 @@ mod tests {
             assert!(!decoder.is_closed() && ends(&mut decoder, &mut input) && decoder.is_closed());
             assert!(decoder.decode(&mut input).unwrap().is_none());
             assert_eq!(input, b"not http");
-            assert!(decoder.is_idle() && decoder.finish().is_ok());
+            assert!(decoder.is_idle() && decoder.finish_eof().is_ok());
         }
     }
 
     #[test]
     fn the_last_request_of_the_limit_does_not_keep_alive() {
-        let mut decoder = Decoder::new(Limits { requests_per_connection: 2, ..Limits::default() });
+        let mut decoder = Decoder::new(Limits { max_requests_per_connection: 2, ..Limits::default() });
         let text = GET.repeat(3);
         let mut input = &text[..];
         assert!(head(&mut decoder, &mut input).keeps_alive() && ends(&mut decoder, &mut input));
         assert!(!head(&mut decoder, &mut input).keeps_alive() && ends(&mut decoder, &mut input));
         assert!(decoder.decode(&mut input).unwrap().is_none() && input == GET);
         // None at all would be no server.
-        let mut decoder = Decoder::new(Limits { requests_per_connection: 0, ..Limits::default() });
+        let mut decoder = Decoder::new(Limits { max_requests_per_connection: 0, ..Limits::default() });
         assert!(!head(&mut decoder, &mut &GET[..]).keeps_alive());
     }
 
@@ -425,7 +425,7 @@ mod tests {
         let (mut decoder, mut input) = (Decoder::new(Limits::default()), &text[..]);
         assert_eq!(head(&mut decoder, &mut input).upgrade(), Some("chat"));
         assert!(ends(&mut decoder, &mut input));
-        assert_eq!(decoder.leave(), b"");
+        assert_eq!(decoder.begin_upgrade(), b"");
         assert!(decoder.decode(&mut input).unwrap().is_none() && input == b"\x01\x02");
 
         let mut decoder = Decoder::new(Limits::default());
@@ -433,8 +433,8 @@ mod tests {
         head(&mut decoder, &mut input);
         assert!(ends(&mut decoder, &mut input));
         assert!(decoder.decode(&mut &b"\r\n\r\nPRI"[..]).unwrap().is_none());
-        assert_eq!(decoder.leave(), b"\r\n\r\nPRI");
-        assert_eq!(decoder.leave(), b"");
+        assert_eq!(decoder.begin_upgrade(), b"\r\n\r\nPRI");
+        assert_eq!(decoder.begin_upgrade(), b"");
     }
 
     #[test]
@@ -443,7 +443,7 @@ mod tests {
         let refusal = decoder.decode(&mut &b"GET / HTTP/3.0\r\n"[..]).unwrap_err();
         assert_eq!(refusal.status, 505);
         assert_eq!(decoder.decode(&mut &GET[..]).unwrap_err(), refusal);
-        assert_eq!(decoder.finish(), Err(refusal));
+        assert_eq!(decoder.finish_eof(), Err(refusal));
         assert!(!decoder.is_idle());
     }
 
@@ -451,9 +451,9 @@ mod tests {
     fn a_head_of_another_decoder_is_judged_by_the_limits_of_this_one() {
         let text = b"GET / HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\nhello";
         for (text, limits) in [
-            (&text[..], Limits { body_bytes: 4, ..Limits::default() }),
-            (GET, Limits { fields: 0, ..Limits::default() }),
-            (GET, Limits { head_bytes: GET.len() - 1, ..Limits::default() }),
+            (&text[..], Limits { max_body_bytes: 4, ..Limits::default() }),
+            (GET, Limits { max_fields: 0, ..Limits::default() }),
+            (GET, Limits { max_head_bytes: GET.len() - 1, ..Limits::default() }),
         ] {
             let (mut one, mut other) = (Decoder::new(Limits::default()), Decoder::new(limits));
             other.recycle(head(&mut one, &mut &text[..]));

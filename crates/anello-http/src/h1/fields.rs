@@ -222,7 +222,7 @@ impl<'a> FieldName<'a> {
         let mut index = 0;
         while index < written.len() {
             if syntax::is_same(name.as_bytes(), written[index].as_bytes()) {
-                return Err(InvalidField::Written);
+                return Err(InvalidField::Reserved);
             }
             index += 1;
         }
@@ -270,7 +270,7 @@ impl FieldName<'static> {
     pub const fn constant(name: &'static str) -> Self {
         match Self::new(name) {
             Ok(name) => name,
-            Err(InvalidField::Written) => panic!("this field is written by ResponseHead"),
+            Err(InvalidField::Reserved) => panic!("this field is written by ResponseHead"),
             Err(_) => panic!("the name of a field has a byte that no token has"),
         }
     }
@@ -333,7 +333,7 @@ pub enum InvalidField {
     /// The name is no token.
     Name,
     /// The field is one that the encoder writes itself: how the message is framed, or when it was sent.
-    Written,
+    Reserved,
     /// The value has a control byte: what follows a line end in it would be taken for another field.
     Value,
 }
@@ -342,7 +342,7 @@ impl fmt::Display for InvalidField {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(match self {
             Self::Name => "the name of a field may only have letters, digits and !#$%&'*+-.^_`|~",
-            Self::Written => {
+            Self::Reserved => {
                 "Connection, Content-Length, Keep-Alive, Transfer-Encoding and Upgrade follow from the request and the \
                  body, and Date is the present time: leave the field out, and give the body's length"
             }
@@ -378,7 +378,7 @@ mod tests {
             assert_eq!(FieldName::new(name), Err(InvalidField::Name), "{name:?}");
         }
         for name in ["connection", "CONTENT-LENGTH", "dAte", "Keep-alive", "transfer-Encoding", "Upgrade"] {
-            assert_eq!(FieldName::new(name), Err(InvalidField::Written), "{name}");
+            assert_eq!(FieldName::new(name), Err(InvalidField::Reserved), "{name}");
         }
     }
 

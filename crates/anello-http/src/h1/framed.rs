@@ -6,33 +6,33 @@ use bytes::Bytes;
 
 use super::date::HttpDate;
 use super::fields::FieldBlock;
-use super::head::{Exchange, Method, Version};
+use super::head::{Method, RequestContext, Version};
 use super::response::{ResponseHead, write_content_length};
 
 /// What follows the status line and the `Date` of a `200 OK`, encoded once for many answers: its fields, the length of its
 /// body, and the body. An answer is then three copies, if the connection goes on.
 ///
 /// ```
-/// use anello_http::h1::{FieldBlock, FieldName, FramedAnswer};
+/// use anello_http::h1::{FieldBlock, FieldName, EncodedResponse};
 /// use anello_http::{Request, Response};
 /// use std::rc::Rc;
 ///
 /// let mut fields = FieldBlock::default();
 /// fields.push(FieldName::CONTENT_TYPE, b"text/plain")?;
-/// let answer = Rc::new(FramedAnswer::new(fields, b"ciao\n"));
-/// let handler = async move |_: Request| Response::framed(Rc::clone(&answer));
+/// let answer = Rc::new(EncodedResponse::new(fields, b"ciao\n"));
+/// let handler = async move |_: Request| Response::encoded(Rc::clone(&answer));
 /// # let _ = handler;
 /// # Ok::<(), anello_http::h1::InvalidField>(())
 /// ```
 #[derive(Debug)]
-pub struct FramedAnswer {
+pub struct EncodedResponse {
     fields: Rc<FieldBlock>,
     /// The lines of the fields, that of the length, the empty line, and the body.
     encoded: Bytes,
     head_bytes: usize,
 }
 
-impl FramedAnswer {
+impl EncodedResponse {
     /// Encodes an answer with these fields and this body.
     #[must_use]
     pub fn new(fields: FieldBlock, body: &[u8]) -> Self {
@@ -66,7 +66,12 @@ impl FramedAnswer {
     /// Appends the whole answer, if it is one that says nothing of the connection. How much of the body was appended:
     /// nothing of it to `HEAD`. None, and nothing appended, for all other requests: these need a head of their own.
     #[inline]
-    pub(crate) fn write(&self, out: &mut Vec<u8>, exchange: Exchange, date: &HttpDate) -> Option<usize> {
+    pub(crate) fn write(
+        &self,
+        out: &mut Vec<u8>,
+        exchange: RequestContext,
+        date: &HttpDate,
+    ) -> Option<usize> {
         if !exchange.keeps_alive || exchange.version != Version::Http11 || exchange.method == Method::Connect
         {
             return None;
@@ -85,7 +90,7 @@ mod tests {
     use crate::h1::{BodyLength, FieldName};
 
     /// The answer as it is encoded step by step.
-    fn step_by_step(exchange: Exchange, fields: &FieldBlock, body: &[u8], date: &HttpDate) -> Vec<u8> {
+    fn step_by_step(exchange: RequestContext, fields: &FieldBlock, body: &[u8], date: &HttpDate) -> Vec<u8> {
         let mut out = Vec::new();
         let mut head = ResponseHead::begin(&mut out, exchange, 200).unwrap();
         head.date(date).block(fields);
@@ -101,12 +106,12 @@ mod tests {
         fields.push(FieldName::CONTENT_TYPE, b"text/plain").unwrap();
         let date = HttpDate::from_unix(1_790_000_000);
         for body in [&b""[..], b"ciao", &[7; 5000]] {
-            let framed = FramedAnswer::new(fields.clone(), body);
+            let framed = EncodedResponse::new(fields.clone(), body);
             assert_eq!((framed.body_bytes(), &framed.body()[..]), (body.len(), body));
             for method in [Method::Get, Method::Head, Method::Post, Method::Options, Method::Connect] {
                 for version in [Version::Http10, Version::Http11] {
                     for keeps_alive in [false, true] {
-                        let exchange = Exchange { version, method, keeps_alive };
+                        let exchange = RequestContext { version, method, keeps_alive };
                         let mut out = b"before".to_vec();
                         let sent = framed.write(&mut out, exchange, &date);
                         let is_plain = keeps_alive && version == Version::Http11 && method != Method::Connect;

@@ -2,12 +2,12 @@
 //! programs could read a message differently, it is refused.
 
 use super::head::Version;
-use super::refusal::Refusal;
+use super::refusal::Rejection;
 use super::syntax::{elements, is_name, is_token, trim};
 
 /// How the body of a request is delimited.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Framing {
+pub enum RequestFraming {
     /// There is none.
     #[default]
     None,
@@ -17,7 +17,7 @@ pub enum Framing {
     Chunked,
 }
 
-impl Framing {
+impl RequestFraming {
     /// Whether there is anything to receive behind the head.
     #[must_use]
     pub fn has_body(self) -> bool {
@@ -81,7 +81,7 @@ enum Expectation {
 /// What the fields come to.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Verdict {
-    pub framing: Framing,
+    pub framing: RequestFraming,
     pub keeps_alive: bool,
     pub expects_continue: bool,
     /// The place of `Upgrade`, if it counts.
@@ -119,19 +119,19 @@ impl Facts {
     }
 
     /// Judges them.
-    pub fn judge(&self, version: Version, body_bytes_limit: u64) -> Result<Verdict, Refusal> {
+    pub fn judge(&self, version: Version, body_bytes_limit: u64) -> Result<Verdict, Rejection> {
         let framing = self.framing(version, body_bytes_limit)?;
         match (self.hosts, version) {
             (1, _) | (0, Version::Http10) => {}
-            (0, Version::Http11) => return Err(Refusal::bad("a request of HTTP/1.1 needs a Host field")),
-            _ => return Err(Refusal::bad("more than one Host field")),
+            (0, Version::Http11) => return Err(Rejection::bad("a request of HTTP/1.1 needs a Host field")),
+            _ => return Err(Rejection::bad("more than one Host field")),
         }
         let is_11 = version == Version::Http11;
         // A client of HTTP/1.0 does not wait for a 100, and has no upgrades.
         let expects_continue = match self.expectation {
             Expectation::Continue => is_11 && framing.has_body(),
             Expectation::Other if is_11 => {
-                return Err(Refusal::new(417, "the only expectation that can be met is 100-continue"));
+                return Err(Rejection::new(417, "the only expectation that can be met is 100-continue"));
             }
             Expectation::Other | Expectation::None => false,
         };
@@ -143,26 +143,26 @@ impl Facts {
         })
     }
 
-    fn framing(&self, version: Version, body_bytes_limit: u64) -> Result<Framing, Refusal> {
+    fn framing(&self, version: Version, body_bytes_limit: u64) -> Result<RequestFraming, Rejection> {
         match (&self.coding, &self.length) {
-            (Coding::Absent, Length::Absent) => Ok(Framing::None),
+            (Coding::Absent, Length::Absent) => Ok(RequestFraming::None),
             (Coding::Absent, &Length::Bytes(bytes)) if bytes > body_bytes_limit => {
-                Err(Refusal::new(413, "the body is longer than this server takes"))
+                Err(Rejection::new(413, "the body is longer than this server takes"))
             }
-            (Coding::Absent, &Length::Bytes(bytes)) => Ok(Framing::Length(bytes)),
-            (Coding::Absent, &Length::Refused(reason)) => Err(Refusal::bad(reason)),
+            (Coding::Absent, &Length::Bytes(bytes)) => Ok(RequestFraming::Length(bytes)),
+            (Coding::Absent, &Length::Refused(reason)) => Err(Rejection::bad(reason)),
             (_, Length::Bytes(_) | Length::Refused(_)) => {
-                Err(Refusal::bad("Content-Length together with Transfer-Encoding: send one of them"))
+                Err(Rejection::bad("Content-Length together with Transfer-Encoding: send one of them"))
             }
-            _ if version == Version::Http10 => Err(Refusal::bad("HTTP/1.0 has no Transfer-Encoding")),
-            (Coding::Chunked, _) => Ok(Framing::Chunked),
+            _ if version == Version::Http10 => Err(Rejection::bad("HTTP/1.0 has no Transfer-Encoding")),
+            (Coding::Chunked, _) => Ok(RequestFraming::Chunked),
             (Coding::UnknownThenChunked, _) => {
-                Err(Refusal::new(501, "the only transfer coding that is understood is chunked"))
+                Err(Rejection::new(501, "the only transfer coding that is understood is chunked"))
             }
-            (Coding::Unknown, _) => Err(Refusal::bad(
+            (Coding::Unknown, _) => Err(Rejection::bad(
                 "a Transfer-Encoding that does not end in chunked: where the body ends is not known",
             )),
-            (Coding::Refused, _) => Err(Refusal::bad(
+            (Coding::Refused, _) => Err(Rejection::bad(
                 "a Transfer-Encoding that is no list of codings with chunked once, at its end",
             )),
         }
@@ -244,7 +244,7 @@ mod tests {
         facts.judge(version, 1000).map_err(|refusal| refusal.status)
     }
 
-    fn framing(fields: &[(&str, &str)]) -> Result<Framing, u16> {
+    fn framing(fields: &[(&str, &str)]) -> Result<RequestFraming, u16> {
         let with_host = [&[("Host", "h")][..], fields].concat();
         judge(Version::Http11, &with_host).map(|verdict| verdict.framing)
     }
@@ -255,7 +255,7 @@ mod tests {
             framing(&values.iter().map(|value| ("Transfer-Encoding", *value)).collect::<Vec<_>>())
         };
         for one in ["chunked", "CHUNKED", "Chunked"] {
-            assert_eq!(codings(&[one]), Ok(Framing::Chunked));
+            assert_eq!(codings(&[one]), Ok(RequestFraming::Chunked));
         }
         for unknown in [&["gzip, chunked"][..], &["gzip", "chunked"], &["br;q=\"x\"", "gzip,chunked"]] {
             assert_eq!(codings(unknown), Err(501), "{unknown:?}");
@@ -288,7 +288,7 @@ mod tests {
         for (text, expected) in
             [("0", Ok(0)), ("7", Ok(7)), ("1000", Ok(1000)), ("007", Ok(7)), ("1001", Err(413))]
         {
-            assert_eq!(framing(&[("Content-Length", text)]), expected.map(Framing::Length), "{text}");
+            assert_eq!(framing(&[("Content-Length", text)]), expected.map(RequestFraming::Length), "{text}");
         }
         for text in [
             "",

@@ -1,7 +1,7 @@
 //! The head of a request: its line and its fields.
 
 use super::fields::Fields;
-use super::framing::Framing;
+use super::framing::RequestFraming;
 
 /// The head of a request, checked: what it says of its body and its connection holds together.
 ///
@@ -20,7 +20,7 @@ pub(super) struct Parts {
     pub method: Method,
     pub version: Version,
     pub form: TargetForm,
-    pub framing: Framing,
+    pub framing: RequestFraming,
     /// What version and fields say.
     pub may_keep_alive: bool,
     /// And whether another request may come at all.
@@ -108,7 +108,7 @@ pub enum TargetForm {
 
 /// What of a request decides how its answer is framed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Exchange {
+pub struct RequestContext {
     /// The version of the request.
     pub version: Version,
     /// Its method.
@@ -117,7 +117,7 @@ pub struct Exchange {
     pub keeps_alive: bool,
 }
 
-impl Exchange {
+impl RequestContext {
     /// For the response to a request that is refused.
     pub(super) const fn refused(method: Method) -> Self {
         Self { version: Version::Http11, method, keeps_alive: false }
@@ -129,7 +129,7 @@ impl Parts {
     #[inline]
     pub fn has_section(&self, text: &[u8], version: Version, fields_limit: usize) -> bool {
         // Another decoder's limits may be others, so what is limited is looked at again: bodies are not.
-        let is_same = self.version == version && self.framing == Framing::None;
+        let is_same = self.version == version && self.framing == RequestFraming::None;
         let section = self.fields.slice(0, self.section_bytes);
         is_same && !section.is_empty() && text.starts_with(section) && self.fields.len() <= fields_limit
     }
@@ -252,7 +252,7 @@ impl Head {
     /// How the body is delimited.
     #[inline]
     #[must_use]
-    pub fn framing(&self) -> Framing {
+    pub fn framing(&self) -> RequestFraming {
         self.0.framing
     }
 
@@ -287,8 +287,8 @@ impl Head {
     /// What the answer needs to know when the head is gone.
     #[inline]
     #[must_use]
-    pub fn exchange(&self) -> Exchange {
-        Exchange { version: self.0.version, method: self.0.method, keeps_alive: self.0.keeps_alive }
+    pub fn exchange(&self) -> RequestContext {
+        RequestContext { version: self.0.version, method: self.0.method, keeps_alive: self.0.keeps_alive }
     }
 
     /// The length of the head on the wire, in bytes.

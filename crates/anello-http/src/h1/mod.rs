@@ -34,16 +34,16 @@ mod syntax;
 mod target;
 mod words;
 
-pub use body::{BodyEncoder, BodyError, Delivery};
-pub use chunked::{ChunkedDecoder, Piece, write_chunk_end, write_chunk_start, write_last_chunk};
+pub use body::{BodyEncoder, BodyError, ResponseFraming};
+pub use chunked::{ChunkedDecoder, ChunkedEvent, write_chunk_end, write_chunk_start, write_last_chunk};
 pub use date::HttpDate;
 pub use decoder::{Decoder, Event};
 pub use fields::{FieldBlock, FieldName, InvalidField, Trailers};
-pub use framed::FramedAnswer;
-pub use framing::Framing;
-pub use head::{Exchange, Head, Method, TargetForm, Version};
+pub use framed::EncodedResponse;
+pub use framing::RequestFraming;
+pub use head::{Head, Method, RequestContext, TargetForm, Version};
 pub use limits::Limits;
-pub use refusal::Refusal;
+pub use refusal::Rejection;
 pub(crate) use syntax::{is_value, trim};
 
 pub use response::{BodyLength, CONTINUE, InvalidStatus, ResponseHead, reason_phrase};

@@ -11,7 +11,7 @@ use super::fields::{Fields, Place};
 use super::framing::Facts;
 use super::head::{Method, Parts, Version};
 use super::limits::Limits;
-use super::refusal::Refusal;
+use super::refusal::Rejection;
 use super::syntax::{is_token_byte, is_value_byte, trim};
 use super::target;
 use super::words::{below, del_or_high, equal, first_hit, not_letter_or_dash};
@@ -27,20 +27,20 @@ const LINE_END: usize = b" HTTP/1.1\r\n".len();
 ///
 /// A client sends the same fields again and again. Where those of the last head, which is still in `head`, come again byte
 /// by byte, they mean the same, and only the request line is parsed.
-pub(super) fn parse(input: &[u8], limits: &Limits, head: &mut Parts) -> Result<Option<usize>, Refusal> {
-    let input = &input[..input.len().min(limits.head_bytes)];
+pub(super) fn parse(input: &[u8], limits: &Limits, head: &mut Parts) -> Result<Option<usize>, Rejection> {
+    let input = &input[..input.len().min(limits.max_head_bytes)];
     let Some((line, version)) = request_line(input) else { return Ok(None) };
-    if line.bytes - 2 > limits.request_line_bytes {
+    if line.bytes - 2 > limits.max_request_line_bytes {
         return Ok(None);
     }
     let (text, section) = input.split_at(line.bytes);
-    let section_bytes = if head.has_section(section, version, limits.fields) {
+    let section_bytes = if head.has_section(section, version, limits.max_fields) {
         head.section_bytes as usize
     } else {
         head.forget();
         head.version = version;
         let mut facts = Facts::default();
-        let Some(bytes) = fields(section, limits.fields, &mut head.fields, &mut facts) else {
+        let Some(bytes) = fields(section, limits.max_fields, &mut head.fields, &mut facts) else {
             return Ok(None);
         };
         head.fields.bytes.extend_from_slice(&section[..bytes]);
@@ -167,11 +167,11 @@ fn split_odd_line(text: &[u8]) -> Option<(&[u8], &[u8])> {
 }
 
 /// Judges what the fields mean, in an order of its own: what is refused first does not hang on how they are ordered.
-fn judge_fields(facts: &Facts, limits: &Limits, head: &mut Parts) -> Result<(), Refusal> {
-    let verdict = facts.judge(head.version, limits.body_bytes)?;
+fn judge_fields(facts: &Facts, limits: &Limits, head: &mut Parts) -> Result<(), Rejection> {
+    let verdict = facts.judge(head.version, limits.max_body_bytes)?;
     head.host = facts.host;
     if head.host.and_then(|host| head.fields.at(host)).is_some_and(|host| !target::is_host(host)) {
-        return Err(Refusal::bad("the Host field is not a host, or a host and a port"));
+        return Err(Rejection::bad("the Host field is not a host, or a host and a port"));
     }
     head.framing = verdict.framing;
     head.may_keep_alive = verdict.keeps_alive;

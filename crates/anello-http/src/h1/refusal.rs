@@ -3,18 +3,18 @@
 use std::fmt;
 
 use super::response::{BodyLength, ResponseHead, is_final, reason_phrase};
-use super::{Exchange, HttpDate, Method};
+use super::{HttpDate, Method, RequestContext};
 
 /// Why a request is not served: it is answered with this status, and the connection is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Refusal {
+pub struct Rejection {
     /// The status of the answer: 400, 413, 414, 417, 431, 501 or 505 when the decoder refuses.
     pub status: u16,
     /// What is wrong with the request, and where it helps, what would be right.
     pub reason: &'static str,
 }
 
-impl Refusal {
+impl Rejection {
     /// For refusals of the server's own, such as 408 at a deadline or 503 when it is full.
     #[must_use]
     pub const fn new(status: u16, reason: &'static str) -> Self {
@@ -32,7 +32,7 @@ impl Refusal {
     pub fn write(&self, out: &mut Vec<u8>, method: Method, date: Option<&HttpDate>) {
         let status = if is_final(self.status) { self.status } else { 500 };
         let text = format!("{status} {}: {}\n", reason_phrase(status), self.reason);
-        let mut head = ResponseHead::begin_valid(out, Exchange::refused(method), status);
+        let mut head = ResponseHead::begin_valid(out, RequestContext::refused(method), status);
         if let Some(date) = date {
             head.date(date);
         }
@@ -44,19 +44,19 @@ impl Refusal {
     }
 }
 
-impl fmt::Display for Refusal {
+impl fmt::Display for Rejection {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "{} {}: {}", self.status, reason_phrase(self.status), self.reason)
     }
 }
 
-impl std::error::Error for Refusal {}
+impl std::error::Error for Rejection {}
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn written(refusal: Refusal, date: Option<&HttpDate>) -> String {
+    fn written(refusal: Rejection, date: Option<&HttpDate>) -> String {
         let mut out = b"before".to_vec();
         refusal.write(&mut out, Method::Get, date);
         String::from_utf8(out).unwrap()
@@ -65,7 +65,7 @@ mod tests {
     #[test]
     fn head_gets_no_content() {
         let mut out = Vec::new();
-        Refusal::new(400, "bad").write(&mut out, Method::Head, None);
+        Rejection::new(400, "bad").write(&mut out, Method::Head, None);
         let text = String::from_utf8(out).unwrap();
         assert!(text.contains("\r\nContent-Length: 21\r\n") && text.ends_with("\r\n\r\n"), "{text}");
     }
@@ -74,13 +74,13 @@ mod tests {
     fn a_refusal_is_a_whole_answer_that_closes() {
         let date = HttpDate::from_unix(784_111_777);
         assert_eq!(
-            written(Refusal::new(431, "too much"), Some(&date)),
+            written(Rejection::new(431, "too much"), Some(&date)),
             "beforeHTTP/1.1 431 Request Header Fields Too Large\r\nDate: Sun, 06 Nov 1994 08:49:37 GMT\r\n\
              Content-Type: text/plain; charset=utf-8\r\nConnection: close\r\nContent-Length: 46\r\n\r\n\
              431 Request Header Fields Too Large: too much\n"
         );
         assert!(
-            written(Refusal::new(100, "odd"), None)
+            written(Rejection::new(100, "odd"), None)
                 .starts_with("beforeHTTP/1.1 500 Internal Server Error\r\n")
         );
     }

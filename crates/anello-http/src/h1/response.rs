@@ -2,10 +2,10 @@
 
 use std::fmt;
 
-use super::body::{BodyEncoder, Delivery};
+use super::body::{BodyEncoder, ResponseFraming};
 use super::date::HttpDate;
 use super::fields::{FieldBlock, FieldName, InvalidField, write_field, write_valid};
-use super::head::{Exchange, Method, Version};
+use super::head::{Method, RequestContext, Version};
 use super::syntax;
 
 /// The answer to an expectation of `100-continue`.
@@ -47,7 +47,7 @@ pub enum BodyLength {
 #[derive(Debug)]
 pub struct ResponseHead<'a> {
     out: &'a mut Vec<u8>,
-    exchange: Exchange,
+    exchange: RequestContext,
     status: u16,
     names_upgrade: bool,
     /// Where the answer begins, as long as it is not finished.
@@ -60,7 +60,7 @@ impl<'a> ResponseHead<'a> {
     /// # Errors
     /// When the status is not one that an answer has: 200 to 999, or 101.
     #[inline]
-    pub fn begin(out: &'a mut Vec<u8>, exchange: Exchange, status: u16) -> Result<Self, InvalidStatus> {
+    pub fn begin(out: &'a mut Vec<u8>, exchange: RequestContext, status: u16) -> Result<Self, InvalidStatus> {
         if !is_final(status) && status != 101 {
             return Err(InvalidStatus(status));
         }
@@ -68,7 +68,7 @@ impl<'a> ResponseHead<'a> {
     }
 
     #[inline]
-    pub(super) fn begin_valid(out: &'a mut Vec<u8>, exchange: Exchange, status: u16) -> Self {
+    pub(super) fn begin_valid(out: &'a mut Vec<u8>, exchange: RequestContext, status: u16) -> Self {
         let start = out.len();
         out.reserve(USUAL_HEAD_BYTES);
         if status == 200 {
@@ -149,17 +149,19 @@ impl<'a> ResponseHead<'a> {
     pub fn finish(mut self, body: BodyLength) -> BodyEncoder {
         self.unfinished = None;
         let delivery = self.delivery(body);
-        let ends = matches!(delivery, Delivery::UntilClose | Delivery::Tunnel);
+        let ends = matches!(delivery, ResponseFraming::UntilClose | ResponseFraming::Tunnel);
         let keeps_alive = self.exchange.keeps_alive && !ends;
         let says_nothing = keeps_alive && self.exchange.version == Version::Http11 && !self.names_upgrade;
         if !says_nothing {
             self.write_connection(keeps_alive, delivery);
         }
         match (delivery, self.length_of_none(body)) {
-            (Delivery::Exactly(bytes), _) | (Delivery::None, Some(bytes)) => {
+            (ResponseFraming::Length(bytes), _) | (ResponseFraming::None, Some(bytes)) => {
                 write_content_length(self.out, bytes);
             }
-            (Delivery::Chunked, _) => self.out.extend_from_slice(b"Transfer-Encoding: chunked\r\n\r\n"),
+            (ResponseFraming::Chunked, _) => {
+                self.out.extend_from_slice(b"Transfer-Encoding: chunked\r\n\r\n")
+            }
             _ => self.out.extend_from_slice(b"\r\n"),
         }
         BodyEncoder::new(delivery, keeps_alive)
@@ -167,13 +169,13 @@ impl<'a> ResponseHead<'a> {
 
     /// How the body is sent (RFC 9112, section 6.3).
     #[inline]
-    fn delivery(&self, body: BodyLength) -> Delivery {
+    fn delivery(&self, body: BodyLength) -> ResponseFraming {
         match (self.status, self.exchange.method, body) {
-            (101, ..) | (200..=299, Method::Connect, _) => Delivery::Tunnel,
-            (204 | 205 | 304, ..) | (_, Method::Head, _) => Delivery::None,
-            (.., BodyLength::Known(bytes)) => Delivery::Exactly(bytes),
-            (.., BodyLength::Unknown) if self.exchange.version == Version::Http11 => Delivery::Chunked,
-            (.., BodyLength::Unknown) => Delivery::UntilClose,
+            (101, ..) | (200..=299, Method::Connect, _) => ResponseFraming::Tunnel,
+            (204 | 205 | 304, ..) | (_, Method::Head, _) => ResponseFraming::None,
+            (.., BodyLength::Known(bytes)) => ResponseFraming::Length(bytes),
+            (.., BodyLength::Unknown) if self.exchange.version == Version::Http11 => ResponseFraming::Chunked,
+            (.., BodyLength::Unknown) => ResponseFraming::UntilClose,
         }
     }
 
@@ -191,10 +193,10 @@ impl<'a> ResponseHead<'a> {
     }
 
     #[cold]
-    fn write_connection(&mut self, keeps_alive: bool, delivery: Delivery) {
+    fn write_connection(&mut self, keeps_alive: bool, delivery: ResponseFraming) {
         let stay = match (delivery, keeps_alive, self.exchange.version) {
             // It is not this protocol's any more.
-            (Delivery::Tunnel, ..) => None,
+            (ResponseFraming::Tunnel, ..) => None,
             (_, false, _) => Some("close"),
             (_, true, Version::Http10) => Some("keep-alive"),
             (_, true, Version::Http11) => None,
@@ -324,10 +326,11 @@ impl std::error::Error for InvalidStatus {}
 mod tests {
     use super::*;
 
-    const GET: Exchange = Exchange { version: Version::Http11, method: Method::Get, keeps_alive: true };
+    const GET: RequestContext =
+        RequestContext { version: Version::Http11, method: Method::Get, keeps_alive: true };
 
     /// The head's lines behind the status line, how the body is sent, and whether the connection goes on.
-    fn finish(exchange: Exchange, status: u16, body: BodyLength) -> (String, Delivery, bool) {
+    fn finish(exchange: RequestContext, status: u16, body: BodyLength) -> (String, ResponseFraming, bool) {
         let mut out = Vec::new();
         let encoder = ResponseHead::begin(&mut out, exchange, status).unwrap().finish(body);
         let text = String::from_utf8(out).unwrap();
@@ -338,13 +341,13 @@ mod tests {
     #[test]
     fn framing_follows_from_request_status_and_length() {
         use BodyLength::{Known, Unknown};
-        use Delivery::{Chunked, Exactly, None, Tunnel, UntilClose};
-        let with = |method| Exchange { method, ..GET };
-        let old = Exchange { version: Version::Http10, ..GET };
-        let closing = Exchange { keeps_alive: false, ..GET };
+        use ResponseFraming::{Chunked, Length, None, Tunnel, UntilClose};
+        let with = |method| RequestContext { method, ..GET };
+        let old = RequestContext { version: Version::Http10, ..GET };
+        let closing = RequestContext { keeps_alive: false, ..GET };
         for (exchange, status, body, fields, delivery, keeps_alive) in [
-            (GET, 200, Known(0), "Content-Length: 0", Exactly(0), true),
-            (GET, 404, Known(u64::MAX), "Content-Length: 18446744073709551615", Exactly(u64::MAX), true),
+            (GET, 200, Known(0), "Content-Length: 0", Length(0), true),
+            (GET, 404, Known(u64::MAX), "Content-Length: 18446744073709551615", Length(u64::MAX), true),
             (GET, 200, Unknown, "Transfer-Encoding: chunked", Chunked, true),
             (GET, 204, Known(3), "", None, true),
             (GET, 204, Unknown, "", None, true),
@@ -355,10 +358,10 @@ mod tests {
             (with(Method::Head), 200, Unknown, "", None, true),
             (with(Method::Head), 304, Known(3), "", None, true),
             (with(Method::Connect), 200, Known(3), "", Tunnel, false),
-            (with(Method::Connect), 405, Known(3), "Content-Length: 3", Exactly(3), true),
-            (old, 200, Known(3), "Connection: keep-alive|Content-Length: 3", Exactly(3), true),
+            (with(Method::Connect), 405, Known(3), "Content-Length: 3", Length(3), true),
+            (old, 200, Known(3), "Connection: keep-alive|Content-Length: 3", Length(3), true),
             (old, 200, Unknown, "Connection: close", UntilClose, false),
-            (closing, 200, Known(3), "Connection: close|Content-Length: 3", Exactly(3), false),
+            (closing, 200, Known(3), "Connection: close|Content-Length: 3", Length(3), false),
             (closing, 200, Unknown, "Connection: close|Transfer-Encoding: chunked", Chunked, false),
             (closing, 304, Unknown, "Connection: close", None, false),
         ] {
@@ -424,13 +427,13 @@ mod tests {
         };
         let (text, delivery) = upgrade(GET, 101);
         assert_eq!(text, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: chat\r\nConnection: upgrade\r\n\r\n");
-        assert_eq!(delivery, Delivery::Tunnel);
+        assert_eq!(delivery, ResponseFraming::Tunnel);
         // The last request that the limit allows.
-        assert_eq!(upgrade(Exchange { keeps_alive: false, ..GET }, 101).0, text);
+        assert_eq!(upgrade(RequestContext { keeps_alive: false, ..GET }, 101).0, text);
         assert!(
             upgrade(GET, 426).0.contains("Upgrade: chat\r\nConnection: upgrade\r\nContent-Length: 0\r\n")
         );
-        let closing = upgrade(Exchange { keeps_alive: false, ..GET }, 426).0;
+        let closing = upgrade(RequestContext { keeps_alive: false, ..GET }, 426).0;
         assert!(closing.contains("Connection: close, upgrade\r\n"), "{closing}");
     }
 }

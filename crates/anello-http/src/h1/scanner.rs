@@ -10,15 +10,15 @@
 
 use super::limits::Limits;
 use super::parse::METHOD_BYTES;
-use super::refusal::Refusal;
+use super::refusal::Rejection;
 use super::syntax::{is_target_byte, is_token_byte, is_value_byte};
 use super::words::{below, equal, first_hit, not_letter_or_dash};
 
 /// Most empty lines before a request: some clients send one behind a body (RFC 9112, section 2.2).
 const EMPTY_LINES: u32 = 4;
 
-const BARE_RETURN: Refusal = Refusal::bad("a carriage return without its line feed");
-const BARE_FEED: Refusal = Refusal::bad("a line feed without its carriage return: lines end in CR LF");
+const BARE_RETURN: Rejection = Rejection::bad("a carriage return without its line feed");
+const BARE_FEED: Rejection = Rejection::bad("a line feed without its carriage return: lines end in CR LF");
 
 /// Scans one head; see the module's head.
 #[derive(Debug, Default)]
@@ -55,14 +55,14 @@ impl Scanner {
     }
 
     /// Takes the empty lines that stand before a request.
-    pub fn skip_empty_lines(&mut self, input: &mut &[u8]) -> Result<(), Refusal> {
+    pub fn skip_empty_lines(&mut self, input: &mut &[u8]) -> Result<(), Rejection> {
         while let [first, rest @ ..] = *input {
             match (self.in_empty_line, first) {
                 (true, b'\n') => self.in_empty_line = false,
                 (true, _) => return Err(BARE_RETURN),
                 (false, b'\n') => return Err(BARE_FEED),
                 (false, b'\r') if self.empty_lines == EMPTY_LINES => {
-                    return Err(Refusal::bad("empty lines instead of a request"));
+                    return Err(Rejection::bad("empty lines instead of a request"));
                 }
                 (false, b'\r') => {
                     self.empty_lines += 1;
@@ -91,8 +91,8 @@ impl Scanner {
     }
 
     /// Goes on with the head; how many bytes of the input belong to it, if it is whole.
-    pub fn scan(&mut self, input: &[u8], limits: &Limits) -> Result<Option<usize>, Refusal> {
-        let room = limits.head_bytes.saturating_sub(self.bytes);
+    pub fn scan(&mut self, input: &[u8], limits: &Limits) -> Result<Option<usize>, Rejection> {
+        let room = limits.max_head_bytes.saturating_sub(self.bytes);
         let mut rest = &input[..input.len().min(room)];
         while self.at != At::Fields
             && let [byte, behind @ ..] = rest
@@ -100,21 +100,21 @@ impl Scanner {
             self.line_step(*byte, limits)?;
             rest = behind;
         }
-        if let Some(bytes) = self.fields.scan(rest, limits.fields)? {
+        if let Some(bytes) = self.fields.scan(rest, limits.max_fields)? {
             let bytes = input.len().min(room) - rest.len() + bytes;
             *self = Self::default();
             return Ok(Some(bytes));
         }
         self.bytes += rest.len();
         if input.len() > room {
-            return Err(Refusal::new(431, "the head is longer than this server takes"));
+            return Err(Rejection::new(431, "the head is longer than this server takes"));
         }
         Ok(None)
     }
 
     /// One byte of the request line.
     #[inline]
-    fn line_step(&mut self, byte: u8, limits: &Limits) -> Result<(), Refusal> {
+    fn line_step(&mut self, byte: u8, limits: &Limits) -> Result<(), Rejection> {
         let at = match (self.at, byte) {
             (At::Method, b' ') if self.part_bytes > 0 => At::Target,
             (At::Method, _) if is_token_byte(byte) && self.part_bytes < METHOD_BYTES => At::Method,
@@ -135,8 +135,8 @@ impl Scanner {
         self.at = at;
         self.bytes += 1;
         // The line is measured without its end.
-        if self.bytes > limits.request_line_bytes && !matches!(at, At::LineFeed | At::Fields) {
-            return Err(Refusal::new(414, "the request line is longer than this server takes"));
+        if self.bytes > limits.max_request_line_bytes && !matches!(at, At::LineFeed | At::Fields) {
+            return Err(Rejection::new(414, "the request line is longer than this server takes"));
         }
         Ok(())
     }
@@ -153,29 +153,29 @@ impl Scanner {
     }
 
     #[cold]
-    fn line_refusal(&self, byte: u8) -> Refusal {
+    fn line_refusal(&self, byte: u8) -> Rejection {
         match (self.at, byte) {
             (At::Method, _) if is_token_byte(byte) => {
-                Refusal::new(501, "a method that is longer than any that there is")
+                Rejection::new(501, "a method that is longer than any that there is")
             }
             // The type of a TLS record that begins a handshake.
             (At::Method, 0x16) if self.bytes == 0 => {
-                Refusal::bad("this is no TLS port: use http:// rather than https://")
+                Rejection::bad("this is no TLS port: use http:// rather than https://")
             }
-            (At::Method, b' ') => Refusal::bad("a blank where the request line begins"),
-            (At::Method, b'\r' | b'\n') => Refusal::bad("a line that is no request line"),
-            (At::Method, _) => Refusal::bad("the method has a byte that no method has"),
-            (At::Target, b' ') => Refusal::bad("two blanks behind the method, where one belongs"),
-            (At::Target, b'\r' | b'\n') => Refusal::bad("the request line names no version"),
-            (At::Target, _) => Refusal::bad(
+            (At::Method, b' ') => Rejection::bad("a blank where the request line begins"),
+            (At::Method, b'\r' | b'\n') => Rejection::bad("a line that is no request line"),
+            (At::Method, _) => Rejection::bad("the method has a byte that no method has"),
+            (At::Target, b' ') => Rejection::bad("two blanks behind the method, where one belongs"),
+            (At::Target, b'\r' | b'\n') => Rejection::bad("the request line names no version"),
+            (At::Target, _) => Rejection::bad(
                 "the target has a byte that none may have (a control, a tab, # or no ASCII): percent-encode it",
             ),
-            (At::Version, b'0'..=b'9') if self.part_bytes == 7 => Refusal::new(505, self.other_version()),
+            (At::Version, b'0'..=b'9') if self.part_bytes == 7 => Rejection::new(505, self.other_version()),
             (At::Version, _) => {
-                Refusal::bad("the request line does not end in the version, such as HTTP/1.1")
+                Rejection::bad("the request line does not end in the version, such as HTTP/1.1")
             }
             (At::LineEnd, b'\n') => BARE_FEED,
-            (At::LineEnd, _) => Refusal::bad("something behind the version in the request line"),
+            (At::LineEnd, _) => Rejection::bad("something behind the version in the request line"),
             (At::LineFeed | At::Fields, _) => BARE_RETURN,
         }
     }
@@ -208,7 +208,7 @@ enum FieldAt {
 impl FieldScanner {
     /// Goes on with the section; how many bytes of the text belong to it, if it ends. `limit` is the most fields that it
     /// may have.
-    pub fn scan(&mut self, text: &[u8], limit: usize) -> Result<Option<usize>, Refusal> {
+    pub fn scan(&mut self, text: &[u8], limit: usize) -> Result<Option<usize>, Rejection> {
         let mut rest = text;
         loop {
             // What a step would pass over, many at a time.
@@ -227,7 +227,7 @@ impl FieldScanner {
 
     /// One byte; whether it ends the section.
     #[inline]
-    fn step(&mut self, byte: u8, limit: usize) -> Result<bool, Refusal> {
+    fn step(&mut self, byte: u8, limit: usize) -> Result<bool, Rejection> {
         self.at = match (self.at, byte) {
             (FieldAt::Value, _) if is_value_byte(byte) => FieldAt::Value,
             (FieldAt::Name, _) if is_token_byte(byte) => FieldAt::Name,
@@ -246,26 +246,26 @@ impl FieldScanner {
     }
 
     #[cold]
-    fn refusal(&self, byte: u8) -> Refusal {
+    fn refusal(&self, byte: u8) -> Rejection {
         match (self.at, byte) {
             (FieldAt::Start, _) if is_token_byte(byte) => {
-                Refusal::new(431, "more fields than this server takes")
+                Rejection::new(431, "more fields than this server takes")
             }
             (FieldAt::Start, b' ' | b'\t') if self.fields > 0 => {
-                Refusal::bad("a field folded over two lines: write it in one")
+                Rejection::bad("a field folded over two lines: write it in one")
             }
-            (FieldAt::Start, b' ' | b'\t') => Refusal::bad("a blank before the name of the first field"),
-            (FieldAt::Start, b':') => Refusal::bad("a field without a name"),
+            (FieldAt::Start, b' ' | b'\t') => Rejection::bad("a blank before the name of the first field"),
+            (FieldAt::Start, b':') => Rejection::bad("a field without a name"),
             (FieldAt::Start | FieldAt::Value, b'\n') => BARE_FEED,
             (FieldAt::Feed | FieldAt::EndFeed, _) => BARE_RETURN,
             (FieldAt::Name, b' ' | b'\t') => {
-                Refusal::bad("a blank between the name of a field and its colon")
+                Rejection::bad("a blank between the name of a field and its colon")
             }
-            (FieldAt::Name, b'\r' | b'\n') => Refusal::bad("a line without a colon among the fields"),
+            (FieldAt::Name, b'\r' | b'\n') => Rejection::bad("a line without a colon among the fields"),
             (FieldAt::Start | FieldAt::Name, _) => {
-                Refusal::bad("the name of a field has a byte that no name has")
+                Rejection::bad("the name of a field has a byte that no name has")
             }
-            (FieldAt::Value, _) => Refusal::bad("the value of a field has a control byte"),
+            (FieldAt::Value, _) => Rejection::bad("the value of a field has a control byte"),
         }
     }
 }
@@ -275,7 +275,7 @@ mod tests {
     use super::*;
 
     /// Where the head ends, or what is refused at which byte.
-    fn scan(text: &[u8], limits: &Limits) -> Result<Option<usize>, (usize, Refusal)> {
+    fn scan(text: &[u8], limits: &Limits) -> Result<Option<usize>, (usize, Rejection)> {
         let mut scanner = Scanner::default();
         for index in 0..text.len() {
             match scanner.scan(&text[index..=index], limits) {
@@ -326,12 +326,17 @@ mod tests {
     #[test]
     fn limits_hold_to_the_byte() {
         let text = b"PUT /abc HTTP/1.1\r\nA: b\r\nC: d\r\n\r\n";
-        let exact = Limits { request_line_bytes: 17, head_bytes: text.len(), fields: 2, ..Limits::default() };
+        let exact = Limits {
+            max_request_line_bytes: 17,
+            max_head_bytes: text.len(),
+            max_fields: 2,
+            ..Limits::default()
+        };
         assert_eq!(scan(text, &exact), Ok(Some(text.len())));
         let status = |limits: Limits| scan(text, &limits).unwrap_err().1.status;
-        assert_eq!(status(Limits { request_line_bytes: 16, ..exact }), 414);
-        assert_eq!(status(Limits { head_bytes: text.len() - 1, ..exact }), 431);
-        assert_eq!(status(Limits { fields: 1, ..exact }), 431);
+        assert_eq!(status(Limits { max_request_line_bytes: 16, ..exact }), 414);
+        assert_eq!(status(Limits { max_head_bytes: text.len() - 1, ..exact }), 431);
+        assert_eq!(status(Limits { max_fields: 1, ..exact }), 431);
         let method = |bytes| scan("M".repeat(bytes).as_bytes(), &exact).is_ok();
         assert!(method(17) && !method(18));
         let long = "M".repeat(METHOD_BYTES + 1);

@@ -3,7 +3,7 @@
 use std::net::Ipv6Addr;
 
 use super::head::{Method, TargetForm};
-use super::refusal::Refusal;
+use super::refusal::Rejection;
 use super::words::{first_hit, not_host};
 
 /// Which form a target has; with the length of what stands before its path, and of its scheme among that.
@@ -18,7 +18,7 @@ pub(super) struct Form {
 
 /// Checks a target, of which every byte may be in one.
 #[inline]
-pub(super) fn form(method: Method, target: &[u8]) -> Result<Form, Refusal> {
+pub(super) fn form(method: Method, target: &[u8]) -> Result<Form, Rejection> {
     // CONNECT is the one method that goes to an authority, and nothing else.
     if method != Method::Connect && target.first() == Some(&b'/') {
         return Ok(Form { form: TargetForm::Origin, host_start: 0, host_end: 0 });
@@ -27,20 +27,20 @@ pub(super) fn form(method: Method, target: &[u8]) -> Result<Form, Refusal> {
 }
 
 #[cold]
-fn uncommon_form(method: Method, target: &[u8]) -> Result<Form, Refusal> {
+fn uncommon_form(method: Method, target: &[u8]) -> Result<Form, Rejection> {
     if method == Method::Connect {
         return match split_port(target) {
             Some((host, Some(port))) if !port.is_empty() && is_host_name(host) => {
                 Ok(Form { form: TargetForm::Authority, host_start: 0, host_end: target.len() as u32 })
             }
-            _ => Err(Refusal::bad("the target of CONNECT is a host and a port")),
+            _ => Err(Rejection::bad("the target of CONNECT is a host and a port")),
         };
     }
     if target == b"*" {
         return if method == Method::Options {
             Ok(Form { form: TargetForm::Asterisk, host_start: 0, host_end: 0 })
         } else {
-            Err(Refusal::bad("the target * is for OPTIONS alone"))
+            Err(Rejection::bad("the target * is for OPTIONS alone"))
         };
     }
     let scheme_bytes = [&b"http://"[..], b"https://"]
@@ -48,14 +48,14 @@ fn uncommon_form(method: Method, target: &[u8]) -> Result<Form, Refusal> {
         .find(|scheme| target.get(..scheme.len()).is_some_and(|start| start.eq_ignore_ascii_case(scheme)))
         .map(<[u8]>::len);
     let Some(host_start) = scheme_bytes else {
-        return Err(Refusal::bad(
+        return Err(Rejection::bad(
             "the target is neither a path that begins with / nor a URL of http or https",
         ));
     };
     let rest = &target[host_start..];
     let host_bytes = rest.iter().position(|&byte| byte == b'/' || byte == b'?').unwrap_or(rest.len());
     if host_bytes == 0 || !is_host(&rest[..host_bytes]) {
-        return Err(Refusal::bad("the URL in the request line has no valid host"));
+        return Err(Rejection::bad("the URL in the request line has no valid host"));
     }
     let [host_start, host_end] = [host_start, host_start + host_bytes].map(|place| place as u32);
     Ok(Form { form: TargetForm::Absolute, host_start, host_end })

@@ -39,7 +39,7 @@ pub enum HealthFormat {
 
 /// An answer to `/health`. It must not be stored: send `Cache-Control: no-store` with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct HealthAnswer {
+pub struct HealthResponse {
     /// 200 when the server is ready, else 503.
     pub status: u16,
     /// The media type of the body.
@@ -63,24 +63,24 @@ impl Health {
     }
 
     /// The server serves from now on. False if it did already, or drains: then nothing changes.
-    pub fn ready(&self) -> bool {
+    pub fn set_ready(&self) -> bool {
         self.advance(HealthState::Ready)
     }
 
     /// The server takes nothing new from now on. False if it drained already.
-    pub fn drain(&self) -> bool {
+    pub fn set_draining(&self) -> bool {
         self.advance(HealthState::Draining)
     }
 
     /// What to answer now.
     #[must_use]
-    pub fn answer(&self, format: HealthFormat) -> HealthAnswer {
+    pub fn response(&self, format: HealthFormat) -> HealthResponse {
         let state = self.state();
         let (content_type, body) = match format {
             HealthFormat::Text => ("text/plain; charset=utf-8", state.text()),
             HealthFormat::Json => ("application/json", state.json()),
         };
-        HealthAnswer { status: state.status(), content_type, body: body.as_bytes() }
+        HealthResponse { status: state.status(), content_type, body: body.as_bytes() }
     }
 
     fn advance(&self, to: HealthState) -> bool {
@@ -124,7 +124,7 @@ impl HealthFormat {
     /// JSON when the value of an `Accept` field names `application/json`, else text, which every checker of health
     /// understands. Weights are not compared: both formats say the same.
     #[must_use]
-    pub fn accepted(accept: Option<&[u8]>) -> Self {
+    pub fn from_accept(accept: Option<&[u8]>) -> Self {
         let names_json = |range: &[u8]| {
             let media_type = range.split(|&byte| byte == b';').next().unwrap_or_default();
             media_type.trim_ascii().eq_ignore_ascii_case(b"application/json")
@@ -145,37 +145,37 @@ mod tests {
         let health = Health::new();
         let seen_elsewhere = health.clone();
         assert_eq!(health.state(), HealthState::Starting);
-        assert!(health.ready() && !health.ready());
+        assert!(health.set_ready() && !health.set_ready());
         assert_eq!(seen_elsewhere.state(), HealthState::Ready);
-        assert!(health.drain() && !health.drain() && !health.ready());
+        assert!(health.set_draining() && !health.set_draining() && !health.set_ready());
         assert_eq!(seen_elsewhere.state(), HealthState::Draining);
     }
 
     #[test]
     fn a_server_that_could_not_start_drains_at_once() {
         let health = Health::new();
-        assert!(health.drain() && !health.ready());
+        assert!(health.set_draining() && !health.set_ready());
         assert_eq!(health.state(), HealthState::Draining);
     }
 
     #[test]
     fn answers_say_the_state_in_both_formats() {
         let health = Health::new();
-        let answer = |format| health.answer(format);
-        let json = |answer: HealthAnswer| serde_json::from_slice::<serde_json::Value>(answer.body).unwrap();
+        let answer = |format| health.response(format);
+        let json = |answer: HealthResponse| serde_json::from_slice::<serde_json::Value>(answer.body).unwrap();
         assert_eq!(
             (answer(HealthFormat::Text).status, answer(HealthFormat::Text).body),
             (503, &b"starting\n"[..])
         );
         assert_eq!(json(answer(HealthFormat::Json))["status"], "starting");
-        health.ready();
+        health.set_ready();
         assert_eq!(
             (answer(HealthFormat::Text).status, answer(HealthFormat::Text).body),
             (200, &b"ready\n"[..])
         );
         assert_eq!(json(answer(HealthFormat::Json))["status"], "ready");
         assert_eq!(answer(HealthFormat::Json).content_type, "application/json");
-        health.drain();
+        health.set_draining();
         assert_eq!(
             (answer(HealthFormat::Text).status, answer(HealthFormat::Text).body),
             (503, &b"draining\n"[..])
@@ -189,11 +189,11 @@ mod tests {
         for json in
             [&b"application/json"[..], b"text/html, Application/JSON;q=0.9", b" application/json ;q=1"]
         {
-            assert_eq!(HealthFormat::accepted(Some(json)), HealthFormat::Json);
+            assert_eq!(HealthFormat::from_accept(Some(json)), HealthFormat::Json);
         }
         for text in [&b"*/*"[..], b"text/plain", b"application/jsonp", b"", b",;,", b"\xff"] {
-            assert_eq!(HealthFormat::accepted(Some(text)), HealthFormat::Text);
+            assert_eq!(HealthFormat::from_accept(Some(text)), HealthFormat::Text);
         }
-        assert_eq!(HealthFormat::accepted(None), HealthFormat::Text);
+        assert_eq!(HealthFormat::from_accept(None), HealthFormat::Text);
     }
 }

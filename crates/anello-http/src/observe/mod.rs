@@ -8,7 +8,7 @@
 //! - [`health`]: whether the server should be given requests.
 //!
 //! ```
-//! use anello_http::observe::access_log::{AccessLog, AccessLogOptions, Entry, LogFormat, PeerText, RequestLine};
+//! use anello_http::observe::access_log::{AccessLog, AccessLogOptions, LogEntry, LogFormat, FormattedPeer, RequestLine};
 //! use anello_http::observe::health::{Health, HealthFormat};
 //! use anello_http::observe::metrics::{CloseReason, MethodClass, MetricsOptions, ServerMetrics};
 //!
@@ -23,13 +23,13 @@
 //! // On each worker.
 //! let mut lines = log.worker(0);
 //! let counts = metrics.worker(0).expect("no other worker has this number");
-//! health.ready();
+//! health.set_ready();
 //!
 //! // On each connection, and on each request.
-//! let peer = PeerText::new("203.0.113.9:4711".parse().expect("an address"));
-//! counts.accepted();
-//! counts.request(MethodClass::Get, 200, 87_000);
-//! lines.record(&Entry {
+//! let peer = FormattedPeer::new("203.0.113.9:4711".parse().expect("an address"));
+//! counts.connection_accepted();
+//! counts.record_request(MethodClass::Get, 200, 87_000);
+//! lines.record(&LogEntry {
 //!     unix_time_ns: 1_795_364_855_042_000_000,
 //!     duration_us: 87,
 //!     peer: &peer,
@@ -39,15 +39,15 @@
 //!     referer: None,
 //!     user_agent: Some(b"curl/8"),
 //! });
-//! counts.closed(CloseReason::Peer);
+//! counts.connection_closed(CloseReason::Peer);
 //!
 //! // When somebody asks.
 //! let mut text = Vec::new();
 //! metrics.render(Some(&log.handle().stats()), &mut text);
-//! assert_eq!(health.answer(HealthFormat::Text).status, 200);
+//! assert_eq!(health.response(HealthFormat::Text).status, 200);
 //!
 //! // At the end.
-//! health.drain();
+//! health.set_draining();
 //! drop(lines);
 //! log.close()
 //! # }

@@ -24,7 +24,7 @@ use anello::{JoinHandle, spawn, yield_now};
 use super::options::Eviction;
 use super::transport::{Receiver, Sender};
 use super::{Accept, Server, tls};
-use crate::h1::{HttpDate, Method, Refusal};
+use crate::h1::{HttpDate, Method, Rejection};
 use crate::request::Request;
 use crate::response::Response;
 
@@ -86,8 +86,10 @@ impl Server {
     /// Has the driver accept ahead of the server only while there are places for what that may bring.
     pub(super) fn limit_accepts(&self, listener: &impl Accept) {
         let options = &self.worker.options;
-        let limit =
-            options.eviction.threshold().map_or(options.connections, |at| at.min(options.connections));
+        let limit = options
+            .eviction
+            .threshold()
+            .map_or(options.max_connections, |at| at.min(options.max_connections));
         let free = limit.saturating_sub(self.worker.open_everywhere());
         let before = self.refusals.accepts_ahead.get();
         // Not to and fro: a change costs a cancellation.
@@ -100,7 +102,7 @@ impl Server {
 
     /// A place for one more connection, if there is one.
     fn place(&self) -> Option<Place> {
-        let limit = self.worker.options.connections;
+        let limit = self.worker.options.max_connections;
         let Some(open) = &self.worker.counted_with else {
             return (self.worker.connections() < limit).then_some(Place(None));
         };
@@ -147,7 +149,7 @@ impl Server {
         {
             return None;
         }
-        self.wait_until_evicted(monotonic_now() + self.worker.options.tick * 2, 0).await;
+        self.wait_until_evicted(monotonic_now() + self.worker.options.timer_resolution * 2, 0).await;
         let place = self.place();
         failed.set(place.is_none().then(monotonic_now));
         place
@@ -161,7 +163,7 @@ impl Server {
     }
 
     /// Answers that there are too many connections. The client hears it at once, and may close its side for a while, until
-    /// [`Options::refusals`](super::Options::refusals) others have been refused.
+    /// [`Options::refusals`](super::ServerOptions::refusals) others have been refused.
     async fn refuse(&self, stream: impl Stream) {
         self.worker.observer.refused();
         let (tls, date) = (self.tls.clone(), self.worker.clock.date());
@@ -221,7 +223,8 @@ async fn refuse(
     at_once: bool,
     date: &HttpDate,
 ) -> io::Result<()> {
-    const FULL: Refusal = Refusal::new(503, "the server has as many connections as it may: try again later");
+    const FULL: Rejection =
+        Rejection::new(503, "the server has as many connections as it may: try again later");
     let mut answer = Vec::new();
     // The method is not known: most clients ask by GET.
     FULL.write(&mut answer, Method::Get, Some(date));

@@ -10,14 +10,14 @@ use std::task::Poll;
 use super::ending::End;
 use super::input::{Failure, Input};
 use super::observer::Observed;
-use super::options::Options;
+use super::options::ServerOptions;
 use super::output::{Outcome, Output, is_of_handler, no_valid_answer, valid_status};
 use super::panics::guarded;
 use super::transport::{Receiver, Sender};
 use super::upgrade::Upgraded;
 use super::watch::{Cut, Watch};
 use super::worker::Worker;
-use crate::h1::{CONTINUE, Head, Refusal};
+use crate::h1::{CONTINUE, Head, Rejection};
 use crate::observe::metrics::CloseReason;
 use crate::request::{Request, RequestBody};
 use crate::response::{Response, Upgrade};
@@ -43,7 +43,7 @@ const CLIENT_GONE: u16 = 499;
 enum Next {
     Request(Head),
     /// The connection ends, after this answer if there is one.
-    End(Option<Refusal>),
+    End(Option<Rejection>),
 }
 
 /// What becomes of the connection after an answer.
@@ -87,7 +87,7 @@ impl<R: Receiver, W: Sender> Connection<R, W> {
                         observed.refused(&self.worker.observer, input.first_line(), status, body_bytes);
                     }
                     self.end_and_linger().await?;
-                    return Ok(CloseReason::Refusal);
+                    return Ok(CloseReason::ProtocolError);
                 }
             };
             match self.exchange(head, handler).await? {
@@ -144,8 +144,8 @@ impl<R: Receiver, W: Sender> Connection<R, W> {
         handler: &H,
     ) -> io::Result<Goes> {
         let (exchange, may_keep_alive) = (head.exchange(), head.may_keep_alive());
-        let options: &Options = &self.worker.options;
-        let (has_body, most_discarded) = (head.framing().has_body(), options.discarded_body_bytes);
+        let options: &ServerOptions = &self.worker.options;
+        let (has_body, most_discarded) = (head.framing().has_body(), options.max_discarded_body_bytes);
         let protocols = head.upgrade().map(|_| protocols_of(&head));
         self.watch.begin_request(options.request_timeout.is_some());
         let body = if has_body {

@@ -9,7 +9,7 @@ use bytes::Bytes;
 
 use super::transport::Receiver;
 use super::watch::{Phase, Watch};
-use crate::h1::{Decoder, Event, Head, Limits, Method, Refusal, Trailers};
+use crate::h1::{Decoder, Event, Head, Limits, Method, Rejection, Trailers};
 use crate::observe::metrics::WorkerMetrics;
 use crate::request::{BodySource, RequestBodyError, spare_head};
 
@@ -18,7 +18,7 @@ pub(crate) struct Input<R: Receiver> {
     receiver: R,
     decoder: Decoder,
     /// What was received last, and how much of it was decoded.
-    piece: Option<R::Piece>,
+    piece: Option<R::ChunkedEvent>,
     decoded_bytes: usize,
     has_ended: bool,
     /// A request has come.
@@ -57,12 +57,12 @@ enum Part {
 /// Why there is no next request.
 pub(crate) enum Failure {
     /// What came is no request: to be answered, and the connection closed.
-    Refused(Refusal),
+    Refused(Rejection),
     /// The connection is broken.
     Broken(io::Error),
 }
 
-const TOO_SLOW: Refusal = Refusal::new(408, "the request did not come in time");
+const TOO_SLOW: Rejection = Rejection::new(408, "the request did not come in time");
 
 impl<R: Receiver> Input<R> {
     pub fn new(receiver: R, limits: Limits, watch: Rc<Watch>, metrics: Option<Rc<WorkerMetrics>>) -> Self {
@@ -86,7 +86,7 @@ impl<R: Receiver> Input<R> {
 
     /// The next head, if it can be had from what was received: `None` when more has to come.
     #[inline]
-    pub fn head_at_hand(&mut self) -> Result<Option<Head>, Refusal> {
+    pub fn head_at_hand(&mut self) -> Result<Option<Head>, Rejection> {
         debug_assert!(!self.is_in_body);
         let Some(piece) = &self.piece else { return Ok(None) };
         if self.decoded_bytes == piece.len() {
@@ -138,7 +138,7 @@ impl<R: Receiver> Input<R> {
                 if self.watch.late() == Some(Phase::Head) && !self.decoder.is_idle() {
                     return Err(Failure::Refused(TOO_SLOW));
                 }
-                return self.decoder.finish().map(|()| None).map_err(Failure::Refused);
+                return self.decoder.finish_eof().map(|()| None).map_err(Failure::Refused);
             }
         }
     }
@@ -176,7 +176,7 @@ impl<R: Receiver> Input<R> {
     #[inline]
     fn count(&self, bytes: usize) {
         if let Some(metrics) = &self.metrics {
-            metrics.received(bytes as u64);
+            metrics.add_received_bytes(bytes as u64);
         }
     }
 
@@ -288,7 +288,7 @@ impl<R: Receiver> Input<R> {
 
     /// What receives, and what of another protocol has come already.
     pub fn into_receiver(mut self) -> (R, Vec<u8>) {
-        let mut first = self.decoder.leave();
+        let mut first = self.decoder.begin_upgrade();
         if let Some(piece) = &self.piece {
             first.extend_from_slice(&piece[self.decoded_bytes..]);
         }
@@ -331,14 +331,12 @@ impl<R: Receiver> Input<R> {
                 Ok(None)
             }
             Ok(Part::Ended) if self.watch.late() == Some(Phase::Body) => {
-                Err(RequestBodyError::Refused(TOO_SLOW))
+                Err(RequestBodyError::Rejected(TOO_SLOW))
             }
             // There is no head within a body.
-            Ok(Part::Ended | Part::Head) => {
-                Err(RequestBodyError::Broken(io::ErrorKind::UnexpectedEof.into()))
-            }
-            Err(Failure::Refused(refusal)) => Err(RequestBodyError::Refused(refusal)),
-            Err(Failure::Broken(error)) => Err(RequestBodyError::Broken(error)),
+            Ok(Part::Ended | Part::Head) => Err(RequestBodyError::Io(io::ErrorKind::UnexpectedEof.into())),
+            Err(Failure::Refused(refusal)) => Err(RequestBodyError::Rejected(refusal)),
+            Err(Failure::Broken(error)) => Err(RequestBodyError::Io(error)),
         };
         self.watch.rest_from_body();
         self.is_in_body = result.is_err();

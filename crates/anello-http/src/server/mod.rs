@@ -37,7 +37,7 @@ use anello::{JoinHandle, spawn};
 use self::admission::Refusals;
 use self::connection::Connection;
 use self::observer::Observer;
-pub use self::options::{Eviction, Options};
+pub use self::options::{Eviction, ServerOptions};
 pub(crate) use self::output::COPIED_BODY_BYTES;
 pub use self::tls::TlsConfig;
 pub use self::upgrade::Upgraded;
@@ -67,7 +67,7 @@ const DRAIN_STEP: Duration = Duration::from_millis(5);
 ///     let accepting = server.serve(listener, async |request: Request| {
 ///         Response::text(format!("you asked for {}\n", request.path()))
 ///     });
-///     anello::signal::Signals::new(&[anello::signal::TERMINATE])?.wait().await?;
+///     anello::signal::Signals::new(&[anello::signal::TERMINATE])?.recv().await?;
 ///     accepting.abort();
 ///     server.drain().await;
 ///     Ok(())
@@ -100,7 +100,7 @@ pub struct Server {
 /// Builds a [`Server`].
 #[derive(Debug, Default)]
 pub struct ServerBuilder {
-    options: Options,
+    options: ServerOptions,
     tls: Option<TlsConfig>,
     observer: Observer,
     open_everywhere: Option<Arc<AtomicUsize>>,
@@ -109,14 +109,14 @@ pub struct ServerBuilder {
 impl ServerBuilder {
     /// With these limits and deadlines.
     #[must_use]
-    pub fn options(mut self, options: Options) -> Self {
+    pub fn options(mut self, options: ServerOptions) -> Self {
         self.options = options;
         self
     }
 
     /// With a change to the limits and deadlines.
     #[must_use]
-    pub fn with(mut self, change: impl FnOnce(&mut Options)) -> Self {
+    pub fn configure(mut self, change: impl FnOnce(&mut ServerOptions)) -> Self {
         change(&mut self.options);
         self
     }
@@ -128,10 +128,10 @@ impl ServerBuilder {
         self
     }
 
-    /// Has [`Options::connections`] be the most of all servers together, of whatever thread, that have this count, instead
+    /// Has [`ServerOptions::max_connections`] be the most of all servers together, of whatever thread, that have this count, instead
     /// of this one's alone. The count is that of their connections.
     #[must_use]
-    pub fn count_with(mut self, open_everywhere: Arc<AtomicUsize>) -> Self {
+    pub fn shared_connection_count(mut self, open_everywhere: Arc<AtomicUsize>) -> Self {
         self.open_everywhere = Some(open_everywhere);
         self
     }
@@ -233,8 +233,8 @@ impl Server {
     /// Accepts connections and serves them, each in a task of its own, until there will be no more or the handle's task is
     /// aborted. Connections go on then; [`drain`](Self::drain) ends them.
     ///
-    /// The handler's future is dropped at whatever await point it waits at when [`Options::request_timeout`] has passed,
-    /// when the server ends before it does ([`drain`](Self::drain), [`end`](Self::end)), or when its client has reset the
+    /// The handler's future is dropped at whatever await point it waits at when [`ServerOptions::request_timeout`] has passed,
+    /// when the server ends before it does ([`drain`](Self::drain), [`abort_connections`](Self::abort_connections)), or when its client has reset the
     /// connection; and so is a body that it streams. The other protocol that it changes to ([`Response::upgrade`]) is dropped
     /// when the server ends. What must not be left half done belongs in a task of its own
     /// ([`anello::spawn`]), whose handle the handler awaits. A client that has only ended its side, as one does that
@@ -298,7 +298,7 @@ impl Server {
     }
 
     /// Ends politely: idle connections are closed, requests that have begun are answered, each as the last of its
-    /// connection, and what is left at [`Options::drain_timeout`] is broken. Returns how many that were, when they have
+    /// connection, and what is left at [`ServerOptions::drain_timeout`] is broken. Returns how many that were, when they have
     /// ended, or a second later if a handler does not notice.
     ///
     /// Accepting is to be ended by the caller. Dropping the future leaves the rest to be answered without a deadline.
@@ -312,19 +312,19 @@ impl Server {
         if timeout(self.worker.options.drain_timeout, all_ended).await.is_ok() {
             return 0;
         }
-        self.end_all().await
+        self.abort_and_wait().await
     }
 
-    /// As [`end`](Self::end), and waits until they have ended, at most for a second, which only handlers take that do not
+    /// As [`abort_connections`](Self::abort_connections), and waits until they have ended, at most for a second, which only handlers take that do not
     /// notice. Returns how many they were.
     ///
     /// Dropping the future leaves those that have not noticed yet to themselves.
-    pub async fn end_all(&self) -> usize {
+    pub async fn abort_and_wait(&self) -> usize {
         let cut = self.worker.connections();
         let ended = async {
             while self.worker.connections() > 0 {
                 // Again and again: those that were accepted and had not begun are broken when they have.
-                self.end();
+                self.abort_connections();
                 sleep(DRAIN_STEP).await;
             }
         };
@@ -335,7 +335,7 @@ impl Server {
     }
 
     /// Breaks every connection at once, and drops the handlers that are waited for.
-    pub fn end(&self) {
-        self.worker.end_all();
+    pub fn abort_connections(&self) {
+        self.worker.abort_and_wait();
     }
 }

@@ -12,9 +12,9 @@ use super::ending::End;
 use super::output::is_of_handler;
 use super::watch::{Phase, Watch};
 use crate::h1::{Head, Version};
-use crate::observe::access_log::{Entry, PeerText, RequestLine, WorkerLog};
+use crate::observe::access_log::{FormattedPeer, LogEntry, RequestLine, WorkerLog};
 use crate::observe::metrics::{
-    CloseReason, MethodClass, ParseRefusal, RefuseReason, WorkerMetrics, driver_samples,
+    CloseReason, MethodClass, ParseErrorKind, RejectReason, WorkerMetrics, driver_samples,
 };
 
 /// Memory that a connection keeps between requests for what the log says of them.
@@ -44,7 +44,7 @@ pub(crate) struct Observed {
     ends: [usize; 4],
     has: [bool; 2],
     version: Version,
-    peer: Option<PeerText>,
+    peer: Option<FormattedPeer>,
 }
 
 impl Observer {
@@ -58,21 +58,21 @@ impl Observer {
 
     pub fn accepted(&self) -> Open<'_> {
         if let Some(metrics) = &self.metrics {
-            metrics.accepted();
+            metrics.connection_accepted();
         }
         Open { observer: self, reason: CloseReason::Aborted }
     }
 
     pub fn refused(&self) {
         if let Some(metrics) = &self.metrics {
-            metrics.refused(RefuseReason::Limit);
+            metrics.connection_rejected(RejectReason::MaxConnections);
         }
     }
 
     /// A request was refused.
     pub fn parse_refusal(&self, status: u16) {
         if let Some(metrics) = &self.metrics {
-            metrics.parse_refusal(ParseRefusal::of(status));
+            metrics.parse_error(ParseErrorKind::of(status));
         }
     }
 
@@ -106,15 +106,15 @@ impl Open<'_> {
     pub fn ends(&mut self, watch: &Watch, is_draining: bool, result: &io::Result<CloseReason>) {
         self.reason = match (watch.late(), result) {
             _ if watch.is_evicted() => CloseReason::Evicted,
-            (Some(Phase::Fresh | Phase::Head), _) => CloseReason::HeadDeadline,
+            (Some(Phase::Fresh | Phase::Head), _) => CloseReason::HeaderTimeout,
             (Some(Phase::Idle), _) => CloseReason::Idle,
-            (Some(Phase::Body), _) => CloseReason::BodyDeadline,
-            (Some(Phase::Write | Phase::Linger), _) => CloseReason::WriteStall,
-            (Some(Phase::Handling), _) => CloseReason::TotalDeadline,
+            (Some(Phase::Body), _) => CloseReason::BodyTimeout,
+            (Some(Phase::Write | Phase::Linger), _) => CloseReason::SendTimeout,
+            (Some(Phase::Handling), _) => CloseReason::RequestTimeout,
             (None, Ok(CloseReason::Peer | CloseReason::Complete)) if is_draining => CloseReason::Drain,
             (None, Ok(reason)) => *reason,
             (None, Err(_)) if watch.ending.get() == Some(End::Server) => CloseReason::Drain,
-            (None, Err(error)) if is_of_handler(error) => CloseReason::Handler,
+            (None, Err(error)) if is_of_handler(error) => CloseReason::HandlerError,
             (None, Err(_)) => CloseReason::Aborted,
         };
     }
@@ -124,8 +124,8 @@ impl Drop for Open<'_> {
     fn drop(&mut self) {
         if let Some(metrics) = &self.observer.metrics {
             // A panic is the program's: of the other protocol that it speaks.
-            let reason = if thread::panicking() { CloseReason::Handler } else { self.reason };
-            metrics.closed(reason);
+            let reason = if thread::panicking() { CloseReason::HandlerError } else { self.reason };
+            metrics.connection_closed(reason);
         }
     }
 }
@@ -140,7 +140,9 @@ impl Observed {
                 ends: [0; 4],
                 has: [false; 2],
                 version: Version::Http11,
-                peer: observer.has_log().then(|| watch.peer().map_or_else(PeerText::unix, PeerText::new)),
+                peer: observer
+                    .has_log()
+                    .then(|| watch.peer().map_or_else(FormattedPeer::unix, FormattedPeer::new)),
             })
         })
     }
@@ -184,12 +186,12 @@ impl Observed {
         if let Some(metrics) = &observer.metrics {
             let class = request.map_or(MethodClass::Other, |request| MethodClass::of(request.method));
             // When it began is not known.
-            metrics.untimed_request(class, status);
-            metrics.sent(body_bytes);
+            metrics.record_untimed_request(class, status);
+            metrics.add_sent_bytes(body_bytes);
         }
         let mut log = observer.log.borrow_mut();
         let (Some(peer), Some(log)) = (&self.peer, log.as_mut()) else { return };
-        log.record(&Entry {
+        log.record(&LogEntry {
             unix_time_ns: unix_time_ns(),
             duration_us: 0,
             peer,
@@ -204,8 +206,12 @@ impl Observed {
     fn record(&self, observer: &Observer, status: u16, body_bytes: u64) {
         let duration = self.started.elapsed();
         if let Some(metrics) = &observer.metrics {
-            metrics.request(self.class, status, u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX));
-            metrics.sent(body_bytes);
+            metrics.record_request(
+                self.class,
+                status,
+                u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX),
+            );
+            metrics.add_sent_bytes(body_bytes);
         }
         let mut log = observer.log.borrow_mut();
         let (Some(peer), Some(log)) = (&self.peer, log.as_mut()) else { return };
@@ -213,7 +219,7 @@ impl Observed {
             let start = if number == 0 { 0 } else { self.ends[number - 1] };
             &self.text[start..self.ends[number]]
         };
-        log.record(&Entry {
+        log.record(&LogEntry {
             unix_time_ns: unix_time_ns(),
             duration_us: u64::try_from(duration.as_micros()).unwrap_or(u64::MAX),
             peer,

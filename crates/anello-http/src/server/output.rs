@@ -15,9 +15,10 @@ use bytes::Bytes;
 use super::panics::{next_piece, trailers_of};
 use super::transport::Sender;
 use super::watch::Watch;
-use crate::body::{Body, Kind, Part, Pieces, StreamEnd};
+use crate::body::{Body, BodyPart, Kind, Pieces, StreamEnd};
 use crate::h1::{
-    BodyEncoder, BodyLength, Delivery, Exchange, FieldBlock, HttpDate, Method, Refusal, ResponseHead,
+    BodyEncoder, BodyLength, FieldBlock, HttpDate, Method, Rejection, RequestContext, ResponseFraming,
+    ResponseHead,
 };
 use crate::response::{Response, Upgrade};
 
@@ -83,7 +84,7 @@ pub(crate) fn valid_status(status: u16) -> u16 {
 pub(crate) fn no_valid_answer() -> Response {
     Response::text("500 Internal Server Error: the server's program made no valid answer\n")
         .with_status(500)
-        .closing()
+        .with_connection_close()
 }
 
 impl<W: Sender> Output<W> {
@@ -108,7 +109,7 @@ impl<W: Sender> Output<W> {
     }
 
     /// Adds the response to a request of this method that is refused.
-    pub fn refuse(&mut self, refusal: &Refusal, method: Method, date: &HttpDate) {
+    pub fn refuse(&mut self, refusal: &Rejection, method: Method, date: &HttpDate) {
         let start = self.buffer.len();
         refusal.write(&mut self.buffer, method, Some(date));
         let answer = &self.buffer[start..];
@@ -204,7 +205,7 @@ impl<W: Sender> Output<W> {
     #[inline]
     pub async fn respond(
         &mut self,
-        exchange: Exchange,
+        exchange: RequestContext,
         response: Response,
         date: &HttpDate,
         closes: bool,
@@ -228,7 +229,7 @@ impl<W: Sender> Output<W> {
     /// Adds an answer that was not encoded before.
     async fn respond_otherwise(
         &mut self,
-        exchange: Exchange,
+        exchange: RequestContext,
         response: Response,
         date: &HttpDate,
         closes: bool,
@@ -258,7 +259,7 @@ impl<W: Sender> Output<W> {
         let length = body.length().map_or(BodyLength::Unknown, BodyLength::Known);
         let mut encoder = head.finish(length);
         let outcome = match encoder.delivery() {
-            Delivery::Tunnel => Outcome::Tunnel(upgrade),
+            ResponseFraming::Tunnel => Outcome::Tunnel(upgrade),
             _ if encoder.keeps_alive() => Outcome::KeepsAlive,
             _ => Outcome::Closes,
         };
@@ -279,7 +280,7 @@ impl<W: Sender> Output<W> {
             // Apart, so that connections are small.
             larger => trailers = Box::pin(self.send_body(&mut encoder, Body(larger))).await?,
         }
-        encoder.finish_with(&mut self.buffer, &trailers).map_err(handler_failed)?;
+        encoder.finish_with_trailers(&mut self.buffer, &trailers).map_err(handler_failed)?;
         Ok(outcome)
     }
 
@@ -293,17 +294,17 @@ impl<W: Sender> Output<W> {
             Kind::Parts { parts, .. } => {
                 for part in parts {
                     match part {
-                        Part::Bytes(bytes) => self.send_bytes(encoder, bytes).await?,
-                        Part::File { file, offset, length } => {
+                        BodyPart::Bytes(bytes) => self.send_bytes(encoder, bytes).await?,
+                        BodyPart::File { file, offset, length } => {
                             self.send_file(encoder, &file, offset, length).await?;
                         }
                     }
                 }
             }
             Kind::Stream { pieces, end } => {
-                self.watch.set_ended_by_close(encoder.delivery() == Delivery::UntilClose);
+                self.watch.set_ended_by_close(encoder.delivery() == ResponseFraming::UntilClose);
                 self.send_stream(encoder, pieces).await?;
-                if let (StreamEnd::With(trailers), Delivery::Chunked) = (end, encoder.delivery()) {
+                if let (StreamEnd::With(trailers), ResponseFraming::Chunked) = (end, encoder.delivery()) {
                     return trailers_of(*trailers).map_err(handler_failed);
                 }
             }
@@ -316,7 +317,7 @@ impl<W: Sender> Output<W> {
             self.body_bytes += bytes.len() as u64;
             return encoder.write(&mut self.buffer, &bytes).map_err(handler_failed);
         }
-        if encoder.begin_piece(&mut self.buffer, bytes.len()).map_err(handler_failed)? {
+        if encoder.begin_chunk(&mut self.buffer, bytes.len()).map_err(handler_failed)? {
             self.flush().await?;
             self.is_behind = true;
             while !bytes.is_empty() {
@@ -325,7 +326,7 @@ impl<W: Sender> Output<W> {
                 watched(&self.watch, self.sender.send(slice)).await?;
                 self.body_bytes += length;
             }
-            encoder.end_piece(&mut self.buffer);
+            encoder.end_chunk(&mut self.buffer);
         }
         Ok(())
     }
@@ -338,7 +339,7 @@ impl<W: Sender> Output<W> {
         length: u64,
     ) -> io::Result<()> {
         let whole = usize::try_from(length).map_err(io::Error::other)?;
-        if !encoder.begin_piece(&mut self.buffer, whole).map_err(handler_failed)? {
+        if !encoder.begin_chunk(&mut self.buffer, whole).map_err(handler_failed)? {
             return Ok(());
         }
         // The kernel may send it together with the beginning of the file.
@@ -356,7 +357,7 @@ impl<W: Sender> Output<W> {
             let message = format!("a file ended after {sent} of {length} bytes that its answer promised");
             return Err(handler_failed(io::Error::new(io::ErrorKind::UnexpectedEof, message)));
         }
-        encoder.end_piece(&mut self.buffer);
+        encoder.end_chunk(&mut self.buffer);
         Ok(())
     }
 
@@ -385,7 +386,7 @@ impl<W: Sender> Output<W> {
             let piece = match piece {
                 Ok(piece) => piece,
                 Err(error) => {
-                    if encoder.delivery() == Delivery::UntilClose {
+                    if encoder.delivery() == ResponseFraming::UntilClose {
                         // An orderly end would be that of the body.
                         self.watch.reset();
                     } else {

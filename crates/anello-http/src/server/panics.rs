@@ -48,7 +48,9 @@ fn body_panicked(panic: &(dyn Any + Send)) -> io::Error {
 fn answer_to_panic(panic: &(dyn Any + Send)) -> Response {
     let message = message_of(panic);
     tracing::error!(message, "a handler panicked: its request was answered with 500");
-    Response::text("500 Internal Server Error: the server's program failed\n").with_status(500).closing()
+    Response::text("500 Internal Server Error: the server's program failed\n")
+        .with_status(500)
+        .with_connection_close()
 }
 
 fn message_of(panic: &(dyn Any + Send)) -> &str {

@@ -253,7 +253,7 @@ pub(super) struct TlsReceiver<S: Stream> {
 }
 
 impl<S: Stream> Receiver for TlsReceiver<S> {
-    type Piece = Vec<u8>;
+    type ChunkedEvent = Vec<u8>;
 
     fn poll_receive(&mut self, context: &mut Context<'_>) -> Poll<io::Result<Option<Vec<u8>>>> {
         loop {

@@ -13,10 +13,10 @@ use bytes::Bytes;
 /// The receiving side.
 pub(crate) trait Receiver: 'static {
     /// Bytes where they lie.
-    type Piece: Deref<Target = [u8]>;
+    type ChunkedEvent: Deref<Target = [u8]>;
 
     /// The next bytes; `None` at the end.
-    fn poll_receive(&mut self, context: &mut Context<'_>) -> Poll<io::Result<Option<Self::Piece>>>;
+    fn poll_receive(&mut self, context: &mut Context<'_>) -> Poll<io::Result<Option<Self::ChunkedEvent>>>;
 }
 
 /// The sending side.
@@ -60,7 +60,7 @@ pub(crate) trait Sender: 'static {
 }
 
 impl<S: Stream> Receiver for OwnedReadHalf<S> {
-    type Piece = Chunk;
+    type ChunkedEvent = Chunk;
 
     #[inline]
     fn poll_receive(&mut self, context: &mut Context<'_>) -> Poll<io::Result<Option<Chunk>>> {

@@ -16,7 +16,7 @@ use anello::time;
 use slab::Slab;
 
 use super::ending::{End, Ending};
-use super::options::Options;
+use super::options::ServerOptions;
 use crate::h1::HttpDate;
 
 /// What a connection waits for.
@@ -233,7 +233,7 @@ impl Watch {
     }
 
     /// Ends the connection if it is late.
-    fn look(&self, options: &Options) {
+    fn look(&self, options: &ServerOptions) {
         let clock = &*self.clock;
         if self.late.get() == Some(Phase::Handling) {
             return;
@@ -244,7 +244,7 @@ impl Watch {
             return self.strike(Phase::Handling);
         }
         if let Some(since) = self.room_since.get()
-            && clock.ticks.get().saturating_sub(since) > clock.ticks_of(options.write_timeout)
+            && clock.ticks.get().saturating_sub(since) > clock.ticks_of(options.send_timeout)
         {
             return self.strike(Phase::Write);
         }
@@ -253,10 +253,10 @@ impl Watch {
             Phase::Handling | Phase::Write => return self.end_if_gone(),
             Phase::Idle => (waited, options.keep_alive_timeout),
             // The first head has to come as soon as any.
-            Phase::Fresh | Phase::Head => (waited, options.head_timeout),
+            Phase::Fresh | Phase::Head => (waited, options.header_timeout),
             Phase::Body => {
                 let milliseconds =
-                    self.body_bytes.get().saturating_mul(1000) / options.body_bytes_per_second.max(1);
+                    self.body_bytes.get().saturating_mul(1000) / options.min_body_bytes_per_second.max(1);
                 let limit = options.body_timeout.saturating_add(Duration::from_millis(milliseconds));
                 (self.body_ticks.get() + waited, limit)
             }
@@ -384,7 +384,7 @@ impl Watches {
     }
 
     /// Ends those that are late.
-    pub fn look(&self, options: &Options) {
+    pub fn look(&self, options: &ServerOptions) {
         self.each(|watch| watch.look(options));
     }
 
@@ -412,7 +412,7 @@ impl Watches {
     }
 
     /// Breaks all.
-    pub fn end_all(&self) {
+    pub fn abort_and_wait(&self) {
         self.each(|watch| watch.end(End::Server));
     }
 

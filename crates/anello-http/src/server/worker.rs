@@ -10,13 +10,13 @@ use anello::spawn;
 use anello::time::sleep;
 
 use super::observer::Observer;
-use super::options::{Eviction, Options};
+use super::options::{Eviction, ServerOptions};
 use super::watch::{Clock, Watch, Watched, Watches};
 
 /// The state of one thread's server.
 #[derive(Debug)]
 pub(crate) struct Worker {
-    pub options: Options,
+    pub options: ServerOptions,
     pub clock: Rc<Clock>,
     pub observer: Observer,
     /// Connections of all servers that count together, where several do.
@@ -30,9 +30,13 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
-    pub fn new(options: Options, observer: Observer, counted_with: Option<Arc<AtomicUsize>>) -> Rc<Self> {
+    pub fn new(
+        options: ServerOptions,
+        observer: Observer,
+        counted_with: Option<Arc<AtomicUsize>>,
+    ) -> Rc<Self> {
         Rc::new(Self {
-            clock: Clock::new(options.tick),
+            clock: Clock::new(options.timer_resolution),
             options,
             observer,
             counted_with,
@@ -72,13 +76,13 @@ impl Worker {
     /// Reads the clock and strikes at the late ones, while there are connections.
     async fn tick(self: Rc<Self>) {
         while self.watches.count() > 0 {
-            sleep(self.options.tick).await;
+            sleep(self.options.timer_resolution).await;
             self.clock.read();
             self.observer.tick();
             self.watches.look(&self.options);
             self.evict_for_others();
             if self.is_draining() {
-                self.watches.end_idle(self.options.drain_idle);
+                self.watches.end_idle(self.options.drain_min_idle);
             }
         }
         self.observer.rest();
@@ -118,11 +122,11 @@ impl Worker {
 
     pub fn begin_draining(&self) {
         self.is_draining.set(true);
-        self.watches.end_idle(self.options.drain_idle);
+        self.watches.end_idle(self.options.drain_min_idle);
     }
 
     /// Breaks every connection.
-    pub fn end_all(&self) {
-        self.watches.end_all();
+    pub fn abort_and_wait(&self) {
+        self.watches.abort_and_wait();
     }
 }

@@ -19,7 +19,7 @@ use anello::net::{TcpListener, TcpStream};
 use anello::time::timeout;
 use anello::{DriverKind, Runtime, SimModel, SimOptions};
 use anello_http::observe::metrics::ServerMetrics;
-use anello_http::{Options, Request, Response, Server};
+use anello_http::{Request, Response, Server, ServerOptions};
 
 /// A test that takes so long hangs.
 const HANGS_AFTER: Duration = Duration::from_secs(60);
@@ -77,16 +77,16 @@ pub fn on_each<F: Future<Output = ()>>(
 }
 
 /// Options with which no deadline decides anything.
-pub fn patient() -> Options {
+pub fn patient() -> ServerOptions {
     let long = Duration::from_secs(100_000);
-    let mut options = Options::default();
-    (options.head_timeout, options.keep_alive_timeout, options.body_timeout) = (long, long, long);
-    (options.write_timeout, options.linger_timeout) = (long, long);
+    let mut options = ServerOptions::default();
+    (options.header_timeout, options.keep_alive_timeout, options.body_timeout) = (long, long, long);
+    (options.send_timeout, options.linger_timeout) = (long, long);
     options
 }
 
 /// Starts a server of this thread with these options.
-pub fn serve<H>(options: Options, handler: H) -> (Server, SocketAddr)
+pub fn serve<H>(options: ServerOptions, handler: H) -> (Server, SocketAddr)
 where
     H: AsyncFn(Request) -> Response + 'static,
 {

@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use anello_http::files::Files;
 use anello_http::files::options::FileOptions;
-use anello_http::{Options, Request};
+use anello_http::{Request, ServerOptions};
 use tempfile::TempDir;
 
 use super::{on_each, real_drivers, serve};
@@ -41,7 +41,7 @@ pub fn pattern(length: usize) -> Vec<u8> {
 
 pub fn start(root: &Path, options: FileOptions) -> SocketAddr {
     let files = Rc::new(Files::open(root, options).expect("a folder"));
-    serve(Options::default(), async move |request: Request| files.answer(&request).await).1
+    serve(ServerOptions::default(), async move |request: Request| files.handle(&request).await).1
 }
 
 /// Runs a test on each driver against a site of its own.

@@ -27,7 +27,7 @@ pub fn too_long_or_too_many() -> Vec<Refused> {
     let many = |count| format!("GET / HTTP/1.1\r\nHost: h\r\n{}\r\n", "A: b\r\n".repeat(count));
     vec![
         refused(format!("GET /{long} HTTP/1.1\r\n"), 414),
-        refused(format!("GET /{}", "a".repeat(limits.request_line_bytes)), 414),
+        refused(format!("GET /{}", "a".repeat(limits.max_request_line_bytes)), 414),
         refused("A".repeat(1 << 20), 501),
         refused(format!("{} / HTTP/1.1\r\nHost: h\r\n\r\n", "A".repeat(33)), 501),
         refused(format!("GET / HTTP/1.1\r\nHost: h\r\nA: {long}\r\n\r\n"), 431),

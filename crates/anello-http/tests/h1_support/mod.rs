@@ -5,18 +5,18 @@
 
 pub mod cases;
 
-use anello_http::h1::{Decoder, Event, Framing, Head, Limits, Refusal, Trailers};
+use anello_http::h1::{Decoder, Event, Head, Limits, Rejection, RequestFraming, Trailers};
 
 /// All that came of the bytes of a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
     pub requests: Vec<Seen>,
     /// Why the decoder took no more.
-    pub refusal: Option<Refusal>,
+    pub refusal: Option<Rejection>,
     /// What it left alone behind the last request.
     pub left: Vec<u8>,
     /// What it says when the connection ends here.
-    pub end: Result<(), Refusal>,
+    pub end: Result<(), Rejection>,
 }
 
 /// One request, as far as it came.
@@ -26,7 +26,7 @@ pub struct Seen {
     pub head: String,
     pub method: String,
     pub target: String,
-    pub framing: Framing,
+    pub framing: RequestFraming,
     pub head_bytes: usize,
     pub fields: Vec<String>,
     pub body: Vec<u8>,
@@ -72,7 +72,7 @@ fn feed_once<'a>(pieces: impl IntoIterator<Item = &'a [u8]>, limits: Limits, rec
                 }
             }
         }
-        let most = limits.head_bytes.max(limits.trailer_bytes);
+        let most = limits.max_head_bytes.max(limits.max_trailer_bytes);
         assert!(decoder.buffered_bytes() <= most, "{} bytes are kept", decoder.buffered_bytes());
         if outcome.refusal.is_some() {
             break;
@@ -80,8 +80,8 @@ fn feed_once<'a>(pieces: impl IntoIterator<Item = &'a [u8]>, limits: Limits, rec
         assert!(input.is_empty() || decoder.is_closed(), "all is taken until the last request is over");
         outcome.left.extend_from_slice(input);
     }
-    assert_eq!(decoder.is_idle(), decoder.finish().is_ok());
-    outcome.end = decoder.finish();
+    assert_eq!(decoder.is_idle(), decoder.finish_eof().is_ok());
+    outcome.end = decoder.finish_eof();
     outcome
 }
 

@@ -2,21 +2,22 @@
 //! they are cut.
 
 use anello_http::h1::{
-    BodyLength, ChunkedDecoder, Exchange, Limits, Method, Piece, Refusal, ResponseHead, Version,
+    BodyLength, ChunkedDecoder, ChunkedEvent, Limits, Method, Rejection, RequestContext, ResponseHead,
+    Version,
 };
 
 use super::cuts;
 
 /// Limits that short texts go beyond.
 const TIGHT: Limits = Limits {
-    request_line_bytes: 0,
-    head_bytes: 0,
-    fields: 0,
-    body_bytes: 20,
-    chunk_extension_bytes: 6,
-    trailer_bytes: 24,
-    trailer_fields: 2,
-    requests_per_connection: 1,
+    max_request_line_bytes: 0,
+    max_head_bytes: 0,
+    max_fields: 0,
+    max_body_bytes: 20,
+    max_chunk_extension_bytes: 6,
+    max_trailer_bytes: 24,
+    max_trailer_fields: 2,
+    max_requests_per_connection: 1,
 };
 
 /// The bytes as they come from the network, and as a body to be sent.
@@ -44,7 +45,7 @@ enum End {
     Whole(Vec<(String, Vec<u8>)>, Vec<u8>),
     /// More bytes are needed.
     Cut,
-    Refused(Refusal),
+    Refused(Rejection),
 }
 
 fn decode(pieces: &[&[u8]], limits: Limits) -> Decoded {
@@ -54,11 +55,11 @@ fn decode(pieces: &[&[u8]], limits: Limits) -> Decoded {
         let mut input = *piece;
         loop {
             match decoder.decode(&mut input) {
-                Ok(Some(Piece::Data(data))) => {
+                Ok(Some(ChunkedEvent::Data(data))) => {
                     assert!(!data.is_empty(), "a piece of nothing");
                     body.extend_from_slice(data);
                 }
-                Ok(Some(Piece::End(trailers))) => {
+                Ok(Some(ChunkedEvent::End(trailers))) => {
                     assert!(matches!(decoder.decode(&mut input), Ok(None)), "something behind the end");
                     let field = |(name, value): (&str, &[u8])| (name.to_owned(), value.to_vec());
                     let trailers =
@@ -70,7 +71,8 @@ fn decode(pieces: &[&[u8]], limits: Limits) -> Decoded {
                 Err(refusal) => return Decoded { body, end: End::Refused(refusal) },
             }
             assert!(
-                body.len() as u64 <= limits.body_bytes && decoder.buffered_bytes() <= limits.trailer_bytes
+                body.len() as u64 <= limits.max_body_bytes
+                    && decoder.buffered_bytes() <= limits.max_trailer_bytes
             );
         }
         assert!(input.is_empty(), "all is taken until the end");
@@ -103,7 +105,7 @@ fn agrees(text: &[u8], decoded: &Decoded, limits: &Limits) {
 /// What is sent is received.
 fn comes_back(body: &[u8]) {
     for pieces in cuts::ways(body) {
-        let exchange = Exchange { version: Version::Http11, method: Method::Get, keeps_alive: true };
+        let exchange = RequestContext { version: Version::Http11, method: Method::Get, keeps_alive: true };
         let mut text = Vec::new();
         let head = ResponseHead::begin(&mut text, exchange, 200).expect("a status");
         let mut encoder = head.finish(BodyLength::Unknown);
@@ -139,13 +141,13 @@ pub fn read<'a>(text: &'a [u8], limits: &Limits) -> Read<'a> {
         let Some((line, behind)) = line_of(rest) else { return Read::Cut };
         let Some((size, extension)) = size_line(line) else { return Read::Refused };
         extension_bytes += extension.len();
-        if extension_bytes > limits.chunk_extension_bytes {
+        if extension_bytes > limits.max_chunk_extension_bytes {
             return Read::Refused;
         }
         if size == 0 {
             return trailers(body, behind, limits);
         }
-        if u128::from(size) + body.len() as u128 > u128::from(limits.body_bytes) {
+        if u128::from(size) + body.len() as u128 > u128::from(limits.max_body_bytes) {
             return Read::Refused;
         }
         let Some((data, behind)) = behind.split_at_checked(size as usize) else { return Read::Cut };
@@ -180,14 +182,14 @@ fn trailers<'a>(body: Vec<u8>, section: &'a [u8], limits: &Limits) -> Read<'a> {
     loop {
         let Some((line, behind)) = line_of(rest) else { return Read::Cut };
         rest = behind;
-        if section.len() - rest.len() > limits.trailer_bytes {
+        if section.len() - rest.len() > limits.max_trailer_bytes {
             return Read::Refused;
         }
         if line.is_empty() {
             return Read::Whole { body, trailers: fields, rest };
         }
         match field(line) {
-            Some(field) if fields.len() < limits.trailer_fields => fields.push(field),
+            Some(field) if fields.len() < limits.max_trailer_fields => fields.push(field),
             _ => return Read::Refused,
         }
     }

@@ -3,12 +3,12 @@
 
 use std::path::{Component, Path};
 
-use anello_http::files::path::{Dotfiles, NAME_BYTES_LIMIT, PATH_BYTES_LIMIT, TargetPath, resolve};
+use anello_http::files::path::{Dotfiles, MAX_NAME_BYTES, MAX_PATH_BYTES, TargetPath, resolve};
 
 /// Bytes that are no text can be no target.
 pub fn check(data: &[u8]) {
     let Ok(target) = std::str::from_utf8(data) else { return };
-    for dotfiles in [Dotfiles::Hidden, Dotfiles::Served] {
+    for dotfiles in [Dotfiles::Hide, Dotfiles::Serve] {
         let found = resolve(target, dotfiles);
         let shown = target.escape_debug();
         if let Err(refusal) = found {
@@ -16,7 +16,7 @@ pub fn check(data: &[u8]) {
         }
         let read = found.as_ref().ok().map(|path| Read {
             relative: path.relative().to_owned(),
-            is_folder: path.is_folder(),
+            is_folder: path.is_directory(),
             query: path.query().map(str::to_owned),
         });
         assert_eq!(read, model(target, dotfiles), "{shown} with {dotfiles:?}");
@@ -42,10 +42,10 @@ fn stays_below(path: &TargetPath<'_>, dotfiles: Dotfiles) {
         Path::new(relative).components().all(|part| matches!(part, Component::Normal(_))),
         "{relative:?}"
     );
-    assert!(!relative.contains(['\0', '\\']) && relative.len() <= PATH_BYTES_LIMIT, "{relative:?}");
+    assert!(!relative.contains(['\0', '\\']) && relative.len() <= MAX_PATH_BYTES, "{relative:?}");
     for (index, name) in relative.split('/').enumerate().filter(|_| !relative.is_empty()) {
-        assert!(!matches!(name, "" | "." | "..") && name.len() <= NAME_BYTES_LIMIT, "{relative:?}");
-        let may_be_seen = dotfiles == Dotfiles::Served || index == 0 && name == ".well-known";
+        assert!(!matches!(name, "" | "." | "..") && name.len() <= MAX_NAME_BYTES, "{relative:?}");
+        let may_be_seen = dotfiles == Dotfiles::Serve || index == 0 && name == ".well-known";
         assert!(may_be_seen || !name.starts_with('.'), "{relative:?}");
     }
 }
@@ -56,7 +56,7 @@ fn comes_to_the_same(path: &TargetPath<'_>, dotfiles: Dotfiles) {
     let target = format!("/{encoded}");
     let again = resolve(&target, dotfiles).unwrap_or_else(|refusal| panic!("{target}: {refusal}"));
     assert_eq!(again.relative(), path.relative(), "{target}");
-    assert_eq!(again.is_without_extension(), path.is_without_extension(), "{target}");
+    assert_eq!(again.has_no_extension(), path.has_no_extension(), "{target}");
 }
 
 fn encoded(byte: u8) -> String {
@@ -69,17 +69,17 @@ fn encoded(byte: u8) -> String {
 
 /// A redirect stays on this server, is a field's value, and leads to the folder of the same path.
 fn leads_to_its_folder(path: &TargetPath<'_>, dotfiles: Dotfiles) {
-    let location = path.folder_location();
+    let location = path.redirect_location();
     assert!(location.starts_with('/') && !location.starts_with("//"), "{location:?}");
     assert!(location.bytes().all(|byte| byte.is_ascii_graphic()) && !location.contains('\\'), "{location:?}");
-    if path.relative().len() + 2 > PATH_BYTES_LIMIT {
+    if path.relative().len() + 2 > MAX_PATH_BYTES {
         // With a slash at its end it is too long.
         return;
     }
     let folder = resolve(&location, dotfiles).unwrap_or_else(|refusal| panic!("{location}: {refusal}"));
-    assert_eq!((folder.relative(), folder.is_folder()), (path.relative(), true), "{location}");
+    assert_eq!((folder.relative(), folder.is_directory()), (path.relative(), true), "{location}");
     assert_eq!(folder.query().is_some(), path.query().is_some(), "{location}");
-    assert_eq!(folder.folder_location(), location);
+    assert_eq!(folder.redirect_location(), location);
 }
 
 /// What a target means to a reader that goes step by step; `None` if it is refused.
@@ -98,14 +98,14 @@ fn model(target: &str, dotfiles: Dotfiles) -> Option<Read> {
         let is_hidden = name.starts_with('.') && !(index == 0 && *name == ".well-known");
         let is_refused = matches!(*name, "." | "..")
             || name.chars().any(|c| c.is_ascii_control() || c == '\\')
-            || name.len() > NAME_BYTES_LIMIT
-            || is_hidden && dotfiles == Dotfiles::Hidden;
+            || name.len() > MAX_NAME_BYTES
+            || is_hidden && dotfiles == Dotfiles::Hide;
         if is_refused {
             return None;
         }
     }
     let is_folder = path.is_empty() || path.ends_with('/');
-    (path.len() <= PATH_BYTES_LIMIT).then(|| Read { relative: names.join("/"), is_folder, query })
+    (path.len() <= MAX_PATH_BYTES).then(|| Read { relative: names.join("/"), is_folder, query })
 }
 
 fn behind_host(target: &str) -> Option<&str> {

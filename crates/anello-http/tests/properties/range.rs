@@ -1,7 +1,7 @@
 //! Ranges: whatever is asked for, what is sent lies within the file, is no longer than it, and is what was asked for.
 
 use anello_http::files::multipart::{Boundary, Multipart};
-use anello_http::files::range::{ByteRange, GAP_BYTES, RANGES_LIMIT, Selection, select};
+use anello_http::files::range::{ByteRange, COALESCE_GAP_BYTES, MAX_RANGES, Selection, select};
 
 /// The size of the file, a line feed, and the value of `Range`; without a line feed, a file of 1000 bytes.
 pub fn check(data: &[u8]) {
@@ -43,11 +43,14 @@ pub fn check(data: &[u8]) {
 
 /// The ranges lie in the file, apart from each other, and are no more than are allowed.
 fn within(ranges: &[ByteRange], size_bytes: u64) {
-    assert!(ranges.len() <= RANGES_LIMIT);
+    assert!(ranges.len() <= MAX_RANGES);
     assert!(ranges.iter().all(|range| range.first <= range.last && range.last < size_bytes), "{ranges:?}");
     let mut sorted = ranges.to_vec();
     sorted.sort_by_key(|range| range.first);
-    assert!(sorted.windows(2).all(|pair| pair[1].first - pair[0].last > GAP_BYTES + 1), "{ranges:?}");
+    assert!(
+        sorted.windows(2).all(|pair| pair[1].first - pair[0].last > COALESCE_GAP_BYTES + 1),
+        "{ranges:?}"
+    );
     let sum: u128 = ranges.iter().map(|range| u128::from(range.length_bytes())).sum();
     assert!(sum <= u128::from(size_bytes), "{ranges:?}");
 }
@@ -75,7 +78,7 @@ fn asked_for(range: &str, size_bytes: u64) -> Option<Vec<ByteRange>> {
     let blank = [' ', '\t'];
     let specs: Vec<_> =
         set.split(',').map(|spec| spec.trim_matches(blank)).filter(|spec| !spec.is_empty()).collect();
-    if specs.is_empty() || specs.len() > RANGES_LIMIT {
+    if specs.is_empty() || specs.len() > MAX_RANGES {
         return None;
     }
     let mut ranges = Vec::new();
@@ -101,7 +104,7 @@ fn joined(asked: &[ByteRange]) -> Vec<ByteRange> {
     let mut ranges = asked.to_vec();
     let is_near = |one: ByteRange, other: ByteRange| {
         let (low, high) = if one.first <= other.first { (one, other) } else { (other, one) };
-        u128::from(high.first) <= u128::from(low.last) + u128::from(GAP_BYTES) + 1
+        u128::from(high.first) <= u128::from(low.last) + u128::from(COALESCE_GAP_BYTES) + 1
     };
     'again: loop {
         for first in 0..ranges.len() {
@@ -133,7 +136,7 @@ fn closed(mut painted: Vec<bool>) -> Vec<bool> {
         if !painted[index] {
             continue;
         }
-        if let Some(last) = last.filter(|last| index - last <= GAP_BYTES as usize + 1) {
+        if let Some(last) = last.filter(|last| index - last <= COALESCE_GAP_BYTES as usize + 1) {
             painted[last..index].fill(true);
         }
         last = Some(index);

@@ -1,7 +1,7 @@
 //! Requests: where the bytes are cut makes no difference; what is accepted means the same to two other readers, and comes to the
 //! same when it is written anew; and what is plainly right is not refused.
 
-use anello_http::h1::{Decoder, Event, Framing, Limits, Version, write_chunk_end, write_chunk_start};
+use anello_http::h1::{Decoder, Event, Limits, RequestFraming, Version, write_chunk_end, write_chunk_start};
 
 use super::chunked::{self, Read};
 use super::cuts;
@@ -9,14 +9,14 @@ use super::h1_support::{Outcome, Seen, feed, field_text};
 
 /// Limits that short texts go beyond.
 pub const TIGHT: Limits = Limits {
-    request_line_bytes: 40,
-    head_bytes: 120,
-    fields: 3,
-    body_bytes: 20,
-    chunk_extension_bytes: 6,
-    trailer_bytes: 24,
-    trailer_fields: 2,
-    requests_per_connection: 3,
+    max_request_line_bytes: 40,
+    max_head_bytes: 120,
+    max_fields: 3,
+    max_body_bytes: 20,
+    max_chunk_extension_bytes: 6,
+    max_trailer_bytes: 24,
+    max_trailer_fields: 2,
+    max_requests_per_connection: 3,
 };
 
 /// So much of empty lines is taken before a request.
@@ -38,7 +38,7 @@ pub fn check(text: &[u8]) {
 /// Whether the limits hold, and other readers read the same: httparse every head, a simple one all of it.
 pub fn agrees(text: &[u8], outcome: &Outcome, limits: Limits) {
     let shown = text.escape_ascii();
-    assert!(outcome.requests.len() as u64 <= limits.requests_per_connection);
+    assert!(outcome.requests.len() as u64 <= limits.max_requests_per_connection);
     let mut rest = text;
     for (index, seen) in outcome.requests.iter().enumerate() {
         within(seen, limits);
@@ -54,7 +54,7 @@ pub fn agrees(text: &[u8], outcome: &Outcome, limits: Limits) {
         };
         assert!(seen.is_whole, "{shown}: a body that is whole");
         rest = behind;
-        if head.closes() || index as u64 + 1 == limits.requests_per_connection {
+        if head.closes() || index as u64 + 1 == limits.max_requests_per_connection {
             assert_eq!((&outcome.left[..], outcome.refusal), (rest, None), "{shown}: nothing more is taken");
             return;
         }
@@ -71,8 +71,10 @@ pub fn agrees(text: &[u8], outcome: &Outcome, limits: Limits) {
 }
 
 fn within(seen: &Seen, limits: Limits) {
-    assert!(seen.head_bytes <= limits.head_bytes && seen.fields.len() <= limits.fields);
-    assert!(seen.body.len() as u64 <= limits.body_bytes && seen.trailers.len() <= limits.trailer_fields);
+    assert!(seen.head_bytes <= limits.max_head_bytes && seen.fields.len() <= limits.max_fields);
+    assert!(
+        seen.body.len() as u64 <= limits.max_body_bytes && seen.trailers.len() <= limits.max_trailer_fields
+    );
 }
 
 fn behind_empty_lines(text: &[u8]) -> &[u8] {
@@ -82,12 +84,12 @@ fn behind_empty_lines(text: &[u8]) -> &[u8] {
 /// What is behind the body, which has to be the one that was seen; `None` if it is not whole.
 fn behind_body<'a>(seen: &Seen, text: &'a [u8], limits: &Limits) -> Option<&'a [u8]> {
     let (body, rest) = match seen.framing {
-        Framing::None => (Vec::new(), text),
-        Framing::Length(bytes) => {
+        RequestFraming::None => (Vec::new(), text),
+        RequestFraming::Length(bytes) => {
             let (body, rest) = text.split_at_checked(usize::try_from(bytes).ok()?)?;
             (body.to_vec(), rest)
         }
-        Framing::Chunked => match chunked::read(text, limits) {
+        RequestFraming::Chunked => match chunked::read(text, limits) {
             Read::Whole { body, rest, .. } => (body, rest),
             Read::Cut | Read::Refused => return None,
         },
@@ -154,7 +156,7 @@ impl Model {
         let hosts = model.values("host").count();
         let is_right = is_token(method)
             && is_target
-            && line.join(" ").len() <= limits.request_line_bytes
+            && line.join(" ").len() <= limits.max_request_line_bytes
             && (hosts == 1 || hosts == 0 && model.is_10);
         is_right.then_some(model)
     }
@@ -164,15 +166,17 @@ impl Model {
     }
 
     /// How the body is framed; `None` if that is not said in one way.
-    fn framing(&self) -> Option<Framing> {
+    fn framing(&self) -> Option<RequestFraming> {
         let codings: Vec<_> = self.values("transfer-encoding").collect();
         let lengths: Vec<_> = self.values("content-length").collect();
         match (&codings[..], &lengths[..]) {
-            ([], []) => Some(Framing::None),
+            ([], []) => Some(RequestFraming::None),
             ([], [length]) if length.bytes().all(|byte| byte.is_ascii_digit()) => {
-                length.parse().ok().map(Framing::Length)
+                length.parse().ok().map(RequestFraming::Length)
             }
-            ([coding], []) if coding.eq_ignore_ascii_case("chunked") && !self.is_10 => Some(Framing::Chunked),
+            ([coding], []) if coding.eq_ignore_ascii_case("chunked") && !self.is_10 => {
+                Some(RequestFraming::Chunked)
+            }
             _ => None,
         }
     }
@@ -190,14 +194,14 @@ impl Model {
     fn is_plain(&self, limits: Limits) -> bool {
         let is_plain_host = |host: &str| host.chars().all(|c| c.is_ascii_alphanumeric() || ".-".contains(c));
         let is_plain_body = match self.framing() {
-            Some(Framing::Length(bytes)) => bytes <= limits.body_bytes,
+            Some(RequestFraming::Length(bytes)) => bytes <= limits.max_body_bytes,
             framing => framing.is_some(),
         };
         self.method != "CONNECT"
             && self.method.len() <= 32
             && self.target.starts_with('/')
-            && self.bytes <= limits.head_bytes
-            && self.fields.len() <= limits.fields
+            && self.bytes <= limits.max_head_bytes
+            && self.fields.len() <= limits.max_fields
             && self.values("host").all(is_plain_host)
             && self.values("expect").next().is_none()
             && is_plain_body
@@ -215,7 +219,7 @@ fn is_token(text: &str) -> bool {
 /// What was accepted is accepted again when it is written from what was understood, and means the same.
 fn comes_back(text: &[u8], outcome: &Outcome, limits: Limits) {
     // What is written may be longer: by the blank in front of a trailer's value.
-    let roomy = Limits { head_bytes: 1 << 20, trailer_bytes: 1 << 20, ..limits };
+    let roomy = Limits { max_head_bytes: 1 << 20, max_trailer_bytes: 1 << 20, ..limits };
     let again = write_anew(text, limits);
     let comparable = |outcome: &Outcome| -> Vec<Seen> {
         outcome.requests.iter().map(|seen| Seen { head_bytes: 0, ..seen.clone() }).collect()
@@ -226,7 +230,7 @@ fn comes_back(text: &[u8], outcome: &Outcome, limits: Limits) {
 
 fn write_anew(text: &[u8], limits: Limits) -> Vec<u8> {
     let (mut decoder, mut input, mut out) = (Decoder::new(limits), text, Vec::new());
-    let mut framing = Framing::None;
+    let mut framing = RequestFraming::None;
     while let Ok(Some(event)) = decoder.decode(&mut input) {
         match event {
             Event::Head(head) => {
@@ -238,13 +242,13 @@ fn write_anew(text: &[u8], limits: Limits) -> Vec<u8> {
                 }
                 out.extend(b"\r\n");
             }
-            Event::Data(data) if framing == Framing::Chunked => {
+            Event::Data(data) if framing == RequestFraming::Chunked => {
                 write_chunk_start(&mut out, data.len());
                 out.extend(data);
                 write_chunk_end(&mut out);
             }
             Event::Data(data) => out.extend(data),
-            Event::End(trailers) if framing == Framing::Chunked => {
+            Event::End(trailers) if framing == RequestFraming::Chunked => {
                 // By hand: clients may send a `Date`, which is no field of an answer's program.
                 out.extend(b"0\r\n");
                 for (name, value) in trailers.iter().flat_map(|trailers| trailers.fields()) {

@@ -28,7 +28,7 @@ use crate::executor::current;
 /// let listener = UnixListener::bind_addr(&address)?;
 /// let mut client = UnixStream::connect_addr(&address).await?;
 /// let mut server = listener.accept().await?;
-/// assert_eq!(server.peer_cred()?.process, Some(std::process::id()));
+/// assert_eq!(server.peer_cred()?.pid, Some(std::process::id()));
 /// client.write_all(b"ciao").await?;
 /// assert_eq!(server.recv().await?.as_deref(), Some(&b"ciao"[..]));
 /// # Ok::<(), std::io::Error>(())

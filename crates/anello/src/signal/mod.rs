@@ -16,7 +16,7 @@ use crate::net::UnixStream;
 /// Signals of the process that this runtime waits for.
 ///
 /// Several may exist, in several threads; each sees every signal. Signals that arrive while no task waits are not lost. As
-/// often as one was caught, [`wait`](Self::wait) returns; the kernel itself counts those of one kind together that it has
+/// often as one was caught, [`recv`](Self::recv) returns; the kernel itself counts those of one kind together that it has
 /// not delivered yet.
 ///
 /// When the last of them that catches a signal is dropped, the default action of the signal is restored: SIGTERM then
@@ -25,7 +25,7 @@ use crate::net::UnixStream;
 #[derive(Debug)]
 pub struct Signals {
     caught: Vec<Caught>,
-    /// Where [`wait`](Self::wait) looks first, so that no signal keeps the others waiting.
+    /// Where [`recv`](Self::recv) looks first, so that no signal keeps the others waiting.
     next: usize,
 }
 

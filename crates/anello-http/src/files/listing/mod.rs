@@ -25,7 +25,7 @@ pub const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; style-src 'unsafe
 /// use anello_http::files::listing::{Contents, Listing};
 /// use anello_http::files::path::Dotfiles;
 /// use anello_http::files::stamp::Timestamp;
-/// let mut listing = Listing::new("music", Dotfiles::Hidden, 10_000);
+/// let mut listing = Listing::new("music", Dotfiles::Hide, 10_000);
 /// for name in [&b"b & c.ogg"[..], b".cache"] {
 ///     if listing.shows(name) && !listing.add(name, Contents::File { bytes: 2048 }, Timestamp::default()) {
 ///         break;

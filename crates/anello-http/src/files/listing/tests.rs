@@ -13,7 +13,7 @@ fn at(seconds: i64) -> Timestamp {
 }
 
 fn listing(path: &str, entries: &[(&str, Contents)]) -> Listing {
-    let mut listing = Listing::new(path, Dotfiles::Hidden, 1000);
+    let mut listing = Listing::new(path, Dotfiles::Hide, 1000);
     for (name, contents) in entries {
         assert!(listing.add(name.as_bytes(), *contents, at(1_790_000_000)));
     }
@@ -92,7 +92,7 @@ fn nasty() -> Vec<String> {
 
 #[test]
 fn nasty_names_are_text_and_lead_to_themselves() {
-    let mut listing = Listing::new("dir", Dotfiles::Served, 1000);
+    let mut listing = Listing::new("dir", Dotfiles::Serve, 1000);
     for name in nasty() {
         assert!(listing.shows(name.as_bytes()), "{name}");
         assert!(listing.add(name.as_bytes(), file(1), at(0)));
@@ -107,7 +107,7 @@ fn nasty_names_are_text_and_lead_to_themselves() {
     for link in links(&page).into_iter().skip(1) {
         let target = format!("/dir/{link}");
         found.push(
-            resolve(&target, Dotfiles::Served).unwrap().relative().strip_prefix("dir/").unwrap().to_owned(),
+            resolve(&target, Dotfiles::Serve).unwrap().relative().strip_prefix("dir/").unwrap().to_owned(),
         );
     }
     found.sort();
@@ -119,20 +119,20 @@ fn nasty_names_are_text_and_lead_to_themselves() {
 #[test]
 fn what_is_not_served_is_not_listed() {
     let hidden = [&b".env"[..], b".", b"..", b"", b"a\\b", b"a\nb", b"\xff\xfe", b"a/b", &[b'a'; 256]];
-    let mut listing = Listing::new("", Dotfiles::Hidden, 1000);
+    let mut listing = Listing::new("", Dotfiles::Hide, 1000);
     for name in hidden {
         assert!(!listing.shows(name), "{name:?}");
         assert!(listing.add(name, file(1), at(0)), "{name:?}");
     }
     assert!(listing.html().contains("Nothing in here"));
     assert!(listing.shows(b".well-known"));
-    assert!(!Listing::new("a", Dotfiles::Hidden, 1000).shows(b".well-known"));
-    assert!(Listing::new("a", Dotfiles::Served, 1000).shows(b".env"));
+    assert!(!Listing::new("a", Dotfiles::Hide, 1000).shows(b".well-known"));
+    assert!(Listing::new("a", Dotfiles::Serve, 1000).shows(b".env"));
 }
 
 #[test]
 fn a_large_folder_is_cut_and_says_so() {
-    let mut listing = Listing::new("", Dotfiles::Hidden, 2);
+    let mut listing = Listing::new("", Dotfiles::Hide, 2);
     assert!(listing.add(b"a", file(1), at(0)) && listing.add(b"b", file(1), at(0)));
     assert!(!listing.html().contains("role=\"note\""));
     assert!(listing.add(b".hidden", file(1), at(0)), "there is room for what is not listed");
@@ -206,7 +206,7 @@ proptest! {
         folder in select(vec!["", "a", "a/b"]),
         folders in any::<bool>(),
     ) {
-        let mut listing = Listing::new(folder, Dotfiles::Hidden, 100);
+        let mut listing = Listing::new(folder, Dotfiles::Hide, 100);
         let contents = if folders { Contents::Folder } else { file(1) };
         let mut shown = Vec::new();
         for name in &names {
@@ -220,8 +220,8 @@ proptest! {
         for link in links(&page).into_iter().filter(|link| *link != "../") {
             prop_assert!(link.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._~%/".contains(&byte)));
             let target = format!("{}{link}", listing.full_path());
-            let resolved = resolve(&target, Dotfiles::Hidden).unwrap();
-            prop_assert_eq!(resolved.is_folder(), folders);
+            let resolved = resolve(&target, Dotfiles::Hide).unwrap();
+            prop_assert_eq!(resolved.is_directory(), folders);
             found.push(resolved.relative().rsplit('/').next().unwrap().to_owned());
         }
         found.sort();

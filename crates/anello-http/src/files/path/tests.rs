@@ -4,17 +4,18 @@ use proptest::sample::select;
 use super::*;
 
 fn accepted(target: &str) -> TargetPath<'_> {
-    resolve(target, Dotfiles::Hidden).unwrap_or_else(|refusal| panic!("{target}: {refusal}"))
+    resolve(target, Dotfiles::Hide).unwrap_or_else(|refusal| panic!("{target}: {refusal}"))
 }
 
-fn refusal(target: &str) -> PathRefusal {
-    resolve(target, Dotfiles::Hidden).expect_err(target)
+fn refusal(target: &str) -> PathError {
+    resolve(target, Dotfiles::Hide).expect_err(target)
 }
 
 #[test]
 fn fault_32_traversal_is_refused_in_every_spelling() {
-    use PathRefusal::{
-        Backslash, BadEncoding, ControlByte, DotSegment, EncodedSlash, Hidden, NotAPath, NotText, TooLong,
+    use PathError::{
+        Backslash, ControlByte, DotSegment, EncodedSlash, Hidden, InvalidForm, InvalidPercentEncoding,
+        InvalidUtf8, TooLong,
     };
     let long_name = format!("/{}", "a".repeat(256));
     let long_encoded_name = format!("/{}", "%61".repeat(256));
@@ -54,33 +55,33 @@ fn fault_32_traversal_is_refused_in_every_spelling() {
         ("/a%7f", ControlByte),
         ("/a\tb", ControlByte),
         ("/%1b[31m", ControlByte),
-        ("/%c0%ae%c0%ae/etc/passwd", NotText),
-        ("/%e0%80%ae%e0%80%ae/etc", NotText),
-        ("/%c0%af", NotText),
-        ("/%ff", NotText),
-        ("/%ed%a0%80", NotText),
-        ("/%", BadEncoding),
-        ("/%2", BadEncoding),
-        ("/%zz", BadEncoding),
-        ("/%2x", BadEncoding),
-        ("/%u002e%u002e/etc", BadEncoding),
-        ("/%%32%65", BadEncoding),
-        ("/%é", BadEncoding),
-        ("", NotAPath),
-        ("*", NotAPath),
-        ("etc/passwd", NotAPath),
-        ("../etc/passwd", NotAPath),
-        ("host:443", NotAPath),
-        ("http://", NotAPath),
-        ("http:///etc/passwd", NotAPath),
-        ("http://?a", NotAPath),
-        ("http://#a", NotAPath),
-        ("http:/etc/passwd", NotAPath),
-        ("file:///etc/passwd", NotAPath),
-        ("httpé://", NotAPath),
-        ("/a#b", NotAPath),
-        ("/a?b#c", NotAPath),
-        ("/a#/../b", NotAPath),
+        ("/%c0%ae%c0%ae/etc/passwd", InvalidUtf8),
+        ("/%e0%80%ae%e0%80%ae/etc", InvalidUtf8),
+        ("/%c0%af", InvalidUtf8),
+        ("/%ff", InvalidUtf8),
+        ("/%ed%a0%80", InvalidUtf8),
+        ("/%", InvalidPercentEncoding),
+        ("/%2", InvalidPercentEncoding),
+        ("/%zz", InvalidPercentEncoding),
+        ("/%2x", InvalidPercentEncoding),
+        ("/%u002e%u002e/etc", InvalidPercentEncoding),
+        ("/%%32%65", InvalidPercentEncoding),
+        ("/%é", InvalidPercentEncoding),
+        ("", InvalidForm),
+        ("*", InvalidForm),
+        ("etc/passwd", InvalidForm),
+        ("../etc/passwd", InvalidForm),
+        ("host:443", InvalidForm),
+        ("http://", InvalidForm),
+        ("http:///etc/passwd", InvalidForm),
+        ("http://?a", InvalidForm),
+        ("http://#a", InvalidForm),
+        ("http:/etc/passwd", InvalidForm),
+        ("file:///etc/passwd", InvalidForm),
+        ("httpé://", InvalidForm),
+        ("/a#b", InvalidForm),
+        ("/a?b#c", InvalidForm),
+        ("/a#/../b", InvalidForm),
         ("/.git/config", Hidden),
         ("/.env", Hidden),
         ("/a/.htpasswd", Hidden),
@@ -95,10 +96,10 @@ fn fault_32_traversal_is_refused_in_every_spelling() {
         (long_path.as_str(), TooLong),
     ];
     for (target, expected) in cases {
-        assert_eq!(resolve(target, Dotfiles::Hidden), Err(expected), "{target}");
+        assert_eq!(resolve(target, Dotfiles::Hide), Err(expected), "{target}");
         assert!(matches!(expected.status(), 400 | 404), "{target}");
         if expected != Hidden {
-            assert_eq!(resolve(target, Dotfiles::Served), Err(expected), "{target} with dotfiles");
+            assert_eq!(resolve(target, Dotfiles::Serve), Err(expected), "{target} with dotfiles");
         }
     }
 }
@@ -106,7 +107,7 @@ fn fault_32_traversal_is_refused_in_every_spelling() {
 #[test]
 fn what_is_hidden_cannot_be_told_from_what_is_missing() {
     assert_eq!(refusal("/.git/config").status(), 404);
-    assert_eq!(resolve("/.git/config", Dotfiles::Served).unwrap().relative(), ".git/config");
+    assert_eq!(resolve("/.git/config", Dotfiles::Serve).unwrap().relative(), ".git/config");
 }
 
 #[test]
@@ -162,7 +163,7 @@ fn ordinary_targets_lead_where_they_say() {
     for (target, relative, is_folder, query) in cases {
         let path = accepted(target);
         assert_eq!(
-            (path.relative(), path.is_folder(), path.query()),
+            (path.relative(), path.is_directory(), path.query()),
             (relative, is_folder, query),
             "{target}"
         );
@@ -171,8 +172,8 @@ fn ordinary_targets_lead_where_they_say() {
 
 #[test]
 fn the_longest_names_and_paths_are_accepted() {
-    let name = format!("/{}/", "a".repeat(NAME_BYTES_LIMIT));
-    assert_eq!(accepted(&name).relative().len(), NAME_BYTES_LIMIT);
+    let name = format!("/{}/", "a".repeat(MAX_NAME_BYTES));
+    assert_eq!(accepted(&name).relative().len(), MAX_NAME_BYTES);
     let path = "/a".repeat(2047);
     assert_eq!(accepted(&path).relative().len(), 4093);
 }
@@ -200,23 +201,23 @@ fn the_location_of_a_folder_leads_to_no_other_host() {
         ("/", "/"),
     ];
     for (target, location) in cases {
-        assert_eq!(accepted(target).folder_location(), location, "{target}");
+        assert_eq!(accepted(target).redirect_location(), location, "{target}");
     }
 }
 
 #[test]
 fn pages_of_applications_have_no_extension() {
     for target in ["/", "/settings", "/users/4/", "/v1.2/users"] {
-        assert!(accepted(target).is_without_extension(), "{target}");
+        assert!(accepted(target).has_no_extension(), "{target}");
     }
     for target in ["/app.js", "/a/b.png", "/a."] {
-        assert!(!accepted(target).is_without_extension(), "{target}");
+        assert!(!accepted(target).has_no_extension(), "{target}");
     }
 }
 
 #[test]
 fn pages_may_have_names_that_no_file_has() {
-    let long = "a".repeat(NAME_BYTES_LIMIT + 1);
+    let long = "a".repeat(MAX_NAME_BYTES + 1);
     let [long_name, long_file, long_hidden] =
         [&long, &format!("{long}.js"), &format!(".{long}")].map(|name| format!("/app/{name}"));
     let long_path = "/a".repeat(2048);
@@ -233,7 +234,7 @@ fn pages_may_have_names_that_no_file_has() {
         &long_path,
     ] {
         assert_eq!(refusal(target).status(), 404, "{target}");
-        assert!(may_be_page(target, Dotfiles::Hidden), "{target}");
+        assert!(may_be_page(target, Dotfiles::Hide), "{target}");
     }
     for target in [
         "/app/a%2Fb.js",
@@ -251,18 +252,18 @@ fn pages_may_have_names_that_no_file_has() {
         "/a%2f%zz/b",
         &long_file,
     ] {
-        for dotfiles in [Dotfiles::Hidden, Dotfiles::Served] {
+        for dotfiles in [Dotfiles::Hide, Dotfiles::Serve] {
             assert!(!may_be_page(target, dotfiles), "{target} with {dotfiles:?}");
         }
         assert_eq!(refusal(target).status(), 404, "{target}");
     }
     let hidden = ["/.hidden/page", "/.git/a%2Fb", "/a%2F.git%2Fb/c", "/.git%5Ca/b", "/a%5C%2egit/b"];
     for target in hidden {
-        assert!(!may_be_page(target, Dotfiles::Hidden), "{target}");
-        assert!(may_be_page(target, Dotfiles::Served), "{target}");
+        assert!(!may_be_page(target, Dotfiles::Hide), "{target}");
+        assert!(may_be_page(target, Dotfiles::Serve), "{target}");
     }
-    assert!(!may_be_page(&format!("{long_hidden}/b"), Dotfiles::Hidden));
-    assert!(may_be_page(&format!("{long_hidden}/b"), Dotfiles::Served));
+    assert!(!may_be_page(&format!("{long_hidden}/b"), Dotfiles::Hide));
+    assert!(may_be_page(&format!("{long_hidden}/b"), Dotfiles::Serve));
 }
 
 #[test]
@@ -320,41 +321,41 @@ proptest! {
 
     #[test]
     fn fault_32_what_is_accepted_stays_below_the_folder(target in targets(), served in any::<bool>()) {
-        let dotfiles = if served { Dotfiles::Served } else { Dotfiles::Hidden };
+        let dotfiles = if served { Dotfiles::Serve } else { Dotfiles::Hide };
         let Ok(path) = resolve(&target, dotfiles) else { return Ok(()) };
         let relative = path.relative();
         prop_assert!(!relative.starts_with('/') && !relative.ends_with('/'));
         prop_assert!(!relative.contains(['\0', '\\', '\n']));
-        prop_assert!(relative.len() <= PATH_BYTES_LIMIT);
+        prop_assert!(relative.len() <= MAX_PATH_BYTES);
         if !relative.is_empty() {
             for (index, name) in relative.split('/').enumerate() {
                 prop_assert!(!name.is_empty() && name != "." && name != "..", "{name:?}");
                 prop_assert!(served || !name.starts_with('.') || (index == 0 && name == ".well-known"), "{name:?}");
-                prop_assert!(name.len() <= NAME_BYTES_LIMIT);
+                prop_assert!(name.len() <= MAX_NAME_BYTES);
             }
         }
-        let location = path.folder_location();
+        let location = path.redirect_location();
         prop_assert!(location.starts_with('/') && !location.starts_with("//"));
         prop_assert!(location.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=:@/?%".contains(&byte)));
         let again = resolve(&location, dotfiles).unwrap();
-        prop_assert_eq!((again.relative(), again.is_folder()), (relative, true));
+        prop_assert_eq!((again.relative(), again.is_directory()), (relative, true));
     }
 
     #[test]
     fn the_short_way_leads_where_the_careful_one_does(target in targets()) {
         if let Some(path) = resolve_plain(&target) {
-            prop_assert_eq!(resolve_carefully(&target, Dotfiles::Hidden), Ok(path.clone()));
-            prop_assert_eq!(resolve_carefully(&target, Dotfiles::Served), Ok(path));
+            prop_assert_eq!(resolve_carefully(&target, Dotfiles::Hide), Ok(path.clone()));
+            prop_assert_eq!(resolve_carefully(&target, Dotfiles::Serve), Ok(path));
         }
     }
 
     #[test]
     fn only_names_that_no_file_has_make_a_page_of_what_is_refused(target in targets(), served in any::<bool>()) {
-        let dotfiles = if served { Dotfiles::Served } else { Dotfiles::Hidden };
+        let dotfiles = if served { Dotfiles::Serve } else { Dotfiles::Hide };
         let is_page = may_be_page(&target, dotfiles);
         match resolve(&target, dotfiles) {
-            Ok(path) => prop_assert_eq!(is_page, path.is_without_extension()),
-            Err(PathRefusal::EncodedSlash | PathRefusal::Backslash | PathRefusal::TooLong) => {
+            Ok(path) => prop_assert_eq!(is_page, path.has_no_extension()),
+            Err(PathError::EncodedSlash | PathError::Backslash | PathError::TooLong) => {
                 let decoded = percent_decode_str(split(&target).unwrap().0).decode_utf8_lossy();
                 let leads_elsewhere = decoded.split(['/', '\\']).any(|name| matches!(name, "." | ".."));
                 prop_assert!(!(is_page && leads_elsewhere));
@@ -367,8 +368,8 @@ proptest! {
     fn every_name_that_may_be_served_is_found_by_its_link(name in "[^/]{1,60}", folder in "[a-z]{0,3}") {
         let at_top = folder.is_empty();
         let target = format!("/{folder}{}{}", if at_top { "" } else { "/" }, encoded_name(&name));
-        let resolved = resolve(&target, Dotfiles::Hidden);
-        match check_name(&name, at_top, Dotfiles::Hidden) {
+        let resolved = resolve(&target, Dotfiles::Hide);
+        match check_name(&name, at_top, Dotfiles::Hide) {
             Ok(()) => prop_assert!(resolved.is_ok_and(|path| path.relative().rsplit('/').next() == Some(&name[..]))),
             Err(refusal) => prop_assert_eq!(resolved, Err(refusal)),
         }

@@ -7,12 +7,12 @@ use crate::files::options::InvalidOption;
 
 impl Files {
     /// The files that options name ([`not_found_file`](crate::files::FileOptions::not_found_file),
-    /// [`single_page_file`](crate::files::FileOptions::single_page_file)) and that cannot be sent now. They are opened as
+    /// [`spa_fallback_file`](crate::files::FileOptions::spa_fallback_file)) and that cannot be sent now. They are opened as
     /// for a request (`openat2(2)`). A server starts without them, too, and sends a line of text instead.
-    pub async fn unusable_files(&self) -> Vec<InvalidOption> {
+    pub async fn invalid_option_files(&self) -> Vec<InvalidOption> {
         let named = [
             ("not-found-file", &self.options.not_found_file),
-            ("single-page-file", &self.options.single_page_file),
+            ("single-page-file", &self.options.spa_fallback_file),
         ];
         let mut unusable = Vec::new();
         for (option, path) in named {

@@ -31,14 +31,14 @@ pub enum LogFormat {
     ///
     /// | field | type | what |
     /// |---|---|---|
-    /// | `time` | string | [`Entry::unix_time_ns`] as RFC 3339 in UTC with milliseconds: `2026-11-22T16:27:35.042Z` |
+    /// | `time` | string | [`LogEntry::unix_time_ns`] as RFC 3339 in UTC with milliseconds: `2026-11-22T16:27:35.042Z` |
     /// | `peer` | string | IP address and port of the peer, `unix:` for a Unix socket |
     /// | `method` | string, null | as received; null when the first line could not be read, like the next two |
     /// | `target` | string, null | as received, not decoded |
     /// | `version` | string, null | `HTTP/1.1` |
     /// | `status` | number | of the answer |
-    /// | `bytes` | number | [`Entry::body_bytes`] |
-    /// | `duration_us` | number | [`Entry::duration_us`] |
+    /// | `bytes` | number | [`LogEntry::body_bytes`] |
+    /// | `duration_us` | number | [`LogEntry::duration_us`] |
     /// | `referer` | string, null | null when the request had none |
     /// | `user_agent` | string, null | null when the request had none |
     /// | `worker` | number | the worker that answered |
@@ -49,14 +49,14 @@ pub enum LogFormat {
 
 /// What one request comes to.
 #[derive(Clone, Copy, Debug)]
-pub struct Entry<'a> {
+pub struct LogEntry<'a> {
     /// When the answer had been handed over to be sent, in nanoseconds since the Unix epoch.
     pub unix_time_ns: u64,
     /// From when the head of the request had been read to that moment, in microseconds; 0 for what is refused before it is a
     /// request.
     pub duration_us: u64,
     /// Who asked.
-    pub peer: &'a PeerText,
+    pub peer: &'a FormattedPeer,
     /// What was asked; none when the first line could not be read.
     pub request: Option<RequestLine<'a>>,
     /// Status of the answer.
@@ -98,7 +98,7 @@ impl<'a> RequestLine<'a> {
 
 /// The address of a peer as lines have it, formatted once a connection.
 #[derive(Clone, Copy)]
-pub struct PeerText {
+pub struct FormattedPeer {
     /// `203.0.113.9:4711`, `[2001:db8::9]:4711` or `unix:`.
     bytes: [u8; Self::LONGEST_BYTES],
     length: u8,
@@ -107,7 +107,7 @@ pub struct PeerText {
     ip_end: u8,
 }
 
-impl PeerText {
+impl FormattedPeer {
     /// Eight groups of four digits, brackets and a port.
     const LONGEST_BYTES: usize = "[ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff]:65535".len();
 
@@ -155,9 +155,9 @@ impl PeerText {
     }
 }
 
-impl fmt::Debug for PeerText {
+impl fmt::Debug for FormattedPeer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "PeerText({})", String::from_utf8_lossy(self.as_bytes()))
+        write!(f, "FormattedPeer({})", String::from_utf8_lossy(self.as_bytes()))
     }
 }
 
@@ -207,7 +207,7 @@ impl LineWriter {
     }
 
     /// What the line of an entry takes at most. Most lines take far less: escapes are rare.
-    pub(super) fn bound_bytes(&self, entry: &Entry<'_>) -> usize {
+    pub(super) fn bound_bytes(&self, entry: &LogEntry<'_>) -> usize {
         let bound = |length: usize| length.saturating_mul(LONGEST_ESCAPE_BYTES).min(self.field_bytes);
         let optional = |value: Option<&[u8]>| value.map_or(0, |value| bound(value.len()));
         let request =
@@ -216,7 +216,7 @@ impl LineWriter {
     }
 
     /// Appends the line of an entry.
-    pub(super) fn push(&mut self, entry: &Entry<'_>, line: &mut Vec<u8>) {
+    pub(super) fn push(&mut self, entry: &LogEntry<'_>, line: &mut Vec<u8>) {
         match self.format {
             LogFormat::Common => self.push_common(entry, line),
             LogFormat::Combined => {
@@ -230,7 +230,7 @@ impl LineWriter {
         line.push(b'\n');
     }
 
-    fn push_common(&mut self, entry: &Entry<'_>, line: &mut Vec<u8>) {
+    fn push_common(&mut self, entry: &LogEntry<'_>, line: &mut Vec<u8>) {
         line.extend_from_slice(entry.peer.ip());
         line.extend_from_slice(b" - - [");
         line.extend_from_slice(self.time.common(entry.unix_time_ns));
@@ -255,7 +255,7 @@ impl LineWriter {
         push_hexed(value.unwrap_or(b"-"), self.field_bytes, line);
     }
 
-    fn push_json(&mut self, entry: &Entry<'_>, line: &mut Vec<u8>) {
+    fn push_json(&mut self, entry: &LogEntry<'_>, line: &mut Vec<u8>) {
         line.extend_from_slice(b"{\"time\":\"");
         line.extend_from_slice(self.time.rfc3339(entry.unix_time_ns));
         line.extend_from_slice(b"\",\"peer\":\"");
@@ -313,7 +313,7 @@ mod tests {
 
     const TIME_NS: u64 = 1_795_364_855_042_000_000;
 
-    fn line(format: LogFormat, field_bytes: usize, entry: &Entry<'_>) -> String {
+    fn line(format: LogFormat, field_bytes: usize, entry: &LogEntry<'_>) -> String {
         let mut writer = LineWriter::new(format, field_bytes, 3);
         let mut line = Vec::new();
         writer.push(entry, &mut line);
@@ -322,8 +322,8 @@ mod tests {
         String::from_utf8(line).unwrap()
     }
 
-    fn entry<'a>(peer: &'a PeerText, target: &'a [u8], user_agent: Option<&'a [u8]>) -> Entry<'a> {
-        Entry {
+    fn entry<'a>(peer: &'a FormattedPeer, target: &'a [u8], user_agent: Option<&'a [u8]>) -> LogEntry<'a> {
+        LogEntry {
             unix_time_ns: TIME_NS,
             duration_us: 87,
             peer,
@@ -335,8 +335,8 @@ mod tests {
         }
     }
 
-    fn peer() -> PeerText {
-        PeerText::new("203.0.113.9:4711".parse().unwrap())
+    fn peer() -> FormattedPeer {
+        FormattedPeer::new("203.0.113.9:4711".parse().unwrap())
     }
 
     #[test]
@@ -353,11 +353,14 @@ mod tests {
             ),
         ];
         for (address, whole, ip) in cases {
-            let text = PeerText::new(address.parse().unwrap());
+            let text = FormattedPeer::new(address.parse().unwrap());
             assert_eq!((text.as_bytes(), text.ip()), (whole.as_bytes(), ip.as_bytes()));
         }
-        assert_eq!((PeerText::unix().as_bytes(), PeerText::unix().ip()), (&b"unix:"[..], &b"unix:"[..]));
-        assert_eq!(format!("{:?}", peer()), "PeerText(203.0.113.9:4711)");
+        assert_eq!(
+            (FormattedPeer::unix().as_bytes(), FormattedPeer::unix().ip()),
+            (&b"unix:"[..], &b"unix:"[..])
+        );
+        assert_eq!(format!("{:?}", peer()), "FormattedPeer(203.0.113.9:4711)");
     }
 
     #[test]
@@ -386,13 +389,13 @@ mod tests {
 
     #[test]
     fn a_line_is_bounded_whatever_a_peer_sends() {
-        let peer = PeerText::new("[ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff]:65535".parse().unwrap());
+        let peer = FormattedPeer::new("[ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff]:65535".parse().unwrap());
         let hostile = [1u8; 10_000];
         for format in [LogFormat::Common, LogFormat::Combined, LogFormat::Json] {
             // Multiples of an escape fill a field to the last byte.
             for field_bytes in [0, 1, 6, 600, 4096, 100_000] {
                 let long = std::str::from_utf8(&hostile).unwrap();
-                let entry = Entry {
+                let entry = LogEntry {
                     unix_time_ns: u64::MAX,
                     duration_us: u64::MAX,
                     peer: &peer,
@@ -426,7 +429,7 @@ mod tests {
             user_agent: Option<Vec<u8>>, status: u16, body_bytes: u64, duration_us: u64,
         ) {
             let peer = peer();
-            let entry = Entry {
+            let entry = LogEntry {
                 unix_time_ns: TIME_NS, duration_us, peer: &peer, status, body_bytes,
                 request: Some(RequestLine { method: &method, target: &target, version: "HTTP/1.0" }),
                 referer: referer.as_deref().map(str::as_bytes), user_agent: user_agent.as_deref(),

@@ -7,13 +7,13 @@
 //! ```
 //!
 //! - A worker formats lines into a buffer of its own. When the next line might not fit, or the first one is older than
-//!   [`flush_after`](AccessLogOptions::flush_after), it hands the buffer over and goes on with an empty one. Both ways are
+//!   [`flush_interval`](AccessLogOptions::flush_interval), it hands the buffer over and goes on with an empty one. Both ways are
 //!   bounded queues without locks; nothing is allocated once there are as many buffers as the disk's pace needs.
-//! - A worker has at most [`buffers`](AccessLogOptions::buffers). When all of them wait for the disk, its new lines are
+//! - A worker has at most [`max_buffers`](AccessLogOptions::max_buffers). When all of them wait for the disk, its new lines are
 //!   dropped and counted: [`LogStats::dropped_lines`].
 //! - When the file cannot be written, the thread tells so once through `tracing`, counts, and tries again from the byte
 //!   where it stopped: no line is torn, and none that a buffer holds is lost but at the end of the log.
-//! - A line is bounded: see [`field_bytes`](AccessLogOptions::field_bytes). It costs a worker some 650 instructions in the
+//! - A line is bounded: see [`max_field_bytes`](AccessLogOptions::max_field_bytes). It costs a worker some 650 instructions in the
 //!   common format, 1000 in the combined one and 1100 as JSON, with the fields that a browser sends.
 
 mod escape;
@@ -34,7 +34,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 use std::time::Duration;
 
-pub use line::{Entry, LogFormat, PeerText, RequestLine};
+pub use line::{FormattedPeer, LogEntry, LogFormat, RequestLine};
 pub use shared::LogStats;
 pub use worker_log::WorkerLog;
 
@@ -55,16 +55,16 @@ pub struct AccessLogOptions {
     pub buffer_bytes: usize,
     /// Most buffers of one worker: 128, which is 4 MiB. They are allocated when they are needed, and all but a few are
     /// freed when they are not needed any more. At least 2: one to write into while the other is written out.
-    pub buffers: usize,
+    pub max_buffers: usize,
     /// Most bytes that a line has of one thing that a peer sent (method, target, referer, user agent), escapes
     /// counted as they are written: 4096. What is longer is cut and ends in `...`.
-    pub field_bytes: usize,
+    pub max_field_bytes: usize,
     /// Age at which lines are handed over though their buffer has room: 1 s.
-    pub flush_after: Duration,
+    pub flush_interval: Duration,
     /// Time between the tries of what failed: 1 s.
-    pub retry_after: Duration,
+    pub retry_interval: Duration,
     /// Longest time that the end of the log takes: 2 s. Lines that are not written by then are dropped.
-    pub close_within: Duration,
+    pub close_timeout: Duration,
 }
 
 impl Default for AccessLogOptions {
@@ -73,26 +73,26 @@ impl Default for AccessLogOptions {
             target: LogTarget::Stdout,
             format: LogFormat::default(),
             buffer_bytes: 32 * 1024,
-            buffers: 128,
-            field_bytes: 4096,
-            flush_after: Duration::from_secs(1),
-            retry_after: Duration::from_secs(1),
-            close_within: Duration::from_secs(2),
+            max_buffers: 128,
+            max_field_bytes: 4096,
+            flush_interval: Duration::from_secs(1),
+            retry_interval: Duration::from_secs(1),
+            close_timeout: Duration::from_secs(2),
         }
     }
 }
 
 impl AccessLogOptions {
     fn check(&self) -> io::Result<()> {
-        let longest_bytes = LineWriter::longest_line_bytes(self.field_bytes);
+        let longest_bytes = LineWriter::longest_line_bytes(self.max_field_bytes);
         if self.buffer_bytes < longest_bytes {
             return Err(invalid(format!(
                 "a buffer of {} bytes does not hold the longest line of the access log: with fields of {} bytes give it at \
                  least {longest_bytes}",
-                self.buffer_bytes, self.field_bytes
+                self.buffer_bytes, self.max_field_bytes
             )));
         }
-        if self.buffers < 2 {
+        if self.max_buffers < 2 {
             return Err(invalid("the access log needs at least 2 buffers for each worker".into()));
         }
         Ok(())
@@ -166,7 +166,7 @@ impl AccessLog {
 
     /// Writes what workers have handed over and ends the thread. Drop every [`WorkerLog`] before, which hands over what
     /// it holds; lines recorded afterwards are dropped and counted. Waits for as long as
-    /// [`close_within`](AccessLogOptions::close_within).
+    /// [`close_timeout`](AccessLogOptions::close_timeout).
     ///
     /// # Errors
     /// When lines could not be written in time: the target fails, or nobody reads standard output. A thread that hangs in
@@ -179,7 +179,7 @@ impl AccessLog {
         let AccessLogHandle { shared, writer } = &self.handle;
         shared.finish();
         writer.unpark();
-        let hangs = self.ended.recv_timeout(shared.options.close_within) == Err(RecvTimeoutError::Timeout);
+        let hangs = self.ended.recv_timeout(shared.options.close_timeout) == Err(RecvTimeoutError::Timeout);
         if hangs {
             shared.abandon();
             writer.unpark();
@@ -216,7 +216,7 @@ impl AccessLogHandle {
 
     /// Asks for the file to be opened anew, after it has been renamed (log rotation). Returns at once; lines that have not
     /// been written by then go to the new file. While it cannot be opened the old one is written on, and
-    /// [`retry_after`](AccessLogOptions::retry_after) later it is tried again. When a line had been written in part, the new
+    /// [`retry_interval`](AccessLogOptions::retry_interval) later it is tried again. When a line had been written in part, the new
     /// file gets the whole of it. Standard output stays what it is.
     pub fn reopen(&self) {
         self.shared.ask_to_reopen();

@@ -17,11 +17,11 @@ const SECOND_NS: u64 = 1_000_000_000;
 fn options(path: &Path) -> AccessLogOptions {
     AccessLogOptions {
         target: LogTarget::File(path.into()),
-        field_bytes: 24,
+        max_field_bytes: 24,
         buffer_bytes: 1024,
-        buffers: 4,
-        retry_after: Duration::from_millis(1),
-        close_within: Duration::from_secs(60),
+        max_buffers: 4,
+        retry_interval: Duration::from_millis(1),
+        close_timeout: Duration::from_secs(60),
         ..AccessLogOptions::default()
     }
 }
@@ -34,9 +34,9 @@ fn place() -> (TempDir, PathBuf) {
 }
 
 fn record(log: &mut WorkerLog, number: u64, unix_time_ns: u64) {
-    let peer = PeerText::new("127.0.0.1:80".parse().unwrap());
+    let peer = FormattedPeer::new("127.0.0.1:80".parse().unwrap());
     let target = format!("/{number}");
-    log.record(&Entry {
+    log.record(&LogEntry {
         unix_time_ns,
         duration_us: 1,
         peer: &peer,
@@ -91,7 +91,7 @@ fn every_line_of_every_worker_is_written_once_and_in_order() {
     let (_directory, path) = place();
     let mut options = options(&path);
     // Room for all, so that nothing is dropped however slow the disk is.
-    options.buffers = 10_000;
+    options.max_buffers = 10_000;
     let log = AccessLog::start(options).unwrap();
     let workers: Vec<_> = (0..3)
         .map(|worker| {
@@ -134,7 +134,7 @@ fn old_lines_are_handed_over_though_the_buffer_has_room() {
     let (_directory, path) = place();
     let mut options = options(&path);
     // The clock of this test is the one that it passes in.
-    options.flush_after = Duration::from_secs(1);
+    options.flush_interval = Duration::from_secs(1);
     let log = AccessLog::start(options).unwrap();
     let (mut worker, handle) = (log.worker(0), log.handle());
     let written = |lines| wait_until(|| handle.stats().written_lines == lines);
@@ -168,7 +168,7 @@ fn a_reader_that_never_reads_costs_lines_and_stops_no_worker() {
     let mut reader = open_both_ways(&path);
     fill(&mut reader);
     let mut options = options(&path);
-    options.close_within = Duration::from_millis(10);
+    options.close_timeout = Duration::from_millis(10);
     let log = AccessLog::start(options).unwrap();
     let mut worker = log.worker(0);
     let mut recorded = 0;
@@ -195,7 +195,7 @@ fn a_write_that_hangs_costs_lines_and_stops_no_worker_nor_the_end() {
     let mut writer = fs::File::from(OwnedFd::from(writer));
     fill(&mut writer);
     let mut options = options(&path);
-    options.close_within = Duration::from_millis(10);
+    options.close_timeout = Duration::from_millis(10);
     let log = AccessLog::start_on(Output::inherited(writer), options).unwrap();
     let (mut worker, handle) = (log.worker(0), log.handle());
     let mut recorded = 0;
@@ -396,7 +396,7 @@ fn the_buffers_of_a_burst_are_freed() {
     let mut reader = open_both_ways(&path);
     fill(&mut reader);
     let mut options = options(&path);
-    options.buffers = 100;
+    options.max_buffers = 100;
     let log = AccessLog::start(options).unwrap();
     let (mut worker, handle) = (log.worker(0), log.handle());
     for number in 0..50 {
@@ -474,7 +474,7 @@ fn what_cannot_work_is_refused_at_the_start_with_the_remedy() {
     assert!(error.contains("give it at least 480"), "{error}");
     small.buffer_bytes += 1;
     AccessLog::start(small.clone()).unwrap().close().unwrap();
-    small.buffers = 1;
+    small.max_buffers = 1;
     assert!(refused(small).contains("at least 2 buffers"));
     AccessLogOptions::default().check().unwrap();
 }

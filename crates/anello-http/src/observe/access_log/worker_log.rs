@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, sync_channel};
 use std::thread::Thread;
 
-use super::line::{Entry, LineWriter};
+use super::line::{LineWriter, LogEntry};
 use super::shared::{Batch, Lane, LaneCounts, Shared};
 
 /// Empty buffers that wait for a worker; more of them are freed.
@@ -46,7 +46,7 @@ impl WorkerLog {
         let options = &shared.options;
         let counts = Arc::new(LaneCounts::default());
         // All buffers fit: a worker that has an empty one can always hand the other over.
-        let (full, full_out) = sync_channel(options.buffers);
+        let (full, full_out) = sync_channel(options.max_buffers);
         let (empty_in, empty) = sync_channel(KEPT_BUFFERS);
         shared.add(Lane { full: full_out, empty: empty_in, counts: Arc::clone(&counts) });
         writer.unpark();
@@ -54,22 +54,22 @@ impl WorkerLog {
         let batch =
             Batch { bytes: Vec::with_capacity(options.buffer_bytes), lines: 0, counts: Arc::clone(&counts) };
         Self {
-            line: LineWriter::new(options.format, options.field_bytes, number),
+            line: LineWriter::new(options.format, options.max_field_bytes, number),
             batch,
             oldest_ns: 0,
             full,
             empty,
             counts,
             buffer_bytes: options.buffer_bytes,
-            buffers: options.buffers,
-            flush_after_ns: u64::try_from(options.flush_after.as_nanos()).unwrap_or(u64::MAX),
+            buffers: options.max_buffers,
+            flush_after_ns: u64::try_from(options.flush_interval.as_nanos()).unwrap_or(u64::MAX),
             writer: WakesAtLast(writer),
         }
     }
 
     /// Records one request. Formats it into memory and, now and then, hands a buffer over; never waits. A line for which
     /// there is no room is dropped and counted.
-    pub fn record(&mut self, entry: &Entry<'_>) {
+    pub fn record(&mut self, entry: &LogEntry<'_>) {
         let room_bytes = self.buffer_bytes.saturating_sub(self.batch.bytes.len());
         if room_bytes < self.line.bound_bytes(entry) && !self.hand_over() {
             let dropped = self.counts.dropped.load(Ordering::Relaxed);
@@ -83,7 +83,7 @@ impl WorkerLog {
         self.flush_old(entry.unix_time_ns);
     }
 
-    /// Hands over what is [`flush_after`](super::AccessLogOptions::flush_after) old at that time (nanoseconds since the Unix
+    /// Hands over what is [`flush_interval`](super::AccessLogOptions::flush_interval) old at that time (nanoseconds since the Unix
     /// epoch). [`record`](Self::record) does so by itself: this is for workers that have nothing to record. Call it once in
     /// such a time, say from the worker's ticker.
     pub fn flush_old(&mut self, unix_time_ns: u64) {

@@ -144,7 +144,7 @@ impl Writer {
             return false;
         }
         self.failed(error);
-        let again = Instant::now() + self.shared.options.retry_after;
+        let again = Instant::now() + self.shared.options.retry_interval;
         // Workers wake this thread for each buffer, which changes nothing.
         while !self.shared.is_finishing() && !self.reopen_is_wished() {
             let left = again.saturating_duration_since(Instant::now());
@@ -161,7 +161,7 @@ impl Writer {
         self.fails = true;
         if self.failures.is_due() {
             tracing::error!(
-                log = %self.output, %error, retry_after = ?self.shared.options.retry_after,
+                log = %self.output, %error, retry_after = ?self.shared.options.retry_interval,
                 "the access log cannot be written: lines wait, and are dropped when the buffers are full. Make room or mend \
                  the target; it is tried again"
             );
@@ -193,11 +193,11 @@ impl Writer {
                 another
             }
             Err(error) => {
-                self.reopen_at = Some(Instant::now() + self.shared.options.retry_after);
+                self.reopen_at = Some(Instant::now() + self.shared.options.retry_interval);
                 add(&self.shared.errors, 1);
                 if self.failures.is_due() {
                     tracing::error!(
-                        %error, retry_after = ?self.shared.options.retry_after,
+                        %error, retry_after = ?self.shared.options.retry_interval,
                         "the access log cannot be opened anew: the old file is written on, and it is tried again"
                     );
                 }

@@ -32,19 +32,19 @@ pub enum CloseReason {
     /// No request came within the time for idle connections.
     Idle,
     /// The head of a request took too long.
-    HeadDeadline,
+    HeaderTimeout,
     /// The body of a request took too long.
-    BodyDeadline,
+    BodyTimeout,
     /// The peer took too little of an answer.
-    WriteStall,
+    SendTimeout,
     /// The connection took too long in all.
-    TotalDeadline,
-    /// A request was refused by the protocol ([`ParseRefusal`]).
-    Refusal,
+    RequestTimeout,
+    /// A request was refused by the protocol ([`ParseErrorKind`]).
+    ProtocolError,
     /// The peer reset it, or ended it in the middle of a request or an answer.
     Aborted,
     /// The handler failed in the middle of an answer.
-    Handler,
+    HandlerError,
     /// It left HTTP: the handler took it over.
     Upgrade,
     /// The server ends.
@@ -55,24 +55,24 @@ pub enum CloseReason {
 
 /// Why a connection was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RefuseReason {
+pub enum RejectReason {
     /// There were as many as there may be.
-    Limit,
+    MaxConnections,
 }
 
 /// What was wrong with a request that the protocol refused, by the status that answers it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ParseRefusal {
+pub enum ParseErrorKind {
     /// 400: malformed.
     Malformed,
     /// 413: the body is too large.
-    Body,
+    BodyTooLarge,
     /// 414: the target is too long.
-    Target,
+    TargetTooLong,
     /// 417: an expectation that nobody can meet.
     Expectation,
     /// 431: fields are too large or too many.
-    Fields,
+    FieldsTooLarge,
     /// 501: a coding of the body that is not known.
     Coding,
     /// 505: another version of HTTP.
@@ -119,13 +119,13 @@ impl CloseReason {
         Self::Peer,
         Self::Complete,
         Self::Idle,
-        Self::HeadDeadline,
-        Self::BodyDeadline,
-        Self::WriteStall,
-        Self::TotalDeadline,
-        Self::Refusal,
+        Self::HeaderTimeout,
+        Self::BodyTimeout,
+        Self::SendTimeout,
+        Self::RequestTimeout,
+        Self::ProtocolError,
         Self::Aborted,
-        Self::Handler,
+        Self::HandlerError,
         Self::Upgrade,
         Self::Drain,
         Self::Evicted,
@@ -136,13 +136,13 @@ impl CloseReason {
             Self::Peer => "peer",
             Self::Complete => "complete",
             Self::Idle => "idle",
-            Self::HeadDeadline => "head_deadline",
-            Self::BodyDeadline => "body_deadline",
-            Self::WriteStall => "write_stall",
-            Self::TotalDeadline => "total_deadline",
-            Self::Refusal => "refusal",
+            Self::HeaderTimeout => "head_deadline",
+            Self::BodyTimeout => "body_deadline",
+            Self::SendTimeout => "write_stall",
+            Self::RequestTimeout => "total_deadline",
+            Self::ProtocolError => "refusal",
             Self::Aborted => "aborted",
-            Self::Handler => "handler",
+            Self::HandlerError => "handler",
             Self::Upgrade => "upgrade",
             Self::Drain => "drain",
             Self::Evicted => "evicted",
@@ -150,23 +150,23 @@ impl CloseReason {
     }
 }
 
-impl RefuseReason {
-    pub(super) const ALL: [Self; 1] = [Self::Limit];
+impl RejectReason {
+    pub(super) const ALL: [Self; 1] = [Self::MaxConnections];
 
     pub(super) fn label(self) -> &'static str {
         match self {
-            Self::Limit => "limit",
+            Self::MaxConnections => "limit",
         }
     }
 }
 
-impl ParseRefusal {
+impl ParseErrorKind {
     pub(super) const ALL: [Self; 8] = [
         Self::Malformed,
-        Self::Body,
-        Self::Target,
+        Self::BodyTooLarge,
+        Self::TargetTooLong,
         Self::Expectation,
-        Self::Fields,
+        Self::FieldsTooLarge,
         Self::Coding,
         Self::Version,
         Self::Other,
@@ -177,10 +177,10 @@ impl ParseRefusal {
     pub fn of(status: u16) -> Self {
         match status {
             400 => Self::Malformed,
-            413 => Self::Body,
-            414 => Self::Target,
+            413 => Self::BodyTooLarge,
+            414 => Self::TargetTooLong,
             417 => Self::Expectation,
-            431 => Self::Fields,
+            431 => Self::FieldsTooLarge,
             501 => Self::Coding,
             505 => Self::Version,
             _ => Self::Other,
@@ -190,10 +190,10 @@ impl ParseRefusal {
     pub(super) fn label(self) -> &'static str {
         match self {
             Self::Malformed => "malformed",
-            Self::Body => "body",
-            Self::Target => "target",
+            Self::BodyTooLarge => "body",
+            Self::TargetTooLong => "target",
             Self::Expectation => "expectation",
-            Self::Fields => "fields",
+            Self::FieldsTooLarge => "fields",
             Self::Coding => "coding",
             Self::Version => "version",
             Self::Other => "other",
@@ -225,8 +225,8 @@ mod tests {
     fn every_kind_has_its_place_and_its_label() {
         check(&MethodClass::ALL, |kind| kind as usize, MethodClass::label);
         check(&CloseReason::ALL, |kind| kind as usize, CloseReason::label);
-        check(&RefuseReason::ALL, |kind| kind as usize, RefuseReason::label);
-        check(&ParseRefusal::ALL, |kind| kind as usize, ParseRefusal::label);
+        check(&RejectReason::ALL, |kind| kind as usize, RejectReason::label);
+        check(&ParseErrorKind::ALL, |kind| kind as usize, ParseErrorKind::label);
     }
 
     #[test]
@@ -240,7 +240,7 @@ mod tests {
             [0, 0, 0, 0, 1, 2, 3, 4, 4, 4]
         );
         assert_eq!(
-            [400, 413, 431, 418].map(ParseRefusal::of).map(ParseRefusal::label),
+            [400, 413, 431, 418].map(ParseErrorKind::of).map(ParseErrorKind::label),
             ["malformed", "body", "fields", "other"]
         );
     }

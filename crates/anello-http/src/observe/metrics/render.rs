@@ -7,7 +7,7 @@ use super::exposition::FamilyKind::{Counter, Gauge, Histogram};
 use super::exposition::Value::{Nanoseconds, Whole};
 use super::exposition::{Exposition, is_name};
 use super::histogram::{HistogramSum, bound_ns};
-use super::kinds::{CloseReason, MethodClass, ParseRefusal, RefuseReason, STATUS_CLASSES};
+use super::kinds::{CloseReason, MethodClass, ParseErrorKind, RejectReason, STATUS_CLASSES};
 use super::process::ProcessLook;
 use super::sample::{Sample, SampleKind};
 use super::worker::Block;
@@ -82,7 +82,7 @@ fn connections(blocks: &[Arc<Block>], to: &mut Exposition<'_>) {
     to.single("anello_http_connections_open", Gauge, "Connections open now.", Whole(open));
     let name = "anello_http_connections_refused_total";
     to.family(name, Counter, "Connections refused before they were served, by reason.");
-    for reason in RefuseReason::ALL {
+    for reason in RejectReason::ALL {
         let count = sum(blocks, |block| &block.refused[reason as usize]);
         to.sample(name, &[("reason", reason.label())], Whole(count));
     }
@@ -104,7 +104,7 @@ fn bytes_and_refusals(blocks: &[Arc<Block>], to: &mut Exposition<'_>) {
     to.single("anello_http_sent_bytes_total", Counter, help, Whole(sent));
     let name = "anello_http_parse_refusals_total";
     to.family(name, Counter, "Requests that the protocol refused, by kind.");
-    for kind in ParseRefusal::ALL {
+    for kind in ParseErrorKind::ALL {
         let count = sum(blocks, |block| &block.refusals[kind as usize]);
         to.sample(name, &[("kind", kind.label())], Whole(count));
     }

@@ -32,26 +32,26 @@ fn value(families: &[Family], name: &str, labels: &[(&str, &str)]) -> f64 {
 fn the_counts_of_all_workers_are_added_up() {
     let metrics = metrics(3);
     let [one, other, gone] = [0, 1, 2].map(|number| metrics.worker(number).unwrap());
-    gone.request(MethodClass::Get, 200, 1024);
+    gone.record_request(MethodClass::Get, 200, 1024);
     drop(gone);
-    one.request(MethodClass::Get, 206, 1025);
-    one.request(MethodClass::of("BREW"), 418, 20_000_000_000);
-    other.request(MethodClass::Head, 304, 3000);
-    other.untimed_request(MethodClass::Other, 400);
-    one.accepted();
-    other.accepted();
-    other.accepted();
-    one.closed(CloseReason::Idle);
-    other.refused(RefuseReason::Limit);
-    one.received(100);
-    other.received(11);
-    other.sent(1 << 60);
-    other.parse_refusal(ParseRefusal::of(431));
+    one.record_request(MethodClass::Get, 206, 1025);
+    one.record_request(MethodClass::of("BREW"), 418, 20_000_000_000);
+    other.record_request(MethodClass::Head, 304, 3000);
+    other.record_untimed_request(MethodClass::Other, 400);
+    one.connection_accepted();
+    other.connection_accepted();
+    other.connection_accepted();
+    one.connection_closed(CloseReason::Idle);
+    other.connection_rejected(RejectReason::MaxConnections);
+    one.add_received_bytes(100);
+    other.add_received_bytes(11);
+    other.add_sent_bytes(1 << 60);
+    other.parse_error(ParseErrorKind::of(431));
     one.cache_hit();
     one.cache_miss();
-    one.cache_bytes(70);
-    one.cache_bytes(50);
-    other.cache_bytes(7);
+    one.set_cache_bytes(70);
+    one.set_cache_bytes(50);
+    other.set_cache_bytes(7);
     let families = scrape(&metrics, None);
     let requests = |method, status| {
         value(&families, "anello_http_requests_total", &[("method", method), ("status", status)])
@@ -162,10 +162,10 @@ fn a_scrape_while_workers_count_is_whole() {
             let worker = metrics.worker(number).unwrap();
             std::thread::spawn(move || {
                 for duration_ns in 0..100_000 {
-                    worker.accepted();
-                    worker.request(MethodClass::Get, 200, duration_ns);
+                    worker.connection_accepted();
+                    worker.record_request(MethodClass::Get, 200, duration_ns);
                     worker.publish(&[Sample::counter("turns", "Turns.", duration_ns)]);
-                    worker.closed(CloseReason::Complete);
+                    worker.connection_closed(CloseReason::Complete);
                 }
             })
         })

@@ -8,11 +8,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 
 use super::histogram::Histogram;
-use super::kinds::{CloseReason, MethodClass, ParseRefusal, RefuseReason, STATUS_CLASSES, status_class};
+use super::kinds::{CloseReason, MethodClass, ParseErrorKind, RejectReason, STATUS_CLASSES, status_class};
 use super::sample::Sample;
 
 /// Most samples that a worker may publish; further ones are left out.
-pub const SAMPLES_LIMIT: usize = 64;
+pub const MAX_SAMPLES: usize = 64;
 
 /// One worker's counts. Two cache lines are its least distance to its neighbours, because processors fetch them in pairs.
 #[derive(Debug, Default)]
@@ -27,8 +27,8 @@ pub(super) struct Block {
     pub(super) cache_bytes: AtomicU64,
     pub(super) accepted: AtomicU64,
     pub(super) closed: [AtomicU64; CloseReason::ALL.len()],
-    pub(super) refused: [AtomicU64; RefuseReason::ALL.len()],
-    pub(super) refusals: [AtomicU64; ParseRefusal::ALL.len()],
+    pub(super) refused: [AtomicU64; RejectReason::ALL.len()],
+    pub(super) refusals: [AtomicU64; ParseErrorKind::ALL.len()],
     samples: Mutex<Vec<Sample>>,
     /// Whether there is a `WorkerMetrics` for it.
     is_taken: AtomicBool,
@@ -53,45 +53,45 @@ impl WorkerMetrics {
 
     /// A request was answered, or given up: its method, the status of the answer, and how long it took. A
     /// [`Server`](crate::Server) says from when its head had been read to when its answer had been handed over to be sent.
-    pub fn request(&self, method: MethodClass, status: u16, duration_ns: u64) {
-        self.untimed_request(method, status);
+    pub fn record_request(&self, method: MethodClass, status: u16, duration_ns: u64) {
+        self.record_untimed_request(method, status);
         self.block.durations.record(duration_ns);
     }
 
     /// A request was answered of which nobody knows how long it took, such as one that could not be read: it is not among
     /// the durations.
-    pub fn untimed_request(&self, method: MethodClass, status: u16) {
+    pub fn record_untimed_request(&self, method: MethodClass, status: u16) {
         add(&self.block.requests[method as usize][status_class(status)], 1);
     }
 
     /// Bytes came from a peer: heads, bodies and what else it sends, under TLS as plaintext.
-    pub fn received(&self, bytes: u64) {
+    pub fn add_received_bytes(&self, bytes: u64) {
         add(&self.block.received_bytes, bytes);
     }
 
     /// Bytes of an answer's body went to a peer.
-    pub fn sent(&self, bytes: u64) {
+    pub fn add_sent_bytes(&self, bytes: u64) {
         add(&self.block.sent_bytes, bytes);
     }
 
-    /// A connection was accepted and is served. Tell its end by [`closed`](Self::closed), on the same worker or another.
-    pub fn accepted(&self) {
+    /// A connection was accepted and is served. Tell its end by [`connection_closed`](Self::connection_closed), on the same worker or another.
+    pub fn connection_accepted(&self) {
         add(&self.block.accepted, 1);
     }
 
     /// A connection was not served. It counts neither as accepted nor as closed.
-    pub fn refused(&self, reason: RefuseReason) {
+    pub fn connection_rejected(&self, reason: RejectReason) {
         add(&self.block.refused[reason as usize], 1);
     }
 
     /// A connection that was accepted has been closed.
-    pub fn closed(&self, reason: CloseReason) {
+    pub fn connection_closed(&self, reason: CloseReason) {
         add(&self.block.closed[reason as usize], 1);
     }
 
-    /// A request was refused by the protocol. Count it as an [`untimed_request`](Self::untimed_request), too, when it was
+    /// A request was refused by the protocol. Count it as an [`record_untimed_request`](Self::record_untimed_request), too, when it was
     /// answered.
-    pub fn parse_refusal(&self, kind: ParseRefusal) {
+    pub fn parse_error(&self, kind: ParseErrorKind) {
         add(&self.block.refusals[kind as usize], 1);
     }
 
@@ -106,13 +106,13 @@ impl WorkerMetrics {
     }
 
     /// The worker's cache holds so many bytes now.
-    pub fn cache_bytes(&self, bytes: u64) {
+    pub fn set_cache_bytes(&self, bytes: u64) {
         self.block.cache_bytes.store(bytes, Ordering::Relaxed);
     }
 
     /// Publishes what else the worker counts, such as [`driver_samples`](super::driver_samples). A scrape shows what was
     /// published last: call it now and then, say once a second. Never waits: while a scrape reads, nothing is published and
-    /// this says false. Allocates the first time. Samples beyond [`SAMPLES_LIMIT`] are left out.
+    /// this says false. Allocates the first time. Samples beyond [`MAX_SAMPLES`] are left out.
     pub fn publish(&self, samples: &[Sample]) -> bool {
         let mut published = match self.block.samples.try_lock() {
             Ok(published) => published,
@@ -120,7 +120,7 @@ impl WorkerMetrics {
             Err(TryLockError::WouldBlock) => return false,
         };
         published.clear();
-        published.extend_from_slice(&samples[..samples.len().min(SAMPLES_LIMIT)]);
+        published.extend_from_slice(&samples[..samples.len().min(MAX_SAMPLES)]);
         true
     }
 }
@@ -157,10 +157,10 @@ mod tests {
         let block = Arc::new(Block::default());
         let first = WorkerMetrics::take(&block).unwrap();
         assert!(WorkerMetrics::take(&block).is_none());
-        first.received(5);
+        first.add_received_bytes(5);
         drop(first);
         let second = WorkerMetrics::take(&block).unwrap();
-        second.received(6);
+        second.add_received_bytes(6);
         assert_eq!(block.received_bytes.load(Ordering::Relaxed), 11);
     }
 
@@ -174,7 +174,7 @@ mod tests {
         assert!(!worker.publish(&[]));
         drop(reading);
         assert_eq!(block.samples(), [sample]);
-        assert!(worker.publish(&[sample; SAMPLES_LIMIT + 1]));
-        assert_eq!(block.samples().len(), SAMPLES_LIMIT);
+        assert!(worker.publish(&[sample; MAX_SAMPLES + 1]));
+        assert_eq!(block.samples().len(), MAX_SAMPLES);
     }
 }

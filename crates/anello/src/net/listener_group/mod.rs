@@ -50,7 +50,7 @@ use crate::time::sleep;
 /// [resume](Self::resume) accepting, as when another process is to take the sockets over, and [close](Self::close) it.
 ///
 /// ```
-/// use anello::net::{ListenerGroup, TcpListener, TcpStream, Waiting};
+/// use anello::net::{ListenerGroup, TcpListener, TcpStream, PendingConnections};
 ///
 /// let socket = std::net::TcpListener::bind("127.0.0.1:0")?;
 /// let address = socket.local_addr()?;
@@ -172,7 +172,7 @@ impl<L: GroupListener> ListenerGroup<L> {
     }
 
     /// Has every member stop accepting. What the kernel had accepted before is still given to the members; once they have
-    /// [settled](Self::settle), what comes waits in the sockets' own queues, for this process or another that has them. Does
+    /// [applied](Self::wait_applied), what comes waits in the sockets' own queues, for this process or another that has them. Does
     /// nothing to a group that is closed.
     pub fn pause(&self) {
         self.go_to(Stage::Paused);
