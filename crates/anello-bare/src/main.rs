@@ -19,12 +19,12 @@ A TCP echo server without a runtime, on one thread (threads: one per connection)
 epoll and uring:
   --spin DURATION           look for work so long before sleeping, as in 50us, at most 1s
 uring (any of these, and --spin, choose the server with options instead of the yardstick):
-  --with-options            the server with options, without any: what they are to be compared with
+  --configurable            the server with options, without any: what they are to be compared with
   --task-work WHEN          deferred, deferred-once, cooperative or interrupting
   --sqpoll IDLE_MS          a kernel thread takes submissions
   --sqpoll-core CORE        and is pinned to this core, or to the last that may be used: last
   --one-shot-receive        a submission for each receive
-  --own-buffers             receive into buffers of the connection instead of a buffer ring
+  --per-connection-buffers             receive into buffers of the connection instead of a buffer ring
   --registered-files        connections in the ring's table of files only
   --forced-async            every receive and send by a worker thread
   --linked-timeout DURATION a timeout linked to each receive
@@ -119,7 +119,7 @@ fn set(
     value: &mut dyn FnMut() -> Result<String, String>,
 ) -> Result<(), String> {
     match flag {
-        "--with-options" => {}
+        "--configurable" => {}
         "--task-work" => options.task_work = Some(value()?.parse()?),
         "--sqpoll" => {
             options.sqpoll = Some(Duration::from_millis(
@@ -128,7 +128,7 @@ fn set(
         }
         "--sqpoll-core" => options.sqpoll_core = Some(core(&value()?)?),
         "--one-shot-receive" => options.one_shot_receive = true,
-        "--own-buffers" => options.own_buffers = true,
+        "--per-connection-buffers" => options.own_buffers = true,
         "--registered-files" => options.registered_files = true,
         "--forced-async" => options.forced_async = true,
         "--linked-timeout" => options.linked_timeout = Some(duration(flag, &value()?)?),
@@ -194,7 +194,7 @@ mod tests {
     #[test]
     fn options_choose_the_server_that_has_them() {
         assert_eq!(request("uring").options.uring, None);
-        assert_eq!(request("uring --with-options").options.uring, Some(UringOptions::default()));
+        assert_eq!(request("uring --configurable").options.uring, Some(UringOptions::default()));
         assert_eq!(request("epoll --spin 50us").options.spin, Duration::from_micros(50));
         let uring = request("uring --spin 1ms --sqpoll 250 --sqpoll-core 1 --rings 2").options.uring.unwrap();
         let expected = UringOptions {

@@ -183,7 +183,7 @@ impl UringOptions {
             ),
             (
                 self.bundles && self.own_buffers,
-                "--bundles and --own-buffers exclude each other: a bundle is made of buffers of a ring",
+                "--bundles and --per-connection-buffers exclude each other: a bundle is made of buffers of a ring",
             ),
             (
                 self.bundles && (sqpoll || self.forced_async || interrupting),
@@ -315,7 +315,7 @@ pub fn variants() -> &'static [Variant] {
     const VARIANTS: &[Variant] = &[
         new(
             DEFAULT,
-            &["uring", "--with-options"],
+            &["uring", "--configurable"],
             DEFAULT,
             "deferred task work, multishot receive into a buffer ring, sends that complete at submission",
         ),
@@ -347,7 +347,7 @@ pub fn variants() -> &'static [Variant] {
         new("one-shot receive", &["uring", "--one-shot-receive"], DEFAULT, "a submission for each receive"),
         new(
             "own buffers",
-            &["uring", "--own-buffers"],
+            &["uring", "--per-connection-buffers"],
             "one-shot receive",
             "receives into the connection's memory",
         ),
@@ -416,7 +416,7 @@ mod tests {
             ),
             (UringOptions { sqpoll_core: Some(0), ..default() }, "--sqpoll"),
             (UringOptions { sqpoll: Some(Duration::ZERO), ..default() }, "milliseconds"),
-            (UringOptions { bundles: true, own_buffers: true, ..default() }, "--own-buffers"),
+            (UringOptions { bundles: true, own_buffers: true, ..default() }, "--per-connection-buffers"),
             (UringOptions { bundles: true, sqpoll: idle, ..default() }, "order"),
             (UringOptions { bundles: true, forced_async: true, ..default() }, "order"),
             (

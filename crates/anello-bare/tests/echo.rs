@@ -165,7 +165,10 @@ fn each(case: fn(&Subject)) {
     let variants = variants().iter().map(|variant| Subject::with(variant.name, variant.arguments));
     let combined = [
         Subject::with("polling, registered files", &["uring", "--sqpoll", "50", "--registered-files"]),
-        Subject::with("own buffers without copies", &["uring", "--own-buffers", "--zero-copy-sends"]),
+        Subject::with(
+            "own buffers without copies",
+            &["uring", "--per-connection-buffers", "--zero-copy-sends"],
+        ),
         Subject::with("workers that keep buffers", &["uring", "--forced-async", "--one-shot-receive"]),
         Subject::with("bundles once", &["uring", "--bundles", "--one-shot-receive", "--completion-per-send"]),
     ];

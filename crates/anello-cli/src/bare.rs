@@ -52,7 +52,7 @@ struct Address {
 /// TCP echo by io_uring.
 ///
 /// Without any of the options below this is the yardstick. With one, it is a second server that has options, built to
-/// find what each is worth: compare it with itself, with --with-options, not with the yardstick.
+/// find what each is worth: compare it with itself, with --configurable, not with the yardstick.
 #[derive(clap::Args)]
 struct UringArguments {
     #[command(flatten)]
@@ -60,7 +60,7 @@ struct UringArguments {
 
     /// Run the server that has options, also without any: what the options are to be compared with.
     #[arg(long, help_heading = "Options of io_uring")]
-    with_options: bool,
+    configurable: bool,
 
     #[command(flatten)]
     options: UringFlags,
@@ -89,7 +89,7 @@ struct UringFlags {
 
     /// Receive into two buffers of each connection, in turn, instead of a buffer ring; receives are one-shot then.
     #[arg(long)]
-    own_buffers: bool,
+    per_connection_buffers: bool,
 
     /// Keep connections in the ring's table of registered files only (Linux 5.19).
     #[arg(long)]
@@ -157,9 +157,9 @@ struct DiskArguments {
 /// Serves until killed.
 pub fn run(arguments: Arguments) -> io::Result<ExitCode> {
     match arguments.yardstick {
-        Yardstick::Uring(UringArguments { address, with_options, options }) => {
+        Yardstick::Uring(UringArguments { address, configurable, options }) => {
             let options = options.into_options();
-            let chosen = with_options || options != UringOptions::default();
+            let chosen = configurable || options != UringOptions::default();
             echo(Model::Uring, address, Options { uring: chosen.then_some(options), ..Options::default() })
         }
         Yardstick::Epoll { address, spin } => {
@@ -215,7 +215,7 @@ impl UringFlags {
             sqpoll: self.sqpoll.map(|idle_ms| Duration::from_millis(idle_ms.into())),
             sqpoll_core: self.sqpoll_core,
             one_shot_receive: self.one_shot_receive,
-            own_buffers: self.own_buffers,
+            own_buffers: self.per_connection_buffers,
             registered_files: self.registered_files,
             forced_async: self.forced_async,
             linked_timeout: self.linked_timeout,

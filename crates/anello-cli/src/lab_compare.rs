@@ -16,7 +16,7 @@ const UNREADABLE: u8 = 2;
 /// Compares every contender's ratio to the reference of its own run, so that a machine that was slower as a whole does
 /// not count. Exits with 1 if one of anello's contenders became worse by more than the threshold beyond doubt, or failed
 /// and did not before; with 2 if a file cannot be read; else with 0. A peer or bare server that became worse is shown and
-/// does not count: it or the machine changed, not anello. --count says otherwise.
+/// does not count: it or the machine changed, not anello. --fail-on says otherwise.
 #[derive(clap::Args)]
 pub struct CompareArguments {
     /// The first run: its JSON, or its report.
@@ -31,8 +31,8 @@ pub struct CompareArguments {
 
     /// Whose regressions count: anello (its own contenders; all where there are none of anello), all, or the name of a
     /// contender; may be given several times.
-    #[arg(long, value_name = "WHO", default_value = "anello", value_parser = parse_counted)]
-    count: Vec<Counted>,
+    #[arg(long, value_name = "NAME", default_value = "anello", value_parser = parse_counted)]
+    fail_on: Vec<Counted>,
 
     /// Print the comparison as JSON.
     #[arg(long)]
@@ -48,12 +48,12 @@ pub fn run(arguments: &CompareArguments) -> io::Result<ExitCode> {
             return Ok(ExitCode::from(UNREADABLE));
         }
     };
-    let unknown = Counted::unknown(&arguments.count, &before, &after);
+    let unknown = Counted::unknown(&arguments.fail_on, &before, &after);
     if !unknown.is_empty() {
-        eprintln!("error: --count: neither run has a contender called {}", unknown.join(", "));
+        eprintln!("error: --fail-on: neither run has a contender called {}", unknown.join(", "));
         return Ok(ExitCode::from(UNREADABLE));
     }
-    let comparison = compare_counting(&before, &after, arguments.threshold, &arguments.count);
+    let comparison = compare_counting(&before, &after, arguments.threshold, &arguments.fail_on);
     if arguments.json {
         println!("{}", serde_json::to_string_pretty(&comparison)?);
     } else {

@@ -128,7 +128,7 @@ impl LabLoad {
         }
     }
 
-    fn open(&self, load: &anello_load::Load) -> Result<NetworkSession, String> {
+    fn open(&self, load: &anello_load::LoadConfig) -> Result<NetworkSession, String> {
         let runtime = Rc::clone(&self.runtime);
         let session = runtime.block_on(Session::connect(load)).map_err(|error| error.to_string())?;
         let troubles: Vec<String> = session
@@ -145,17 +145,17 @@ impl LabLoad {
 
 impl Load for LabLoad {
     fn connect(&mut self, target: SocketAddr, cell: &Cell) -> Result<Box<dyn LoadSession>, String> {
-        let echo = |message_bytes: usize| anello_load::Load {
+        let echo = |message_bytes: usize| anello_load::LoadConfig {
             connections: cell.connections,
             verify: true,
             connect_timeout: PATIENCE,
             stall_timeout: PATIENCE,
-            ..anello_load::Load::echo(target, message_bytes)
+            ..anello_load::LoadConfig::echo(target, message_bytes)
         };
-        let in_time = |load: anello_load::Load| match cell.offered_per_second {
+        let in_time = |load: anello_load::LoadConfig| match cell.offered_per_second {
             Some(per_second) => {
                 let mode = Mode::Open { per_second, arrivals: Arrivals::Constant, seed: 1 };
-                anello_load::Load { mode, ..load }
+                anello_load::LoadConfig { mode, ..load }
             }
             None => load,
         };

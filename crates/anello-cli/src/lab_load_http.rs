@@ -10,8 +10,8 @@ use anello_lab::Cell;
 use anello_lab::site::{Served, Target};
 use anello_lab::tls::{Cipher, SERVER_NAME};
 use anello_load::check::http::{Page, Server, complete_bytes, many_connections, stalled_reader};
-use anello_load::tls::{Handshakes, Trust};
-use anello_load::{Load, Protocol, Tls, TlsOptions};
+use anello_load::tls::{HandshakeSummary, Trust};
+use anello_load::{LoadConfig, Protocol, Tls, TlsOptions};
 
 /// What requests name as their host.
 const HOST: &str = SERVER_NAME;
@@ -27,18 +27,18 @@ pub fn load(
     cell: &Cell,
     (target, pipelining, reconnect): (Target, usize, bool),
     patience: Duration,
-) -> Load {
+) -> LoadConfig {
     let owed_bytes = (cell.connections.saturating_mul(pipelining) as f64) * target.bytes() as f64;
-    let mut load = Load {
+    let mut load = LoadConfig {
         connections: cell.connections,
         verify: true,
         connect_timeout: patience,
         stall_timeout: patience + Duration::from_secs_f64(owed_bytes / SLOW_BYTES_PER_SECOND),
-        ..Load::http(server.address, HOST, &target.path())
+        ..LoadConfig::http(server.address, HOST, &target.path())
     };
     if let Protocol::Http(http) = &mut load.protocol {
         http.expected_body = Some(target.body().into());
-        (http.pipeline, http.keep_alive) = (pipelining, !reconnect);
+        (http.pipeline_depth, http.keep_alive) = (pipelining, !reconnect);
         http.tls = server.tls;
     }
     load
@@ -50,7 +50,7 @@ pub fn tls(certificate: &Path, cipher: Option<Cipher>) -> Result<Tls, String> {
         // Cheaper than to look for who has signed it, and the load has more to do in a handshake than servers have.
         trust: Trust::Certificate(certificate.to_owned()),
         cipher: cipher.map(|cipher| cipher.suite().to_owned()),
-        resume: false,
+        session_resumption: false,
     };
     Tls::new(SERVER_NAME, options).map_err(|error| error.to_string())
 }
@@ -61,14 +61,14 @@ pub struct HandshakeKinds(Rc<RefCell<BTreeSet<String>>>);
 
 impl HandshakeKinds {
     /// Notes what these came to.
-    pub fn add(&self, handshakes: &[Handshakes]) {
-        self.0.borrow_mut().extend(handshakes.iter().map(Handshakes::in_words));
+    pub fn add(&self, handshakes: &[HandshakeSummary]) {
+        self.0.borrow_mut().extend(handshakes.iter().map(HandshakeSummary::in_words));
     }
 
     /// A sentence about them; none if there were none.
     pub fn note(&self) -> Option<String> {
         let kinds: Vec<String> = self.0.borrow().iter().cloned().collect();
-        (!kinds.is_empty()).then(|| format!("Handshakes of TLS came to: {}.", kinds.join("; ")))
+        (!kinds.is_empty()).then(|| format!("HandshakeSummary of TLS came to: {}.", kinds.join("; ")))
     }
 }
 
@@ -123,7 +123,10 @@ mod tests {
         let tls = |cipher| super::tls(&identity.certificate(), cipher).unwrap().options().clone();
         let options = tls(Some(Cipher::Aes256Gcm));
         assert_eq!(options.cipher.as_deref(), Some("TLS13_AES_256_GCM_SHA384"));
-        assert_eq!((options.trust, options.resume), (Trust::Certificate(identity.certificate()), false));
+        assert_eq!(
+            (options.trust, options.session_resumption),
+            (Trust::Certificate(identity.certificate()), false)
+        );
         assert_eq!(tls(None).cipher, None);
         assert!(super::tls(&identity.key(), None).unwrap_err().contains("no certificates"));
     }
@@ -132,7 +135,7 @@ mod tests {
     fn handshakes_are_told_by_kind() {
         let kinds = HandshakeKinds::default();
         assert_eq!(kinds.note(), None);
-        let kind = |suite: &str| Handshakes {
+        let kind = |suite: &str| HandshakeSummary {
             version: "TLS 1.3".to_owned(),
             cipher_suite: suite.to_owned(),
             key_exchange: Some("X25519".to_owned()),
@@ -141,7 +144,7 @@ mod tests {
         };
         kinds.clone().add(&[kind("B"), kind("A")]);
         kinds.add(&[kind("A")]);
-        let told = "Handshakes of TLS came to: TLS 1.3, A, X25519; TLS 1.3, B, X25519.";
+        let told = "HandshakeSummary of TLS came to: TLS 1.3, A, X25519; TLS 1.3, B, X25519.";
         assert_eq!(kinds.note().as_deref(), Some(told));
     }
 
@@ -153,17 +156,17 @@ mod tests {
             let cell = Cell::http(target, connections);
             super::load(server.clone(), &cell, (target, manner.0, manner.1), second)
         };
-        let http = |load: &Load| match &load.protocol {
+        let http = |load: &LoadConfig| match &load.protocol {
             Protocol::Http(http) => http.clone(),
             Protocol::Messages { .. } => panic!("messages"),
         };
         let small = load(Target::Page, (16, false), 50);
-        assert!(small.check().is_ok() && small.verify && small.connections == 50);
-        assert_eq!((http(&small).pipeline, http(&small).keep_alive), (16, true));
+        assert!(small.validate().is_ok() && small.verify && small.connections == 50);
+        assert_eq!((http(&small).pipeline_depth, http(&small).keep_alive), (16, true));
         assert_eq!(http(&small).paths, ["/page.html"]);
         assert_eq!(http(&small).expected_body.unwrap().len(), 6144);
         let each = load(Target::Fixed, (1, true), 50);
-        assert!(each.check().is_ok() && !http(&each).keep_alive);
+        assert!(each.validate().is_ok() && !http(&each).keep_alive);
         // 3 GiB at 100 MB/s.
         assert_eq!(load(Target::Huge, (1, false), 300).stall_timeout.as_secs(), 1 + 31);
         assert_eq!(load(Target::Huge, (1, false), 300).connect_timeout, second);

@@ -41,8 +41,8 @@ pub struct RunArguments {
     #[arg(long)]
     smoke: bool,
 
-    /// Go on with a run that was stopped: its JSON. Give the same --with and --peers as there; the rest is in the file.
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["preset", "smoke", "seed", "rounds", "time", "connections", "message_bytes", "no_check"])]
+    /// Go on with a run that was stopped: its JSON. Give the same --contender and --peers as there; the rest is in the file.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["preset", "smoke", "seed", "rounds", "load_time", "connections", "message_bytes", "skip_checks"])]
     resume: Option<PathBuf>,
 
     /// Seed of the order of everything and of the intervals; the same seed repeats a run.
@@ -55,7 +55,7 @@ pub struct RunArguments {
 
     /// Load for about so long in all, as in 5m, by starting the servers more or less often.
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
-    time: Option<Duration>,
+    load_time: Option<Duration>,
 
     /// Numbers of connections to measure instead of the scenario's, as in 1,50,300.
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse_count)]
@@ -67,13 +67,13 @@ pub struct RunArguments {
 
     /// Time contenders without checking first that they lose no bytes; the report says so.
     #[arg(long)]
-    no_check: bool,
+    skip_checks: bool,
 
     /// One more server to compare: a command that prints a line with addr=IP:PORT when it is ready, echoes (or speaks HTTP)
     /// until SIGTERM and takes words separated by spaces, {cores} being the cores it may use, {root} the folder it is to
     /// serve, {certificate} and {key} the files it is to serve TLS with; may be given several times.
     #[arg(long, value_name = "NAME=COMMAND", value_parser = parse_contender)]
-    with: Vec<Contender>,
+    contender: Vec<Contender>,
 
     /// The folder of the peers' sources; peers in the current directory or beside the program's workspace by default.
     #[arg(long, value_name = "DIRECTORY")]
@@ -194,7 +194,7 @@ fn configuration(
     let mut config = resolve(&file_name, &text, &resources(arguments.peers.as_deref(), disk_file)?)
         .map_err(|why| invalid(why.to_string()))?;
     config.launcher = launcher()?;
-    config.contenders.extend(given(&arguments.with, &config.cells)?);
+    config.contenders.extend(given(&arguments.contender, &config.cells)?);
     let executable = std::env::current_exe()?;
     for own in config.contenders.iter_mut().filter(|contender| contender.program == executable) {
         own.commit = build_identity::commit();
@@ -238,10 +238,10 @@ fn change(config: &mut LabConfig, arguments: &RunArguments, connections_limit: u
         notes.push(format!("{rounds} rounds instead of {}, by flag.", config.rounds));
         config.rounds = rounds;
     }
-    if arguments.no_check {
+    if arguments.skip_checks {
         config.check = false;
     }
-    notes.extend(arguments.time.and_then(|time| fit_passes(config, time)));
+    notes.extend(arguments.load_time.and_then(|time| fit_passes(config, time)));
     config.scenario.scaling.extend(notes);
     Ok(())
 }
@@ -252,7 +252,8 @@ fn fit_passes(config: &mut LabConfig, time: Duration) -> Option<String> {
     config.passes = 1;
     let pass = config.load_time().as_secs_f64();
     config.passes = ((time.as_secs_f64() / pass.max(1e-3)).round() as usize).clamp(1, 100_000);
-    (config.passes != passes).then(|| format!("{} passes instead of {passes}, by --time.", config.passes))
+    (config.passes != passes)
+        .then(|| format!("{} passes instead of {passes}, by --load-time.", config.passes))
 }
 
 /// The cells with other connections (disk: depths), other message sizes, or both; as they are where none are given.
@@ -365,10 +366,10 @@ fn resume_command(arguments: &RunArguments, json: &Path) -> String {
         add_word(&mut command, value);
     };
     add("--resume", &json.to_string_lossy());
-    for contender in &arguments.with {
+    for contender in &arguments.contender {
         let mut with = format!("{}={}", contender.name, contender.program.display());
         contender.arguments.iter().for_each(|word| with += &format!(" {word}"));
-        add("--with", &with);
+        add("--contender", &with);
     }
     if let Some(peers) = &arguments.peers {
         add("--peers", &peers.to_string_lossy());
@@ -457,9 +458,9 @@ mod tests {
 
     #[test]
     fn the_repeat_command_leaves_out_where_the_report_went() {
-        let words = ["lab", "run", "--out", "a b", "--seed", "3", "--out=c", "--with", "x=y z", "it's"];
+        let words = ["lab", "run", "--out", "a b", "--seed", "3", "--out=c", "--contender", "x=y z", "it's"];
         let command = repeat_command(words.iter().map(|&word| word.to_owned()));
-        assert_eq!(command, r"anello lab run --seed 3 --with 'x=y z' 'it'\''s'");
+        assert_eq!(command, r"anello lab run --seed 3 --contender 'x=y z' 'it'\''s'");
     }
 
     #[test]
@@ -474,10 +475,11 @@ mod tests {
             resume_command(&line.run, Path::new("a b/lab-1.json"))
         };
         assert_eq!(command(&[]), "anello lab run --resume 'a b/lab-1.json' --out anello-lab");
-        let other = ["--with", "x = ./x  --cores {cores}", "--with=y=y", "--peers", "p", "--out", "a b"];
+        let other =
+            ["--contender", "x = ./x  --cores {cores}", "--contender=y=y", "--peers", "p", "--out", "a b"];
         assert_eq!(
             command(&other),
-            "anello lab run --resume 'a b/lab-1.json' --with 'x=./x --cores {cores}' --with y=y --peers p --out 'a b'"
+            "anello lab run --resume 'a b/lab-1.json' --contender 'x=./x --cores {cores}' --contender y=y --peers p --out 'a b'"
         );
     }
 
@@ -530,7 +532,7 @@ mod tests {
         assert_eq!(fit_passes(&mut config, time), None);
         assert_eq!(config.passes, passes);
         let note = fit_passes(&mut config, 3 * time);
-        assert_eq!(note, Some(format!("{} passes instead of {passes}, by --time.", 3 * passes)));
+        assert_eq!(note, Some(format!("{} passes instead of {passes}, by --load-time.", 3 * passes)));
         assert_eq!(config.passes, 3 * passes);
     }
 }

@@ -1,4 +1,4 @@
-//! `--with`: contenders that a command line gives.
+//! `--contender`: contenders that a command line gives.
 
 use std::io;
 use std::path::Path;

@@ -12,7 +12,7 @@ use std::time::Duration;
 use anello_load::formats::csv::CsvWriter;
 use anello_load::formats::hdr_log::HdrLogWriter;
 use anello_load::formats::ndjson::NdjsonWriter;
-use anello_load::{ErrorKind, Event, Interval, Load, Outcome, run as run_load};
+use anello_load::{ErrorKind, Event, Interval, LoadConfig, Outcome, run as run_load};
 
 use crate::load_flags::{CommonFlags, HttpArguments, TcpArguments};
 use crate::load_progress::ProgressLine;
@@ -45,7 +45,7 @@ pub fn run(arguments: Arguments) -> io::Result<ExitCode> {
     }
 }
 
-fn execute(load: &Load, flags: &CommonFlags) -> io::Result<ExitCode> {
+fn execute(load: &LoadConfig, flags: &CommonFlags) -> io::Result<ExitCode> {
     limits::raise_open_files();
     let stop = stop::flag()?;
     let mut line = ProgressLine::new();
@@ -126,7 +126,7 @@ impl Files {
         Ok(Self { opened: Some(opened), ..Self::default() })
     }
 
-    fn begin(&mut self, unix_ns: u64, load: &Load, flags: &CommonFlags) -> io::Result<()> {
+    fn begin(&mut self, unix_ns: u64, load: &LoadConfig, flags: &CommonFlags) -> io::Result<()> {
         let Some(opened) = self.opened.take() else { return Ok(()) };
         let what = format!("anello load of {} with {} connections", load.target, load.connections);
         let mut comments = vec![what.as_str()];

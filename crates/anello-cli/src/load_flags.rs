@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anello_load::{Address, Arrivals, ErrorKind, Errors, Knee, Load, Mode, Protocol, Report, Sweep};
+use anello_load::{Address, Arrivals, ErrorKind, Errors, Knee, LoadConfig, Mode, Protocol, Report, Sweep};
 use clap::ValueEnum;
 
 use crate::cores::{self, Cores};
@@ -46,7 +46,7 @@ pub struct TcpArguments {
 
 impl TcpArguments {
     /// The load that is asked for.
-    pub fn load(&self) -> io::Result<Load> {
+    pub fn load(&self) -> io::Result<LoadConfig> {
         let protocol = Protocol::Messages {
             request_bytes: self.message_bytes,
             response_bytes: self.response_bytes.unwrap_or(self.message_bytes),
@@ -56,7 +56,7 @@ impl TcpArguments {
             Target::Unix(path) => Address::Unix(path.clone()),
             Target::Abstract(name) => Address::Abstract(name.clone()),
         };
-        self.common.fill(Load { protocol, ..Load::echo(target, self.message_bytes) })
+        self.common.fill(LoadConfig { protocol, ..LoadConfig::echo(target, self.message_bytes) })
     }
 }
 
@@ -99,7 +99,7 @@ pub struct HttpArguments {
 
     /// Requests in flight on a connection.
     #[arg(long, value_name = "DEPTH", default_value_t = 1, conflicts_with = "no_keep_alive")]
-    pipeline: usize,
+    pipeline_depth: usize,
 
     /// Statuses that are right, with commas, or any.
     #[arg(long, value_name = "LIST", default_value = "200", value_parser = parse_statuses)]
@@ -119,7 +119,7 @@ pub struct HttpArguments {
 
 impl HttpArguments {
     /// The load that is asked for.
-    pub fn load(&self) -> io::Result<Load> {
+    pub fn load(&self) -> io::Result<LoadConfig> {
         // Before a name is looked up: what is wrong here needs no network to be told.
         let tls = self.tls.of(&self.url)?;
         let mut paths = self.path.clone();
@@ -134,13 +134,13 @@ impl HttpArguments {
             Some(path) => Address::Unix(path.clone()),
             None => Address::Tcp(resolve(&self.url.host_and_port())?),
         };
-        let mut load = self.common.fill(Load::http(target, &self.url.authority(), "/"))?;
+        let mut load = self.common.fill(LoadConfig::http(target, &self.url.authority(), "/"))?;
         load.verify |= self.expect_file.is_some();
         if let Protocol::Http(http) = &mut load.protocol {
             http.paths = paths;
             http.headers.clone_from(&self.header);
             http.keep_alive = !self.no_keep_alive;
-            http.pipeline = self.pipeline;
+            http.pipeline_depth = self.pipeline_depth;
             http.expected_status.clone_from(&self.expect_status.0);
             http.expected_body = match &self.expect_file {
                 Some(file) => Some(fs::read(file).map_err(|error| named(file, &error))?.into()),
@@ -148,7 +148,7 @@ impl HttpArguments {
             };
             http.tls = tls;
         }
-        load.check().map_err(|why| io::Error::new(io::ErrorKind::InvalidInput, why))?;
+        load.validate().map_err(|why| io::Error::new(io::ErrorKind::InvalidInput, why))?;
         Ok(load)
     }
 }
@@ -179,7 +179,7 @@ pub struct CommonFlags {
 
     /// Open loop: requests per second over all connections, as in 500 or 50k. A range with a step, as in
     /// 10k..200k/10k, is a sweep: one rate after the other over the same connections, until the server does not follow.
-    #[arg(long, short = 'r', value_name = "RATE", value_parser = parse_rate, conflicts_with = "think")]
+    #[arg(long, short = 'r', value_name = "RATE", value_parser = parse_rate, conflicts_with = "think_time")]
     rate: Option<Rate>,
 
     /// Open loop: how the requests are spread over time.
@@ -192,19 +192,19 @@ pub struct CommonFlags {
 
     /// Open loop: how long requests that wait for a busy connection at the end may still be sent.
     #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_value = "1s", requires = "rate")]
-    drain: Duration,
+    drain_timeout: Duration,
 
     /// Sweep: the server does not follow if it answers less than this percentage of the offered requests in time.
     #[arg(long, value_name = "PERCENT", default_value_t = 95, requires = "rate", value_parser = clap::value_parser!(u32).range(1..=100))]
-    knee_answered: u32,
+    knee_min_answered_percent: u32,
 
     /// Sweep: the server does not follow if the p99 of its latency is so many times that of the first step.
     #[arg(long, value_name = "TIMES", default_value_t = 10, requires = "rate", value_parser = clap::value_parser!(u32).range(1..))]
-    knee_latency: u32,
+    knee_max_latency_factor: u32,
 
     /// Closed loop: how long a connection waits between a reply and its next request.
     #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_value = "0s")]
-    think: Duration,
+    think_time: Duration,
 
     /// Threads of the load, each with its share of the connections; as many as --cores, or 1.
     #[arg(long, short = 't', value_name = "N", value_parser = parse_count)]
@@ -240,7 +240,7 @@ pub struct CommonFlags {
     /// of them is slow to open. By default, more than 4,000 connections to 127.0.0.0/8 come from 127.0.0.1, 127.0.0.2
     /// and so on, 4,000 or fewer from each; all others come from the address that the kernel chooses.
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
-    sources: Vec<IpAddr>,
+    source_addresses: Vec<IpAddr>,
 
     /// The server's process on this machine: report what it costs, too, with all of its threads. What it has started is
     /// not in it: of a server with workers, as nginx, name a worker.
@@ -279,10 +279,10 @@ pub struct CommonFlags {
 
 impl CommonFlags {
     /// The load with everything that these flags ask for.
-    fn fill(&self, load: Load) -> io::Result<Load> {
+    fn fill(&self, load: LoadConfig) -> io::Result<LoadConfig> {
         self.cores.as_ref().map_or(Ok(()), Cores::check)?;
         let cores = self.cores.as_ref().map(|cores| cores.0.clone()).unwrap_or_default();
-        let load = Load {
+        let load = LoadConfig {
             mode: self.mode(),
             connections: self.connections,
             threads: self.threads.unwrap_or(cores.len().max(1)),
@@ -290,17 +290,17 @@ impl CommonFlags {
             duration: self.duration,
             warm_up: self.warm_up,
             ramp: self.ramp,
-            drain: self.drain,
+            drain_timeout: self.drain_timeout,
             verify: self.verify,
             reconnect: self.reconnect,
             connect_timeout: self.connect_timeout,
             stall_timeout: self.timeout,
-            sources: self.sources.clone(),
+            source_addresses: self.source_addresses.clone(),
             server_pid: self.server_pid,
             interval: self.interval,
             ..load
         };
-        load.check().map_err(|why| io::Error::new(io::ErrorKind::InvalidInput, why))?;
+        load.validate().map_err(|why| io::Error::new(io::ErrorKind::InvalidInput, why))?;
         Ok(load)
     }
 
@@ -311,10 +311,13 @@ impl CommonFlags {
         };
         let seed = self.seed;
         match self.rate {
-            None => Mode::Closed { think: self.think },
+            None => Mode::Closed { think_time: self.think_time },
             Some(Rate::One(per_second)) => Mode::Open { per_second, arrivals, seed },
             Some(Rate::Sweep { first, last, step }) => {
-                let knee = Knee { answered_percent: self.knee_answered, latency_factor: self.knee_latency };
+                let knee = Knee {
+                    min_answered_percent: self.knee_min_answered_percent,
+                    max_latency_factor: self.knee_max_latency_factor,
+                };
                 Mode::Sweep(Sweep { first, last, step, arrivals, seed, knee })
             }
         }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anello_load::formats::csv::write_row;
-use anello_load::formats::hdr_log::{HdrLog, ToldErrors, UNCORRECTED};
+use anello_load::formats::hdr_log::{HdrLog, ReportedErrors, UNCORRECTED};
 use anello_load::merge::{self, NamedLog, Sum, TagSum};
 use anello_load::{ErrorKind, Errors, Latency};
 use serde::Serialize;
@@ -148,7 +148,7 @@ fn all_tags(sums: &[TagSum]) -> Option<Sum> {
 }
 
 /// The table for people.
-fn render(logs: &[NamedLog], sums: &[TagSum], errors: &ToldErrors) -> String {
+fn render(logs: &[NamedLog], sums: &[TagSum], errors: &ReportedErrors) -> String {
     let mut text = String::new();
     let width = logs.iter().map(|log| log.name.chars().count()).max().unwrap_or(0).max("all tags".len());
     let row = |name: &str, sum: &Sum| {
@@ -185,7 +185,7 @@ fn render(logs: &[NamedLog], sums: &[TagSum], errors: &ToldErrors) -> String {
 }
 
 /// What went wrong, for people: a line for each kind, and one for the logs that do not tell the whole.
-fn trouble(logs: &[NamedLog], errors: &ToldErrors) -> String {
+fn trouble(logs: &[NamedLog], errors: &ReportedErrors) -> String {
     let mut text = String::new();
     for error in errors.known.iter() {
         let count_of = |log: &NamedLog| log.log.errors.known.count(error.kind);
@@ -196,7 +196,7 @@ fn trouble(logs: &[NamedLog], errors: &ToldErrors) -> String {
         // Writing to a string cannot fail.
         writeln!(text, "ERRORS          {count} × {}: {parts}", error.kind).ok();
     }
-    let partial = logs.iter().filter(|log| !log.log.errors.is_whole);
+    let partial = logs.iter().filter(|log| !log.log.errors.is_complete);
     let partial: Vec<&str> = partial.map(|log| log.name.as_str()).collect();
     if !partial.is_empty() {
         let why = "the log does not tell, or not of all runs in it: another program wrote it, or a run was killed or \
@@ -300,7 +300,7 @@ struct Figures {
 }
 
 impl Report {
-    fn new(logs: &[NamedLog], sums: &[TagSum], errors: &ToldErrors) -> Self {
+    fn new(logs: &[NamedLog], sums: &[TagSum], errors: &ReportedErrors) -> Self {
         let tag_report = |sum: &TagSum| TagReport {
             tag: sum.tag.clone(),
             total: Figures::of(&sum.total),
@@ -317,7 +317,7 @@ impl Report {
             tags: sums.iter().map(tag_report).collect(),
             all_tags: all_tags(sums).as_ref().map(Figures::of),
             errors: KindCount::all_of(&errors.known),
-            errors_are_whole: errors.is_whole,
+            errors_are_whole: errors.is_complete,
             errors_by_log: logs.iter().map(LogErrors::of).collect(),
         }
     }
@@ -328,8 +328,8 @@ impl LogErrors {
         let errors = &log.log.errors;
         Self {
             log: log.name.clone(),
-            errors: (!errors.is_silent()).then(|| KindCount::all_of(&errors.known)),
-            errors_are_whole: errors.is_whole,
+            errors: (!errors.is_unknown()).then(|| KindCount::all_of(&errors.known)),
+            errors_are_whole: errors.is_complete,
         }
     }
 }

@@ -375,7 +375,7 @@ mod tests {
     use std::ops::ControlFlow;
     use std::time::Duration;
 
-    use anello_load::{Arrivals, Knee, Load, Mode, Sweep, run};
+    use anello_load::{Arrivals, Knee, LoadConfig, Mode, Sweep, run};
 
     use super::*;
 
@@ -388,14 +388,14 @@ mod tests {
             step: 100,
             arrivals: Arrivals::Constant,
             seed: 1,
-            knee: Knee { answered_percent: 0, latency_factor: 1 },
+            knee: Knee { min_answered_percent: 0, max_latency_factor: 1 },
         };
-        let load = Load {
+        let load = LoadConfig {
             connections: 2,
             mode: Mode::Sweep(sweep),
             duration: Duration::from_millis(20),
             stall_timeout: Duration::from_millis(50),
-            ..Load::echo(silent.local_addr().unwrap(), 1)
+            ..LoadConfig::echo(silent.local_addr().unwrap(), 1)
         };
         let outcome = run(&load, &anello::Runtime::builder(), |_| ControlFlow::Continue(()));
         let mut report = outcome.unwrap().report;

@@ -51,11 +51,11 @@ impl TlsFlags {
 
     fn options(&self) -> TlsOptions {
         let trust = match (&self.tls_ca, self.tls_insecure) {
-            (_, true) => Trust::Anything,
-            (Some(file), false) => Trust::Authorities(file.clone()),
+            (_, true) => Trust::AcceptAny,
+            (Some(file), false) => Trust::CaFile(file.clone()),
             (None, false) => Trust::System,
         };
-        TlsOptions { trust, cipher: self.tls_cipher.clone(), resume: self.tls_resume }
+        TlsOptions { trust, cipher: self.tls_cipher.clone(), session_resumption: self.tls_resume }
     }
 }
 

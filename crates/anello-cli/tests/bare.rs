@@ -55,8 +55,11 @@ fn servers_say_what_they_run_on_and_echo() {
         Ok(flags) => ways.extend([
             (vec!["uring"], "model=uring"),
             (vec!["uring"], flags.as_deref().expect("io_uring has flags")),
-            (vec!["uring", "--with-options"], "features=deferred,multishot-receive,buffer-ring"),
-            (vec!["uring", "--own-buffers", "--rings", "2"], "own-buffers,sends-at-submission,rings=2"),
+            (vec!["uring", "--configurable"], "features=deferred,multishot-receive,buffer-ring"),
+            (
+                vec!["uring", "--per-connection-buffers", "--rings", "2"],
+                "own-buffers,sends-at-submission,rings=2",
+            ),
         ]),
         Err(error) => println!("uring: skipped: {error}"),
     }

@@ -112,7 +112,8 @@ fn download(folder: &Path, address: &str) -> (TcpStream, usize) {
 fn fault_37_a_slow_download_is_finished_after_a_signal() {
     let folder = folder();
     for driver in drivers() {
-        let server = start(folder.path(), &["--driver", driver, "--drain", "60s", "--write-timeout", "60s"]);
+        let server =
+            start(folder.path(), &["--driver", driver, "--drain-timeout", "60s", "--send-timeout", "60s"]);
         let (mut client, bytes) = download(folder.path(), server.told("addr"));
         server.signal(Signal::TERM);
         // Nobody is accepted any more: it is ending.
@@ -129,7 +130,8 @@ fn fault_37_a_slow_download_is_finished_after_a_signal() {
 fn fault_37_a_download_that_takes_longer_than_may_be_is_broken_off() {
     let folder = folder();
     for driver in drivers() {
-        let server = start(folder.path(), &["--driver", driver, "--drain", "100ms", "--write-timeout", "1h"]);
+        let server =
+            start(folder.path(), &["--driver", driver, "--drain-timeout", "100ms", "--send-timeout", "1h"]);
         let (_client, _) = download(folder.path(), server.told("addr"));
         server.signal(Signal::TERM);
         server.ended();
@@ -143,7 +145,7 @@ fn fault_37_a_second_signal_ends_it_at_once_also_while_clients_wait_to_be_accept
         let notices = Notices::new(places.path());
         let mut command = Command::new(env!("CARGO_BIN_EXE_anello"));
         command.arg("http").arg(folder.path()).args(["--addr", "127.0.0.1:0", "--driver", driver]);
-        command.args(["--drain", "1h", "--write-timeout", "1h"]).env("NOTIFY_SOCKET", notices.path());
+        command.args(["--drain-timeout", "1h", "--send-timeout", "1h"]).env("NOTIFY_SOCKET", notices.path());
         let server = Served::of(command);
         assert_eq!(notices.next(), "READY=1\n");
         let address = server.told("addr").to_owned();

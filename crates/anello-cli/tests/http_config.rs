@@ -57,7 +57,7 @@ fn a_server_has_its_flags_from_a_file_and_the_command_line_wins() {
     let place = place(
         "folder = \"public\"\naddr = \"127.0.0.1:0\"\nlisting = true\ndriver = \"epoll\"\n\
          not-found-file = \"404.html\"\ncache-control = [\"*.txt=no-cache\", \"*=max-age=60\"]\n\
-         request-line-bytes = 100\nbody-bytes = 10\n",
+         max-request-line-bytes = 100\nmax-body-bytes = 10\n",
     );
     let server = start(place.path(), &["http", "--config", "site.toml"]);
     let address = server.told("addr");
@@ -98,11 +98,11 @@ fn a_check_that_finds_nothing_wrong_tells_what_is_set_and_touches_nothing() {
     // An address that is taken is no matter: nothing is bound.
     let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = taken.local_addr().expect("an address").to_string();
-    let arguments = ["--addr", &address, "--single-page-file", "404.html", "--driver", "epoll"];
+    let arguments = ["--addr", &address, "--spa-fallback", "404.html", "--driver", "epoll"];
     let output = check(place.path(), &arguments);
     let expected = format!(
         "# anello http: all is well with site.toml. What is not as by default:\nfolder = \"public\"\naddr = {address:?}\n\
-         listing = true\nsingle-page-file = \"404.html\"\naccess-log = \"access.log\"\ndriver = \"epoll\"\n"
+         listing = true\nspa-fallback = \"404.html\"\naccess-log = \"access.log\"\ndriver = \"epoll\"\n"
     );
     assert_eq!((text(&output.stderr), output.status.code()), ("", Some(0)));
     assert_eq!(text(&output.stdout), expected);
@@ -125,7 +125,7 @@ fn a_check_that_finds_nothing_wrong_tells_what_is_set_and_touches_nothing() {
 fn a_check_tells_all_that_is_wrong() {
     let place = place(
         "folder = \"public\"\nlistings = true\nmax-connections = \"many\"\ncache-control = [\"[=no-cache\", \"*=\"]\n\
-         media-type = [\"foo=bar\"]\ncors = [\"example.org\"]\nnot-found-file = \"docs\"\naccess-log = \"logs/a.log\"\n\
+         media-type = [\"foo=bar\"]\ncors-origin = [\"example.org\"]\nnot-found-file = \"docs\"\naccess-log = \"logs/a.log\"\n\
          tls-cert = \"cert.pem\"\ntls-key = \"key.pem\"\ncores = \"99999\"\nmetrics-addr = \"127.0.0.1:8080\"\n",
     );
     let output = check(place.path(), &["--index", "a/b"]);
@@ -137,7 +137,7 @@ fn a_check_tells_all_that_is_wrong() {
         "site.toml:4: cache-control: \"[\": the pattern is malformed",
         "site.toml:4: cache-control: \"\": the value must be printable",
         "site.toml:5: media-type: \"bar\": ",
-        "site.toml:6: cors: \"example.org\": ",
+        "site.toml:6: cors-origin: \"example.org\": ",
         "site.toml:7: not-found-file: \"docs\": it is a folder",
         "site.toml:8: access-log: logs/a.log: logs: ",
         "site.toml:9: tls-cert: cert.pem: ",
@@ -152,11 +152,11 @@ fn a_check_tells_all_that_is_wrong() {
 
 #[test]
 fn a_check_looks_at_the_files_that_flags_name() {
-    let place = place("folder = \"public\"\nnot-found-file = \"docs\"\nsingle-page-file = \"app.html\"\n");
+    let place = place("folder = \"public\"\nnot-found-file = \"docs\"\nspa-fallback = \"app.html\"\n");
     let said = check(place.path(), &[]);
     let said = text(&said.stderr);
     assert!(said.contains("site.toml:2: not-found-file: \"docs\": it is a folder"), "{said}");
-    assert!(said.contains("site.toml:3: single-page-file: \"app.html\": it cannot be opened"), "{said}");
+    assert!(said.contains("site.toml:3: spa-fallback: \"app.html\": it cannot be opened"), "{said}");
     let fifo = place.path().join("public/app.html");
     let mode = rustix::fs::Mode::from_raw_mode(0o644);
     rustix::fs::mknodat(rustix::fs::CWD, fifo, rustix::fs::FileType::Fifo, mode, 0).expect("a FIFO");
@@ -183,12 +183,14 @@ fn a_wrong_file_keeps_the_server_from_starting() {
         "{said}"
     );
     // What the values of flags are not is told with the rest, also at a start.
-    let text_of_file = "folder = \"public\"\ncors = [\"example.org\"]\nmedia-type = [\"foo=bar\"]\nsqpol = 1";
+    let text_of_file =
+        "folder = \"public\"\ncors-origin = [\"example.org\"]\nmedia-type = [\"foo=bar\"]\nsqpol = 1";
     fs::write(place.path().join("site.toml"), text_of_file).expect("a file");
     let output = command(place.path(), &["http", "--config", "site.toml", "--index", "a/b"]).output();
     let output = output.expect("runs");
     let said = text(&output.stderr);
-    for expected in ["site.toml:2: cors: ", "site.toml:3: media-type: ", "site.toml:4: sqpol: ", "--index: "]
+    for expected in
+        ["site.toml:2: cors-origin: ", "site.toml:3: media-type: ", "site.toml:4: sqpol: ", "--index: "]
     {
         assert!(said.contains(&format!("anello: {expected}")), "{expected}\n{said}");
     }

@@ -339,7 +339,7 @@ fn stalled_readers_of_a_large_file_under_tls_hold_little_memory() {
     let [certificate, key] = [&certificate, &key].map(|path| path.to_str().expect("text"));
     for driver in drivers() {
         let flags = ["--addr", "127.0.0.1:0", "--cores", "0", "--driver", driver];
-        let tls_flags = ["--tls-cert", certificate, "--tls-key", key, "--write-timeout", "1h"];
+        let tls_flags = ["--tls-cert", certificate, "--tls-key", key, "--send-timeout", "1h"];
         let server = Served::start(folder.path(), &[&flags[..], &tls_flags].concat());
         let address = server.told("addr").to_owned();
         let mut clients: Vec<_> = (0..STALLED).map(|_| tls(&config, &address)).collect();

@@ -85,7 +85,7 @@ fn ask(stream: &mut TcpStream, keeps: bool) -> bool {
 /// them: it would be cut off.
 fn start(folder: &Path, address: &str, door: &Path, arguments: &[&str]) -> Served {
     let door = door.to_str().expect("text");
-    let common = ["--addr", address, "--handover", door, "--drain-idle", "60s"];
+    let common = ["--addr", address, "--handover", door, "--drain-min-idle", "60s"];
     Served::start(folder, &[&common, arguments].concat())
 }
 
@@ -531,7 +531,7 @@ fn fault_38_no_request_fails_while_a_service_manager_starts_it_anew() {
         let [site, other] = sockets();
         let address = site.local_addr().expect("an address").to_string();
         let given = || [&site, &other].map(|socket| socket.try_clone().expect("a descriptor").into());
-        let arguments = ["--driver", driver, "--drain-idle", "60s"];
+        let arguments = ["--driver", driver, "--drain-min-idle", "60s"];
         let mut server = Served::activated(files.path(), &arguments, &given(), &[]);
         let load = Load::start(&address, 4);
         for _ in 0..3 {

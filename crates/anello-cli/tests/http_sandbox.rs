@@ -130,7 +130,7 @@ const ALL: &str = "no_new_privs,landlock-abi-6,seccomp";
 fn fault_40_everything_is_served_inside_on_both_drivers() {
     let outer = site();
     let site = outer.path().join("site");
-    let ways: [&[&str]; 3] = [&[], &["--cores", "0,0"], &["--cache-bytes", "0"]];
+    let ways: [&[&str]; 3] = [&[], &["--cores", "0,0"], &["--max-cache-bytes", "0"]];
     for driver in DRIVERS {
         for way in ways {
             let server =

@@ -27,7 +27,7 @@ fn the_smoke_run_compares_all_servers_and_writes_its_reports() {
     let out = directory.path().join("reports");
     let broken = "broken=/nonexistent/server --addr 127.0.0.1:0";
     let arguments =
-        ["--smoke", "--rounds", "2", "--seed", "7", "--with", broken, "--out", out.to_str().unwrap()];
+        ["--smoke", "--rounds", "2", "--seed", "7", "--contender", broken, "--out", out.to_str().unwrap()];
     let Output { status, stdout, stderr } = lab(&arguments).output().unwrap();
     let (stdout, stderr) = (String::from_utf8(stdout).unwrap(), String::from_utf8(stderr).unwrap());
     assert!(status.success(), "{stdout}{stderr}");
@@ -43,7 +43,10 @@ fn the_smoke_run_compares_all_servers_and_writes_its_reports() {
     let result = read(&reports[1]);
     assert_eq!((result.plan.seed, result.plan.rounds, result.interrupted), (7, 2, false));
     assert!(
-        result.plan.repeat_command.starts_with("anello lab run --smoke --rounds 2 --seed 7 --with 'broken")
+        result
+            .plan
+            .repeat_command
+            .starts_with("anello lab run --smoke --rounds 2 --seed 7 --contender 'broken")
     );
     assert!(!result.plan.repeat_command.contains("--out"), "{}", result.plan.repeat_command);
     // io_uring where it may be used, epoll elsewhere.
@@ -126,8 +129,14 @@ fn a_reader_that_has_gone_costs_nobody_the_report() {
     let (scenario, out) = (moment(directory.path()), directory.path().join("reports"));
     // One that fails is spoken of while the run goes on.
     let broken = "broken=/nonexistent/server";
-    let mut command =
-        lab(&["--scenario", scenario.to_str().unwrap(), "--with", broken, "--out", out.to_str().unwrap()]);
+    let mut command = lab(&[
+        "--scenario",
+        scenario.to_str().unwrap(),
+        "--contender",
+        broken,
+        "--out",
+        out.to_str().unwrap(),
+    ]);
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     drop((child.stdout.take(), child.stderr.take()));
     assert_eq!(child.wait().unwrap().code(), Some(0));
@@ -151,7 +160,7 @@ fn a_word_that_is_no_unicode_may_stand_in_the_command() {
 #[test]
 fn ctrl_c_ends_the_run_with_what_there_is_and_leaves_no_server_behind() {
     let directory = tempfile::tempdir().unwrap();
-    let mut command = lab(&["--time", "10m", "--out", directory.path().to_str().unwrap()]);
+    let mut command = lab(&["--load-time", "10m", "--out", directory.path().to_str().unwrap()]);
     let child = command.stdout(Stdio::piped()).spawn().unwrap();
     let children = PathBuf::from(format!("/proc/{0}/task/{0}/children", child.id()));
     // The first children ask for versions; servers are told where to listen.
@@ -187,7 +196,8 @@ fn a_lab_that_is_killed_leaves_no_server_behind() {
     // Says nothing to the lab, so that no broken pipe ends it.
     fs::write(&script, format!("exec 9>{}; echo started >&9; exec sleep 300", alive.display())).unwrap();
     let with = format!("watched=/bin/sh {}", script.display());
-    let mut command = lab(&["--time", "10m", "--with", &with, "--out", directory.path().to_str().unwrap()]);
+    let mut command =
+        lab(&["--load-time", "10m", "--contender", &with, "--out", directory.path().to_str().unwrap()]);
     let mut child = command.stdout(Stdio::null()).spawn().unwrap();
     // Open for writing only in the server: the end of the stream is the end of the server.
     let mut alive = BufReader::new(File::open(alive).unwrap());
@@ -206,9 +216,13 @@ fn a_lab_that_makes_no_sense_is_refused() {
     let Output { status, stderr, .. } = lab(&["--smoke"]).env("ANELLO_DRIVER", "epoll").output().unwrap();
     assert_eq!(status.code(), Some(1));
     assert!(String::from_utf8_lossy(&stderr).contains("unset"));
-    for wrong in
-        [["--with", "tokio"], ["--seed", "x"], ["--time", "5"], ["--connections", "1,x"], ["--rounds", "0"]]
-    {
+    for wrong in [
+        ["--contender", "tokio"],
+        ["--seed", "x"],
+        ["--load-time", "5"],
+        ["--connections", "1,x"],
+        ["--rounds", "0"],
+    ] {
         assert_eq!(lab(&wrong).output().unwrap().status.code(), Some(2), "{wrong:?}");
     }
 }
@@ -247,7 +261,7 @@ fn a_run_that_was_stopped_is_taken_up_again() {
     assert!(whole.checks.iter().all(|check| check.passed), "{:?}", whole.checks);
     assert_eq!(whole.plan.scenario.text, text);
     assert!(whole.slices.len() >= 80 * 3 * 3);
-    let other = ["--resume", json.to_str().unwrap(), "--with", "x=/bin/true"];
+    let other = ["--resume", json.to_str().unwrap(), "--contender", "x=/bin/true"];
     let Output { status, stderr, .. } = lab(&other).output().unwrap();
     assert_eq!(status.code(), Some(1));
     assert!(String::from_utf8_lossy(&stderr).contains("list of contenders"), "{other:?}");

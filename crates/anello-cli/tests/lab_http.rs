@@ -263,7 +263,8 @@ fn servers_are_checked_and_timed_under_tls_by_the_cipher_that_is_asked_for() {
     assert_eq!(passed.count(), 3, "{:?}", result.checks);
     let refused = result.checks.iter().find(|check| check.contender == "honest").unwrap();
     assert!(!refused.passed && refused.details[0].contains("TLS"), "{refused:?}");
-    let note = result.notes.iter().find(|note| note.starts_with("Handshakes of TLS came to: ")).unwrap();
+    let note =
+        result.notes.iter().find(|note| note.starts_with("HandshakeSummary of TLS came to: ")).unwrap();
     let both = ["TLS 1.3, TLS13_AES_128_GCM_SHA256, X25519", "TLS 1.3, TLS13_AES_256_GCM_SHA384, X25519"];
     assert!(both.iter().all(|kind| note.contains(kind)) && !note.contains("resumed"), "{note}");
     let words: Vec<String> = result.plan.cells.iter().map(Cell::to_string).collect();

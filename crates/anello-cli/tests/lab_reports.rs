@@ -76,14 +76,14 @@ fn compare_does_not_fail_for_a_peer_unless_it_is_told_to() {
     let output = lab(&["compare", &good, &bad]);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stdout));
     assert!(text(&output.stdout).contains("Not counted: "), "{}", text(&output.stdout));
-    assert_eq!(lab(&["compare", &good, &bad, "--count", "all"]).status.code(), Some(1));
-    let named = ["compare", &good, &bad, "--count", "anello", "--count", "one"];
+    assert_eq!(lab(&["compare", &good, &bad, "--fail-on", "all"]).status.code(), Some(1));
+    let named = ["compare", &good, &bad, "--fail-on", "anello", "--fail-on", "one"];
     assert_eq!(lab(&named).status.code(), Some(1));
-    let unknown = lab(&["compare", &good, &bad, "--count", "nobody"]);
+    let unknown = lab(&["compare", &good, &bad, "--fail-on", "nobody"]);
     assert_eq!(unknown.status.code(), Some(2));
     assert!(text(&unknown.stderr).contains("called nobody"), "{}", text(&unknown.stderr));
     let help = text(&lab(&["compare", "--help"]).stdout);
-    assert!(help.contains("--count") && help.contains("does not count"), "{help}");
+    assert!(help.contains("--fail-on") && help.contains("does not count"), "{help}");
 }
 
 #[test]

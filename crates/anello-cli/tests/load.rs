@@ -187,7 +187,7 @@ fn the_servers_context_switches_are_counted_and_shared_by_the_requests() {
     let echo = Echo::start();
     let (address, pid) = (echo.1.to_string(), echo.0.id().to_string());
     // One request at a time, and nothing for the server to do but sleep in between.
-    let arguments = [&address, "-c", "1", "-d", "200ms", "--think", "5ms", "--server-pid", &pid];
+    let arguments = [&address, "-c", "1", "-d", "200ms", "--think-time", "5ms", "--server-pid", &pid];
     let (code, report) = report("tcp", &arguments);
     assert_eq!((code, &report.mode), (Some(0), &ModeReport::Closed { think_ns: 5_000_000 }));
     assert!(report.requests >= 1, "{report:?}");
@@ -370,7 +370,7 @@ fn http_is_loaded_and_wrong_statuses_exit_1_unless_they_are_expected_or_allowed(
     let (token, field) = (format!("{url}/token"), "X-Token:let: me in");
     assert_eq!(code(&[&token, "--header", "Accept: */*", "--header", field]), Some(0));
     assert_eq!(code(&[&token, "--header", "Accept: */*"]), Some(1));
-    assert_eq!(code(&[&url, "--pipeline", "4", "--verify", "-r", "500"]), Some(0));
+    assert_eq!(code(&[&url, "--pipeline-depth", "4", "--verify", "-r", "500"]), Some(0));
     assert_eq!(code(&[&wrong]), Some(1));
     assert_eq!(code(&[&wrong, "--expect-status", "200,404"]), Some(0));
     assert_eq!(code(&[&wrong, "--expect-status", "any", "--no-keep-alive"]), Some(0));
@@ -405,7 +405,7 @@ fn an_open_loop_is_reported_for_people_and_written_to_files() {
     let (code, report) =
         report("tcp", &[&short[..], &["--hdr", &hdr, "--comment", "a run", &address]].concat());
     let log = HdrLog::parse(read(&hdr).as_bytes()).unwrap();
-    assert_eq!((code, log.errors.is_whole, log.errors.known.total()), (Some(0), true, 0));
+    assert_eq!((code, log.errors.is_complete, log.errors.known.total()), (Some(0), true, 0));
     for (tag, latency) in [(None, report.latency), (Some(UNCORRECTED), report.uncorrected_latency)] {
         let mut sum = latency_histogram();
         let records = log.records.iter().filter(|record| record.tag.as_deref() == tag);
@@ -429,8 +429,20 @@ fn an_open_loop_is_reported_for_people_and_written_to_files() {
 #[test]
 fn a_sweep_shows_its_steps_and_its_knee() {
     let address = server(|_| thread::sleep(std::time::Duration::from_millis(20)));
-    let sweep = ["-c", "2", "-d", "200ms", "-r", "20..2020/1k", "--drain", "0s", "--knee-latency", "1000000"];
-    let (code, stdout, stderr) = output(&[&sweep[..], &["--knee-answered", "50", &address]].concat());
+    let sweep = [
+        "-c",
+        "2",
+        "-d",
+        "200ms",
+        "-r",
+        "20..2020/1k",
+        "--drain-timeout",
+        "0s",
+        "--knee-max-latency-factor",
+        "1000000",
+    ];
+    let (code, stdout, stderr) =
+        output(&[&sweep[..], &["--knee-min-answered-percent", "50", &address]].concat());
     assert_eq!((code, stderr.as_str()), (Some(0), ""), "{stdout}");
     assert!(
         stdout.contains("1,020 *") && stdout.contains("* knee") && !stdout.contains("\n  2,020"),
@@ -540,10 +552,10 @@ fn bad_command_lines_exit_2_with_the_reason() {
         (&["127.0.0.1:1", "--message-bytes", "0"], "from 1 to"),
         (&["127.0.0.1:1", "--duration", "10"], "unit"),
         (&["127.0.0.1:1", "--timeout", "0s"], "greater than 0"),
-        (&["127.0.0.1:1", "--sources", "127.0.0.2,here"], "--sources"),
+        (&["127.0.0.1:1", "--source-addresses", "127.0.0.2,here"], "--source-addresses"),
         (&["127.0.0.1:1", "--driver", "kqueue"], "epoll"),
         (&["127.0.0.1:1", "--rate", "5..10"], "no step"),
-        (&["127.0.0.1:1", "--rate", "5", "--think", "1s"], "--think"),
+        (&["127.0.0.1:1", "--rate", "5", "--think-time", "1s"], "--think-time"),
         (&["127.0.0.1:1", "--allow-errors=bytes"], "wrong_bytes"),
         (&["127.0.0.1:1", "--arrivals", "poisson"], "--rate"),
     ];

@@ -33,7 +33,8 @@ fn place(config: &str) -> TempDir {
 
 #[test]
 fn cores_that_do_not_exist_are_one_line_of_every_command() {
-    let place = place("folder = \".\"\nmax-connections = 10\ncores = \"5000-5097\"\ncors = [\"a\", \"b\"]\n");
+    let place =
+        place("folder = \".\"\nmax-connections = 10\ncores = \"5000-5097\"\ncors-origin = [\"a\", \"b\"]\n");
     let commands: [&[&str]; 5] = [
         &["echo", "--addr", "127.0.0.1:0"],
         &["http", ".", "--addr", "127.0.0.1:0"],
@@ -54,7 +55,11 @@ fn cores_that_do_not_exist_are_one_line_of_every_command() {
             said.iter().any(|line| line.contains("site.toml:3: cores: cores 5000-5097 may not")),
             "{said:?}"
         );
-        assert_eq!(said.iter().filter(|line| line.contains("site.toml:4: cors: ")).count(), 2, "{said:?}");
+        assert_eq!(
+            said.iter().filter(|line| line.contains("site.toml:4: cors-origin: ")).count(),
+            2,
+            "{said:?}"
+        );
     }
 }
 

@@ -19,9 +19,9 @@ use std::task::Poll;
 use std::time::Duration;
 
 use anello::net::{ReadHalf, TcpStream, WriteHalf};
-use anello::time::{sleep, timeout};
+use anello::time::{self, sleep};
 
-use crate::config::Load;
+use crate::config::LoadConfig;
 use crate::session::Session;
 
 /// Sizes of messages: around what servers use as buffers, and up to 1 MiB, none of them a round number but the last.
@@ -47,16 +47,16 @@ const OTHERS_REQUESTS: usize = 10;
 /// Most bytes that are sent or asked for at a time.
 const PIECE_BYTES: usize = 60_001;
 
-/// Messages of odd sizes up to 1 MiB come back whole and right, one after the other over one connection. `patience` is
+/// Messages of odd sizes up to 1 MiB come back whole and right, one after the other over one connection. `timeout` is
 /// for each message.
 ///
 /// # Errors
 /// What came back instead.
-pub async fn complete_bytes(target: SocketAddr, patience: Duration) -> Result<Vec<String>, String> {
-    let mut stream = connect(target, patience).await?;
+pub async fn complete_bytes(target: SocketAddr, timeout: Duration) -> Result<Vec<String>, String> {
+    let mut stream = connect(target, timeout).await?;
     for (index, bytes) in MESSAGE_BYTES.into_iter().enumerate() {
         let exchanged = exchange(&mut stream, index as u64, bytes);
-        within(patience, &format!("a message of {bytes} bytes"), exchanged).await?;
+        within(timeout, &format!("a message of {bytes} bytes"), exchanged).await?;
     }
     let total: usize = MESSAGE_BYTES.iter().sum();
     Ok(vec![format!(
@@ -67,38 +67,38 @@ pub async fn complete_bytes(target: SocketAddr, patience: Duration) -> Result<Ve
 
 /// A client sends 16 MiB and reads nothing until the server takes no more; then others are served, on connections from
 /// before and on new ones; only when they are done the client reads, and all comes back right. So a server that waits
-/// for one client alone is found, whatever its buffers. `patience` is for each of these.
+/// for one client alone is found, whatever its buffers. `timeout` is for each of these.
 ///
 /// # Errors
 /// What the server did instead.
-pub async fn stalled_reader(target: SocketAddr, patience: Duration) -> Result<Vec<String>, String> {
+pub async fn stalled_reader(target: SocketAddr, timeout: Duration) -> Result<Vec<String>, String> {
     const BESIDE: &str = "a message beside a stalled reader";
     let mut old = Vec::new();
     for seed in 0..OTHERS {
-        let mut stream = connect(target, patience).await?;
-        within(patience, "a first message", exchange(&mut stream, seed as u64, 512)).await?;
+        let mut stream = connect(target, timeout).await?;
+        within(timeout, "a first message", exchange(&mut stream, seed as u64, 512)).await?;
         old.push(stream);
     }
-    let mut stalled = connect(target, patience).await?;
+    let mut stalled = connect(target, timeout).await?;
     let small = stalled.set_recv_buffer_size(STALLED_BUFFER_BYTES);
     small.and_then(|()| stalled.set_send_buffer_size(STALLED_BUFFER_BYTES)).map_err(|e| e.to_string())?;
     let (mut reader, mut writer) = stalled.split();
     let taken = Cell::new(0);
     let rest = async {
         // A server that goes on and on taking a little has its others asked all the same.
-        timeout(patience, until_stuck(&taken)).await.ok();
+        time::timeout(timeout, until_stuck(&taken)).await.ok();
         let taken = taken.get();
         for _ in 0..OTHERS {
-            old.push(connect(target, patience).await.map_err(|why| format!("{BESIDE}: {why}"))?);
+            old.push(connect(target, timeout).await.map_err(|why| format!("{BESIDE}: {why}"))?);
         }
         for (other, stream) in old.iter_mut().enumerate() {
             for request in 0..OTHERS_REQUESTS {
                 let seed = (other * OTHERS_REQUESTS + request) as u64;
-                within(patience, BESIDE, exchange(stream, seed, 512)).await?;
+                within(timeout, BESIDE, exchange(stream, seed, 512)).await?;
             }
         }
         let received = receive(&mut reader, 99, STALLED_BYTES);
-        within(patience, "what a stalled reader is owed", received).await?;
+        within(timeout, "what a stalled reader is owed", received).await?;
         Ok(taken)
     };
     let taken = both(rest, send(&mut writer, 99, STALLED_BYTES, &taken)).await?;
@@ -122,7 +122,7 @@ async fn until_stuck(taken: &Cell<usize>) {
     }
 }
 
-/// So many connections at once, each with one message that comes back right. `patience` is for opening them, and for
+/// So many connections at once, each with one message that comes back right. `timeout` is for opening them, and for
 /// each reply.
 ///
 /// # Errors
@@ -130,21 +130,21 @@ async fn until_stuck(taken: &Cell<usize>) {
 pub async fn many_connections(
     target: SocketAddr,
     connections: usize,
-    patience: Duration,
+    timeout: Duration,
 ) -> Result<Vec<String>, String> {
-    let load = Load {
+    let load = LoadConfig {
         connections,
         verify: true,
-        connect_timeout: patience,
-        stall_timeout: patience,
-        ..Load::echo(target, 64)
+        connect_timeout: timeout,
+        stall_timeout: timeout,
+        ..LoadConfig::echo(target, 64)
     };
     each_once(&load).await?;
     Ok(vec![format!("{connections} connections at once, each with a message that came back right")])
 }
 
 /// Opens the connections of a load, and has each make one request.
-async fn each_once(load: &Load) -> Result<(), String> {
+async fn each_once(load: &LoadConfig) -> Result<(), String> {
     let connections = load.connections;
     let mut session = Session::connect(load).await.map_err(|error| error.to_string())?;
     let troubles = |errors: &crate::Errors| {
@@ -165,22 +165,22 @@ async fn each_once(load: &Load) -> Result<(), String> {
     Ok(())
 }
 
-async fn connect(target: SocketAddr, patience: Duration) -> Result<TcpStream, String> {
-    match timeout(patience, TcpStream::connect(target)).await {
+async fn connect(target: SocketAddr, timeout: Duration) -> Result<TcpStream, String> {
+    match time::timeout(timeout, TcpStream::connect(target)).await {
         Ok(Ok(stream)) => Ok(stream),
         Ok(Err(error)) => Err(format!("could not be connected to: {error}")),
-        Err(_) => Err(format!("could not be connected to within {patience:?}")),
+        Err(_) => Err(format!("could not be connected to within {timeout:?}")),
     }
 }
 
 async fn within<T>(
-    patience: Duration,
+    timeout: Duration,
     what: impl Display,
     work: impl Future<Output = Result<T, String>>,
 ) -> Result<T, String> {
-    match timeout(patience, work).await {
+    match time::timeout(timeout, work).await {
         Ok(done) => done.map_err(|why| format!("{what}: {why}")),
-        Err(_) => Err(format!("{what} did not come back whole within {patience:?}")),
+        Err(_) => Err(format!("{what} did not come back whole within {timeout:?}")),
     }
 }
 
@@ -400,18 +400,16 @@ mod tests {
     #[test]
     fn a_server_that_says_nothing_is_given_up() {
         let silent = server(|total, bytes| Some(if *total > 5 { Vec::new() } else { bytes.to_vec() }));
-        let patience = Duration::from_millis(50);
+        let timeout = Duration::from_millis(50);
         run(async {
-            let error = complete_bytes(silent, patience).await.unwrap_err();
+            let error = complete_bytes(silent, timeout).await.unwrap_err();
             assert_eq!(error, "a message of 3 bytes did not come back whole within 50ms");
-            let error = many_connections(silent, 3, patience).await.unwrap_err();
+            let error = many_connections(silent, 3, timeout).await.unwrap_err();
             assert!(error.starts_with("0 of 3 connections had their reply"), "{error}");
             let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+            assert!(complete_bytes(nobody, timeout).await.unwrap_err().contains("could not be connected to"));
             assert!(
-                complete_bytes(nobody, patience).await.unwrap_err().contains("could not be connected to")
-            );
-            assert!(
-                many_connections(nobody, 3, patience).await.unwrap_err().contains("not all could be opened")
+                many_connections(nobody, 3, timeout).await.unwrap_err().contains("not all could be opened")
             );
         });
     }

@@ -27,9 +27,9 @@ const TIMEOUT_LIMIT: Duration = Duration::from_secs(24 * 3600);
 /// Most threads.
 const THREADS_LIMIT: usize = 1024;
 
-/// A load on a server. [`Load::echo`] and [`Load::http`] have the defaults; every field may be changed.
+/// A load on a server. [`LoadConfig::echo`] and [`LoadConfig::http`] have the defaults; every field may be changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Load {
+pub struct LoadConfig {
     /// The server.
     pub target: Address,
     /// What is asked of it.
@@ -52,7 +52,7 @@ pub struct Load {
     pub ramp: Duration,
     /// Open loop: how long requests that wait for a busy connection at the end may still be sent; what is left is
     /// counted as unsent. 1 second by default.
-    pub drain: Duration,
+    pub drain_timeout: Duration,
     /// Whether every byte of every reply is compared with what it must be; if not, they are only counted. Off by
     /// default. Messages differ by connection and by request, so that a reply meant for another is found, too. Over
     /// HTTP, the first right response to a path is what the others are compared with.
@@ -69,10 +69,10 @@ pub struct Load {
     /// time, so that a connection is given up after at most 1.25 times as long.
     pub stall_timeout: Duration,
     /// Connections that each thread opens at a time; 64 by default, for servers with short queues.
-    pub connects_at_once: usize,
+    pub max_concurrent_connects: usize,
     /// Addresses of this machine that the connections come from, in turn (`bind(2)` with `IP_BIND_ADDRESS_NO_PORT`,
-    /// Linux 4.2). None by default; then [`sources_in_use`](Self::sources_in_use) says which.
-    pub sources: Vec<IpAddr>,
+    /// Linux 4.2). None by default; then [`effective_source_addresses`](Self::effective_source_addresses) says which.
+    pub source_addresses: Vec<IpAddr>,
     /// A process on this machine whose cost is measured: the server. None by default.
     pub server_pid: Option<u32>,
     /// How long the stretches are in which a run is recorded; 1 second by default.
@@ -107,10 +107,10 @@ pub struct HttpLoad {
     /// is a part of its latency. On by default.
     pub keep_alive: bool,
     /// Requests that may be in flight on a connection; 1 by default.
-    pub pipeline: usize,
+    pub pipeline_depth: usize,
     /// Statuses that are right; 200 by default. Any is if there are none.
     pub expected_status: Vec<u16>,
-    /// What the body must be, with [`verify`](Load::verify).
+    /// What the body must be, with [`verify`](LoadConfig::verify).
     pub expected_body: Option<Bytes>,
     /// TLS under it; none by default. The handshake is a part of opening a connection, so that with a connection for each
     /// request it is in the latency.
@@ -123,7 +123,7 @@ pub enum Mode {
     /// Each connection sends as soon as it has its reply. Finds the most a server can do.
     Closed {
         /// How long it waits first; none by default.
-        think: Duration,
+        think_time: Duration,
     },
     /// At moments that are fixed before, whether replies come or not. Shows how a server fares at a rate: latency is
     /// counted from the moment when the request was due, so that a pause of the server shows in all requests of that
@@ -161,14 +161,14 @@ pub struct Sweep {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Knee {
     /// Fewer requests are answered within the step than this percentage of those offered in it; 95 by default.
-    pub answered_percent: u32,
+    pub min_answered_percent: u32,
     /// The 99th percentile of the latency is so many times that of the first step; 10 by default.
-    pub latency_factor: u32,
+    pub max_latency_factor: u32,
 }
 
 impl Default for Knee {
     fn default() -> Self {
-        Self { answered_percent: 95, latency_factor: 10 }
+        Self { min_answered_percent: 95, max_latency_factor: 10 }
     }
 }
 
@@ -188,7 +188,7 @@ pub enum Arrivals {
     Poisson,
 }
 
-impl Load {
+impl LoadConfig {
     /// The default load on an echo server: messages of so many bytes come back as they are.
     #[must_use]
     pub fn echo(target: impl Into<Address>, message_bytes: usize) -> Self {
@@ -206,7 +206,7 @@ impl Load {
             paths: vec![path.to_owned()],
             headers: Vec::new(),
             keep_alive: true,
-            pipeline: 1,
+            pipeline_depth: 1,
             expected_status: vec![200],
             expected_body: None,
             tls: None,
@@ -218,20 +218,20 @@ impl Load {
         Self {
             target,
             protocol,
-            mode: Mode::Closed { think: Duration::ZERO },
+            mode: Mode::Closed { think_time: Duration::ZERO },
             connections: 50,
             threads: 1,
             cores: Vec::new(),
             duration: Duration::from_secs(10),
             warm_up: Duration::ZERO,
             ramp: Duration::ZERO,
-            drain: Duration::from_secs(1),
+            drain_timeout: Duration::from_secs(1),
             verify: false,
             reconnect: false,
             connect_timeout: Duration::from_secs(10),
             stall_timeout: Duration::from_secs(5),
-            connects_at_once: 64,
-            sources: Vec::new(),
+            max_concurrent_connects: 64,
+            source_addresses: Vec::new(),
             server_pid: None,
             interval: Duration::from_secs(1),
         }
@@ -243,10 +243,10 @@ impl Load {
     ///
     /// From one address to one server there are about 28,000 ports, and opening the second half of them is slow.
     #[must_use]
-    pub fn sources_in_use(&self) -> Vec<IpAddr> {
+    pub fn effective_source_addresses(&self) -> Vec<IpAddr> {
         match self.tcp_target() {
-            Some(target) if self.sources.is_empty() => loopback_sources(target, self.connections),
-            Some(_) => self.sources.clone(),
+            Some(target) if self.source_addresses.is_empty() => loopback_sources(target, self.connections),
+            Some(_) => self.source_addresses.clone(),
             None => Vec::new(),
         }
     }
@@ -269,8 +269,8 @@ impl Load {
     ///
     /// # Errors
     /// The first fault found, with the remedy.
-    pub fn check(&self) -> Result<(), String> {
-        if self.connections == 0 || self.connects_at_once == 0 {
+    pub fn validate(&self) -> Result<(), String> {
+        if self.connections == 0 || self.max_concurrent_connects == 0 {
             return Err("a load needs at least 1 connection, and to open at least 1 at a time".to_owned());
         }
         if !(1..=THREADS_LIMIT).contains(&self.threads) || self.threads > self.connections {
@@ -288,13 +288,14 @@ impl Load {
             ));
         }
         if let Some(target) = self.tcp_target()
-            && let Some(source) = self.sources.iter().find(|source| source.is_ipv4() != target.is_ipv4())
+            && let Some(source) =
+                self.source_addresses.iter().find(|source| source.is_ipv4() != target.is_ipv4())
         {
             return Err(format!(
                 "nothing can connect from {source} to {target}: name sources of the target's family"
             ));
         }
-        if self.tcp_target().is_none() && !self.sources.is_empty() {
+        if self.tcp_target().is_none() && !self.source_addresses.is_empty() {
             return Err("a Unix socket is connected to from nowhere: name no sources".to_owned());
         }
         if self.connect_timeout.is_zero() || self.stall_timeout.is_zero() {
@@ -338,10 +339,10 @@ impl Protocol {
 
 impl HttpLoad {
     fn check(&self) -> Result<(), String> {
-        if !(1..=PIPELINE_LIMIT).contains(&self.pipeline) {
+        if !(1..=PIPELINE_LIMIT).contains(&self.pipeline_depth) {
             return Err(format!("1 to {PIPELINE_LIMIT} requests may be in flight on a connection"));
         }
-        if self.pipeline > 1 && !self.keep_alive {
+        if self.pipeline_depth > 1 && !self.keep_alive {
             return Err("a connection that takes one request cannot have several in flight".to_owned());
         }
         if self.paths.is_empty() {
@@ -403,16 +404,16 @@ mod tests {
 
     use super::*;
 
-    fn echo() -> Load {
-        Load::echo(SocketAddr::from(([127, 0, 0, 1], 7000)), 128)
+    fn echo() -> LoadConfig {
+        LoadConfig::echo(SocketAddr::from(([127, 0, 0, 1], 7000)), 128)
     }
 
     #[test]
     fn sources_that_are_named_are_those_in_use() {
-        let many = Load { connections: 10_000, ..echo() };
-        assert_eq!(many.sources_in_use().len(), 3);
-        let named = Load { sources: vec![[127, 1, 2, 3].into()], ..many };
-        assert_eq!(named.sources_in_use(), named.sources);
+        let many = LoadConfig { connections: 10_000, ..echo() };
+        assert_eq!(many.effective_source_addresses().len(), 3);
+        let named = LoadConfig { source_addresses: vec![[127, 1, 2, 3].into()], ..many };
+        assert_eq!(named.effective_source_addresses(), named.source_addresses);
     }
 
     #[test]
@@ -432,14 +433,14 @@ mod tests {
 
     #[test]
     fn faults_are_named() {
-        let http = Load::http(SocketAddr::from(([127, 0, 0, 1], 80)), "localhost", "/");
+        let http = LoadConfig::http(SocketAddr::from(([127, 0, 0, 1], 80)), "localhost", "/");
         for good in [echo(), http.clone()] {
-            assert_eq!(good.check(), Ok(()));
+            assert_eq!(good.validate(), Ok(()));
         }
-        let fault = |change: &dyn Fn(&mut Load)| {
+        let fault = |change: &dyn Fn(&mut LoadConfig)| {
             let mut load = echo();
             change(&mut load);
-            load.check().unwrap_err()
+            load.validate().unwrap_err()
         };
         assert!(fault(&|load| load.connections = 0).contains("1 connection"));
         assert!(fault(&|load| load.threads = 51).contains("51 threads"));
@@ -451,7 +452,7 @@ mod tests {
             assert!(fault(&|load| load.protocol = protocol.clone()).contains("1 to"));
         }
         let sources = vec![[127, 0, 0, 1].into(), Ipv6Addr::LOCALHOST.into()];
-        assert!(fault(&|load| load.sources.clone_from(&sources)).contains("family"));
+        assert!(fault(&|load| load.source_addresses.clone_from(&sources)).contains("family"));
         assert!(fault(&|load| load.stall_timeout = Duration::ZERO).contains("timeouts"));
         assert!(fault(&|load| load.stall_timeout = Duration::MAX).contains("24 hours"));
         assert!(fault(&|load| load.connect_timeout = Duration::MAX).contains("24 hours"));
@@ -462,11 +463,11 @@ mod tests {
             if let Protocol::Http(http) = &mut load.protocol {
                 change(http);
             }
-            load.check().unwrap_err()
+            load.validate().unwrap_err()
         };
         assert!(fault(&|http| http.paths.clear()).contains("path"));
         assert!(fault(&|http| http.paths[0] = "/a b".to_owned()).contains("%XX"));
-        assert!(fault(&|http| http.pipeline = 0).contains("in flight"));
+        assert!(fault(&|http| http.pipeline_depth = 0).contains("in flight"));
         assert!(fault(&|http| http.headers.push(("A".to_owned(), "b\r\nC: d".to_owned()))).contains("NAME"));
         assert!(
             fault(&|http| http.headers.push(("Content-Length".to_owned(), "3".to_owned()))).contains("body")

@@ -281,7 +281,7 @@ impl Connection {
             Link::Ending(stream) => match ready!(stream.poll_end(context)) {
                 Ok(Some(bytes)) => {
                     let text = format!("at least {bytes} bytes came after the last response");
-                    self.bury(Fault { kind: ErrorKind::LongReply, text }, shared);
+                    self.bury(Fault { kind: ErrorKind::ExcessData, text }, shared);
                 }
                 _ if self.lane.given_up() == Some(GivenUp::TimedOut) => {
                     let text = "the server did not close the connection as it had said".to_owned();
@@ -498,7 +498,7 @@ fn pause_is_over(pause: &mut Sleep, context: &mut Context<'_>) -> bool {
 #[cold]
 fn too_long(bytes: usize) -> Fault {
     let text = format!("more came than was asked for, within a piece of {bytes} bytes");
-    Fault { kind: ErrorKind::LongReply, text }
+    Fault { kind: ErrorKind::ExcessData, text }
 }
 
 impl std::fmt::Debug for Link {

@@ -25,11 +25,11 @@ pub enum ErrorKind {
     /// The server closed the connection instead of replying.
     ClosedEarly,
     /// The server closed the connection within a reply.
-    ShortReply,
+    TruncatedReply,
     /// The reply has other bytes than it should have.
     WrongBytes,
     /// More bytes came than were asked for.
-    LongReply,
+    ExcessData,
     /// HTTP: another status than those expected.
     WrongStatus,
     /// HTTP: the body is whole, but has another length than it should have.
@@ -51,9 +51,9 @@ impl ErrorKind {
         Self::Reset,
         Self::Timeout,
         Self::ClosedEarly,
-        Self::ShortReply,
+        Self::TruncatedReply,
         Self::WrongBytes,
-        Self::LongReply,
+        Self::ExcessData,
         Self::WrongStatus,
         Self::WrongLength,
         Self::Malformed,
@@ -71,9 +71,9 @@ impl ErrorKind {
             Self::Reset => "reset",
             Self::Timeout => "timeout",
             Self::ClosedEarly => "closed_early",
-            Self::ShortReply => "short_reply",
+            Self::TruncatedReply => "short_reply",
             Self::WrongBytes => "wrong_bytes",
-            Self::LongReply => "long_reply",
+            Self::ExcessData => "long_reply",
             Self::WrongStatus => "wrong_status",
             Self::WrongLength => "wrong_length",
             Self::Malformed => "malformed",
@@ -120,9 +120,9 @@ impl fmt::Display for ErrorKind {
             Self::Reset => "connection reset",
             Self::Timeout => "no reply in time",
             Self::ClosedEarly => "closed before the reply",
-            Self::ShortReply => "closed within the reply",
+            Self::TruncatedReply => "closed within the reply",
             Self::WrongBytes => "wrong bytes",
-            Self::LongReply => "more bytes than asked for",
+            Self::ExcessData => "more bytes than asked for",
             Self::WrongStatus => "wrong status",
             Self::WrongLength => "wrong length",
             Self::Malformed => "malformed response",

@@ -9,20 +9,20 @@ pub(crate) fn shows(knee: &Knee, steps: &[Step]) -> Option<String> {
     // Of what was offered, which differs from the rate: in a ramp, and with Poisson arrivals.
     let offered = last.total.offered.filter(|&offered| offered > 0);
     let percent = offered.map(|offered| last.answered_in_time as f64 * 100.0 / offered as f64);
-    if let Some(percent) = percent.filter(|&percent| percent < f64::from(knee.answered_percent)) {
+    if let Some(percent) = percent.filter(|&percent| percent < f64::from(knee.min_answered_percent)) {
         return Some(format!(
             "{percent:.1} % of the offered requests were answered in time, less than {} %",
-            knee.answered_percent
+            knee.min_answered_percent
         ));
     }
     let p99_ns = |step: &Step| step.total.latency.map(|latency| latency.p99_ns);
     let (now_ns, before_ns) = (p99_ns(last)?, p99_ns(first)?);
-    let limit_ns = before_ns.saturating_mul(u64::from(knee.latency_factor));
+    let limit_ns = before_ns.saturating_mul(u64::from(knee.max_latency_factor));
     (steps.len() > 1 && now_ns > limit_ns).then(|| {
         let factor = now_ns as f64 / before_ns.max(1) as f64;
         format!(
             "the p99 is {factor:.1} times that of the first step, more than {} times",
-            knee.latency_factor
+            knee.max_latency_factor
         )
     })
 }
@@ -62,7 +62,7 @@ mod tests {
         let mut few = step(1000, 800.0, 1);
         few.total.offered = Some(820);
         assert_eq!(shows(&knee, &[few]), None, "of fewer than the rate says, as arrivals may be");
-        let patient = Knee { answered_percent: 50, latency_factor: 100 };
+        let patient = Knee { min_answered_percent: 50, max_latency_factor: 100 };
         assert_eq!(shows(&patient, &[first, step(2000, 1100.0, 1_100_000)]), None);
     }
 }

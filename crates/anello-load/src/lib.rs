@@ -128,7 +128,7 @@ pub mod tls;
 mod wire;
 mod worker;
 
-pub use config::{Arrivals, HttpLoad, Knee, Load, Mode, Protocol, Sweep};
+pub use config::{Arrivals, HttpLoad, Knee, LoadConfig, Mode, Protocol, Sweep};
 pub use errors::{ErrorCount, ErrorKind, Errors};
 pub use interval::Interval;
 pub use process::{ProcessMeter, ProcessUsage, process_cpu_ns};

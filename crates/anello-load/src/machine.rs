@@ -22,7 +22,7 @@ pub fn online_cores() -> io::Result<Vec<usize>> {
 ///
 /// # Errors
 /// When the kernel does not tell, as with more than 1024 cores.
-pub fn own_cores() -> io::Result<Vec<usize>> {
+pub fn current_thread_cores() -> io::Result<Vec<usize>> {
     Ok(members(&sched_getaffinity(None)?).collect())
 }
 
@@ -108,7 +108,7 @@ mod tests {
     #[test]
     fn this_process_may_use_cores_that_are_online() {
         let online = online_cores().unwrap();
-        let own = own_cores().unwrap();
+        let own = current_thread_cores().unwrap();
         assert!(!own.is_empty() && own.iter().all(|core| online.contains(core)), "{own:?} of {online:?}");
         let all = cores_of(std::process::id()).unwrap();
         assert!(own.iter().all(|core| all.contains(core)), "{own:?} of {all:?}");

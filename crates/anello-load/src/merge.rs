@@ -22,7 +22,7 @@ use std::io::{self, Write};
 
 use hdrhistogram::Histogram;
 
-use crate::formats::hdr_log::{HdrLog, HdrLogWriter, LogError, LogRecord, ToldErrors};
+use crate::formats::hdr_log::{HdrLog, HdrLogWriter, LogError, LogRecord, ReportedErrors};
 use crate::histogram;
 
 const SECOND_NS: u128 = 1_000_000_000;
@@ -170,10 +170,10 @@ pub fn seconds(
 ///
 /// # Errors
 /// The first log that makes the sum too large.
-pub fn errors(logs: &[NamedLog]) -> Result<ToldErrors, MergeError> {
-    let mut sum = ToldErrors { is_whole: true, ..ToldErrors::default() };
+pub fn errors(logs: &[NamedLog]) -> Result<ReportedErrors, MergeError> {
+    let mut sum = ReportedErrors { is_complete: true, ..ReportedErrors::default() };
     for log in logs {
-        sum.is_whole &= log.log.errors.is_whole;
+        sum.is_complete &= log.log.errors.is_complete;
         let line = log.log.records.last().map_or(0, |record| record.line);
         sum.known.try_merge(log.log.errors.known.clone()).map_err(|problem| log.error(line, problem))?;
     }
@@ -198,7 +198,7 @@ pub fn write_log<W: Write>(logs: &[NamedLog], output: W) -> io::Result<W> {
     seconds(logs, |tag, sum| {
         writer.write_histogram(tag, sum.start_ns - began_ns, sum.end_ns - began_ns, &sum.latency)
     })?;
-    writer.write_told_errors(&errors)?;
+    writer.write_reported_errors(&errors)?;
     Ok(writer.into_inner())
 }
 

@@ -9,12 +9,12 @@ use std::net::IpAddr;
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
-use crate::config::{Arrivals, Load, Mode, Protocol};
+use crate::config::{Arrivals, LoadConfig, Mode, Protocol};
 use crate::errors::Errors;
 use crate::formats::IntervalRecord;
 use crate::interval::Interval;
 use crate::session::nanoseconds;
-use crate::tls::{Handshakes, Trust};
+use crate::tls::{HandshakeSummary, Trust};
 
 /// Name of the format.
 pub const SCHEMA: &str = "anello-load";
@@ -161,7 +161,7 @@ pub struct TlsReport {
     /// Whether certificates were verified.
     pub certificates_verified: bool,
     /// What the handshakes came to, while connecting, warming up and measuring.
-    pub handshakes: Vec<Handshakes>,
+    pub handshakes: Vec<HandshakeSummary>,
 }
 
 /// When a server was asked.
@@ -229,7 +229,7 @@ pub struct KneeReport {
 impl Report {
     /// Whether the server did all that was asked of it: something was answered, and nothing went wrong.
     #[must_use]
-    pub fn is_good(&self) -> bool {
+    pub fn is_success(&self) -> bool {
         self.requests > 0 && self.errors.is_empty()
     }
 }
@@ -244,18 +244,18 @@ impl ProtocolReport {
                 paths: http.paths.iter().take(100).cloned().collect(),
                 path_count: http.paths.len(),
                 keep_alive: http.keep_alive,
-                pipeline: http.pipeline,
+                pipeline: http.pipeline_depth,
             },
         }
     }
 }
 
 impl TlsReport {
-    pub(crate) fn of(load: &Load, handshakes: Vec<Handshakes>) -> Option<Self> {
+    pub(crate) fn of(load: &LoadConfig, handshakes: Vec<HandshakeSummary>) -> Option<Self> {
         let tls = load.http_load()?.tls.as_ref()?;
         Some(Self {
             server_name: tls.server_name(),
-            certificates_verified: tls.options().trust != Trust::Anything,
+            certificates_verified: tls.options().trust != Trust::AcceptAny,
             handshakes,
         })
     }
@@ -268,7 +268,7 @@ impl ModeReport {
             Arrivals::Poisson => "poisson".to_owned(),
         };
         match mode {
-            Mode::Closed { think } => Self::Closed { think_ns: nanoseconds(*think) },
+            Mode::Closed { think_time: think } => Self::Closed { think_ns: nanoseconds(*think) },
             Mode::Open { per_second, arrivals, seed } => {
                 Self::Open { per_second: *per_second, arrivals: name(*arrivals), seed: *seed }
             }

@@ -18,7 +18,7 @@ use anello::DriverInfo;
 use hdrhistogram::Histogram;
 
 use crate::conductor::Pace;
-use crate::config::{Load, Mode};
+use crate::config::{LoadConfig, Mode};
 use crate::errors::Errors;
 use crate::http::references;
 use crate::interval::Interval;
@@ -30,7 +30,7 @@ use crate::report::{
 use crate::schedule::Share;
 use crate::series::{Sampler, Series};
 use crate::session::{latency_histogram, nanoseconds};
-use crate::tls::Handshakes;
+use crate::tls::HandshakeSummary;
 use crate::worker::{Board, Done, Message, Order, Post, ThreadUsage, What, Worker};
 
 /// How often progress is told.
@@ -101,17 +101,17 @@ pub struct Outcome {
 ///
 /// Starts the load's threads, each with a runtime that `runtime` builds, and waits for them on the calling thread, which
 /// tells `watch` what happens. The report is `Ok` also when the server was dead, stalled or lied:
-/// [`Report::is_good`] says so. The load ends early when no connection is left.
+/// [`Report::is_success`] says so. The load ends early when no connection is left.
 ///
 /// # Errors
-/// When the configuration is unusable (`InvalidInput`, [`Load::check`]), when the server's process cannot be looked at
+/// When the configuration is unusable (`InvalidInput`, [`LoadConfig::validate`]), when the server's process cannot be looked at
 /// in the beginning, or when a thread, its runtime or its core is not to be had.
 pub fn run(
-    load: &Load,
+    load: &LoadConfig,
     runtime: &anello::RuntimeBuilder,
     watch: impl FnMut(Event<'_>) -> ControlFlow<()>,
 ) -> io::Result<Outcome> {
-    load.check().map_err(|why| io::Error::new(io::ErrorKind::InvalidInput, why))?;
+    load.validate().map_err(|why| io::Error::new(io::ErrorKind::InvalidInput, why))?;
     // Asked first, so that a mistyped process id does not cost the whole duration.
     let sampler = Sampler::new(load.server_pid, load.cores.clone())?;
     let mut run = Run::start(load, runtime, sampler, watch)?;
@@ -123,7 +123,7 @@ pub fn run(
 
 /// A load that runs.
 struct Run<'a, W> {
-    load: &'a Load,
+    load: &'a LoadConfig,
     watch: W,
     origin: Instant,
     board: Arc<Board>,
@@ -146,7 +146,7 @@ struct Run<'a, W> {
     requests_by_connection: Vec<u64>,
     opened: usize,
     reopened: u64,
-    handshakes: Vec<Handshakes>,
+    handshakes: Vec<HandshakeSummary>,
     steps: Vec<Step>,
     knee: Option<KneeReport>,
 }
@@ -161,7 +161,7 @@ struct Measured {
 
 impl<'a, W: FnMut(Event<'_>) -> ControlFlow<()>> Run<'a, W> {
     fn start(
-        load: &'a Load,
+        load: &'a LoadConfig,
         runtime: &anello::RuntimeBuilder,
         sampler: Sampler,
         watch: W,
@@ -352,7 +352,7 @@ impl<'a, W: FnMut(Event<'_>) -> ControlFlow<()>> Run<'a, W> {
         self.requests_by_connection.extend(done.requests_by_connection);
         self.opened += done.opened;
         self.reopened += done.reopened;
-        Handshakes::add(&mut self.handshakes, done.handshakes);
+        HandshakeSummary::add(&mut self.handshakes, done.handshakes);
         self.board.threads[thread].open.store(done.open, Ordering::Relaxed);
         // Both have the same layout.
         if measured.schedule_error.add(&done.schedule_error).is_err()
@@ -474,7 +474,7 @@ impl<'a, W: FnMut(Event<'_>) -> ControlFlow<()>> Run<'a, W> {
             connections_opened: self.opened,
             connections_left: self.requests_by_connection.len(),
             connections_reopened: self.reopened,
-            sources: load.sources_in_use(),
+            sources: load.effective_source_addresses(),
             tls: TlsReport::of(load, self.handshakes),
             verified: load.verify,
             duration_ns: nanoseconds(load.duration),

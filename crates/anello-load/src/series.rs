@@ -143,7 +143,7 @@ impl Sampler {
     pub fn new(server_pid: Option<u32>, mut cores: Vec<usize>) -> std::io::Result<Self> {
         let server = server_pid.map(ProcessMeter::new).transpose()?;
         if cores.is_empty() {
-            cores = machine::own_cores().unwrap_or_default();
+            cores = machine::current_thread_cores().unwrap_or_default();
         }
         if let Some(pid) = server_pid {
             cores.extend(machine::cores_of(pid).unwrap_or_default());

@@ -13,7 +13,7 @@ use anello::time::sleep;
 use hdrhistogram::Histogram;
 
 use crate::conductor::{Conductor, Observer, Rest, Stretch, TICK};
-use crate::config::{Load, Mode, Protocol};
+use crate::config::{LoadConfig, Mode, Protocol};
 use crate::connection::Connection;
 use crate::errors::{ErrorKind, Errors};
 use crate::http::{HttpShared, References, references};
@@ -23,7 +23,7 @@ use crate::message::Messages;
 use crate::opening::Opening;
 use crate::schedule::{Schedule, Share};
 use crate::shared::{Shared, Standing};
-use crate::tls::Handshakes;
+use crate::tls::HandshakeSummary;
 use crate::wire::Exchange;
 
 /// Longest latency that the histograms tell apart, in nanoseconds: a day, which is as long as a timeout may be.
@@ -58,7 +58,7 @@ pub struct Session {
     lanes: Vec<Rc<Lane>>,
     share: Share,
     connect_errors: Errors,
-    load: Load,
+    load: LoadConfig,
     /// Slices so far.
     slices: u64,
 }
@@ -94,18 +94,18 @@ impl Session {
     /// Opens the connections that `load` asks for (its duration, warm-up, ramp and threads are not looked at: all are on
     /// this thread).
     ///
-    /// Connections that cannot be opened within [`connect_timeout`](Load::connect_timeout) are in
+    /// Connections that cannot be opened within [`connect_timeout`](LoadConfig::connect_timeout) are in
     /// [`connect_errors`](Self::connect_errors); the session has the others. Cancel-safe: dropping the future closes
     /// everything.
     ///
     /// # Errors
-    /// When the configuration is unusable (`InvalidInput`, [`Load::check`]).
+    /// When the configuration is unusable (`InvalidInput`, [`LoadConfig::validate`]).
     ///
     /// # Panics
     /// When no runtime runs on this thread.
-    pub async fn connect(load: &Load) -> io::Result<Self> {
-        let load = Load { ramp: Duration::ZERO, threads: 1, cores: Vec::new(), ..load.clone() };
-        load.check().map_err(|why| io::Error::new(io::ErrorKind::InvalidInput, why))?;
+    pub async fn connect(load: &LoadConfig) -> io::Result<Self> {
+        let load = LoadConfig { ramp: Duration::ZERO, threads: 1, cores: Vec::new(), ..load.clone() };
+        load.validate().map_err(|why| io::Error::new(io::ErrorKind::InvalidInput, why))?;
         let share = Share::whole(load.connections);
         let references = load.http_load().map(references).unwrap_or_default();
         let go_on = &mut |_| ControlFlow::Continue(());
@@ -114,7 +114,7 @@ impl Session {
 
     /// Opens one thread's share of the connections of a load that is in order. Moments count from `origin`.
     pub(crate) async fn open(
-        load: Load,
+        load: LoadConfig,
         share: Share,
         origin: Instant,
         references: References,
@@ -143,7 +143,7 @@ impl Session {
 
     async fn open_all(&mut self, tick: &mut dyn FnMut(Standing) -> ControlFlow<()>) {
         let opening = Rc::new(Opening::new(Rc::clone(&self.shared), self.share, self.load.connect_timeout));
-        let openers = self.load.connects_at_once.min(self.share.count());
+        let openers = self.load.max_concurrent_connects.min(self.share.count());
         let mut openers = Tasks((0..openers).map(|_| anello::spawn(Rc::clone(&opening).work())).collect());
         let all = async {
             while let Some(opener) = openers.0.pop() {
@@ -181,7 +181,7 @@ impl Session {
     ///
     /// In a closed loop every connection makes at least one request. In an open loop the schedule begins with the slice
     /// (that of a sweep has its first rate), and requests that wait for a busy connection at its end are still sent for
-    /// [`drain`](Load::drain). Returns after at most that and 1.25 times the [`stall_timeout`](Load::stall_timeout),
+    /// [`drain_timeout`](LoadConfig::drain_timeout). Returns after at most that and 1.25 times the [`stall_timeout`](LoadConfig::stall_timeout),
     /// whatever the server does; earlier when no connection is left. Nothing is in flight afterwards. Dropping the
     /// future closes all connections.
     pub async fn run_slice(&mut self, duration: Duration) -> Slice {
@@ -234,7 +234,7 @@ impl Session {
             warm_up_ns: nanoseconds(warm_up),
             duration_ns: nanoseconds(duration),
             interval_ns: interval.map(nanoseconds),
-            drain_ns: nanoseconds(self.load.drain),
+            drain_ns: nanoseconds(self.load.drain_timeout),
             stall_timeout_ns: nanoseconds(self.load.stall_timeout),
             schedule,
         }
@@ -298,7 +298,7 @@ impl Session {
 
     /// What the handshakes of TLS came to, those of connections that were opened again included; none without TLS.
     #[must_use]
-    pub fn handshakes(&self) -> Vec<Handshakes> {
+    pub fn handshakes(&self) -> Vec<HandshakeSummary> {
         self.shared.handshakes.borrow().handshakes()
     }
 

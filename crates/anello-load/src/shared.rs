@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 
-use crate::config::{Load, Mode};
+use crate::config::{LoadConfig, Mode};
 use crate::errors::{ErrorKind, Errors};
 use crate::interval::Interval;
 use crate::latency_histogram;
@@ -60,9 +60,9 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    pub fn new(load: &Load, exchange: Exchange, origin: Instant) -> Self {
+    pub fn new(load: &LoadConfig, exchange: Exchange, origin: Instant) -> Self {
         let (open_loop, think) = match &load.mode {
-            Mode::Closed { think } => (false, *think),
+            Mode::Closed { think_time: think } => (false, *think),
             Mode::Open { .. } | Mode::Sweep(_) => (true, Duration::ZERO),
         };
         let http = load.http_load();
@@ -72,10 +72,10 @@ impl Shared {
             target: load.target.clone(),
             tls: http.and_then(|http| http.tls.as_ref()).map(Tls::client),
             connect_timeout: load.connect_timeout,
-            sources: load.sources_in_use(),
+            sources: load.effective_source_addresses(),
             open_loop,
             think,
-            depth: http.map_or(1, |http| if http.keep_alive { http.pipeline } else { 1 }),
+            depth: http.map_or(1, |http| if http.keep_alive { http.pipeline_depth } else { 1 }),
             keep_alive: http.is_none_or(|http| http.keep_alive),
             may_close: http.is_some(),
             reconnect: load.reconnect || http.is_some_and(|http| !http.keep_alive),

@@ -15,18 +15,18 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::conductor::{Observer, Pace};
-use crate::config::Load;
+use crate::config::LoadConfig;
 use crate::errors::Errors;
 use crate::http::References;
 use crate::interval::Interval;
 use crate::schedule::Share;
 use crate::session::{Session, nanoseconds};
 use crate::shared::Standing;
-use crate::tls::Handshakes;
+use crate::tls::HandshakeSummary;
 
 /// What a thread begins with.
 pub(crate) struct Worker {
-    pub load: Load,
+    pub load: LoadConfig,
     pub share: Share,
     pub runtime: anello::RuntimeBuilder,
     pub origin: Instant,
@@ -74,7 +74,7 @@ pub(crate) struct Done {
     pub opened: usize,
     pub open: usize,
     pub reopened: u64,
-    pub handshakes: Vec<Handshakes>,
+    pub handshakes: Vec<HandshakeSummary>,
     pub schedule_error: Histogram<u64>,
     pub usage: ThreadUsage,
 }

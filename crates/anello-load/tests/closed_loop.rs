@@ -8,7 +8,7 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use anello::{DriverOptions, RuntimeBuilder};
-use anello_load::{ErrorKind, Load, Mode, ModeReport, run};
+use anello_load::{ErrorKind, LoadConfig, Mode, ModeReport, run};
 use common::{drivers, reports, server};
 
 const MESSAGE_BYTES: usize = 64;
@@ -36,12 +36,12 @@ fn every_connection_thinks_between_a_reply_and_its_next_request() {
         Ok(())
     });
     for connections in [1, 3] {
-        let load = Load {
+        let load = LoadConfig {
             connections,
-            mode: Mode::Closed { think: THINK },
+            mode: Mode::Closed { think_time: THINK },
             // The server ends it, so that the number of requests is fixed.
             duration: Duration::from_secs(600),
-            ..Load::echo(address, MESSAGE_BYTES)
+            ..LoadConfig::echo(address, MESSAGE_BYTES)
         };
         for report in reports(&load) {
             let count = connections as u64;
@@ -70,11 +70,11 @@ fn a_load_that_is_always_awake_is_the_bottleneck_and_one_that_mostly_sleeps_is_n
     });
     // What else runs on the machine may change the outcome, but not every time.
     let once_in_some_tries = |driver: &RuntimeBuilder, think: Duration, expected: bool| {
-        let load = Load {
+        let load = LoadConfig {
             connections: 4,
-            mode: Mode::Closed { think },
+            mode: Mode::Closed { think_time: think },
             duration: Duration::from_millis(100),
-            ..Load::echo(address, MESSAGE_BYTES)
+            ..LoadConfig::echo(address, MESSAGE_BYTES)
         };
         let mut percents = Vec::new();
         for _ in 0..20 {

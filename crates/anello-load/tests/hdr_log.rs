@@ -9,8 +9,10 @@ use std::ops::ControlFlow;
 use std::time::Duration;
 
 use anello::RuntimeBuilder;
-use anello_load::formats::hdr_log::{HdrLog, HdrLogWriter, LogRecord, ToldErrors, UNCORRECTED};
-use anello_load::{Arrivals, ErrorKind, Errors, Event, Interval, Load, Mode, Report, latency_histogram, run};
+use anello_load::formats::hdr_log::{HdrLog, HdrLogWriter, LogRecord, ReportedErrors, UNCORRECTED};
+use anello_load::{
+    Arrivals, ErrorKind, Errors, Event, Interval, LoadConfig, Mode, Report, latency_histogram, run,
+};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use hdrhistogram::Histogram;
@@ -118,15 +120,15 @@ fn logged_run(driver: &RuntimeBuilder) -> (Report, Vec<u8>) {
         }
         Ok(())
     });
-    let load = Load {
+    let load = LoadConfig {
         connections: 4,
         verify: true,
         mode: Mode::Open { per_second: 500, arrivals: Arrivals::Poisson, seed: 7 },
         duration: Duration::from_millis(400),
-        drain: Duration::from_secs(10),
+        drain_timeout: Duration::from_secs(10),
         stall_timeout: Duration::from_secs(30),
         interval: Duration::from_millis(100),
-        ..Load::echo(address, 64)
+        ..LoadConfig::echo(address, 64)
     };
     let mut writer = None;
     let outcome = run(&load, driver, |event| {
@@ -197,8 +199,8 @@ fn the_reader_of_another_library_finds_the_figures_of_the_report() {
 }
 
 /// Errors that can be compared: those that are known, and whether these are all.
-fn told(errors: &ToldErrors) -> (String, bool) {
-    (errors.known.by_kind(), errors.is_whole)
+fn told(errors: &ReportedErrors) -> (String, bool) {
+    (errors.known.by_kind(), errors.is_complete)
 }
 
 #[test]
@@ -209,8 +211,8 @@ fn errors_are_told_in_a_comment() {
     .unwrap();
     let mut writer = HdrLogWriter::new(Vec::new(), BEGAN_NS, &["[AnelloErrors: reset=9]"]).unwrap();
     let silent = HdrLog::parse(&writer.into_inner()).unwrap();
-    assert!(silent.errors.is_silent() && HdrLog::parse(JAVA).unwrap().errors.is_silent());
-    assert!(HdrLog::parse(b"").unwrap().errors.is_silent());
+    assert!(silent.errors.is_unknown() && HdrLog::parse(JAVA).unwrap().errors.is_unknown());
+    assert!(HdrLog::parse(b"").unwrap().errors.is_unknown());
     writer = HdrLogWriter::new(Vec::new(), BEGAN_NS, &[]).unwrap();
     writer.write(&interval(0, [5])).unwrap();
     writer.write_errors(&errors).unwrap();
@@ -261,7 +263,7 @@ fn a_log_of_several_runs_of_which_one_does_not_tell_is_known_in_part() {
         assert_eq!(told(&log.errors), (known.to_owned(), is_whole), "case {index}");
         // What is known of it can be written and read again.
         let mut writer = HdrLogWriter::new(Vec::new(), BEGAN_NS, &[]).unwrap();
-        writer.write_told_errors(&log.errors).unwrap();
+        writer.write_reported_errors(&log.errors).unwrap();
         let text = writer.into_inner();
         assert_eq!(HdrLog::parse(&text).unwrap().errors, log.errors, "{}", String::from_utf8_lossy(&text));
     }

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use anello_load::{Arrivals, ErrorKind, HttpLoad, Knee, Load, Mode, Protocol, Sweep};
+use anello_load::{Arrivals, ErrorKind, HttpLoad, Knee, LoadConfig, Mode, Protocol, Sweep};
 use common::{reports, reset, server};
 
 /// A server that reads heads of requests; `respond` gets each path, with its number on the connection, and says
@@ -47,13 +47,13 @@ fn with_length(body: &str) -> String {
 }
 
 /// A short load with checks.
-fn load(target: SocketAddr, change: impl FnOnce(&mut HttpLoad)) -> Load {
-    let mut load = Load {
+fn load(target: SocketAddr, change: impl FnOnce(&mut HttpLoad)) -> LoadConfig {
+    let mut load = LoadConfig {
         connections: 5,
         duration: Duration::from_millis(30),
         verify: true,
         stall_timeout: Duration::from_secs(30),
-        ..Load::http(target, "test", "/")
+        ..LoadConfig::http(target, "test", "/")
     };
     if let Protocol::Http(http) = &mut load.protocol {
         change(http);
@@ -81,10 +81,10 @@ fn all_ways_of_framing_and_all_paths_are_understood() {
     for pipeline in [1, 4] {
         let load = load(address, |http| {
             http.paths = ["/length", "/chunked", "/interim"].map(str::to_owned).to_vec();
-            http.pipeline = pipeline;
+            http.pipeline_depth = pipeline;
         });
         for report in reports(&load) {
-            assert!(report.is_good() && report.requests >= 5 * pipeline as u64, "{report:?}");
+            assert!(report.is_success() && report.requests >= 5 * pipeline as u64, "{report:?}");
             assert_eq!((report.connections_left, report.connections_reopened), (5, 0));
         }
     }
@@ -99,7 +99,7 @@ fn an_interim_response_that_comes_alone_is_not_the_answer() {
         interim && answer(stream, &with_length("hello"))
     });
     for report in reports(&load(address, |_| {})) {
-        assert!(report.is_good() && report.connections_left == 5, "{report:?}");
+        assert!(report.is_success() && report.connections_left == 5, "{report:?}");
     }
 }
 
@@ -125,7 +125,7 @@ fn a_server_that_closes_between_requests_is_connected_to_again_without_an_error(
     });
     for path in ["/says", "/ends"] {
         for report in reports(&load(address, |http| http.paths = vec![path.to_owned()])) {
-            assert!(report.is_good(), "{report:?}");
+            assert!(report.is_success(), "{report:?}");
             assert_eq!((report.requests, report.connections_left), (served.swap(0, Ordering::SeqCst), 5));
             assert!(report.requests < 15 || report.connections_reopened > 0, "{report:?}");
         }
@@ -147,10 +147,10 @@ fn a_server_that_closes_between_requests_without_a_word_is_connected_to_again() 
         number < 2
     });
     let open = Mode::Open { per_second: 1000, arrivals: Arrivals::Constant, seed: 1 };
-    for mode in [Mode::Closed { think: Duration::ZERO }, open] {
-        let load = Load { mode, duration: Duration::from_millis(100), ..load(address, |_| {}) };
+    for mode in [Mode::Closed { think_time: Duration::ZERO }, open] {
+        let load = LoadConfig { mode, duration: Duration::from_millis(100), ..load(address, |_| {}) };
         for report in reports(&load) {
-            assert!(report.is_good() && report.connections_left == 5, "{report:?}");
+            assert!(report.is_success() && report.connections_left == 5, "{report:?}");
             assert_eq!(report.requests, served.swap(0, Ordering::SeqCst));
             assert!(report.requests <= 15 || report.connections_reopened > 0, "{report:?}");
             assert!(report.offered.is_none_or(|offered| offered == report.requests), "{report:?}");
@@ -167,7 +167,7 @@ fn who_closes_long_after_a_request_has_not_answered_it() {
         thread::sleep(Duration::from_millis(1500));
         false
     });
-    for report in reports(&Load { duration: Duration::from_secs(1), ..load(address, |_| {}) }) {
+    for report in reports(&LoadConfig { duration: Duration::from_secs(1), ..load(address, |_| {}) }) {
         assert_eq!((report.requests, report.errors.count(ErrorKind::ClosedEarly)), (5, 5), "{report:?}");
         assert_eq!((report.errors.total(), report.connections_left), (5, 0), "{report:?}");
     }
@@ -186,10 +186,10 @@ fn the_latency_of_a_request_that_is_sent_again_counts_from_the_first_time() {
         thread::sleep(Duration::from_millis(200));
         false
     });
-    let one = Load { connections: 1, duration: Duration::from_millis(500), ..load(address, |_| {}) };
+    let one = LoadConfig { connections: 1, duration: Duration::from_millis(500), ..load(address, |_| {}) };
     for report in reports(&one) {
         let dropped = dropped.swap(0, Ordering::SeqCst);
-        assert!(report.is_good() && (1..4).contains(&dropped), "{dropped} {report:?}");
+        assert!(report.is_success() && (1..4).contains(&dropped), "{dropped} {report:?}");
         assert_eq!(report.requests, dropped + 1, "what began before the end is answered: {report:?}");
         assert!(report.latency.is_some_and(|latency| latency.max_ns >= 200_000_000), "{report:?}");
     }
@@ -201,10 +201,10 @@ fn the_latency_of_a_request_that_is_sent_again_counts_from_the_first_time() {
         std::io::copy(stream, &mut std::io::sink()).ok();
         false
     });
-    let one = load(address, |http| http.pipeline = 4);
-    let one = Load { connections: 1, duration: Duration::from_millis(400), ..one };
+    let one = load(address, |http| http.pipeline_depth = 4);
+    let one = LoadConfig { connections: 1, duration: Duration::from_millis(400), ..one };
     for report in reports(&one) {
-        assert!(report.is_good() && report.requests >= 4, "{report:?}");
+        assert!(report.is_success() && report.requests >= 4, "{report:?}");
         assert!(report.latency.is_some_and(|latency| latency.max_ns >= 190_000_000), "{report:?}");
     }
 }
@@ -231,7 +231,7 @@ fn a_server_that_closes_at_once_is_not_connected_to_without_a_pause() {
         drop(stream);
         Ok(())
     });
-    let load = Load {
+    let load = LoadConfig {
         connections: 2,
         // The second connection has nothing to do in this time.
         mode: Mode::Open { per_second: 1, arrivals: Arrivals::Constant, seed: 1 },
@@ -253,15 +253,15 @@ fn a_servers_slow_close_is_not_taken_for_a_late_load() {
         thread::sleep(Duration::from_millis(400));
         false
     });
-    let load = Load {
+    let load = LoadConfig {
         connections: 1,
         mode: Mode::Open { per_second: 10, arrivals: Arrivals::Constant, seed: 1 },
         duration: Duration::from_millis(800),
-        drain: Duration::from_secs(60),
+        drain_timeout: Duration::from_secs(60),
         ..load(address, |http| http.keep_alive = false)
     };
     for report in reports(&load) {
-        assert!(report.is_good() && report.requests == 8, "{report:?}");
+        assert!(report.is_success() && report.requests == 8, "{report:?}");
         // Only the first finds nothing in its way; one that was due just after a close would be 300 ms late else.
         assert!(report.schedule_error.is_some_and(|error| error.max_ns < 250_000_000), "{report:?}");
     }
@@ -279,9 +279,9 @@ fn a_sweep_with_a_connection_for_each_request_goes_on_to_its_end() {
         step: 100,
         arrivals: Arrivals::Constant,
         seed: 1,
-        knee: Knee { answered_percent: 1, latency_factor: u32::MAX },
+        knee: Knee { min_answered_percent: 1, max_latency_factor: u32::MAX },
     };
-    let load = Load {
+    let load = LoadConfig {
         mode: Mode::Sweep(sweep),
         duration: Duration::from_millis(100),
         ..load(address, |http| http.keep_alive = false)
@@ -289,7 +289,7 @@ fn a_sweep_with_a_connection_for_each_request_goes_on_to_its_end() {
     for report in reports(&load) {
         let offered: Vec<_> = report.steps.iter().map(|step| step.total.offered).collect();
         assert_eq!(offered, [10, 20, 30].map(Some), "{report:?}");
-        assert!(report.is_good() && report.knee.is_none() && report.requests == 60, "{report:?}");
+        assert!(report.is_success() && report.knee.is_none() && report.requests == 60, "{report:?}");
     }
 }
 
@@ -305,8 +305,8 @@ fn pipelined_requests_behind_the_last_response_are_sent_again() {
         }
         number < 5
     });
-    for report in reports(&load(address, |http| http.pipeline = 4)) {
-        assert!(report.is_good() && report.connections_left == 5, "{report:?}");
+    for report in reports(&load(address, |http| http.pipeline_depth = 4)) {
+        assert!(report.is_success() && report.connections_left == 5, "{report:?}");
     }
 }
 
@@ -322,7 +322,7 @@ fn a_connection_for_each_request_is_opened_and_closed() {
             answer(stream, &format!("HTTP/1.1 200 OK\r\nContent-Length: 1\r\n{close}\r\nx")) && !says_so
         });
         for report in reports(&load(address, |http| http.keep_alive = false)) {
-            assert!(report.is_good(), "{report:?}");
+            assert!(report.is_success(), "{report:?}");
             assert_eq!((report.requests, report.connections_left), (accepted.swap(0, Ordering::SeqCst), 5));
         }
     }
@@ -370,7 +370,7 @@ fn fields_that_are_asked_for_are_in_every_request() {
             let load = load(address, |http| {
                 let owned = |&(name, value): &(&str, &str)| (name.to_owned(), value.to_owned());
                 http.headers = fields[..count].iter().map(owned).collect();
-                http.pipeline = pipeline;
+                http.pipeline_depth = pipeline;
                 http.expected_body = Some(b"all"[..].into());
             });
             for report in reports(&load) {
@@ -393,7 +393,7 @@ fn what_is_expected_may_be_named() {
         })
     };
     for status in [&[404, 200][..], &[]] {
-        assert!(reports(&expect(status, b"no!")).all(|report| report.is_good()));
+        assert!(reports(&expect(status, b"no!")).all(|report| report.is_success()));
         for (body, kind) in [(&b"no?"[..], ErrorKind::WrongBytes), (b"no", ErrorKind::WrongLength)] {
             for report in reports(&expect(status, body)) {
                 assert_eq!(
@@ -413,9 +413,9 @@ fn fault_44_what_is_no_response_costs_the_connection() {
         ("SSH-2.0-OpenSSH_9.6\r\n", ErrorKind::Malformed),
         ("HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n", ErrorKind::Malformed),
         ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nhello", ErrorKind::Malformed),
-        ("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello, world", ErrorKind::LongReply),
-        ("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhel", ErrorKind::ShortReply),
-        ("HTTP/1.1 200 OK\r\nContent-Le", ErrorKind::ShortReply),
+        ("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello, world", ErrorKind::ExcessData),
+        ("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhel", ErrorKind::TruncatedReply),
+        ("HTTP/1.1 200 OK\r\nContent-Le", ErrorKind::TruncatedReply),
         ("", ErrorKind::ClosedEarly),
     ] {
         let address = http_server(move |stream, _, _| {
@@ -437,7 +437,7 @@ fn fault_44_resets_cost_every_request_in_flight() {
         }
         number < 3 && answer(stream, &with_length("x"))
     });
-    let load = Load { duration: Duration::from_secs(600), ..load(address, |_| {}) };
+    let load = LoadConfig { duration: Duration::from_secs(600), ..load(address, |_| {}) };
     for report in reports(&load) {
         assert_eq!((report.requests, report.errors.count(ErrorKind::Reset)), (15, 5), "{report:?}");
     }

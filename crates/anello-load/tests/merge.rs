@@ -52,7 +52,7 @@ fn by_second(logs: &[NamedLog]) -> Vec<Comparable> {
 /// What is known to have gone wrong, and whether that is all.
 fn told(logs: &[NamedLog]) -> (String, bool) {
     let errors = errors(logs).unwrap();
-    (errors.known.by_kind(), errors.is_whole)
+    (errors.known.by_kind(), errors.is_complete)
 }
 
 /// A log with this comment about its errors.

@@ -12,7 +12,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anello_load::{
-    Arrivals, ErrorKind, Event, Interval, Knee, Load, Mode, Protocol, Session, Sweep, latency_histogram, run,
+    Arrivals, ErrorKind, Event, Interval, Knee, LoadConfig, Mode, Protocol, Session, Sweep,
+    latency_histogram, run,
 };
 use common::{drivers, reports, server};
 use hdrhistogram::Histogram;
@@ -43,15 +44,15 @@ fn logging_server(delay: impl Fn(Duration, u64) -> Duration + Send + Sync + 'sta
     (address, log)
 }
 
-fn open_loop(target: SocketAddr, per_second: u64) -> Load {
-    Load {
+fn open_loop(target: SocketAddr, per_second: u64) -> LoadConfig {
+    LoadConfig {
         connections: 1,
         mode: Mode::Open { per_second, arrivals: Arrivals::Constant, seed: 1 },
         duration: Duration::from_millis(1000),
-        drain: Duration::from_secs(10),
+        drain_timeout: Duration::from_secs(10),
         stall_timeout: Duration::from_secs(30),
         verify: true,
-        ..Load::echo(target, MESSAGE_BYTES)
+        ..LoadConfig::echo(target, MESSAGE_BYTES)
     }
 }
 
@@ -85,10 +86,10 @@ fn percentiles_are_right(
         let mut misses = Vec::new();
         for _ in 0..20 {
             let (address, log) = logging_server(delay);
-            let load = Load { duration, ..open_loop(address, per_second) };
+            let load = LoadConfig { duration, ..open_loop(address, per_second) };
             let outcome = run(&load, &driver, |_| ControlFlow::Continue(())).unwrap();
             let report = &outcome.report;
-            assert!(report.is_good(), "{report:?}");
+            assert!(report.is_success(), "{report:?}");
             assert_eq!((report.offered, report.unsent, report.requests), (Some(offered), 0, offered));
             let expected = expected(&log.lock().unwrap(), per_second);
             let uncorrected = outcome.total.uncorrected.as_ref().unwrap();
@@ -148,7 +149,7 @@ fn a_stall_shows_in_all_requests_of_its_time_and_not_only_in_those_that_were_sen
     // One pause in the middle of 8 connections, of which each has but one request in flight.
     let (address, _) = logging_server(|_, number| Duration::from_millis(if number == 50 { 300 } else { 0 }));
     for driver in drivers() {
-        let load = Load { connections: 8, ..open_loop(address, 800) };
+        let load = LoadConfig { connections: 8, ..open_loop(address, 800) };
         let outcome = run(&load, &driver, |_| ControlFlow::Continue(())).unwrap();
         // 300 of 1000 ms: the requests that were due in it waited for half of it in the mean.
         let over_100_ms = outcome.total.latency.count_between(100_000_000, u64::MAX);
@@ -163,14 +164,14 @@ fn what_is_not_sent_in_time_is_counted() {
     let (address, _) = logging_server(|_, _| Duration::from_millis(10));
     for driver in drivers() {
         for (arrivals, offered) in [(Arrivals::Constant, Some(300)), (Arrivals::Poisson, None)] {
-            let load = Load {
+            let load = LoadConfig {
                 mode: Mode::Open { per_second: 1000, arrivals, seed: 7 },
                 duration: Duration::from_millis(300),
-                drain: Duration::from_millis(50),
+                drain_timeout: Duration::from_millis(50),
                 ..open_loop(address, 1000)
             };
             let report = run(&load, &driver, |_| ControlFlow::Continue(())).unwrap().report;
-            assert!(report.is_good() && report.unsent > 200, "{report:?}");
+            assert!(report.is_success() && report.unsent > 200, "{report:?}");
             assert_eq!(report.offered, Some(report.requests + report.unsent), "nothing is lost");
             assert!(offered.is_none_or(|offered| report.offered == Some(offered)), "{report:?}");
         }
@@ -197,7 +198,7 @@ fn requests_of_connections_that_broke_are_unsent() {
         // One connection is left, so that the load goes on to its end, be it on the same thread or on another.
         for (threads, arrivals) in [(1, Arrivals::Constant), (2, Arrivals::Constant), (2, Arrivals::Poisson)]
         {
-            let load = Load {
+            let load = LoadConfig {
                 connections: 2,
                 threads,
                 mode: Mode::Open { per_second: 1000, arrivals, seed: 1 },
@@ -221,7 +222,7 @@ fn requests_of_connections_that_broke_are_unsent() {
 fn intervals_of_several_threads_add_up_to_the_whole() {
     let (address, log) = logging_server(|_, _| Duration::ZERO);
     for driver in drivers() {
-        let load = Load {
+        let load = LoadConfig {
             connections: 5,
             threads: 3,
             interval: Duration::from_millis(100),
@@ -240,7 +241,7 @@ fn intervals_of_several_threads_add_up_to_the_whole() {
         });
         let outcome = outcome.unwrap();
         let report = &outcome.report;
-        assert!(report.is_good() && began > 0 && report.began_unix_ns == began, "{report:?}");
+        assert!(report.is_success() && began > 0 && report.began_unix_ns == began, "{report:?}");
         assert_eq!((report.offered, report.requests, report.threads), (Some(1000), 1000, 3));
         assert_eq!(log.lock().unwrap().drain(..).len(), 1050, "the warm-up is not counted");
         assert_eq!(intervals.iter().map(|interval| interval.requests).sum::<u64>(), 1000);
@@ -267,14 +268,14 @@ fn a_sweep_stops_at_the_knee() {
         arrivals: Arrivals::Constant,
         seed: 1,
         // Only answers that are missing count here: latency is a matter of the machine.
-        knee: Knee { answered_percent: 50, latency_factor: u32::MAX },
+        knee: Knee { min_answered_percent: 50, max_latency_factor: u32::MAX },
     };
     for driver in drivers() {
-        let load = Load {
+        let load = LoadConfig {
             connections: 10,
             mode: Mode::Sweep(sweep.clone()),
             duration: Duration::from_millis(300),
-            drain: Duration::ZERO,
+            drain_timeout: Duration::ZERO,
             ..open_loop(address, 1)
         };
         let mut told = 0;
@@ -297,15 +298,15 @@ fn a_sweep_stops_at_the_knee() {
 fn a_rate_beyond_all_bounds_holds_up_neither_the_clock_nor_the_user() {
     let (address, _) = logging_server(|_, _| Duration::ZERO);
     for driver in drivers() {
-        let load = Load {
+        let load = LoadConfig {
             duration: Duration::from_millis(50),
-            drain: Duration::ZERO,
+            drain_timeout: Duration::ZERO,
             ..open_loop(address, 1_000_000_000)
         };
         let report = run(&load, &driver, |_| ControlFlow::Continue(())).unwrap().report;
         assert_eq!(report.offered, Some(50_000_000), "{report:?}");
         assert_eq!(report.requests + report.unsent, 50_000_000, "{report:?}");
-        let long = Load { duration: Duration::from_secs(3600), ..load };
+        let long = LoadConfig { duration: Duration::from_secs(3600), ..load };
         let report = run(&long, &driver, |event| match event {
             Event::Progress(progress) if progress.requests > 0 => ControlFlow::Break(()),
             _ => ControlFlow::Continue(()),
@@ -320,8 +321,8 @@ fn a_rate_beyond_all_bounds_holds_up_neither_the_clock_nor_the_user() {
 fn requests_that_are_given_up_at_a_stop_are_counted() {
     let (address, _) = logging_server(|_, _| Duration::from_secs(600));
     for driver in drivers() {
-        for mode in [Mode::Closed { think: Duration::ZERO }, open_loop(address, 1000).mode] {
-            let load = Load {
+        for mode in [Mode::Closed { think_time: Duration::ZERO }, open_loop(address, 1000).mode] {
+            let load = LoadConfig {
                 connections: 3,
                 mode,
                 duration: Duration::from_secs(3600),
@@ -352,8 +353,8 @@ fn connections_of_a_ramp_work_as_soon_as_they_are_open() {
         Ok(())
     });
     for driver in drivers() {
-        for mode in [Mode::Closed { think: Duration::from_millis(1) }, open_loop(address, 1000).mode] {
-            let load = Load {
+        for mode in [Mode::Closed { think_time: Duration::from_millis(1) }, open_loop(address, 1000).mode] {
+            let load = LoadConfig {
                 connections: 10,
                 threads: 2,
                 mode,
@@ -363,7 +364,7 @@ fn connections_of_a_ramp_work_as_soon_as_they_are_open() {
                 ..open_loop(address, 1000)
             };
             let report = run(&load, &driver, |_| ControlFlow::Continue(())).unwrap().report;
-            assert!(report.is_good(), "{report:?}");
+            assert!(report.is_success(), "{report:?}");
             assert_eq!((report.connections_opened, report.connections_left), (10, 10));
             assert_eq!(accepted.swap(0, Ordering::SeqCst), 10);
             // Connection c is offered a request every 10 ms from 20 c ms on.
@@ -386,9 +387,9 @@ fn broken_connections_are_opened_again_if_asked_for() {
         counter.fetch_add(1, Ordering::SeqCst);
         Ok(())
     });
-    for mode in [Mode::Closed { think: Duration::ZERO }, open_loop(address, 1000).mode] {
-        let load = Load { connections: 3, reconnect: true, mode, ..open_loop(address, 1000) };
-        for report in reports(&Load { duration: Duration::from_millis(200), ..load.clone() }) {
+    for mode in [Mode::Closed { think_time: Duration::ZERO }, open_loop(address, 1000).mode] {
+        let load = LoadConfig { connections: 3, reconnect: true, mode, ..open_loop(address, 1000) };
+        for report in reports(&LoadConfig { duration: Duration::from_millis(200), ..load.clone() }) {
             let dropped = dropped.swap(0, Ordering::SeqCst);
             assert_eq!(
                 (report.errors.count(ErrorKind::ClosedEarly), report.errors.total()),
@@ -406,11 +407,11 @@ fn a_server_that_is_not_there_is_tried_until_the_end() {
     let held = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
     held.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
     let address = held.local_addr().unwrap().as_socket().unwrap();
-    let load = Load {
+    let load = LoadConfig {
         connections: 3,
         reconnect: true,
         duration: Duration::from_millis(200),
-        mode: Mode::Closed { think: Duration::ZERO },
+        mode: Mode::Closed { think_time: Duration::ZERO },
         ..open_loop(address, 1)
     };
     for report in reports(&load) {
@@ -437,8 +438,8 @@ fn every_wrong_byte_is_found() {
         }
         Ok(())
     });
-    for mode in [Mode::Closed { think: Duration::ZERO }, open_loop(address, 5000).mode] {
-        let load = Load {
+    for mode in [Mode::Closed { think_time: Duration::ZERO }, open_loop(address, 5000).mode] {
+        let load = LoadConfig {
             connections: 4,
             threads: 2,
             mode,
@@ -467,9 +468,9 @@ fn replies_of_another_length_are_checked_byte_for_byte() {
                     stream.write_all(&reply)?;
                 }
             });
-            let load = Load {
+            let load = LoadConfig {
                 protocol: Protocol::Messages { request_bytes, response_bytes },
-                mode: Mode::Closed { think: Duration::ZERO },
+                mode: Mode::Closed { think_time: Duration::ZERO },
                 duration: Duration::from_millis(20),
                 ..open_loop(address, 1)
             };
@@ -486,7 +487,7 @@ fn slices_may_be_open_loops() {
     let (address, _) = logging_server(|_, _| Duration::ZERO);
     for driver in drivers() {
         driver.build().unwrap().block_on(async {
-            let load = Load { connections: 4, ..open_loop(address, 1000) };
+            let load = LoadConfig { connections: 4, ..open_loop(address, 1000) };
             let mut session = Session::connect(&load).await.unwrap();
             for _ in 0..3 {
                 let slice = session.run_slice(Duration::from_millis(50)).await;
@@ -513,12 +514,12 @@ fn unix_sockets_are_loaded_alike() {
         }
     });
     for (path, refused) in [(path, 0), (directory.path().join("nothing"), 3)] {
-        let load = Load {
+        let load = LoadConfig {
             connections: 3,
             duration: Duration::from_millis(100),
             verify: true,
             mode: open_loop(([127, 0, 0, 1], 1).into(), 300).mode,
-            ..Load::echo(path, MESSAGE_BYTES)
+            ..LoadConfig::echo(path, MESSAGE_BYTES)
         };
         for report in reports(&load) {
             assert_eq!((report.errors.count(ErrorKind::Refused), report.errors.total()), (refused, refused));
@@ -535,8 +536,8 @@ fn a_break_does_not_wait_for_connections_that_are_being_opened() {
     socket.listen(1).unwrap();
     let address = socket.local_addr().unwrap().as_socket().unwrap();
     for driver in drivers() {
-        for mode in [Mode::Closed { think: Duration::ZERO }, open_loop(address, 1000).mode] {
-            let load = Load {
+        for mode in [Mode::Closed { think_time: Duration::ZERO }, open_loop(address, 1000).mode] {
+            let load = LoadConfig {
                 connections: 20,
                 mode,
                 ramp: Duration::from_millis(10),

@@ -12,7 +12,7 @@ use std::thread;
 use std::time::Duration;
 
 use anello::Runtime;
-use anello_load::{Arrivals, ErrorKind, Event, Load, Mode, Phase, Protocol, Report, Session, run};
+use anello_load::{Arrivals, ErrorKind, Event, LoadConfig, Mode, Phase, Protocol, Report, Session, run};
 use common::{drivers, reports, reset, server};
 use socket2::{Domain, Socket, Type};
 
@@ -48,13 +48,13 @@ fn echo_of(message_bytes: usize) -> Protocol {
 }
 
 /// A short load with checks.
-fn load(target: SocketAddr) -> Load {
-    Load {
+fn load(target: SocketAddr) -> LoadConfig {
+    LoadConfig {
         connections: 7,
         duration: Duration::from_millis(30),
         verify: true,
         stall_timeout: Duration::from_secs(30),
-        ..Load::echo(target, MESSAGE_BYTES)
+        ..LoadConfig::echo(target, MESSAGE_BYTES)
     }
 }
 
@@ -69,14 +69,14 @@ fn bound() -> (Socket, SocketAddr) {
 #[test]
 fn an_honest_server_has_a_good_report() {
     for verify in [true, false] {
-        let load = Load {
+        let load = LoadConfig {
             verify,
             warm_up: Duration::from_millis(5),
             server_pid: Some(std::process::id()),
             ..load(echo_server())
         };
         for report in reports(&load) {
-            assert!(report.is_good(), "{report:?}");
+            assert!(report.is_success(), "{report:?}");
             assert!(report.requests >= 7 && report.elapsed_ns > 0 && report.requests_per_second > 0.0);
             assert_eq!((report.connections_opened, report.connections_left), (7, 7));
             let latency = report.latency.unwrap();
@@ -114,9 +114,9 @@ fn messages_larger_than_all_buffers_come_back_whole() {
             stream.write_all(&buffer[..count])?;
         }
     });
-    let load = Load { connections: 2, protocol: echo_of(8 << 20), ..load(address) };
+    let load = LoadConfig { connections: 2, protocol: echo_of(8 << 20), ..load(address) };
     for report in reports(&load) {
-        assert!(report.is_good() && report.requests >= 2, "{report:?}");
+        assert!(report.is_success() && report.requests >= 2, "{report:?}");
     }
 }
 
@@ -178,7 +178,7 @@ fn latency_includes_all_of_the_servers_delay() {
         })
     });
     for report in reports(&load(address)) {
-        assert!(report.is_good(), "{report:?}");
+        assert!(report.is_success(), "{report:?}");
         // The histogram rounds down by up to a thousandth.
         let least_ns = DELAY.as_nanos() as u64 * 998 / 1000;
         let latency = report.latency.unwrap();
@@ -199,12 +199,12 @@ fn fault_44_wrong_bytes_are_found_and_do_not_count_as_requests() {
         })
     });
     for report in reports(&load(address)) {
-        assert!(report.errors.count(ErrorKind::WrongBytes) > 0 && !report.is_good(), "{report:?}");
+        assert!(report.errors.count(ErrorKind::WrongBytes) > 0 && !report.is_success(), "{report:?}");
         assert_eq!(report.errors.total(), report.errors.count(ErrorKind::WrongBytes));
         assert_eq!(report.connections_left, 7, "they go on");
     }
-    let unverified = Load { verify: false, ..load(address) };
-    assert!(reports(&unverified).all(|report| report.is_good()), "only counted");
+    let unverified = LoadConfig { verify: false, ..load(address) };
+    assert!(reports(&unverified).all(|report| report.is_success()), "only counted");
 }
 
 #[test]
@@ -220,7 +220,7 @@ fn fault_44_replies_to_other_requests_are_found() {
             left >= 0
         })
     });
-    let load = Load { connections: 1, duration: Duration::from_secs(600), ..load(address) };
+    let load = LoadConfig { connections: 1, duration: Duration::from_secs(600), ..load(address) };
     for report in reports(&load) {
         assert_eq!((report.requests, report.errors.count(ErrorKind::WrongBytes)), (1, 3), "{report:?}");
     }
@@ -232,7 +232,7 @@ fn fault_44_a_server_that_never_answers_ends_in_timeouts() {
         std::io::copy(&mut stream, &mut std::io::sink())?;
         Ok(())
     });
-    let load = Load { stall_timeout: Duration::from_millis(50), ..load(address) };
+    let load = LoadConfig { stall_timeout: Duration::from_millis(50), ..load(address) };
     for report in reports(&load) {
         assert_eq!((report.requests, report.errors.count(ErrorKind::Timeout)), (0, 7), "{report:?}");
         assert_eq!((report.errors.total(), report.connections_left, report.latency), (7, 0, None));
@@ -247,7 +247,7 @@ fn fault_44_a_server_that_does_not_even_read_ends_in_timeouts() {
         Ok(())
     });
     let load =
-        Load { protocol: echo_of(16 << 20), stall_timeout: Duration::from_millis(50), ..load(address) };
+        LoadConfig { protocol: echo_of(16 << 20), stall_timeout: Duration::from_millis(50), ..load(address) };
     for report in reports(&load) {
         assert_eq!((report.requests, report.errors.count(ErrorKind::Timeout)), (0, 7), "{report:?}");
     }
@@ -262,7 +262,7 @@ fn fault_44_a_server_that_trickles_ends_in_timeouts() {
             thread::sleep(Duration::from_millis(1));
         }
     });
-    let load = Load {
+    let load = LoadConfig {
         protocol: echo_of(1 << 20),
         verify: false,
         stall_timeout: Duration::from_millis(60),
@@ -285,7 +285,7 @@ fn fault_44_a_server_that_stalls_midway_ends_in_timeouts_and_what_came_before_co
             true
         })
     });
-    let load = Load {
+    let load = LoadConfig {
         duration: Duration::from_secs(600),
         stall_timeout: Duration::from_millis(300),
         ..load(address)
@@ -309,7 +309,7 @@ fn a_connection_that_stalls_does_not_dilute_the_rate() {
             true
         })
     });
-    let load = Load {
+    let load = LoadConfig {
         duration: Duration::from_millis(100),
         stall_timeout: Duration::from_millis(1500),
         ..load(address)
@@ -337,8 +337,8 @@ fn fault_44_resets_are_counted() {
         })
     });
     let open = Mode::Open { per_second: 1000, arrivals: Arrivals::Constant, seed: 1 };
-    for mode in [Mode::Closed { think: Duration::ZERO }, open] {
-        let load = Load { mode, duration: Duration::from_secs(600), ..load(address) };
+    for mode in [Mode::Closed { think_time: Duration::ZERO }, open] {
+        let load = LoadConfig { mode, duration: Duration::from_secs(600), ..load(address) };
         for report in reports(&load) {
             assert_eq!((report.requests, report.errors.count(ErrorKind::Reset)), (35, 7), "{report:?}");
             assert_eq!((report.errors.total(), report.connections_left), (7, 0));
@@ -358,7 +358,7 @@ fn fault_44_a_close_instead_of_a_reply_is_counted() {
             left >= 0
         })
     });
-    let load = Load { duration: Duration::from_secs(600), ..load(address) };
+    let load = LoadConfig { duration: Duration::from_secs(600), ..load(address) };
     for report in reports(&load) {
         assert_eq!((report.requests, report.errors.count(ErrorKind::ClosedEarly)), (35, 7), "{report:?}");
     }
@@ -373,7 +373,7 @@ fn fault_44_a_close_within_a_reply_is_counted() {
         })
     });
     for report in reports(&load(address)) {
-        assert_eq!((report.requests, report.errors.count(ErrorKind::ShortReply)), (0, 7), "{report:?}");
+        assert_eq!((report.requests, report.errors.count(ErrorKind::TruncatedReply)), (0, 7), "{report:?}");
     }
 }
 
@@ -386,9 +386,9 @@ fn fault_44_more_bytes_than_asked_for_are_counted() {
         })
     });
     // The extra byte may come in front of the next reply instead, but then they add up.
-    let load = Load { verify: false, duration: Duration::from_secs(600), ..load(address) };
+    let load = LoadConfig { verify: false, duration: Duration::from_secs(600), ..load(address) };
     for report in reports(&load) {
-        assert_eq!((report.errors.count(ErrorKind::LongReply), report.errors.total()), (7, 7), "{report:?}");
+        assert_eq!((report.errors.count(ErrorKind::ExcessData), report.errors.total()), (7, 7), "{report:?}");
     }
 }
 
@@ -409,7 +409,7 @@ fn fault_44_one_bad_connection_does_not_spoil_the_others() {
 fn fault_44_a_refusal_is_counted_for_every_connection() {
     let (_held, address) = bound();
     for sources in [Vec::new(), vec![IpAddr::from([127, 0, 0, 2])]] {
-        for report in reports(&Load { sources: sources.clone(), ..load(address) }) {
+        for report in reports(&LoadConfig { source_addresses: sources.clone(), ..load(address) }) {
             assert_eq!(
                 (report.errors.count(ErrorKind::Refused), report.errors.total()),
                 (7, 7),
@@ -426,12 +426,12 @@ fn fault_44_a_server_that_does_not_accept_ends_in_connect_timeouts() {
         // The kernel completes handshakes until the queue of this listener is full, and ignores the rest.
         let (socket, address) = bound();
         socket.listen(1).unwrap();
-        let load = Load {
+        let load = LoadConfig {
             connections: 20,
-            connects_at_once: 4,
+            max_concurrent_connects: 4,
             connect_timeout: Duration::from_millis(200),
             stall_timeout: Duration::from_millis(50),
-            sources,
+            source_addresses: sources,
             ..load(address)
         };
         for report in reports(&load) {
@@ -451,9 +451,9 @@ fn connections_come_from_the_named_sources_in_turn() {
         echo(stream, |_, _| true)
     });
     let sources: Vec<IpAddr> = [2, 3, 4].map(|last| IpAddr::from([127, 0, 0, last])).to_vec();
-    let load = Load { connections: 100, sources: sources.clone(), ..load(address) };
+    let load = LoadConfig { connections: 100, source_addresses: sources.clone(), ..load(address) };
     for report in reports(&load) {
-        assert!(report.is_good() && report.connections_left == 100, "{report:?}");
+        assert!(report.is_success() && report.connections_left == 100, "{report:?}");
         assert_eq!(report.sources, sources);
         let clients: Vec<_> = clients.iter().take(100).collect();
         let counts = sources.iter().map(|source| clients.iter().filter(|client| *client == source).count());
@@ -464,7 +464,7 @@ fn connections_come_from_the_named_sources_in_turn() {
 #[test]
 fn a_source_that_is_not_this_machines_is_named() {
     // An address for documentation: no machine has it.
-    let load = Load { sources: vec![[192, 0, 2, 1].into()], ..load(echo_server()) };
+    let load = LoadConfig { source_addresses: vec![[192, 0, 2, 1].into()], ..load(echo_server()) };
     for report in reports(&load) {
         assert_eq!((report.errors.count(ErrorKind::Other), report.errors.total()), (7, 7), "{report:?}");
         let example = &report.errors.iter().next().unwrap().example;
@@ -474,7 +474,7 @@ fn a_source_that_is_not_this_machines_is_named() {
 
 #[test]
 fn a_break_ends_the_load_early_with_a_report() {
-    let load = Load { duration: Duration::from_secs(3600), ..load(echo_server()) };
+    let load = LoadConfig { duration: Duration::from_secs(3600), ..load(echo_server()) };
     for driver in drivers() {
         let outcome = run(&load, &driver, |event| match event {
             Event::Progress(progress) if progress.phase == Phase::Measuring && progress.requests > 0 => {
@@ -484,7 +484,7 @@ fn a_break_ends_the_load_early_with_a_report() {
             _ => ControlFlow::Continue(()),
         });
         let report = outcome.unwrap().report;
-        assert!(report.interrupted && report.is_good(), "{report:?}");
+        assert!(report.interrupted && report.is_success(), "{report:?}");
     }
 }
 
@@ -494,21 +494,21 @@ fn a_break_does_not_wait_for_a_server_that_stalls() {
         std::io::copy(&mut stream, &mut std::io::sink())?;
         Ok(())
     });
-    let load = Load {
+    let load = LoadConfig {
         duration: Duration::from_secs(3600),
         stall_timeout: Duration::from_secs(3600),
         ..load(address)
     };
     for driver in drivers() {
         let report = run(&load, &driver, |_| ControlFlow::Break(())).unwrap().report;
-        assert!(report.interrupted && report.errors.is_empty() && !report.is_good(), "{report:?}");
+        assert!(report.interrupted && report.errors.is_empty() && !report.is_success(), "{report:?}");
         assert!(report.abandoned <= 7, "{report:?}");
     }
 }
 
 #[test]
 fn a_process_that_does_not_exist_is_an_error_before_any_load() {
-    let load = Load { server_pid: Some(u32::MAX), ..load(echo_server()) };
+    let load = LoadConfig { server_pid: Some(u32::MAX), ..load(echo_server()) };
     for driver in drivers() {
         let error = run(&load, &driver, |_| ControlFlow::Continue(())).unwrap_err();
         assert!(error.to_string().contains("process 4294967295"), "{error}");

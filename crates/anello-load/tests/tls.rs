@@ -14,8 +14,8 @@ use std::sync::{Arc, Barrier, Mutex};
 use std::time::Duration;
 
 use anello_load::check::http::{Page, Server, complete_bytes, many_connections, stalled_reader};
-use anello_load::tls::{Trust, cipher_names};
-use anello_load::{ErrorKind, Load, Tls, TlsOptions, run};
+use anello_load::tls::{Trust, cipher_suite_names};
+use anello_load::{ErrorKind, LoadConfig, Tls, TlsOptions, run};
 use common::{drivers, reports, server};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, date_time_ymd};
 use rustls::crypto::ring;
@@ -47,7 +47,7 @@ fn answers_of_all_sizes_are_verified_over_kept_connections_and_over_one_for_each
             http.expected_body = Some(expected[which].clone().into());
         });
         for report in reports(&load) {
-            assert!(report.is_good() && report.connections_left == CONNECTIONS, "{report:?}");
+            assert!(report.is_success() && report.connections_left == CONNECTIONS, "{report:?}");
             let tls = report.tls.clone().unwrap();
             assert!(tls.certificates_verified && tls.server_name == "localhost");
             let [kind] = &tls.handshakes[..] else { panic!("{tls:?}") };
@@ -68,11 +68,11 @@ fn requests_in_flight_together_are_answered_in_turn() {
     let identity = identity();
     let address = tls_server(identity.server_config(), |client| serve(client, b"hello"));
     let load = load(address, identity.trusted(), |http| {
-        http.pipeline = 16;
+        http.pipeline_depth = 16;
         http.expected_body = Some(b"hello"[..].into());
     });
     for report in reports(&load) {
-        assert!(report.is_good() && report.requests >= 16 * CONNECTIONS as u64, "{report:?}");
+        assert!(report.is_success() && report.requests >= 16 * CONNECTIONS as u64, "{report:?}");
     }
 }
 
@@ -80,7 +80,7 @@ fn requests_in_flight_together_are_answered_in_turn() {
 fn the_suite_that_is_named_is_the_one_that_is_used() {
     let identity = identity();
     let address = tls_server(identity.server_config(), |client| serve(client, b"hello"));
-    for name in cipher_names() {
+    for name in cipher_suite_names() {
         let options = TlsOptions { cipher: Some(name.to_owned()), ..identity.trusted() };
         let load = load(address, options, |_| {});
         if name.contains("_RSA_") {
@@ -88,7 +88,7 @@ fn the_suite_that_is_named_is_the_one_that_is_used() {
             continue;
         }
         for report in reports(&load) {
-            assert!(report.is_good(), "{report:?}");
+            assert!(report.is_success(), "{report:?}");
             let [kind] = handshakes(&report) else { panic!("{report:?}") };
             let version = if name.starts_with("TLS13") { "TLS 1.3" } else { "TLS 1.2" };
             let found = (kind.version.as_str(), kind.cipher_suite.as_str(), kind.key_exchange.as_deref());
@@ -121,10 +121,10 @@ fn certificates_that_are_not_right_are_refused_with_the_remedy_or_not_looked_at(
             let words = "not the certificate that was expected";
             assert_refused(&load(address, other, |_| {}), ErrorKind::Tls, words);
         }
-        let anything = TlsOptions { trust: Trust::Anything, ..TlsOptions::default() };
+        let anything = TlsOptions { trust: Trust::AcceptAny, ..TlsOptions::default() };
         for (options, verified) in [(own, true), (anything, false)] {
             for report in reports(&load(address, options, |_| {})) {
-                assert!(report.is_good(), "{report:?}");
+                assert!(report.is_success(), "{report:?}");
                 assert_eq!(report.tls.unwrap().certificates_verified, verified);
             }
         }
@@ -138,7 +138,7 @@ fn a_certificate_that_is_named_itself_is_right_though_it_is_an_authoritys() {
     };
     let right = identity_with(authority);
     for report in reports(&load(serve_as(&right), right.trusted(), |_| {})) {
-        assert!(report.is_good() && report.tls.unwrap().certificates_verified);
+        assert!(report.is_success() && report.tls.unwrap().certificates_verified);
     }
     // All else is looked at: whether it is the one that was named, its name, and when it is valid.
     let other_name = identity_with(|parameters| {
@@ -189,14 +189,14 @@ fn connections_that_are_closed_together_take_their_sessions_up_again() {
             client.write_all(format!("{fields}hello").as_bytes())?;
             end(client)
         });
-        let options = TlsOptions { resume: true, ..identity.trusted() };
-        let load = Load {
+        let options = TlsOptions { session_resumption: true, ..identity.trusted() };
+        let load = LoadConfig {
             connections: MANY,
             duration: Duration::from_millis(300),
             ..load(address, options, |_| {})
         };
         let report = run(&load, &driver, |_| ControlFlow::Continue(())).unwrap().report;
-        assert!(report.is_good(), "{report:?}");
+        assert!(report.is_success(), "{report:?}");
         let full =
             handshakes(&report).iter().filter(|kind| !kind.resumed).map(|kind| kind.count).sum::<u64>();
         assert_eq!(full, MANY as u64, "the first of each connection: {:?}", handshakes(&report));
@@ -215,14 +215,14 @@ fn sessions_are_taken_up_again_only_if_that_is_wanted() {
         served
     });
     for resume in [false, true] {
-        let options = TlsOptions { resume, ..identity.trusted() };
-        let load = Load {
+        let options = TlsOptions { session_resumption: resume, ..identity.trusted() };
+        let load = LoadConfig {
             connections: 1,
             duration: Duration::from_millis(60),
             ..load(address, options, |http| http.keep_alive = false)
         };
         for report in reports(&load) {
-            assert!(report.is_good(), "{report:?}");
+            assert!(report.is_success(), "{report:?}");
             let kinds = handshakes(&report);
             let count = |resumed| {
                 kinds.iter().filter(|kind| kind.resumed == resumed).map(|kind| kind.count).sum::<u64>()
@@ -323,7 +323,7 @@ fn a_server_of_other_protocols_or_versions_is_told() {
     let options = TlsOptions { cipher, ..identity.trusted() };
     assert_refused(&load(address, options, |_| {}), ErrorKind::Tls, "version or cipher suite in common");
     for report in reports(&load(address, identity.trusted(), |_| {})) {
-        assert!(report.is_good() && handshakes(&report)[0].version == "TLS 1.2", "{report:?}");
+        assert!(report.is_success() && handshakes(&report)[0].version == "TLS 1.2", "{report:?}");
     }
 }
 
@@ -342,7 +342,7 @@ fn fault_44_the_end_of_a_connection_is_that_of_a_response_only_if_tls_says_so() 
     let one =
         |address| load(address, identity.trusted(), |http| http.expected_body = Some(b"hello"[..].into()));
     for report in reports(&one(of(to_the_end, true))) {
-        assert!(report.is_good() && report.connections_left == CONNECTIONS, "{report:?}");
+        assert!(report.is_success() && report.connections_left == CONNECTIONS, "{report:?}");
     }
     let partly = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhel";
     for (bytes, told, words) in [
@@ -350,13 +350,13 @@ fn fault_44_the_end_of_a_connection_is_that_of_a_response_only_if_tls_says_so() 
         (partly, false, "without a close_notify"),
         (partly, true, "closed the connection after a part of a response"),
     ] {
-        assert_refused(&one(of(bytes, told)), ErrorKind::ShortReply, words);
+        assert_refused(&one(of(bytes, told)), ErrorKind::TruncatedReply, words);
     }
     // What has a length is whole all the same.
     let whole = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nConnection: close\r\n\r\nhello";
     for told in [false, true] {
         for report in reports(&one(of(whole, told))) {
-            assert!(report.is_good() && report.connections_left == CONNECTIONS, "{report:?}");
+            assert!(report.is_success() && report.connections_left == CONNECTIONS, "{report:?}");
         }
     }
 }
@@ -399,7 +399,7 @@ fn servers_are_told_when_nothing_more_comes() {
     });
     for keep_alive in [true, false] {
         for report in reports(&load(address, identity.trusted(), |http| http.keep_alive = keep_alive)) {
-            assert!(report.is_good(), "{report:?}");
+            assert!(report.is_success(), "{report:?}");
             let connections = if keep_alive { CONNECTIONS as u64 } else { report.requests };
             for _ in 0..connections {
                 assert_eq!(told.recv_timeout(PATIENCE), Ok(Ok(0)));

@@ -72,7 +72,7 @@ pub struct Arguments {
 
     /// How long connections may take to end after a signal.
     #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_value = "5s")]
-    drain: Duration,
+    drain_timeout: Duration,
 
     #[command(flatten)]
     driver: DriverFlags,
@@ -85,7 +85,7 @@ struct Service {
     max_connections: usize,
     connections: AtomicUsize,
     idle_timeout: Option<Duration>,
-    drain: Duration,
+    drain_timeout: Duration,
     driver: DriverFlags,
 }
 
@@ -110,7 +110,7 @@ pub fn run(arguments: Arguments) -> io::Result<ExitCode> {
         max_connections: arguments.max_connections,
         connections: AtomicUsize::new(0),
         idle_timeout: arguments.idle_timeout,
-        drain: arguments.drain,
+        drain_timeout: arguments.drain_timeout,
         driver: arguments.driver,
     });
     let builder = service.driver.builder();
@@ -144,7 +144,7 @@ async fn serve(service: Arc<Service>, worker: WorkerContext) -> io::Result<()> {
     end_accepting(&mut internet.into_iter().chain(unix).collect::<Vec<_>>()).await;
     // The first one asks for what is being done already; another worker may have heard it before.
     let missing = if has_heard_signal { 1 } else { 2 };
-    open.drain(service.drain, &mut signals, missing).await;
+    open.drain(service.drain_timeout, &mut signals, missing).await;
     Ok(())
 }
 

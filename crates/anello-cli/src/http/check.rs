@@ -174,7 +174,7 @@ impl Check<'_> {
             options = FileOptions {
                 symlinks: options.symlinks,
                 not_found_file: options.not_found_file.filter(|_| is_well("not-found-file")),
-                spa_fallback_file: options.spa_fallback_file.filter(|_| is_well("single-page-file")),
+                spa_fallback_file: options.spa_fallback_file.filter(|_| is_well("spa-fallback")),
                 ..FileOptions::default()
             };
         }

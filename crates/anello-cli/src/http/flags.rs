@@ -59,14 +59,14 @@ pub struct FileFlags {
 
     /// The file that is sent, with status 200, for paths without an extension where there is no file.
     #[arg(long, value_name = "PATH")]
-    spa_fallback_file: Option<String>,
+    spa_fallback: Option<String>,
 
     /// Serve files and folders whose names begin with a dot.
     #[arg(long)]
     dotfiles: bool,
 
     /// Sites whose scripts may read what is served, as in `https://example.org`, or * for all. May be given several times.
-    #[arg(long = "cors", value_name = "ORIGIN")]
+    #[arg(long = "cors-origin", value_name = "ORIGIN")]
     cors_origins: Vec<String>,
 
     /// Follow no symbolic links. Otherwise those that stay below the folder are followed.
@@ -75,7 +75,7 @@ pub struct FileFlags {
 
     /// Memory for the contents of small files, in bytes, of each worker; 0 keeps none.
     #[arg(long, value_name = "BYTES", default_value_t = FileOptions::default().max_cache_bytes)]
-    cache_bytes: usize,
+    max_cache_bytes: usize,
 
     /// Largest file whose contents are kept in memory, in bytes.
     #[arg(long, value_name = "BYTES", default_value_t = FileOptions::default().max_cached_file_bytes)]
@@ -110,12 +110,12 @@ impl FileFlags {
             media_types: self.media_types.into_iter().collect(),
             default_media_type: self.default_media_type,
             not_found_file: self.not_found_file,
-            spa_fallback_file: self.spa_fallback_file,
+            spa_fallback_file: self.spa_fallback,
             dotfiles: if self.dotfiles { Dotfiles::Serve } else { Dotfiles::Hide },
             cors_origins: self.cors_origins,
             symlinks: if self.no_symlinks { Symlinks::Deny } else { Symlinks::FollowBeneath },
-            max_cache_bytes: self.cache_bytes,
-            max_cached_file_bytes: self.max_cached_file_bytes.min(self.cache_bytes),
+            max_cache_bytes: self.max_cache_bytes,
+            max_cached_file_bytes: self.max_cached_file_bytes.min(self.max_cache_bytes),
             workers,
             revalidate_interval: self.revalidate_interval,
         }
@@ -218,13 +218,13 @@ pub struct ConnectionFlags {
     #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_value = "60s")]
     keep_alive_timeout: Duration,
 
-    /// How long the body of a request may take beyond what --body-bytes-per-second allows it.
+    /// How long the body of a request may take beyond what --min-body-rate allows it.
     #[arg(long, value_name = "DURATION", value_parser = duration::some, default_value = "10s")]
     body_timeout: Duration,
 
     /// The least rate of a body, in bytes a second from its start on.
     #[arg(long, value_name = "N", default_value_t = ServerOptions::default().min_body_bytes_per_second)]
-    min_body_bytes_per_second: u64,
+    min_body_rate: u64,
 
     /// How long a client may take none of what it is sent, once the kernel's buffers for it are full.
     #[arg(long, value_name = "DURATION", value_parser = duration::some, default_value = "30s")]
@@ -245,15 +245,15 @@ pub struct ConnectionFlags {
 
     /// Longest head of a request, its line and all fields, in bytes; more is answered 431.
     #[arg(long, value_name = "BYTES", default_value_t = at_least_one(Limits::default().max_head_bytes))]
-    head_bytes: NonZero<usize>,
+    max_head_bytes: NonZero<usize>,
 
     /// Most fields of a head; more are answered 431.
     #[arg(long, value_name = "N", default_value_t = at_least_one(Limits::default().max_fields))]
-    head_fields: NonZero<usize>,
+    max_head_fields: NonZero<usize>,
 
     /// Longest body of a request, in bytes; more is answered 413.
     #[arg(long, value_name = "BYTES", default_value_t = Limits::default().max_body_bytes)]
-    body_bytes: u64,
+    max_body_bytes: u64,
 
     /// Most bytes of a body that are read and dropped to keep the connection, since files need none; with more to come
     /// it is closed behind the answer.
@@ -266,7 +266,7 @@ pub struct ConnectionFlags {
 
     /// How long requests may take after a signal.
     #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_value = "30s")]
-    drain: Duration,
+    drain_timeout: Duration,
 
     /// How long a connection must have been idle to be closed at once after a signal; others are told with their next
     /// answer.
@@ -293,17 +293,17 @@ impl ConnectionFlags {
         options.header_timeout = self.header_timeout;
         options.keep_alive_timeout = self.keep_alive_timeout;
         options.body_timeout = self.body_timeout;
-        options.min_body_bytes_per_second = self.min_body_bytes_per_second;
+        options.min_body_bytes_per_second = self.min_body_rate;
         options.send_timeout = self.send_timeout;
         options.request_timeout = self.request_timeout;
         options.linger_timeout = self.linger_timeout;
         options.max_discarded_body_bytes = self.max_discarded_body_bytes;
         options.limits.max_request_line_bytes = self.max_request_line_bytes.get();
-        options.limits.max_head_bytes = self.head_bytes.get();
-        options.limits.max_fields = self.head_fields.get();
-        options.limits.max_body_bytes = self.body_bytes;
+        options.limits.max_head_bytes = self.max_head_bytes.get();
+        options.limits.max_fields = self.max_head_fields.get();
+        options.limits.max_body_bytes = self.max_body_bytes;
         options.limits.max_requests_per_connection = self.max_requests_per_connection.get();
-        options.drain_timeout = self.drain;
+        options.drain_timeout = self.drain_timeout;
         options.drain_min_idle = self.drain_min_idle;
         options
     }
@@ -339,18 +339,18 @@ mod tests {
             "--header-timeout=1s",
             "--keep-alive-timeout=2s",
             "--body-timeout=3s",
-            "--body-bytes-per-second=4",
-            "--write-timeout=5s",
+            "--min-body-rate=4",
+            "--send-timeout=5s",
             "--request-timeout=6s",
             "--linger-timeout=7s",
-            "--request-line-bytes=8",
-            "--head-bytes=9",
-            "--head-fields=10",
-            "--body-bytes=11",
-            "--discarded-body-bytes=12",
-            "--requests-per-connection=13",
-            "--drain=14s",
-            "--drain-idle=15s",
+            "--max-request-line-bytes=8",
+            "--max-head-bytes=9",
+            "--max-head-fields=10",
+            "--max-body-bytes=11",
+            "--max-discarded-body-bytes=12",
+            "--max-requests-per-connection=13",
+            "--drain-timeout=14s",
+            "--drain-min-idle=15s",
         ];
         let flagged = Flags::command();
         assert_eq!(flagged.get_arguments().count(), flags.len(), "each flag is tried");

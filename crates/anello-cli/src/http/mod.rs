@@ -98,7 +98,7 @@ pub struct Arguments {
     /// Give up what serving does not need: files outside of the folder, connections to others, most system calls.
     ///
     /// auto gives up what the kernel lets it (Landlock, seccomp, no_new_privs), and says what it could not; on fails then.
-    #[arg(long, value_enum, value_name = "WISH", default_value_t = Wish::Auto)]
+    #[arg(long, value_enum, value_name = "MODE", default_value_t = Wish::Auto)]
     sandbox: Wish,
 
     #[command(flatten)]

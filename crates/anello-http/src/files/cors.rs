@@ -5,7 +5,7 @@
 
 use super::options::InvalidOption;
 
-const OPTION: &str = "cors";
+const OPTION: &str = "cors-origin";
 
 /// The sites whose scripts may read what is served.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

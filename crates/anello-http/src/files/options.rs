@@ -126,7 +126,7 @@ impl FileOptions {
         let index_files = self.index_files.iter().map(|name| check_index_file(name));
         let named_files = [
             check_file("not-found-file", self.not_found_file.as_deref()),
-            check_file("single-page-file", self.spa_fallback_file.as_deref()),
+            check_file("spa-fallback", self.spa_fallback_file.as_deref()),
         ];
         // One by one, so that each is told.
         let rules = self.cache_control.iter().flat_map(CacheRule::faults).map(Err);
@@ -146,12 +146,16 @@ impl FileOptions {
         let mut faults = Vec::new();
         if self.listing && self.max_listing_entries == 0 {
             let why = "a list of no entries shows nothing; switch the listing off instead";
-            faults.push(InvalidOption::new("listing-entries", "0", why));
+            faults.push(InvalidOption::new("max-listing-entries", "0", why));
         }
         if self.max_cache_bytes > 0 && self.max_cached_file_bytes > self.max_cache_bytes {
             let why =
                 format!("a file must fit into the whole cache, which has {} bytes", self.max_cache_bytes);
-            faults.push(InvalidOption::new("cache-file-bytes", &self.max_cached_file_bytes.to_string(), why));
+            faults.push(InvalidOption::new(
+                "max-cached-file-bytes",
+                &self.max_cached_file_bytes.to_string(),
+                why,
+            ));
         }
         if self.revalidate_interval > REVALIDATE_LIMIT {
             let why = "a day at most: files would be served from before they changed for that long";
@@ -258,8 +262,7 @@ mod tests {
                 error(|options| options.not_found_file = Some(path.into())).starts_with("not-found-file")
             );
             assert!(
-                error(|options| options.spa_fallback_file = Some(path.into()))
-                    .starts_with("single-page-file")
+                error(|options| options.spa_fallback_file = Some(path.into())).starts_with("spa-fallback")
             );
         }
     }
@@ -269,7 +272,7 @@ mod tests {
         let rule = CacheRule { pattern: "[".into(), value: "no-cache".into() };
         assert!(error(|options| options.cache_control.push(rule)).starts_with("cache-control"));
         assert!(error(|options| options.default_media_type.clear()).starts_with("default-media-type"));
-        assert!(error(|options| options.cors_origins.push("a".into())).starts_with("cors:"));
+        assert!(error(|options| options.cors_origins.push("a".into())).starts_with("cors-origin:"));
         assert!(error(|options| options.revalidate_interval *= 100_000).starts_with("revalidate-interval"));
         let of_types = error(|options| {
             options.media_types.insert("html".into(), "html".into());
@@ -308,14 +311,14 @@ mod tests {
             [
                 "index",
                 "index",
-                "single-page-file",
+                "spa-fallback",
                 "cache-control",
                 "cache-control",
                 "cache-control",
                 "media-type",
                 "media-type",
                 "default-media-type",
-                "cors",
+                "cors-origin",
                 "revalidate-interval"
             ]
         );

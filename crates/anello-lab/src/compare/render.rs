@@ -164,7 +164,7 @@ fn of_others(comparison: &Comparison) -> Option<String> {
     }
     (!names.is_empty()).then(|| {
         format!(
-            "Not counted: {} of {}, where they or the machine changed (--count all counts them).",
+            "Not counted: {} of {}, where they or the machine changed (--fail-on all counts them).",
             if comparison.regressions_of_others == 1 {
                 "one regression".to_owned()
             } else {

@@ -57,7 +57,7 @@ fn simulate_in(cells: Vec<Cell>, noise: Noise) -> LabResult {
         seed: 5,
         server_cores: vec![0],
         load_cores: vec![1],
-        repeat_command: "anello lab run --with 'x=<y>'".to_owned(),
+        repeat_command: "anello lab run --contender 'x=<y>'".to_owned(),
         instructions: Some(
             Instructions::from_json(
                 r#"{"kernel": "6.12", "cells": [

@@ -10,11 +10,11 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
-use anello::time::{sleep, timeout};
+use anello::time::{self, sleep};
 use bytes::Bytes;
 
 use super::{OTHERS, OTHERS_REQUESTS, STALLED_BUFFER_BYTES, STUCK_LOOK, STUCK_LOOKS, each_once, within};
-use crate::config::{Load, Protocol};
+use crate::config::{LoadConfig, Protocol};
 use crate::http::decoder::{Decoder, Head, HeadCache, Part};
 use crate::source;
 use crate::stream::{Address, Received, Stream};
@@ -55,23 +55,23 @@ pub struct Page {
 }
 
 /// Every page is asked for by GET, by HEAD and by GET again, all over one connection, which must be kept: bodies whole and
-/// right, none after HEAD, and the same length told there, if one is told. `patience` is for each answer.
+/// right, none after HEAD, and the same length told there, if one is told. `timeout` is for each answer.
 ///
 /// # Errors
 /// What was answered instead.
 pub async fn complete_bytes(
     server: impl Into<Server>,
     pages: &[Page],
-    patience: Duration,
+    timeout: Duration,
 ) -> Result<Vec<String>, String> {
-    let mut client = Visitors::of(server).connect(patience).await?;
+    let mut client = Visitors::of(server).connect(timeout).await?;
     let mut without_head = Vec::new();
     for page in pages {
         let path = &page.path;
         for request in ["GET", "GET after HEAD"] {
-            within(patience, format!("{request} {path}"), client.get(page)).await?;
+            within(timeout, format!("{request} {path}"), client.get(page)).await?;
             if request == "GET" {
-                let status = within(patience, format!("HEAD {path}"), client.head(page)).await?;
+                let status = within(timeout, format!("HEAD {path}"), client.head(page)).await?;
                 if status != 200 {
                     without_head
                         .push(format!("HEAD {path} was answered with status {status}, which it may be"));
@@ -86,7 +86,7 @@ pub async fn complete_bytes(
 
 /// A client asks for `large` twice and reads nothing for a while; then others are served `small`, on connections from
 /// before and on new ones; only when they are done the client reads, and all of both answers is right. So a server that
-/// waits for one client alone is found. `large` must have more bytes than the buffers of two sockets hold. `patience` is
+/// waits for one client alone is found. `large` must have more bytes than the buffers of two sockets hold. `timeout` is
 /// for each of these.
 ///
 /// # Errors
@@ -95,33 +95,33 @@ pub async fn stalled_reader(
     server: impl Into<Server>,
     large: &Page,
     small: &Page,
-    patience: Duration,
+    timeout: Duration,
 ) -> Result<Vec<String>, String> {
     const BESIDE: &str = "an answer beside a stalled reader";
     let visitors = Visitors::of(server);
     let mut others = Vec::new();
     for _ in 0..OTHERS {
-        let mut client = visitors.connect(patience).await?;
-        within(patience, "a first answer", client.get(small)).await?;
+        let mut client = visitors.connect(timeout).await?;
+        within(timeout, "a first answer", client.get(small)).await?;
         others.push(client);
     }
-    let mut stalled = visitors.connect(patience).await?;
+    let mut stalled = visitors.connect(timeout).await?;
     stalled.stream.set_receive_buffer_bytes(STALLED_BUFFER_BYTES).map_err(|error| error.to_string())?;
     for _ in 0..STALLED_REQUESTS {
-        within(patience, "a request for much", stalled.ask("GET", &large.path)).await?;
+        within(timeout, "a request for much", stalled.ask("GET", &large.path)).await?;
     }
     // What the server has sent cannot be seen from here without reading it.
     sleep(STUCK_LOOK * STUCK_LOOKS as u32).await;
     for _ in 0..OTHERS {
-        others.push(visitors.connect(patience).await.map_err(|why| format!("{BESIDE}: {why}"))?);
+        others.push(visitors.connect(timeout).await.map_err(|why| format!("{BESIDE}: {why}"))?);
     }
     for client in &mut others {
         for _ in 0..OTHERS_REQUESTS {
-            within(patience, BESIDE, client.get(small)).await?;
+            within(timeout, BESIDE, client.get(small)).await?;
         }
     }
     for _ in 0..STALLED_REQUESTS {
-        within(patience, "what a stalled reader is owed", stalled.receive(large)).await?;
+        within(timeout, "what a stalled reader is owed", stalled.receive(large)).await?;
     }
     Ok(vec![format!(
         "{STALLED_REQUESTS} answers of {} bytes were not read for a while, {} other connections were served meanwhile, and \
@@ -131,7 +131,7 @@ pub async fn stalled_reader(
     )])
 }
 
-/// So many connections at once, each with one GET of `page` that is answered right. `patience` is for opening them, and
+/// So many connections at once, each with one GET of `page` that is answered right. `timeout` is for opening them, and
 /// for each answer.
 ///
 /// # Errors
@@ -140,15 +140,15 @@ pub async fn many_connections(
     server: impl Into<Server>,
     connections: usize,
     page: &Page,
-    patience: Duration,
+    timeout: Duration,
 ) -> Result<Vec<String>, String> {
     let server = server.into();
-    let mut load = Load {
+    let mut load = LoadConfig {
         connections,
         verify: true,
-        connect_timeout: patience,
-        stall_timeout: patience,
-        ..Load::http(server.address, HOST, &page.path)
+        connect_timeout: timeout,
+        stall_timeout: timeout,
+        ..LoadConfig::http(server.address, HOST, &page.path)
     };
     if let Protocol::Http(http) = &mut load.protocol {
         http.expected_body = Some(page.body.clone());
@@ -173,12 +173,13 @@ impl Visitors {
         Self { address: address.into(), tls: tls.as_ref().map(Tls::client) }
     }
 
-    async fn connect(&self, patience: Duration) -> Result<Client, String> {
-        let stream = match timeout(patience, source::connect(&self.address, None, self.tls.as_ref())).await {
-            Ok(Ok(stream)) => stream,
-            Ok(Err(error)) => return Err(format!("could not be connected to: {error}")),
-            Err(_) => return Err(format!("could not be connected to within {patience:?}")),
-        };
+    async fn connect(&self, timeout: Duration) -> Result<Client, String> {
+        let stream =
+            match time::timeout(timeout, source::connect(&self.address, None, self.tls.as_ref())).await {
+                Ok(Ok(stream)) => stream,
+                Ok(Err(error)) => return Err(format!("could not be connected to: {error}")),
+                Err(_) => return Err(format!("could not be connected to within {timeout:?}")),
+            };
         Ok(Client { stream, decoder: Decoder::default(), heads: HeadCache::default(), unread: Vec::new() })
     }
 }

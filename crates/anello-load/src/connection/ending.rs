@@ -104,7 +104,7 @@ impl Connection {
                     text: "the server closed the connection instead of replying".to_owned(),
                 },
                 Some(progress) => Fault {
-                    kind: ErrorKind::ShortReply,
+                    kind: ErrorKind::TruncatedReply,
                     text: format!("the server closed the connection after {progress}{untold}"),
                 },
             },

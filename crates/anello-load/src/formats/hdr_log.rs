@@ -151,8 +151,8 @@ impl<W: Write> HdrLogWriter<W> {
     ///
     /// # Errors
     /// Those of the output.
-    pub fn write_told_errors(&mut self, errors: &ToldErrors) -> io::Result<()> {
-        match (errors.is_whole, errors.is_silent()) {
+    pub fn write_reported_errors(&mut self, errors: &ReportedErrors) -> io::Result<()> {
+        match (errors.is_complete, errors.is_unknown()) {
             (true, _) => self.write_errors(&errors.known),
             (false, true) => Ok(()),
             (false, false) => self.write_error_counts(format!("{};{UNKNOWN_ERRORS}", errors.known.by_kind())),
@@ -223,24 +223,24 @@ pub struct HdrLog {
     /// The earliest start time of its headers, in nanoseconds since 1970; none if it has no such header.
     pub began_ns: Option<u64>,
     /// What went wrong, of all runs in the log together.
-    pub errors: ToldErrors,
+    pub errors: ReportedErrors,
 }
 
 /// What is known of what went wrong in one or several runs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ToldErrors {
+pub struct ReportedErrors {
     /// What is known of, without examples.
     pub known: Errors,
     /// Whether every run tells. Where one does not, as one of another program, or one that was killed or failed, there
     /// may have been more.
-    pub is_whole: bool,
+    pub is_complete: bool,
 }
 
-impl ToldErrors {
+impl ReportedErrors {
     /// Whether nothing is known: neither that something went wrong nor that nothing did.
     #[must_use]
-    pub fn is_silent(&self) -> bool {
-        !self.is_whole && self.known.is_empty()
+    pub fn is_unknown(&self) -> bool {
+        !self.is_complete && self.known.is_empty()
     }
 }
 
@@ -312,16 +312,16 @@ impl HdrLog {
 }
 
 /// The errors that a comment tells; none if it is another.
-fn errors_of(comment: &str) -> Result<Option<ToldErrors>, String> {
+fn errors_of(comment: &str) -> Result<Option<ReportedErrors>, String> {
     let Some(rest) = comment.strip_prefix(ERRORS_NAME) else { return Ok(None) };
     let text = rest.trim();
     let counts = text.strip_suffix(']').ok_or("not ended by a ]").and_then(|counts| match counts {
-        NO_ERRORS => Ok(ToldErrors { known: Errors::default(), is_whole: true }),
-        UNKNOWN_ERRORS => Ok(ToldErrors::default()),
+        NO_ERRORS => Ok(ReportedErrors { known: Errors::default(), is_complete: true }),
+        UNKNOWN_ERRORS => Ok(ReportedErrors::default()),
         counts => {
             let known = counts.strip_suffix(UNKNOWN_ERRORS).and_then(|counts| counts.strip_suffix(';'));
-            let is_whole = known.is_none();
-            Errors::parse_by_kind(known.unwrap_or(counts)).map(|known| ToldErrors { known, is_whole })
+            let is_complete = known.is_none();
+            Errors::parse_by_kind(known.unwrap_or(counts)).map(|known| ReportedErrors { known, is_complete })
         }
     });
     counts.map(Some).map_err(|why| format!("the errors {} are {why}", excerpt(text)))
@@ -351,15 +351,15 @@ impl Telling {
         self.is_owed = true;
     }
 
-    fn tell(&mut self, errors: ToldErrors) -> Result<(), &'static str> {
+    fn tell(&mut self, errors: ReportedErrors) -> Result<(), &'static str> {
         self.has_told = true;
         self.is_owed = false;
-        self.is_partial |= !errors.is_whole;
+        self.is_partial |= !errors.is_complete;
         self.known.try_merge(errors.known)
     }
 
-    fn end(self) -> ToldErrors {
-        ToldErrors { known: self.known, is_whole: self.has_told && !self.is_owed && !self.is_partial }
+    fn end(self) -> ReportedErrors {
+        ReportedErrors { known: self.known, is_complete: self.has_told && !self.is_owed && !self.is_partial }
     }
 }
 

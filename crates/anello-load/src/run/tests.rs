@@ -25,7 +25,7 @@ const CONNECTIONS: usize = 40;
 #[test]
 fn a_thread_that_ends_without_a_word_ends_the_load() {
     let server = TcpListener::bind("127.0.0.1:0").unwrap();
-    let load = Load { connections: 1, ..Load::echo(server.local_addr().unwrap(), 1) };
+    let load = LoadConfig { connections: 1, ..LoadConfig::echo(server.local_addr().unwrap(), 1) };
     let sampler = Sampler::new(None, Vec::new()).unwrap();
     let watch = |_: Event<'_>| ControlFlow::Continue(());
     let mut run = Run::start(&load, &Runtime::builder(), sampler, watch).unwrap();
@@ -94,20 +94,20 @@ fn due_ns() -> HashMap<Vec<u8>, u64> {
 /// never lower than that, and that is never lower than the delay.
 fn percentiles_too_high(driver: &RuntimeBuilder) -> Vec<(f64, u64, u64)> {
     let (address, log) = delaying_server();
-    let load = Load {
+    let load = LoadConfig {
         connections: CONNECTIONS,
         threads: THREADS,
         mode: Mode::Open { per_second: PER_SECOND, arrivals: Arrivals::Poisson, seed: SEED },
         duration: DURATION,
-        drain: Duration::from_secs(10),
+        drain_timeout: Duration::from_secs(10),
         stall_timeout: Duration::from_secs(30),
         verify: true,
-        ..Load::echo(address, MESSAGE_BYTES)
+        ..LoadConfig::echo(address, MESSAGE_BYTES)
     };
     let outcome = run(&load, driver, |_| ControlFlow::Continue(())).unwrap();
     let (report, log, due_ns) = (&outcome.report, log.lock().unwrap(), due_ns());
     let count = due_ns.len() as u64;
-    assert!(report.is_good() && log.len() == due_ns.len(), "{report:?}");
+    assert!(report.is_success() && log.len() == due_ns.len(), "{report:?}");
     assert_eq!((report.offered, report.unsent, report.requests), (Some(count), 0, count));
 
     // No request was sent before it was due, and the one that came soonest after shows when the schedule began, as far

@@ -24,12 +24,12 @@ impl Negotiated {
     }
 }
 
-/// Handshakes that came to the same.
+/// HandshakeSummary that came to the same.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Handshakes {
+pub struct HandshakeSummary {
     /// `TLS 1.3` or `TLS 1.2`.
     pub version: String,
-    /// By the name that [`cipher_names`](crate::tls::cipher_names) has.
+    /// By the name that [`cipher_suite_names`](crate::tls::cipher_suite_names) has.
     pub cipher_suite: String,
     /// The group in which keys were exchanged, as in `X25519`; none where a session was taken up without.
     pub key_exchange: Option<String>,
@@ -39,7 +39,7 @@ pub struct Handshakes {
     pub count: u64,
 }
 
-impl Handshakes {
+impl HandshakeSummary {
     fn of(negotiated: Negotiated, count: u64) -> Self {
         const UNKNOWN: &str = "unknown";
         let version = match negotiated.version {
@@ -72,10 +72,11 @@ impl Handshakes {
     }
 
     /// Adds the handshakes of others to these.
-    pub(crate) fn add(all: &mut Vec<Handshakes>, others: Vec<Handshakes>) {
+    pub(crate) fn add(all: &mut Vec<HandshakeSummary>, others: Vec<HandshakeSummary>) {
         for other in others {
-            let like =
-                |known: &&mut Handshakes| Handshakes { count: other.count, ..(**known).clone() } == other;
+            let like = |known: &&mut HandshakeSummary| {
+                HandshakeSummary { count: other.count, ..(**known).clone() } == other
+            };
             match all.iter_mut().find(like) {
                 Some(known) => known.count += other.count,
                 None => all.push(other),
@@ -96,8 +97,8 @@ impl Tally {
         }
     }
 
-    pub fn handshakes(&self) -> Vec<Handshakes> {
-        self.0.iter().map(|&(negotiated, count)| Handshakes::of(negotiated, count)).collect()
+    pub fn handshakes(&self) -> Vec<HandshakeSummary> {
+        self.0.iter().map(|&(negotiated, count)| HandshakeSummary::of(negotiated, count)).collect()
     }
 }
 
@@ -118,14 +119,14 @@ mod tests {
         let resumed = Negotiated { resumed: true, ..FULL };
         [FULL, resumed, FULL].into_iter().for_each(|negotiated| tally.count(negotiated));
         let mut all = tally.handshakes();
-        let words: Vec<String> = all.iter().map(Handshakes::in_words).collect();
+        let words: Vec<String> = all.iter().map(HandshakeSummary::in_words).collect();
         let expected = "TLS 1.3, TLS13_AES_128_GCM_SHA256, X25519";
         assert_eq!(words, [expected.to_owned(), format!("{expected}, resumed")]);
         assert_eq!((all[0].count, all[1].count), (2, 1));
         let mut others = Tally::default();
         others.count(resumed);
         others.count(Negotiated { version: Some(ProtocolVersion::TLSv1_2), key_exchange: None, ..FULL });
-        Handshakes::add(&mut all, others.handshakes());
+        HandshakeSummary::add(&mut all, others.handshakes());
         assert_eq!(all.iter().map(|kind| kind.count).collect::<Vec<_>>(), [2, 2, 1]);
         assert_eq!(all[2].in_words(), "TLS 1.2, TLS13_AES_128_GCM_SHA256");
     }

@@ -28,7 +28,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
 
-pub use handshakes::Handshakes;
+pub use handshakes::HandshakeSummary;
 
 pub(crate) use error::TlsError;
 pub(crate) use handshakes::{Negotiated, Tally};
@@ -44,11 +44,11 @@ const PROTOCOL: &[u8] = b"http/1.1";
 pub struct TlsOptions {
     /// Which certificates are right.
     pub trust: Trust,
-    /// The one cipher suite that is offered, by a name of [`cipher_names`]; all that there are if there is none. TLS 1.3 and
+    /// The one cipher suite that is offered, by a name of [`cipher_suite_names`]; all that there are if there is none. TLS 1.3 and
     /// 1.2 have different suites, so that this decides upon the version, too.
     pub cipher: Option<String>,
     /// Whether sessions are taken up again, which saves a connection the greater part of its handshake.
-    pub resume: bool,
+    pub session_resumption: bool,
 }
 
 /// Which certificates of a server are right.
@@ -59,11 +59,11 @@ pub enum Trust {
     #[default]
     System,
     /// Those for the server's name that an authority in this file (PEM) has signed, or that are in it themselves.
-    Authorities(PathBuf),
+    CaFile(PathBuf),
     /// The first of this file (PEM) alone, whatever it says: cheaper to verify than any other.
     Certificate(PathBuf),
     /// All: nobody knows who answers.
-    Anything,
+    AcceptAny,
 }
 
 /// TLS for the connections of a load to one server, ready to be used. Cloning it is cheap.
@@ -105,9 +105,9 @@ impl Tls {
             .map_err(|error| invalid(error.to_string()))?;
         let taken = match &options.trust {
             Trust::System => None,
-            Trust::Authorities(file) => Some(authorities(file, &provider)?),
+            Trust::CaFile(file) => Some(authorities(file, &provider)?),
             Trust::Certificate(file) => Some(Taken::Certificate(certificates(file)?.swap_remove(0))),
-            Trust::Anything => Some(Taken::Anything),
+            Trust::AcceptAny => Some(Taken::Anything),
         };
         let builder = match taken {
             None => builder.with_root_certificates(system_roots()?),
@@ -118,7 +118,7 @@ impl Tls {
         };
         let mut config = builder.with_no_client_auth();
         config.alpn_protocols = vec![PROTOCOL.to_vec()];
-        config.resumption = match options.resume {
+        config.resumption = match options.session_resumption {
             true => Resumption::store(Arc::new(Sessions::default())),
             false => Resumption::disabled(),
         };
@@ -162,7 +162,7 @@ impl fmt::Debug for Tls {
 }
 
 /// The names of all cipher suites, as in `TLS13_AES_128_GCM_SHA256`, those of TLS 1.3 first.
-pub fn cipher_names() -> impl Iterator<Item = &'static str> {
+pub fn cipher_suite_names() -> impl Iterator<Item = &'static str> {
     ring::ALL_CIPHER_SUITES.iter().filter_map(|suite| suite.suite().as_str())
 }
 
@@ -173,7 +173,7 @@ fn provider(cipher: Option<&str>) -> Result<Arc<CryptoProvider>, String> {
         let wanted = canonical(name);
         provider.cipher_suites.retain(|suite| suite.suite().as_str().is_some_and(|known| known == wanted));
         if provider.cipher_suites.is_empty() {
-            let names: Vec<&str> = cipher_names().collect();
+            let names: Vec<&str> = cipher_suite_names().collect();
             return Err(format!("{name:?} is no cipher suite: choose one of {}", names.join(", ")));
         }
     }
@@ -239,7 +239,7 @@ mod tests {
 
     #[test]
     fn suites_are_known_by_both_of_their_names() {
-        let names: Vec<&str> = cipher_names().collect();
+        let names: Vec<&str> = cipher_suite_names().collect();
         assert!(names.contains(&"TLS13_AES_128_GCM_SHA256"), "{names:?}");
         for name in names {
             let provider = provider(Some(name)).unwrap();
@@ -260,21 +260,25 @@ mod tests {
     fn what_cannot_be_used_is_named() {
         let error = |name: &str, options: TlsOptions| Tls::new(name, options).unwrap_err().to_string();
         let trusting = |trust| TlsOptions { trust, ..TlsOptions::default() };
-        assert!(error("a b", trusting(Trust::Anything)).contains("\"a b\""));
+        assert!(error("a b", trusting(Trust::AcceptAny)).contains("\"a b\""));
         let absent = PathBuf::from("/no/such/file");
-        assert!(error("a", trusting(Trust::Authorities(absent.clone()))).contains("/no/such/file: "));
+        assert!(error("a", trusting(Trust::CaFile(absent.clone()))).contains("/no/such/file: "));
         assert!(error("a", trusting(Trust::Certificate(absent))).contains("/no/such/file: "));
         let empty = tempfile::NamedTempFile::new().unwrap();
-        let nothing = error("a", trusting(Trust::Authorities(empty.path().to_owned())));
+        let nothing = error("a", trusting(Trust::CaFile(empty.path().to_owned())));
         assert!(nothing.ends_with("no certificates in PEM: there is none in it"), "{nothing}");
         let cipher = Some("x".to_owned());
-        assert!(error("a", TlsOptions { cipher, ..trusting(Trust::Anything) }).contains("\"x\""));
+        assert!(error("a", TlsOptions { cipher, ..trusting(Trust::AcceptAny) }).contains("\"x\""));
     }
 
     #[test]
     fn what_is_used_alike_is_equal() {
         let tls = |name: &str, resume| {
-            Tls::new(name, TlsOptions { trust: Trust::Anything, resume, ..TlsOptions::default() }).unwrap()
+            Tls::new(
+                name,
+                TlsOptions { trust: Trust::AcceptAny, session_resumption: resume, ..TlsOptions::default() },
+            )
+            .unwrap()
         };
         assert_eq!(tls("localhost", false), tls("localhost", false));
         assert_ne!(tls("localhost", false), tls("localhost", true));

@@ -9,7 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use anello::{DriverKind, Runtime, RuntimeBuilder};
-use anello_load::{Load, Report, run};
+use anello_load::{LoadConfig, Report, run};
 use socket2::SockRef;
 
 /// The drivers to be had here; epoll always is.
@@ -38,7 +38,7 @@ pub fn server(serve: impl Fn(TcpStream) -> std::io::Result<()> + Send + Sync + '
 }
 
 /// Runs the same load on every driver, one after the other as the reports are taken.
-pub fn reports(load: &Load) -> impl Iterator<Item = Report> + '_ {
+pub fn reports(load: &LoadConfig) -> impl Iterator<Item = Report> + '_ {
     let run = |driver: RuntimeBuilder| run(load, &driver, |_| ControlFlow::Continue(())).unwrap().report;
     drivers().into_iter().map(run)
 }

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anello_load::tls::{Handshakes, Trust};
-use anello_load::{ErrorKind, HttpLoad, Load, Protocol, Report, Tls, TlsOptions};
+use anello_load::tls::{HandshakeSummary, Trust};
+use anello_load::{ErrorKind, HttpLoad, LoadConfig, Protocol, Report, Tls, TlsOptions};
 use rcgen::{CertificateParams, KeyPair};
 use rustls::crypto::ring;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
@@ -48,7 +48,7 @@ impl Identity {
     }
 
     pub fn trusted(&self) -> TlsOptions {
-        TlsOptions { trust: Trust::Authorities(self.file()), ..TlsOptions::default() }
+        TlsOptions { trust: Trust::CaFile(self.file()), ..TlsOptions::default() }
     }
 
     pub fn server_config(&self) -> ServerConfig {
@@ -132,14 +132,14 @@ pub fn serve(client: &mut Client, body: &[u8]) -> io::Result<()> {
 }
 
 /// A short load with checks.
-pub fn load(target: SocketAddr, options: TlsOptions, change: impl FnOnce(&mut HttpLoad)) -> Load {
-    let mut load = Load {
+pub fn load(target: SocketAddr, options: TlsOptions, change: impl FnOnce(&mut HttpLoad)) -> LoadConfig {
+    let mut load = LoadConfig {
         connections: CONNECTIONS,
         duration: Duration::from_millis(30),
         verify: true,
         connect_timeout: PATIENCE,
         stall_timeout: PATIENCE,
-        ..Load::http(target, "localhost", "/")
+        ..LoadConfig::http(target, "localhost", "/")
     };
     if let Protocol::Http(http) = &mut load.protocol {
         http.tls = Some(Tls::new("localhost", options).unwrap());
@@ -148,7 +148,7 @@ pub fn load(target: SocketAddr, options: TlsOptions, change: impl FnOnce(&mut Ht
     load
 }
 
-pub fn handshakes(report: &Report) -> &[Handshakes] {
+pub fn handshakes(report: &Report) -> &[HandshakeSummary] {
     &report.tls.as_ref().unwrap().handshakes
 }
 
@@ -160,7 +160,7 @@ pub fn fault(report: &Report) -> (ErrorKind, u64, &str) {
 }
 
 /// All errors of a load, which answers nothing, on every driver; they must be of this kind and contain these words.
-pub fn assert_refused(load: &Load, kind: ErrorKind, words: &str) {
+pub fn assert_refused(load: &LoadConfig, kind: ErrorKind, words: &str) {
     for report in reports(load) {
         let (found, count, example) = fault(&report);
         assert_eq!((found, count), (kind, CONNECTIONS as u64), "{report:?}");

@@ -86,12 +86,12 @@ addr = "0.0.0.0:80"     # a comment
 "listing" = true
 dotfiles = false
 max-connections = 0x10
-cors = ["https://a.example", "https://b.example"]
+cors-origin = ["https://a.example", "https://b.example"]
 index = "start.html"
 precompressed = true
 keep-alive-timeout = "5s"
 sqpoll = 100
-write-timeout = "30s"
+send-timeout = "30s"
 "#;
     let expected = [
         r#"folder = "./-public""#,
@@ -99,7 +99,7 @@ write-timeout = "30s"
         r#"index = ["start.html"]"#,
         "listing = true",
         r#"precompressed = ["br", "zstd", "gzip"]"#,
-        r#"cors = ["https://a.example", "https://b.example"]"#,
+        r#"cors-origin = ["https://a.example", "https://b.example"]"#,
         "max-connections = 16",
         r#"keep-alive-timeout = "5s""#,
         "sqpoll = 100",
@@ -198,10 +198,11 @@ fn all_that_is_wrong_is_told_at_once_and_in_order() {
 #[test]
 fn every_wrong_value_of_a_list_is_told() {
     let said = faults(
-        "cache-control = ['*.css', 'a=b', 1, '*.js']\ncors = ['https://example.org', 2]\nmax-connections = 0",
+        "cache-control = ['*.css', 'a=b', 1, '*.js']\ncors-origin = ['https://example.org', 2]\nmax-connections = 0",
     );
     assert_eq!(said.len(), 3, "{said:?}");
-    let said = faults("cache-control = ['*.css', 'a=b', '*.js']\nmax-connections = 0\nlisting-entries = -1");
+    let said =
+        faults("cache-control = ['*.css', 'a=b', '*.js']\nmax-connections = 0\nmax-listing-entries = -1");
     let [first, second, zero, negative] = &said[..] else { panic!("{said:?}") };
     assert!(first.starts_with("site.toml:1: cache-control: \"*.css\" lacks a ="), "{first}");
     assert!(second.starts_with("site.toml:1: cache-control: \"*.js\" lacks a ="), "{second}");
@@ -270,11 +271,12 @@ fn places_are_those_of_the_file_or_flags() {
     let path = folder.path().join("site.toml");
     std::fs::write(&path, "folder = \"a\"\n\nindex = [\"x/y\"]\nlisting = true").expect("a file");
     let config = path.to_str().expect("text");
-    let given = ["anello", "http", "--config", config, "--cors", "x", "--index", "z"].map(OsString::from);
+    let given =
+        ["anello", "http", "--config", config, "--cors-origin", "x", "--index", "z"].map(OsString::from);
     let (_, configuration) = read_matches(&command(), &given).expect("well");
     assert_eq!(configuration.place("listing"), format!("{config}:4: listing"));
     assert_eq!(configuration.place("index"), "--index");
-    assert_eq!(configuration.place("cors"), "--cors");
+    assert_eq!(configuration.place("cors-origin"), "--cors-origin");
     assert_eq!(Configuration::default().place("folder"), "folder");
 }
 

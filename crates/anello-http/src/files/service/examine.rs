@@ -12,7 +12,7 @@ impl Files {
     pub async fn invalid_option_files(&self) -> Vec<InvalidOption> {
         let named = [
             ("not-found-file", &self.options.not_found_file),
-            ("single-page-file", &self.options.spa_fallback_file),
+            ("spa-fallback", &self.options.spa_fallback_file),
         ];
         let mut unusable = Vec::new();
         for (option, path) in named {
