@@ -276,7 +276,7 @@ mod tests {
         for variant in anello_bare::variants().iter().filter(shown) {
             let base = anello_bare::variants().iter().find(|base| base.name == variant.against);
             let base = base.filter(|base| base.name != variant.name).map(|base| &contender(base).name);
-            assert_eq!(contender(variant).against.as_ref(), base, "{}", variant.name);
+            assert_eq!(contender(variant).base.as_ref(), base, "{}", variant.name);
         }
     }
 }

@@ -64,7 +64,7 @@ fn about(seconds: u64) -> String {
 
 fn list_contenders(resources: &Resources) {
     println!("\ncontenders built in");
-    for contender in Contender::all_of_anello(&resources.executable) {
+    for contender in Contender::default_contenders(&resources.executable) {
         let again = contender
             .twin_of
             .map_or(String::new(), |of| format!("{of} a second time, to learn what cannot be told"));

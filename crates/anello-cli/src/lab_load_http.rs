@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use anello_lab::Cell;
-use anello_lab::site::{Served, Target};
+use anello_lab::site::{SupportedTargets, Target};
 use anello_lab::tls::{Cipher, SERVER_NAME};
 use anello_load::check::http::{Page, Server, complete_bytes, many_connections, stalled_reader};
 use anello_load::tls::{HandshakeSummary, Trust};
@@ -75,7 +75,7 @@ impl HandshakeKinds {
 /// Checks that all answers of a server that has these come whole and right.
 pub async fn complete_answers(
     server: Server,
-    served: Served,
+    served: SupportedTargets,
     patience: Duration,
 ) -> Result<Vec<String>, String> {
     let pages: Vec<Page> = served.targets().into_iter().map(|target| page(target, served)).collect();
@@ -85,7 +85,7 @@ pub async fn complete_answers(
 /// Checks that a reader of the largest file who stalls costs the others nothing.
 pub async fn stalled_download(
     server: Server,
-    served: Served,
+    served: SupportedTargets,
     patience: Duration,
 ) -> Result<Vec<String>, String> {
     let (large, small) = (page(Target::Huge, served), page(Target::Hello, served));
@@ -95,7 +95,7 @@ pub async fn stalled_download(
 /// Checks that so many connections at once have their answers.
 pub async fn many_requests(
     server: Server,
-    served: Served,
+    served: SupportedTargets,
     connections: usize,
     patience: Duration,
 ) -> Result<Vec<String>, String> {
@@ -104,7 +104,7 @@ pub async fn many_requests(
 }
 
 /// What is asked for, and what the answer must be. Who has a handler for the fixed answer need not have one for HEAD.
-fn page(target: Target, served: Served) -> Page {
+fn page(target: Target, served: SupportedTargets) -> Page {
     let answers_head = !(target == Target::Fixed && served.fixed);
     Page { path: target.path(), body: target.body().into(), answers_head }
 }
@@ -175,7 +175,7 @@ mod tests {
     #[test]
     fn only_a_handler_may_refuse_a_head() {
         let heads = |files, fixed| {
-            let served = Served { files, fixed };
+            let served = SupportedTargets { files, fixed };
             served.targets().into_iter().map(|target| page(target, served).answers_head).collect::<Vec<_>>()
         };
         assert_eq!(heads(true, false), [true; 5]);

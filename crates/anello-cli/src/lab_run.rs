@@ -10,7 +10,7 @@ use anello_lab::peers::{PeerContender, Peers, Protocol, State};
 use anello_lab::tls::Identity;
 use anello_lab::{
     Cell, Contender, Instructions, LabConfig, LabResult, LocalMachine, Observer, PRESETS, Progress,
-    Resources, Workload, checkpoint, leave_out_beyond, machine, preset, resolve, run_from,
+    Resources, Workload, checkpoint, drop_cells_over_limit, machine, preset, resolve, run_from,
 };
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -123,7 +123,7 @@ pub fn run(arguments: &RunArguments) -> io::Result<ExitCode> {
     config.load_driver = Some(load.driver_name());
     config.instructions =
         arguments.instructions.as_deref().map(|path| instructions(path, &config)).transpose()?;
-    config.check().map_err(invalid)?;
+    config.validate().map_err(invalid)?;
     announce(&config);
     let mut display =
         Display { bar: progress_bar(), directory: config.output_directory.clone(), unsaved: false };
@@ -225,7 +225,7 @@ fn change(config: &mut LabConfig, arguments: &RunArguments, connections_limit: u
     if !(arguments.connections.is_empty() && arguments.message_bytes.is_empty()) {
         config.cells = other_cells(&config.cells, &arguments.connections, &arguments.message_bytes);
         notes.push("The cells were changed by flags.".to_owned());
-        notes.extend(leave_out_beyond(&mut config.cells, connections_limit));
+        notes.extend(drop_cells_over_limit(&mut config.cells, connections_limit));
         if config.cells.is_empty() {
             return Err(invalid(format!(
                 "nothing is left to measure: the lab may have {connections_limit} connections open here (`ulimit -Hn`); give \

@@ -16,8 +16,8 @@ use crate::latency;
 use crate::load::latency_histogram;
 use crate::measure::Measure;
 use crate::result::{
-    CellResult, Consequence, ContenderRecord, Figures, LabResult, Outcome, PhaseSummary, Quality, Row, Slice,
-    Verdict, Versus,
+    CellResult, Consequence, ContenderRecord, Figures, LabResult, Outcome, PairComparison, PhaseSummary,
+    Quality, Row, Slice, Verdict,
 };
 use crate::runner::{beyond_limit, unserved};
 use crate::schedule::Random;
@@ -25,7 +25,7 @@ use crate::statistics::phases::{self, Sample};
 use crate::statistics::{Estimate, Ratio, quantile};
 use crate::verdict::{self, SERVER_BUSY};
 
-pub use kin::driver_kin;
+pub use kin::driver_family;
 pub use later::add_missing;
 
 use kin::{comparable, is_of_neither, is_other_runtime};
@@ -253,7 +253,7 @@ fn analyse_row(
         clean_slices: count(Quality::Clean),
         stolen_slices: count(Quality::Stolen),
         throttled_slices: count(Quality::Throttled),
-        spoilt_slices: count(Quality::Spoilt),
+        spoilt_slices: count(Quality::Invalid),
         mixed_phase_rounds,
         restarts: restarts.count(),
         figures: if measured && !idle { figures_of(result, index, cell_index, contender) } else { None },
@@ -394,7 +394,7 @@ fn all_versus(
     index: &SliceIndex<'_>,
     cells: &[CellResult],
     compared: impl Fn(&ContenderRecord, &ContenderRecord) -> bool,
-) -> Vec<Versus> {
+) -> Vec<PairComparison> {
     let is = |record: &ContenderRecord, role: Role| record.role == role && record.twin_of.is_none();
     let contenders = || result.contenders.iter().enumerate();
     let mut versus = Vec::new();
@@ -409,12 +409,12 @@ fn all_versus(
 }
 
 /// Every contender that names its base against that, in every cell where both were measured.
-fn base_versus(result: &LabResult, index: &SliceIndex<'_>, cells: &[CellResult]) -> Vec<Versus> {
+fn base_versus(result: &LabResult, index: &SliceIndex<'_>, cells: &[CellResult]) -> Vec<PairComparison> {
     let place = |name: &str| {
         result.contenders.iter().position(|record| record.name == name && record.twin_of.is_none())
     };
     let pair = |(own, record): (usize, &ContenderRecord)| {
-        let base = place(record.against.as_deref()?)?;
+        let base = place(record.base.as_deref()?)?;
         (base != own).then_some((own, base))
     };
     let versus = |(own, base): (usize, usize)| {
@@ -435,7 +435,7 @@ fn versus_of(
     index: &SliceIndex<'_>,
     cells: &[CellResult],
     pair: (usize, usize),
-) -> Vec<Versus> {
+) -> Vec<PairComparison> {
     let places = with_both(cells, pair);
     places.map(|(place, cell)| versus_in(result, index, (place, &cell.cell), pair)).collect()
 }
@@ -453,9 +453,9 @@ fn with_both(
 
 /// A contender against the reference: the ratios of its row, since drawn again they would have other intervals, and the
 /// same pair would stand in one report with two.
-fn versus_of_row(cell: &CellResult, contender: usize, reference: &str) -> Versus {
+fn versus_of_row(cell: &CellResult, contender: usize, reference: &str) -> PairComparison {
     let row = &cell.rows[contender];
-    Versus {
+    PairComparison {
         contender: row.contender.clone(),
         peer: reference.to_owned(),
         cell: cell.cell,
@@ -478,7 +478,7 @@ fn versus_in(
     index: &SliceIndex<'_>,
     (cell_index, cell): (usize, &Cell),
     (own, peer): (usize, usize),
-) -> Versus {
+) -> PairComparison {
     let stream = VERSUS_STREAMS + ((cell_index as u64) << 24) + ((own as u64) << 12) + peer as u64;
     let mut random = Random::stream(result.plan.seed, stream);
     let mut mixed_phase_rounds = 0;
@@ -492,7 +492,7 @@ fn versus_in(
     };
     let (rate_ratio, cpu_ratio) = (ratio(Measure::Rate), ratio(Measure::Cpu));
     let (p99_ratio, memory_ratio) = (ratio(Measure::P99), ratio(Measure::Memory));
-    Versus {
+    PairComparison {
         contender: result.contenders[own].name.clone(),
         peer: result.contenders[peer].name.clone(),
         cell: *cell,

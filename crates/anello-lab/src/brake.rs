@@ -66,7 +66,7 @@ impl Brake {
     }
 
     /// Leaves this part of the cores, of 1, until [`let_go`](Self::let_go).
-    pub(crate) fn hold_back(&self, share: f64) {
+    pub(crate) fn throttle_servers(&self, share: f64) {
         let taken_ns = PERIOD.as_nanos() as f64 * (1.0 - share.clamp(0.0, 1.0));
         self.shared.taken_ns.store(taken_ns as u64, Ordering::Relaxed);
         self.threads.iter().for_each(|thread| thread.thread().unpark());
@@ -155,7 +155,7 @@ mod tests {
         let brake = Brake::new(&allowed_cores()[..1]).unwrap();
         assert!(brake.is_on(&allowed_cores()[..1]) && !brake.is_on(&[]));
         assert_eq!(brake.cpu_ns(), 0);
-        brake.hold_back(0.8);
+        brake.throttle_servers(0.8);
         let patience = Instant::now() + Duration::from_secs(60);
         let wait = |until: &dyn Fn() -> bool, what: &str| {
             while !until() {

@@ -55,7 +55,7 @@ impl Workload {
 
     /// Who answers: a server, of a disk a worker.
     #[must_use]
-    pub fn answerer(self) -> &'static str {
+    pub fn server_noun(self) -> &'static str {
         if self.is_disk() { "worker" } else { "server" }
     }
 
@@ -143,7 +143,7 @@ pub struct Cell {
 }
 
 /// From so many connections for each core of the servers on, a closed loop keeps both sides busy.
-pub const CROWD: usize = 16;
+pub const SATURATION_CONNECTIONS_PER_CORE: usize = 16;
 
 impl Cell {
     /// Echo of `message_bytes` over `connections` connections, as fast as the server answers, on one core.
@@ -170,12 +170,13 @@ impl Cell {
         self.workload.has_loops() && self.offered_per_second.is_none()
     }
 
-    /// Whether this is a closed loop with requests enough in flight to keep both sides busy: [`CROWD`] connections for
+    /// Whether this is a closed loop with requests enough in flight to keep both sides busy: [`SATURATION_CONNECTIONS_PER_CORE`] connections for
     /// each core of the servers. Several requests in flight on one connection travel together and are answered together,
     /// so that they are no crowd.
     #[must_use]
-    pub fn is_crowded_loop(&self) -> bool {
-        self.is_closed_loop() && self.connections >= CROWD.saturating_mul(self.server_cores)
+    pub fn is_saturated(&self) -> bool {
+        self.is_closed_loop()
+            && self.connections >= SATURATION_CONNECTIONS_PER_CORE.saturating_mul(self.server_cores)
     }
 
     /// The part of their cores that servers have in this cell, if they are to have `share` in crowded closed loops: less
@@ -187,7 +188,7 @@ impl Cell {
     /// that are taken away would stand in the middle of answers, where they show in every latency.
     #[must_use]
     pub fn server_share(&self, share: f64, server_cores: &[usize], load_cores: &[usize]) -> f64 {
-        if !self.is_crowded_loop() || self.workload.has_large_answers() || server_cores == load_cores {
+        if !self.is_saturated() || self.workload.has_large_answers() || server_cores == load_cores {
             return 1.0;
         }
         share * (load_cores.len() as f64 / self.server_cores.max(1) as f64).min(1.0)
@@ -329,10 +330,16 @@ mod tests {
     #[test]
     fn servers_are_held_back_in_crowded_closed_loops_alone() {
         let share = |cell: Cell| cell.server_share(0.8, &[0, 2], &[1]);
-        assert_eq!(share(Cell::echo(128, CROWD)), 0.8);
-        assert_eq!(share(Cell::echo(128, CROWD - 1)), 1.0);
-        assert_eq!(share(Cell { server_cores: 2, ..Cell::echo(128, 2 * CROWD) }), 0.4);
-        assert_eq!(share(Cell { server_cores: 2, ..Cell::echo(128, 2 * CROWD - 1) }), 1.0);
+        assert_eq!(share(Cell::echo(128, SATURATION_CONNECTIONS_PER_CORE)), 0.8);
+        assert_eq!(share(Cell::echo(128, SATURATION_CONNECTIONS_PER_CORE - 1)), 1.0);
+        assert_eq!(
+            share(Cell { server_cores: 2, ..Cell::echo(128, 2 * SATURATION_CONNECTIONS_PER_CORE) }),
+            0.4
+        );
+        assert_eq!(
+            share(Cell { server_cores: 2, ..Cell::echo(128, 2 * SATURATION_CONNECTIONS_PER_CORE - 1) }),
+            1.0
+        );
         assert_eq!(share(Cell { offered_per_second: Some(1), ..Cell::echo(128, 300) }), 1.0);
         assert_eq!(share(Cell { workload: Workload::Idle, ..Cell::echo(128, 300) }), 1.0);
         assert_eq!(Cell::echo(128, 300).server_share(0.8, &[0], &[0]), 1.0, "the load is on the same core");
@@ -343,9 +350,9 @@ mod tests {
         let share = |cell: Cell| cell.server_share(0.8, &[0], &[1]);
         for target in Target::ALL {
             let expected = if [Target::Large, Target::Huge].contains(&target) { 1.0 } else { 0.8 };
-            assert_eq!(share(Cell::http(target, CROWD)), expected, "{target}");
-            assert!(Cell::http(target, CROWD).is_crowded_loop());
-            assert_eq!(share(Cell::http(target, CROWD - 1)), 1.0);
+            assert_eq!(share(Cell::http(target, SATURATION_CONNECTIONS_PER_CORE)), expected, "{target}");
+            assert!(Cell::http(target, SATURATION_CONNECTIONS_PER_CORE).is_saturated());
+            assert_eq!(share(Cell::http(target, SATURATION_CONNECTIONS_PER_CORE - 1)), 1.0);
             assert_eq!(share(Cell { offered_per_second: Some(1), ..Cell::http(target, 50) }), 1.0);
         }
         let deep = Workload::Http { target: Target::Hello, pipelining: 64, reconnect: false, cipher: None };

@@ -27,7 +27,8 @@ pub enum Role {
     /// The program under test.
     Anello,
     /// A yardstick: the smallest loop that does the work.
-    Bare,
+    #[serde(rename = "bare")]
+    Baseline,
     /// Somebody else's.
     Peer,
 }
@@ -75,7 +76,7 @@ pub struct Contender {
     /// Name of another contender, which differs from this one in nothing but what this one is named for: the two are
     /// compared by themselves.
     #[serde(default)]
-    pub against: Option<String>,
+    pub base: Option<String>,
 }
 
 impl Contender {
@@ -100,7 +101,7 @@ impl Contender {
             kind: None,
             serves: Vec::new(),
             takes_tls: false,
-            against: None,
+            base: None,
         }
     }
 
@@ -133,12 +134,12 @@ impl Contender {
     #[must_use]
     pub fn twin(&self) -> Contender {
         let twin_of = Some(self.name.clone());
-        Contender { name: format!("{} again", self.name), twin_of, against: None, ..self.clone() }
+        Contender { name: format!("{} again", self.name), twin_of, base: None, ..self.clone() }
     }
 
     /// Anello on both drivers, the bare servers, and bare epoll a second time. `executable` is the `anello` command.
     #[must_use]
-    pub fn all_of_anello(executable: &Path) -> Vec<Contender> {
+    pub fn default_contenders(executable: &Path) -> Vec<Contender> {
         let version = env!("CARGO_PKG_VERSION");
         let made = |name: &str, role: Role, driver: &str, arguments: &[&str]| Contender {
             role,
@@ -150,7 +151,8 @@ impl Contender {
         let echo = |name: &str, driver: &str, flag: &str| {
             made(name, Role::Anello, driver, &["echo", "--driver", flag, "--cores", "{cores}"])
         };
-        let bare = |name: &str, driver: &str, model: &str| made(name, Role::Bare, driver, &["bare", model]);
+        let bare =
+            |name: &str, driver: &str, model: &str| made(name, Role::Baseline, driver, &["bare", model]);
         let reference = bare("bare epoll", "epoll", "epoll");
         let select = bare("bare select", "select", "select");
         vec![
@@ -219,7 +221,7 @@ impl Contender {
                 "127.0.0.1:0",
             ];
             Contender {
-                role: Role::Bare,
+                role: Role::Baseline,
                 driver: Some(engine.to_owned()),
                 version: Some(env!("CARGO_PKG_VERSION").to_owned()),
                 built_with: Some("Rust".to_owned()),
@@ -279,7 +281,7 @@ mod tests {
 
     #[test]
     fn the_field_has_one_reference_and_one_twin_of_it() {
-        let all = Contender::all_of_anello(Path::new("anello"));
+        let all = Contender::default_contenders(Path::new("anello"));
         assert_eq!(
             all.iter().filter(|contender| contender.twin_of.as_deref() == Some("bare epoll")).count(),
             1

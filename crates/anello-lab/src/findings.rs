@@ -10,7 +10,7 @@ mod runtimes;
 use crate::cell::{Cell, Workload};
 use crate::measure::Measure;
 use crate::result::{
-    CellResult, ContenderRecord, Finding, FindingKind, LabResult, Outcome, Row, Verdict, Versus,
+    CellResult, ContenderRecord, Finding, FindingKind, LabResult, Outcome, PairComparison, Row, Verdict,
 };
 use crate::statistics::{Ratio, quantile};
 
@@ -87,9 +87,9 @@ fn versus_headlines(result: &LabResult) -> Vec<String> {
     for contender in &result.contenders {
         let pairs = field::decisive(result, &contender.name);
         let judged = |measure: Measure| {
-            pairs.iter().map(move |versus| (measure, *versus, measure.versus_verdict(versus)))
+            pairs.iter().map(move |versus| (measure, *versus, measure.pair_verdict(versus)))
         };
-        let all: Vec<(Measure, &Versus, Verdict)> = Measure::ALL
+        let all: Vec<(Measure, &PairComparison, Verdict)> = Measure::ALL
             .into_iter()
             .flat_map(judged)
             .filter(|(_, _, verdict)| *verdict != Verdict::NotComparable)
@@ -102,7 +102,7 @@ fn versus_headlines(result: &LabResult) -> Vec<String> {
             .iter()
             .filter(|(measure, _, verdict)| measure.is_better(*verdict) == Some(false))
             .filter_map(|(measure, versus, _)| {
-                let by = measure.versus_ratio(versus)?.estimate;
+                let by = measure.pair_ratio(versus)?.estimate;
                 let clause = difference(by, by, by > 1.0);
                 Some(format!(
                     "{} at {} ({name}: {clause} {})",
@@ -136,11 +136,11 @@ fn versus_headlines(result: &LabResult) -> Vec<String> {
 
 /// Differences that may have gone unseen in these comparisons, where they were not too noisy altogether: what equal
 /// servers differ by, or half the interval, whichever is more.
-fn unseen_sentence(result: &LabResult, all: &[(Measure, &Versus, Verdict)]) -> Option<String> {
+fn unseen_sentence(result: &LabResult, all: &[(Measure, &PairComparison, Verdict)]) -> Option<String> {
     let told = all.iter().filter(|(_, _, verdict)| *verdict == Verdict::NoDifference);
     let unseen = told.filter_map(|(measure, versus, _)| {
         let cell = result.cells.iter().find(|cell| cell.cell == versus.cell)?;
-        let ratio = measure.versus_ratio(versus)?;
+        let ratio = measure.pair_ratio(versus)?;
         let half = (ratio.estimate - ratio.low).max(ratio.high - ratio.estimate);
         Some(measure.resolution(cell)?.max(half))
     });
@@ -171,9 +171,9 @@ fn peer_sentences(result: &LabResult) -> Vec<String> {
         };
         let sentences: Vec<String> = measures_in_order()
             .filter_map(|measure| {
-                let entry = |versus: &Versus| {
-                    let ratio = measure.versus_ratio(versus)?;
-                    Some(Entry { cell: versus.cell, ratio, verdict: measure.versus_verdict(versus) })
+                let entry = |versus: &PairComparison| {
+                    let ratio = measure.pair_ratio(versus)?;
+                    Some(Entry { cell: versus.cell, ratio, verdict: measure.pair_verdict(versus) })
                 };
                 sentence(result, &of_pair().filter_map(entry).collect::<Vec<_>>(), measure)
             })
@@ -200,8 +200,8 @@ fn contender_sentences(result: &LabResult) -> Vec<String> {
 
 /// The order in which measures are told.
 fn measures_in_order() -> impl Iterator<Item = Measure> {
-    use Measure::{Cpu, CpuOfBoth, Memory, P50, P99, Rate};
-    [Cpu, CpuOfBoth, Rate, P50, P99, Memory].into_iter()
+    use Measure::{Cpu, Memory, P50, P99, Rate, TotalCpu};
+    [Cpu, TotalCpu, Rate, P50, P99, Memory].into_iter()
 }
 
 /// "4 to 9 % less" over the cells where the contender is better (or worse).
@@ -296,7 +296,7 @@ fn resolution_sentence(result: &LabResult) -> Option<String> {
     Some(format!(
         "{} against itself: on this machine two equal {}s may differ by {list}. Smaller differences cannot be told.",
         result.plan.reference,
-        result.workload().answerer()
+        result.workload().server_noun()
     ))
 }
 
@@ -316,7 +316,7 @@ fn noisy_sentences(result: &LabResult) -> Vec<String> {
         (!cells.is_empty()).then(|| {
             format!(
                 "Too noisy to tell {}s apart by {}: {}. Run longer, or on a quieter machine.",
-                result.workload().answerer(),
+                result.workload().server_noun(),
                 measure_name(result, measure),
                 listed(&cells)
             )
@@ -349,7 +349,7 @@ fn phase_sentence(result: &LabResult) -> Option<String> {
 /// Who used CPU time while there was nothing to do.
 fn restless_sentence(result: &LabResult) -> Option<String> {
     let used = |contender: &ContenderRecord| {
-        Some(format!("{} ({:.0}\u{a0}% of a core)", contender.name, contender.idle_use? * 100.0))
+        Some(format!("{} ({:.0}\u{a0}% of a core)", contender.name, contender.idle_cpu_fraction? * 100.0))
     };
     let restless: Vec<String> = result.contenders.iter().filter_map(used).collect();
     (!restless.is_empty()).then(|| {
@@ -375,7 +375,7 @@ fn untold_resolution_sentence(result: &LabResult) -> Option<String> {
             cells,
             counted(result.cells.len(), "cell"),
             result.plan.reference,
-            result.workload().answerer()
+            result.workload().server_noun()
         )
     })
 }

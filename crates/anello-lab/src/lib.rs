@@ -68,6 +68,6 @@ pub use report::{
 pub use result::LabResult;
 pub use run::{LabError, Observer, Progress, run, run_from};
 pub use scenario::{
-    LabConfig, PRESETS, Resources, ScenarioError, echo_cells, leave_out_beyond, preset, resolve,
+    LabConfig, PRESETS, Resources, ScenarioError, drop_cells_over_limit, echo_cells, preset, resolve,
 };
 pub use site::Target;

@@ -11,7 +11,7 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 
 use crate::cell::Cell;
-use crate::site::Served;
+use crate::site::SupportedTargets;
 
 /// A load generator.
 pub trait Load {
@@ -45,12 +45,12 @@ pub enum Check {
     ManyConnections(usize),
     /// Of an HTTP server that serves these: every target that it has, whole and right over one connection that is kept, by
     /// GET and by HEAD.
-    CompleteAnswers(Served),
+    CompleteAnswers(SupportedTargets),
     /// Of an HTTP server that serves these: its largest file is asked for by a client that does not read for a while; then
     /// all comes right, and others are served in the meantime.
-    StalledDownload(Served),
+    StalledDownload(SupportedTargets),
     /// Of an HTTP server that serves these: so many connections at once, each with one request.
-    ManyRequests(Served, usize),
+    ManyRequests(SupportedTargets, usize),
 }
 
 impl fmt::Display for Check {

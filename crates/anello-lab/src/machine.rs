@@ -65,7 +65,7 @@ pub trait Machine {
     /// CPU time that programs other than the lab and the contenders it has reaped have spent, on these cores since
     /// boot, in nanoseconds; none if it cannot be told. Only differences mean something, and only between moments at
     /// which no contender runs.
-    fn foreign_ns(&mut self, cores: &[usize]) -> Option<u64>;
+    fn other_cpu_ns(&mut self, cores: &[usize]) -> Option<u64>;
 
     /// Starts a contender on `cores` and waits until it is ready.
     ///
@@ -80,19 +80,19 @@ pub trait Machine {
 
     /// How the process ended, or that somebody has halted it; none if it still runs after `patience`. A process that is
     /// about to end is waited for no longer than its end takes.
-    fn ended(&mut self, pid: u32, patience: Duration) -> Option<String>;
+    fn exit_description(&mut self, pid: u32, patience: Duration) -> Option<String>;
 
     /// Waits without using any of the cores.
-    fn rest(&mut self, duration: Duration);
+    fn sleep(&mut self, duration: Duration);
 
-    /// Leaves servers this part of these cores, of 1, until [`let_go`](Self::let_go).
+    /// Leaves servers this part of these cores, of 1, until [`unthrottle_servers`](Self::unthrottle_servers).
     ///
     /// # Errors
     /// They keep all of their cores, for this reason.
-    fn hold_back(&mut self, cores: &[usize], share: f64) -> Result<(), String>;
+    fn throttle_servers(&mut self, cores: &[usize], share: f64) -> Result<(), String>;
 
     /// Gives servers all of their cores again.
-    fn let_go(&mut self);
+    fn unthrottle_servers(&mut self);
 
     /// Halts a process (SIGSTOP) until [`resume`](Self::resume). Unknown ids are ignored.
     fn pause(&mut self, pid: u32);
@@ -191,7 +191,7 @@ impl Machine for LocalMachine {
             notes.push(format!("The load could not be pinned to cores {:?}: {error}.", config.load_cores));
         }
         raise_descriptor_limit();
-        let (most, all) = (config.most_connections(), self.connections_at_once());
+        let (most, all) = (config.max_connections(), self.connections_at_once());
         if most * config.contenders.len() > all {
             notes.push(format!(
                 "The lab may have {} files open (`ulimit -Hn`), too few for the connections of all contenders at once in \
@@ -253,7 +253,7 @@ impl Machine for LocalMachine {
         self.usage(std::process::id()).map_or(0, |usage| usage.cpu_ns.saturating_sub(brake_ns))
     }
 
-    fn foreign_ns(&mut self, cores: &[usize]) -> Option<u64> {
+    fn other_cpu_ns(&mut self, cores: &[usize]) -> Option<u64> {
         let stat = fs::read_to_string("/proc/stat").ok()?;
         let own = fs::read_to_string("/proc/self/stat").ok()?;
         let busy: u64 = cores.iter().map(|&core| busy_ticks(&stat, core)).sum::<Option<u64>>()?;
@@ -274,18 +274,18 @@ impl Machine for LocalMachine {
         Ok(running)
     }
 
-    fn ended(&mut self, pid: u32, patience: Duration) -> Option<String> {
+    fn exit_description(&mut self, pid: u32, patience: Duration) -> Option<String> {
         match self.processes.get_mut(&pid) {
             Some(process) => process.ended(patience),
             None => Some("was never started".to_owned()),
         }
     }
 
-    fn rest(&mut self, duration: Duration) {
+    fn sleep(&mut self, duration: Duration) {
         std::thread::sleep(duration);
     }
 
-    fn hold_back(&mut self, cores: &[usize], share: f64) -> Result<(), String> {
+    fn throttle_servers(&mut self, cores: &[usize], share: f64) -> Result<(), String> {
         let brake = match self.brake.take() {
             Some(brake) if brake.is_on(cores) => brake,
             other => {
@@ -293,12 +293,12 @@ impl Machine for LocalMachine {
                 Brake::new(cores).map_err(|error| error.to_string())?
             }
         };
-        brake.hold_back(share);
+        brake.throttle_servers(share);
         self.brake = Some(brake);
         Ok(())
     }
 
-    fn let_go(&mut self) {
+    fn unthrottle_servers(&mut self) {
         if let Some(brake) = &self.brake {
             brake.let_go();
         }
@@ -530,9 +530,9 @@ mod tests {
             sink = std::hint::black_box(sink + 1);
         }
         assert!(machine.stolen_ns(&allowed_cores()).is_ok());
-        assert!(machine.foreign_ns(&allowed_cores()).is_some());
+        assert!(machine.other_cpu_ns(&allowed_cores()).is_some());
         assert!(machine.usage(u32::MAX).unwrap_err().contains("cannot read"));
-        assert!(machine.ended(u32::MAX, Duration::ZERO).is_some());
+        assert!(machine.exit_description(u32::MAX, Duration::ZERO).is_some());
         machine.stop(&[u32::MAX]);
     }
 
@@ -546,7 +546,7 @@ mod tests {
         let status = fs::read_to_string(format!("/proc/{}/status", running.pid)).unwrap();
         let allowed = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).unwrap();
         assert_eq!(allowed.trim(), config.server_cores[0].to_string());
-        assert_eq!(machine.ended(running.pid, Duration::ZERO), None);
+        assert_eq!(machine.exit_description(running.pid, Duration::ZERO), None);
         drop(machine);
         assert!(!Path::new(&format!("/proc/{}", running.pid)).exists());
     }

@@ -1,7 +1,7 @@
 //! What contenders are compared by, and where a result holds it.
 
 use crate::cell::{Cell, Workload};
-use crate::result::{CellResult, Row, Slice, Verdict, Versus};
+use crate::result::{CellResult, PairComparison, Row, Slice, Verdict};
 use crate::statistics::Ratio;
 
 /// What contenders are compared by.
@@ -20,17 +20,17 @@ pub enum Measure {
     Memory,
     /// CPU time of server and load together per request, in nanoseconds: less is better. Over HTTP alone, see
     /// [`of_cell`](Self::of_cell).
-    CpuOfBoth,
+    TotalCpu,
 }
 
 impl Measure {
     /// All measures.
     pub const ALL: [Measure; 6] =
-        [Measure::Rate, Measure::Cpu, Measure::P50, Measure::P99, Measure::Memory, Measure::CpuOfBoth];
+        [Measure::Rate, Measure::Cpu, Measure::P50, Measure::P99, Measure::Memory, Measure::TotalCpu];
 
     /// Those of which pairs with peers and bases are made, in the order of tables.
     pub const IN_PAIRS: [Measure; 5] =
-        [Measure::Cpu, Measure::CpuOfBoth, Measure::Rate, Measure::P99, Measure::Memory];
+        [Measure::Cpu, Measure::TotalCpu, Measure::Rate, Measure::P99, Measure::Memory];
 
     /// The value of a slice in `cell` of which a ratio can be made: finite and more than nothing.
     #[must_use]
@@ -46,13 +46,13 @@ impl Measure {
     /// the server's part alone equal servers may differ by half and more, and by much less in the sum.
     #[must_use]
     pub fn of_cell(cell: &Cell) -> &'static [Measure] {
-        use Measure::{Cpu, CpuOfBoth, Memory, P50, P99, Rate};
+        use Measure::{Cpu, Memory, P50, P99, Rate, TotalCpu};
         match (cell.workload, cell.offered_per_second) {
             (Workload::Idle, _) => &[Memory],
-            (Workload::Http { .. }, Some(_)) => &[Cpu, CpuOfBoth, P99, P50],
+            (Workload::Http { .. }, Some(_)) => &[Cpu, TotalCpu, P99, P50],
             (_, Some(_)) => &[Cpu, P99, P50],
-            (workload, None) if workload.has_large_answers() => &[Cpu, CpuOfBoth, Rate, P99],
-            (Workload::Http { .. }, None) => &[Cpu, CpuOfBoth, Rate],
+            (workload, None) if workload.has_large_answers() => &[Cpu, TotalCpu, Rate, P99],
+            (Workload::Http { .. }, None) => &[Cpu, TotalCpu, Rate],
             (_, None) => &[Cpu, Rate],
         }
     }
@@ -74,7 +74,7 @@ impl Measure {
             (Measure::P50, _) => "median latency",
             (Measure::P99, _) => "p99 latency",
             (Measure::Memory, _) => "memory per connection",
-            (Measure::CpuOfBoth, _) => "CPU of server and load per request",
+            (Measure::TotalCpu, _) => "CPU of server and load per request",
         }
     }
 
@@ -94,7 +94,7 @@ impl Measure {
             Measure::P50 => Some(slice.p50_ns as f64),
             Measure::P99 => Some(slice.p99_ns as f64),
             Measure::Memory => slice.memory_per_connection(cell.connections),
-            Measure::CpuOfBoth => Some(slice.cpu_of_both_ns_per_request()),
+            Measure::TotalCpu => Some(slice.cpu_of_both_ns_per_request()),
         }
     }
 
@@ -107,7 +107,7 @@ impl Measure {
             Measure::P50 => row.p50_ratio,
             Measure::P99 => row.p99_ratio,
             Measure::Memory => row.memory_ratio,
-            Measure::CpuOfBoth => row.cpu_of_both_ratio,
+            Measure::TotalCpu => row.cpu_of_both_ratio,
         }
     }
 
@@ -120,7 +120,7 @@ impl Measure {
             Measure::P50 => row.p50_verdict,
             Measure::P99 => row.p99_verdict,
             Measure::Memory => row.memory_verdict,
-            Measure::CpuOfBoth => row.cpu_of_both_verdict,
+            Measure::TotalCpu => row.cpu_of_both_verdict,
         }
     }
 
@@ -133,33 +133,33 @@ impl Measure {
             Measure::P50 => cell.p50_resolution,
             Measure::P99 => cell.p99_resolution,
             Measure::Memory => cell.memory_resolution,
-            Measure::CpuOfBoth => cell.cpu_of_both_resolution,
+            Measure::TotalCpu => cell.cpu_of_both_resolution,
         }
     }
 
     /// The ratio of anello to a peer, or of another to its base; none for the median latency, of which pairs are not made.
     #[must_use]
-    pub fn versus_ratio(self, versus: &Versus) -> Option<Ratio> {
+    pub fn pair_ratio(self, versus: &PairComparison) -> Option<Ratio> {
         match self {
             Measure::Rate => versus.rate_ratio,
             Measure::Cpu => versus.cpu_ratio,
             Measure::P50 => None,
             Measure::P99 => versus.p99_ratio,
             Measure::Memory => versus.memory_ratio,
-            Measure::CpuOfBoth => versus.cpu_of_both_ratio,
+            Measure::TotalCpu => versus.cpu_of_both_ratio,
         }
     }
 
     /// The verdict on anello against a peer, or on another against its base.
     #[must_use]
-    pub fn versus_verdict(self, versus: &Versus) -> Verdict {
+    pub fn pair_verdict(self, versus: &PairComparison) -> Verdict {
         match self {
             Measure::Rate => versus.rate_verdict,
             Measure::Cpu => versus.cpu_verdict,
             Measure::P50 => Verdict::NotComparable,
             Measure::P99 => versus.p99_verdict,
             Measure::Memory => versus.memory_verdict,
-            Measure::CpuOfBoth => versus.cpu_of_both_verdict,
+            Measure::TotalCpu => versus.cpu_of_both_verdict,
         }
     }
 

@@ -11,7 +11,7 @@ use crate::cell::{Cell, Group};
 use crate::result::{CellResult, LabResult};
 
 /// Fewer numbers of connections than this are no sweep.
-pub const LEAST_CELLS: usize = 4;
+pub const MIN_CELLS: usize = 4;
 
 /// The cells of one message size on so many cores, from few connections to many.
 #[derive(Debug, Clone, PartialEq)]
@@ -37,7 +37,7 @@ pub struct Peak {
     pub load_bound: bool,
 }
 
-/// The sweeps of a run in the order of its groups: closed loops with [`LEAST_CELLS`] numbers of connections or more in
+/// The sweeps of a run in the order of its groups: closed loops with [`MIN_CELLS`] numbers of connections or more in
 /// which servers had the same share of their cores, and somebody was measured.
 #[must_use]
 pub fn sweeps(result: &LabResult) -> Vec<Sweep> {
@@ -53,7 +53,7 @@ fn sweep(result: &LabResult, group: Group) -> Option<Sweep> {
     let share = |cell: &Cell| cell.server_share(plan.server_share, &plan.server_cores, &plan.load_cores);
     let server_share = share(&cells.last()?.cell);
     cells.retain(|cell| share(&cell.cell) == server_share);
-    if cells.len() < LEAST_CELLS {
+    if cells.len() < MIN_CELLS {
         return None;
     }
     let peaks: Vec<Option<Peak>> =

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use std::fmt::Debug;
 
 use crate::cell::Workload;
-use crate::cell::{CROWD, Cell};
+use crate::cell::{Cell, SATURATION_CONNECTIONS_PER_CORE};
 use crate::contender::Contender;
 use crate::environment::Environment;
 use crate::executable::Hashes;
@@ -31,14 +31,14 @@ pub fn begin(config: &LabConfig, machine: &mut dyn Machine) -> LabResult {
     if let Some(cell) = config.cells.iter().find(held_back) {
         let share = config.server_share_in(cell);
         notes.push(format!(
-            "In closed loops of {CROWD} connections and more for each core, servers had {:.0} % of their cores: the rest was \
+            "In closed loops of {SATURATION_CONNECTIONS_PER_CORE} connections and more for each core, servers had {:.0} % of their cores: the rest was \
              taken away in a piece of every millisecond, so that requests always waited, and a server showed what a request \
              costs when it is busy, not what it spends while it waits for a load that costs as much. Requests/s are those \
              of such a part of a core, and latencies hold the pieces.",
             share * 100.0
         ));
     }
-    if config.cells.iter().any(|cell| cell.is_crowded_loop() && cell.workload.has_large_answers()) {
+    if config.cells.iter().any(|cell| cell.is_saturated() && cell.workload.has_large_answers()) {
         notes.push(
             "Where answers are large, servers had all of their cores: who sets the pace is no close race there. How busy \
              server and load were stands with the figures; where the load was the slower, read what both take for a request \
@@ -94,7 +94,7 @@ pub fn take_up(mut previous: LabResult, fresh: LabResult) -> Result<LabResult, S
     });
     // Who is set against whom bears on no slice: what the scenario says now counts.
     for (contender, now) in previous.contenders.iter_mut().zip(&fresh.contenders) {
-        contender.against.clone_from(&now.against);
+        contender.base.clone_from(&now.base);
     }
     Ok(LabResult {
         interrupted: false,
@@ -208,10 +208,10 @@ fn contender_record(contender: &Contender, hashes: &mut Hashes) -> ContenderReco
         features: contender.features.clone(),
         connections_limit: contender.connections_limit,
         many_cores: contender.takes_cores(),
-        idle_use: None,
+        idle_cpu_fraction: None,
         twin_of: contender.twin_of.clone(),
         kind: contender.kind,
         serves: contender.serves.clone(),
-        against: contender.against.clone(),
+        base: contender.base.clone(),
     }
 }

@@ -53,18 +53,18 @@ pub struct LabResult {
     /// What was found in each cell, in the order of [`Plan::cells`].
     pub cells: Vec<CellResult>,
     /// Anello against each peer on the same kind of driver, cell by cell.
-    pub versus: Vec<Versus>,
+    pub versus: Vec<PairComparison>,
     /// Anello against each peer that is an async runtime and does I/O in another way, cell by cell.
     #[serde(default)]
-    pub runtime_versus: Vec<Versus>,
+    pub runtime_versus: Vec<PairComparison>,
     /// Anello against each peer that does I/O in another way and is no async runtime, cell by cell. Findings speak of them
     /// where they are HTTP servers, among which people choose whatever their way; else part of each difference is that way.
     #[serde(default)]
-    pub other_versus: Vec<Versus>,
+    pub other_versus: Vec<PairComparison>,
     /// Each contender that names one which differs from it in nothing but what it is named for
-    /// ([`ContenderRecord::against`]) against that one, cell by cell.
+    /// ([`ContenderRecord::base`]) against that one, cell by cell.
     #[serde(default)]
-    pub base_versus: Vec<Versus>,
+    pub base_versus: Vec<PairComparison>,
     /// Everything that went wrong, in order.
     pub failures: Vec<Failure>,
     /// What else the reader should know about the run.
@@ -107,7 +107,7 @@ impl LabResult {
 
     /// Anello against every peer, cell by cell: those that do I/O the same way first, then the runtimes among the others,
     /// then the rest of them.
-    pub fn all_versus(&self) -> impl Iterator<Item = &Versus> {
+    pub fn all_versus(&self) -> impl Iterator<Item = &PairComparison> {
         self.versus.iter().chain(&self.runtime_versus).chain(&self.other_versus)
     }
 
@@ -268,8 +268,8 @@ pub struct ContenderRecord {
     pub many_cores: bool,
     /// Part of a core that it used while it had nothing to do, if that was enough to disturb others: it was halted then
     /// while they had their turns.
-    #[serde(default)]
-    pub idle_use: Option<f64>,
+    #[serde(default, rename = "idle_use")]
+    pub idle_cpu_fraction: Option<f64>,
     /// Set if it is the named contender a second time.
     pub twin_of: Option<String>,
     /// What kind of peer it is; none for others, and for those that do not say.
@@ -279,8 +279,8 @@ pub struct ContenderRecord {
     #[serde(default)]
     pub serves: Vec<Serves>,
     /// The contender that differs from it in nothing but what it is named for; none if it names none.
-    #[serde(default)]
-    pub against: Option<String>,
+    #[serde(default, rename = "against")]
+    pub base: Option<String>,
 }
 
 /// What one contender did in one check.
@@ -419,7 +419,7 @@ pub struct Row {
 /// One contender against another in one cell: one of anello's drivers against a peer, or one that differs from another in
 /// one thing against that one, its base. What is said of anello and the peer below holds for these two as well.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Versus {
+pub struct PairComparison {
     /// Anello on one driver; or who names a base.
     pub contender: String,
     /// The peer; or the base.

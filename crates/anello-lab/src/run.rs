@@ -159,7 +159,7 @@ pub fn run_from(
     observer: &mut dyn Observer,
     stop: &AtomicBool,
 ) -> Result<LabResult, LabError> {
-    config.check().map_err(LabError::Config)?;
+    config.validate().map_err(LabError::Config)?;
     let mut result = record::begin(config, machine);
     if let Some(previous) = previous {
         result = record::take_up(previous, result).map_err(LabError::Resume)?;
@@ -172,7 +172,7 @@ pub fn run_from(
     let cores = config.all_cores();
     let (earlier_ns, earlier_foreign) = (result.elapsed_ns, result.foreign_fraction);
     let began_ns = machine.now_ns();
-    let foreign_before_ns = machine.foreign_ns(&cores);
+    let foreign_before_ns = machine.other_cpu_ns(&cores);
     observer.progress(Progress::Begin { slices: config.slice_count() });
     let mut runner = Runner::new(config, load, machine, observer, stop, &mut result);
     runner.check_all();
@@ -184,10 +184,10 @@ pub fn run_from(
     }
     let ever_started = runner.finish();
     result.elapsed_ns = earlier_ns + machine.now_ns().saturating_sub(began_ns);
-    if let (Some(before_ns), Some(after_ns)) = (foreign_before_ns, machine.foreign_ns(&cores)) {
-        let foreign_ns = after_ns.saturating_sub(before_ns) as f64 / cores.len() as f64;
+    if let (Some(before_ns), Some(after_ns)) = (foreign_before_ns, machine.other_cpu_ns(&cores)) {
+        let other_cpu_ns = after_ns.saturating_sub(before_ns) as f64 / cores.len() as f64;
         let earlier_ns = earlier_foreign.map_or(0.0, |fraction| fraction * earlier_ns as f64);
-        result.foreign_fraction = Some((foreign_ns + earlier_ns) / result.elapsed_ns.max(1) as f64);
+        result.foreign_fraction = Some((other_cpu_ns + earlier_ns) / result.elapsed_ns.max(1) as f64);
     }
     result.environment_after = machine.environment(config);
     result.interrupted = stop.load(Ordering::Relaxed);

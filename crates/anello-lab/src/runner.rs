@@ -23,7 +23,7 @@ use crate::result::{Completed, Consequence, Failure, LabResult, LatencyRecord, Q
 use crate::run::{Observer, Progress};
 use crate::scenario::LabConfig;
 use crate::schedule::Random;
-use crate::site::Served;
+use crate::site::SupportedTargets;
 
 /// How often a slice with stolen or throttled time is tried again before the round goes on without it.
 const STOLEN_RETRIES: usize = 1;
@@ -406,7 +406,7 @@ impl<'a> Runner<'a> {
     /// explanation, so it is waited for.
     fn what_really_happened(&mut self, index: usize, what: String) -> String {
         let Some(running) = &self.running[index] else { return what };
-        match self.machine.ended(running.pid, self.config.dying_time) {
+        match self.machine.exit_description(running.pid, self.config.dying_time) {
             Some(end) => format!("{end} (the load saw: {what})"),
             None => format!("{what} (it was still running {} s later)", self.config.dying_time.as_secs_f64()),
         }
@@ -491,7 +491,7 @@ pub fn beyond_limit(limit: Option<usize>, takes_cores: bool, cell: &Cell) -> Opt
 #[must_use]
 pub fn unserved(serves: &[Serves], cell: &Cell) -> Option<String> {
     let target = cell.workload.target()?;
-    (!Served::of(serves).has(target)).then(|| format!("it does not serve {target}"))
+    (!SupportedTargets::of(serves).has(target)).then(|| format!("it does not serve {target}"))
 }
 
 fn latency_record(

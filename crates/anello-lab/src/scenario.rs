@@ -23,7 +23,7 @@ use crate::runner::{beyond_limit, unserved};
 pub use file::ScenarioError;
 pub(crate) use file::plain_words;
 pub use presets::{PRESETS, preset};
-pub use resolve::{Resources, leave_out_beyond, resolve};
+pub use resolve::{Resources, drop_cells_over_limit, resolve};
 
 /// How long a server that shows signs of death is waited for until it counts as alive.
 ///
@@ -32,7 +32,7 @@ pub use resolve::{Resources, leave_out_beyond, resolve};
 /// each thread, but each must get a turn on a core to do it: with 300 threads and a few milliseconds of others before
 /// each of them, that is about a second, and on a machine that is starved of time two have been seen. This is as
 /// patient as the load is with a reply. A server that hangs up and lives costs it once for each failure.
-pub const DYING_TIME: Duration = Duration::from_secs(5);
+pub const EXIT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// What a start of a contender, its checks, its turn to connect in a cell (the look at whether it rests among it), a
 /// connection, a handshake of TLS, and reading the counters around a slice take: for the estimate, from the times in runs.
@@ -65,10 +65,10 @@ const DEEPEST_PIPELINE: usize = 1024;
 
 /// What of their cores servers have in crowded closed loops unless a scenario says otherwise. Measured with small
 /// messages over 50 and 300 connections: enough for requests to wait always, while the load's core is 80 to 85 % busy.
-pub const SERVER_SHARE: f64 = 0.8;
+pub const DEFAULT_SERVER_CPU_SHARE: f64 = 0.8;
 
 /// A server that has less of its core does little but wait for it.
-const LEAST_SERVER_SHARE: f64 = 0.1;
+const MIN_SERVER_CPU_SHARE: f64 = 0.1;
 
 /// A run of the lab.
 ///
@@ -99,7 +99,7 @@ pub struct LabConfig {
     pub server_cores: Vec<usize>,
     /// Cores that the load runs on. The same as those of the servers where there is only one.
     pub load_cores: Vec<usize>,
-    /// The part of their cores, of 1, that servers have in crowded closed loops ([`Cell::is_crowded_loop`]): the rest is
+    /// The part of their cores, of 1, that servers have in crowded closed loops ([`Cell::is_saturated`]): the rest is
     /// taken away in short pieces, so that the load has the lead and a server shows what it costs when it is busy.
     pub server_share: f64,
     /// What the load runs on, in a word: "epoll", "io_uring"; none if it does not tell.
@@ -120,7 +120,7 @@ pub struct LabConfig {
     pub launcher: Vec<String>,
     /// How long a contender may take to print its ready line.
     pub start_timeout: Duration,
-    /// How long a server whose connections broke is waited for until it counts as alive; see [`DYING_TIME`].
+    /// How long a server whose connections broke is waited for until it counts as alive; see [`EXIT_TIMEOUT`].
     pub dying_time: Duration,
     /// The command line that repeats this run, for the report.
     pub repeat_command: String,
@@ -177,7 +177,7 @@ impl LabConfig {
             seed: 1,
             server_cores: Vec::new(),
             load_cores: Vec::new(),
-            server_share: SERVER_SHARE,
+            server_share: DEFAULT_SERVER_CPU_SHARE,
             load_driver: None,
             disk_file: None,
             instructions: None,
@@ -186,7 +186,7 @@ impl LabConfig {
             stolen_fraction_limit: 0.01,
             launcher: Vec::new(),
             start_timeout: Duration::from_secs(10),
-            dying_time: DYING_TIME,
+            dying_time: EXIT_TIMEOUT,
             repeat_command: "anello lab run".to_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             output_directory: PathBuf::from("results"),
@@ -217,7 +217,7 @@ impl LabConfig {
 
     /// The largest number of connections that every contender has open at once in any cell.
     #[must_use]
-    pub fn most_connections(&self) -> usize {
+    pub fn max_connections(&self) -> usize {
         let at_once = self.cells.iter().filter(|cell| cell.workload.has_loops());
         at_once.map(|cell| cell.connections).max().unwrap_or(0)
     }
@@ -293,7 +293,7 @@ impl LabConfig {
     ///
     /// # Errors
     /// The first fault found, with the remedy.
-    pub fn check(&self) -> Result<(), String> {
+    pub fn validate(&self) -> Result<(), String> {
         if self.reference_index().is_none() {
             let names: Vec<&str> = self.contenders.iter().map(|contender| contender.name.as_str()).collect();
             return Err(format!(
@@ -309,7 +309,7 @@ impl LabConfig {
         }
         let names = names_but_twins(&self.contenders);
         for contender in &self.contenders {
-            contender.against.iter().try_for_each(|base| check_against(&contender.name, base, &names))?;
+            contender.base.iter().try_for_each(|base| check_against(&contender.name, base, &names))?;
         }
         check_extent(self.passes, self.rounds, self.cells.len(), self.contenders.len())?;
         if self.slice.is_zero() {
@@ -318,9 +318,9 @@ impl LabConfig {
         if self.slice.max(self.warm_up) > LONGEST_SLICE {
             return Err("slice and warm_up must be at most 3600s".to_owned());
         }
-        if !(LEAST_SERVER_SHARE..=1.0).contains(&self.server_share) {
+        if !(MIN_SERVER_CPU_SHARE..=1.0).contains(&self.server_share) {
             return Err(format!(
-                "server_share must be from {LEAST_SERVER_SHARE} to 1, not {}",
+                "server_share must be from {MIN_SERVER_CPU_SHARE} to 1, not {}",
                 self.server_share
             ));
         }

@@ -437,7 +437,7 @@ impl Machine for SimulatedMachine {
         self.world.borrow().clock_ns
     }
 
-    fn foreign_ns(&mut self, cores: &[usize]) -> Option<u64> {
+    fn other_cpu_ns(&mut self, cores: &[usize]) -> Option<u64> {
         let world = self.world.borrow();
         Some((world.clock_ns as f64 * world.noise.foreign * cores.len() as f64) as u64)
     }
@@ -480,12 +480,12 @@ impl Machine for SimulatedMachine {
         Ok(Running { pid: pid as u32, address, ready_line })
     }
 
-    fn ended(&mut self, pid: u32, _patience: Duration) -> Option<String> {
+    fn exit_description(&mut self, pid: u32, _patience: Duration) -> Option<String> {
         let alive = self.world.borrow().processes[pid as usize].alive;
         (!alive).then(|| "was killed by signal 9 (SIGKILL)".to_owned())
     }
 
-    fn rest(&mut self, duration: Duration) {
+    fn sleep(&mut self, duration: Duration) {
         let mut world = self.world.borrow_mut();
         let duration_ns = duration.as_nanos() as u64;
         world.clock_ns += duration_ns;
@@ -495,11 +495,11 @@ impl Machine for SimulatedMachine {
         }
     }
 
-    fn hold_back(&mut self, _cores: &[usize], _share: f64) -> Result<(), String> {
+    fn throttle_servers(&mut self, _cores: &[usize], _share: f64) -> Result<(), String> {
         self.world.borrow().brake_refusal.clone().map_or(Ok(()), Err)
     }
 
-    fn let_go(&mut self) {}
+    fn unthrottle_servers(&mut self) {}
 
     fn pause(&mut self, pid: u32) {
         self.world.borrow_mut().processes[pid as usize].paused = true;

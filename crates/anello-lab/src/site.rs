@@ -129,19 +129,19 @@ impl fmt::Display for Target {
 
 /// What an HTTP server has answers for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Served {
+pub struct SupportedTargets {
     /// Files, among them one that is called as the fixed answer is.
     pub files: bool,
     /// The fixed answer, by a handler.
     pub fixed: bool,
 }
 
-impl Served {
+impl SupportedTargets {
     /// What such a list means: everything if it is empty, for then nobody has said anything.
     #[must_use]
-    pub fn of(serves: &[Serves]) -> Served {
+    pub fn of(serves: &[Serves]) -> SupportedTargets {
         let has = |what| serves.is_empty() || serves.contains(&what);
-        Served { files: has(Serves::Files), fixed: has(Serves::Fixed) }
+        SupportedTargets { files: has(Serves::Files), fixed: has(Serves::Fixed) }
     }
 
     /// Whether it has an answer.
@@ -293,10 +293,10 @@ mod tests {
     fn servers_of_files_serve_the_fixed_answer_as_one_and_others_no_files() {
         let sorted = [Target::Hello, Target::Fixed, Target::Page, Target::Large, Target::Huge];
         for all in [&[][..], &[Serves::Files], &[Serves::Files, Serves::Fixed]] {
-            assert_eq!(Served::of(all).targets(), sorted, "{all:?}");
+            assert_eq!(SupportedTargets::of(all).targets(), sorted, "{all:?}");
         }
-        assert_eq!(Served::of(&[Serves::Fixed]).targets(), [Target::Fixed]);
-        assert_eq!(Served::of(&[Serves::Files]), Served { files: true, fixed: false });
+        assert_eq!(SupportedTargets::of(&[Serves::Fixed]).targets(), [Target::Fixed]);
+        assert_eq!(SupportedTargets::of(&[Serves::Files]), SupportedTargets { files: true, fixed: false });
     }
 
     #[test]

@@ -170,7 +170,7 @@ impl Ratio {
     /// The farthest from 1 that the redrawn medians lay, before the interval was stretched: what two equal servers were
     /// seen to differ by.
     #[must_use]
-    pub fn reach(&self) -> f64 {
+    pub fn max_deviation(&self) -> f64 {
         let redrawn = |end: f64| {
             if end > 0.0 { self.estimate * (end / self.estimate).powf(1.0 / self.stretch) } else { end }
         };
@@ -258,7 +258,7 @@ mod tests {
         let even: Vec<Vec<f64>> = [1.0; 5].map(rounds).to_vec();
         let wide = Ratio::of(&lucky, &mut Random::new(5)).unwrap();
         let narrow = Ratio::of(&even, &mut Random::new(5)).unwrap();
-        assert!(wide.reach() > 0.02 && narrow.reach() < 0.002, "{wide:?} {narrow:?}");
+        assert!(wide.max_deviation() > 0.02 && narrow.max_deviation() < 0.002, "{wide:?} {narrow:?}");
     }
 
     /// How many of `trials` intervals leave out the true ratio, with noise of 1.5 % in each of a pair of slices and luck
@@ -319,7 +319,7 @@ mod tests {
         };
         let ratio = Ratio::of_low_deciles(&side(12.0), &side(10.0), &mut Random::new(1)).unwrap();
         assert!((ratio.estimate - 1.2).abs() < 1e-9 && ratio.low <= 1.2 && ratio.high >= 1.2, "{ratio:?}");
-        assert!(ratio.reach() < 1.0, "{ratio:?}");
+        assert!(ratio.max_deviation() < 1.0, "{ratio:?}");
         assert_eq!(
             Ratio::of_low_deciles(&[vec![1.0], vec![]], &[vec![], vec![1.0]], &mut Random::new(1)),
             None

@@ -5,22 +5,22 @@
 //! 2. the ratio differs from 1 by more than the *resolution* of the cell: the farthest that the interval of the twins
 //!    (the same server twice) reaches from 1, or the middle of that over all cells where one cell was lucky.
 //!
-//! Where the resolution is worse than [`NOISY_RESOLUTION`] or unknown, or the ratio rests on fewer than [`LEAST_PAIRS`]
-//! pairs or [`LEAST_PASSES`] passes, the cell is too noisy to say anything. The twins' own ratio must rest on as many.
+//! Where the resolution is worse than [`NOISY_RESOLUTION`] or unknown, or the ratio rests on fewer than [`MIN_PAIRS`]
+//! pairs or [`MIN_PASSES`] passes, the cell is too noisy to say anything. The twins' own ratio must rest on as many.
 
 use crate::findings;
 use crate::measure::Measure;
-use crate::result::{CellResult, LabResult, Verdict, Versus};
+use crate::result::{CellResult, LabResult, PairComparison, Verdict};
 use crate::statistics::{Ratio, quantile};
 
 /// A cell in which two equal servers may differ by more than this fraction tells nothing.
 pub const NOISY_RESOLUTION: f64 = 0.15;
 
 /// Fewer pairs of slices than this tell nothing.
-pub const LEAST_PAIRS: usize = 5;
+pub const MIN_PAIRS: usize = 5;
 
 /// Pairs from fewer passes than this tell nothing: they may all owe to the luck of one process.
-pub const LEAST_PASSES: usize = 3;
+pub const MIN_PASSES: usize = 3;
 
 /// Below this part of its core the server was waiting for the load.
 pub const SERVER_BUSY: f64 = 0.9;
@@ -41,7 +41,8 @@ pub(crate) fn judge_measure(result: &mut LabResult, measure: Measure) {
         .contenders
         .iter()
         .position(|contender| contender.twin_of.as_ref() == Some(&result.plan.reference));
-    let reach = |cell: &CellResult| Some(measure.ratio(&cell.rows[twin?]).filter(rests_on_enough)?.reach());
+    let reach =
+        |cell: &CellResult| Some(measure.ratio(&cell.rows[twin?]).filter(rests_on_enough)?.max_deviation());
     let reaches: Vec<f64> = result.cells.iter().filter_map(reach).collect();
     let middle = quantile(&reaches, 0.5);
     for cell in result.cells.iter_mut().filter(|cell| measure.applies(&cell.cell)) {
@@ -63,7 +64,7 @@ pub(crate) fn judge_measure(result: &mut LabResult, measure: Measure) {
                 Measure::P50 => row.p50_verdict = verdict,
                 Measure::P99 => row.p99_verdict = verdict,
                 Measure::Memory => row.memory_verdict = verdict,
-                Measure::CpuOfBoth => row.cpu_of_both_verdict = verdict,
+                Measure::TotalCpu => row.cpu_of_both_verdict = verdict,
             }
         }
         match measure {
@@ -72,22 +73,22 @@ pub(crate) fn judge_measure(result: &mut LabResult, measure: Measure) {
             Measure::P50 => cell.p50_resolution = resolution,
             Measure::P99 => cell.p99_resolution = resolution,
             Measure::Memory => cell.memory_resolution = resolution,
-            Measure::CpuOfBoth => cell.cpu_of_both_resolution = resolution,
+            Measure::TotalCpu => cell.cpu_of_both_resolution = resolution,
         }
     }
 }
 
 /// Fills in the verdicts on anello against peers, and on others against their bases, by the same rule: what two equal
 /// servers show in the judged `cells`.
-pub fn judge_pairs(cells: &[CellResult], pairs: &mut [Versus]) {
+pub fn judge_pairs(cells: &[CellResult], pairs: &mut [PairComparison]) {
     Measure::IN_PAIRS.into_iter().for_each(|measure| judge_pairs_by(cells, pairs, measure));
 }
 
 /// The same by one measure.
-pub(crate) fn judge_pairs_by(cells: &[CellResult], pairs: &mut [Versus], measure: Measure) {
+pub(crate) fn judge_pairs_by(cells: &[CellResult], pairs: &mut [PairComparison], measure: Measure) {
     for versus in pairs {
         let Some(cell) = cells.iter().find(|cell| cell.cell == versus.cell) else { continue };
-        let ratio = measure.versus_ratio(versus);
+        let ratio = measure.pair_ratio(versus);
         let verdict =
             ratio.map_or(Verdict::NotComparable, |ratio| verdict_on(ratio, measure.resolution(cell)));
         match measure {
@@ -96,7 +97,7 @@ pub(crate) fn judge_pairs_by(cells: &[CellResult], pairs: &mut [Versus], measure
             Measure::P50 => {}
             Measure::P99 => versus.p99_verdict = verdict,
             Measure::Memory => versus.memory_verdict = verdict,
-            Measure::CpuOfBoth => versus.cpu_of_both_verdict = verdict,
+            Measure::TotalCpu => versus.cpu_of_both_verdict = verdict,
         }
     }
 }
@@ -104,7 +105,7 @@ pub(crate) fn judge_pairs_by(cells: &[CellResult], pairs: &mut [Versus], measure
 /// Whether a ratio rests on so many pairs from so many passes that its interval means something.
 #[must_use]
 pub fn rests_on_enough(ratio: &Ratio) -> bool {
-    ratio.pairs >= LEAST_PAIRS && ratio.passes >= LEAST_PASSES
+    ratio.pairs >= MIN_PAIRS && ratio.passes >= MIN_PASSES
 }
 
 /// The verdict on one ratio, given what the machine resolves: without that, nobody knows what equal servers differ by.
@@ -162,10 +163,10 @@ mod tests {
     #[test]
     fn few_pairs_or_passes_forbid_a_verdict_however_large_the_difference() {
         let of = |pairs, passes| verdict_on(Ratio { pairs, passes, ..ratio(3.0, 0.0) }, Some(0.01));
-        assert_eq!(of(LEAST_PAIRS, LEAST_PASSES), Verdict::More);
+        assert_eq!(of(MIN_PAIRS, MIN_PASSES), Verdict::More);
         assert_eq!(of(1, 1), Verdict::TooNoisy, "an interval without width");
-        assert_eq!(of(LEAST_PAIRS - 1, LEAST_PASSES), Verdict::TooNoisy);
-        assert_eq!(of(30, LEAST_PASSES - 1), Verdict::TooNoisy);
+        assert_eq!(of(MIN_PAIRS - 1, MIN_PASSES), Verdict::TooNoisy);
+        assert_eq!(of(30, MIN_PASSES - 1), Verdict::TooNoisy);
     }
 
     #[test]

@@ -352,7 +352,7 @@ fn what_broke_is_a_regression_and_what_is_missing_is_not() {
     );
     let mended = compare(&broken, &healthy, 0.05);
     assert_eq!(mended.regressions, 0);
-    assert!(mended.changes.iter().any(|change| change.verdict == ChangeVerdict::Mended));
+    assert!(mended.changes.iter().any(|change| change.verdict == ChangeVerdict::Fixed));
     let alone = simulate(3, &[]);
     let gone = compare(&healthy, &alone, 0.05);
     assert_eq!(gone.regressions, 0);

@@ -21,10 +21,10 @@
 //! use std::net::SocketAddr;
 //! use std::ops::ControlFlow;
 //!
-//! use anello_load::{Load, run};
+//! use anello_load::{LoadConfig, run};
 //!
 //! let server = SocketAddr::from(([127, 0, 0, 1], 7000));
-//! let load = Load { connections: 300, verify: true, ..Load::echo(server, 128) };
+//! let load = LoadConfig { connections: 300, verify: true, ..LoadConfig::echo(server, 128) };
 //! let outcome = run(&load, &anello::Runtime::builder(), |_event| ControlFlow::Continue(()))?;
 //! println!("{} requests/s, errors: {:?}", outcome.report.requests_per_second, outcome.report.errors);
 //! # Ok::<(), std::io::Error>(())
@@ -39,14 +39,14 @@
 //! use std::net::SocketAddr;
 //! use std::ops::ControlFlow;
 //!
-//! use anello_load::{Arrivals, Event, Load, Mode, run};
+//! use anello_load::{Arrivals, Event, LoadConfig, Mode, run};
 //!
 //! let server = SocketAddr::from(([127, 0, 0, 1], 8080));
-//! let load = Load {
+//! let load = LoadConfig {
 //!     connections: 100,
 //!     threads: 2,
 //!     mode: Mode::Open { per_second: 50_000, arrivals: Arrivals::Poisson, seed: 1 },
-//!     ..Load::http(server, "localhost", "/index.html")
+//!     ..LoadConfig::http(server, "localhost", "/index.html")
 //! };
 //! let outcome = run(&load, &anello::Runtime::builder(), |event| {
 //!     if let Event::Interval(interval) = event {
@@ -65,7 +65,7 @@
 //! use std::path::PathBuf;
 //! use std::time::Duration;
 //!
-//! use anello_load::{Arrivals, Knee, Load, Mode, Sweep, run};
+//! use anello_load::{Arrivals, Knee, LoadConfig, Mode, Sweep, run};
 //!
 //! let sweep = Sweep {
 //!     first: 10_000,
@@ -75,10 +75,10 @@
 //!     seed: 1,
 //!     knee: Knee::default(),
 //! };
-//! let load = Load {
+//! let load = LoadConfig {
 //!     mode: Mode::Sweep(sweep),
 //!     duration: Duration::from_secs(5),
-//!     ..Load::echo(PathBuf::from("/run/echo.sock"), 1024)
+//!     ..LoadConfig::echo(PathBuf::from("/run/echo.sock"), 1024)
 //! };
 //! let report = run(&load, &anello::Runtime::builder(), |_| ControlFlow::Continue(()))?.report;
 //! if let Some(knee) = report.knee {

@@ -34,10 +34,10 @@ const LATENCY_LIMIT_NS: u64 = 86_400_000_000_000;
 /// ```no_run
 /// use std::time::Duration;
 ///
-/// use anello_load::{Load, Session};
+/// use anello_load::{LoadConfig, Session};
 ///
 /// let server: std::net::SocketAddr = ([127, 0, 0, 1], 7000).into();
-/// let load = Load { connections: 50, verify: true, ..Load::echo(server, 128) };
+/// let load = LoadConfig { connections: 50, verify: true, ..LoadConfig::echo(server, 128) };
 /// anello::Runtime::new()?.block_on(async {
 ///     let mut session = Session::connect(&load).await?;
 ///     for _ in 0..10 {

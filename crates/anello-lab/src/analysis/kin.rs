@@ -6,7 +6,7 @@ use crate::result::ContenderRecord;
 /// Whether a peer does I/O as this driver of anello does. A peer that does it in neither way, or does not say how, is
 /// compared with all.
 pub(super) fn comparable(own: &ContenderRecord, peer: &ContenderRecord) -> bool {
-    match (driver_kin(own), driver_kin(peer)) {
+    match (driver_family(own), driver_family(peer)) {
         (Some(own), Some(peer)) => own == peer,
         _ => true,
     }
@@ -24,7 +24,7 @@ pub(super) fn is_of_neither(own: &ContenderRecord, peer: &ContenderRecord) -> bo
 
 /// The kin of a driver: "io_uring" or "epoll"; none if it is neither or unknown.
 #[must_use]
-pub fn driver_kin(record: &ContenderRecord) -> Option<&'static str> {
+pub fn driver_family(record: &ContenderRecord) -> Option<&'static str> {
     let driver = record.driver.as_deref()?;
     ["uring", "epoll"]
         .into_iter()

@@ -4,7 +4,7 @@ use super::kin::is_of_neither;
 use super::{SliceIndex, all_versus};
 use crate::measure::Measure;
 use crate::pairs::CleanSlices;
-use crate::result::{LabResult, Outcome, Row, Versus};
+use crate::result::{LabResult, Outcome, PairComparison, Row};
 use crate::statistics::{Estimate, Ratio};
 use crate::verdict;
 
@@ -27,23 +27,23 @@ fn add_missing_pairs(result: &mut LabResult) {
 fn add_missing_cpu_of_both(result: &mut LabResult) {
     let figures = |row: &Row| row.figures.as_ref().is_some_and(|figures| figures.cpu_of_both_ns.is_some());
     let is_there = result.cells.iter().flat_map(|cell| &cell.rows).any(figures);
-    if is_there || !result.plan.cells.iter().any(|cell| Measure::CpuOfBoth.applies(cell)) {
+    if is_there || !result.plan.cells.iter().any(|cell| Measure::TotalCpu.applies(cell)) {
         return;
     }
     fill_in_cpu_of_both(result);
-    verdict::judge_measure(result, Measure::CpuOfBoth);
+    verdict::judge_measure(result, Measure::TotalCpu);
     let LabResult { cells, versus, runtime_versus, other_versus, base_versus, .. } = result;
     for pairs in [versus, runtime_versus, other_versus, base_versus] {
-        verdict::judge_pairs_by(cells, pairs, Measure::CpuOfBoth);
+        verdict::judge_pairs_by(cells, pairs, Measure::TotalCpu);
     }
 }
 
-/// Fills in the figures and ratios of [`Measure::CpuOfBoth`] in rows and pairs. Each ratio is drawn from a stream of its
+/// Fills in the figures and ratios of [`Measure::TotalCpu`] in rows and pairs. Each ratio is drawn from a stream of its
 /// own, so that all others are what they were before there was this measure.
 pub(super) fn fill_in_cpu_of_both(result: &mut LabResult) {
     let slices = CleanSlices::of(result);
     let rows: Vec<Vec<_>> = (0..result.cells.len()).map(|cell| rows_of(result, &slices, cell)).collect();
-    let of_pairs = |pairs: &[Versus]| -> Vec<Option<Ratio>> {
+    let of_pairs = |pairs: &[PairComparison]| -> Vec<Option<Ratio>> {
         pairs.iter().map(|versus| ratio_of(result, &slices, versus)).collect()
     };
     let LabResult { versus, runtime_versus, other_versus, base_versus, .. } = &*result;
@@ -68,7 +68,7 @@ fn rows_of(
     slices: &CleanSlices<'_>,
     cell: usize,
 ) -> Vec<(Option<Estimate>, Option<Ratio>)> {
-    const MEASURE: Measure = Measure::CpuOfBoth;
+    const MEASURE: Measure = Measure::TotalCpu;
     let found = &result.cells[cell];
     let is_measured = |row: &Row| MEASURE.applies(&found.cell) && row.outcome == Outcome::Measured;
     let reference = found.rows.iter().position(|row| row.contender == result.plan.reference);
@@ -88,12 +88,12 @@ fn rows_of(
 
 /// The ratio of a pair, of which both were measured; of one with the reference that of the row, since the same two in the
 /// same cell are always drawn alike.
-fn ratio_of(result: &LabResult, slices: &CleanSlices<'_>, versus: &Versus) -> Option<Ratio> {
+fn ratio_of(result: &LabResult, slices: &CleanSlices<'_>, versus: &PairComparison) -> Option<Ratio> {
     let cell = result.plan.cells.iter().position(|cell| *cell == versus.cell)?;
     let place = |name: &str| {
         result.contenders.iter().position(|record| record.name == name && record.twin_of.is_none())
     };
     let (one, other) = (place(&versus.contender)?, place(&versus.peer)?);
-    let applies = Measure::CpuOfBoth.applies(&versus.cell);
-    applies.then(|| slices.ratio(cell, one, other, Measure::CpuOfBoth))?
+    let applies = Measure::TotalCpu.applies(&versus.cell);
+    applies.then(|| slices.ratio(cell, one, other, Measure::TotalCpu))?
 }

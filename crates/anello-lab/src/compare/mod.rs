@@ -124,9 +124,11 @@ pub enum ChangeVerdict {
     /// The twin changed so much, or there are so few clean slices, that nothing can be said.
     TooNoisy,
     /// It was measured in the first run and failed in the second.
-    Broke,
+    #[serde(rename = "broke")]
+    Broken,
     /// It failed in the first run and was measured in the second.
-    Mended,
+    #[serde(rename = "mended")]
+    Fixed,
     /// One of the two runs does not have it, or the runs cannot be compared.
     NotComparable,
 }
@@ -259,13 +261,13 @@ impl Runs<'_> {
             (Outcome::Measured, Outcome::Measured) => {}
             (Outcome::Measured, Outcome::Skipped(why) | Outcome::Failed(why) | Outcome::CheckFailed(why)) => {
                 return vec![Change {
-                    verdict: ChangeVerdict::Broke,
+                    verdict: ChangeVerdict::Broken,
                     regression: self.obstacles.is_empty(),
                     ..missing(name, cell, why)
                 }];
             }
             (Outcome::Skipped(why) | Outcome::Failed(why) | Outcome::CheckFailed(why), Outcome::Measured) => {
-                return vec![Change { verdict: ChangeVerdict::Mended, ..missing(name, cell, why) }];
+                return vec![Change { verdict: ChangeVerdict::Fixed, ..missing(name, cell, why) }];
             }
             _ => return vec![missing(name, cell, "not measured in both runs")],
         }
@@ -355,7 +357,7 @@ impl Runs<'_> {
                     let (before, after) =
                         (self.before_ratios(place.before, measure), self.after_ratios(place.after, measure));
                     let change = ratio_of_medians(&before, &after, &mut stream(place, measure));
-                    Some((index, change.filter(rests_on_enough).map(|change| change.reach())))
+                    Some((index, change.filter(rests_on_enough).map(|change| change.max_deviation())))
                 })
                 .collect();
             let known: Vec<f64> = reaches.iter().filter_map(|(_, reach)| *reach).collect();

@@ -29,7 +29,7 @@ pub fn render_comparison(comparison: &Comparison) -> String {
     }
     shown.into_iter().for_each(|change| put(&mut text, &line(comparison, change)));
     for (title, verdict) in
-        [("broke in B", ChangeVerdict::Broke), ("works again in B", ChangeVerdict::Mended)]
+        [("broke in B", ChangeVerdict::Broken), ("works again in B", ChangeVerdict::Fixed)]
     {
         for change in comparison.changes.iter().filter(|change| change.verdict == verdict) {
             let why = change.why.as_deref().unwrap_or("");
@@ -82,7 +82,7 @@ fn verdict(comparison: &Comparison) -> Vec<String> {
     }
     let threshold = percent(comparison.threshold);
     let own = || comparison.changes.iter().filter(|change| counts(comparison, change));
-    let told = |change: &&Change| change.change.is_some() || change.verdict == ChangeVerdict::Broke;
+    let told = |change: &&Change| change.change.is_some() || change.verdict == ChangeVerdict::Broken;
     let told = own().filter(told).count();
     let noisy = own().filter(|change| change.verdict == ChangeVerdict::TooNoisy).count();
     let everyone = comparison.changes.iter().all(|change| counts(comparison, change));
@@ -109,7 +109,7 @@ fn verdict(comparison: &Comparison) -> Vec<String> {
     sentences.push(format!(
         "Beyond noise: {} better, {} worse. No detectable difference: {}. Too noisy to tell: {}. Not comparable: {}.",
         count(ChangeVerdict::Better),
-        count(ChangeVerdict::Worse) + count(ChangeVerdict::Broke),
+        count(ChangeVerdict::Worse) + count(ChangeVerdict::Broken),
         count(ChangeVerdict::NoDifference),
         count(ChangeVerdict::TooNoisy),
         count(ChangeVerdict::NotComparable),

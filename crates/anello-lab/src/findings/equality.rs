@@ -32,7 +32,7 @@ pub fn sentences(result: &LabResult) -> Option<String> {
         format!(
             "Equal {}s: {} the same command as {}. No difference was claimed in {quiet} of {}; {noisy} of them were too \
              noisy to tell anything.",
-            result.workload().answerer(),
+            result.workload().server_noun(),
             if let [one] = copies[..] { format!("{one} is") } else { format!("{} are", copies.join(", ")) },
             reference.name,
             counted(judged, "cell")

@@ -49,7 +49,7 @@ fn headline_measure(result: &LabResult) -> Measure {
     if all(|workload| workload == Workload::Idle) {
         Measure::Memory
     } else if all(Workload::has_large_answers) {
-        Measure::CpuOfBoth
+        Measure::TotalCpu
     } else {
         Measure::Cpu
     }
@@ -115,7 +115,7 @@ fn beside_runner_up(
     let count =
         |better| entries.iter().filter(|entry| measure.is_better(entry.verdict) == Some(better)).count();
     let text = super::sentence(result, &entries, measure)?;
-    let text = format!(" Beside the runner-up, {second}: {}.", without_capital(&text));
+    let text = format!(" PublishedComparison the runner-up, {second}: {}.", without_capital(&text));
     Some((count(true) > 0 && count(false) == 0, text))
 }
 
@@ -130,7 +130,7 @@ fn without_capital(sentence: &str) -> String {
 
 /// Nobody is cheaper than the reference, as far as can be told.
 fn nobody(result: &LabResult, cells: &[&CellResult], measure: Measure) -> String {
-    let (reference, answerer) = (&result.plan.reference, result.workload().answerer());
+    let (reference, server_noun) = (&result.plan.reference, result.workload().server_noun());
     let name_of_measure = measure_name(result, measure).trim_start_matches("server ");
     let competitors = competitors(result);
     let noisy = |cell: &&&CellResult| cell.rows.iter().any(|row| measure.verdict(row) == Verdict::TooNoisy);
@@ -144,11 +144,11 @@ fn nobody(result: &LabResult, cells: &[&CellResult], measure: Measure) -> String
     let (noisy, alone) = (cells.iter().filter(noisy).count(), cells.iter().filter(alone).count());
     if alone == all {
         return format!(
-            "No other {answerer} could be compared with {reference}, so that none can be said to take less {name_of_measure}."
+            "No other {server_noun} could be compared with {reference}, so that none can be said to take less {name_of_measure}."
         );
     }
     if noisy == all {
-        return format!("Too noisy: this run cannot tell whether any {answerer} beats {reference}.");
+        return format!("Too noisy: this run cannot tell whether any {server_noun} beats {reference}.");
     }
     let mut clauses = Vec::new();
     if noisy > 0 {
@@ -158,7 +158,7 @@ fn nobody(result: &LabResult, cells: &[&CellResult], measure: Measure) -> String
         clauses.push(format!("in {alone} of {all} cells no other could be compared with it"));
     }
     let but = if clauses.is_empty() { String::new() } else { format!(", but {}", clauses.join(" and ")) };
-    format!("No {answerer} here takes detectably less {name_of_measure} than {reference}{but}.")
+    format!("No {server_noun} here takes detectably less {name_of_measure} than {reference}{but}.")
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ fn of_reference<'a>(result: &LabResult, cell: &'a CellResult) -> Option<&'a Figu
 pub fn load_bound_sentence(result: &LabResult) -> Option<String> {
     let bound = |cell: &&CellResult| {
         let figures = of_reference(result, cell);
-        cell.cell.is_crowded_loop() && figures.is_some_and(|figures| figures.load_bottleneck)
+        cell.cell.is_saturated() && figures.is_some_and(|figures| figures.load_bottleneck)
     };
     let bound: Vec<&CellResult> = result.cells.iter().filter(bound).collect();
     let large = bound.iter().filter(|cell| cell.cell.workload.has_large_answers()).count();
@@ -48,7 +48,7 @@ pub fn large_answers_sentence(result: &LabResult) -> Option<String> {
 /// finds fewer requests waiting each time it looks, so that each of them bears more of the looking.
 pub fn abreast_sentence(result: &LabResult) -> Option<String> {
     let loops: Vec<(usize, &CellResult)> =
-        result.cells.iter().enumerate().filter(|(_, cell)| cell.cell.is_crowded_loop()).collect();
+        result.cells.iter().enumerate().filter(|(_, cell)| cell.cell.is_saturated()).collect();
     let plan = &result.plan;
     let load_cores = plan.load_cores.len().max(1) as f64;
     let load_is_busy = |index: usize| {

@@ -4,7 +4,7 @@ use super::{counted, difference, measure_name};
 use crate::cell::Workload;
 use crate::measure::Measure;
 use crate::peers::Kind;
-use crate::result::{LabResult, Verdict, Versus};
+use crate::result::{LabResult, PairComparison, Verdict};
 
 /// From so many connections on anello is to be ahead of every runtime.
 const MANY_CONNECTIONS: usize = 50;
@@ -18,11 +18,11 @@ pub fn sentences(result: &LabResult) -> Vec<String> {
 }
 
 fn sentence(result: &LabResult, name: &str) -> Option<String> {
-    let runtime = |versus: &&Versus| {
+    let runtime = |versus: &&PairComparison| {
         let peer = result.contenders.iter().find(|record| record.name == versus.peer);
         peer.is_some_and(|peer| peer.kind == Some(Kind::Runtime))
     };
-    let met: Vec<&Versus> = result
+    let met: Vec<&PairComparison> = result
         .versus
         .iter()
         .chain(&result.runtime_versus)
@@ -72,11 +72,11 @@ enum Standing {
     TooNoisy,
 }
 
-fn standing(versus: &Versus) -> Standing {
-    let verdicts = DECISIVE.map(|measure| (measure, measure.versus_verdict(versus)));
+fn standing(versus: &PairComparison) -> Standing {
+    let verdicts = DECISIVE.map(|measure| (measure, measure.pair_verdict(versus)));
     let worse = verdicts.iter().find(|(measure, verdict)| measure.is_better(*verdict) == Some(false));
     if let Some((measure, _)) = worse {
-        let by = measure.versus_ratio(versus).map_or(1.0, |ratio| ratio.estimate);
+        let by = measure.pair_ratio(versus).map_or(1.0, |ratio| ratio.estimate);
         return Standing::Behind(*measure, by);
     }
     if verdicts.iter().any(|(measure, verdict)| measure.is_better(*verdict) == Some(true)) {

@@ -31,13 +31,13 @@ const NEAR_RATE: f64 = 1.3;
 
 /// One published table beside a run.
 #[derive(Debug, Clone)]
-pub struct Beside {
+pub struct PublishedComparison {
     /// The table.
     pub source: Source,
     /// Its ratios, in the order of the table, as far as the run has the cell and a pair of contenders for it.
     pub comparisons: Vec<Comparison>,
     /// Its claims, for each pair of contenders that could confirm or refute them.
-    pub claims: Vec<ClaimFound>,
+    pub claims: Vec<ClaimResult>,
 }
 
 /// One published ratio, and what is found here.
@@ -56,12 +56,12 @@ pub struct Comparison {
     /// Their ratio.
     pub published_ratio: Option<f64>,
     /// What is found here, for each pair of contenders.
-    pub ours: Vec<Ours>,
+    pub ours: Vec<LocalResult>,
 }
 
 /// The ratio of two contenders of the run.
 #[derive(Debug, Clone)]
-pub struct Ours {
+pub struct LocalResult {
     /// The contender whose multiple it is.
     pub contender: String,
     /// The contender it is a multiple of.
@@ -80,18 +80,18 @@ pub struct Ours {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Judgement {
     /// It is.
-    Holds,
+    Confirmed,
     /// It is refuted.
-    DoesNotHold,
+    Refuted,
     /// The interval allows for both.
-    CannotBeTold,
+    Inconclusive,
     /// One of the two contenders was not measured, or nothing was published to compare with.
     NotComparable,
 }
 
 /// A claim in words, and what one pair of contenders says about it.
 #[derive(Debug, Clone)]
-pub struct ClaimFound {
+pub struct ClaimResult {
     /// The claim.
     pub claim: Claim,
     /// The contender whose multiple is given.
@@ -108,14 +108,14 @@ pub struct ClaimFound {
     pub sentence: String,
 }
 
-impl ClaimFound {
+impl ClaimResult {
     /// The judgement over all cells; none if some cells confirm the claim and others refute it.
     #[must_use]
     pub fn judgement(&self) -> Option<Judgement> {
         match (self.holds, self.does_not_hold) {
-            (0, 0) => Some(Judgement::CannotBeTold),
-            (_, 0) => Some(Judgement::Holds),
-            (0, _) => Some(Judgement::DoesNotHold),
+            (0, 0) => Some(Judgement::Inconclusive),
+            (_, 0) => Some(Judgement::Confirmed),
+            (0, _) => Some(Judgement::Refuted),
             _ => None,
         }
     }
@@ -123,15 +123,15 @@ impl ClaimFound {
 
 /// The published tables that this run has something to say about; the one that its scenario repeats comes first.
 #[must_use]
-pub fn beside(result: &LabResult) -> Vec<Beside> {
+pub fn compare_with_published(result: &LabResult) -> Vec<PublishedComparison> {
     let slices = CleanSlices::of(result);
-    let mut found: Vec<Beside> =
+    let mut found: Vec<PublishedComparison> =
         SOURCES.iter().filter_map(|source| beside_one(result, &slices, source)).collect();
     found.sort_by_key(|beside| beside.source.key != result.plan.scenario.name);
     found
 }
 
-fn beside_one(result: &LabResult, slices: &CleanSlices<'_>, source: &Source) -> Option<Beside> {
+fn beside_one(result: &LabResult, slices: &CleanSlices<'_>, source: &Source) -> Option<PublishedComparison> {
     // The tables are part of the program and are read by its tests: one that cannot be read does not get here.
     let figures = parse(source.table).ok()?;
     let mut comparisons = Vec::new();
@@ -146,7 +146,7 @@ fn beside_one(result: &LabResult, slices: &CleanSlices<'_>, source: &Source) -> 
         }
     }
     let claims = source.claims.iter().flat_map(|claim| judge_claim(claim, &comparisons)).collect();
-    (!comparisons.is_empty()).then_some(Beside { source: *source, comparisons, claims })
+    (!comparisons.is_empty()).then_some(PublishedComparison { source: *source, comparisons, claims })
 }
 
 /// The figures of both servers of a pair, cell by cell.
@@ -172,14 +172,14 @@ fn compare(
         Measure::Rate => figure.requests_per_second,
         Measure::Cpu => figure.cpu_ns_per_request(),
         Measure::P50 | Measure::P99 => figure.latency_mean_us.map(|us| us * 1e3),
-        Measure::Memory | Measure::CpuOfBoth => None,
+        Measure::Memory | Measure::TotalCpu => None,
     };
     let published_figures = (value(published), value(published_to));
     let published_ratio = match published_figures {
         (Some(one), Some(other)) if other > 0.0 => Some(one / other),
         _ => None,
     };
-    let ours: Vec<Ours> = pair
+    let ours: Vec<LocalResult> = pair
         .ours
         .iter()
         .filter_map(|names| our_ratio(result, slices, cell, *names, measure, published_ratio))
@@ -226,7 +226,7 @@ fn our_ratio(
     (contender, to): (&str, &str),
     measure: Measure,
     published: Option<f64>,
-) -> Option<Ours> {
+) -> Option<LocalResult> {
     let (one, other) = (contender_named(result, contender)?, contender_named(result, to)?);
     let rows = &result.cells.get(cell)?.rows;
     let (row, row_to) = (rows.get(one)?, rows.get(other)?);
@@ -239,12 +239,12 @@ fn our_ratio(
     let judgement = match (published, ratio) {
         (Some(published), Some(ratio)) => match judge(published, ratio) {
             // Two servers that both wait for the load look level, whatever they could do.
-            Judgement::DoesNotHold | Judgement::Holds if load_bound => Judgement::CannotBeTold,
+            Judgement::Refuted | Judgement::Confirmed if load_bound => Judgement::Inconclusive,
             judgement => judgement,
         },
         _ => Judgement::NotComparable,
     };
-    Some(Ours {
+    Some(LocalResult {
         contender: row.contender.clone(),
         to: row_to.contender.clone(),
         figures: (median_of(row, measure), median_of(row_to, measure)),
@@ -267,7 +267,7 @@ fn median_of(row: &Row, measure: Measure) -> Option<f64> {
         Measure::P50 => figures.p50_ns.median,
         Measure::P99 => figures.p99_ns.median,
         Measure::Memory => row.memory_per_connection_bytes?.median,
-        Measure::CpuOfBoth => figures.cpu_of_both_ns?.median,
+        Measure::TotalCpu => figures.cpu_of_both_ns?.median,
     })
 }
 
@@ -284,11 +284,11 @@ pub fn judge(published: f64, ratio: Ratio) -> Judgement {
             && ratio.high <= LEVEL_INTERVAL
             && near_one(ratio.estimate)
         {
-            Judgement::Holds
+            Judgement::Confirmed
         } else if ratio.low > LEVEL || ratio.high < 1.0 / LEVEL {
-            Judgement::DoesNotHold
+            Judgement::Refuted
         } else {
-            Judgement::CannotBeTold
+            Judgement::Inconclusive
         };
     }
     let (published, low, estimate, high) = if published > 1.0 {
@@ -298,11 +298,11 @@ pub fn judge(published: f64, ratio: Ratio) -> Judgement {
     };
     let half = published.sqrt();
     if high < half {
-        Judgement::DoesNotHold
+        Judgement::Refuted
     } else if low > 1.0 && estimate >= half {
-        Judgement::Holds
+        Judgement::Confirmed
     } else {
-        Judgement::CannotBeTold
+        Judgement::Inconclusive
     }
 }
 
@@ -311,11 +311,11 @@ fn judge_level_or_ahead(ratio: Ratio, measure: Measure) -> Judgement {
     let (low, high) =
         if measure.more_is_better() { (ratio.low, ratio.high) } else { (1.0 / ratio.high, 1.0 / ratio.low) };
     if low >= 1.0 / LEVEL {
-        Judgement::Holds
+        Judgement::Confirmed
     } else if high < 1.0 / LEVEL {
-        Judgement::DoesNotHold
+        Judgement::Refuted
     } else {
-        Judgement::CannotBeTold
+        Judgement::Inconclusive
     }
 }
 
@@ -324,7 +324,7 @@ fn near_one(ratio: f64) -> bool {
 }
 
 /// What each pair of contenders says about a claim.
-fn judge_claim(claim: &Claim, comparisons: &[Comparison]) -> Vec<ClaimFound> {
+fn judge_claim(claim: &Claim, comparisons: &[Comparison]) -> Vec<ClaimResult> {
     let concerned: Vec<&Comparison> = comparisons
         .iter()
         .filter(|comparison| {
@@ -350,32 +350,37 @@ fn judge_claim(claim: &Claim, comparisons: &[Comparison]) -> Vec<ClaimFound> {
     pairs.into_iter().map(found).collect()
 }
 
-fn claim_found(claim: &Claim, contender: &str, to: &str, cells: &[(&Comparison, &Ours)]) -> ClaimFound {
-    let judged_as = |ours: &Ours| match (claim.expects, ours.ratio) {
+fn claim_found(
+    claim: &Claim,
+    contender: &str,
+    to: &str,
+    cells: &[(&Comparison, &LocalResult)],
+) -> ClaimResult {
+    let judged_as = |ours: &LocalResult| match (claim.expects, ours.ratio) {
         (Expectation::LevelOrAhead, Some(ratio)) if !ours.load_bound => {
             judge_level_or_ahead(ratio, claim.measure)
         }
         _ => ours.judgement,
     };
     let count = |judgement| cells.iter().filter(|(_, ours)| judged_as(ours) == judgement).count();
-    let mut found = ClaimFound {
+    let mut found = ClaimResult {
         claim: *claim,
         contender: contender.to_owned(),
         to: to.to_owned(),
-        holds: count(Judgement::Holds),
-        does_not_hold: count(Judgement::DoesNotHold),
-        cannot_be_told: count(Judgement::CannotBeTold),
+        holds: count(Judgement::Confirmed),
+        does_not_hold: count(Judgement::Refuted),
+        cannot_be_told: count(Judgement::Inconclusive),
         sentence: String::new(),
     };
     let judged = found.holds + found.does_not_hold + found.cannot_be_told;
     let verdict = match (found.judgement(), found.holds + found.does_not_hold == judged) {
         _ if judged == 0 => "cannot be told here: it was not measured".to_owned(),
-        (Some(Judgement::Holds), true) => "holds here".to_owned(),
-        (Some(Judgement::DoesNotHold), true) => "does not hold here".to_owned(),
-        (Some(Judgement::Holds), _) => {
+        (Some(Judgement::Confirmed), true) => "holds here".to_owned(),
+        (Some(Judgement::Refuted), true) => "does not hold here".to_owned(),
+        (Some(Judgement::Confirmed), _) => {
             format!("holds here in {} of {judged} cells, the others cannot be told", found.holds)
         }
-        (Some(Judgement::DoesNotHold), _) => {
+        (Some(Judgement::Refuted), _) => {
             format!(
                 "does not hold here in {} of {judged} cells, the others cannot be told",
                 found.does_not_hold
@@ -425,13 +430,13 @@ mod tests {
 
     #[test]
     fn a_claim_to_be_ahead_needs_half_of_the_difference() {
-        assert_eq!(judge(1.5, ratio(1.40, 1.45, 1.60)), Judgement::Holds);
-        assert_eq!(judge(1.5, ratio(1.80, 1.90, 2.00)), Judgement::Holds, "more than was claimed");
-        assert_eq!(judge(1.5, ratio(1.18, 1.25, 1.30)), Judgement::Holds, "more than half");
-        assert_eq!(judge(1.5, ratio(0.99, 1.02, 1.05)), Judgement::DoesNotHold);
-        assert_eq!(judge(1.5, ratio(1.10, 1.12, 1.15)), Judgement::DoesNotHold, "beyond doubt, but little");
-        assert_eq!(judge(1.5, ratio(0.60, 0.70, 0.80)), Judgement::DoesNotHold, "the other way round");
-        assert_eq!(judge(1.5, ratio(0.90, 1.20, 1.55)), Judgement::CannotBeTold);
+        assert_eq!(judge(1.5, ratio(1.40, 1.45, 1.60)), Judgement::Confirmed);
+        assert_eq!(judge(1.5, ratio(1.80, 1.90, 2.00)), Judgement::Confirmed, "more than was claimed");
+        assert_eq!(judge(1.5, ratio(1.18, 1.25, 1.30)), Judgement::Confirmed, "more than half");
+        assert_eq!(judge(1.5, ratio(0.99, 1.02, 1.05)), Judgement::Refuted);
+        assert_eq!(judge(1.5, ratio(1.10, 1.12, 1.15)), Judgement::Refuted, "beyond doubt, but little");
+        assert_eq!(judge(1.5, ratio(0.60, 0.70, 0.80)), Judgement::Refuted, "the other way round");
+        assert_eq!(judge(1.5, ratio(0.90, 1.20, 1.55)), Judgement::Inconclusive);
     }
 
     #[test]
@@ -446,9 +451,9 @@ mod tests {
 
     #[test]
     fn a_claim_to_be_level_needs_a_narrow_interval() {
-        assert_eq!(judge(1.02, ratio(0.97, 1.01, 1.05)), Judgement::Holds);
-        assert_eq!(judge(0.97, ratio(1.06, 1.20, 1.30)), Judgement::DoesNotHold);
-        assert_eq!(judge(1.00, ratio(0.80, 1.00, 1.20)), Judgement::CannotBeTold);
+        assert_eq!(judge(1.02, ratio(0.97, 1.01, 1.05)), Judgement::Confirmed);
+        assert_eq!(judge(0.97, ratio(1.06, 1.20, 1.30)), Judgement::Refuted);
+        assert_eq!(judge(1.00, ratio(0.80, 1.00, 1.20)), Judgement::Inconclusive);
     }
 
     #[test]

@@ -2,12 +2,14 @@
 //!
 //! The tables lie in the crate's folder `published/` and are part of the program. Figures of another machine mean
 //! little here, but their *ratios* are claims ("io_uring answers 1.5 times as many requests as epoll at 300
-//! connections") that this machine can confirm or refute: [`beside()`] looks up the same pair in the same cell.
+//! connections") that this machine can confirm or refute: [`compare_with_published()`] looks up the same pair in the same cell.
 
 mod beside;
 mod sources;
 
-pub use beside::{Beside, ClaimFound, Comparison, Judgement, Ours, beside, judge};
+pub use beside::{
+    ClaimResult, Comparison, Judgement, LocalResult, PublishedComparison, compare_with_published, judge,
+};
 pub use sources::{Claim, Expectation, Pair, SOURCES, Source};
 
 use std::fmt;

@@ -68,8 +68,8 @@ impl<'a> Painter<'a> {
     fn all(&self) -> GroupDrawings {
         let drawn_as_lines: &[Measure] = match (self.group.workload, self.group.connections) {
             (Workload::Idle, _) => &[],
-            (_, Some(_)) => &[Measure::P50, Measure::P99, Measure::Cpu, Measure::CpuOfBoth],
-            (_, None) => &[Measure::Rate, Measure::Cpu, Measure::CpuOfBoth, Measure::P99],
+            (_, Some(_)) => &[Measure::P50, Measure::P99, Measure::Cpu, Measure::TotalCpu],
+            (_, None) => &[Measure::Rate, Measure::Cpu, Measure::TotalCpu, Measure::P99],
         };
         let compared = self.cells.first().map_or(&[][..], |cell| Measure::of_cell(&cell.cell));
         let bars = if self.group.workload == Workload::Idle { self.memory() } else { Vec::new() };

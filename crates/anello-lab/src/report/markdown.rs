@@ -6,7 +6,7 @@ use crate::measure::Measure;
 use crate::report::base;
 use crate::report::format::{interval, milliseconds, readable_time, sign, times};
 use crate::report::value::{self, group_title};
-use crate::result::{LabResult, Verdict, Versus};
+use crate::result::{LabResult, PairComparison, Verdict};
 use crate::statistics::CONFIDENCE;
 
 /// Comparisons of one contender of anello with one peer, counted by what can be said.
@@ -109,7 +109,7 @@ fn sides(result: &LabResult) -> Vec<Side<'_>> {
 
 /// Cells won against each peer, level with it, and lost.
 fn summary(result: &LabResult, side: &Side) -> String {
-    let of_side = |versus: &&Versus| versus.contender == side.name;
+    let of_side = |versus: &&PairComparison| versus.contender == side.name;
     let compared = |measure: &Measure| {
         result.all_versus().filter(of_side).any(|versus| value::against_peer(versus, *measure).0.is_some())
     };
@@ -140,7 +140,7 @@ fn summary(result: &LabResult, side: &Side) -> String {
 /// One measure in every cell of a group: a line for each peer.
 fn ratios(result: &LabResult, side: &Side, group: &Group, measure: Measure) -> String {
     let row = |peer: &&str| {
-        let of_both = |versus: &&Versus| versus.contender == side.name && versus.peer == *peer;
+        let of_both = |versus: &&PairComparison| versus.contender == side.name && versus.peer == *peer;
         (side.head(result, peer), result.all_versus().filter(of_both).collect::<Vec<_>>())
     };
     let rows: Vec<Line> = side.peers.iter().map(row).collect();
@@ -167,7 +167,7 @@ fn bases(result: &LabResult) -> String {
 }
 
 /// What stands at the head of a line of a table, and the comparisons in it.
-type Line<'a> = (String, Vec<&'a Versus>);
+type Line<'a> = (String, Vec<&'a PairComparison>);
 
 /// One measure in every cell of a group; empty if nothing was compared by it.
 fn ratio_table(

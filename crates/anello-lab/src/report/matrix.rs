@@ -92,7 +92,7 @@ fn matrix(text: &mut String, result: &LabResult, group: &Group, cells: &[&CellRe
     };
     put(
         text,
-        &row(&format!("(equal {}s)", group.workload.answerer()), cells.iter().map(resolution).collect()),
+        &row(&format!("(equal {}s)", group.workload.server_noun()), cells.iter().map(resolution).collect()),
     );
 }
 

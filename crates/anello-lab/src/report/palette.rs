@@ -111,22 +111,22 @@ pub fn looks(contenders: &[ContenderRecord], reference: &str) -> Vec<Look> {
     let roles: Vec<Role> = contenders.iter().map(|contender| contender.role).collect();
     // Where only yardsticks compete, greys would leave nothing to tell them apart by.
     let count = |wanted| roles.iter().filter(|&&role| role == wanted).count();
-    let many_bare = count(Role::Bare) > BARE_COLOURS + 2;
+    let many_bare = count(Role::Baseline) > BARE_COLOURS + 2;
     let only_bare = count(Role::Peer) == 0 && (count(Role::Anello) == 0 || many_bare);
     let mut counts = [0usize; 3];
     let look = |(index, contender): (usize, &ContenderRecord)| {
         let role = roles[index];
-        let coloured_as = if only_bare && role == Role::Bare { Role::Peer } else { role };
+        let coloured_as = if only_bare && role == Role::Baseline { Role::Peer } else { role };
         let (slot, family, colours) = match coloured_as {
             Role::Anello => (0, "anello", ANELLO_COLOURS),
-            Role::Bare => (1, "bare", BARE_COLOURS),
+            Role::Baseline => (1, "bare", BARE_COLOURS),
             Role::Peer => (2, "peer", PEER_COLOURS),
         };
         let nth = counts[slot];
         counts[slot] += 1;
         let is_reference = contender.name == reference;
         let dash = match coloured_as {
-            Role::Bare => DASHES[(nth + 1) % DASHES.len()],
+            Role::Baseline => DASHES[(nth + 1) % DASHES.len()],
             Role::Anello | Role::Peer => DASHES[nth / colours % DASHES.len()],
         };
         Look {

@@ -100,7 +100,7 @@ fn resolution(cell: &CellResult) -> String {
     let names = [
         (Measure::Rate, "rate"),
         (Measure::Cpu, "CPU"),
-        (Measure::CpuOfBoth, "CPU of both"),
+        (Measure::TotalCpu, "CPU of both"),
         (Measure::P50, "p50"),
         (Measure::P99, "p99"),
         (Measure::Memory, "memory"),
@@ -114,8 +114,8 @@ fn resolution(cell: &CellResult) -> String {
 }
 
 fn render_idle_columns(text: &mut String, reference: &str) {
-    let answerer = Workload::Idle.answerer();
-    put(text, &format!("{answerer:NAME_WIDTH$} {:>MEMORY_WIDTH$}  memory", "memory/connection"));
+    let server_noun = Workload::Idle.server_noun();
+    put(text, &format!("{server_noun:NAME_WIDTH$} {:>MEMORY_WIDTH$}  memory", "memory/connection"));
     put(text, &format!("{:NAME_WIDTH$} {:MEMORY_WIDTH$}  × {reference}", "", ""));
 }
 
@@ -125,7 +125,7 @@ fn render_columns(text: &mut String, reference: &str, workload: Workload) {
         text,
         &format!(
             "{:NAME_WIDTH$} {:>12} {:>11} {:>11} {:>11} {:>5}  {:<17} {:<17}",
-            workload.answerer(),
+            workload.server_noun(),
             format!("{}s/s", workload.unit()),
             "p50 µs",
             "p99 µs",

@@ -1,10 +1,10 @@
 //! What a row of a result holds about each measure, and how it is called where it is shown.
 
-use crate::analysis::driver_kin;
+use crate::analysis::driver_family;
 use crate::cell::{Cell, Group, Workload};
 use crate::measure::Measure;
 use crate::report::format::{bytes, count, micros};
-use crate::result::{LabResult, Outcome, Row, Verdict, Versus};
+use crate::result::{LabResult, Outcome, PairComparison, Row, Verdict};
 use crate::statistics::{Estimate, Ratio};
 
 /// The absolute figure.
@@ -16,7 +16,7 @@ pub fn estimate(row: &Row, measure: Measure) -> Option<Estimate> {
         Measure::P50 => figures.map(|figures| figures.p50_ns),
         Measure::P99 => figures.map(|figures| figures.p99_ns),
         Measure::Memory => row.memory_per_connection_bytes,
-        Measure::CpuOfBoth => figures.and_then(|figures| figures.cpu_of_both_ns),
+        Measure::TotalCpu => figures.and_then(|figures| figures.cpu_of_both_ns),
     }
 }
 
@@ -26,13 +26,13 @@ pub fn against_reference(row: &Row, measure: Measure) -> (Option<Ratio>, Verdict
 }
 
 /// The ratio of anello to a peer, or of another to its base, and what can be said about it.
-pub fn against_peer(versus: &Versus, measure: Measure) -> (Option<Ratio>, Verdict) {
-    (measure.versus_ratio(versus), measure.versus_verdict(versus))
+pub fn against_peer(versus: &PairComparison, measure: Measure) -> (Option<Ratio>, Verdict) {
+    (measure.pair_ratio(versus), measure.pair_verdict(versus))
 }
 
 /// The way of doing I/O of a peer that does it in another way than this contender of anello; none where its name tells.
 pub fn other_way(result: &LabResult, own: &str, peer: &str) -> Option<&'static str> {
-    let kin = |name: &str| driver_kin(result.contenders.iter().find(|record| record.name == name)?);
+    let kin = |name: &str| driver_family(result.contenders.iter().find(|record| record.name == name)?);
     let way = kin(peer)?;
     (kin(own)? != way && !peer.contains(way)).then_some(way)
 }
@@ -47,7 +47,7 @@ pub fn heading(measure: Measure, workload: Workload) -> &'static str {
         (Measure::P50, _) => "Median latency, µs",
         (Measure::P99, _) => "p99 latency, µs",
         (Measure::Memory, _) => "Memory per idle connection",
-        (Measure::CpuOfBoth, _) => "CPU of server and load per request, µs",
+        (Measure::TotalCpu, _) => "CPU of server and load per request, µs",
     }
 }
 
@@ -61,7 +61,7 @@ pub fn heading_of_ratios(measure: Measure, workload: Workload) -> &'static str {
 pub fn unit(measure: Measure) -> &'static str {
     match measure {
         Measure::Rate => "/s",
-        Measure::Cpu | Measure::P50 | Measure::P99 | Measure::CpuOfBoth => "µs",
+        Measure::Cpu | Measure::P50 | Measure::P99 | Measure::TotalCpu => "µs",
         Measure::Memory => "B",
     }
 }
@@ -75,7 +75,7 @@ pub fn better(measure: Measure) -> &'static str {
 pub fn shown(measure: Measure, value: f64) -> String {
     match measure {
         Measure::Rate => count(value),
-        Measure::Cpu | Measure::P50 | Measure::P99 | Measure::CpuOfBoth => micros(value),
+        Measure::Cpu | Measure::P50 | Measure::P99 | Measure::TotalCpu => micros(value),
         Measure::Memory => bytes(value),
     }
 }

@@ -106,5 +106,6 @@ pub enum Quality {
     /// A CPU limit held the lab or the server back during it.
     Throttled,
     /// There were no requests, or the server's CPU time (of idle connections its memory) could not be told.
-    Spoilt,
+    #[serde(rename = "spoilt")]
+    Invalid,
 }

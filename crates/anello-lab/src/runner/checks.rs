@@ -5,7 +5,7 @@ use crate::load::Check;
 use crate::result::{CheckRecord, Consequence};
 use crate::run::Progress;
 use crate::runner::Runner;
-use crate::site::Served;
+use crate::site::SupportedTargets;
 
 /// Connections of the check with many, where contender and machine allow so many.
 const CHECK_CONNECTIONS: usize = 5000;
@@ -19,7 +19,7 @@ const START: &str = "start";
 
 /// What is tried of a contender, in order. Without large files it has nothing that a stalled reader could leave unread: what
 /// its connections take in is a matter of requests, of which it is asked one at a time.
-fn checks_of(workload: Workload, served: Served, connections: usize) -> Vec<Check> {
+fn checks_of(workload: Workload, served: SupportedTargets, connections: usize) -> Vec<Check> {
     match workload {
         Workload::Http { .. } => {
             let stalled = served.files.then_some(Check::StalledDownload(served));
@@ -68,7 +68,7 @@ impl Runner<'_> {
         let workload = self.config.cells[0].workload;
         let wanted = if workload.cipher().is_some() { CHECK_TLS_CONNECTIONS } else { CHECK_CONNECTIONS };
         let connections = wanted.min(limit).min(most);
-        let checks = checks_of(workload, Served::of(&contender.serves), connections);
+        let checks = checks_of(workload, SupportedTargets::of(&contender.serves), connections);
         // A run that is taken up again may have some of them behind it.
         let passed = |check: &Check| {
             let mut records = self.result.checks.iter().filter(|record| record.contender == contender.name);

@@ -75,7 +75,7 @@ impl Runner<'_> {
         slice.resident_before_bytes = before.resident_bytes;
         slice.connections_before = first;
         let memory = slice.memory_per_connection(cell.connections);
-        slice.quality = if memory.is_some() { Quality::Clean } else { Quality::Spoilt };
+        slice.quality = if memory.is_some() { Quality::Clean } else { Quality::Invalid };
         self.result.slices.push(slice);
         Ok(())
     }

@@ -33,13 +33,13 @@ impl Runner<'_> {
             }
         }
         self.restless.insert(index);
-        self.result.contenders[index].idle_use.get_or_insert(used);
+        self.result.contenders[index].idle_cpu_fraction.get_or_insert(used);
     }
 
     /// Part of a core that a process uses for a while.
     fn use_at_rest(&mut self, pid: u32) -> Option<f64> {
         let before = self.machine.usage(pid).ok()?;
-        self.machine.rest(LOOK);
+        self.machine.sleep(LOOK);
         let after = self.machine.usage(pid).ok()?;
         Some(after.cpu_ns.saturating_sub(before.cpu_ns) as f64 / LOOK.as_nanos() as f64)
     }

@@ -23,7 +23,7 @@ impl Runner<'_> {
         let cell = &self.config.cells[place.cell];
         let share = self.config.server_share_in(cell);
         if share < 1.0
-            && let Err(reason) = self.machine.hold_back(self.config.cores_of(cell), share)
+            && let Err(reason) = self.machine.throttle_servers(self.config.cores_of(cell), share)
         {
             self.note(format!(
                 "Unlike planned, no part of the servers' cores could be taken away ({reason}): they had all of them, and \
@@ -31,7 +31,7 @@ impl Runner<'_> {
             ));
         }
         let load = session.run_slice(self.config.slice);
-        self.machine.let_go();
+        self.machine.unthrottle_servers();
         let load = load.map_err(Trouble::Broken)?;
         let load_cpu_ns = self.machine.load_cpu_ns().saturating_sub(load_cpu_before_ns);
         check(&load)?;
@@ -78,7 +78,7 @@ impl Runner<'_> {
         let switches = |before: Option<u64>, after: Option<u64>| Some(after?.saturating_sub(before?));
         let limit_ns = self.config.stolen_fraction_limit * load.elapsed_ns as f64 * self.cores.len() as f64;
         let quality = if load.requests == 0 || cpu_ns.is_none() {
-            Quality::Spoilt
+            Quality::Invalid
         } else if *stolen_ns as f64 > limit_ns {
             Quality::Stolen
         } else if *throttled_ns as f64 > limit_ns {

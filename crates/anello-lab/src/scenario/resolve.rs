@@ -11,9 +11,9 @@ use crate::environment::core_siblings;
 use crate::machine::{allowed_cores, connections_limit};
 use crate::result::ScenarioRecord;
 use crate::scenario::file::{Protocol, ScenarioError, ScenarioFile};
-use crate::scenario::{LabConfig, SERVER_SHARE, check_extent};
+use crate::scenario::{DEFAULT_SERVER_CPU_SHARE, LabConfig, check_extent};
 
-pub use cells::leave_out_beyond;
+pub use cells::drop_cells_over_limit;
 
 /// Slices with an offered rate are at least so long: the schedule needs some requests on every connection.
 const RATED_SLICE: std::time::Duration = std::time::Duration::from_millis(250);
@@ -163,7 +163,11 @@ impl Resolver<'_> {
             seed: self.file.seed,
             server_cores,
             load_cores: vec![load_core],
-            server_share: self.file.server_share.as_ref().map_or(SERVER_SHARE, |share| *share.get_ref()),
+            server_share: self
+                .file
+                .server_share
+                .as_ref()
+                .map_or(DEFAULT_SERVER_CPU_SHARE, |share| *share.get_ref()),
             further_core,
             disk_file: match self.file.protocol() {
                 Protocol::Disk => self.resources.disk_file.to_str().map(str::to_owned),
@@ -189,7 +193,7 @@ impl Resolver<'_> {
             );
             return self.wrong(self.file.reference.span(), why);
         }
-        match (config.check(), &self.file.server_share) {
+        match (config.validate(), &self.file.server_share) {
             (Ok(()), _) => Ok(config),
             (Err(why), Some(share)) if why.starts_with("server_share") => self.wrong(share.span(), why),
             (Err(why), _) => self.wrong(self.file.name.span(), why),

@@ -76,12 +76,12 @@ fn fault(text: &str) -> String {
 #[test]
 fn the_quick_run_takes_about_a_minute_and_the_smoke_run_seconds() {
     let quick = LabConfig::quick(PathBuf::from("anello"));
-    assert_eq!(quick.check(), Ok(()));
+    assert_eq!(quick.validate(), Ok(()));
     assert_eq!((quick.cells.len(), quick.contenders.len(), quick.check), (6, 8, true));
     assert!((35..55).contains(&quick.load_time().as_secs()), "{:?}", quick.load_time());
     assert!((40..75).contains(&quick.estimated_time().as_secs()), "{:?}", quick.estimated_time());
     let smoke = LabConfig::smoke(PathBuf::from("anello"));
-    assert_eq!(smoke.check(), Ok(()));
+    assert_eq!(smoke.validate(), Ok(()));
     assert!(smoke.load_time().as_secs() < 5, "{:?}", smoke.load_time());
     let (load, all) = (smoke.load_time(), smoke.estimated_time());
     let mut slow = smoke.clone();
@@ -104,7 +104,7 @@ fn every_preset_fits_every_machine_and_has_its_reference_twice() {
     for (name, text) in PRESETS {
         for cores in [1, 2, 3, 16, 64] {
             let config = resolve(name, text, &machine(cores)).unwrap_or_else(|error| panic!("{error}"));
-            assert_eq!(config.check(), Ok(()), "{name}");
+            assert_eq!(config.validate(), Ok(()), "{name}");
             assert_eq!(config.scenario.name, name);
             assert_eq!(config.scenario.text, text);
             let twins = config.contenders.iter().filter(|contender| contender.twin_of.is_some());
@@ -378,10 +378,10 @@ fn a_contender_may_name_the_one_that_it_is_set_against() {
     let resolved = |text: &str| resolve("mine.toml", text, &machine(2)).unwrap();
     let base = |config: &LabConfig, name: &str| {
         let contender = config.contenders.iter().find(|contender| contender.name == name).unwrap();
-        contender.against.clone()
+        contender.base.clone()
     };
     let config = resolved(&with("bare epoll", ""));
-    assert_eq!(config.check(), Ok(()));
+    assert_eq!(config.validate(), Ok(()));
     assert_eq!(base(&config, "mine").as_deref(), Some("bare epoll"));
     assert_eq!((base(&config, "bare epoll"), base(&config, "bare epoll again")), (None, None));
     assert_eq!(base(&resolved(&with("tokio", "\"peers\",")), "mine").as_deref(), Some("tokio"));
@@ -391,7 +391,7 @@ fn a_contender_may_name_the_one_that_it_is_set_against() {
     // A peer that is not built takes no part, and nobody can be set against it.
     for also in ["\"peers\",", "\"gnet\","] {
         let config = resolved(&with("gnet", also));
-        assert_eq!((base(&config, "mine"), config.check()), (None, Ok(())));
+        assert_eq!((base(&config, "mine"), config.validate()), (None, Ok(())));
         let scaling = config.scenario.scaling.join("\n");
         assert!(scaling.contains("Not set against the one that differs in nothing else"), "{scaling}");
         assert!(scaling.contains("takes no part here: mine (gnet)."), "{scaling}");
@@ -419,7 +419,7 @@ fn a_contender_may_name_the_one_that_it_is_set_against() {
 fn every_option_of_the_preset_is_set_against_another_and_the_yardsticks_against_none() {
     let options = |cores: usize| resolve("options", preset("options").unwrap(), &machine(cores)).unwrap();
     let large = options(3);
-    let alone = large.contenders.iter().filter(|contender| contender.against.is_none());
+    let alone = large.contenders.iter().filter(|contender| contender.base.is_none());
     let alone: Vec<&str> = alone.map(|contender| contender.name.as_str()).collect();
     assert_eq!(alone, ["defaults", "defaults again", "bare io_uring", "bare epoll", "anello io_uring"]);
     assert!(large.scenario.scaling.iter().any(|note| note.contains("On loopback the kernel copies")));
@@ -480,7 +480,7 @@ fn faults_in_the_configuration_are_named() {
     let fault = |change: &dyn Fn(&mut LabConfig)| {
         let mut config = good.clone();
         change(&mut config);
-        config.check().unwrap_err()
+        config.validate().unwrap_err()
     };
     assert!(fault(&|config| config.reference = "nginx".into()).contains("bare epoll"));
     assert!(fault(&|config| config.server_share = 0.0).contains("server_share"));
@@ -497,6 +497,6 @@ fn faults_in_the_configuration_are_named() {
     assert!(fault(&|config| config.cells[0].server_cores = 2).contains("not 2"));
     assert!(fault(&|config| config.cells[0].offered_per_second = Some(0)).contains("offered rate"));
     assert!(fault(&|config| config.contenders[0].name = "bare epoll".into()).contains("rename"));
-    let nobody = fault(&|config| config.contenders[0].against = Some("nginx".into()));
+    let nobody = fault(&|config| config.contenders[0].base = Some("nginx".into()));
     assert!(nobody.contains("against \"nginx\", which is not among the contenders"), "{nobody}");
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicBool;
 
 use anello_lab::measure::Measure;
 use anello_lab::pairs::CleanSlices;
-use anello_lab::result::{Verdict, Versus};
+use anello_lab::result::{PairComparison, Verdict};
 use anello_lab::simulation::{Fault, Noise, SimulatedServer, Simulation};
 use anello_lab::{Cell, LabConfig, LabError, LabResult, Workload, echo_cells, run_from};
 
@@ -16,13 +16,13 @@ fn config_of(field: &[(&str, Option<&str>)], cells: Vec<Cell>, seed: u64) -> Lab
     let names: Vec<&str> = field.iter().map(|(name, _)| *name).collect();
     let mut config = config(&names, cells, seed);
     for (contender, (_, against)) in config.contenders[2..].iter_mut().zip(field) {
-        contender.against = against.map(str::to_owned);
+        contender.base = against.map(str::to_owned);
     }
     config
 }
 
-fn found<'a>(result: &'a LabResult, name: &str, connections: usize) -> &'a Versus {
-    let here = |versus: &&Versus| versus.contender == name && versus.cell.connections == connections;
+fn found<'a>(result: &'a LabResult, name: &str, connections: usize) -> &'a PairComparison {
+    let here = |versus: &&PairComparison| versus.contender == name && versus.cell.connections == connections;
     result.base_versus.iter().find(here).unwrap_or_else(|| panic!("{name} at {connections} connections"))
 }
 
@@ -173,7 +173,7 @@ fn a_result_from_before_there_were_bases_is_read_and_has_none() {
         assert!(contender.as_object_mut().unwrap().remove("against").is_some());
     }
     let old = LabResult::from_json(&value.to_string()).unwrap();
-    assert_eq!((old.base_versus.len(), &old.contenders[2].against), (0, &None));
+    assert_eq!((old.base_versus.len(), &old.contenders[2].base), (0, &None));
     assert_eq!(old.cells, result.cells);
     assert!(!anello_lab::render_html(&old).contains("differs in nothing else"));
 }
@@ -192,5 +192,5 @@ fn a_run_that_is_taken_up_again_is_compared_as_its_scenario_says_now() {
     let config = config_of(&[("one", Some(REFERENCE))], cells, 7);
     let whole = simulate_on(&Simulation::new(7, Noise::NONE, &field), &config, Some(part)).unwrap();
     assert_eq!((whole.interrupted, whole.base_versus.len()), (false, 2));
-    assert_eq!(whole.contenders[2].against.as_deref(), Some(REFERENCE));
+    assert_eq!(whole.contenders[2].base.as_deref(), Some(REFERENCE));
 }

@@ -49,8 +49,8 @@ fn a_contender_that_cannot_rest_is_halted_while_others_have_their_turn() {
     ]);
     let result = simulate(&config, Noise::NONE, &all);
     let record = |name: &str| result.contenders.iter().find(|contender| contender.name == name).unwrap();
-    assert_eq!(record("restless").idle_use, Some(0.3));
-    assert_eq!(record("calm").idle_use, None);
+    assert_eq!(record("restless").idle_cpu_fraction, Some(0.3));
+    assert_eq!(record("calm").idle_cpu_fraction, None);
     let told = texts(&result, FindingKind::Resolution);
     let halted = told.iter().find(|text| text.starts_with("Halted while others had their turn"));
     assert!(halted.is_some_and(|text| text.ends_with(": restless (30\u{a0}% of a core).")), "{told:?}");
@@ -69,7 +69,7 @@ fn a_contender_that_cannot_rest_is_halted_in_cells_that_it_sits_out() {
     let restless = SimulatedServer::costing(6_000.0).with_fault(Fault::Restless(0.3));
     let result = simulate(&config, Noise::NONE, &[("restless", restless)]);
     assert!(matches!(row(&result.cells[0], "restless").outcome, Outcome::BeyondLimit(_)));
-    assert_eq!(result.contenders[2].idle_use, Some(0.3));
+    assert_eq!(result.contenders[2].idle_cpu_fraction, Some(0.3));
     let cost =
         |result: &LabResult, name: &str| row(&result.cells[0], name).figures.as_ref().unwrap().cpu_ns.median;
     for name in [REFERENCE, TWIN] {
@@ -348,7 +348,8 @@ fn the_cheapest_is_named_beside_the_runner_up() {
     let result = simulate(&config, Noise::USUAL, &clear);
     let text = texts(&result, FindingKind::Headline)[0];
     assert!(
-        text.starts_with("Cheapest here: first") && text.contains("Beside the runner-up, second: "),
+        text.starts_with("Cheapest here: first")
+            && text.contains("PublishedComparison the runner-up, second: "),
         "{text}"
     );
     let level = [("first", costing(5_000.0)), ("second", costing(5_000.0)), ("third", costing(7_000.0))];

@@ -5,7 +5,7 @@ use anello_lab::compare::{Change, compare};
 use anello_lab::measure::Measure;
 use anello_lab::peak::sweeps;
 use anello_lab::peers::Serves;
-use anello_lab::result::{FindingKind, Outcome, Verdict, Versus};
+use anello_lab::result::{FindingKind, Outcome, PairComparison, Verdict};
 use anello_lab::simulation::{Fault, Noise, SimulatedServer, Simulation};
 use anello_lab::{
     Cell, LabConfig, LabResult, Role, Target, Workload, render_html, render_json, render_markdown,
@@ -180,7 +180,7 @@ fn a_server_that_wins_on_another_driver_is_told_of_in_the_headline() {
         ("nginx", "epoll", 4_500.0),
     ];
     let result = with_drivers(&field, vec![Cell::http(Target::Page, 50)], 1);
-    let ours = |versus: &Versus| (versus.contender.clone(), versus.peer.clone());
+    let ours = |versus: &PairComparison| (versus.contender.clone(), versus.peer.clone());
     let pair = ("anello io_uring".to_owned(), "nginx".to_owned());
     assert_eq!(result.other_versus.iter().map(ours).collect::<Vec<_>>(), [pair]);
     let told = texts(&result, FindingKind::Headline)[0];
@@ -209,7 +209,7 @@ fn with_shifted_work(seed: u64) -> LabResult {
 fn work_that_only_changed_sides_does_not_count_in_the_cpu_of_both() {
     let result = with_shifted_work(1);
     for cell in &result.cells {
-        assert!(Measure::CpuOfBoth.applies(&cell.cell) && cell.cpu_of_both_resolution.is_some());
+        assert!(Measure::TotalCpu.applies(&cell.cell) && cell.cpu_of_both_resolution.is_some());
         let shifted = row(cell, "shifted");
         let verdicts = (shifted.cpu_verdict, shifted.cpu_of_both_verdict);
         assert_eq!(verdicts, (Verdict::More, Verdict::NoDifference), "{}", cell.cell);
@@ -219,7 +219,7 @@ fn work_that_only_changed_sides_does_not_count_in_the_cpu_of_both() {
         assert!(figures.cpu_of_both_ns.unwrap().median > figures.cpu_ns.median);
     }
     let against = |peer| result.versus.iter().filter(move |versus| versus.peer == peer);
-    let verdicts = |versus: &Versus| (versus.cpu_verdict, versus.cpu_of_both_verdict);
+    let verdicts = |versus: &PairComparison| (versus.cpu_verdict, versus.cpu_of_both_verdict);
     assert!(against("shifted").all(|versus| verdicts(versus) == (Verdict::Less, Verdict::NoDifference)));
     assert!(against("dear").all(|versus| verdicts(versus) == (Verdict::Less, Verdict::Less)));
     let words = "CPU of server and load per request";
@@ -259,5 +259,5 @@ fn a_run_that_was_kept_without_the_cpu_of_both_renders_and_gets_it_from_its_slic
     assert_eq!(read, result);
     // It is in the slices of both, so that runs from before and after can be compared.
     let again = compare(&read, &result, 0.05);
-    assert!(again.changes.iter().any(|change| change.measure == Some(Measure::CpuOfBoth)));
+    assert!(again.changes.iter().any(|change| change.measure == Some(Measure::TotalCpu)));
 }

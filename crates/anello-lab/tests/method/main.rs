@@ -27,7 +27,7 @@ fn contender(name: &str) -> Contender {
 /// The reference, its twin and these others, in these cells.
 fn config(others: &[&str], cells: Vec<Cell>, seed: u64) -> LabConfig {
     let mut contenders = vec![contender(REFERENCE), contender(REFERENCE).twin()];
-    contenders.iter_mut().for_each(|contender| contender.role = Role::Bare);
+    contenders.iter_mut().for_each(|contender| contender.role = Role::Baseline);
     contenders.extend(others.iter().map(|name| contender(name)));
     LabConfig {
         contenders,

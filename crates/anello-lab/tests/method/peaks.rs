@@ -1,6 +1,6 @@
 //! Where rates peak while connections rise: servers whose cost changes with the connections have known peaks.
 
-use anello_lab::cell::CROWD;
+use anello_lab::cell::SATURATION_CONNECTIONS_PER_CORE;
 use anello_lab::peak::{Peak, Sweep, sweeps};
 use anello_lab::simulation::{Fault, Noise, SimulatedServer};
 use anello_lab::{Cell, LabConfig, Workload, echo_cells};
@@ -70,13 +70,13 @@ fn cells_in_which_servers_had_another_part_of_their_core_are_no_part_of_the_swee
         let config = config_with(share, &["steep"], echo_cells(&[128], connections));
         sweeps(&simulate(&config, Noise::NONE, &field))
     };
-    let connections = [8, CROWD - 1, CROWD, 17, 18, 20];
-    for (share, highest) in [(1.0, 8), (0.8, CROWD)] {
+    let connections = [8, SATURATION_CONNECTIONS_PER_CORE - 1, SATURATION_CONNECTIONS_PER_CORE, 17, 18, 20];
+    for (share, highest) in [(1.0, 8), (0.8, SATURATION_CONNECTIONS_PER_CORE)] {
         let all = of(share, &connections);
         let [sweep] = &all[..] else { panic!("{all:?}") };
         assert_eq!(sweep.server_share, share);
         assert_eq!(peak_of(sweep, 2).connections, highest, "with a share of {share}");
     }
-    let few = [1, 8, CROWD - 1, CROWD, 17, 18];
+    let few = [1, 8, SATURATION_CONNECTIONS_PER_CORE - 1, SATURATION_CONNECTIONS_PER_CORE, 17, 18];
     assert_eq!((of(1.0, &few).len(), of(0.8, &few)), (1, vec![]), "three cells with a share are no sweep");
 }

@@ -114,7 +114,7 @@ fn one_pair_gives_no_verdict_however_many_slices_are_clean() {
     for slice in &mut result.slices {
         let spoilt = (slice.contender == 0 && slice.pass > 4) || (slice.contender == 2 && slice.pass < 4);
         if spoilt {
-            slice.quality = Quality::Spoilt;
+            slice.quality = Quality::Invalid;
         }
     }
     anello_lab::analysis::analyse(&mut result);

@@ -4,8 +4,8 @@ use anello_lab::analysis::analyse;
 use anello_lab::measure::Measure;
 use anello_lab::pairs::CleanSlices;
 use anello_lab::peers::Kind;
-use anello_lab::published::{Judgement, beside};
-use anello_lab::result::{Verdict, Versus};
+use anello_lab::published::{Judgement, compare_with_published};
+use anello_lab::result::{PairComparison, Verdict};
 use anello_lab::{Cell, Workload, echo_cells, render_html, render_markdown, render_table};
 
 use super::{check_markup, sample};
@@ -49,7 +49,7 @@ fn who_names_a_base_stands_beside_it_in_a_table_of_its_own() {
     let wanted = format!("| ▼ {estimate} ({low}–{high}) |  |\n");
     let line = block.lines().find(|line| line.starts_with("| fragile × go <net> & \"friends\" | ")).unwrap();
     assert!(format!("{line}\n").ends_with(&wanted), "{line}");
-    result.contenders.iter_mut().for_each(|record| record.against = None);
+    result.contenders.iter_mut().for_each(|record| record.base = None);
     analyse(&mut result);
     for text in [render_html(&result), render_table(&result), render_markdown(&[result])] {
         assert!(!text.contains(title), "nothing where nobody names one: {text}");
@@ -62,7 +62,7 @@ fn cells_won_and_lost_against_each_peer_are_counted() {
     let slices = CleanSlices::of(&result);
     let ratio = slices.ratio(1, 0, 5, Measure::Cpu);
     assert!(ratio.unwrap().estimate < 0.95);
-    let versus = |cell: usize, cpu_verdict: Verdict| Versus {
+    let versus = |cell: usize, cpu_verdict: Verdict| PairComparison {
         contender: "anello io_uring".to_owned(),
         peer: "tokio".to_owned(),
         cell: result.plan.cells[cell],
@@ -153,7 +153,7 @@ fn tables_hold_every_peer_for_both_drivers() {
 #[test]
 fn published_ratios_stand_beside_those_of_the_run() {
     let result = sample();
-    let all = beside(&result);
+    let all = compare_with_published(&result);
     assert_eq!(all[0].source.key, "frevib", "the scenario's own source comes first");
     let comparison = all[0]
         .comparisons
@@ -168,9 +168,9 @@ fn published_ratios_stand_beside_those_of_the_run() {
     // 6051.2 against 4051.2 ns at most; what is measured is that of the simulation with its batching and limits.
     let ratio = bare.ratio.unwrap();
     assert!(ratio.low > 1.2 && ratio.high < 1.7, "{ratio:?}");
-    assert_eq!(bare.judgement, Judgement::Holds);
+    assert_eq!(bare.judgement, Judgement::Confirmed);
     let anello = comparison.ours.iter().find(|ours| ours.contender == "anello io_uring").unwrap();
-    assert_eq!((anello.to.as_str(), anello.judgement), ("anello epoll", Judgement::DoesNotHold));
+    assert_eq!((anello.to.as_str(), anello.judgement), ("anello epoll", Judgement::Refuted));
     let claim =
         all[0].claims.iter().find(|found| found.contender == "bare io_uring" && found.holds == 2).unwrap();
     assert!(
@@ -199,7 +199,7 @@ fn a_published_cell_is_found_as_the_share_of_one_core_of_load() {
         result.plan.cells[index] = cell;
         result.cells[index].cell = cell;
     }
-    let all = beside(&result);
+    let all = compare_with_published(&result);
     let of = |key: &str| {
         let found = all.iter().find(|beside| beside.source.key == key).unwrap();
         let place = |row: &anello_lab::published::Comparison| {

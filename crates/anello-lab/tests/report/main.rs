@@ -19,9 +19,9 @@ use anello_lab::{Cell, Contender, Instructions, LabConfig, LabResult, Role, echo
 const FIELD: [(&str, Role, f64); 8] = [
     ("anello io_uring", Role::Anello, 5_500.0),
     ("anello epoll", Role::Anello, 6_100.0),
-    ("bare io_uring", Role::Bare, 4_000.0),
-    ("bare epoll", Role::Bare, 6_000.0),
-    ("bare epoll again", Role::Bare, 6_000.0),
+    ("bare io_uring", Role::Baseline, 4_000.0),
+    ("bare epoll", Role::Baseline, 6_000.0),
+    ("bare epoll again", Role::Baseline, 6_000.0),
     ("tokio", Role::Peer, 6_600.0),
     ("go <net> & \"friends\"", Role::Peer, 9_000.0),
     ("fragile", Role::Peer, 7_000.0),
@@ -38,7 +38,7 @@ fn simulate_in(cells: Vec<Cell>, noise: Noise) -> LabResult {
     let contender = |(name, role, _): &(&str, Role, f64)| Contender {
         role: *role,
         twin_of: name.ends_with("again").then(|| "bare epoll".to_owned()),
-        against: (*name == "fragile").then(|| FIELD[6].0.to_owned()),
+        base: (*name == "fragile").then(|| FIELD[6].0.to_owned()),
         ..Contender::new(name, Path::new("server"), &["--name", name, "--cores", "{cores}"])
     };
     let mut contenders: Vec<Contender> = FIELD.iter().map(contender).collect();

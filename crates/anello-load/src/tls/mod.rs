@@ -71,10 +71,10 @@ pub enum Trust {
 /// ```no_run
 /// use std::net::SocketAddr;
 ///
-/// use anello_load::{Load, Protocol, Tls, TlsOptions};
+/// use anello_load::{LoadConfig, Protocol, Tls, TlsOptions};
 ///
 /// let server = SocketAddr::from(([127, 0, 0, 1], 8443));
-/// let mut load = Load::http(server, "localhost", "/index.html");
+/// let mut load = LoadConfig::http(server, "localhost", "/index.html");
 /// if let Protocol::Http(http) = &mut load.protocol {
 ///     let cipher = Some("TLS13_AES_128_GCM_SHA256".to_owned());
 ///     http.tls = Some(Tls::new("localhost", TlsOptions { cipher, ..TlsOptions::default() })?);

@@ -87,7 +87,7 @@ impl Page {
             let role = match (&contender.twin_of, contender.role) {
                 (Some(other), _) => format!("{other} once more"),
                 (None, Role::Anello) => "under test".to_owned(),
-                (None, Role::Bare) => "yardstick".to_owned(),
+                (None, Role::Baseline) => "yardstick".to_owned(),
                 (None, Role::Peer) => "peer".to_owned(),
             };
             let features = if contender.features.is_empty() {
@@ -151,7 +151,7 @@ impl Page {
                 dropped(Quality::Stolen),
                 result.slices.len(),
                 dropped(Quality::Throttled),
-                dropped(Quality::Spoilt)
+                dropped(Quality::Invalid)
             ),
         );
         let slow: Vec<_> = result.cells.iter().filter_map(|cell| cell.phases).collect();

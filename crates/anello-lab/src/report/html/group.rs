@@ -8,7 +8,7 @@ use crate::report::format::{bytes, count, cut, interval, micros, percent, sign, 
 use crate::report::html::{Page, View};
 use crate::report::svg::escape;
 use crate::report::value;
-use crate::result::{CellResult, ContenderRecord, Figures, Outcome, Row, Verdict, Versus};
+use crate::result::{CellResult, ContenderRecord, Figures, Outcome, PairComparison, Row, Verdict};
 use crate::statistics::{Estimate, Ratio};
 
 /// Reasons in the tables are cut to so many characters.
@@ -52,7 +52,7 @@ struct VersusRow<'a> {
     index: usize,
     /// Its head, in HTML.
     head: String,
-    versus: Vec<&'a Versus>,
+    versus: Vec<&'a PairComparison>,
 }
 
 impl Page {
@@ -75,17 +75,17 @@ impl Page {
             self.add("</div>");
         }
         let measures = Measure::of_cell(&first.cell);
-        let answerer = first.cell.workload.answerer();
+        let server_noun = first.cell.workload.server_noun();
         let deciles = if measures.contains(&Measure::Cpu) { DECILES } else { "" };
         self.add(&format!(
             "<h3>Against {}</h3>\n<p class=\"lead\">Each contender as a multiple of {}, with the 99 % interval. ▲ more and \
              ▼ less beyond doubt, coloured green where that is better and orange where it is worse; = no difference that \
-             this machine can tell; ? too noisy.{deciles} The last line is what two equal {answerer}s may differ by.</p>",
+             this machine can tell; ? too noisy.{deciles} The last line is what two equal {server_noun}s may differ by.</p>",
             escape(&view.result.plan.reference),
             escape(&view.result.plan.reference)
         ));
         for &measure in measures {
-            if measure == Measure::CpuOfBoth {
+            if measure == Measure::TotalCpu {
                 self.add(&format!("<p class=\"lead\">{}</p>", why_both(first.cell.workload)));
             }
             self.ratio_table(view, &cells, measure, value::axis_title(&drawn.group));
@@ -97,7 +97,7 @@ impl Page {
         if !drawn.ratios.is_empty() {
             self.add(&format!(
                 "<details><summary>The same as plots</summary><p class=\"lead\">Point: middle of the paired ratios; large \
-                 where the difference is beyond doubt. Line: 99 % interval. Band: what two equal {answerer}s may differ \
+                 where the difference is beyond doubt. Line: 99 % interval. Band: what two equal {server_noun}s may differ \
                  by.</p>"
             ));
             drawn.ratios.iter().for_each(|drawing| self.figure(drawing, "wide"));
@@ -161,12 +161,12 @@ impl Page {
                 format!("<td class=\"same\">{text}</td>")
             })
             .collect();
-        self.add(&format!("<tr class=\"resolution\"><th scope=\"row\">equal {}s</th>{resolution}</tr></tbody>\n</table></div>", workload.answerer()));
+        self.add(&format!("<tr class=\"resolution\"><th scope=\"row\">equal {}s</th>{resolution}</tr></tbody>\n</table></div>", workload.server_noun()));
     }
 
     /// The cells of anello against each of these peers, for each of anello's drivers.
-    fn multiples(&mut self, view: &View<'_>, all: &[Versus], cells: &[&CellResult], title: &Titled) {
-        let here: Vec<&Versus> =
+    fn multiples(&mut self, view: &View<'_>, all: &[PairComparison], cells: &[&CellResult], title: &Titled) {
+        let here: Vec<&PairComparison> =
             all.iter().filter(|versus| cells.iter().any(|cell| cell.cell == versus.cell)).collect();
         let mut drivers: Vec<&str> = Vec::new();
         for versus in &here {
@@ -184,8 +184,9 @@ impl Page {
         let workload = cells[0].cell.workload;
         for driver in drivers {
             let row = |(index, peer): (usize, &ContenderRecord)| {
-                let of_peer = |versus: &&Versus| versus.contender == driver && versus.peer == peer.name;
-                let versus: Vec<&Versus> = here.iter().copied().filter(of_peer).collect();
+                let of_peer =
+                    |versus: &&PairComparison| versus.contender == driver && versus.peer == peer.name;
+                let versus: Vec<&PairComparison> = here.iter().copied().filter(of_peer).collect();
                 (!versus.is_empty()).then(|| VersusRow { index, head: view.named(index), versus })
             };
             let rows: Vec<VersusRow> = view.result.contenders.iter().enumerate().filter_map(row).collect();
@@ -257,7 +258,7 @@ impl Page {
         );
         for cell in cells {
             let workload = cell.cell.workload;
-            let (unit, answerer) = (workload.unit(), workload.answerer());
+            let (unit, server_noun) = (workload.unit(), workload.server_noun());
             let phases = cell.phases.map_or(String::new(), |phases| {
                 format!(
                     " <span class=\"note\">· the machine had slow phases: {} times as long per {unit}, {:.0} % of the slices, \
@@ -271,7 +272,7 @@ impl Page {
             let heads = figure_heads(workload);
             let head: String = heads.iter().map(|head| format!("<th scope=\"col\">{head}</th>")).collect();
             self.add(&format!(
-                "<div class=\"scroll\"><table>\n<thead><tr><th scope=\"col\">{answerer}</th>{head}</tr></thead>\n<tbody>"
+                "<div class=\"scroll\"><table>\n<thead><tr><th scope=\"col\">{server_noun}</th>{head}</tr></thead>\n<tbody>"
             ));
             for (index, row) in cell.rows.iter().enumerate() {
                 self.figures_row(view, (index, row), workload, heads.len());

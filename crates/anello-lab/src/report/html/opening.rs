@@ -5,7 +5,7 @@ use crate::report::format::{readable_time, times};
 use crate::report::html::{Page, View, run_title};
 use crate::report::svg::escape;
 use crate::report::value;
-use crate::result::{Finding, FindingKind, Verdict, Versus};
+use crate::result::{Finding, FindingKind, PairComparison, Verdict};
 use crate::statistics::quantile;
 
 /// So many sentences of one kind stand open; more are folded.
@@ -126,7 +126,7 @@ impl Page {
 
     /// Anello against each peer: cells won, level and lost.
     pub(super) fn versus(&mut self, view: &View<'_>) {
-        let all: Vec<&Versus> = view.result.all_versus().collect();
+        let all: Vec<&PairComparison> = view.result.all_versus().collect();
         let measures: Vec<Measure> = Measure::IN_PAIRS
             .into_iter()
             .filter(|&measure| all.iter().any(|versus| value::against_peer(versus, measure).0.is_some()))
@@ -167,8 +167,8 @@ impl Page {
                 ));
                 earlier = contender;
             }
-            let of_pair = |versus: &&Versus| versus.contender == contender && versus.peer == peer;
-            let of_pair: Vec<&Versus> = all.iter().copied().filter(of_pair).collect();
+            let of_pair = |versus: &&PairComparison| versus.contender == contender && versus.peer == peer;
+            let of_pair: Vec<&PairComparison> = all.iter().copied().filter(of_pair).collect();
             let class = view.index_of(peer).map_or(String::new(), |index| format!(" class=\"c{index}\""));
             let way = value::other_way(view.result, contender, peer);
             let way = way.map_or_else(String::new, |way| format!(" <small>{way}</small>"));
@@ -185,7 +185,7 @@ impl Page {
 }
 
 /// Cells won, level, unclear and lost as a bar with signs and counts, with the middle and the worst of the ratios.
-fn standing(versus: &[&Versus], measure: Measure) -> String {
+fn standing(versus: &[&PairComparison], measure: Measure) -> String {
     let of_measure = || versus.iter().map(|versus| value::against_peer(versus, measure));
     let count = |wanted: &dyn Fn(Verdict) -> bool| {
         of_measure().filter(|(ratio, verdict)| ratio.is_some() && wanted(*verdict)).count()

@@ -1,7 +1,10 @@
 //! Published ratios beside ours, and whether the claims hold on this machine.
 
 use crate::measure::Measure;
-use crate::published::{Beside, ClaimFound, Comparison, Judgement, Ours, PublishedCell, beside};
+use crate::published::{
+    ClaimResult, Comparison, Judgement, LocalResult, PublishedCell, PublishedComparison,
+    compare_with_published,
+};
 use crate::report::format::{count, interval, times};
 use crate::report::html::{Page, View};
 use crate::report::svg::escape;
@@ -12,7 +15,7 @@ const OPEN_ROWS: usize = 12;
 
 impl Page {
     pub(super) fn published(&mut self, view: &View<'_>) {
-        let all = beside(view.result);
+        let all = compare_with_published(view.result);
         if all.is_empty() {
             return;
         }
@@ -27,7 +30,7 @@ impl Page {
         }
     }
 
-    fn beside(&mut self, beside: &Beside) {
+    fn beside(&mut self, beside: &PublishedComparison) {
         self.add(&format!(
             "<h3>{}</h3>\n<p class=\"note\">Measured there on: {}.</p>",
             escape(beside.source.title),
@@ -59,15 +62,15 @@ impl Page {
     }
 
     /// One claim, with what each pair of contenders says about it.
-    fn claim(&mut self, found: &[ClaimFound]) {
+    fn claim(&mut self, found: &[ClaimResult]) {
         let words = found.first().map_or("", |found| found.claim.words);
         self.add(&format!("<li><b>“{}”</b>", escape(words)));
         for found in found {
             let (class, sign) = match found.judgement() {
-                Some(Judgement::Holds) => ("holds", "✓"),
-                Some(Judgement::DoesNotHold) => ("fails", "✗"),
+                Some(Judgement::Confirmed) => ("holds", "✓"),
+                Some(Judgement::Refuted) => ("fails", "✗"),
                 None => ("partly", "◑"),
-                Some(Judgement::CannotBeTold | Judgement::NotComparable) => ("unclear", "?"),
+                Some(Judgement::Inconclusive | Judgement::NotComparable) => ("unclear", "?"),
             };
             self.add(&format!(
                 "<div class=\"{class}\"><i>{sign}</i><span>{}.</span></div>",
@@ -127,14 +130,14 @@ impl Page {
     }
 }
 
-fn our_cell(ours: &Ours, measure: Measure) -> String {
+fn our_cell(ours: &LocalResult, measure: Measure) -> String {
     let Some(ratio) = ours.ratio else {
         return "<td class=\"none\">not measured</td>".to_owned();
     };
     let (class, sign) = match ours.judgement {
-        Judgement::Holds => ("good", "✓"),
-        Judgement::DoesNotHold => ("bad", "✗"),
-        Judgement::CannotBeTold => ("noisy", "?"),
+        Judgement::Confirmed => ("good", "✓"),
+        Judgement::Refuted => ("bad", "✗"),
+        Judgement::Inconclusive => ("noisy", "?"),
         Judgement::NotComparable => ("same", ""),
     };
     let bound = if ours.load_bound { " <small>the load set the pace</small>" } else { "" };

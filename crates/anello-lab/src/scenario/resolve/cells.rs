@@ -17,7 +17,7 @@ impl Resolver<'_> {
             Protocol::Disk => self.disk_cells()?,
             Protocol::Echo | Protocol::Http | Protocol::Https | Protocol::Idle => self.network_cells()?,
         };
-        self.notes.extend(leave_out_beyond(&mut cells, self.resources.connections_limit));
+        self.notes.extend(drop_cells_over_limit(&mut cells, self.resources.connections_limit));
         Ok(cells)
     }
 
@@ -239,7 +239,7 @@ impl Resolver<'_> {
 /// Removes the cells with more connections than the lab may have open, `limit`, and says which; disks have operations in
 /// flight instead.
 #[must_use]
-pub fn leave_out_beyond(cells: &mut Vec<Cell>, limit: usize) -> Option<String> {
+pub fn drop_cells_over_limit(cells: &mut Vec<Cell>, limit: usize) -> Option<String> {
     let mut dropped: Vec<usize> = Vec::new();
     cells.retain(|cell| {
         let fits = cell.workload.is_disk() || cell.connections <= limit;

@@ -7,7 +7,7 @@ use super::{Resolver, Resources};
 use crate::contender::{Contender, Role};
 use crate::scenario::file::{ContenderEntry, InlineContender, Protocol, ScenarioError};
 use crate::scenario::{check_against, names_but_twins};
-use crate::site::{Served, Target};
+use crate::site::{SupportedTargets, Target};
 
 /// In the words of a command: a core of its own, that of neither servers nor load.
 const FURTHER_CORE: &str = "{further_core}";
@@ -18,7 +18,7 @@ impl<'a> Resolver<'a> {
         let built_in = match self.file.protocol() {
             Protocol::Disk => Contender::disk_workers(&self.resources.executable, &self.resources.disk_file),
             Protocol::Http | Protocol::Https => Contender::http_servers(&self.resources.executable),
-            Protocol::Echo | Protocol::Idle => Contender::all_of_anello(&self.resources.executable),
+            Protocol::Echo | Protocol::Idle => Contender::default_contenders(&self.resources.executable),
         };
         let built_in: Vec<Contender> =
             built_in.into_iter().filter(|contender| contender.twin_of.is_none()).collect();
@@ -113,7 +113,7 @@ impl<'a> Resolver<'a> {
             driver: inline.driver.clone(),
             version: inline.version.clone().or_else(|| own.then(|| env!("CARGO_PKG_VERSION").to_owned())),
             connections_limit: inline.connections_limit,
-            against: inline.against.as_ref().map(|base| base.get_ref().trim().to_owned()),
+            base: inline.against.as_ref().map(|base| base.get_ref().trim().to_owned()),
             ..Contender::new("", Path::new(&program), &[])
         };
         if self.file.protocol() == Protocol::Https && !contender.serves_tls() {
@@ -145,7 +145,7 @@ impl<'a> Resolver<'a> {
             return;
         }
         let has_answer = |contender: &Contender| {
-            let served = Served::of(&contender.serves);
+            let served = SupportedTargets::of(&contender.serves);
             asked.iter().any(|&target| served.has(target))
         };
         let idle = contenders.iter().filter(|contender| !has_answer(contender));
@@ -244,7 +244,7 @@ impl<'a> Resolver<'a> {
         let names: Vec<String> = names_but_twins(contenders).into_iter().map(str::to_owned).collect();
         let mut alone = Vec::new();
         for contender in contenders {
-            if let Some(base) = contender.against.take_if(|base| !names.contains(base)) {
+            if let Some(base) = contender.base.take_if(|base| !names.contains(base)) {
                 alone.push(format!("{} ({base})", contender.name));
             }
         }
