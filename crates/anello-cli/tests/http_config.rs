@@ -207,7 +207,7 @@ fn a_wrong_file_keeps_the_server_from_starting() {
 
 #[test]
 fn the_example_of_the_documentation_is_well() {
-    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/http-config.md");
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/http-config.md");
     let page = fs::read_to_string(page).expect("the page");
     let (_, example) = page.split_once("```toml\n").expect("an example");
     let (example, _) = example.split_once("```").expect("its end");

@@ -298,7 +298,7 @@ fn a_download_that_nobody_reads_on_counts_as_far_as_it_went() {
 
 #[test]
 fn the_page_about_metrics_names_all_of_them() {
-    let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/http-metrics.md"));
+    let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/http-metrics.md"));
     let page = page.expect("a page");
     let metrics = ServerMetrics::new(MetricsOptions::default());
     assert!(metrics.worker(0).expect("the first").publish(&driver_samples(&DriverMetrics::default())));
@@ -308,6 +308,6 @@ fn the_page_about_metrics_names_all_of_them() {
     let names = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next());
     for name in names {
         let shown = name.strip_prefix("anello_driver_").unwrap_or(name);
-        assert!(page.contains(&format!("`{shown}`")), "{name} is missing in docs/http-metrics.md");
+        assert!(page.contains(&format!("`{shown}`")), "{name} is missing in docs/reference/http-metrics.md");
     }
 }
