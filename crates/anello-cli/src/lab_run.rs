@@ -33,7 +33,7 @@ pub struct RunArguments {
     #[arg(long, value_name = "NAME", value_parser = parse_preset, conflicts_with_all = ["scenario", "smoke"])]
     preset: Option<String>,
 
-    /// A scenario file (TOML; docs/lab-scenarios.md).
+    /// A scenario file (TOML; docs/reference/lab-scenarios.md).
     #[arg(long, value_name = "FILE", conflicts_with = "smoke")]
     scenario: Option<PathBuf>,
 

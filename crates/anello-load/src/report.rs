@@ -2,7 +2,7 @@
 //!
 //! The JSON of `anello load --json` is a [`Report`] as it stands here. Times are in nanoseconds (`_ns`), sizes in bytes
 //! (`_bytes`). [`SCHEMA_VERSION`] goes up with every change that an old reader would misunderstand; fields that are
-//! only added do not count. `docs/load-report.md` lists them.
+//! only added do not count. `docs/reference/load-report.md` lists them.
 
 use std::net::IpAddr;
 

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Every writer passes whole lines on and flushes after each: what is there when a run is killed can be read.
-//! `docs/load-report.md` describes the formats for those who read them.
+//! `docs/reference/load-report.md` describes the formats for those who read them.
 
 pub mod csv;
 pub mod hdr_log;
