@@ -1,4 +1,5 @@
-//! Scenario files: what a run is to do, in TOML. `docs/reference/lab-scenarios.md` documents every key; the presets are examples.
+//! Scenario files: what a run is to do, in TOML. `docs/reference/lab-scenarios.md` documents every key; the presets are
+//! examples.
 //!
 //! Reading is strict: a key that is not known, a number that makes no sense or a cell that does not fit the protocol is
 //! an error that names file, line and column, shows the line, and says what to write instead. Nothing here knows the
