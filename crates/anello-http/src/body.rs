@@ -12,19 +12,19 @@ use futures_core::Stream;
 use crate::h1::{EncodedResponse, FieldBlock};
 
 /// The body of a response.
-pub struct Body(pub(crate) Kind);
+pub struct Body(pub(crate) BodyKind);
 
-pub(crate) enum Kind {
+pub(crate) enum BodyKind {
     Empty,
     Bytes(Bytes),
     /// The body of an answer that was encoded as a whole.
-    Framed(Rc<EncodedResponse>),
+    Encoded(Rc<EncodedResponse>),
     Parts {
         parts: Vec<BodyPart>,
         length: u64,
     },
     Stream {
-        pieces: Pieces,
+        chunks: ChunkStream,
         end: StreamEnd,
     },
 }
@@ -66,13 +66,13 @@ impl BodyPart {
 }
 
 /// The pieces of a streamed body.
-pub(crate) type Pieces = Pin<Box<dyn Stream<Item = io::Result<Bytes>>>>;
+pub(crate) type ChunkStream = Pin<Box<dyn Stream<Item = io::Result<Bytes>>>>;
 
 impl Body {
     /// No body.
     #[must_use]
     pub const fn empty() -> Self {
-        Self(Kind::Empty)
+        Self(BodyKind::Empty)
     }
 
     /// A part of a file, sent without a copy through the program where the connection allows it.
@@ -87,7 +87,7 @@ impl Body {
     #[must_use]
     pub fn parts(parts: Vec<BodyPart>) -> Self {
         let length = parts.iter().fold(0_u64, |sum, part| sum.saturating_add(part.length()));
-        Self(Kind::Parts { parts, length })
+        Self(BodyKind::Parts { parts, length })
     }
 
     /// Pieces as they come, of a length that is not known: sent in chunks, and to clients of HTTP/1.0 until the connection
@@ -97,42 +97,42 @@ impl Body {
     ///
     /// The pieces are asked for when the handler has returned. They may come from the body of its request
     /// ([`RequestBody`](crate::RequestBody)), which goes on as long as the stream holds it.
-    pub fn stream(pieces: impl Stream<Item = io::Result<Bytes>> + 'static) -> Self {
-        Self(Kind::Stream { pieces: Box::pin(pieces), end: StreamEnd::Unknown })
+    pub fn stream(chunks: impl Stream<Item = io::Result<Bytes>> + 'static) -> Self {
+        Self(BodyKind::Stream { chunks: Box::pin(chunks), end: StreamEnd::Unknown })
     }
 
     /// As [`stream`](Self::stream), with fields behind the body, such as its checksum: `trailers` is called when all pieces
     /// have been sent. They go to clients that are sent chunks; those of HTTP/1.0 get none. Announce them by the field
     /// `Trailer`.
     pub fn stream_with_trailers(
-        pieces: impl Stream<Item = io::Result<Bytes>> + 'static,
+        chunks: impl Stream<Item = io::Result<Bytes>> + 'static,
         trailers: impl FnOnce() -> FieldBlock + 'static,
     ) -> Self {
         let trailers: MakeTrailers = Box::new(trailers);
-        Self(Kind::Stream { pieces: Box::pin(pieces), end: StreamEnd::With(Box::new(trailers)) })
+        Self(BodyKind::Stream { chunks: Box::pin(chunks), end: StreamEnd::With(Box::new(trailers)) })
     }
 
     /// As [`stream`](Self::stream), of a known length in bytes. A stream that turns out to be of another ends the
     /// connection.
-    pub fn stream_with_length(length: u64, pieces: impl Stream<Item = io::Result<Bytes>> + 'static) -> Self {
-        Self(Kind::Stream { pieces: Box::pin(pieces), end: StreamEnd::After(length) })
+    pub fn stream_with_length(length: u64, chunks: impl Stream<Item = io::Result<Bytes>> + 'static) -> Self {
+        Self(BodyKind::Stream { chunks: Box::pin(chunks), end: StreamEnd::After(length) })
     }
 
     /// Whether its pieces are made while they are sent.
     pub(crate) fn is_stream(&self) -> bool {
-        matches!(self.0, Kind::Stream { .. })
+        matches!(self.0, BodyKind::Stream { .. })
     }
 
     /// The length in bytes, if it is known.
     #[must_use]
     pub fn length(&self) -> Option<u64> {
         match &self.0 {
-            Kind::Empty => Some(0),
-            Kind::Bytes(bytes) => Some(bytes.len() as u64),
-            Kind::Framed(answer) => Some(answer.body_bytes() as u64),
-            Kind::Parts { length, .. } => Some(*length),
-            Kind::Stream { end: StreamEnd::After(length), .. } => Some(*length),
-            Kind::Stream { .. } => None,
+            BodyKind::Empty => Some(0),
+            BodyKind::Bytes(bytes) => Some(bytes.len() as u64),
+            BodyKind::Encoded(answer) => Some(answer.body_bytes() as u64),
+            BodyKind::Parts { length, .. } => Some(*length),
+            BodyKind::Stream { end: StreamEnd::After(length), .. } => Some(*length),
+            BodyKind::Stream { .. } => None,
         }
     }
 }
@@ -146,11 +146,11 @@ impl Default for Body {
 impl fmt::Debug for Body {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let kind = match &self.0 {
-            Kind::Empty => "empty",
-            Kind::Bytes(_) => "bytes",
-            Kind::Framed(_) => "framed",
-            Kind::Parts { .. } => "parts",
-            Kind::Stream { .. } => "stream",
+            BodyKind::Empty => "empty",
+            BodyKind::Bytes(_) => "bytes",
+            BodyKind::Encoded(_) => "framed",
+            BodyKind::Parts { .. } => "parts",
+            BodyKind::Stream { .. } => "stream",
         };
         formatter.debug_struct("Body").field("kind", &kind).field("length", &self.length()).finish()
     }
@@ -158,7 +158,7 @@ impl fmt::Debug for Body {
 
 impl From<Bytes> for Body {
     fn from(bytes: Bytes) -> Self {
-        Self(Kind::Bytes(bytes))
+        Self(BodyKind::Bytes(bytes))
     }
 }
 

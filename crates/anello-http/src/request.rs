@@ -11,18 +11,18 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 
 use crate::h1::{Head, Rejection, Trailers};
-use crate::server::Watch;
+use crate::server::ConnectionTimer;
 
 /// A request: its head, and its body as it comes.
 pub struct Request {
     /// There until the request is taken apart or dropped.
     head: Option<Head>,
     body: RequestBody,
-    connection: Rc<Watch>,
+    connection: Rc<ConnectionTimer>,
 }
 
 impl Request {
-    pub(crate) fn new(head: Head, body: RequestBody, connection: Rc<Watch>) -> Self {
+    pub(crate) fn new(head: Head, body: RequestBody, connection: Rc<ConnectionTimer>) -> Self {
         Self { head: Some(head), body, connection }
     }
 
@@ -66,7 +66,7 @@ impl Drop for Request {
         let Some(head) = self.head.take() else { return };
         let kept = SPARE_HEADS.try_with(|spare| {
             let mut spare = spare.borrow_mut();
-            if spare.len() < MOST_SPARE_HEADS {
+            if spare.len() < MAX_SPARE_HEADS {
                 spare.push(head);
             }
         });
@@ -82,7 +82,7 @@ impl fmt::Debug for Request {
 }
 
 /// Heads whose memory waits for the next requests of this thread, whichever connection they come from.
-const MOST_SPARE_HEADS: usize = 16;
+const MAX_SPARE_HEADS: usize = 16;
 
 thread_local! {
     static SPARE_HEADS: RefCell<Vec<Head>> = const { RefCell::new(Vec::new()) };
@@ -96,11 +96,11 @@ pub(crate) fn spare_head() -> Option<Head> {
 /// Where the pieces of a body come from.
 pub(crate) trait BodySource {
     /// The number of the request whose body this is now.
-    fn number(&self) -> u64;
+    fn body_number(&self) -> u64;
     /// The next piece; `None` at the end of the body.
-    fn poll_piece(&mut self, context: &mut Context<'_>) -> Poll<Result<Option<Bytes>, RequestBodyError>>;
+    fn poll_chunk(&mut self, context: &mut Context<'_>) -> Poll<Result<Option<Bytes>, RequestBodyError>>;
     /// Nobody waits for a piece any more.
-    fn rest(&self);
+    fn pause(&self);
     /// What came behind the body.
     fn take_trailers(&mut self) -> Option<Trailers>;
 }
@@ -114,13 +114,13 @@ pub(crate) trait BodySource {
 pub struct RequestBody {
     /// The connection's, which a body that somebody keeps does not hold open.
     source: Option<Weak<RefCell<dyn BodySource>>>,
-    number: u64,
+    body_number: u64,
 }
 
 impl RequestBody {
     pub(crate) fn new(source: Rc<RefCell<dyn BodySource>>) -> Self {
-        let number = source.borrow().number();
-        Self { source: Some(Rc::downgrade(&source)), number }
+        let body_number = source.borrow().body_number();
+        Self { source: Some(Rc::downgrade(&source)), body_number }
     }
 
     /// Waits for the next piece; `None` when all have come. A client that waits to be asked for its body
@@ -129,8 +129,8 @@ impl RequestBody {
     /// # Errors
     /// When the body is malformed, larger than the limit, or too slow, or the connection has broken; no more comes then.
     pub async fn next(&mut self) -> Result<Option<Bytes>, RequestBodyError> {
-        let waiting = Waiting(self);
-        poll_fn(|context| waiting.0.poll_next(context)).await
+        let guard = PauseOnDrop(self);
+        poll_fn(|context| guard.0.poll_next(context)).await
     }
 
     /// As [`next`](Self::next). Once this has been pending, the client's time runs until it is ready or the body is dropped.
@@ -141,22 +141,22 @@ impl RequestBody {
         let Some(source) = &self.source else { return Poll::Ready(Ok(None)) };
         if let Some(source) = source.upgrade()
             && let Ok(mut source) = source.try_borrow_mut()
-            && source.number() == self.number
+            && source.body_number() == self.body_number
         {
-            return source.poll_piece(context);
+            return source.poll_chunk(context);
         }
         // Kept beyond the answer, or the connection: that has gone on, or is gone.
         Poll::Ready(Err(RequestBodyError::Io(std::io::ErrorKind::NotConnected.into())))
     }
 
     /// The handler does something else: what that takes is not the client's time.
-    fn rest(&self) {
+    fn pause(&self) {
         if let Some(source) = &self.source
             && let Some(source) = source.upgrade()
             && let Ok(source) = source.try_borrow()
-            && source.number() == self.number
+            && source.body_number() == self.body_number
         {
-            source.rest();
+            source.pause();
         }
     }
 
@@ -167,8 +167,8 @@ impl RequestBody {
     /// As [`next`](Self::next).
     pub async fn collect(&mut self) -> Result<Vec<u8>, RequestBodyError> {
         let mut whole = Vec::new();
-        while let Some(piece) = self.next().await? {
-            whole.extend_from_slice(&piece);
+        while let Some(chunk) = self.next().await? {
+            whole.extend_from_slice(&chunk);
         }
         Ok(whole)
     }
@@ -177,22 +177,22 @@ impl RequestBody {
     pub fn trailers(&mut self) -> Option<Trailers> {
         let source = self.source.as_ref()?.upgrade()?;
         let mut source = source.try_borrow_mut().ok()?;
-        if source.number() == self.number { source.take_trailers() } else { None }
+        if source.body_number() == self.body_number { source.take_trailers() } else { None }
     }
 }
 
 impl Drop for RequestBody {
     fn drop(&mut self) {
-        self.rest();
+        self.pause();
     }
 }
 
 /// A body whose next piece is waited for, until this is dropped: when that has come, or nobody wants it any more.
-struct Waiting<'a>(&'a mut RequestBody);
+struct PauseOnDrop<'a>(&'a mut RequestBody);
 
-impl Drop for Waiting<'_> {
+impl Drop for PauseOnDrop<'_> {
     fn drop(&mut self) {
-        self.0.rest();
+        self.0.pause();
     }
 }
 

@@ -5,7 +5,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
 
-use crate::body::{Body, Kind};
+use crate::body::{Body, BodyKind};
 use crate::h1::{EncodedResponse, FieldBlock, FieldName, InvalidField, is_value};
 use crate::server::Upgraded;
 
@@ -36,19 +36,19 @@ pub struct Response {
 }
 
 /// Speaks another protocol until its end.
-pub(crate) type Speak = Box<dyn FnOnce(Upgraded) -> Pin<Box<dyn Future<Output = ()>>>>;
+pub(crate) type UpgradeHandler = Box<dyn FnOnce(Upgraded) -> Pin<Box<dyn Future<Output = ()>>>>;
 
 /// Another protocol: its name, and what speaks it; nothing where it is only named.
 pub(crate) struct Upgrade {
     pub protocol: String,
-    pub speak: Option<Speak>,
+    pub handler: Option<UpgradeHandler>,
 }
 
 impl Upgrade {
     /// Whether it is among these, one or more between commas. Case does not matter.
-    pub fn is_among(&self, asked: &[u8]) -> bool {
+    pub fn is_among(&self, requested: &[u8]) -> bool {
         let is_asked = |name: &str| {
-            asked
+            requested
                 .split(|&byte| byte == b',')
                 .any(|one| one.trim_ascii().eq_ignore_ascii_case(name.as_bytes()))
         };
@@ -80,19 +80,23 @@ impl Response {
     #[inline]
     #[must_use]
     pub fn encoded(answer: Rc<EncodedResponse>) -> Self {
-        Self { shared: Some(Rc::clone(answer.fields())), body: Body(Kind::Framed(answer)), ..Self::new(200) }
+        Self {
+            shared: Some(Rc::clone(answer.fields())),
+            body: Body(BodyKind::Encoded(answer)),
+            ..Self::new(200)
+        }
     }
 
     /// The answer that was encoded before, if this one still is that.
     #[inline]
-    pub(crate) fn as_framed(&self) -> Option<&EncodedResponse> {
-        let (Kind::Framed(framed), Some(shared)) = (&self.body.0, &self.shared) else { return None };
+    pub(crate) fn as_encoded(&self) -> Option<&EncodedResponse> {
+        let (BodyKind::Encoded(framed), Some(shared)) = (&self.body.0, &self.shared) else { return None };
         let is_plain = self.status == 200 && !self.closes && self.fields.as_bytes().is_empty();
         (is_plain && Rc::ptr_eq(shared, framed.fields())).then_some(framed)
     }
 
     /// `101 Switching Protocols`: the client has asked for another protocol ([`Head::upgrade`](crate::h1::Head::upgrade)),
-    /// which `speak` speaks from then on. What the client had sent behind its request comes first. A client that has not
+    /// which `handler` speaks from then on. What the client had sent behind its request comes first. A client that has not
     /// asked for this protocol is answered [`upgrade_required`](Self::upgrade_required) instead. A name that no field can
     /// have is sent as 500. Beside a body of which too much was not read, or it is not known how much
     /// ([`max_discarded_body_bytes`](crate::ServerOptions::max_discarded_body_bytes)), 413 is sent instead.
@@ -118,9 +122,10 @@ impl Response {
     /// # let _ = handler;
     /// ```
     #[must_use]
-    pub fn upgrade(protocol: impl Into<String>, speak: impl AsyncFnOnce(Upgraded) + 'static) -> Self {
-        let speak = Box::new(|upgraded| -> Pin<Box<dyn Future<Output = ()>>> { Box::pin(speak(upgraded)) });
-        Self::new(101).naming(protocol.into(), Some(speak))
+    pub fn upgrade(protocol: impl Into<String>, handler: impl AsyncFnOnce(Upgraded) + 'static) -> Self {
+        let handler =
+            Box::new(|upgraded| -> Pin<Box<dyn Future<Output = ()>>> { Box::pin(handler(upgraded)) });
+        Self::new(101).with_upgrade(protocol.into(), Some(handler))
     }
 
     /// `426 Upgrade Required`: what is asked for is to be had by another protocol alone, or by one of several between
@@ -134,11 +139,11 @@ impl Response {
     #[must_use]
     pub fn upgrade_required(protocol: impl Into<String>) -> Self {
         let text = "426 Upgrade Required: this is to be had by another protocol alone, which the field Upgrade names\n";
-        Self::text(text).with_status(426).naming(protocol.into(), None)
+        Self::text(text).with_status(426).with_upgrade(protocol.into(), None)
     }
 
     /// With another protocol's name, which has to be one of a field.
-    fn naming(mut self, protocol: String, speak: Option<Speak>) -> Self {
+    fn with_upgrade(mut self, protocol: String, handler: Option<UpgradeHandler>) -> Self {
         if protocol.is_empty() || !is_value(protocol.as_bytes()) {
             tracing::error!(
                 protocol,
@@ -146,29 +151,29 @@ impl Response {
             );
             return Self::new(500);
         }
-        self.upgrade = Some(Box::new(Upgrade { protocol, speak }));
+        self.upgrade = Some(Box::new(Upgrade { protocol, handler }));
         self
     }
 
     /// `200 OK` with plain text.
     #[must_use]
     pub fn text(text: impl Into<Body>) -> Self {
-        Self::typed(b"text/plain; charset=utf-8", text)
+        Self::with_media_type(b"text/plain; charset=utf-8", text)
     }
 
     /// `200 OK` with HTML.
     #[must_use]
     pub fn html(text: impl Into<Body>) -> Self {
-        Self::typed(b"text/html; charset=utf-8", text)
+        Self::with_media_type(b"text/html; charset=utf-8", text)
     }
 
     /// `200 OK` with JSON, already written.
     #[must_use]
     pub fn json(text: impl Into<Body>) -> Self {
-        Self::typed(b"application/json", text)
+        Self::with_media_type(b"application/json", text)
     }
 
-    fn typed(media_type: &'static [u8], body: impl Into<Body>) -> Self {
+    fn with_media_type(media_type: &'static [u8], body: impl Into<Body>) -> Self {
         let response = Self::new(200).with_body(body);
         // The media types are the program's own.
         match response.field(FieldName::CONTENT_TYPE, media_type) {

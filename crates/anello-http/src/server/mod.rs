@@ -3,7 +3,7 @@
 //! ```text
 //!   accept ──► Connection: Input ──► handler ──► Output        one task each
 //!                 │ decoder, body      │           │ gathers answers, sends files
-//!                 └────── Watch ───────┴───────────┘           deadlines, looked at every tick
+//!                 └────── Timer ───────┴───────────┘           deadlines, looked at every tick
 //! ```
 //!
 //! A thread has a [`Server`] of its own: nothing is shared between cores but what handlers share. Requests that come
@@ -11,17 +11,17 @@
 //! gathered answers, a send queue, and what TLS encrypts at a time.
 
 mod admission;
+mod cancellation;
 mod connection;
-mod ending;
 mod input;
 mod observer;
 mod options;
 mod output;
 mod panics;
+mod timer;
 mod tls;
 mod transport;
 mod upgrade;
-mod watch;
 mod worker;
 
 use std::io;
@@ -34,14 +34,14 @@ use anello::net::{GroupMember, Stream, TcpListener, TcpStream, UnixListener, Uni
 use anello::time::{sleep, timeout};
 use anello::{JoinHandle, spawn};
 
-use self::admission::Refusals;
+use self::admission::RejectionTasks;
 use self::connection::Connection;
 use self::observer::Observer;
 pub use self::options::{Eviction, ServerOptions};
 pub(crate) use self::output::COPIED_BODY_BYTES;
+pub(crate) use self::timer::ConnectionTimer;
 pub use self::tls::TlsConfig;
 pub use self::upgrade::Upgraded;
-pub(crate) use self::watch::Watch;
 use self::worker::Worker;
 use crate::observe::access_log::WorkerLog;
 use crate::observe::metrics::WorkerMetrics;
@@ -49,10 +49,10 @@ use crate::request::Request;
 use crate::response::Response;
 
 /// How long connections that were broken may take to notice, so that what they were sending is counted and logged.
-const ENDS_WITHIN: Duration = Duration::from_secs(1);
+const ABORT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// How often the end of the last connections is looked for.
-const DRAIN_STEP: Duration = Duration::from_millis(5);
+const DRAIN_POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// The HTTP/1.1 server of one thread. Clones are the same one.
 ///
@@ -93,7 +93,7 @@ const DRAIN_STEP: Duration = Duration::from_millis(5);
 #[derive(Clone, Debug)]
 pub struct Server {
     worker: Rc<Worker>,
-    refusals: Rc<Refusals>,
+    rejections: Rc<RejectionTasks>,
     tls: Option<TlsConfig>,
 }
 
@@ -103,7 +103,7 @@ pub struct ServerBuilder {
     options: ServerOptions,
     tls: Option<TlsConfig>,
     observer: Observer,
-    open_everywhere: Option<Arc<AtomicUsize>>,
+    shared_connections: Option<Arc<AtomicUsize>>,
 }
 
 impl ServerBuilder {
@@ -131,8 +131,8 @@ impl ServerBuilder {
     /// Has [`ServerOptions::max_connections`] be the most of all servers together, of whatever thread, that have this count, instead
     /// of this one's alone. The count is that of their connections.
     #[must_use]
-    pub fn shared_connection_count(mut self, open_everywhere: Arc<AtomicUsize>) -> Self {
-        self.open_everywhere = Some(open_everywhere);
+    pub fn shared_connection_count(mut self, shared_connections: Arc<AtomicUsize>) -> Self {
+        self.shared_connections = Some(shared_connections);
         self
     }
 
@@ -155,8 +155,8 @@ impl ServerBuilder {
     #[must_use]
     pub fn build(self) -> Server {
         Server {
-            worker: Worker::new(self.options, self.observer, self.open_everywhere),
-            refusals: Rc::default(),
+            worker: Worker::new(self.options, self.observer, self.shared_connections),
+            rejections: Rc::default(),
             tls: self.tls,
         }
     }
@@ -254,7 +254,7 @@ impl Server {
             loop {
                 server.limit_accepts(&listener);
                 match listener.accept().await {
-                    Ok(Some(stream)) => server.take(stream, &handler).await,
+                    Ok(Some(stream)) => server.admit(stream, &handler).await,
                     Ok(None) => return,
                     Err(error) => {
                         tracing::error!(%error, "accept failed: trying again in 100 ms");
@@ -274,21 +274,21 @@ impl Server {
         S: Stream,
         H: AsyncFn(Request) -> Response,
     {
-        let (watch, _watched) = self.worker.watch(stream.shutdown_handle());
+        let (timer, _timer_entry) = self.worker.register_timer(stream.shutdown_handle());
         let (worker, observer) = (&self.worker, &self.worker.observer);
-        let mut open = observer.accepted();
-        let ended = match &self.tls {
+        let mut connection_guard = observer.connection_accepted();
+        let result = match &self.tls {
             None => {
                 let (reader, writer) = stream.into_split();
-                Connection::new(reader, writer, Rc::clone(&watch), Rc::clone(worker)).serve(handler).await
+                Connection::new(reader, writer, Rc::clone(&timer), Rc::clone(worker)).serve(handler).await
             }
             Some(config) => {
-                let (reader, writer) = tls::sides(stream, config)?;
-                Connection::new(reader, writer, Rc::clone(&watch), Rc::clone(worker)).serve(handler).await
+                let (reader, writer) = tls::split(stream, config)?;
+                Connection::new(reader, writer, Rc::clone(&timer), Rc::clone(worker)).serve(handler).await
             }
         };
-        open.ends(&watch, worker.is_draining(), &ended);
-        ended.map(drop)
+        connection_guard.set_close_reason(&timer, worker.is_draining(), &result);
+        result.map(drop)
     }
 
     /// Connections that are open.
@@ -304,12 +304,12 @@ impl Server {
     /// Accepting is to be ended by the caller. Dropping the future leaves the rest to be answered without a deadline.
     pub async fn drain(&self) -> usize {
         self.worker.begin_draining();
-        let all_ended = async {
+        let all_closed = async {
             while self.worker.connections() > 0 {
-                sleep(DRAIN_STEP).await;
+                sleep(DRAIN_POLL_INTERVAL).await;
             }
         };
-        if timeout(self.worker.options.drain_timeout, all_ended).await.is_ok() {
+        if timeout(self.worker.options.drain_timeout, all_closed).await.is_ok() {
             return 0;
         }
         self.abort_and_wait().await
@@ -320,22 +320,22 @@ impl Server {
     ///
     /// Dropping the future leaves those that have not noticed yet to themselves.
     pub async fn abort_and_wait(&self) -> usize {
-        let cut = self.worker.connections();
-        let ended = async {
+        let aborted = self.worker.connections();
+        let all_closed = async {
             while self.worker.connections() > 0 {
                 // Again and again: those that were accepted and had not begun are broken when they have.
                 self.abort_connections();
-                sleep(DRAIN_STEP).await;
+                sleep(DRAIN_POLL_INTERVAL).await;
             }
         };
-        if timeout(ENDS_WITHIN, ended).await.is_err() {
+        if timeout(ABORT_TIMEOUT, all_closed).await.is_err() {
             tracing::debug!("requests that do not notice that they were broken off are left");
         }
-        cut
+        aborted
     }
 
     /// Breaks every connection at once, and drops the handlers that are waited for.
     pub fn abort_connections(&self) {
-        self.worker.abort_and_wait();
+        self.worker.abort_all();
     }
 }

@@ -8,9 +8,9 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use anello::current_metrics;
 
-use super::ending::End;
-use super::output::is_of_handler;
-use super::watch::{Phase, Watch};
+use super::cancellation::CancelReason;
+use super::output::is_handler_error;
+use super::timer::{ConnectionTimer, Phase};
 use crate::h1::{Head, Version};
 use crate::observe::access_log::{FormattedPeer, LogEntry, RequestLine, WorkerLog};
 use crate::observe::metrics::{
@@ -18,7 +18,7 @@ use crate::observe::metrics::{
 };
 
 /// Memory that a connection keeps between requests for what the log says of them.
-const KEPT_BYTES: usize = 4 * 1024;
+const MAX_RETAINED_BYTES: usize = 4 * 1024;
 
 /// The counts and the log of a worker, as far as there are any.
 #[derive(Debug, Default)]
@@ -29,20 +29,20 @@ pub(crate) struct Observer {
 
 /// A connection that counts as open, until this is dropped, in whatever way that comes.
 #[derive(Debug)]
-pub(crate) struct Open<'a> {
+pub(crate) struct ConnectionGuard<'a> {
     observer: &'a Observer,
     reason: CloseReason,
 }
 
 /// A request that is being answered. Its memory serves the next one of the connection, too.
 #[derive(Debug)]
-pub(crate) struct Observed {
-    started: Instant,
+pub(crate) struct RequestRecord {
+    started_at: Instant,
     class: MethodClass,
     /// Method, target, referer and user agent, one behind the other, if there is a log.
     text: Vec<u8>,
     ends: [usize; 4],
-    has: [bool; 2],
+    is_present: [bool; 2],
     version: Version,
     peer: Option<FormattedPeer>,
 }
@@ -56,28 +56,28 @@ impl Observer {
         self.log.borrow().is_some()
     }
 
-    pub fn accepted(&self) -> Open<'_> {
+    pub fn connection_accepted(&self) -> ConnectionGuard<'_> {
         if let Some(metrics) = &self.metrics {
             metrics.connection_accepted();
         }
-        Open { observer: self, reason: CloseReason::Aborted }
+        ConnectionGuard { observer: self, reason: CloseReason::Aborted }
     }
 
-    pub fn refused(&self) {
+    pub fn connection_rejected(&self) {
         if let Some(metrics) = &self.metrics {
             metrics.connection_rejected(RejectReason::MaxConnections);
         }
     }
 
     /// A request was refused.
-    pub fn parse_refusal(&self, status: u16) {
+    pub fn parse_error(&self, status: u16) {
         if let Some(metrics) = &self.metrics {
             metrics.parse_error(ParseErrorKind::of(status));
         }
     }
 
     /// Called when nothing more is to be expected for a while.
-    pub fn rest(&self) {
+    pub fn flush(&self) {
         self.tick();
         // What does not go now waits for the disk, and goes with the next line.
         if let Some(log) = self.log.borrow_mut().as_mut()
@@ -101,26 +101,33 @@ impl Observer {
     }
 }
 
-impl Open<'_> {
+impl ConnectionGuard<'_> {
     /// The connection has ended: for being late, by an error, or in good order.
-    pub fn ends(&mut self, watch: &Watch, is_draining: bool, result: &io::Result<CloseReason>) {
-        self.reason = match (watch.late(), result) {
-            _ if watch.is_evicted() => CloseReason::Evicted,
-            (Some(Phase::Fresh | Phase::Head), _) => CloseReason::HeaderTimeout,
+    pub fn set_close_reason(
+        &mut self,
+        timer: &ConnectionTimer,
+        is_draining: bool,
+        result: &io::Result<CloseReason>,
+    ) {
+        self.reason = match (timer.expired_phase(), result) {
+            _ if timer.is_evicted() => CloseReason::Evicted,
+            (Some(Phase::FirstHead | Phase::Head), _) => CloseReason::HeaderTimeout,
             (Some(Phase::Idle), _) => CloseReason::Idle,
             (Some(Phase::Body), _) => CloseReason::BodyTimeout,
-            (Some(Phase::Write | Phase::Linger), _) => CloseReason::SendTimeout,
+            (Some(Phase::Send | Phase::Linger), _) => CloseReason::SendTimeout,
             (Some(Phase::Handling), _) => CloseReason::RequestTimeout,
             (None, Ok(CloseReason::Peer | CloseReason::Complete)) if is_draining => CloseReason::Drain,
             (None, Ok(reason)) => *reason,
-            (None, Err(_)) if watch.ending.get() == Some(End::Server) => CloseReason::Drain,
-            (None, Err(error)) if is_of_handler(error) => CloseReason::HandlerError,
+            (None, Err(_)) if timer.cancellation.get() == Some(CancelReason::ServerShutdown) => {
+                CloseReason::Drain
+            }
+            (None, Err(error)) if is_handler_error(error) => CloseReason::HandlerError,
             (None, Err(_)) => CloseReason::Aborted,
         };
     }
 }
 
-impl Drop for Open<'_> {
+impl Drop for ConnectionGuard<'_> {
     fn drop(&mut self) {
         if let Some(metrics) = &self.observer.metrics {
             // A panic is the program's: of the other protocol that it speaks.
@@ -130,19 +137,19 @@ impl Drop for Open<'_> {
     }
 }
 
-impl Observed {
-    pub fn new(observer: &Observer, watch: &Watch) -> Option<Box<Self>> {
+impl RequestRecord {
+    pub fn new(observer: &Observer, timer: &ConnectionTimer) -> Option<Box<Self>> {
         observer.is_on().then(|| {
             Box::new(Self {
-                started: Instant::now(),
+                started_at: Instant::now(),
                 class: MethodClass::Other,
                 text: Vec::new(),
                 ends: [0; 4],
-                has: [false; 2],
+                is_present: [false; 2],
                 version: Version::Http11,
                 peer: observer
                     .has_log()
-                    .then(|| watch.peer().map_or_else(FormattedPeer::unix, FormattedPeer::new)),
+                    .then(|| timer.peer().map_or_else(FormattedPeer::unix, FormattedPeer::new)),
             })
         })
     }
@@ -150,14 +157,14 @@ impl Observed {
     /// A request has come: its head was read just now. When its first byte came would cost a look at the clock for each
     /// piece that is received.
     pub fn begin(&mut self, head: &Head) {
-        self.started = Instant::now();
+        self.started_at = Instant::now();
         self.class = MethodClass::of(head.method_text());
         if self.peer.is_none() {
             return;
         }
         self.version = head.version();
         let (referer, user_agent) = (head.field("referer"), head.field("user-agent"));
-        self.has = [referer.is_some(), user_agent.is_some()];
+        self.is_present = [referer.is_some(), user_agent.is_some()];
         let parts = [
             head.method_text().as_bytes(),
             head.target().as_bytes(),
@@ -173,15 +180,21 @@ impl Observed {
 
     /// It was answered, with so many bytes of a body, or as far as that went. A small answer goes to the kernel after this,
     /// with those of the requests that came with it.
-    pub fn end(&mut self, observer: &Observer, status: u16, body_bytes: u64) {
-        self.record(observer, status, body_bytes);
-        if self.text.capacity() > KEPT_BYTES {
+    pub fn finish(&mut self, observer: &Observer, status: u16, body_bytes: u64) {
+        self.report(observer, status, body_bytes);
+        if self.text.capacity() > MAX_RETAINED_BYTES {
             self.text = Vec::new();
         }
     }
 
     /// What came was no request that is served, and was told so; this is its first line, if that came.
-    pub fn refused(&self, observer: &Observer, first_line: Option<&[u8]>, status: u16, body_bytes: u64) {
+    pub fn record_rejection(
+        &self,
+        observer: &Observer,
+        first_line: Option<&[u8]>,
+        status: u16,
+        body_bytes: u64,
+    ) {
         let request = first_line.and_then(RequestLine::read);
         if let Some(metrics) = &observer.metrics {
             let class = request.map_or(MethodClass::Other, |request| MethodClass::of(request.method));
@@ -203,8 +216,8 @@ impl Observed {
         });
     }
 
-    fn record(&self, observer: &Observer, status: u16, body_bytes: u64) {
-        let duration = self.started.elapsed();
+    fn report(&self, observer: &Observer, status: u16, body_bytes: u64) {
+        let duration = self.started_at.elapsed();
         if let Some(metrics) = &observer.metrics {
             metrics.record_request(
                 self.class,
@@ -215,9 +228,9 @@ impl Observed {
         }
         let mut log = observer.log.borrow_mut();
         let (Some(peer), Some(log)) = (&self.peer, log.as_mut()) else { return };
-        let part = |number: usize| {
-            let start = if number == 0 { 0 } else { self.ends[number - 1] };
-            &self.text[start..self.ends[number]]
+        let part = |index: usize| {
+            let start = if index == 0 { 0 } else { self.ends[index - 1] };
+            &self.text[start..self.ends[index]]
         };
         log.record(&LogEntry {
             unix_time_ns: unix_time_ns(),
@@ -234,8 +247,8 @@ impl Observed {
             }),
             status,
             body_bytes,
-            referer: self.has[0].then(|| part(2)),
-            user_agent: self.has[1].then(|| part(3)),
+            referer: self.is_present[0].then(|| part(2)),
+            user_agent: self.is_present[1].then(|| part(3)),
         });
     }
 }

@@ -12,10 +12,10 @@ use std::task::{Context, Poll};
 use anello::fs::File;
 use bytes::Bytes;
 
-use super::panics::{next_piece, trailers_of};
+use super::panics::{make_trailers, next_chunk};
+use super::timer::ConnectionTimer;
 use super::transport::Sender;
-use super::watch::Watch;
-use crate::body::{Body, BodyPart, Kind, Pieces, StreamEnd};
+use crate::body::{Body, BodyKind, BodyPart, ChunkStream, StreamEnd};
 use crate::h1::{
     BodyEncoder, BodyLength, FieldBlock, HttpDate, Method, Rejection, RequestContext, ResponseFraming,
     ResponseHead,
@@ -26,18 +26,18 @@ use crate::response::{Response, Upgrade};
 pub(crate) const COPIED_BODY_BYTES: usize = 16 * 1024;
 
 /// Answers are gathered until there is so much.
-const GATHERED_BYTES: usize = 32 * 1024;
+const FLUSH_THRESHOLD_BYTES: usize = 32 * 1024;
 
 /// Larger bodies are handed over in pieces of so much, what the send queue of a socket holds: each has the time for writes
 /// anew, and so a client that reads slowly is told from one that does not read.
-const SLICE_BYTES: usize = 64 * 1024;
+const WRITE_CHUNK_BYTES: usize = 64 * 1024;
 
 /// Memory that the buffer of a connection may keep when all was sent.
-const KEPT_BYTES: usize = 4 * 1024;
+const MAX_RETAINED_BYTES: usize = 4 * 1024;
 
 /// Larger buffers that wait for the next answers of this thread, whichever connection they are for, and the most of each.
-const MOST_SPARE_BUFFERS: usize = 16;
-const SPARE_BYTES: usize = 128 * 1024;
+const MAX_SPARE_BUFFERS: usize = 16;
+const MAX_SPARE_BUFFER_BYTES: usize = 128 * 1024;
 
 thread_local! {
     static SPARE_BUFFERS: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
@@ -47,9 +47,9 @@ thread_local! {
 pub(crate) struct Output<W> {
     sender: W,
     buffer: Vec<u8>,
-    watch: Rc<Watch>,
+    timer: Rc<ConnectionTimer>,
     /// More than what was gathered was handed over, and may not be with the kernel.
-    is_behind: bool,
+    has_unflushed: bool,
     /// Bytes of the body of the answer at hand that were handed over.
     pub body_bytes: u64,
 }
@@ -58,20 +58,20 @@ pub(crate) struct Output<W> {
 #[derive(Debug)]
 pub(crate) enum Outcome {
     /// Another may follow.
-    KeepsAlive,
+    KeepAlive,
     /// The last one.
-    Closes,
+    Close,
     /// What follows is of another protocol.
     Tunnel(Option<Box<Upgrade>>),
 }
 
 /// An answer was begun that its handler has not come to the end of.
 #[derive(Debug)]
-struct HandlerFailed(Box<dyn Error + Send + Sync>);
+struct HandlerError(Box<dyn Error + Send + Sync>);
 
 /// Whether an error is not one of the connection, but of the handler that has made the answer.
-pub(crate) fn is_of_handler(error: &io::Error) -> bool {
-    error.get_ref().is_some_and(|inner| inner.is::<HandlerFailed>())
+pub(crate) fn is_handler_error(error: &io::Error) -> bool {
+    error.get_ref().is_some_and(|inner| inner.is::<HandlerError>())
 }
 
 /// The status that is sent for the one that a handler gave.
@@ -81,21 +81,21 @@ pub(crate) fn valid_status(status: u16) -> u16 {
 
 /// What is sent instead of an answer that is none.
 #[cold]
-pub(crate) fn no_valid_answer() -> Response {
+pub(crate) fn invalid_response_fallback() -> Response {
     Response::text("500 Internal Server Error: the server's program made no valid answer\n")
         .with_status(500)
         .with_connection_close()
 }
 
 impl<W: Sender> Output<W> {
-    pub fn new(sender: W, watch: Rc<Watch>) -> Self {
-        Self { sender, buffer: Vec::new(), watch, is_behind: false, body_bytes: 0 }
+    pub fn new(sender: W, timer: Rc<ConnectionTimer>) -> Self {
+        Self { sender, buffer: Vec::new(), timer, has_unflushed: false, body_bytes: 0 }
     }
 
     /// Whether what was gathered should be sent before anything else is answered.
     #[inline]
     pub fn is_full(&self) -> bool {
-        self.buffer.len() >= GATHERED_BYTES
+        self.buffer.len() >= FLUSH_THRESHOLD_BYTES
     }
 
     /// Whether nothing was gathered.
@@ -109,9 +109,9 @@ impl<W: Sender> Output<W> {
     }
 
     /// Adds the response to a request of this method that is refused.
-    pub fn refuse(&mut self, refusal: &Rejection, method: Method, date: &HttpDate) {
+    pub fn push_rejection(&mut self, rejection: &Rejection, method: Method, date: &HttpDate) {
         let start = self.buffer.len();
-        refusal.write(&mut self.buffer, method, Some(date));
+        rejection.write(&mut self.buffer, method, Some(date));
         let answer = &self.buffer[start..];
         let head_end = answer.windows(4).position(|four| four == b"\r\n\r\n");
         self.body_bytes = head_end.map_or(0, |end| answer.len() - end - 4) as u64;
@@ -128,19 +128,19 @@ impl<W: Sender> Output<W> {
         if self.buffer.is_empty() {
             return Ok(());
         }
-        watched(&self.watch, self.sender.write_all(&self.buffer)).await?;
-        self.empty();
+        with_send_timer(&self.timer, self.sender.write_all(&self.buffer)).await?;
+        self.release_buffer();
         Ok(())
     }
 
     /// What was gathered has gone. A large buffer serves the next answer of any connection: idle ones keep none.
     #[inline]
-    fn empty(&mut self) {
+    fn release_buffer(&mut self) {
         self.buffer.clear();
-        if self.buffer.capacity() > KEPT_BYTES {
+        if self.buffer.capacity() > MAX_RETAINED_BYTES {
             let buffer = std::mem::take(&mut self.buffer);
             SPARE_BUFFERS.with_borrow_mut(|spare| {
-                if spare.len() < MOST_SPARE_BUFFERS && buffer.capacity() <= SPARE_BYTES {
+                if spare.len() < MAX_SPARE_BUFFERS && buffer.capacity() <= MAX_SPARE_BUFFER_BYTES {
                     spare.push(buffer);
                 }
             });
@@ -150,25 +150,25 @@ impl<W: Sender> Output<W> {
     /// Sends what was gathered, and waits until the kernel has what is left of a large body: it is with the client then that
     /// no more comes.
     #[inline]
-    pub async fn settle(&mut self) -> io::Result<()> {
+    pub async fn flush_all(&mut self) -> io::Result<()> {
         self.flush().await?;
-        if self.is_behind {
-            watched(&self.watch, poll_fn(|context| self.sender.poll_flush(context))).await?;
-            self.is_behind = false;
+        if self.has_unflushed {
+            with_send_timer(&self.timer, poll_fn(|context| self.sender.poll_flush(context))).await?;
+            self.has_unflushed = false;
         }
         Ok(())
     }
 
     /// Sends what was gathered, and hands all of it to the socket, which goes on with it by itself whatever is done then.
-    pub async fn hand_over(&mut self) -> io::Result<()> {
+    pub async fn flush_to_socket(&mut self) -> io::Result<()> {
         self.flush().await?;
-        watched(&self.watch, poll_fn(|context| self.sender.poll_pass_on(context))).await
+        with_send_timer(&self.timer, poll_fn(|context| self.sender.poll_drive(context))).await
     }
 
     /// Goes on with what was handed over, while there is something else to wait for. A connection that is broken is told of
     /// by what is sent next.
-    pub fn pass_on(&mut self, context: &mut Context<'_>) {
-        pass_on(&mut self.sender, context);
+    pub fn poll_progress(&mut self, context: &mut Context<'_>) {
+        poll_progress(&mut self.sender, context);
     }
 
     /// Sends what was gathered, which more follows at once, or the end of this side.
@@ -177,9 +177,9 @@ impl<W: Sender> Output<W> {
         while !rest.is_empty() {
             let sender = &mut self.sender;
             let written = poll_fn(|context| sender.poll_write_more(rest, context));
-            rest = &rest[watched(&self.watch, written).await?..];
+            rest = &rest[with_send_timer(&self.timer, written).await?..];
         }
-        self.empty();
+        self.release_buffer();
         Ok(())
     }
 
@@ -187,17 +187,17 @@ impl<W: Sender> Output<W> {
     /// be a fixed one, whatever the client takes.
     pub async fn finish(&mut self) -> io::Result<()> {
         self.flush_more().await?;
-        self.settle().await?;
-        watched(&self.watch, poll_fn(|context| self.sender.poll_goodbye(context))).await?;
-        self.watch.set_ended_by_close(false);
+        self.flush_all().await?;
+        with_send_timer(&self.timer, poll_fn(|context| self.sender.poll_close_notify(context))).await?;
+        self.timer.set_body_ends_at_close(false);
         Ok(())
     }
 
     /// Ends this side when all has been sent.
     pub async fn shutdown(&mut self) -> io::Result<()> {
         self.flush_more().await?;
-        watched(&self.watch, poll_fn(|context| self.sender.poll_shutdown(context))).await?;
-        self.watch.set_ended_by_close(false);
+        with_send_timer(&self.timer, poll_fn(|context| self.sender.poll_shutdown(context))).await?;
+        self.timer.set_body_ends_at_close(false);
         Ok(())
     }
 
@@ -205,31 +205,31 @@ impl<W: Sender> Output<W> {
     #[inline]
     pub async fn respond(
         &mut self,
-        exchange: RequestContext,
+        request_context: RequestContext,
         response: Response,
         date: &HttpDate,
         closes: bool,
     ) -> io::Result<Outcome> {
         if self.buffer.capacity() == 0
-            && response.body().length().is_none_or(|bytes| bytes > KEPT_BYTES as u64)
+            && response.body().length().is_none_or(|bytes| bytes > MAX_RETAINED_BYTES as u64)
             && let Some(spare) = SPARE_BUFFERS.with_borrow_mut(Vec::pop)
         {
             self.buffer = spare;
         }
         if !closes
-            && let Some(framed) = response.as_framed()
-            && let Some(body_bytes) = framed.write(&mut self.buffer, exchange, date)
+            && let Some(encoded) = response.as_encoded()
+            && let Some(body_bytes) = encoded.write(&mut self.buffer, request_context, date)
         {
             self.body_bytes = body_bytes as u64;
-            return Ok(Outcome::KeepsAlive);
+            return Ok(Outcome::KeepAlive);
         }
-        self.respond_otherwise(exchange, response, date, closes).await
+        self.respond_slow(request_context, response, date, closes).await
     }
 
     /// Adds an answer that was not encoded before.
-    async fn respond_otherwise(
+    async fn respond_slow(
         &mut self,
-        exchange: RequestContext,
+        request_context: RequestContext,
         response: Response,
         date: &HttpDate,
         closes: bool,
@@ -239,12 +239,13 @@ impl<W: Sender> Output<W> {
         } else {
             let status = response.status();
             tracing::error!(status, "a handler's answer had a status that is none, and was sent as 500");
-            no_valid_answer()
+            invalid_response_fallback()
         };
         let Response { status, shared, fields, body, closes: response_closes, upgrade } = response;
         // Before anything fails: those of the answer before are not this one's.
         self.body_bytes = 0;
-        let mut head = ResponseHead::begin(&mut self.buffer, exchange, status).map_err(io::Error::other)?;
+        let mut head =
+            ResponseHead::begin(&mut self.buffer, request_context, status).map_err(io::Error::other)?;
         head.date(date);
         if let Some(shared) = shared {
             head.block(&shared);
@@ -260,27 +261,27 @@ impl<W: Sender> Output<W> {
         let mut encoder = head.finish(length);
         let outcome = match encoder.delivery() {
             ResponseFraming::Tunnel => Outcome::Tunnel(upgrade),
-            _ if encoder.keeps_alive() => Outcome::KeepsAlive,
-            _ => Outcome::Closes,
+            _ if encoder.keeps_alive() => Outcome::KeepAlive,
+            _ => Outcome::Close,
         };
         let body = match body.0 {
-            Kind::Framed(answer) => Kind::Bytes(answer.body()),
+            BodyKind::Encoded(answer) => BodyKind::Bytes(answer.body()),
             other => other,
         };
         let mut trailers = FieldBlock::default();
         match body {
-            Kind::Bytes(bytes) if bytes.len() <= COPIED_BODY_BYTES => {
+            BodyKind::Bytes(bytes) if bytes.len() <= COPIED_BODY_BYTES => {
                 if encoder.sends_body() {
                     self.body_bytes = bytes.len() as u64;
                 }
                 encoder.write(&mut self.buffer, &bytes).map_err(io::Error::other)?;
             }
-            Kind::Empty => {}
+            BodyKind::Empty => {}
             _ if !encoder.sends_body() => return Ok(outcome),
             // Apart, so that connections are small.
             larger => trailers = Box::pin(self.send_body(&mut encoder, Body(larger))).await?,
         }
-        encoder.finish_with_trailers(&mut self.buffer, &trailers).map_err(handler_failed)?;
+        encoder.finish_with_trailers(&mut self.buffer, &trailers).map_err(handler_error)?;
         Ok(outcome)
     }
 
@@ -288,10 +289,10 @@ impl<W: Sender> Output<W> {
     #[inline(never)]
     async fn send_body(&mut self, encoder: &mut BodyEncoder, body: Body) -> io::Result<FieldBlock> {
         match body.0 {
-            Kind::Empty => {}
-            Kind::Framed(answer) => self.send_bytes(encoder, answer.body()).await?,
-            Kind::Bytes(bytes) => self.send_bytes(encoder, bytes).await?,
-            Kind::Parts { parts, .. } => {
+            BodyKind::Empty => {}
+            BodyKind::Encoded(answer) => self.send_bytes(encoder, answer.body()).await?,
+            BodyKind::Bytes(bytes) => self.send_bytes(encoder, bytes).await?,
+            BodyKind::Parts { parts, .. } => {
                 for part in parts {
                     match part {
                         BodyPart::Bytes(bytes) => self.send_bytes(encoder, bytes).await?,
@@ -301,11 +302,11 @@ impl<W: Sender> Output<W> {
                     }
                 }
             }
-            Kind::Stream { pieces, end } => {
-                self.watch.set_ended_by_close(encoder.delivery() == ResponseFraming::UntilClose);
-                self.send_stream(encoder, pieces).await?;
+            BodyKind::Stream { chunks, end } => {
+                self.timer.set_body_ends_at_close(encoder.delivery() == ResponseFraming::UntilClose);
+                self.send_stream(encoder, chunks).await?;
                 if let (StreamEnd::With(trailers), ResponseFraming::Chunked) = (end, encoder.delivery()) {
-                    return trailers_of(*trailers).map_err(handler_failed);
+                    return make_trailers(*trailers).map_err(handler_error);
                 }
             }
         }
@@ -315,15 +316,15 @@ impl<W: Sender> Output<W> {
     async fn send_bytes(&mut self, encoder: &mut BodyEncoder, mut bytes: Bytes) -> io::Result<()> {
         if bytes.len() <= COPIED_BODY_BYTES {
             self.body_bytes += bytes.len() as u64;
-            return encoder.write(&mut self.buffer, &bytes).map_err(handler_failed);
+            return encoder.write(&mut self.buffer, &bytes).map_err(handler_error);
         }
-        if encoder.begin_chunk(&mut self.buffer, bytes.len()).map_err(handler_failed)? {
+        if encoder.begin_chunk(&mut self.buffer, bytes.len()).map_err(handler_error)? {
             self.flush().await?;
-            self.is_behind = true;
+            self.has_unflushed = true;
             while !bytes.is_empty() {
-                let slice = bytes.split_to(bytes.len().min(SLICE_BYTES));
-                let length = slice.len() as u64;
-                watched(&self.watch, self.sender.send(slice)).await?;
+                let write_chunk = bytes.split_to(bytes.len().min(WRITE_CHUNK_BYTES));
+                let length = write_chunk.len() as u64;
+                with_send_timer(&self.timer, self.sender.send(write_chunk)).await?;
                 self.body_bytes += length;
             }
             encoder.end_chunk(&mut self.buffer);
@@ -339,35 +340,35 @@ impl<W: Sender> Output<W> {
         length: u64,
     ) -> io::Result<()> {
         let whole = usize::try_from(length).map_err(io::Error::other)?;
-        if !encoder.begin_chunk(&mut self.buffer, whole).map_err(handler_failed)? {
+        if !encoder.begin_chunk(&mut self.buffer, whole).map_err(handler_error)? {
             return Ok(());
         }
         // The kernel may send it together with the beginning of the file.
         self.flush_more().await?;
-        self.is_behind = true;
-        let (watch, body_bytes) = (&self.watch, &mut self.body_bytes);
+        self.has_unflushed = true;
+        let (timer, body_bytes) = (&self.timer, &mut self.body_bytes);
         // As it goes: when the connection breaks, this much of it has gone.
-        let moved = |bytes: u64| {
+        let on_progress = |bytes: u64| {
             *body_bytes += bytes;
-            watch.has_room();
+            timer.note_send_progress();
         };
-        let sent = watched(watch, self.sender.send_file(file, offset, length, moved)).await?;
+        let sent = with_send_timer(timer, self.sender.send_file(file, offset, length, on_progress)).await?;
         if sent < length {
             // The client was told of more.
             let message = format!("a file ended after {sent} of {length} bytes that its answer promised");
-            return Err(handler_failed(io::Error::new(io::ErrorKind::UnexpectedEof, message)));
+            return Err(handler_error(io::Error::new(io::ErrorKind::UnexpectedEof, message)));
         }
         encoder.end_chunk(&mut self.buffer);
         Ok(())
     }
 
-    async fn send_stream(&mut self, encoder: &mut BodyEncoder, mut pieces: Pieces) -> io::Result<()> {
+    async fn send_stream(&mut self, encoder: &mut BodyEncoder, mut chunks: ChunkStream) -> io::Result<()> {
         loop {
             // What is there goes out before the next piece is waited for.
-            let mut next = pin!(poll_fn(|context| next_piece(&mut pieces, context)));
-            let at_hand = poll_fn(|context| Poll::Ready(next.as_mut().poll(context))).await;
-            let piece = match at_hand {
-                Poll::Ready(piece) => piece,
+            let mut next = pin!(poll_fn(|context| next_chunk(&mut chunks, context)));
+            let first_poll = poll_fn(|context| Poll::Ready(next.as_mut().poll(context))).await;
+            let chunk = match first_poll {
+                Poll::Ready(chunk) => chunk,
                 Poll::Pending => {
                     self.flush().await?;
                     let sender = &mut self.sender;
@@ -375,28 +376,28 @@ impl<W: Sender> Output<W> {
                     let next = poll_fn(|context| {
                         let polled = next.as_mut().poll(context);
                         if polled.is_pending() {
-                            pass_on(sender, context);
+                            poll_progress(sender, context);
                         }
                         polled
                     });
-                    self.watch.ending.before(next).await?
+                    self.timer.cancellation.run_until_cancelled(next).await?
                 }
             };
-            let Some(piece) = piece else { return Ok(()) };
-            let piece = match piece {
-                Ok(piece) => piece,
+            let Some(chunk) = chunk else { return Ok(()) };
+            let chunk = match chunk {
+                Ok(chunk) => chunk,
                 Err(error) => {
                     if encoder.delivery() == ResponseFraming::UntilClose {
                         // An orderly end would be that of the body.
-                        self.watch.reset();
+                        self.timer.reset();
                     } else {
                         // What there is is of use to nobody but who looks for the fault.
                         self.flush().await?;
                     }
-                    return Err(handler_failed(error));
+                    return Err(handler_error(error));
                 }
             };
-            self.send_bytes(encoder, piece).await?;
+            self.send_bytes(encoder, chunk).await?;
             if self.is_full() {
                 self.flush().await?;
             }
@@ -404,41 +405,44 @@ impl<W: Sender> Output<W> {
     }
 }
 
-fn handler_failed(error: impl Into<Box<dyn Error + Send + Sync>>) -> io::Error {
-    io::Error::other(HandlerFailed(error.into()))
+fn handler_error(error: impl Into<Box<dyn Error + Send + Sync>>) -> io::Error {
+    io::Error::other(HandlerError(error.into()))
 }
 
-impl fmt::Display for HandlerFailed {
+impl fmt::Display for HandlerError {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "an answer was not brought to its end: {}", self.0)
     }
 }
 
-impl Error for HandlerFailed {}
+impl Error for HandlerError {}
 
-/// As [`Output::pass_on`].
-fn pass_on(sender: &mut impl Sender, context: &mut Context<'_>) {
-    if let Poll::Ready(Err(error)) = sender.poll_pass_on(context) {
+/// As [`Output::poll_progress`].
+fn poll_progress(sender: &mut impl Sender, context: &mut Context<'_>) {
+    if let Poll::Ready(Err(error)) = sender.poll_drive(context) {
         tracing::debug!(%error, "a connection broke while its handler, or its answer's next piece, was waited for");
     }
 }
 
 /// Awaits what sends; what of it has to wait has a deadline.
 #[inline]
-async fn watched<T>(watch: &Watch, sending: impl Future<Output = io::Result<T>>) -> io::Result<T> {
+async fn with_send_timer<T>(
+    timer: &ConnectionTimer,
+    sending: impl Future<Output = io::Result<T>>,
+) -> io::Result<T> {
     let mut sending = pin!(sending);
     let mut has_waited = false;
     let result = poll_fn(|context| {
         let polled = sending.as_mut().poll(context);
         if polled.is_pending() {
             has_waited = true;
-            watch.wait_for_room();
+            timer.start_send_timer();
         }
         polled
     });
     let result = result.await;
     if has_waited {
-        watch.has_room();
+        timer.note_send_progress();
     }
     result
 }

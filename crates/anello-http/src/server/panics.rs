@@ -9,51 +9,56 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 
-use crate::body::{MakeTrailers, Pieces};
+use crate::body::{ChunkStream, MakeTrailers};
 use crate::h1::FieldBlock;
 use crate::response::Response;
 
 /// Awaits a handler. One that panics has answered 500.
 #[inline]
-pub(crate) async fn guarded(mut handling: Pin<&mut impl Future<Output = Response>>) -> Response {
+pub(crate) async fn catch_handler_panic(
+    mut handler_future: Pin<&mut impl Future<Output = Response>>,
+) -> Response {
     let handled = poll_fn(|context| {
         // What the handler leaves half done is its own, as it is when a task panics.
-        match catch_unwind(AssertUnwindSafe(|| handling.as_mut().poll(context))) {
+        match catch_unwind(AssertUnwindSafe(|| handler_future.as_mut().poll(context))) {
             Ok(polled) => polled.map(Ok),
             Err(panic) => Poll::Ready(Err(panic)),
         }
     });
-    handled.await.unwrap_or_else(|panic| answer_to_panic(&*panic))
+    handled.await.unwrap_or_else(|panic| panic_response(&*panic))
 }
 
 /// The next piece of a body. One that panics has failed, and is not to be polled again.
-pub(crate) fn next_piece(pieces: &mut Pieces, context: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
-    let polled = catch_unwind(AssertUnwindSafe(|| pieces.as_mut().poll_next(context)));
-    polled.unwrap_or_else(|panic| Poll::Ready(Some(Err(body_panicked(&*panic)))))
+pub(crate) fn next_chunk(
+    chunks: &mut ChunkStream,
+    context: &mut Context<'_>,
+) -> Poll<Option<io::Result<Bytes>>> {
+    let polled = catch_unwind(AssertUnwindSafe(|| chunks.as_mut().poll_next(context)));
+    polled.unwrap_or_else(|panic| Poll::Ready(Some(Err(body_panic_error(&*panic)))))
 }
 
 /// What is to follow a body.
-pub(crate) fn trailers_of(trailers: MakeTrailers) -> io::Result<FieldBlock> {
-    catch_unwind(AssertUnwindSafe(trailers)).map_err(|panic| body_panicked(&*panic))
+pub(crate) fn make_trailers(trailers: MakeTrailers) -> io::Result<FieldBlock> {
+    catch_unwind(AssertUnwindSafe(trailers)).map_err(|panic| body_panic_error(&*panic))
 }
 
 #[cold]
-fn body_panicked(panic: &(dyn Any + Send)) -> io::Error {
-    let message = message_of(panic);
+fn body_panic_error(panic: &(dyn Any + Send)) -> io::Error {
+    let message = panic_message(panic);
     tracing::error!(message, "the body of an answer panicked, which was broken off");
     io::Error::other(format!("its body panicked: {message}"))
 }
 
 #[cold]
-fn answer_to_panic(panic: &(dyn Any + Send)) -> Response {
-    let message = message_of(panic);
+fn panic_response(panic: &(dyn Any + Send)) -> Response {
+    let message = panic_message(panic);
     tracing::error!(message, "a handler panicked: its request was answered with 500");
     Response::text("500 Internal Server Error: the server's program failed\n")
         .with_status(500)
         .with_connection_close()
 }
 
-fn message_of(panic: &(dyn Any + Send)) -> &str {
+fn panic_message(panic: &(dyn Any + Send)) -> &str {
     let message = panic.downcast_ref::<String>().map(String::as_str);
     message.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message")
 }

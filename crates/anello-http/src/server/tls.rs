@@ -31,7 +31,7 @@ const RECORD_BYTES: usize = 16 * 1024;
 
 /// Plaintext that is encrypted, and bytes of a file that are read, at a time: several records, which go out together. No more
 /// is encrypted before the kernel has taken it, so that a client that does not read holds little memory.
-const STEP_BYTES: usize = 64 * 1024;
+const ENCRYPT_CHUNK_BYTES: usize = 64 * 1024;
 
 thread_local! {
     /// Where a step of a file is read to: one for all connections, of which none holds it while it waits for its client.
@@ -49,22 +49,24 @@ impl TlsConfig {
     /// # Errors
     /// When a file cannot be read, holds nothing of the kind, or the two do not belong together.
     pub fn from_pem_files(certificates: &Path, key: &Path) -> io::Result<Self> {
-        let named = |path: &Path, why: String| {
+        let file_error = |path: &Path, why: String| {
             io::Error::new(io::ErrorKind::InvalidData, format!("{}: {why}", path.display()))
         };
         let chain: Vec<_> = CertificateDer::pem_file_iter(certificates)
             .and_then(Iterator::collect)
-            .map_err(|error| named(certificates, format!("no certificates in PEM: {error}")))?;
+            .map_err(|error| file_error(certificates, format!("no certificates in PEM: {error}")))?;
         if chain.is_empty() {
-            return Err(named(certificates, "no certificates in it: give a chain in PEM".to_owned()));
+            return Err(file_error(certificates, "no certificates in it: give a chain in PEM".to_owned()));
         }
-        let key_of = PrivateKeyDer::from_pem_file(key)
-            .map_err(|error| named(key, format!("no private key in PEM: {error}")))?;
+        let private_key = PrivateKeyDer::from_pem_file(key)
+            .map_err(|error| file_error(key, format!("no private key in PEM: {error}")))?;
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let config = ServerConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
-            .and_then(|builder| builder.with_no_client_auth().with_single_cert(chain, key_of))
-            .map_err(|error| named(key, format!("not the key of {}: {error}", certificates.display())))?;
+            .and_then(|builder| builder.with_no_client_auth().with_single_cert(chain, private_key))
+            .map_err(|error| {
+                file_error(key, format!("not the key of {}: {error}", certificates.display()))
+            })?;
         Ok(Self::new(config))
     }
 
@@ -102,20 +104,26 @@ struct Session<S: Stream> {
     /// Bytes that have come and were not taken out.
     plaintext_bytes: usize,
     /// The client has said that it sends no more.
-    has_ended: bool,
-    has_said_goodbye: bool,
+    is_peer_closed: bool,
+    close_notify_sent: bool,
     /// The task of the sending side, while that waits for room or for all to have gone.
-    sender: Option<Waker>,
+    send_waker: Option<Waker>,
 }
 
 /// The two sides of a connection under TLS.
-pub(super) fn sides<S: Stream>(stream: S, config: &TlsConfig) -> io::Result<(TlsReceiver<S>, TlsSender<S>)> {
+pub(super) fn split<S: Stream>(stream: S, config: &TlsConfig) -> io::Result<(TlsReceiver<S>, TlsSender<S>)> {
     let mut tls = ServerConnection::new(config.current()).map_err(io::Error::other)?;
     // The socket's send queue bounds what is accepted; the session passes it on at once.
     tls.set_buffer_limit(None);
     let (reader, writer) = stream.into_split();
-    let session =
-        Session { tls, writer, plaintext_bytes: 0, has_ended: false, has_said_goodbye: false, sender: None };
+    let session = Session {
+        tls,
+        writer,
+        plaintext_bytes: 0,
+        is_peer_closed: false,
+        close_notify_sent: false,
+        send_waker: None,
+    };
     let session = Rc::new(RefCell::new(session));
     Ok((
         TlsReceiver { reader, session: Rc::clone(&session), ciphertext: None },
@@ -126,7 +134,7 @@ pub(super) fn sides<S: Stream>(stream: S, config: &TlsConfig) -> io::Result<(Tls
 impl<S: Stream> Session<S> {
     /// Hands what the session wants to send to the socket.
     fn poll_flush(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let mut socket = Socket { writer: &mut self.writer, context };
+        let mut socket = SocketWriter { writer: &mut self.writer, context };
         while self.tls.wants_write() {
             match self.tls.write_tls(&mut socket) {
                 Ok(_) => {}
@@ -139,43 +147,43 @@ impl<S: Stream> Session<S> {
 
     /// As [`poll_flush`](Self::poll_flush), on behalf of the receiving side, which may belong to another task. The socket
     /// knows one waker of who waits to send: if the sending side waits, it is not to be forgotten.
-    fn poll_flush_received(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+    fn poll_flush_for_receiver(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         if !self.tls.wants_write() {
             return Poll::Ready(Ok(()));
         }
-        let Some(sender) = self.sender.take() else { return self.poll_flush(context) };
+        let Some(sender) = self.send_waker.take() else { return self.poll_flush(context) };
         let flushed = if sender.will_wake(context.waker()) {
             self.poll_flush(context)
         } else {
-            let both = Waker::from(Arc::new(Both(sender.clone(), context.waker().clone())));
+            let both = Waker::from(Arc::new(WakeBoth(sender.clone(), context.waker().clone())));
             self.poll_flush(&mut Context::from_waker(&both))
         };
         match flushed {
-            Poll::Pending => self.sender = Some(sender),
+            Poll::Pending => self.send_waker = Some(sender),
             Poll::Ready(_) => sender.wake(),
         }
         flushed
     }
 
     /// As [`poll_flush`](Self::poll_flush), on behalf of the sending side.
-    fn poll_flush_sent(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+    fn poll_flush_for_sender(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let flushed = self.poll_flush(context);
-        self.sent(flushed, context)
+        self.update_send_waker(flushed, context)
     }
 
     /// Notes whether the sending side waits.
-    fn sent<T>(&mut self, polled: Poll<T>, context: &Context<'_>) -> Poll<T> {
-        match &self.sender {
-            _ if polled.is_ready() => self.sender = None,
+    fn update_send_waker<T>(&mut self, polled: Poll<T>, context: &Context<'_>) -> Poll<T> {
+        match &self.send_waker {
+            _ if polled.is_ready() => self.send_waker = None,
             Some(before) if before.will_wake(context.waker()) => {}
-            _ => self.sender = Some(context.waker().clone()),
+            _ => self.send_waker = Some(context.waker().clone()),
         }
         polled
     }
 
     /// Plaintext that has come; `None` when there is none yet, nothing of it at its end.
-    fn plaintext(&mut self) -> io::Result<Option<Vec<u8>>> {
-        if self.plaintext_bytes == 0 && !self.has_ended {
+    fn read_plaintext(&mut self) -> io::Result<Option<Vec<u8>>> {
+        if self.plaintext_bytes == 0 && !self.is_peer_closed {
             return Ok(None);
         }
         // Behind the last byte, a look tells which end it is.
@@ -192,12 +200,12 @@ impl<S: Stream> Session<S> {
     }
 
     /// Takes some ciphertext in, now that the plaintext before it was taken out; how many bytes.
-    fn accept(&mut self, mut ciphertext: &[u8]) -> io::Result<usize> {
+    fn process_ciphertext(&mut self, mut ciphertext: &[u8]) -> io::Result<usize> {
         let count = self.tls.read_tls(&mut ciphertext)?;
         match self.tls.process_new_packets() {
             Ok(state) => {
                 self.plaintext_bytes = state.plaintext_bytes_to_read();
-                self.has_ended = state.peer_has_closed();
+                self.is_peer_closed = state.peer_has_closed();
                 Ok(count)
             }
             Err(error) => Err(io::Error::new(io::ErrorKind::InvalidData, error)),
@@ -206,9 +214,9 @@ impl<S: Stream> Session<S> {
 }
 
 /// Wakes two tasks.
-struct Both(Waker, Waker);
+struct WakeBoth(Waker, Waker);
 
-impl Wake for Both {
+impl Wake for WakeBoth {
     fn wake(self: Arc<Self>) {
         self.wake_by_ref();
     }
@@ -220,12 +228,12 @@ impl Wake for Both {
 }
 
 /// The socket, as sessions want it: what has to wait is an error, and the task is woken when there is room.
-struct Socket<'a, 'c, S: Stream> {
+struct SocketWriter<'a, 'c, S: Stream> {
     writer: &'a mut OwnedWriteHalf<S>,
     context: &'a mut Context<'c>,
 }
 
-impl<S: Stream> Write for Socket<'_, '_, S> {
+impl<S: Stream> Write for SocketWriter<'_, '_, S> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.write_vectored(&[IoSlice::new(bytes)])
     }
@@ -253,16 +261,16 @@ pub(super) struct TlsReceiver<S: Stream> {
 }
 
 impl<S: Stream> Receiver for TlsReceiver<S> {
-    type ChunkedEvent = Vec<u8>;
+    type Chunk = Vec<u8>;
 
     fn poll_receive(&mut self, context: &mut Context<'_>) -> Poll<io::Result<Option<Vec<u8>>>> {
         loop {
             let mut session = self.session.borrow_mut();
-            if let Some(plaintext) = session.plaintext()? {
+            if let Some(plaintext) = session.read_plaintext()? {
                 return Poll::Ready(Ok((!plaintext.is_empty()).then_some(plaintext)));
             }
             // Answers of the handshake. That they cannot be sent at once keeps nothing from being received.
-            if let Poll::Ready(Err(error)) = session.poll_flush_received(context) {
+            if let Poll::Ready(Err(error)) = session.poll_flush_for_receiver(context) {
                 return Poll::Ready(Err(error));
             }
             let Some(chunk) = &mut self.ciphertext else {
@@ -273,12 +281,12 @@ impl<S: Stream> Receiver for TlsReceiver<S> {
                 }
                 continue;
             };
-            match session.accept(chunk) {
+            match session.process_ciphertext(chunk) {
                 Ok(count) => chunk.advance(count),
                 Err(error) => {
                     // The alert says why.
-                    let told = session.poll_flush_received(context);
-                    tracing::debug!(?told, %error, "a client was refused by TLS");
+                    let result = session.poll_flush_for_receiver(context);
+                    tracing::debug!(?result, %error, "a client was refused by TLS");
                     return Poll::Ready(Err(error));
                 }
             }
@@ -298,25 +306,25 @@ pub(super) struct TlsSender<S: Stream> {
 
 impl<S: Stream> TlsSender<S> {
     /// Waits until at least half of a step may be encrypted.
-    async fn wait_for_room(&mut self) -> io::Result<()> {
-        if self.unflushed_bytes > STEP_BYTES / 2 {
+    async fn wait_writable(&mut self) -> io::Result<()> {
+        if self.unflushed_bytes > ENCRYPT_CHUNK_BYTES / 2 {
             poll_fn(|context| self.poll_flush(context)).await?;
         }
-        poll_fn(|context| self.poll_pass_on(context)).await
+        poll_fn(|context| self.poll_drive(context)).await
     }
 }
 
 impl<S: Stream> Sender for TlsSender<S> {
     fn poll_write(&mut self, bytes: &[u8], context: &mut Context<'_>) -> Poll<io::Result<usize>> {
-        if self.unflushed_bytes >= STEP_BYTES {
+        if self.unflushed_bytes >= ENCRYPT_CHUNK_BYTES {
             ready!(self.poll_flush(context))?;
         }
         let mut session = self.session.borrow_mut();
-        ready!(session.poll_flush_sent(context))?;
-        let room = STEP_BYTES - self.unflushed_bytes;
+        ready!(session.poll_flush_for_sender(context))?;
+        let room = ENCRYPT_CHUNK_BYTES - self.unflushed_bytes;
         let count = session.tls.writer().write(&bytes[..bytes.len().min(room)])?;
         self.unflushed_bytes += count;
-        match session.poll_flush_sent(context) {
+        match session.poll_flush_for_sender(context) {
             Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
             _ => Poll::Ready(Ok(count)),
         }
@@ -324,29 +332,29 @@ impl<S: Stream> Sender for TlsSender<S> {
 
     fn poll_flush(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let mut session = self.session.borrow_mut();
-        ready!(session.poll_flush_sent(context))?;
+        ready!(session.poll_flush_for_sender(context))?;
         let flushed = pin!(session.writer.flush()).poll(context);
         if flushed.is_ready() {
             self.unflushed_bytes = 0;
         }
-        session.sent(flushed, context)
+        session.update_send_waker(flushed, context)
     }
 
-    fn poll_pass_on(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.session.borrow_mut().poll_flush_sent(context)
+    fn poll_drive(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.session.borrow_mut().poll_flush_for_sender(context)
     }
 
-    fn poll_goodbye(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+    fn poll_close_notify(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let mut session = self.session.borrow_mut();
-        if !session.has_said_goodbye {
-            session.has_said_goodbye = true;
+        if !session.close_notify_sent {
+            session.close_notify_sent = true;
             session.tls.send_close_notify();
         }
-        session.poll_flush_sent(context)
+        session.poll_flush_for_sender(context)
     }
 
     fn poll_shutdown(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        ready!(self.poll_goodbye(context))?;
+        ready!(self.poll_close_notify(context))?;
         // Until the kernel has taken all of it, the deadline for writes holds.
         ready!(self.poll_flush(context))?;
         pin!(self.session.borrow_mut().writer.shutdown()).poll(context)
@@ -361,12 +369,12 @@ impl<S: Stream> Sender for TlsSender<S> {
         file: &File,
         offset: u64,
         length: u64,
-        mut moved: impl FnMut(u64),
+        mut on_progress: impl FnMut(u64),
     ) -> io::Result<u64> {
         let mut sent = 0;
         while sent < length {
-            self.wait_for_room().await?;
-            let room = STEP_BYTES - self.unflushed_bytes;
+            self.wait_writable().await?;
+            let room = ENCRYPT_CHUNK_BYTES - self.unflushed_bytes;
             let step = (length - sent).min(room as u64) as usize;
             let mut buffer = FILE_BUFFER.take();
             buffer.resize(step.max(buffer.len()), 0);
@@ -377,7 +385,7 @@ impl<S: Stream> Sender for TlsSender<S> {
             self.write_all(&buffer[..count]).await?;
             FILE_BUFFER.set(buffer);
             sent += count as u64;
-            moved(count as u64);
+            on_progress(count as u64);
         }
         Ok(sent)
     }

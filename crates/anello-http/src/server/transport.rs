@@ -13,10 +13,10 @@ use bytes::Bytes;
 /// The receiving side.
 pub(crate) trait Receiver: 'static {
     /// Bytes where they lie.
-    type ChunkedEvent: Deref<Target = [u8]>;
+    type Chunk: Deref<Target = [u8]>;
 
     /// The next bytes; `None` at the end.
-    fn poll_receive(&mut self, context: &mut Context<'_>) -> Poll<io::Result<Option<Self::ChunkedEvent>>>;
+    fn poll_receive(&mut self, context: &mut Context<'_>) -> Poll<io::Result<Option<Self::Chunk>>>;
 }
 
 /// The sending side.
@@ -30,23 +30,23 @@ pub(crate) trait Sender: 'static {
     /// Ready when everything accepted has gone to the kernel.
     fn poll_flush(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>>;
     /// Goes on handing to the socket what was accepted, where the socket does not do that by itself.
-    fn poll_pass_on(&mut self, _context: &mut Context<'_>) -> Poll<io::Result<()>> {
+    fn poll_drive(&mut self, _context: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(Ok(()))
     }
     /// Says that no more follows, where the protocol below has a word for that, when everything accepted has gone.
-    fn poll_goodbye(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>>;
+    fn poll_close_notify(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>>;
     /// Says so, and ends this side.
     fn poll_shutdown(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>>;
     /// Sends shared bytes, from where they lie if it can.
     fn send(&mut self, bytes: Bytes) -> impl Future<Output = io::Result<()>>;
-    /// Sends a part of a file; how many bytes, fewer when it has ended. `moved` is called when some of it has gone, with
+    /// Sends a part of a file; how many bytes, fewer when it has ended. `on_progress` is called when some of it has gone, with
     /// how many bytes.
     fn send_file(
         &mut self,
         file: &File,
         offset: u64,
         length: u64,
-        moved: impl FnMut(u64),
+        on_progress: impl FnMut(u64),
     ) -> impl Future<Output = io::Result<u64>>;
 
     /// Accepts all of these bytes.
@@ -60,7 +60,7 @@ pub(crate) trait Sender: 'static {
 }
 
 impl<S: Stream> Receiver for OwnedReadHalf<S> {
-    type ChunkedEvent = Chunk;
+    type Chunk = Chunk;
 
     #[inline]
     fn poll_receive(&mut self, context: &mut Context<'_>) -> Poll<io::Result<Option<Chunk>>> {
@@ -85,7 +85,7 @@ impl<S: Stream> Sender for OwnedWriteHalf<S> {
         pin!(self.flush()).poll(context)
     }
 
-    fn poll_goodbye(&mut self, _context: &mut Context<'_>) -> Poll<io::Result<()>> {
+    fn poll_close_notify(&mut self, _context: &mut Context<'_>) -> Poll<io::Result<()>> {
         // What was accepted is sent, and the socket closed then.
         Poll::Ready(Ok(()))
     }
@@ -105,8 +105,8 @@ impl<S: Stream> Sender for OwnedWriteHalf<S> {
         file: &File,
         offset: u64,
         length: u64,
-        moved: impl FnMut(u64),
+        on_progress: impl FnMut(u64),
     ) -> io::Result<u64> {
-        self.send_file_with_progress(file, offset, length, moved).await
+        self.send_file_with_progress(file, offset, length, on_progress).await
     }
 }

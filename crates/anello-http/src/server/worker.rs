@@ -11,7 +11,7 @@ use anello::time::sleep;
 
 use super::observer::Observer;
 use super::options::{Eviction, ServerOptions};
-use super::watch::{Clock, Watch, Watched, Watches};
+use super::timer::{Clock, ConnectionTimer, TimerEntry, TimerRegistry};
 
 /// The state of one thread's server.
 #[derive(Debug)]
@@ -20,10 +20,10 @@ pub(crate) struct Worker {
     pub clock: Rc<Clock>,
     pub observer: Observer,
     /// Connections of all servers that count together, where several do.
-    pub counted_with: Option<Arc<AtomicUsize>>,
-    watches: Rc<Watches>,
+    pub shared_count: Option<Arc<AtomicUsize>>,
+    timers: Rc<TimerRegistry>,
     /// Connections whose task has not begun: they count.
-    starting: Cell<usize>,
+    unstarted_tasks: Cell<usize>,
     is_draining: Cell<bool>,
     /// Whether a task reads the clock: while there are connections.
     is_ticking: Cell<bool>,
@@ -33,84 +33,87 @@ impl Worker {
     pub fn new(
         options: ServerOptions,
         observer: Observer,
-        counted_with: Option<Arc<AtomicUsize>>,
+        shared_count: Option<Arc<AtomicUsize>>,
     ) -> Rc<Self> {
         Rc::new(Self {
             clock: Clock::new(options.timer_resolution),
             options,
             observer,
-            counted_with,
-            watches: Rc::new(Watches::default()),
-            starting: Cell::new(0),
+            shared_count,
+            timers: Rc::new(TimerRegistry::default()),
+            unstarted_tasks: Cell::new(0),
             is_draining: Cell::new(false),
             is_ticking: Cell::new(false),
         })
     }
 
     /// Looks after a connection until what is returned is dropped.
-    pub fn watch(self: &Rc<Self>, shutdown_handle: ShutdownHandle) -> (Rc<Watch>, Watched) {
+    pub fn register_timer(
+        self: &Rc<Self>,
+        shutdown_handle: ShutdownHandle,
+    ) -> (Rc<ConnectionTimer>, TimerEntry) {
         if !self.is_ticking.replace(true) {
             // Before anything counts from it: it has stood still while there was nobody.
             self.clock.read();
             spawn(Rc::clone(self).tick()).detach();
         }
-        let watch = Watch::new(shutdown_handle, &self.clock);
-        (Rc::clone(&watch), self.watches.add(watch))
+        let timer = ConnectionTimer::new(shutdown_handle, &self.clock);
+        (Rc::clone(&timer), self.timers.add(timer))
     }
 
     /// A connection is given a task.
-    pub fn starts(&self) {
-        self.starting.set(self.starting.get() + 1);
+    pub fn task_spawned(&self) {
+        self.unstarted_tasks.set(self.unstarted_tasks.get() + 1);
     }
 
     /// The task has begun, and is about to have the connection looked after.
-    pub fn started(&self) {
-        self.starting.set(self.starting.get() - 1);
+    pub fn task_started(&self) {
+        self.unstarted_tasks.set(self.unstarted_tasks.get() - 1);
     }
 
     /// Whether there are connections whose task has not begun.
-    pub fn is_starting(&self) -> bool {
-        self.starting.get() > 0
+    pub fn has_unstarted_tasks(&self) -> bool {
+        self.unstarted_tasks.get() > 0
     }
 
     /// Reads the clock and strikes at the late ones, while there are connections.
     async fn tick(self: Rc<Self>) {
-        while self.watches.count() > 0 {
+        while self.timers.count() > 0 {
             sleep(self.options.timer_resolution).await;
             self.clock.read();
             self.observer.tick();
-            self.watches.look(&self.options);
-            self.evict_for_others();
+            self.timers.check_deadlines(&self.options);
+            self.evict_for_other_workers();
             if self.is_draining() {
-                self.watches.end_idle(self.options.drain_min_idle);
+                self.timers.close_idle(self.options.drain_min_idle);
             }
         }
-        self.observer.rest();
+        self.observer.flush();
         self.is_ticking.set(false);
     }
 
     pub fn connections(&self) -> usize {
-        self.watches.count() + self.starting.get()
+        self.timers.count() + self.unstarted_tasks.get()
     }
 
     /// Connections that are open, of all servers that count together.
-    pub fn open_everywhere(&self) -> usize {
-        self.counted_with.as_ref().map_or_else(|| self.connections(), |open| open.load(Ordering::Relaxed))
+    pub fn total_connections(&self) -> usize {
+        self.shared_count.as_ref().map_or_else(|| self.connections(), |open| open.load(Ordering::Relaxed))
     }
 
     /// Closes the connections that have waited longest for their clients, some at a time where there are many: each look at
     /// all of them is to serve several newcomers. How many those are.
-    pub fn evict_some(&self) -> usize {
-        let is_stalled_enough = matches!(self.options.eviction, Eviction::Stalled { .. });
-        self.watches.evict(self.connections().div_ceil(64), is_stalled_enough)
+    pub fn evict_batch(&self) -> usize {
+        let include_stalled = matches!(self.options.eviction, Eviction::Stalled { .. });
+        self.timers.evict(self.connections().div_ceil(64), include_stalled)
     }
 
     /// Another worker may have clients to serve and none to evict.
-    fn evict_for_others(&self) {
-        if let (Some(threshold), Some(open)) = (self.options.eviction.threshold(), &self.counted_with)
+    fn evict_for_other_workers(&self) {
+        if let (Some(threshold), Some(open)) = (self.options.eviction.threshold(), &self.shared_count)
             && open.load(Ordering::Relaxed) >= threshold
         {
-            self.evict_some();
+            self.evict_batch();
         }
     }
 
@@ -122,11 +125,11 @@ impl Worker {
 
     pub fn begin_draining(&self) {
         self.is_draining.set(true);
-        self.watches.end_idle(self.options.drain_min_idle);
+        self.timers.close_idle(self.options.drain_min_idle);
     }
 
     /// Breaks every connection.
-    pub fn abort_and_wait(&self) {
-        self.watches.abort_and_wait();
+    pub fn abort_all(&self) {
+        self.timers.abort_all();
     }
 }
