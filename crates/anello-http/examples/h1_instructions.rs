@@ -172,12 +172,12 @@ fn look_up(iterations: u64) {
 }
 
 fn encode_fields(iterations: u64) {
-    let (exchange, date) = (head_of(WRK).exchange(), HttpDate::from_unix(1_700_000_000));
-    each_encoded(iterations, |out| encode_with_fields(out, exchange, &date).is_some());
+    let (context, date) = (head_of(WRK).context(), HttpDate::from_unix(1_700_000_000));
+    each_encoded(iterations, |out| encode_with_fields(out, context, &date).is_some());
 }
 
-fn encode_with_fields(out: &mut Vec<u8>, exchange: RequestContext, date: &HttpDate) -> Option<()> {
-    let mut head = ResponseHead::begin(out, black_box(exchange), 200).ok()?;
+fn encode_with_fields(out: &mut Vec<u8>, context: RequestContext, date: &HttpDate) -> Option<()> {
+    let mut head = ResponseHead::begin(out, black_box(context), 200).ok()?;
     head.date(date);
     head.field(FieldName::CONTENT_TYPE, black_box(b"text/html; charset=utf-8")).ok()?;
     head.field(FieldName::LAST_MODIFIED, black_box(b"Sun, 06 Nov 1994 08:49:37 GMT")).ok()?;
@@ -187,7 +187,7 @@ fn encode_with_fields(out: &mut Vec<u8>, exchange: RequestContext, date: &HttpDa
 }
 
 fn encode_block(iterations: u64) {
-    let (exchange, date) = (head_of(WRK).exchange(), HttpDate::from_unix(1_700_000_000));
+    let (context, date) = (head_of(WRK).context(), HttpDate::from_unix(1_700_000_000));
     let mut block = FieldBlock::default();
     let pushed = block
         .push(FieldName::CONTENT_TYPE, b"text/html; charset=utf-8")
@@ -195,16 +195,16 @@ fn encode_block(iterations: u64) {
         .and_then(|block| block.push(FieldName::ETAG, b"\"65a1b2c3-1f40\""));
     black_box(pushed.is_ok());
     each_encoded(iterations, |out| {
-        let Ok(mut head) = ResponseHead::begin(out, black_box(exchange), 200) else { return false };
+        let Ok(mut head) = ResponseHead::begin(out, black_box(context), 200) else { return false };
         head.date(&date).block(black_box(&block));
         head.finish(BodyLength::Known(black_box(6123))).keeps_alive()
     });
 }
 
 fn encode_not_modified(iterations: u64) {
-    let (exchange, date) = (head_of(WRK).exchange(), HttpDate::from_unix(1_700_000_000));
+    let (context, date) = (head_of(WRK).context(), HttpDate::from_unix(1_700_000_000));
     each_encoded(iterations, |out| {
-        let Ok(mut head) = ResponseHead::begin(out, black_box(exchange), black_box(304)) else {
+        let Ok(mut head) = ResponseHead::begin(out, black_box(context), black_box(304)) else {
             return false;
         };
         head.date(&date);

@@ -25,10 +25,10 @@ fn main() {
         (long.as_str(), 123_456_789),
         ("zz last.tar.gz", 700_000_000),
     ];
-    let entries = folders.iter().map(|&name| (name, Contents::Folder));
+    let entries = folders.iter().map(|&name| (name, Contents::Directory));
     let entries = entries.chain(files.iter().map(|&(name, bytes)| (name, Contents::File { bytes })));
     let more = ["more", "than", "fits", "into", "the", "page", "that", "is", "shown"];
-    for (index, (name, contents)) in entries.chain(more.map(|name| (name, Contents::Folder))).enumerate() {
+    for (index, (name, contents)) in entries.chain(more.map(|name| (name, Contents::Directory))).enumerate() {
         let modified = Timestamp { seconds: 1_790_000_000 - 40_000 * index as i64, nanoseconds: 0 };
         if !listing.add(name.as_bytes(), contents, modified) {
             break;

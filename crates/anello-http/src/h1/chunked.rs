@@ -8,7 +8,7 @@
 
 use super::fields::{FieldBlock, Trailers};
 use super::limits::Limits;
-use super::refusal::Rejection;
+use super::rejection::Rejection;
 use super::scanner::FieldScanner;
 use super::syntax::is_value_byte;
 
@@ -31,7 +31,7 @@ const SIZE_DIGITS: u32 = 16;
 #[derive(Debug)]
 pub struct ChunkedDecoder {
     limits: Limits,
-    at: At,
+    at: ScanState,
     /// Digits of this chunk's size so far.
     digits: u32,
     /// The size so far; then what is still to come of the chunk.
@@ -46,7 +46,7 @@ pub struct ChunkedDecoder {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum At {
+enum ScanState {
     Size,
     /// Blanks behind a size, which an extension must follow.
     Blank,
@@ -85,7 +85,7 @@ impl ChunkedDecoder {
     pub fn new(limits: Limits) -> Self {
         Self {
             limits: limits.clamped(),
-            at: At::Size,
+            at: ScanState::Size,
             digits: 0,
             left: 0,
             body_bytes: 0,
@@ -103,9 +103,9 @@ impl ChunkedDecoder {
     pub fn decode<'a>(&mut self, input: &mut &'a [u8]) -> Result<Option<ChunkedEvent<'a>>, Rejection> {
         loop {
             match self.at {
-                At::Data => return Ok(self.data(input).map(ChunkedEvent::Data)),
-                At::Trailers => return Ok(self.trailers(input)?.map(ChunkedEvent::End)),
-                At::Ended => return Ok(None),
+                ScanState::Data => return Ok(self.data(input).map(ChunkedEvent::Data)),
+                ScanState::Trailers => return Ok(self.trailers(input)?.map(ChunkedEvent::End)),
+                ScanState::Ended => return Ok(None),
                 _ => {}
             }
             let Some((&byte, rest)) = input.split_first() else { return Ok(None) };
@@ -124,38 +124,42 @@ impl ChunkedDecoder {
         let data = take(input, self.left)?;
         self.left -= data.len() as u64;
         if self.left == 0 {
-            self.at = At::DataReturn;
+            self.at = ScanState::DataReturn;
         }
         Some(data)
     }
 
     /// What comes behind one byte of what stands around the data.
-    fn step(&mut self, byte: u8) -> Result<At, Rejection> {
+    fn step(&mut self, byte: u8) -> Result<ScanState, Rejection> {
         match (self.at, byte) {
-            (At::Size, b'\r') if self.digits > 0 => Ok(At::SizeFeed),
-            (At::Size | At::Blank, b';') if self.digits > 0 => self.extension(At::Extension),
-            (At::Size | At::Blank, b' ' | b'\t') if self.digits > 0 => self.extension(At::Blank),
-            (At::Size, _) => self.digit(byte),
-            (At::Extension, b'\r') => Ok(At::SizeFeed),
-            (At::Extension, _) if is_value_byte(byte) => self.extension(At::Extension),
-            (At::SizeFeed, b'\n') => self.size(),
-            (At::DataReturn, b'\r') => Ok(At::DataFeed),
-            (At::DataFeed, b'\n') => Ok(At::Size),
-            (at, _) => Err(refusal(at)),
+            (ScanState::Size, b'\r') if self.digits > 0 => Ok(ScanState::SizeFeed),
+            (ScanState::Size | ScanState::Blank, b';') if self.digits > 0 => {
+                self.extension(ScanState::Extension)
+            }
+            (ScanState::Size | ScanState::Blank, b' ' | b'\t') if self.digits > 0 => {
+                self.extension(ScanState::Blank)
+            }
+            (ScanState::Size, _) => self.digit(byte),
+            (ScanState::Extension, b'\r') => Ok(ScanState::SizeFeed),
+            (ScanState::Extension, _) if is_value_byte(byte) => self.extension(ScanState::Extension),
+            (ScanState::SizeFeed, b'\n') => self.size(),
+            (ScanState::DataReturn, b'\r') => Ok(ScanState::DataFeed),
+            (ScanState::DataFeed, b'\n') => Ok(ScanState::Size),
+            (at, _) => Err(rejection(at)),
         }
     }
 
-    fn digit(&mut self, byte: u8) -> Result<At, Rejection> {
-        let Some(digit) = char::from(byte).to_digit(16) else { return Err(refusal(At::Size)) };
+    fn digit(&mut self, byte: u8) -> Result<ScanState, Rejection> {
+        let Some(digit) = char::from(byte).to_digit(16) else { return Err(rejection(ScanState::Size)) };
         if self.digits == SIZE_DIGITS {
             return Err(Rejection::bad("a chunk whose size has more digits than any"));
         }
         self.digits += 1;
         self.left = self.left << 4 | u64::from(digit);
-        Ok(At::Size)
+        Ok(ScanState::Size)
     }
 
-    fn extension(&mut self, at: At) -> Result<At, Rejection> {
+    fn extension(&mut self, at: ScanState) -> Result<ScanState, Rejection> {
         self.extension_bytes += 1;
         if self.extension_bytes > self.limits.max_chunk_extension_bytes {
             return Err(Rejection::bad("more chunk extensions than this server takes"));
@@ -164,10 +168,10 @@ impl ChunkedDecoder {
     }
 
     /// The line of a size is over.
-    fn size(&mut self) -> Result<At, Rejection> {
+    fn size(&mut self) -> Result<ScanState, Rejection> {
         self.digits = 0;
         if self.left == 0 {
-            return Ok(At::Trailers);
+            return Ok(ScanState::Trailers);
         }
         let body_bytes =
             self.body_bytes.checked_add(self.left).filter(|&bytes| bytes <= self.limits.max_body_bytes);
@@ -175,7 +179,7 @@ impl ChunkedDecoder {
             return Err(Rejection::new(413, "the body is longer than this server takes"));
         };
         self.body_bytes = body_bytes;
-        Ok(At::Data)
+        Ok(ScanState::Data)
     }
 
     /// Goes on with the trailer section; what is in it, if it is over.
@@ -192,21 +196,23 @@ impl ChunkedDecoder {
         if end.is_none() {
             return Ok(None);
         }
-        self.at = At::Ended;
+        self.at = ScanState::Ended;
         let trailers = Trailers::read(&std::mem::take(&mut self.trailers));
         Ok(Some(Some(trailers).filter(|trailers| !trailers.is_empty())))
     }
 }
 
 #[cold]
-fn refusal(at: At) -> Rejection {
+fn rejection(at: ScanState) -> Rejection {
     Rejection::bad(match at {
-        At::Size => "a chunk without a size in hexadecimal digits",
-        At::Blank => "a blank behind the size of a chunk",
-        At::Extension => "a control byte in a chunk extension: lines end in CR LF",
-        At::SizeFeed => "the line of a chunk's size does not end in CR LF",
-        At::DataReturn | At::DataFeed => "a chunk is not followed by CR LF: it is longer than its size says",
-        At::Data | At::Trailers | At::Ended => "a body in chunks that is none",
+        ScanState::Size => "a chunk without a size in hexadecimal digits",
+        ScanState::Blank => "a blank behind the size of a chunk",
+        ScanState::Extension => "a control byte in a chunk extension: lines end in CR LF",
+        ScanState::SizeFeed => "the line of a chunk's size does not end in CR LF",
+        ScanState::DataReturn | ScanState::DataFeed => {
+            "a chunk is not followed by CR LF: it is longer than its size says"
+        }
+        ScanState::Data | ScanState::Trailers | ScanState::Ended => "a body in chunks that is none",
     })
 }
 
@@ -254,7 +260,7 @@ mod tests {
     fn decode(text: &[u8], piece: usize, limits: Limits) -> Result<(Vec<u8>, Vec<String>, usize), u16> {
         let (mut decoder, mut body) = (ChunkedDecoder::new(limits), Vec::new());
         for mut input in text.chunks(piece) {
-            while let Some(piece) = decoder.decode(&mut input).map_err(|refusal| refusal.status)? {
+            while let Some(piece) = decoder.decode(&mut input).map_err(|rejection| rejection.status)? {
                 match piece {
                     ChunkedEvent::Data(data) => body.extend_from_slice(data),
                     ChunkedEvent::End(trailers) => {

@@ -16,12 +16,12 @@ use super::framing::RequestFraming;
 use super::head::{Head, Method};
 use super::limits::Limits;
 use super::parse::{METHOD_BYTES, parse};
-use super::refusal::Rejection;
+use super::rejection::Rejection;
 use super::scanner::Scanner;
 
 /// Most memory that a head may keep when it is recycled: one long head must not hold its memory for as long as the
 /// connection lives.
-const KEPT_BYTES: usize = 4 * 1024;
+const MAX_RETAINED_BYTES: usize = 4 * 1024;
 
 /// Takes the requests of one connection apart; see [`decode`](Self::decode).
 ///
@@ -118,17 +118,17 @@ impl Decoder {
                 Ok(Some(ChunkedEvent::Data(data))) => Ok(Some(Event::Data(data))),
                 Ok(Some(ChunkedEvent::End(trailers))) => Ok(Some(self.end(trailers))),
                 Ok(None) => Ok(None),
-                Err(refusal) => Err(self.refuse(refusal)),
+                Err(rejection) => Err(self.reject(rejection)),
             },
             State::End => Ok(Some(self.end(None))),
             State::Closed => Ok(None),
-            State::Refused(refusal) => Err(*refusal),
+            State::Refused(rejection) => Err(*rejection),
         }
     }
 
     /// Takes a head back, so that the next one needs no memory. It may come from another decoder.
     pub fn recycle(&mut self, head: Head) {
-        if head.0.fields.capacity_bytes() <= KEPT_BYTES {
+        if head.0.fields.capacity_bytes() <= MAX_RETAINED_BYTES {
             self.spare = Some(head);
         }
     }
@@ -187,7 +187,7 @@ impl Decoder {
     /// Returns the method of the head that was refused or is not whole yet: [`Method::Get`] if the method has not come
     /// whole. The response to `HEAD` has no content, whatever is wrong with the request (RFC 9110, section 9.3.2).
     #[must_use]
-    pub fn refused_method(&self) -> Method {
+    pub fn rejected_method(&self) -> Method {
         let end = self.partial.iter().position(|&byte| byte == b' ');
         end.map_or(Method::Get, |end| Method::of(&self.partial[..end]))
     }
@@ -198,12 +198,12 @@ impl Decoder {
     /// When a request is half here. There may be nobody left to be answered.
     pub fn finish_eof(&mut self) -> Result<(), Rejection> {
         match &self.state {
-            State::Refused(refusal) => Err(*refusal),
+            State::Refused(rejection) => Err(*rejection),
             _ if self.is_idle() => Ok(()),
             State::Head => {
-                Err(self.refuse_head(Rejection::bad("the connection ended in the middle of a head"), &[]))
+                Err(self.reject_head(Rejection::bad("the connection ended in the middle of a head"), &[]))
             }
-            _ => Err(self.refuse(Rejection::bad("the connection ended in the middle of a body"))),
+            _ => Err(self.reject(Rejection::bad("the connection ended in the middle of a body"))),
         }
     }
 
@@ -221,7 +221,7 @@ impl Decoder {
         if self.partial.is_empty() {
             let is_plain = |first: &u8| !matches!(first, b'\r' | b'\n');
             if !(self.scanner.is_before_request() && input.first().is_some_and(is_plain)) {
-                self.scanner.skip_empty_lines(input).map_err(|refusal| self.refuse(refusal))?;
+                self.scanner.skip_empty_lines(input).map_err(|rejection| self.reject(rejection))?;
                 if input.is_empty() {
                     return Ok(None);
                 }
@@ -229,22 +229,22 @@ impl Decoder {
             let mut head = self.spare.take().unwrap_or_default();
             match parse(input, &self.limits, &mut head.0) {
                 Ok(Some(bytes)) => {
-                    self.scanner.forget_empty_lines();
+                    self.scanner.reset_empty_lines();
                     *input = &input[bytes..];
                     return Ok(Some(self.begin(head)));
                 }
                 Ok(None) => self.spare = Some(head),
-                Err(refusal) => return Err(self.refuse_head(refusal, input)),
+                Err(rejection) => return Err(self.reject_head(rejection, input)),
             }
         }
-        self.cut_head(input)
+        self.decode_partial_head(input)
     }
 
     /// Goes on with a head that is cut, or in which something is wrong.
     #[cold]
-    fn cut_head<'a>(&mut self, input: &mut &'a [u8]) -> Result<Option<Event<'a>>, Rejection> {
+    fn decode_partial_head<'a>(&mut self, input: &mut &'a [u8]) -> Result<Option<Event<'a>>, Rejection> {
         let scanned = self.scanner.scan(input, &self.limits);
-        let scanned = scanned.map_err(|refusal| self.refuse_head(refusal, input))?;
+        let scanned = scanned.map_err(|rejection| self.reject_head(rejection, input))?;
         let (latest, rest) = input.split_at(scanned.unwrap_or(input.len()));
         *input = rest;
         self.partial.extend_from_slice(latest);
@@ -255,12 +255,12 @@ impl Decoder {
         match parse(&self.partial, &self.limits, &mut head.0) {
             Ok(Some(_)) => {
                 self.partial.clear();
-                self.partial.shrink_to(KEPT_BYTES);
+                self.partial.shrink_to(MAX_RETAINED_BYTES);
                 Ok(Some(self.begin(head)))
             }
             // The scanner is as strict as the parser.
-            Ok(None) => Err(self.refuse_head(Rejection::bad("a head that is none"), &[])),
-            Err(refusal) => Err(self.refuse_head(refusal, &[])),
+            Ok(None) => Err(self.reject_head(Rejection::bad("a head that is none"), &[])),
+            Err(rejection) => Err(self.reject_head(rejection, &[])),
         }
     }
 
@@ -286,16 +286,16 @@ impl Decoder {
     }
 
     #[cold]
-    fn refuse(&mut self, refusal: Rejection) -> Rejection {
-        self.state = State::Refused(refusal);
+    fn reject(&mut self, rejection: Rejection) -> Rejection {
+        self.state = State::Refused(rejection);
         self.partial = Vec::new();
-        refusal
+        rejection
     }
 
     /// Refuses a head of which this has come last, and keeps its first line, or the method if the line is not whole or too
     /// long.
     #[cold]
-    fn refuse_head(&mut self, refusal: Rejection, latest: &[u8]) -> Rejection {
+    fn reject_head(&mut self, rejection: Rejection, latest: &[u8]) -> Rejection {
         let mut line = std::mem::take(&mut self.partial);
         match line_end(&line) {
             Some(end) => line.truncate(end + 1),
@@ -307,9 +307,9 @@ impl Decoder {
         if line_end(&line).is_none() || line.len() > self.limits.max_request_line_bytes + b"\r\n".len() {
             line.truncate(line.iter().position(|&byte| byte == b' ').map_or(0, |end| end + 1));
         }
-        self.refuse(refusal);
+        self.reject(rejection);
         self.partial = line;
-        refusal
+        rejection
     }
 }
 
@@ -440,10 +440,10 @@ mod tests {
     #[test]
     fn a_refusal_is_for_good() {
         let mut decoder = Decoder::new(Limits::default());
-        let refusal = decoder.decode(&mut &b"GET / HTTP/3.0\r\n"[..]).unwrap_err();
-        assert_eq!(refusal.status, 505);
-        assert_eq!(decoder.decode(&mut &GET[..]).unwrap_err(), refusal);
-        assert_eq!(decoder.finish_eof(), Err(refusal));
+        let rejection = decoder.decode(&mut &b"GET / HTTP/3.0\r\n"[..]).unwrap_err();
+        assert_eq!(rejection.status, 505);
+        assert_eq!(decoder.decode(&mut &GET[..]).unwrap_err(), rejection);
+        assert_eq!(decoder.finish_eof(), Err(rejection));
         assert!(!decoder.is_idle());
     }
 
@@ -464,7 +464,7 @@ mod tests {
     #[test]
     fn a_long_head_does_not_keep_its_memory() {
         let mut decoder = Decoder::new(Limits::default());
-        let long = format!("GET / HTTP/1.1\r\nHost: h\r\nA: {}\r\n\r\n", "x".repeat(KEPT_BYTES));
+        let long = format!("GET / HTTP/1.1\r\nHost: h\r\nA: {}\r\n\r\n", "x".repeat(MAX_RETAINED_BYTES));
         for text in [long.as_bytes(), GET] {
             let (first, mut rest) = text.split_at(10);
             assert!(decoder.decode(&mut &first[..]).unwrap().is_none());
@@ -472,7 +472,7 @@ mod tests {
             assert!(ends(&mut decoder, &mut rest));
             decoder.recycle(whole);
             assert_eq!(decoder.spare.is_some(), text == GET);
-            assert!(decoder.partial.capacity() <= KEPT_BYTES);
+            assert!(decoder.partial.capacity() <= MAX_RETAINED_BYTES);
         }
     }
 }

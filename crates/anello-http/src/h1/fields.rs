@@ -9,7 +9,7 @@ use super::syntax;
 pub(super) struct Fields {
     /// All of the head or trailer section.
     pub bytes: Vec<u8>,
-    places: Vec<Place>,
+    ranges: Vec<FieldRange>,
     /// A bit for each length that a name has, modulo 64: most names that are asked for are not there, and this says so
     /// without a look at any.
     lengths: u64,
@@ -17,7 +17,7 @@ pub(super) struct Fields {
 
 /// Where a field is.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Place {
+pub(super) struct FieldRange {
     pub name_start: u32,
     pub name_end: u32,
     pub value_start: u32,
@@ -28,45 +28,45 @@ impl Fields {
     /// Forgets all, but keeps the memory.
     pub fn clear(&mut self) {
         self.bytes.clear();
-        self.places.clear();
+        self.ranges.clear();
         self.lengths = 0;
     }
 
     #[inline]
-    pub fn push(&mut self, place: Place) {
-        self.lengths |= 1 << ((place.name_end - place.name_start) % 64);
-        self.places.push(place);
+    pub fn push(&mut self, range: FieldRange) {
+        self.lengths |= 1 << ((range.name_end - range.name_start) % 64);
+        self.ranges.push(range);
     }
 
     /// Memory that is held, in bytes.
     pub fn capacity_bytes(&self) -> usize {
-        self.bytes.capacity() + self.places.capacity() * size_of::<Place>()
+        self.bytes.capacity() + self.ranges.capacity() * size_of::<FieldRange>()
     }
 
     pub fn slice(&self, start: u32, end: u32) -> &[u8] {
         self.bytes.get(start as usize..end as usize).unwrap_or_default()
     }
 
-    fn name(&self, place: &Place) -> &[u8] {
-        self.slice(place.name_start, place.name_end)
+    fn name(&self, range: &FieldRange) -> &[u8] {
+        self.slice(range.name_start, range.name_end)
     }
 
-    fn value(&self, place: &Place) -> &[u8] {
-        self.slice(place.value_start, place.value_end)
+    fn value(&self, range: &FieldRange) -> &[u8] {
+        self.slice(range.value_start, range.value_end)
     }
 
     pub fn len(&self) -> usize {
-        self.places.len()
+        self.ranges.len()
     }
 
     /// The value of the field with this place in the order.
     pub fn at(&self, index: u32) -> Option<&[u8]> {
-        self.places.get(index as usize).map(|place| self.value(place))
+        self.ranges.get(index as usize).map(|range| self.value(range))
     }
 
     #[inline]
     pub fn iter_bytes(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
-        self.places.iter().map(|place| (self.name(place), self.value(place)))
+        self.ranges.iter().map(|range| (self.name(range), self.value(range)))
     }
 
     /// Whether a name has one of these lengths, modulo 64, each of which is a bit.
@@ -77,8 +77,8 @@ impl Fields {
 
     pub fn iter(&self) -> impl Iterator<Item = (&str, &[u8])> {
         // A name is a token, so it is text.
-        let text = move |place: &Place| str::from_utf8(self.name(place)).unwrap_or_default();
-        self.places.iter().map(move |place| (text(place), self.value(place)))
+        let text = move |range: &FieldRange| str::from_utf8(self.name(range)).unwrap_or_default();
+        self.ranges.iter().map(move |range| (text(range), self.value(range)))
     }
 
     #[inline]
@@ -86,8 +86,8 @@ impl Fields {
         if !self.has_length(name) {
             return None;
         }
-        let is_named = |place: &&Place| self.name(place).eq_ignore_ascii_case(name.as_bytes());
-        self.places.iter().find(is_named).map(|place| self.value(place))
+        let is_named = |range: &&FieldRange| self.name(range).eq_ignore_ascii_case(name.as_bytes());
+        self.ranges.iter().find(is_named).map(|range| self.value(range))
     }
 
     /// Whether a name is as long as this one, modulo 64.
@@ -97,9 +97,9 @@ impl Fields {
     }
 
     pub fn named<'a>(&'a self, name: &str) -> impl Iterator<Item = &'a [u8]> {
-        let places = if self.has_length(name) { &self.places[..] } else { &[] };
-        let is_named = move |place: &&Place| self.name(place).eq_ignore_ascii_case(name.as_bytes());
-        places.iter().filter(is_named).map(|place| self.value(place))
+        let ranges = if self.has_length(name) { &self.ranges[..] } else { &[] };
+        let is_named = move |range: &&FieldRange| self.name(range).eq_ignore_ascii_case(name.as_bytes());
+        ranges.iter().filter(is_named).map(|range| self.value(range))
     }
 }
 
@@ -123,8 +123,8 @@ impl Trailers {
             let value_end = value_start + syntax::trim(behind).len();
             if !is_forbidden(&text[..name_bytes]) {
                 let [name_start, name_end, value_start, value_end] =
-                    [start, start + name_bytes, value_start, value_end].map(|place| place as u32);
-                fields.push(Place { name_start, name_end, value_start, value_end });
+                    [start, start + name_bytes, value_start, value_end].map(|range| range as u32);
+                fields.push(FieldRange { name_start, name_end, value_start, value_end });
             }
             start += line.len() + 1;
         }

@@ -2,7 +2,7 @@
 //! programs could read a message differently, it is refused.
 
 use super::head::Version;
-use super::refusal::Rejection;
+use super::rejection::Rejection;
 use super::syntax::{elements, is_name, is_token, trim};
 
 /// How the body of a request is delimited.
@@ -28,7 +28,7 @@ impl RequestFraming {
 /// What is noted of the fields while they are gone through; judged when all are known, so that what is refused does not
 /// hang on their order.
 #[derive(Debug, Default)]
-pub(super) struct Facts {
+pub(super) struct FramingFields {
     /// Of the first `Host` and the first `Upgrade`, the place in the order of fields.
     pub host: Option<u32>,
     upgrade: Option<u32>,
@@ -44,7 +44,7 @@ enum Length {
     #[default]
     Absent,
     Bytes(u64),
-    Refused(&'static str),
+    Invalid(&'static str),
 }
 
 /// What the `Transfer-Encoding` fields so far make, as one list.
@@ -59,7 +59,7 @@ enum Coding {
     /// Something else at the end.
     Unknown,
     /// Something behind chunked, or no list of codings.
-    Refused,
+    Invalid,
 }
 
 /// Of the `Connection` fields.
@@ -80,7 +80,7 @@ enum Expectation {
 
 /// What the fields come to.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Verdict {
+pub(super) struct FramingDecision {
     pub framing: RequestFraming,
     pub keeps_alive: bool,
     pub expects_continue: bool,
@@ -88,10 +88,10 @@ pub(super) struct Verdict {
     pub upgrade: Option<u32>,
 }
 
-impl Facts {
+impl FramingFields {
     /// Notes a field, which has this place in their order.
     #[inline]
-    pub fn note(&mut self, index: u32, name: &[u8], value: &[u8]) {
+    pub fn record(&mut self, index: u32, name: &[u8], value: &[u8]) {
         match name.len() {
             4 if is_name(name, b"host") => {
                 self.hosts += 1;
@@ -99,10 +99,10 @@ impl Facts {
             }
             6 if is_name(name, b"expect") => self.expect(value),
             7 if is_name(name, b"upgrade") => _ = self.upgrade.get_or_insert(index),
-            10 if is_name(name, b"connection") => self.options.note(value),
-            14 if is_name(name, b"content-length") => self.length = self.length.and(value),
+            10 if is_name(name, b"connection") => self.options.record(value),
+            14 if is_name(name, b"content-length") => self.length = self.length.merge(value),
             17 if is_name(name, b"transfer-encoding") => {
-                elements(value).for_each(|element| self.coding.then(element));
+                elements(value).for_each(|element| self.coding.push(element));
             }
             _ => {}
         }
@@ -119,8 +119,8 @@ impl Facts {
     }
 
     /// Judges them.
-    pub fn judge(&self, version: Version, body_bytes_limit: u64) -> Result<Verdict, Rejection> {
-        let framing = self.framing(version, body_bytes_limit)?;
+    pub fn decide(&self, version: Version, max_body_bytes: u64) -> Result<FramingDecision, Rejection> {
+        let framing = self.framing(version, max_body_bytes)?;
         match (self.hosts, version) {
             (1, _) | (0, Version::Http10) => {}
             (0, Version::Http11) => return Err(Rejection::bad("a request of HTTP/1.1 needs a Host field")),
@@ -135,7 +135,7 @@ impl Facts {
             }
             Expectation::Other | Expectation::None => false,
         };
-        Ok(Verdict {
+        Ok(FramingDecision {
             framing,
             keeps_alive: !self.options.close && (is_11 || self.options.keep_alive),
             expects_continue,
@@ -143,15 +143,15 @@ impl Facts {
         })
     }
 
-    fn framing(&self, version: Version, body_bytes_limit: u64) -> Result<RequestFraming, Rejection> {
+    fn framing(&self, version: Version, max_body_bytes: u64) -> Result<RequestFraming, Rejection> {
         match (&self.coding, &self.length) {
             (Coding::Absent, Length::Absent) => Ok(RequestFraming::None),
-            (Coding::Absent, &Length::Bytes(bytes)) if bytes > body_bytes_limit => {
+            (Coding::Absent, &Length::Bytes(bytes)) if bytes > max_body_bytes => {
                 Err(Rejection::new(413, "the body is longer than this server takes"))
             }
             (Coding::Absent, &Length::Bytes(bytes)) => Ok(RequestFraming::Length(bytes)),
-            (Coding::Absent, &Length::Refused(reason)) => Err(Rejection::bad(reason)),
-            (_, Length::Bytes(_) | Length::Refused(_)) => {
+            (Coding::Absent, &Length::Invalid(reason)) => Err(Rejection::bad(reason)),
+            (_, Length::Bytes(_) | Length::Invalid(_)) => {
                 Err(Rejection::bad("Content-Length together with Transfer-Encoding: send one of them"))
             }
             _ if version == Version::Http10 => Err(Rejection::bad("HTTP/1.0 has no Transfer-Encoding")),
@@ -162,7 +162,7 @@ impl Facts {
             (Coding::Unknown, _) => Err(Rejection::bad(
                 "a Transfer-Encoding that does not end in chunked: where the body ends is not known",
             )),
-            (Coding::Refused, _) => Err(Rejection::bad(
+            (Coding::Invalid, _) => Err(Rejection::bad(
                 "a Transfer-Encoding that is no list of codings with chunked once, at its end",
             )),
         }
@@ -171,32 +171,32 @@ impl Facts {
 
 impl Length {
     /// This one and another.
-    fn and(&self, value: &[u8]) -> Self {
+    fn merge(&self, value: &[u8]) -> Self {
         if !matches!(self, Self::Absent) {
             // Equal ones, too: somebody on the way put them together, and may have taken either.
-            return Self::Refused("more than one Content-Length");
+            return Self::Invalid("more than one Content-Length");
         }
         if value.is_empty() || !value.iter().all(u8::is_ascii_digit) {
-            return Self::Refused("a Content-Length that is not a number of decimal digits alone");
+            return Self::Invalid("a Content-Length that is not a number of decimal digits alone");
         }
         let digit = |bytes: u64, digit: &u8| bytes.checked_mul(10)?.checked_add(u64::from(digit - b'0'));
         match value.iter().try_fold(0, digit) {
             Some(bytes) => Self::Bytes(bytes),
-            None => Self::Refused("a Content-Length that no body can have"),
+            None => Self::Invalid("a Content-Length that no body can have"),
         }
     }
 }
 
 impl Coding {
     /// Adds a coding behind the others.
-    fn then(&mut self, coding: &[u8]) {
+    fn push(&mut self, coding: &[u8]) {
         let is_chunked = coding.eq_ignore_ascii_case(b"chunked");
         // Its parameters may be anything.
         let name = trim(coding.split(|&byte| byte == b';').next().unwrap_or_default());
         *self = match self {
-            Self::Chunked | Self::UnknownThenChunked | Self::Refused => Self::Refused,
+            Self::Chunked | Self::UnknownThenChunked | Self::Invalid => Self::Invalid,
             // That coding has no parameters.
-            _ if !is_token(name) || !is_chunked && name.eq_ignore_ascii_case(b"chunked") => Self::Refused,
+            _ if !is_token(name) || !is_chunked && name.eq_ignore_ascii_case(b"chunked") => Self::Invalid,
             Self::Absent if is_chunked => Self::Chunked,
             Self::Unknown if is_chunked => Self::UnknownThenChunked,
             Self::Absent | Self::Unknown => Self::Unknown,
@@ -206,7 +206,7 @@ impl Coding {
 
 impl Options {
     #[inline]
-    fn note(&mut self, value: &[u8]) {
+    fn record(&mut self, value: &[u8]) {
         if !self.note_one(value) {
             self.note_list(value);
         }
@@ -236,17 +236,17 @@ impl Options {
 mod tests {
     use super::*;
 
-    fn judge(version: Version, fields: &[(&str, &str)]) -> Result<Verdict, u16> {
-        let mut facts = Facts::default();
+    fn decide(version: Version, fields: &[(&str, &str)]) -> Result<FramingDecision, u16> {
+        let mut framing_fields = FramingFields::default();
         for (index, (name, value)) in fields.iter().enumerate() {
-            facts.note(index as u32, name.as_bytes(), value.as_bytes());
+            framing_fields.record(index as u32, name.as_bytes(), value.as_bytes());
         }
-        facts.judge(version, 1000).map_err(|refusal| refusal.status)
+        framing_fields.decide(version, 1000).map_err(|rejection| rejection.status)
     }
 
     fn framing(fields: &[(&str, &str)]) -> Result<RequestFraming, u16> {
         let with_host = [&[("Host", "h")][..], fields].concat();
-        judge(Version::Http11, &with_host).map(|verdict| verdict.framing)
+        decide(Version::Http11, &with_host).map(|decision| decision.framing)
     }
 
     #[test]
@@ -315,7 +315,7 @@ mod tests {
         let keeps = |version, options: &[&str]| {
             let fields: Vec<_> =
                 options.iter().map(|value| ("Connection", *value)).chain([("Host", "h")]).collect();
-            judge(version, &fields).unwrap().keeps_alive
+            decide(version, &fields).unwrap().keeps_alive
         };
         use Version::{Http10, Http11};
         assert!(keeps(Http11, &[]) && keeps(Http11, &["keep-alive"]) && keeps(Http11, &["closed, TE"]));
@@ -330,20 +330,21 @@ mod tests {
         use Version::{Http10, Http11};
         let post = [("Host", "h"), ("Content-Length", "1")];
         let with = |name, value| [&post[..], &[(name, value)]].concat();
-        let waits =
-            |version, value| judge(version, &with("Expect", value)).map(|verdict| verdict.expects_continue);
+        let waits = |version, value| {
+            decide(version, &with("Expect", value)).map(|decision| decision.expects_continue)
+        };
         assert_eq!(waits(Http11, "100-Continue"), Ok(true));
         assert_eq!(waits(Http11, ""), Ok(false));
         assert_eq!(waits(Http11, "100-continue, x"), Err(417));
         assert_eq!(waits(Http11, "200-ok"), Err(417));
         assert_eq!(waits(Http10, "100-continue"), Ok(false));
         assert_eq!(waits(Http10, "200-ok"), Ok(false));
-        let without_body = judge(Http11, &[("Host", "h"), ("Expect", "100-continue")]).unwrap();
+        let without_body = decide(Http11, &[("Host", "h"), ("Expect", "100-continue")]).unwrap();
         assert!(!without_body.expects_continue);
 
         let upgrade = |version, options| {
             let fields = [("Host", "h"), ("Upgrade", "x"), ("Connection", options), ("Upgrade", "y")];
-            judge(version, &fields).unwrap().upgrade
+            decide(version, &fields).unwrap().upgrade
         };
         assert_eq!(upgrade(Http11, "keep-alive, Upgrade"), Some(1));
         assert_eq!(upgrade(Http11, "keep-alive"), None);

@@ -13,7 +13,7 @@ pub struct Head(pub(super) Box<Parts>);
 /// What is known of a head.
 #[derive(Debug, Default)]
 pub(super) struct Parts {
-    /// The bytes of the fields, and behind them those of the request line; see [`Parts::has_section`].
+    /// The bytes of the fields, and behind them those of the request line; see [`Parts::has_same_fields`].
     pub fields: Fields,
     /// The length of the former, with the empty line.
     pub section_bytes: u32,
@@ -127,11 +127,11 @@ impl RequestContext {
 impl Parts {
     /// Whether `text` begins with the fields that are here, and they would come to the same again.
     #[inline]
-    pub fn has_section(&self, text: &[u8], version: Version, fields_limit: usize) -> bool {
+    pub fn has_same_fields(&self, text: &[u8], version: Version, max_fields: usize) -> bool {
         // Another decoder's limits may be others, so what is limited is looked at again: bodies are not.
         let is_same = self.version == version && self.framing == RequestFraming::None;
         let section = self.fields.slice(0, self.section_bytes);
-        is_same && !section.is_empty() && text.starts_with(section) && self.fields.len() <= fields_limit
+        is_same && !section.is_empty() && text.starts_with(section) && self.fields.len() <= max_fields
     }
 
     /// Forgets all, but keeps the memory.
@@ -287,7 +287,7 @@ impl Head {
     /// What the answer needs to know when the head is gone.
     #[inline]
     #[must_use]
-    pub fn exchange(&self) -> RequestContext {
+    pub fn context(&self) -> RequestContext {
         RequestContext { version: self.0.version, method: self.0.method, keeps_alive: self.0.keeps_alive }
     }
 

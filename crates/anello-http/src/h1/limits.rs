@@ -50,10 +50,10 @@ impl Default for Limits {
 impl Limits {
     /// With lengths that places in a head can be counted with in 32 bits, and at least one request.
     pub(super) fn clamped(self) -> Self {
-        const MOST: usize = 1 << 30;
+        const MAX: usize = 1 << 30;
         Self {
-            max_head_bytes: self.max_head_bytes.min(MOST),
-            max_trailer_bytes: self.max_trailer_bytes.min(MOST),
+            max_head_bytes: self.max_head_bytes.min(MAX),
+            max_trailer_bytes: self.max_trailer_bytes.min(MAX),
             max_requests_per_connection: self.max_requests_per_connection.max(1),
             ..self
         }

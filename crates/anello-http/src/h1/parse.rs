@@ -7,11 +7,11 @@
 //! httparse does the same and forgives more (line feeds alone), which had to be looked for afterwards; with it, a request of
 //! four fields took half as many instructions again. It is another reader in the tests instead.
 
-use super::fields::{Fields, Place};
-use super::framing::Facts;
+use super::fields::{FieldRange, Fields};
+use super::framing::FramingFields;
 use super::head::{Method, Parts, Version};
 use super::limits::Limits;
-use super::refusal::Rejection;
+use super::rejection::Rejection;
 use super::syntax::{is_token_byte, is_value_byte, trim};
 use super::target;
 use super::words::{below, del_or_high, equal, first_hit, not_letter_or_dash};
@@ -34,18 +34,18 @@ pub(super) fn parse(input: &[u8], limits: &Limits, head: &mut Parts) -> Result<O
         return Ok(None);
     }
     let (text, section) = input.split_at(line.bytes);
-    let section_bytes = if head.has_section(section, version, limits.max_fields) {
+    let section_bytes = if head.has_same_fields(section, version, limits.max_fields) {
         head.section_bytes as usize
     } else {
         head.forget();
         head.version = version;
-        let mut facts = Facts::default();
-        let Some(bytes) = fields(section, limits.max_fields, &mut head.fields, &mut facts) else {
+        let mut framing_fields = FramingFields::default();
+        let Some(bytes) = fields(section, limits.max_fields, &mut head.fields, &mut framing_fields) else {
             return Ok(None);
         };
         head.fields.bytes.extend_from_slice(&section[..bytes]);
         head.section_bytes = bytes as u32;
-        judge_fields(&facts, limits, head)?;
+        decide_framing(&framing_fields, limits, head)?;
         bytes
     };
     head.method = Method::of(&text[..line.method_end]);
@@ -96,7 +96,12 @@ fn method_end(input: &[u8]) -> Option<usize> {
 
 /// Parses the fields, and the end of the head; where that is.
 #[inline(never)]
-fn fields(section: &[u8], limit: usize, fields: &mut Fields, facts: &mut Facts) -> Option<usize> {
+fn fields(
+    section: &[u8],
+    limit: usize,
+    fields: &mut Fields,
+    framing_fields: &mut FramingFields,
+) -> Option<usize> {
     let mut rest = section;
     let mut index = 0;
     loop {
@@ -114,8 +119,8 @@ fn fields(section: &[u8], limit: usize, fields: &mut Fields, facts: &mut Facts) 
         }
         let (value, next) = split_line(value)?;
         let value_start = value.as_ptr().addr() - section.as_ptr().addr();
-        facts.note(index as u32, name, value);
-        fields.push(Place {
+        framing_fields.record(index as u32, name, value);
+        fields.push(FieldRange {
             name_start: line_start as u32,
             name_end: (line_start + name.len()) as u32,
             value_start: value_start as u32,
@@ -167,15 +172,19 @@ fn split_odd_line(text: &[u8]) -> Option<(&[u8], &[u8])> {
 }
 
 /// Judges what the fields mean, in an order of its own: what is refused first does not hang on how they are ordered.
-fn judge_fields(facts: &Facts, limits: &Limits, head: &mut Parts) -> Result<(), Rejection> {
-    let verdict = facts.judge(head.version, limits.max_body_bytes)?;
-    head.host = facts.host;
+fn decide_framing(
+    framing_fields: &FramingFields,
+    limits: &Limits,
+    head: &mut Parts,
+) -> Result<(), Rejection> {
+    let decision = framing_fields.decide(head.version, limits.max_body_bytes)?;
+    head.host = framing_fields.host;
     if head.host.and_then(|host| head.fields.at(host)).is_some_and(|host| !target::is_host(host)) {
         return Err(Rejection::bad("the Host field is not a host, or a host and a port"));
     }
-    head.framing = verdict.framing;
-    head.may_keep_alive = verdict.keeps_alive;
-    head.expects_continue = verdict.expects_continue;
-    head.upgrade = verdict.upgrade;
+    head.framing = decision.framing;
+    head.may_keep_alive = decision.keeps_alive;
+    head.expects_continue = decision.expects_continue;
+    head.upgrade = decision.upgrade;
     Ok(())
 }

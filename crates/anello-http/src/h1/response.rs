@@ -36,7 +36,7 @@ pub enum BodyLength {
 /// let Some(Event::Head(request)) = decoder.decode(&mut input)? else { panic!() };
 ///
 /// let mut out = Vec::new();
-/// let mut head = ResponseHead::begin(&mut out, request.exchange(), 200)?;
+/// let mut head = ResponseHead::begin(&mut out, request.context(), 200)?;
 /// head.field(FieldName::CONTENT_TYPE, b"text/plain")?;
 /// let mut body = head.finish(BodyLength::Known(5));
 /// body.write(&mut out, b"ciao\n")?;
@@ -47,7 +47,7 @@ pub enum BodyLength {
 #[derive(Debug)]
 pub struct ResponseHead<'a> {
     out: &'a mut Vec<u8>,
-    exchange: RequestContext,
+    context: RequestContext,
     status: u16,
     names_upgrade: bool,
     /// Where the answer begins, as long as it is not finished.
@@ -60,15 +60,15 @@ impl<'a> ResponseHead<'a> {
     /// # Errors
     /// When the status is not one that an answer has: 200 to 999, or 101.
     #[inline]
-    pub fn begin(out: &'a mut Vec<u8>, exchange: RequestContext, status: u16) -> Result<Self, InvalidStatus> {
+    pub fn begin(out: &'a mut Vec<u8>, context: RequestContext, status: u16) -> Result<Self, InvalidStatus> {
         if !is_final(status) && status != 101 {
             return Err(InvalidStatus(status));
         }
-        Ok(Self::begin_valid(out, exchange, status))
+        Ok(Self::begin_valid(out, context, status))
     }
 
     #[inline]
-    pub(super) fn begin_valid(out: &'a mut Vec<u8>, exchange: RequestContext, status: u16) -> Self {
+    pub(super) fn begin_valid(out: &'a mut Vec<u8>, context: RequestContext, status: u16) -> Self {
         let start = out.len();
         out.reserve(USUAL_HEAD_BYTES);
         if status == 200 {
@@ -76,7 +76,7 @@ impl<'a> ResponseHead<'a> {
         } else {
             write_status_line(out, status);
         }
-        Self { out, exchange, status, names_upgrade: false, unfinished: Some(start) }
+        Self { out, context, status, names_upgrade: false, unfinished: Some(start) }
     }
 
     /// Appends a field.
@@ -139,7 +139,7 @@ impl<'a> ResponseHead<'a> {
 
     /// Lets the connection end with this answer.
     pub fn close(&mut self) -> &mut Self {
-        self.exchange.keeps_alive = false;
+        self.context.keeps_alive = false;
         self
     }
 
@@ -150,8 +150,8 @@ impl<'a> ResponseHead<'a> {
         self.unfinished = None;
         let delivery = self.delivery(body);
         let ends = matches!(delivery, ResponseFraming::UntilClose | ResponseFraming::Tunnel);
-        let keeps_alive = self.exchange.keeps_alive && !ends;
-        let says_nothing = keeps_alive && self.exchange.version == Version::Http11 && !self.names_upgrade;
+        let keeps_alive = self.context.keeps_alive && !ends;
+        let says_nothing = keeps_alive && self.context.version == Version::Http11 && !self.names_upgrade;
         if !says_nothing {
             self.write_connection(keeps_alive, delivery);
         }
@@ -170,11 +170,11 @@ impl<'a> ResponseHead<'a> {
     /// How the body is sent (RFC 9112, section 6.3).
     #[inline]
     fn delivery(&self, body: BodyLength) -> ResponseFraming {
-        match (self.status, self.exchange.method, body) {
+        match (self.status, self.context.method, body) {
             (101, ..) | (200..=299, Method::Connect, _) => ResponseFraming::Tunnel,
             (204 | 205 | 304, ..) | (_, Method::Head, _) => ResponseFraming::None,
             (.., BodyLength::Known(bytes)) => ResponseFraming::Length(bytes),
-            (.., BodyLength::Unknown) if self.exchange.version == Version::Http11 => ResponseFraming::Chunked,
+            (.., BodyLength::Unknown) if self.context.version == Version::Http11 => ResponseFraming::Chunked,
             (.., BodyLength::Unknown) => ResponseFraming::UntilClose,
         }
     }
@@ -194,7 +194,7 @@ impl<'a> ResponseHead<'a> {
 
     #[cold]
     fn write_connection(&mut self, keeps_alive: bool, delivery: ResponseFraming) {
-        let stay = match (delivery, keeps_alive, self.exchange.version) {
+        let stay = match (delivery, keeps_alive, self.context.version) {
             // It is not this protocol's any more.
             (ResponseFraming::Tunnel, ..) => None,
             (_, false, _) => Some("close"),
@@ -330,9 +330,9 @@ mod tests {
         RequestContext { version: Version::Http11, method: Method::Get, keeps_alive: true };
 
     /// The head's lines behind the status line, how the body is sent, and whether the connection goes on.
-    fn finish(exchange: RequestContext, status: u16, body: BodyLength) -> (String, ResponseFraming, bool) {
+    fn finish(context: RequestContext, status: u16, body: BodyLength) -> (String, ResponseFraming, bool) {
         let mut out = Vec::new();
-        let encoder = ResponseHead::begin(&mut out, exchange, status).unwrap().finish(body);
+        let encoder = ResponseHead::begin(&mut out, context, status).unwrap().finish(body);
         let text = String::from_utf8(out).unwrap();
         let (_, fields) = text.strip_suffix("\r\n\r\n").unwrap().split_once("\r\n").unwrap_or_default();
         (fields.replace("\r\n", "|"), encoder.delivery(), encoder.keeps_alive())
@@ -345,7 +345,7 @@ mod tests {
         let with = |method| RequestContext { method, ..GET };
         let old = RequestContext { version: Version::Http10, ..GET };
         let closing = RequestContext { keeps_alive: false, ..GET };
-        for (exchange, status, body, fields, delivery, keeps_alive) in [
+        for (context, status, body, fields, delivery, keeps_alive) in [
             (GET, 200, Known(0), "Content-Length: 0", Length(0), true),
             (GET, 404, Known(u64::MAX), "Content-Length: 18446744073709551615", Length(u64::MAX), true),
             (GET, 200, Unknown, "Transfer-Encoding: chunked", Chunked, true),
@@ -366,7 +366,7 @@ mod tests {
             (closing, 304, Unknown, "Connection: close", None, false),
         ] {
             let expected = (fields.to_owned(), delivery, keeps_alive);
-            assert_eq!(finish(exchange, status, body), expected, "{exchange:?} {status} {body:?}");
+            assert_eq!(finish(context, status, body), expected, "{context:?} {status} {body:?}");
         }
     }
 
@@ -417,9 +417,9 @@ mod tests {
 
     #[test]
     fn upgrades_are_named_in_connection() {
-        let upgrade = |exchange, status| {
+        let upgrade = |context, status| {
             let mut out = Vec::new();
-            let mut head = ResponseHead::begin(&mut out, exchange, status).unwrap();
+            let mut head = ResponseHead::begin(&mut out, context, status).unwrap();
             assert!(head.upgrade("a\r\n").is_err());
             head.upgrade("chat").unwrap();
             let body = head.finish(BodyLength::Known(0));

@@ -10,20 +10,20 @@
 
 use super::limits::Limits;
 use super::parse::METHOD_BYTES;
-use super::refusal::Rejection;
+use super::rejection::Rejection;
 use super::syntax::{is_target_byte, is_token_byte, is_value_byte};
 use super::words::{below, equal, first_hit, not_letter_or_dash};
 
 /// Most empty lines before a request: some clients send one behind a body (RFC 9112, section 2.2).
-const EMPTY_LINES: u32 = 4;
+const MAX_EMPTY_LINES: u32 = 4;
 
-const BARE_RETURN: Rejection = Rejection::bad("a carriage return without its line feed");
-const BARE_FEED: Rejection = Rejection::bad("a line feed without its carriage return: lines end in CR LF");
+const BARE_CR: Rejection = Rejection::bad("a carriage return without its line feed");
+const BARE_LF: Rejection = Rejection::bad("a line feed without its carriage return: lines end in CR LF");
 
 /// Scans one head; see the module's head.
 #[derive(Debug, Default)]
 pub(super) struct Scanner {
-    at: At,
+    at: ScanState,
     /// Bytes of the head so far.
     bytes: usize,
     /// Bytes of the method or the version so far, or whether there are any of the target.
@@ -37,7 +37,7 @@ pub(super) struct Scanner {
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum At {
+enum ScanState {
     #[default]
     Method,
     Target,
@@ -59,9 +59,9 @@ impl Scanner {
         while let [first, rest @ ..] = *input {
             match (self.in_empty_line, first) {
                 (true, b'\n') => self.in_empty_line = false,
-                (true, _) => return Err(BARE_RETURN),
-                (false, b'\n') => return Err(BARE_FEED),
-                (false, b'\r') if self.empty_lines == EMPTY_LINES => {
+                (true, _) => return Err(BARE_CR),
+                (false, b'\n') => return Err(BARE_LF),
+                (false, b'\r') if self.empty_lines == MAX_EMPTY_LINES => {
                     return Err(Rejection::bad("empty lines instead of a request"));
                 }
                 (false, b'\r') => {
@@ -77,7 +77,7 @@ impl Scanner {
 
     /// A head has been parsed without being scanned: the empty lines before it do not count for the next.
     #[inline]
-    pub fn forget_empty_lines(&mut self) {
+    pub fn reset_empty_lines(&mut self) {
         self.empty_lines = 0;
     }
 
@@ -94,7 +94,7 @@ impl Scanner {
     pub fn scan(&mut self, input: &[u8], limits: &Limits) -> Result<Option<usize>, Rejection> {
         let room = limits.max_head_bytes.saturating_sub(self.bytes);
         let mut rest = &input[..input.len().min(room)];
-        while self.at != At::Fields
+        while self.at != ScanState::Fields
             && let [byte, behind @ ..] = rest
         {
             self.line_step(*byte, limits)?;
@@ -116,26 +116,30 @@ impl Scanner {
     #[inline]
     fn line_step(&mut self, byte: u8, limits: &Limits) -> Result<(), Rejection> {
         let at = match (self.at, byte) {
-            (At::Method, b' ') if self.part_bytes > 0 => At::Target,
-            (At::Method, _) if is_token_byte(byte) && self.part_bytes < METHOD_BYTES => At::Method,
-            (At::Target, b' ') if self.part_bytes > 0 => At::Version,
-            (At::Target, _) if is_target_byte(byte) => At::Target,
-            (At::Version, _) if self.is_version_byte(byte) => {
+            (ScanState::Method, b' ') if self.part_bytes > 0 => ScanState::Target,
+            (ScanState::Method, _) if is_token_byte(byte) && self.part_bytes < METHOD_BYTES => {
+                ScanState::Method
+            }
+            (ScanState::Target, b' ') if self.part_bytes > 0 => ScanState::Version,
+            (ScanState::Target, _) if is_target_byte(byte) => ScanState::Target,
+            (ScanState::Version, _) if self.is_version_byte(byte) => {
                 if self.part_bytes == 7 {
-                    At::LineEnd
+                    ScanState::LineEnd
                 } else {
-                    At::Version
+                    ScanState::Version
                 }
             }
-            (At::LineEnd, b'\r') => At::LineFeed,
-            (At::LineFeed, b'\n') => At::Fields,
-            _ => return Err(self.line_refusal(byte)),
+            (ScanState::LineEnd, b'\r') => ScanState::LineFeed,
+            (ScanState::LineFeed, b'\n') => ScanState::Fields,
+            _ => return Err(self.line_rejection(byte)),
         };
         self.part_bytes = if at == self.at { self.part_bytes + 1 } else { 0 };
         self.at = at;
         self.bytes += 1;
         // The line is measured without its end.
-        if self.bytes > limits.max_request_line_bytes && !matches!(at, At::LineFeed | At::Fields) {
+        if self.bytes > limits.max_request_line_bytes
+            && !matches!(at, ScanState::LineFeed | ScanState::Fields)
+        {
             return Err(Rejection::new(414, "the request line is longer than this server takes"));
         }
         Ok(())
@@ -148,35 +152,37 @@ impl Scanner {
                 byte.is_ascii_digit()
             }
             7 => self.major == b'1' && byte.is_ascii_digit(),
-            place => b"HTTP/1.".get(place) == Some(&byte),
+            range => b"HTTP/1.".get(range) == Some(&byte),
         }
     }
 
     #[cold]
-    fn line_refusal(&self, byte: u8) -> Rejection {
+    fn line_rejection(&self, byte: u8) -> Rejection {
         match (self.at, byte) {
-            (At::Method, _) if is_token_byte(byte) => {
+            (ScanState::Method, _) if is_token_byte(byte) => {
                 Rejection::new(501, "a method that is longer than any that there is")
             }
             // The type of a TLS record that begins a handshake.
-            (At::Method, 0x16) if self.bytes == 0 => {
+            (ScanState::Method, 0x16) if self.bytes == 0 => {
                 Rejection::bad("this is no TLS port: use http:// rather than https://")
             }
-            (At::Method, b' ') => Rejection::bad("a blank where the request line begins"),
-            (At::Method, b'\r' | b'\n') => Rejection::bad("a line that is no request line"),
-            (At::Method, _) => Rejection::bad("the method has a byte that no method has"),
-            (At::Target, b' ') => Rejection::bad("two blanks behind the method, where one belongs"),
-            (At::Target, b'\r' | b'\n') => Rejection::bad("the request line names no version"),
-            (At::Target, _) => Rejection::bad(
+            (ScanState::Method, b' ') => Rejection::bad("a blank where the request line begins"),
+            (ScanState::Method, b'\r' | b'\n') => Rejection::bad("a line that is no request line"),
+            (ScanState::Method, _) => Rejection::bad("the method has a byte that no method has"),
+            (ScanState::Target, b' ') => Rejection::bad("two blanks behind the method, where one belongs"),
+            (ScanState::Target, b'\r' | b'\n') => Rejection::bad("the request line names no version"),
+            (ScanState::Target, _) => Rejection::bad(
                 "the target has a byte that none may have (a control, a tab, # or no ASCII): percent-encode it",
             ),
-            (At::Version, b'0'..=b'9') if self.part_bytes == 7 => Rejection::new(505, self.other_version()),
-            (At::Version, _) => {
+            (ScanState::Version, b'0'..=b'9') if self.part_bytes == 7 => {
+                Rejection::new(505, self.other_version())
+            }
+            (ScanState::Version, _) => {
                 Rejection::bad("the request line does not end in the version, such as HTTP/1.1")
             }
-            (At::LineEnd, b'\n') => BARE_FEED,
-            (At::LineEnd, _) => Rejection::bad("something behind the version in the request line"),
-            (At::LineFeed | At::Fields, _) => BARE_RETURN,
+            (ScanState::LineEnd, b'\n') => BARE_LF,
+            (ScanState::LineEnd, _) => Rejection::bad("something behind the version in the request line"),
+            (ScanState::LineFeed | ScanState::Fields, _) => BARE_CR,
         }
     }
 
@@ -240,13 +246,13 @@ impl FieldScanner {
                 self.fields += 1;
                 FieldAt::Name
             }
-            _ => return Err(self.refusal(byte)),
+            _ => return Err(self.rejection(byte)),
         };
         Ok(false)
     }
 
     #[cold]
-    fn refusal(&self, byte: u8) -> Rejection {
+    fn rejection(&self, byte: u8) -> Rejection {
         match (self.at, byte) {
             (FieldAt::Start, _) if is_token_byte(byte) => {
                 Rejection::new(431, "more fields than this server takes")
@@ -256,8 +262,8 @@ impl FieldScanner {
             }
             (FieldAt::Start, b' ' | b'\t') => Rejection::bad("a blank before the name of the first field"),
             (FieldAt::Start, b':') => Rejection::bad("a field without a name"),
-            (FieldAt::Start | FieldAt::Value, b'\n') => BARE_FEED,
-            (FieldAt::Feed | FieldAt::EndFeed, _) => BARE_RETURN,
+            (FieldAt::Start | FieldAt::Value, b'\n') => BARE_LF,
+            (FieldAt::Feed | FieldAt::EndFeed, _) => BARE_CR,
             (FieldAt::Name, b' ' | b'\t') => {
                 Rejection::bad("a blank between the name of a field and its colon")
             }
@@ -281,7 +287,7 @@ mod tests {
             match scanner.scan(&text[index..=index], limits) {
                 Ok(None) => {}
                 Ok(Some(_)) => return Ok(Some(index + 1)),
-                Err(refusal) => return Err((index, refusal)),
+                Err(rejection) => return Err((index, rejection)),
             }
         }
         Ok(None)
@@ -318,7 +324,8 @@ mod tests {
             (b"GET / HTTP/1.1\r\nA:b\rc", 20, 400),
             (b"GET / HTTP/1.1\r\nA:b\r\n c", 21, 400),
         ] {
-            let found = scan(text, &Limits::default()).map_err(|(index, refusal)| (index, refusal.status));
+            let found =
+                scan(text, &Limits::default()).map_err(|(index, rejection)| (index, rejection.status));
             assert_eq!(found, Err((index, status)), "{:?}", text.escape_ascii().to_string());
         }
     }

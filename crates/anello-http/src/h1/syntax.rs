@@ -108,10 +108,10 @@ mod tests {
     #[test]
     fn the_fast_look_agrees_with_the_table_for_every_byte_at_every_place() {
         for length in 1..20 {
-            for place in 0..length {
+            for range in 0..length {
                 for byte in 0..=255 {
                     let mut text = vec![b'x'; length];
-                    text[place] = byte;
+                    text[range] = byte;
                     assert_eq!(is_value(&text), is_value_byte(byte), "{text:?}");
                 }
             }

@@ -3,7 +3,7 @@
 use std::net::Ipv6Addr;
 
 use super::head::{Method, TargetForm};
-use super::refusal::Rejection;
+use super::rejection::Rejection;
 use super::words::{first_hit, not_host};
 
 /// Which form a target has; with the length of what stands before its path, and of its scheme among that.
@@ -57,15 +57,15 @@ fn uncommon_form(method: Method, target: &[u8]) -> Result<Form, Rejection> {
     if host_bytes == 0 || !is_host(&rest[..host_bytes]) {
         return Err(Rejection::bad("the URL in the request line has no valid host"));
     }
-    let [host_start, host_end] = [host_start, host_start + host_bytes].map(|place| place as u32);
+    let [host_start, host_end] = [host_start, host_start + host_bytes].map(|range| range as u32);
     Ok(Form { form: TargetForm::Absolute, host_start, host_end })
 }
 
 /// Whether this may be the value of `Host`: nothing, or a host that may have a port.
 #[inline]
 pub(super) fn is_host(value: &[u8]) -> bool {
-    let Some(place) = first_hit(value, not_host) else { return true };
-    match value.split_at(place) {
+    let Some(range) = first_hit(value, not_host) else { return true };
+    match value.split_at(range) {
         ([_, ..], [b':', port @ ..]) if port.len() <= 4 && port.iter().all(u8::is_ascii_digit) => true,
         _ => is_uncommon_host(value),
     }
@@ -79,7 +79,7 @@ fn is_uncommon_host(value: &[u8]) -> bool {
 /// A host, and the port behind it, if there is a colon. None if the port is none.
 fn split_port(value: &[u8]) -> Option<(&[u8], Option<&[u8]>)> {
     // The colons of an address in brackets are not meant.
-    let end_of_address = value.iter().position(|&byte| byte == b']').map_or(0, |place| place + 1);
+    let end_of_address = value.iter().position(|&byte| byte == b']').map_or(0, |range| range + 1);
     let Some(colon) = value[end_of_address..].iter().position(|&byte| byte == b':') else {
         return Some((value, None));
     };

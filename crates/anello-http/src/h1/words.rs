@@ -71,8 +71,8 @@ pub(super) fn first_hit(text: &[u8], is_hit: impl Fn(u64) -> u64) -> Option<usiz
         }
         rest = behind;
     }
-    let place = first(is_hit(last_word(text, rest)));
-    (place < rest.len()).then_some(text.len() - rest.len() + place)
+    let range = first(is_hit(last_word(text, rest)));
+    (range < rest.len()).then_some(text.len() - rest.len() + range)
 }
 
 /// The last bytes of the text, at most seven, as a word that is filled up with zeros.
@@ -114,19 +114,19 @@ mod tests {
 
     /// Every byte at every place, among bytes that are not hit and followed by one that is.
     fn check(hit: impl Fn(u64) -> u64, is_hit: impl Fn(u8) -> bool) {
-        for place in 0..8 {
+        for range in 0..8 {
             for byte in 0..=255 {
                 for others in [b'a', b'Z'] {
                     let mut bytes = [others; 8];
-                    bytes[place] = byte;
+                    bytes[range] = byte;
                     let hits = hit(u64::from_le_bytes(bytes));
-                    assert_eq!(first(hits), if is_hit(byte) { place } else { 8 }, "{bytes:?}");
+                    assert_eq!(first(hits), if is_hit(byte) { range } else { 8 }, "{bytes:?}");
                     assert_eq!(hits != 0, is_hit(byte));
                 }
                 let mut bytes = [byte; 8];
-                bytes[..place].fill(b'a');
+                bytes[..range].fill(b'a');
                 let hits = hit(u64::from_le_bytes(bytes));
-                assert_eq!(first(hits), if is_hit(byte) { place } else { 8 }, "{bytes:?}");
+                assert_eq!(first(hits), if is_hit(byte) { range } else { 8 }, "{bytes:?}");
             }
         }
     }
@@ -148,11 +148,11 @@ mod tests {
         for length in 0..20 {
             let mut text = vec![b'a'; length];
             assert!(!any(&text, is_hit) && first_hit(&text, is_hit).is_none());
-            for place in 0..length {
-                text[place] = 1;
-                assert!(any(&text, is_hit), "{place} of {length}");
-                assert_eq!(first_hit(&text, is_hit), Some(place), "{length}");
-                text[place] = b'a';
+            for range in 0..length {
+                text[range] = 1;
+                assert!(any(&text, is_hit), "{range} of {length}");
+                assert_eq!(first_hit(&text, is_hit), Some(range), "{length}");
+                text[range] = b'a';
             }
         }
     }

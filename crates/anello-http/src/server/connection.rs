@@ -86,7 +86,7 @@ impl<R: Receiver, W: Sender> Connection<R, W> {
                 }
                 NextStep::Close(Some(rejection)) => {
                     self.worker.observer.parse_error(rejection.status);
-                    let method = self.input.borrow().refused_method();
+                    let method = self.input.borrow().rejected_method();
                     self.output.push_rejection(&rejection, method, &self.worker.clock.date());
                     if let Some(record) = &mut self.record {
                         let input = self.input.borrow();
@@ -155,7 +155,7 @@ impl<R: Receiver, W: Sender> Connection<R, W> {
         head: Head,
         handler: &H,
     ) -> io::Result<AfterResponse> {
-        let (request_context, may_keep_alive) = (head.exchange(), head.may_keep_alive());
+        let (request_context, may_keep_alive) = (head.context(), head.may_keep_alive());
         let options: &ServerOptions = &self.worker.options;
         let (has_body, max_discarded) = (head.framing().has_body(), options.max_discarded_body_bytes);
         let protocols = head.upgrade().map(|_| protocols_of(&head));

@@ -210,8 +210,8 @@ impl<R: Receiver> Input<R> {
     }
 
     /// Returns the method of a head that was refused, as far as it is known.
-    pub fn refused_method(&self) -> Method {
-        self.decoder.refused_method()
+    pub fn rejected_method(&self) -> Method {
+        self.decoder.rejected_method()
     }
 
     /// The first line of a head that was refused.

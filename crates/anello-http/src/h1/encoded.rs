@@ -66,17 +66,11 @@ impl EncodedResponse {
     /// Appends the whole answer, if it is one that says nothing of the connection. How much of the body was appended:
     /// nothing of it to `HEAD`. None, and nothing appended, for all other requests: these need a head of their own.
     #[inline]
-    pub(crate) fn write(
-        &self,
-        out: &mut Vec<u8>,
-        exchange: RequestContext,
-        date: &HttpDate,
-    ) -> Option<usize> {
-        if !exchange.keeps_alive || exchange.version != Version::Http11 || exchange.method == Method::Connect
-        {
+    pub(crate) fn write(&self, out: &mut Vec<u8>, context: RequestContext, date: &HttpDate) -> Option<usize> {
+        if !context.keeps_alive || context.version != Version::Http11 || context.method == Method::Connect {
             return None;
         }
-        let bytes = if exchange.method == Method::Head { self.head_bytes } else { self.encoded.len() };
+        let bytes = if context.method == Method::Head { self.head_bytes } else { self.encoded.len() };
         out.reserve(ResponseHead::START_BYTES + bytes);
         ResponseHead::write_start(out, date);
         out.extend_from_slice(&self.encoded[..bytes]);
@@ -90,9 +84,14 @@ mod tests {
     use crate::h1::{BodyLength, FieldName};
 
     /// The answer as it is encoded step by step.
-    fn step_by_step(exchange: RequestContext, fields: &FieldBlock, body: &[u8], date: &HttpDate) -> Vec<u8> {
+    fn encode_directly(
+        context: RequestContext,
+        fields: &FieldBlock,
+        body: &[u8],
+        date: &HttpDate,
+    ) -> Vec<u8> {
         let mut out = Vec::new();
-        let mut head = ResponseHead::begin(&mut out, exchange, 200).unwrap();
+        let mut head = ResponseHead::begin(&mut out, context, 200).unwrap();
         head.date(date).block(fields);
         let mut encoder = head.finish(BodyLength::Known(body.len() as u64));
         encoder.write(&mut out, body).unwrap();
@@ -111,12 +110,12 @@ mod tests {
             for method in [Method::Get, Method::Head, Method::Post, Method::Options, Method::Connect] {
                 for version in [Version::Http10, Version::Http11] {
                     for keeps_alive in [false, true] {
-                        let exchange = RequestContext { version, method, keeps_alive };
+                        let context = RequestContext { version, method, keeps_alive };
                         let mut out = b"before".to_vec();
-                        let sent = framed.write(&mut out, exchange, &date);
+                        let sent = framed.write(&mut out, context, &date);
                         let is_plain = keeps_alive && version == Version::Http11 && method != Method::Connect;
                         assert_eq!(sent.is_some(), is_plain);
-                        let expected = step_by_step(exchange, &fields, body, &date);
+                        let expected = encode_directly(context, &fields, body, &date);
                         assert_eq!(&out[6..], if is_plain { &expected[..] } else { b"" });
                         let of_body = if method == Method::Head { 0 } else { body.len() };
                         assert!(sent.is_none_or(|sent| sent == of_body));

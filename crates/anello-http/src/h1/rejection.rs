@@ -27,7 +27,7 @@ impl Rejection {
     }
 
     /// Appends the whole response: `Connection: close`, and the reason as plain text, which is left out for
-    /// [`Method::Head`] ([`Decoder::refused_method`](super::Decoder::refused_method)). `date` is the present time. Nothing
+    /// [`Method::Head`] ([`Decoder::rejected_method`](super::Decoder::rejected_method)). `date` is the present time. Nothing
     /// may be sent behind it. A status that no response may have (not 200 to 999) becomes 500.
     pub fn write(&self, out: &mut Vec<u8>, method: Method, date: Option<&HttpDate>) {
         let status = if is_final(self.status) { self.status } else { 500 };
@@ -56,9 +56,9 @@ impl std::error::Error for Rejection {}
 mod tests {
     use super::*;
 
-    fn written(refusal: Rejection, date: Option<&HttpDate>) -> String {
+    fn written(rejection: Rejection, date: Option<&HttpDate>) -> String {
         let mut out = b"before".to_vec();
-        refusal.write(&mut out, Method::Get, date);
+        rejection.write(&mut out, Method::Get, date);
         String::from_utf8(out).unwrap()
     }
 
