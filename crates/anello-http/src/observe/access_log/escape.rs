@@ -4,16 +4,16 @@
 //! line whatever the peer sends; a field that is cut ends in `...`.
 
 /// Most bytes that one byte of a value takes: `\u0000`.
-pub(super) const LONGEST_ESCAPE_BYTES: usize = 6;
+pub(super) const MAX_ESCAPE_BYTES: usize = 6;
 
 /// What stands at the end of a field that was cut. It comes on top of the limit.
-pub(super) const CUT_MARK: &[u8] = b"...";
+pub(super) const TRUNCATION_MARK: &[u8] = b"...";
 
 const HEX_DIGITS: &[u8; 16] = b"0123456789abcdef";
 
 /// Appends a value for between quotes in the common and the combined format: control bytes, quotes, backslashes and all
 /// that is not ASCII as `\xHH`, the way that nginx does it, which programs that look for the closing quote understand.
-pub(super) fn push_hexed(value: &[u8], limit_bytes: usize, line: &mut Vec<u8>) {
+pub(super) fn push_hex_escaped(value: &[u8], limit_bytes: usize, line: &mut Vec<u8>) {
     if value.len() <= limit_bytes && is_plain(value) {
         return line.extend_from_slice(value);
     }
@@ -21,8 +21,8 @@ pub(super) fn push_hexed(value: &[u8], limit_bytes: usize, line: &mut Vec<u8>) {
     for &byte in value {
         let [high, low] = hex(byte);
         let escaped = [b'\\', b'x', high, low];
-        let piece = if needs_escape(byte) { &escaped[..] } else { std::slice::from_ref(&byte) };
-        if !push_piece(piece, &mut room_bytes, line) {
+        let escaped_part = if needs_escape(byte) { &escaped[..] } else { std::slice::from_ref(&byte) };
+        if !push_escaped(escaped_part, &mut room_bytes, line) {
             return;
         }
     }
@@ -38,9 +38,9 @@ pub(super) fn push_json(value: &[u8], limit_bytes: usize, line: &mut Vec<u8>) {
     for chunk in value.utf8_chunks() {
         let replaced = (!chunk.invalid().is_empty()).then_some(char::REPLACEMENT_CHARACTER);
         for character in chunk.valid().chars().chain(replaced) {
-            let mut escaped = [0; 2 * LONGEST_ESCAPE_BYTES];
+            let mut escaped = [0; 2 * MAX_ESCAPE_BYTES];
             let length = escape_json(character, &mut escaped);
-            if !push_piece(&escaped[..length], &mut room_bytes, line) {
+            if !push_escaped(&escaped[..length], &mut room_bytes, line) {
                 return;
             }
         }
@@ -48,7 +48,7 @@ pub(super) fn push_json(value: &[u8], limit_bytes: usize, line: &mut Vec<u8>) {
 }
 
 /// Writes one character for a JSON string and says how many bytes that took.
-fn escape_json(character: char, escaped: &mut [u8; 2 * LONGEST_ESCAPE_BYTES]) -> usize {
+fn escape_json(character: char, escaped: &mut [u8; 2 * MAX_ESCAPE_BYTES]) -> usize {
     match character {
         '"' | '\\' => {
             escaped[..2].copy_from_slice(&[b'\\', character as u8]);
@@ -61,23 +61,23 @@ fn escape_json(character: char, escaped: &mut [u8; 2 * LONGEST_ESCAPE_BYTES]) ->
         _ => {
             let mut units = [0; 2];
             let units = character.encode_utf16(&mut units);
-            for (unit, place) in units.iter().zip(escaped.chunks_exact_mut(LONGEST_ESCAPE_BYTES)) {
+            for (unit, slot) in units.iter().zip(escaped.chunks_exact_mut(MAX_ESCAPE_BYTES)) {
                 let [high, low] = unit.to_be_bytes().map(hex);
-                place.copy_from_slice(&[b'\\', b'u', high[0], high[1], low[0], low[1]]);
+                slot.copy_from_slice(&[b'\\', b'u', high[0], high[1], low[0], low[1]]);
             }
-            units.len() * LONGEST_ESCAPE_BYTES
+            units.len() * MAX_ESCAPE_BYTES
         }
     }
 }
 
 /// Appends a piece whole, or the mark of a cut and says false.
-fn push_piece(piece: &[u8], room_bytes: &mut usize, line: &mut Vec<u8>) -> bool {
-    if piece.len() > *room_bytes {
-        line.extend_from_slice(CUT_MARK);
+fn push_escaped(escaped_part: &[u8], room_bytes: &mut usize, line: &mut Vec<u8>) -> bool {
+    if escaped_part.len() > *room_bytes {
+        line.extend_from_slice(TRUNCATION_MARK);
         return false;
     }
-    *room_bytes -= piece.len();
-    line.extend_from_slice(piece);
+    *room_bytes -= escaped_part.len();
+    line.extend_from_slice(escaped_part);
     true
 }
 
@@ -88,22 +88,22 @@ fn is_plain(value: &[u8]) -> bool {
         return !value.iter().any(|&byte| needs_escape(byte));
     };
     let (words, _) = value.as_chunks();
-    let found = words.iter().fold(marks(last), |found, word| found | marks(word));
-    found & (EACH * 0x80) == 0
+    let found = words.iter().fold(escape_mask(last), |found, word| found | escape_mask(word));
+    found & (EVERY_BYTE * 0x80) == 0
 }
 
 /// One in each byte of a word.
-const EACH: u64 = 0x0101_0101_0101_0101;
+const EVERY_BYTE: u64 = 0x0101_0101_0101_0101;
 
 /// A word in which the highest bit of some byte is set if, and only if, some byte needs an escape: which one it is cannot
 /// be told, as sums and differences carry over to the next byte. Where the highest bit of a byte was set before, it stays
 /// in the first term. Else it gets set by what is not in the range of each term.
-fn marks(word: &[u8; 8]) -> u64 {
+fn escape_mask(word: &[u8; 8]) -> u64 {
     let word = u64::from_ne_bytes(*word);
-    let delete = word.wrapping_add(EACH);
+    let delete = word.wrapping_add(EVERY_BYTE);
     // Exchanges the places of 0x20 and 0x22, of which the second is the quote: all that is to be found lies below 0x21.
-    let control_or_quote = (word ^ (EACH * 0x02)).wrapping_sub(EACH * 0x21);
-    let backslash = (word ^ (EACH * u64::from(b'\\'))).wrapping_sub(EACH);
+    let control_or_quote = (word ^ (EVERY_BYTE * 0x02)).wrapping_sub(EVERY_BYTE * 0x21);
+    let backslash = (word ^ (EVERY_BYTE * u64::from(b'\\'))).wrapping_sub(EVERY_BYTE);
     word | delete | control_or_quote | backslash
 }
 
@@ -121,9 +121,9 @@ mod tests {
 
     use super::*;
 
-    fn hexed(value: &[u8], limit_bytes: usize) -> String {
+    fn hex_escaped(value: &[u8], limit_bytes: usize) -> String {
         let mut line = Vec::new();
-        push_hexed(value, limit_bytes, &mut line);
+        push_hex_escaped(value, limit_bytes, &mut line);
         String::from_utf8(line).unwrap()
     }
 
@@ -134,7 +134,7 @@ mod tests {
     }
 
     /// The bytes that a value of the combined format stands for.
-    fn unhexed(text: &str) -> Vec<u8> {
+    fn hex_unescaped(text: &str) -> Vec<u8> {
         let mut bytes = Vec::new();
         let mut rest = text.as_bytes();
         while let Some((&first, after)) = rest.split_first() {
@@ -153,7 +153,7 @@ mod tests {
     #[test]
     fn plain_text_stays_as_it_is() {
         let plain = b" !#$%&'()*+,-./09:;<=>?@AZ[]^_`az{|}~";
-        assert_eq!(hexed(plain, 100).as_bytes(), plain);
+        assert_eq!(hex_escaped(plain, 100).as_bytes(), plain);
         assert_eq!(json(plain, 100).as_bytes(), plain);
     }
 
@@ -161,11 +161,11 @@ mod tests {
     fn every_byte_is_found_at_every_place() {
         for byte in 0..=u8::MAX {
             for length in 1..20 {
-                for place in 0..length {
+                for slot in 0..length {
                     // Neighbours at both ends of what is plain, which carries would reach.
                     for neighbour in [b' ', b'!', b'#', b'[', b']', b'~'] {
                         let mut value = vec![neighbour; length];
-                        value[place] = byte;
+                        value[slot] = byte;
                         assert_eq!(is_plain(&value), !needs_escape(byte), "{value:?}");
                     }
                 }
@@ -177,7 +177,7 @@ mod tests {
     #[test]
     fn what_could_end_a_field_or_a_line_is_escaped() {
         assert_eq!(
-            hexed(b"a\"b\\c\r\n\x00\x1b\x7f\xc3\xa4", 100),
+            hex_escaped(b"a\"b\\c\r\n\x00\x1b\x7f\xc3\xa4", 100),
             r"a\x22b\x5cc\x0d\x0a\x00\x1b\x7f\xc3\xa4"
         );
         assert_eq!(
@@ -189,21 +189,21 @@ mod tests {
 
     #[test]
     fn a_field_is_cut_between_characters() {
-        assert_eq!(hexed(b"abcdef", 6), "abcdef");
-        assert_eq!(hexed(b"abcdefg", 6), "abcdef...");
-        assert_eq!(hexed(b"abc\ndef", 6), "abc...");
+        assert_eq!(hex_escaped(b"abcdef", 6), "abcdef");
+        assert_eq!(hex_escaped(b"abcdefg", 6), "abcdef...");
+        assert_eq!(hex_escaped(b"abc\ndef", 6), "abc...");
         assert_eq!(json(b"ab\ncdef", 8), r"ab\u000a...");
         assert_eq!(json("🦀".as_bytes(), 11), "...");
         assert_eq!(json("🦀".as_bytes(), 12), r"\ud83e\udd80");
-        assert_eq!(hexed(b"", 0), "");
+        assert_eq!(hex_escaped(b"", 0), "");
     }
 
     proptest! {
         #[test]
         fn hexed_values_stand_for_the_same_bytes(value: Vec<u8>) {
-            let text = hexed(&value, usize::MAX);
+            let text = hex_escaped(&value, usize::MAX);
             prop_assert!(text.bytes().all(|byte| (b' '..=b'~').contains(&byte) && byte != b'"'), "{text:?}");
-            prop_assert_eq!(unhexed(&text), value);
+            prop_assert_eq!(hex_unescaped(&text), value);
         }
 
         #[test]
@@ -218,10 +218,10 @@ mod tests {
 
         #[test]
         fn no_field_is_longer_than_its_limit(value: Vec<u8>, limit_bytes in 0usize..100) {
-            let longest_bytes = limit_bytes + CUT_MARK.len();
-            for text in [hexed(&value, limit_bytes), json(&value, limit_bytes)] {
+            let longest_bytes = limit_bytes + TRUNCATION_MARK.len();
+            for text in [hex_escaped(&value, limit_bytes), json(&value, limit_bytes)] {
                 prop_assert!(text.len() <= longest_bytes, "{text:?}");
-                prop_assert!(text.len() <= value.len() * LONGEST_ESCAPE_BYTES || text.ends_with("..."), "{text:?}");
+                prop_assert!(text.len() <= value.len() * MAX_ESCAPE_BYTES || text.ends_with("..."), "{text:?}");
             }
             let quoted = format!("\"{}\"", json(&value, limit_bytes));
             prop_assert!(serde_json::from_str::<String>(&quoted).is_ok(), "{quoted}");

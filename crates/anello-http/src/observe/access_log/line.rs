@@ -5,7 +5,7 @@ use std::io::Write;
 use std::net::SocketAddr;
 use std::str::FromStr;
 
-use super::escape::{LONGEST_ESCAPE_BYTES, push_hexed, push_json};
+use super::escape::{MAX_ESCAPE_BYTES, push_hex_escaped, push_json};
 use super::time_text::TimeText;
 
 /// Room for all of a line but the four fields that a peer fills: names and punctuation of JSON (157 bytes), time (24), peer
@@ -100,7 +100,7 @@ impl<'a> RequestLine<'a> {
 #[derive(Clone, Copy)]
 pub struct FormattedPeer {
     /// `203.0.113.9:4711`, `[2001:db8::9]:4711` or `unix:`.
-    bytes: [u8; Self::LONGEST_BYTES],
+    bytes: [u8; Self::MAX_BYTES],
     length: u8,
     /// Where in it the address without port and brackets is.
     ip_start: u8,
@@ -109,20 +109,20 @@ pub struct FormattedPeer {
 
 impl FormattedPeer {
     /// Eight groups of four digits, brackets and a port.
-    const LONGEST_BYTES: usize = "[ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff]:65535".len();
+    const MAX_BYTES: usize = "[ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff]:65535".len();
 
     /// The text of an address. IPv4 in IPv6 (`::ffff:203.0.113.9`) is written as IPv4; the zone of a link-local address is
     /// left out.
     #[must_use]
     pub fn new(address: SocketAddr) -> Self {
         let address = SocketAddr::new(address.ip().to_canonical(), address.port());
-        let mut bytes = [0; Self::LONGEST_BYTES];
+        let mut bytes = [0; Self::MAX_BYTES];
         let mut rest = &mut bytes[..];
         if write!(rest, "{address}").is_err() {
             // No address is longer; should one be, its end is missing.
             rest = &mut [];
         }
-        let length = Self::LONGEST_BYTES - rest.len();
+        let length = Self::MAX_BYTES - rest.len();
         let port_start = bytes[..length].iter().rposition(|&byte| byte == b':').unwrap_or(length);
         let brackets = usize::from(address.is_ipv6());
         Self {
@@ -137,7 +137,7 @@ impl FormattedPeer {
     #[must_use]
     pub fn unix() -> Self {
         let text = b"unix:";
-        let mut bytes = [0; Self::LONGEST_BYTES];
+        let mut bytes = [0; Self::MAX_BYTES];
         bytes[..text.len()].copy_from_slice(text);
         Self { bytes, length: text.len() as u8, ip_start: 0, ip_end: text.len() as u8 }
     }
@@ -202,13 +202,13 @@ impl LineWriter {
     }
 
     /// The longest line with fields of at most so many bytes.
-    pub(super) fn longest_line_bytes(field_bytes: usize) -> usize {
+    pub(super) fn max_line_bytes(field_bytes: usize) -> usize {
         FRAME_BYTES.saturating_add(PEER_FIELDS.saturating_mul(field_bytes))
     }
 
     /// What the line of an entry takes at most. Most lines take far less: escapes are rare.
     pub(super) fn bound_bytes(&self, entry: &LogEntry<'_>) -> usize {
-        let bound = |length: usize| length.saturating_mul(LONGEST_ESCAPE_BYTES).min(self.field_bytes);
+        let bound = |length: usize| length.saturating_mul(MAX_ESCAPE_BYTES).min(self.field_bytes);
         let optional = |value: Option<&[u8]>| value.map_or(0, |value| bound(value.len()));
         let request =
             entry.request.map_or(0, |request| bound(request.method.len()) + bound(request.target.len()));
@@ -236,9 +236,9 @@ impl LineWriter {
         line.extend_from_slice(self.time.common(entry.unix_time_ns));
         line.extend_from_slice(b"] \"");
         if let Some(request) = &entry.request {
-            push_hexed(request.method.as_bytes(), self.field_bytes, line);
+            push_hex_escaped(request.method.as_bytes(), self.field_bytes, line);
             line.push(b' ');
-            push_hexed(request.target, self.field_bytes, line);
+            push_hex_escaped(request.target, self.field_bytes, line);
             line.push(b' ');
             line.extend_from_slice(request.version.as_bytes());
         } else {
@@ -252,7 +252,7 @@ impl LineWriter {
 
     fn push_quoted(&self, before: &[u8], value: Option<&[u8]>, line: &mut Vec<u8>) {
         line.extend_from_slice(before);
-        push_hexed(value.unwrap_or(b"-"), self.field_bytes, line);
+        push_hex_escaped(value.unwrap_or(b"-"), self.field_bytes, line);
     }
 
     fn push_json(&mut self, entry: &LogEntry<'_>, line: &mut Vec<u8>) {
@@ -318,7 +318,7 @@ mod tests {
         let mut line = Vec::new();
         writer.push(entry, &mut line);
         assert!(line.len() <= writer.bound_bytes(entry), "{} bytes", line.len());
-        assert!(writer.bound_bytes(entry) <= LineWriter::longest_line_bytes(field_bytes));
+        assert!(writer.bound_bytes(entry) <= LineWriter::max_line_bytes(field_bytes));
         String::from_utf8(line).unwrap()
     }
 
@@ -408,7 +408,7 @@ mod tests {
                 let mut writer = LineWriter::new(format, field_bytes, usize::MAX);
                 let mut line = Vec::new();
                 writer.push(&entry, &mut line);
-                assert!(line.len() <= LineWriter::longest_line_bytes(field_bytes), "{} bytes", line.len());
+                assert!(line.len() <= LineWriter::max_line_bytes(field_bytes), "{} bytes", line.len());
                 assert!(line.len() <= writer.bound_bytes(&entry));
             }
         }

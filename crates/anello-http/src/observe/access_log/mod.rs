@@ -84,7 +84,7 @@ impl Default for AccessLogOptions {
 
 impl AccessLogOptions {
     fn check(&self) -> io::Result<()> {
-        let longest_bytes = LineWriter::longest_line_bytes(self.max_field_bytes);
+        let longest_bytes = LineWriter::max_line_bytes(self.max_field_bytes);
         if self.buffer_bytes < longest_bytes {
             return Err(invalid(format!(
                 "a buffer of {} bytes does not hold the longest line of the access log: with fields of {} bytes give it at \
@@ -219,7 +219,7 @@ impl AccessLogHandle {
     /// [`retry_interval`](AccessLogOptions::retry_interval) later it is tried again. When a line had been written in part, the new
     /// file gets the whole of it. Standard output stays what it is.
     pub fn reopen(&self) {
-        self.shared.ask_to_reopen();
+        self.shared.request_reopen();
         self.writer.unpark();
     }
 

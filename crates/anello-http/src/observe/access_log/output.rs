@@ -50,7 +50,7 @@ impl Output {
                 let file = match open_to_append(&path) {
                     Ok(file) => Some(file),
                     Err(error) if has_no_reader(&path, &error) => None,
-                    Err(error) => return Err(explained(&path, &error)),
+                    Err(error) => return Err(with_path(&path, &error)),
                 };
                 Ok(Self { target: Target::Path(path), file })
             }
@@ -65,7 +65,7 @@ impl Output {
     /// Opens the file anew by its name. True if it is another one now. On an error the old one stays.
     pub(super) fn reopen(&mut self) -> io::Result<bool> {
         let Target::Path(path) = &self.target else { return Ok(false) };
-        let file = open_to_append(path).map_err(|error| explained(path, &error))?;
+        let file = open_to_append(path).map_err(|error| with_path(path, &error))?;
         let same = self.file.as_ref().is_some_and(|old| is_same(old, &file).unwrap_or(false));
         self.file = Some(file);
         Ok(!same)
@@ -84,7 +84,7 @@ impl Output {
     }
 
     /// Waits until a FIFO has room, its reader is gone, or some time has passed (`poll(2)`).
-    pub(super) fn wait_for_room(&self, longest: Duration) -> io::Result<()> {
+    pub(super) fn wait_writable(&self, longest: Duration) -> io::Result<()> {
         let Some(file) = &self.file else { return Ok(()) };
         let longest = Timespec::try_from(longest).ok();
         match poll(&mut [PollFd::new(file, PollFlags::OUT)], longest.as_ref()) {
@@ -115,7 +115,7 @@ fn has_no_reader(path: &Path, error: &io::Error) -> bool {
         && fs::metadata(path).is_ok_and(|metadata| metadata.file_type().is_fifo())
 }
 
-fn explained(path: &Path, error: &io::Error) -> io::Error {
+fn with_path(path: &Path, error: &io::Error) -> io::Error {
     let remedy = match Errno::from_io_error(error) {
         Some(Errno::NOENT) => ": make its directory",
         Some(Errno::ACCESS | Errno::PERM | Errno::ROFS) => {

@@ -32,38 +32,38 @@ pub(super) struct Shared {
     pub(super) options: AccessLogOptions,
     /// `RUNNING`, `FINISHING` or `ABANDONED`.
     stage: AtomicU8,
-    reopens_asked: AtomicU64,
+    reopen_requests: AtomicU64,
     /// Written by the writing thread alone.
     pub(super) written_lines: AtomicU64,
     pub(super) written_bytes: AtomicU64,
     pub(super) errors: AtomicU64,
     pub(super) reopens: AtomicU64,
     /// Taken when a worker starts or ends and when somebody asks for counts, never for a line.
-    lanes: Mutex<Lanes>,
+    queues: Mutex<WorkerQueues>,
 }
 
 #[derive(Debug, Default)]
-struct Lanes {
+struct WorkerQueues {
     /// Of workers that the writing thread does not know yet.
-    new: Vec<Lane>,
+    new: Vec<WorkerQueue>,
     /// Counts of each worker, until its log has been dropped and all its lines are written.
-    counts: Vec<Arc<LaneCounts>>,
+    counts: Vec<Arc<WorkerCounts>>,
     /// Counts of workers that are gone.
-    gone_dropped: u64,
-    gone_lost: u64,
+    departed_dropped: u64,
+    departed_lost: u64,
 }
 
 /// The writing thread's ends of the queues of one worker.
 #[derive(Debug)]
-pub(super) struct Lane {
+pub(super) struct WorkerQueue {
     pub(super) full: Receiver<Batch>,
     pub(super) empty: SyncSender<Vec<u8>>,
-    pub(super) counts: Arc<LaneCounts>,
+    pub(super) counts: Arc<WorkerCounts>,
 }
 
 /// Counts of one worker.
 #[derive(Debug, Default)]
-pub(super) struct LaneCounts {
+pub(super) struct WorkerCounts {
     /// Lines that the worker dropped; it alone writes this.
     pub(super) dropped: AtomicU64,
     /// Lines that were handed over and could not be written.
@@ -77,7 +77,7 @@ pub(super) struct LaneCounts {
 pub(super) struct Batch {
     pub(super) bytes: Vec<u8>,
     pub(super) lines: u64,
-    pub(super) counts: Arc<LaneCounts>,
+    pub(super) counts: Arc<WorkerCounts>,
 }
 
 impl Drop for Batch {
@@ -93,12 +93,12 @@ impl Shared {
         Self {
             options,
             stage: AtomicU8::new(RUNNING),
-            reopens_asked: AtomicU64::new(0),
+            reopen_requests: AtomicU64::new(0),
             written_lines: AtomicU64::new(0),
             written_bytes: AtomicU64::new(0),
             errors: AtomicU64::new(0),
             reopens: AtomicU64::new(0),
-            lanes: Mutex::default(),
+            queues: Mutex::default(),
         }
     }
 
@@ -120,37 +120,37 @@ impl Shared {
         self.stage.load(Ordering::Acquire) >= ABANDONED
     }
 
-    pub(super) fn ask_to_reopen(&self) {
-        self.reopens_asked.fetch_add(1, Ordering::Release);
+    pub(super) fn request_reopen(&self) {
+        self.reopen_requests.fetch_add(1, Ordering::Release);
     }
 
-    pub(super) fn reopens_asked(&self) -> u64 {
-        self.reopens_asked.load(Ordering::Acquire)
+    pub(super) fn reopen_requests(&self) -> u64 {
+        self.reopen_requests.load(Ordering::Acquire)
     }
 
     /// Makes the worker's queues known to the writing thread, which looks when it is woken next. After the end there is
     /// nobody to look, and the queues end here.
-    pub(super) fn add(&self, lane: Lane) {
-        let mut lanes = self.lanes();
-        lanes.counts.push(Arc::clone(&lane.counts));
+    pub(super) fn add(&self, queue: WorkerQueue) {
+        let mut queues = self.queues();
+        queues.counts.push(Arc::clone(&queue.counts));
         // The writing thread takes the lock once more after it has seen the end: either it finds this lane, or this sees
         // the end.
         if !self.is_finishing() {
-            lanes.new.push(lane);
+            queues.new.push(queue);
         }
     }
 
     /// The queues of workers that have started since the last call.
-    pub(super) fn take_new(&self) -> Vec<Lane> {
-        std::mem::take(&mut self.lanes().new)
+    pub(super) fn take_new(&self) -> Vec<WorkerQueue> {
+        std::mem::take(&mut self.queues().new)
     }
 
     /// A worker is gone and its lines are written: only its counts remain.
-    pub(super) fn remove(&self, gone: &Arc<LaneCounts>) {
-        let mut lanes = self.lanes();
-        lanes.gone_dropped += gone.dropped.load(Ordering::Relaxed);
-        lanes.gone_lost += gone.lost.load(Ordering::Relaxed);
-        lanes.counts.retain(|counts| !Arc::ptr_eq(counts, gone));
+    pub(super) fn remove(&self, gone: &Arc<WorkerCounts>) {
+        let mut queues = self.queues();
+        queues.departed_dropped += gone.dropped.load(Ordering::Relaxed);
+        queues.departed_lost += gone.lost.load(Ordering::Relaxed);
+        queues.counts.retain(|counts| !Arc::ptr_eq(counts, gone));
     }
 
     pub(super) fn stats(&self) -> LogStats {
@@ -165,29 +165,29 @@ impl Shared {
 
     /// All lines that were recorded and are not and will not be written.
     pub(super) fn dropped_lines(&self) -> u64 {
-        let lanes = self.lanes();
-        let dropped: u64 = lanes.counts.iter().map(|counts| counts.dropped.load(Ordering::Relaxed)).sum();
-        dropped + lanes.gone_dropped + lanes.lost()
+        let queues = self.queues();
+        let dropped: u64 = queues.counts.iter().map(|counts| counts.dropped.load(Ordering::Relaxed)).sum();
+        dropped + queues.departed_dropped + queues.lost()
     }
 
     /// Those of them that had been handed over.
     pub(super) fn lost_lines(&self) -> u64 {
-        self.lanes().lost()
+        self.queues().lost()
     }
 
     #[cfg(test)]
     pub(super) fn known_workers(&self) -> usize {
-        self.lanes().counts.len()
+        self.queues().counts.len()
     }
 
-    fn lanes(&self) -> MutexGuard<'_, Lanes> {
+    fn queues(&self) -> MutexGuard<'_, WorkerQueues> {
         // Counts and queues are whole whenever the lock is free, whoever panicked.
-        self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
+        self.queues.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Lanes {
+impl WorkerQueues {
     fn lost(&self) -> u64 {
-        self.counts.iter().map(|counts| counts.lost.load(Ordering::Relaxed)).sum::<u64>() + self.gone_lost
+        self.counts.iter().map(|counts| counts.lost.load(Ordering::Relaxed)).sum::<u64>() + self.departed_lost
     }
 }

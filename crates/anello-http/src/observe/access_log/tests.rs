@@ -140,19 +140,19 @@ fn old_lines_are_handed_over_though_the_buffer_has_room() {
     let written = |lines| wait_until(|| handle.stats().written_lines == lines);
     record(&mut worker, 0, 100 * SECOND_NS);
     worker.flush_old(101 * SECOND_NS - 1);
-    assert_eq!(worker.held_lines(), 1);
+    assert_eq!(worker.buffered_lines(), 1);
     worker.flush_old(101 * SECOND_NS);
-    assert_eq!(worker.held_lines(), 0);
+    assert_eq!(worker.buffered_lines(), 0);
     written(1);
     // Recording does it, too.
     record(&mut worker, 1, 200 * SECOND_NS);
     record(&mut worker, 2, 201 * SECOND_NS);
-    assert_eq!(worker.held_lines(), 0);
+    assert_eq!(worker.buffered_lines(), 0);
     written(3);
     // A clock that was set back must not keep lines for as long as it was set back.
     record(&mut worker, 3, 300 * SECOND_NS);
     worker.flush_old(200 * SECOND_NS);
-    assert_eq!(worker.held_lines(), 0);
+    assert_eq!(worker.buffered_lines(), 0);
     written(4);
     record(&mut worker, 4, 0);
     assert!(worker.flush() && worker.flush());
@@ -332,7 +332,7 @@ fn a_new_file_gets_the_whole_of_a_line_that_the_old_one_has_in_part() {
     let log = AccessLog::start(options).unwrap();
     let (mut worker, handle) = (log.worker(0), log.handle());
     (0..100).for_each(|number| record(&mut worker, number, 0));
-    assert_eq!(worker.held_lines(), 100);
+    assert_eq!(worker.buffered_lines(), 100);
     assert!(worker.flush());
     wait_until(|| handle.stats().written_bytes == 4096);
     fs::rename(&path, directory.path().join("access.log.1")).unwrap();

@@ -7,10 +7,10 @@ use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, sync_cha
 use std::thread::Thread;
 
 use super::line::{LineWriter, LogEntry};
-use super::shared::{Batch, Lane, LaneCounts, Shared};
+use super::shared::{Batch, Shared, WorkerCounts, WorkerQueue};
 
 /// Empty buffers that wait for a worker; more of them are freed.
-const KEPT_BUFFERS: usize = 8;
+const MAX_FREE_BUFFERS: usize = 8;
 
 /// The log of one worker. Dropping it hands over what it holds.
 ///
@@ -23,19 +23,19 @@ pub struct WorkerLog {
     oldest_ns: u64,
     full: SyncSender<Batch>,
     empty: Receiver<Vec<u8>>,
-    counts: Arc<LaneCounts>,
+    counts: Arc<WorkerCounts>,
     buffer_bytes: usize,
     buffers: usize,
-    flush_after_ns: u64,
+    flush_interval_ns: u64,
     /// After `full`, so that the thread that it wakes sees that the queue has ended.
-    writer: WakesAtLast,
+    writer: UnparkOnDrop,
 }
 
 /// Wakes a thread for the last time when it is dropped.
 #[derive(Debug)]
-struct WakesAtLast(Thread);
+struct UnparkOnDrop(Thread);
 
-impl Drop for WakesAtLast {
+impl Drop for UnparkOnDrop {
     fn drop(&mut self) {
         self.0.unpark();
     }
@@ -44,11 +44,11 @@ impl Drop for WakesAtLast {
 impl WorkerLog {
     pub(super) fn new(number: usize, shared: &Shared, writer: Thread) -> Self {
         let options = &shared.options;
-        let counts = Arc::new(LaneCounts::default());
+        let counts = Arc::new(WorkerCounts::default());
         // All buffers fit: a worker that has an empty one can always hand the other over.
         let (full, full_out) = sync_channel(options.max_buffers);
-        let (empty_in, empty) = sync_channel(KEPT_BUFFERS);
-        shared.add(Lane { full: full_out, empty: empty_in, counts: Arc::clone(&counts) });
+        let (empty_in, empty) = sync_channel(MAX_FREE_BUFFERS);
+        shared.add(WorkerQueue { full: full_out, empty: empty_in, counts: Arc::clone(&counts) });
         writer.unpark();
         counts.buffers.store(1, Ordering::Relaxed);
         let batch =
@@ -62,8 +62,8 @@ impl WorkerLog {
             counts,
             buffer_bytes: options.buffer_bytes,
             buffers: options.max_buffers,
-            flush_after_ns: u64::try_from(options.flush_interval.as_nanos()).unwrap_or(u64::MAX),
-            writer: WakesAtLast(writer),
+            flush_interval_ns: u64::try_from(options.flush_interval.as_nanos()).unwrap_or(u64::MAX),
+            writer: UnparkOnDrop(writer),
         }
     }
 
@@ -71,7 +71,7 @@ impl WorkerLog {
     /// there is no room is dropped and counted.
     pub fn record(&mut self, entry: &LogEntry<'_>) {
         let room_bytes = self.buffer_bytes.saturating_sub(self.batch.bytes.len());
-        if room_bytes < self.line.bound_bytes(entry) && !self.hand_over() {
+        if room_bytes < self.line.bound_bytes(entry) && !self.flush_batch() {
             let dropped = self.counts.dropped.load(Ordering::Relaxed);
             return self.counts.dropped.store(dropped + 1, Ordering::Relaxed);
         }
@@ -88,15 +88,15 @@ impl WorkerLog {
     /// such a time, say from the worker's ticker.
     pub fn flush_old(&mut self, unix_time_ns: u64) {
         // The clock may have been set back.
-        if self.batch.lines > 0 && unix_time_ns.abs_diff(self.oldest_ns) >= self.flush_after_ns {
-            self.hand_over();
+        if self.batch.lines > 0 && unix_time_ns.abs_diff(self.oldest_ns) >= self.flush_interval_ns {
+            self.flush_batch();
         }
     }
 
     /// Hands over what the worker holds, for it is to be seen. False if all buffers wait for the disk: then the worker
     /// keeps it.
     pub fn flush(&mut self) -> bool {
-        self.batch.lines == 0 || self.hand_over()
+        self.batch.lines == 0 || self.flush_batch()
     }
 
     /// Lines that this worker has dropped.
@@ -106,7 +106,7 @@ impl WorkerLog {
     }
 
     #[cfg(test)]
-    pub(super) fn held_lines(&self) -> u64 {
+    pub(super) fn buffered_lines(&self) -> u64 {
         self.batch.lines
     }
 
@@ -117,7 +117,7 @@ impl WorkerLog {
 
     /// Goes on with an empty buffer. False if there is none.
     #[cold]
-    fn hand_over(&mut self) -> bool {
+    fn flush_batch(&mut self) -> bool {
         let Some(empty) = self.empty_buffer() else { return false };
         self.send_batch(empty);
         true

@@ -8,33 +8,33 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::output::Output;
-use super::shared::{Batch, Lane, Shared};
+use super::shared::{Batch, Shared, WorkerQueue};
 
 /// Time between two messages about the same thing, when it goes on or comes again.
-const TELL_AGAIN_AFTER: Duration = Duration::from_secs(60);
+const REPORT_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Time between looks at what is wished while a FIFO is full.
-const LOOK_UP_AFTER: Duration = Duration::from_millis(100);
+const CONTROL_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 pub(super) struct Writer {
     output: Output,
     shared: Arc<Shared>,
-    lanes: Vec<Lane>,
+    queues: Vec<WorkerQueue>,
     /// Wishes to reopen that have been fulfilled.
     reopened: u64,
     /// When to try again what was wished and failed.
     reopen_at: Option<Instant>,
     /// Whether the last write failed.
-    fails: bool,
-    failures: Teller,
-    drops: Teller,
+    is_failing: bool,
+    failures: LogThrottle,
+    drops: LogThrottle,
     /// Dropped lines that have been told.
-    drops_told: u64,
+    reported_drops: u64,
 }
 
 /// Says when it is time to tell something that may go on for long.
 #[derive(Default)]
-struct Teller {
+struct LogThrottle {
     last: Option<Instant>,
 }
 
@@ -43,13 +43,13 @@ impl Writer {
         Self {
             output,
             shared,
-            lanes: Vec::new(),
+            queues: Vec::new(),
             reopened: 0,
             reopen_at: None,
-            fails: false,
-            failures: Teller::default(),
-            drops: Teller::default(),
-            drops_told: 0,
+            is_failing: false,
+            failures: LogThrottle::default(),
+            drops: LogThrottle::default(),
+            reported_drops: 0,
         }
     }
 
@@ -59,10 +59,10 @@ impl Writer {
         loop {
             // Before the round, so that all that was handed over before is written by it.
             let finishing = self.shared.is_finishing();
-            self.lanes.append(&mut self.shared.take_new());
+            self.queues.append(&mut self.shared.take_new());
             // What is told may wake this thread; the round is last, so that nothing handed over is slept through.
-            self.reopen_if_wished();
-            self.tell_drops();
+            self.reopen_if_requested();
+            self.report_drops();
             let worked = self.write_round();
             if self.shared.is_abandoned() || finishing && !worked {
                 // What came late is not written any more; dropped, it counts as lost.
@@ -86,17 +86,17 @@ impl Writer {
     fn write_round(&mut self) -> bool {
         let mut worked = false;
         let mut index = 0;
-        while let Some(lane) = self.lanes.get(index) {
-            match lane.full.try_recv() {
+        while let Some(queue) = self.queues.get(index) {
+            match queue.full.try_recv() {
                 Ok(batch) => {
                     worked = true;
                     let bytes = self.write_batch(batch);
-                    self.lanes[index].give_back(bytes);
+                    self.queues[index].return_buffer(bytes);
                     index += 1;
                 }
                 Err(TryRecvError::Empty) => index += 1,
                 Err(TryRecvError::Disconnected) => {
-                    let gone = self.lanes.swap_remove(index);
+                    let gone = self.queues.swap_remove(index);
                     self.shared.remove(&gone.counts);
                 }
             }
@@ -109,7 +109,7 @@ impl Writer {
     fn write_batch(&mut self, mut batch: Batch) -> Vec<u8> {
         let mut position = 0;
         while position < batch.bytes.len() {
-            if self.reopen_if_wished() {
+            if self.reopen_if_requested() {
                 position = line_start(&batch.bytes, position);
             }
             match self.output.write(&batch.bytes[position..]) {
@@ -119,7 +119,7 @@ impl Writer {
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => {
-                    let is_failure = self.wait_out(&error);
+                    let is_failure = self.wait_before_retry(&error);
                     if self.shared.is_abandoned() || is_failure && self.shared.is_finishing() {
                         break;
                     }
@@ -131,22 +131,22 @@ impl Writer {
         add(&self.shared.written_lines, batch.lines - rest);
         batch.lines = rest;
         if rest == 0 {
-            self.recovered();
+            self.report_recovery();
         }
         std::mem::take(&mut batch.bytes)
     }
 
     /// A write brought nothing: waits until another may. False if the target is only slow.
-    fn wait_out(&mut self, error: &io::Error) -> bool {
+    fn wait_before_retry(&mut self, error: &io::Error) -> bool {
         let is_full = error.kind() == io::ErrorKind::WouldBlock;
-        if is_full && self.output.wait_for_room(LOOK_UP_AFTER).is_ok() {
-            self.tell_drops();
+        if is_full && self.output.wait_writable(CONTROL_POLL_INTERVAL).is_ok() {
+            self.report_drops();
             return false;
         }
-        self.failed(error);
+        self.report_failure(error);
         let again = Instant::now() + self.shared.options.retry_interval;
         // Workers wake this thread for each buffer, which changes nothing.
-        while !self.shared.is_finishing() && !self.reopen_is_wished() {
+        while !self.shared.is_finishing() && !self.reopen_requested() {
             let left = again.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 break;
@@ -156,9 +156,9 @@ impl Writer {
         true
     }
 
-    fn failed(&mut self, error: &io::Error) {
+    fn report_failure(&mut self, error: &io::Error) {
         add(&self.shared.errors, 1);
-        self.fails = true;
+        self.is_failing = true;
         if self.failures.is_due() {
             tracing::error!(
                 log = %self.output, %error, retry_after = ?self.shared.options.retry_interval,
@@ -168,21 +168,21 @@ impl Writer {
         }
     }
 
-    fn recovered(&mut self) {
-        if std::mem::take(&mut self.fails) {
+    fn report_recovery(&mut self) {
+        if std::mem::take(&mut self.is_failing) {
             tracing::info!(log = %self.output, "the access log is written again");
         }
     }
 
-    fn reopen_is_wished(&self) -> bool {
-        self.shared.reopens_asked() != self.reopened
+    fn reopen_requested(&self) -> bool {
+        self.shared.reopen_requests() != self.reopened
             && self.reopen_at.is_none_or(|then| then <= Instant::now())
     }
 
     /// Opens the file anew if that is wished. False if it stays the same.
-    fn reopen_if_wished(&mut self) -> bool {
-        let asked = self.shared.reopens_asked();
-        if !self.reopen_is_wished() {
+    fn reopen_if_requested(&mut self) -> bool {
+        let asked = self.shared.reopen_requests();
+        if !self.reopen_requested() {
             return false;
         }
         match self.output.reopen() {
@@ -206,22 +206,22 @@ impl Writer {
         }
     }
 
-    fn tell_drops(&mut self) {
+    fn report_drops(&mut self) {
         let dropped = self.shared.dropped_lines();
-        if dropped > self.drops_told && self.drops.is_due() {
+        if dropped > self.reported_drops && self.drops.is_due() {
             tracing::warn!(
-                lines = dropped - self.drops_told, log = %self.output,
+                lines = dropped - self.reported_drops, log = %self.output,
                 "lines of the access log were dropped: its target is slower than the requests. Log to a faster one, or give \
                  it more buffers"
             );
-            self.drops_told = dropped;
+            self.reported_drops = dropped;
         }
     }
 }
 
-impl Lane {
+impl WorkerQueue {
     /// Gives a buffer back to the worker, or frees it when the worker has enough.
-    fn give_back(&self, mut buffer: Vec<u8>) {
+    fn return_buffer(&self, mut buffer: Vec<u8>) {
         buffer.clear();
         if let Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) = self.empty.try_send(buffer) {
             self.counts.buffers.fetch_sub(1, Ordering::Relaxed);
@@ -229,10 +229,10 @@ impl Lane {
     }
 }
 
-impl Teller {
+impl LogThrottle {
     /// Whether to tell now; if so, not again for some time.
     fn is_due(&mut self) -> bool {
-        let due = self.last.is_none_or(|last| last.elapsed() >= TELL_AGAIN_AFTER);
+        let due = self.last.is_none_or(|last| last.elapsed() >= REPORT_INTERVAL);
         if due {
             self.last = Some(Instant::now());
         }

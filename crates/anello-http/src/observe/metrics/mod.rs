@@ -112,6 +112,12 @@ impl ServerMetrics {
     /// Appends all metrics as they are now, some 10 KiB and half a KiB more for each worker, with media type [`CONTENT_TYPE`].
     /// `log` is what the access log has counted, if there is one. Reads three files of `/proc`.
     pub fn render(&self, log: Option<&LogStats>, text: &mut Vec<u8>) {
-        render::render(&self.inner.blocks, &self.inner.build_labels, log, &self.inner.process.look(), text);
+        render::render(
+            &self.inner.blocks,
+            &self.inner.build_labels,
+            log,
+            &self.inner.process.snapshot(),
+            text,
+        );
     }
 }

@@ -20,7 +20,7 @@ pub(super) struct Process {
 
 /// What was read; none for what the kernel did not tell.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct ProcessLook {
+pub(super) struct ProcessSnapshot {
     pub(super) stat: Option<Stat>,
     pub(super) start_unix_ns: Option<u64>,
     pub(super) open_descriptors: Option<u64>,
@@ -53,13 +53,13 @@ impl Process {
     }
 
     /// Reads them (`pread(2)`, `fstat(2)`, `getrlimit(2)`).
-    pub(super) fn look(&self) -> ProcessLook {
+    pub(super) fn snapshot(&self) -> ProcessSnapshot {
         let stat = self.stat.as_ref().and_then(|file| read(file).ok()).and_then(|text| Stat::parse(&text));
         let start_unix_ns = match (stat, self.boot_unix_ns) {
             (Some(stat), Some(boot)) => Some(boot.saturating_add(ticks_ns(stat.start_ticks))),
             _ => None,
         };
-        ProcessLook {
+        ProcessSnapshot {
             stat,
             start_unix_ns,
             open_descriptors: self.descriptors.as_ref().and_then(count_descriptors),
@@ -126,9 +126,9 @@ mod tests {
     #[test]
     fn this_process_has_memory_descriptors_and_a_start() {
         let process = Process::open();
-        let before = process.look();
+        let before = process.snapshot();
         let held: Vec<File> = (0..100).map(|_| File::open("/dev/null").unwrap()).collect();
-        let after = process.look();
+        let after = process.snapshot();
         drop(held);
         assert!(before.stat.unwrap().resident_bytes() > 100_000);
         assert!(before.stat.unwrap().virtual_bytes >= before.stat.unwrap().resident_bytes());

@@ -8,7 +8,7 @@ use super::exposition::Value::{Nanoseconds, Whole};
 use super::exposition::{Exposition, is_name};
 use super::histogram::{HistogramSum, bound_ns};
 use super::kinds::{CloseReason, MethodClass, ParseErrorKind, RejectReason, STATUS_CLASSES};
-use super::process::ProcessLook;
+use super::process::ProcessSnapshot;
 use super::sample::{Sample, SampleKind};
 use super::worker::Block;
 use crate::observe::access_log::LogStats;
@@ -17,7 +17,7 @@ pub(super) fn render(
     blocks: &[Arc<Block>],
     build_labels: &[(&'static str, String)],
     log: Option<&LogStats>,
-    process: &ProcessLook,
+    process: &ProcessSnapshot,
     text: &mut Vec<u8>,
 ) {
     let mut to = Exposition::new(text);
@@ -171,7 +171,7 @@ fn build_info(build_labels: &[(&'static str, String)], to: &mut Exposition<'_>) 
     to.sample("anello_build_info", &labels, Whole(1));
 }
 
-fn process_figures(process: &ProcessLook, to: &mut Exposition<'_>) {
+fn process_figures(process: &ProcessSnapshot, to: &mut Exposition<'_>) {
     let stat = process.stat;
     let figures = [
         (
