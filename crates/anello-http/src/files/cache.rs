@@ -26,43 +26,43 @@ use rustix::fs::fstat;
 use rustix::process::{Resource, getrlimit};
 use rustix::time::{ClockId, clock_gettime};
 
-use super::folder::stamp;
+use super::document_root::stamp;
 use super::negotiate::{Coding, Codings};
-use super::path::resolve_plain;
+use super::path::resolve_fast;
 use super::stamp::{FileStamp, Timestamp};
 use super::validator::Validator;
 use crate::h1::{EncodedResponse, FieldBlock};
 use crate::observe::metrics::WorkerMetrics;
 
 /// Most entries of a cache, whatever their size.
-const MOST_ENTRIES: usize = 4096;
+const MAX_ENTRIES: usize = 4096;
 
 /// Most files of a cache that are open: larger ones, whose contents are not kept. Fewer where the process may not open many.
-const MOST_OPEN_FILES: usize = 512;
+const MAX_OPEN_FILES: usize = 512;
 
 /// Descriptors that a process and each of its workers need besides connections and files, about.
-const OWN: u64 = 24;
-const OWN_OF_WORKER: u64 = 10;
+const PROCESS_DESCRIPTORS: u64 = 24;
+const DESCRIPTORS_PER_WORKER: u64 = 10;
 
 /// How often open files are looked at while nobody asks for them, and for how long nobody has asked for those that are
 /// closed, unless they count as true for longer.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
-const UNUSED_FOR: Duration = Duration::from_secs(60);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// What an entry takes besides its contents and its path, about.
-const ENTRY_BYTES: usize = 1024;
+const ENTRY_OVERHEAD_BYTES: usize = 1024;
 
 /// A file and its precompressed variants.
 #[derive(Debug)]
 pub(super) struct Entry {
     /// The path of the file, which for a folder is that of its index file.
     pub path: Box<str>,
-    pub plain: Variant,
-    pub coded: Vec<(Coding, Variant)>,
+    pub identity: Variant,
+    pub encoded: Vec<(Coding, Variant)>,
     /// Not all of it is in memory.
     pub has_open_files: bool,
     /// When it was looked at last.
-    looked_at: Cell<Duration>,
+    checked_at: Cell<Duration>,
     /// It was used since it was last looked for something to forget.
     is_used: Cell<bool>,
 }
@@ -87,7 +87,7 @@ pub(super) struct Variant {
 #[derive(Debug)]
 pub(super) enum Contents {
     /// With its fields: what fits behind them in one send.
-    Framed(Rc<EncodedResponse>),
+    Encoded(Rc<EncodedResponse>),
     Memory(Bytes),
     File(File),
 }
@@ -95,38 +95,44 @@ pub(super) enum Contents {
 impl Entry {
     /// Of a file that was looked for then, before anything of it was read: a read may take long, and what has come of the
     /// path meanwhile is newer.
-    pub fn new(path: &str, plain: Variant, coded: Vec<(Coding, Variant)>, looked_at: Duration) -> Rc<Self> {
-        let (looked_at, is_used) = (Cell::new(looked_at), Cell::new(false));
-        let mut entry = Self { path: path.into(), plain, coded, has_open_files: false, looked_at, is_used };
+    pub fn new(
+        path: &str,
+        identity: Variant,
+        encoded: Vec<(Coding, Variant)>,
+        checked_at: Duration,
+    ) -> Rc<Self> {
+        let (checked_at, is_used) = (Cell::new(checked_at), Cell::new(false));
+        let mut entry =
+            Self { path: path.into(), identity, encoded, has_open_files: false, checked_at, is_used };
         entry.has_open_files = entry.open_files() > 0;
         Rc::new(entry)
     }
 
     pub fn codings(&self) -> Codings {
-        self.coded.iter().map(|(coding, _)| *coding).collect()
+        self.encoded.iter().map(|(coding, _)| *coding).collect()
     }
 
     pub fn variant(&self, coding: Coding) -> &Variant {
-        self.coded.iter().find(|(known, _)| *known == coding).map_or(&self.plain, |(_, variant)| variant)
+        self.encoded.iter().find(|(known, _)| *known == coding).map_or(&self.identity, |(_, variant)| variant)
     }
 
     fn variants(&self) -> impl Iterator<Item = &Variant> {
-        std::iter::once(&self.plain).chain(self.coded.iter().map(|(_, variant)| variant))
+        std::iter::once(&self.identity).chain(self.encoded.iter().map(|(_, variant)| variant))
     }
 
     fn bytes(&self) -> usize {
         let contents = self.variants().map(|variant| match &variant.contents {
-            Contents::Framed(answer) => answer.body_bytes(),
+            Contents::Encoded(answer) => answer.body_bytes(),
             Contents::Memory(bytes) => bytes.len(),
             Contents::File(_) => 0,
         });
-        ENTRY_BYTES + 2 * self.path.len() + contents.sum::<usize>()
+        ENTRY_OVERHEAD_BYTES + 2 * self.path.len() + contents.sum::<usize>()
     }
 
     fn files(&self) -> impl Iterator<Item = &File> {
         self.variants().filter_map(|variant| match &variant.contents {
             Contents::File(file) => Some(file),
-            Contents::Framed(_) | Contents::Memory(_) => None,
+            Contents::Encoded(_) | Contents::Memory(_) => None,
         })
     }
 
@@ -135,28 +141,28 @@ impl Entry {
     }
 
     /// It was looked for then, and found to be as it was.
-    pub fn confirm(&self, looked_at: Duration) {
-        self.looked_at.set(self.looked_at.get().max(looked_at));
+    pub fn mark_fresh(&self, checked_at: Duration) {
+        self.checked_at.set(self.checked_at.get().max(checked_at));
     }
 
-    /// Whether what is kept of its files is what would be sent; see [`Variant::is_as_it_was`].
-    pub fn is_as_it_was(&self) -> bool {
-        self.variants().all(Variant::is_as_it_was)
+    /// Whether what is kept of its files is what would be sent; see [`Variant::is_unchanged`].
+    pub fn is_unchanged(&self) -> bool {
+        self.variants().all(Variant::is_unchanged)
     }
 
     /// Whether what is kept of it is worth its descriptors.
-    fn is_kept_open(&self, now: Duration, unused_for: Duration) -> bool {
-        now.saturating_sub(self.looked_at.get()) < unused_for && self.is_as_it_was()
+    fn keeps_files_open(&self, now: Duration, idle_timeout: Duration) -> bool {
+        now.saturating_sub(self.checked_at.get()) < idle_timeout && self.is_unchanged()
     }
 }
 
 impl Variant {
     /// Whether what would be sent is what the fields tell of. An open file is looked at (`fstat(2)`): writing to it
     /// changes its times, and so does putting another one in its place, by which it loses its name.
-    pub fn is_as_it_was(&self) -> bool {
+    pub fn is_unchanged(&self) -> bool {
         match &self.contents {
             Contents::File(file) => fstat(file).is_ok_and(|stat| stamp(&stat) == self.stamp),
-            Contents::Framed(_) | Contents::Memory(_) => true,
+            Contents::Encoded(_) | Contents::Memory(_) => true,
         }
     }
 }
@@ -165,47 +171,47 @@ impl Variant {
 /// if there is such a target.
 #[derive(Debug)]
 pub(super) struct Cache {
-    most_bytes: usize,
+    max_bytes: usize,
     interval: Duration,
     entries: RefCell<HashMap<Box<[u8]>, Rc<Entry>, RandomState>>,
     /// In the order in which they are looked at for something to forget.
     order: RefCell<VecDeque<Box<[u8]>>>,
     bytes: Cell<usize>,
     open_files: Cell<usize>,
-    most_open_files: usize,
+    max_open_files: usize,
     /// Whether a task looks at the open files.
     is_sweeping: Cell<bool>,
     /// Where hits, misses and bytes are counted.
-    counts: OnceCell<Rc<WorkerMetrics>>,
+    metrics: OnceCell<Rc<WorkerMetrics>>,
 }
 
 /// What a cache knows of a path.
-pub(super) enum Known {
+pub(super) enum Lookup {
     Fresh(Rc<Entry>),
     /// To be looked at again.
     Stale(Rc<Entry>),
-    No,
+    Miss,
 }
 
 impl Cache {
     /// One of those of so many workers.
-    pub fn new(most_bytes: usize, interval: Duration, workers: usize) -> Rc<Self> {
+    pub fn new(max_bytes: usize, interval: Duration, workers: usize) -> Rc<Self> {
         Rc::new(Self {
-            most_bytes,
+            max_bytes,
             interval,
             entries: RefCell::default(),
             order: RefCell::default(),
             bytes: Cell::new(0),
             open_files: Cell::new(0),
-            most_open_files: most_open_files(workers),
+            max_open_files: max_open_files(workers),
             is_sweeping: Cell::new(false),
-            counts: OnceCell::new(),
+            metrics: OnceCell::new(),
         })
     }
 
     /// Counts there from now on, unless it counts elsewhere.
-    pub fn count_on(&self, counts: Rc<WorkerMetrics>) {
-        self.counts.get_or_init(|| counts);
+    pub fn set_metrics(&self, metrics: Rc<WorkerMetrics>) {
+        self.metrics.get_or_init(|| metrics);
     }
 
     /// Bytes that it holds, about.
@@ -216,79 +222,79 @@ impl Cache {
     /// What is known of a path, by the target that asks for it. What counts as true by its age is asked whether it is as it
     /// was, too.
     #[inline]
-    pub fn get_by_target(&self, target: &[u8], is_as_it_was: impl FnOnce(&Entry) -> bool) -> Known {
+    pub fn get_by_target(&self, target: &[u8], is_unchanged: impl FnOnce(&Entry) -> bool) -> Lookup {
         let entries = self.entries.borrow();
-        let Some(entry) = entries.get(target) else { return Known::No };
+        let Some(entry) = entries.get(target) else { return Lookup::Miss };
         entry.is_used.set(true);
-        if now().saturating_sub(entry.looked_at.get()) < self.interval && is_as_it_was(entry) {
-            if let Some(counts) = self.counts.get() {
-                counts.cache_hit();
+        if now().saturating_sub(entry.checked_at.get()) < self.interval && is_unchanged(entry) {
+            if let Some(metrics) = self.metrics.get() {
+                metrics.cache_hit();
             }
-            Known::Fresh(Rc::clone(entry))
+            Lookup::Fresh(Rc::clone(entry))
         } else {
-            Known::Stale(Rc::clone(entry))
+            Lookup::Stale(Rc::clone(entry))
         }
     }
 
     /// What is known of a path, likewise.
-    pub fn get(&self, path: &str, is_folder: bool, is_as_it_was: impl FnOnce(&Entry) -> bool) -> Known {
-        self.get_by_target(key(path, is_folder).as_bytes(), is_as_it_was)
+    pub fn get(&self, path: &str, is_directory: bool, is_unchanged: impl FnOnce(&Entry) -> bool) -> Lookup {
+        self.get_by_target(key(path, is_directory).as_bytes(), is_unchanged)
     }
 
     /// Keeps an entry, in the place of another one of this path, and forgets others when there are too many. One that was
     /// looked at again and is put back as it was counts as a hit, another one as a miss. What was looked for later stays.
-    pub fn insert(self: &Rc<Self>, path: &str, is_folder: bool, entry: &Rc<Entry>) {
+    pub fn insert(self: &Rc<Self>, path: &str, is_directory: bool, entry: &Rc<Entry>) {
         let bytes = entry.bytes();
-        if bytes > self.most_bytes {
-            return self.remove(path, is_folder, entry.looked_at.get());
+        if bytes > self.max_bytes {
+            return self.remove(path, is_directory, entry.checked_at.get());
         }
-        let key: Box<[u8]> = key(path, is_folder).into_bytes().into();
-        if self.has_later(&key, entry.looked_at.get()) {
-            if let Some(counts) = self.counts.get() {
-                counts.cache_miss();
+        let key: Box<[u8]> = key(path, is_directory).into_bytes().into();
+        if self.has_newer(&key, entry.checked_at.get()) {
+            if let Some(metrics) = self.metrics.get() {
+                metrics.cache_miss();
             }
             return;
         }
-        let before = self.entries.borrow_mut().insert(key.clone(), Rc::clone(entry));
-        if let Some(counts) = self.counts.get() {
-            match &before {
-                Some(before) if Rc::ptr_eq(before, entry) => counts.cache_hit(),
-                _ => counts.cache_miss(),
+        let previous = self.entries.borrow_mut().insert(key.clone(), Rc::clone(entry));
+        if let Some(metrics) = self.metrics.get() {
+            match &previous {
+                Some(previous) if Rc::ptr_eq(previous, entry) => metrics.cache_hit(),
+                _ => metrics.cache_miss(),
             }
         }
         self.bytes.set(self.bytes.get() + bytes);
         self.open_files.set(self.open_files.get() + entry.open_files());
-        match before {
-            Some(before) => self.forget(before),
+        match previous {
+            Some(previous) => self.release(previous),
             None => self.order.borrow_mut().push_back(key),
         }
-        self.make_room();
-        self.tell_bytes();
+        self.evict();
+        self.publish_bytes();
         if self.open_files.get() > 0 && !self.is_sweeping.replace(true) {
             spawn(sweep(Rc::downgrade(self))).detach();
         }
     }
 
     /// Forgets a path that leads nowhere, as was found by a look that began then.
-    pub fn remove(&self, path: &str, is_folder: bool, looked_at: Duration) {
-        let key = key(path, is_folder);
-        if self.has_later(key.as_bytes(), looked_at) {
+    pub fn remove(&self, path: &str, is_directory: bool, checked_at: Duration) {
+        let key = key(path, is_directory);
+        if self.has_newer(key.as_bytes(), checked_at) {
             return;
         }
         let removed = self.entries.borrow_mut().remove(key.as_bytes());
         if let Some(entry) = removed {
-            self.forget(entry);
-            self.tell_bytes();
+            self.release(entry);
+            self.publish_bytes();
         }
     }
 
-    fn has_later(&self, key: &[u8], looked_at: Duration) -> bool {
-        self.entries.borrow().get(key).is_some_and(|entry| entry.looked_at.get() > looked_at)
+    fn has_newer(&self, key: &[u8], checked_at: Duration) -> bool {
+        self.entries.borrow().get(key).is_some_and(|entry| entry.checked_at.get() > checked_at)
     }
 
     /// Closes all files, but for those that are being sent; whether there were any.
     pub async fn close_files(&self) -> bool {
-        let files = self.remove_all(|entry| entry.has_open_files);
+        let files = self.remove_where(|entry| entry.has_open_files);
         let had_files = !files.is_empty();
         if had_files && let Err(panic) = spawn_blocking(|| drop(files)).await {
             tracing::error!(%panic, "files were not closed");
@@ -297,24 +303,24 @@ impl Cache {
     }
 
     /// Forgets what is to be forgotten, and returns what of it is open.
-    fn remove_all(&self, is_to_go: impl Fn(&Entry) -> bool) -> Vec<File> {
+    fn remove_where(&self, should_remove: impl Fn(&Entry) -> bool) -> Vec<File> {
         let mut entries = self.entries.borrow_mut();
         let removed: Vec<_> =
-            entries.extract_if(|_, entry| is_to_go(entry)).map(|(_, entry)| entry).collect();
+            entries.extract_if(|_, entry| should_remove(entry)).map(|(_, entry)| entry).collect();
         drop(entries);
-        removed.iter().for_each(|entry| self.uncount(entry));
-        self.tell_bytes();
+        removed.iter().for_each(|entry| self.subtract_size(entry));
+        self.publish_bytes();
         removed.iter().flat_map(|entry| entry.files()).cloned().collect()
     }
 
-    fn tell_bytes(&self) {
-        if let Some(counts) = self.counts.get() {
-            counts.set_cache_bytes(self.bytes() as u64);
+    fn publish_bytes(&self) {
+        if let Some(metrics) = self.metrics.get() {
+            metrics.set_cache_bytes(self.bytes() as u64);
         }
     }
 
-    fn forget(&self, entry: Rc<Entry>) {
-        self.uncount(&entry);
+    fn release(&self, entry: Rc<Entry>) {
+        self.subtract_size(&entry);
         // Unless it is in use, or was put back in its own place.
         if Rc::strong_count(&entry) == 1 {
             let files = entry.files().cloned().collect();
@@ -323,28 +329,28 @@ impl Cache {
         }
     }
 
-    fn uncount(&self, entry: &Entry) {
+    fn subtract_size(&self, entry: &Entry) {
         self.bytes.set(self.bytes.get() - entry.bytes());
         self.open_files.set(self.open_files.get() - entry.open_files());
     }
 
     /// Forgets what was not used since it was last looked at (the clock algorithm).
-    fn make_room(&self) {
+    fn evict(&self) {
         let mut order = self.order.borrow_mut();
         let mut entries = self.entries.borrow_mut();
-        let is_too_much = |count: usize| {
-            count > MOST_ENTRIES
-                || self.bytes.get() > self.most_bytes
-                || self.open_files.get() > self.most_open_files
+        let is_over_limit = |count: usize| {
+            count > MAX_ENTRIES
+                || self.bytes.get() > self.max_bytes
+                || self.open_files.get() > self.max_open_files
         };
-        while is_too_much(order.len())
+        while is_over_limit(order.len())
             && let Some(key) = order.pop_front()
         {
             match entries.get(&key) {
                 Some(entry) if entry.is_used.replace(false) => order.push_back(key),
                 Some(_) => {
                     if let Some(entry) = entries.remove(&key) {
-                        self.forget(entry);
+                        self.release(entry);
                     }
                 }
                 // It was removed before.
@@ -359,8 +365,8 @@ async fn sweep(cache: Weak<Cache>) {
     loop {
         sleep(SWEEP_INTERVAL).await;
         let Some(cache) = cache.upgrade() else { return };
-        let (now, unused_for) = (now(), UNUSED_FOR.max(cache.interval.saturating_mul(2)));
-        close(cache.remove_all(|entry| entry.has_open_files && !entry.is_kept_open(now, unused_for)));
+        let (now, idle_timeout) = (now(), IDLE_TIMEOUT.max(cache.interval.saturating_mul(2)));
+        close(cache.remove_where(|entry| entry.has_open_files && !entry.keeps_files_open(now, idle_timeout)));
         if cache.open_files.get() == 0 {
             cache.is_sweeping.set(false);
             return;
@@ -378,22 +384,22 @@ fn close(files: Vec<File>) {
 
 /// The share of a worker in a quarter of what the process may open besides what it needs for itself: connections need
 /// descriptors, too.
-fn most_open_files(workers: usize) -> usize {
+fn max_open_files(workers: usize) -> usize {
     let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     let workers = workers.max(1);
-    let own = (workers as u64).saturating_mul(OWN_OF_WORKER).saturating_add(OWN);
+    let own = (workers as u64).saturating_mul(DESCRIPTORS_PER_WORKER).saturating_add(PROCESS_DESCRIPTORS);
     let share = usize::try_from(limit.saturating_sub(own) / 4).unwrap_or(usize::MAX) / workers;
-    share.clamp(1, MOST_OPEN_FILES)
+    share.clamp(1, MAX_OPEN_FILES)
 }
 
 /// The key of a path. One that a target can ask for by itself begins with a slash, as that target; others, with hidden names
 /// or bytes that have to be encoded, do not, and targets have to be resolved to find them.
-fn key(path: &str, is_folder: bool) -> String {
-    let slash = if is_folder && !path.is_empty() { "/" } else { "" };
+fn key(path: &str, is_directory: bool) -> String {
+    let slash = if is_directory && !path.is_empty() { "/" } else { "" };
     let target = format!("/{path}{slash}");
-    let leads_to = resolve_plain(&target);
+    let leads_to = resolve_fast(&target);
     let is_itself = leads_to.is_some_and(|found| {
-        (found.relative(), found.is_directory(), found.query()) == (path, is_folder, None)
+        (found.relative(), found.is_directory(), found.query()) == (path, is_directory, None)
     });
     if is_itself { target } else { format!("{path}{slash}") }
 }
@@ -418,7 +424,7 @@ mod tests {
 
     fn entry(path: &str, bytes: usize) -> Rc<Entry> {
         let stamp = FileStamp::default();
-        let plain = Variant {
+        let identity = Variant {
             stamp,
             coding: None,
             is_settled: true,
@@ -428,11 +434,11 @@ mod tests {
             fields: Rc::default(),
             not_modified_fields: Rc::default(),
         };
-        Entry::new(path, plain, Vec::new(), now())
+        Entry::new(path, identity, Vec::new(), now())
     }
 
     fn is_known(cache: &Cache, path: &str) -> bool {
-        !matches!(cache.get(path, false, |_| true), Known::No)
+        !matches!(cache.get(path, false, |_| true), Lookup::Miss)
     }
 
     #[test]
@@ -458,7 +464,7 @@ mod tests {
             cache.insert("a", true, &entry("a/index.html", 10));
         }
         cache.remove("a", false, now());
-        assert!(!is_known(&cache, "a") && matches!(cache.get("a", true, |_| true), Known::Fresh(_)));
+        assert!(!is_known(&cache, "a") && matches!(cache.get("a", true, |_| true), Lookup::Fresh(_)));
         cache.remove("a", true, now());
         assert_eq!((cache.bytes(), cache.open_files.get()), (0, 0));
     }
@@ -467,12 +473,12 @@ mod tests {
     fn workers_share_a_quarter_of_the_descriptors() {
         let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
         for workers in [0, 1, 8, 200, usize::MAX] {
-            let most = most_open_files(workers);
+            let most = max_open_files(workers);
             let together = (most as u64).saturating_mul(workers as u64);
             assert!(most == 1 || together <= limit / 4, "{most} of {workers} workers");
-            assert!((1..=MOST_OPEN_FILES).contains(&most));
+            assert!((1..=MAX_OPEN_FILES).contains(&most));
         }
-        assert!(most_open_files(1) > most_open_files(1 << 40));
+        assert!(max_open_files(1) > max_open_files(1 << 40));
     }
 
     #[test]
@@ -480,14 +486,14 @@ mod tests {
         let cache = Cache::new(1 << 20, Duration::from_secs(60), 1);
         let at = |milliseconds| now() + Duration::from_millis(milliseconds);
         let (earlier, later) = (at(0), at(100));
-        let of = |looked_at| {
+        let of = |checked_at| {
             let entry = entry("a", 1);
-            entry.confirm(looked_at);
+            entry.mark_fresh(checked_at);
             entry
         };
         let (old, new) = (of(earlier), of(later));
         let is_new =
-            || matches!(cache.get("a", false, |_| true), Known::Fresh(known) if Rc::ptr_eq(&known, &new));
+            || matches!(cache.get("a", false, |_| true), Lookup::Fresh(known) if Rc::ptr_eq(&known, &new));
         cache.insert("a", false, &new);
         let bytes = cache.bytes();
         cache.insert("a", false, &old);
@@ -496,7 +502,7 @@ mod tests {
         cache.remove("a", false, earlier);
         assert!(is_new());
         // Of the two that have put it back, one had begun before.
-        new.confirm(earlier);
+        new.mark_fresh(earlier);
         cache.insert("a", false, &old);
         assert!(is_new());
         cache.remove("a", false, later);
@@ -518,9 +524,9 @@ mod tests {
     fn hits_misses_and_bytes_are_counted() {
         let metrics = ServerMetrics::new(MetricsOptions::default());
         for (interval, hits) in [(Duration::from_secs(60), 3), (Duration::ZERO, 1)] {
-            let before = counts_of(&metrics);
+            let previous = counts_of(&metrics);
             let cache = Cache::new(1 << 20, interval, 1);
-            cache.count_on(Rc::new(metrics.worker(0).expect("its counts")));
+            cache.set_metrics(Rc::new(metrics.worker(0).expect("its counts")));
             assert!(!is_known(&cache, "a"));
             let first = entry("a", 1000);
             cache.insert("a", false, &first);
@@ -530,7 +536,7 @@ mod tests {
             cache.insert("a", false, &entry("a", 2000));
             cache.insert("too large", false, &entry("too large", 1 << 20));
             let after = counts_of(&metrics);
-            assert_eq!([after[0] - before[0], after[1] - before[1]], [hits, 2], "{interval:?}");
+            assert_eq!([after[0] - previous[0], after[1] - previous[1]], [hits, 2], "{interval:?}");
             assert_eq!(after[2], cache.bytes() as u64);
             cache.remove("a", false, now());
             assert_eq!(counts_of(&metrics)[2], 0);
@@ -542,13 +548,13 @@ mod tests {
         let cache = Cache::new(1 << 20, Duration::from_secs(60), 1);
         let paths =
             [("", true), ("a", false), ("a", true), ("a/b.txt", false), ("a?b", false), (".a", false)];
-        for (path, is_folder) in paths.into_iter().chain([("a%41", false), ("ä", false), ("a b", true)]) {
-            cache.insert(path, is_folder, &entry(&format!("{path} {is_folder}"), 1));
-            assert!(matches!(cache.get(path, is_folder, |_| true), Known::Fresh(found)
-                if *found.path == format!("{path} {is_folder}")));
+        for (path, is_directory) in paths.into_iter().chain([("a%41", false), ("ä", false), ("a b", true)]) {
+            cache.insert(path, is_directory, &entry(&format!("{path} {is_directory}"), 1));
+            assert!(matches!(cache.get(path, is_directory, |_| true), Lookup::Fresh(found)
+                if *found.path == format!("{path} {is_directory}")));
         }
         let found = |target: &str| match cache.get_by_target(target.as_bytes(), |_| true) {
-            Known::Fresh(entry) => Some(entry.path.to_string()),
+            Lookup::Fresh(entry) => Some(entry.path.to_string()),
             _ => None,
         };
         for (target, path) in
@@ -566,16 +572,16 @@ mod tests {
     fn without_an_interval_everything_is_looked_at_again() {
         let cache = Cache::new(1 << 20, Duration::ZERO, 1);
         cache.insert("a", false, &entry("a", 1));
-        assert!(matches!(cache.get("a", false, |_| true), Known::Stale(_)));
+        assert!(matches!(cache.get("a", false, |_| true), Lookup::Stale(_)));
     }
 
     #[test]
     fn what_is_no_longer_as_it_was_is_looked_at_again_and_is_no_hit() {
         let metrics = ServerMetrics::new(MetricsOptions::default());
         let cache = Cache::new(1 << 20, Duration::from_secs(60), 1);
-        cache.count_on(Rc::new(metrics.worker(0).expect("its counts")));
+        cache.set_metrics(Rc::new(metrics.worker(0).expect("its counts")));
         cache.insert("a", false, &entry("a", 1));
-        assert!(matches!(cache.get("a", false, |_| false), Known::Stale(_)));
+        assert!(matches!(cache.get("a", false, |_| false), Lookup::Stale(_)));
         assert_eq!(counts_of(&metrics)[0], 0);
         assert!(is_known(&cache, "a"));
         assert_eq!(counts_of(&metrics)[0], 1);

@@ -16,7 +16,7 @@ pub struct CacheRule {
 }
 
 impl CacheRule {
-    pub(super) fn faults(&self) -> impl Iterator<Item = InvalidOption> + use<> {
+    pub(super) fn errors(&self) -> impl Iterator<Item = InvalidOption> + use<> {
         compile(&self.pattern).err().into_iter().chain(checked(&self.value).err())
     }
 }

@@ -117,11 +117,11 @@ mod tests {
     const MODIFIED: i64 = 1_790_000_000;
     const TAG: &str = "\"6ab13b80-0-d\"";
     const WEAK: &str = "W/\"6ab13b80-0-d\"";
-    const THEN: &str = "Mon, 21 Sep 2026 14:13:20 GMT";
+    const MODIFIED_AT: &str = "Mon, 21 Sep 2026 14:13:20 GMT";
     const BEFORE: &str = "Mon, 21 Sep 2026 14:13:19 GMT";
     const AFTER: &str = "Mon, 21 Sep 2026 14:13:21 GMT";
 
-    fn looked_at(after_nanoseconds: i64) -> Validator {
+    fn checked_at(after_nanoseconds: i64) -> Validator {
         let modified = Timestamp { seconds: MODIFIED, nanoseconds: 0 };
         let stamp = FileStamp { size_bytes: 13, modified, changed: modified, ..FileStamp::default() };
         let (seconds, nanoseconds) = (after_nanoseconds / 1_000_000_000, after_nanoseconds % 1_000_000_000);
@@ -130,7 +130,7 @@ mod tests {
     }
 
     fn settled() -> Validator {
-        looked_at(60_000_000_000)
+        checked_at(60_000_000_000)
     }
 
     fn outcome_of(fields: &[(&str, &str)], validator: &Validator) -> Outcome {
@@ -145,7 +145,7 @@ mod tests {
     #[test]
     fn the_state_is_the_one_of_the_tests() {
         assert_eq!(settled().tag.as_str(), TAG);
-        assert_eq!(HttpDate::parse(THEN.as_bytes()), Some(MODIFIED as u64));
+        assert_eq!(HttpDate::parse(MODIFIED_AT.as_bytes()), Some(MODIFIED as u64));
         assert_eq!(outcome(&[]), Proceed);
     }
 
@@ -196,7 +196,7 @@ mod tests {
         for value in [WEAK, "\"a\"", "", "nonsense"] {
             assert_eq!(outcome(&[("If-Match", value)]), PreconditionFailed, "{value}");
         }
-        let unsettled = looked_at(999_999_999);
+        let unsettled = checked_at(999_999_999);
         assert_eq!(outcome_of(&[("If-Match", TAG)], &unsettled), PreconditionFailed);
         assert_eq!(outcome_of(&[("If-Match", WEAK)], &unsettled), PreconditionFailed);
         assert_eq!(outcome_of(&[("If-None-Match", TAG)], &unsettled), NotModified);
@@ -205,12 +205,12 @@ mod tests {
     #[test]
     fn dates_are_compared_to_the_second_in_all_three_forms() {
         assert_eq!(outcome(&[("If-Modified-Since", BEFORE)]), Proceed);
-        assert_eq!(outcome(&[("If-Modified-Since", THEN)]), NotModified);
+        assert_eq!(outcome(&[("If-Modified-Since", MODIFIED_AT)]), NotModified);
         assert_eq!(outcome(&[("If-Modified-Since", AFTER)]), NotModified);
         assert_eq!(outcome(&[("If-Modified-Since", "Monday, 21-Sep-26 14:13:20 GMT")]), NotModified);
         assert_eq!(outcome(&[("If-Modified-Since", "Mon Sep 21 14:13:20 2026")]), NotModified);
         assert_eq!(outcome(&[("If-Unmodified-Since", BEFORE)]), PreconditionFailed);
-        assert_eq!(outcome(&[("If-Unmodified-Since", THEN)]), Proceed);
+        assert_eq!(outcome(&[("If-Unmodified-Since", MODIFIED_AT)]), Proceed);
         assert_eq!(outcome(&[("If-Unmodified-Since", AFTER)]), Proceed);
     }
 
@@ -221,7 +221,7 @@ mod tests {
             assert_eq!(outcome(&[("If-Modified-Since", value)]), Proceed, "{value}");
             assert_eq!(outcome(&[("If-Unmodified-Since", value)]), Proceed, "{value}");
         }
-        let twice = [("If-Modified-Since", THEN), ("If-Modified-Since", THEN)];
+        let twice = [("If-Modified-Since", MODIFIED_AT), ("If-Modified-Since", MODIFIED_AT)];
         assert_eq!(outcome(&twice), Proceed);
     }
 
@@ -244,7 +244,7 @@ mod tests {
 
     #[test]
     fn without_a_date_of_the_file_dates_say_nothing() {
-        let unsettled = looked_at(0);
+        let unsettled = checked_at(0);
         assert_eq!(outcome_of(&[("If-Modified-Since", AFTER)], &unsettled), Proceed);
         assert_eq!(outcome_of(&[("If-Unmodified-Since", BEFORE)], &unsettled), Proceed);
     }
@@ -256,7 +256,7 @@ mod tests {
 
     #[test]
     fn a_range_is_sent_only_of_the_state_that_the_client_has() {
-        for value in [TAG, THEN, "Monday, 21-Sep-26 14:13:20 GMT"] {
+        for value in [TAG, MODIFIED_AT, "Monday, 21-Sep-26 14:13:20 GMT"] {
             assert_eq!(range_of(value, &settled()), Some(&b"bytes=0-1"[..]), "{value}");
         }
         for value in ["", WEAK, "\"a\"", "*", BEFORE, AFTER, "\"6ab13b80-0-d\", \"a\"", "6ab13b80-0-d"] {
@@ -270,11 +270,11 @@ mod tests {
     #[test]
     fn within_a_second_of_a_change_nothing_is_strong_enough_for_a_range() {
         for after_nanoseconds in [0, 1, 999_999_999] {
-            for value in [TAG, WEAK, THEN] {
-                assert_eq!(range_of(value, &looked_at(after_nanoseconds)), None, "{value}");
+            for value in [TAG, WEAK, MODIFIED_AT] {
+                assert_eq!(range_of(value, &checked_at(after_nanoseconds)), None, "{value}");
             }
         }
-        assert!(range_of(THEN, &looked_at(1_000_000_000)).is_some());
+        assert!(range_of(MODIFIED_AT, &checked_at(1_000_000_000)).is_some());
     }
 
     proptest! {

@@ -47,13 +47,13 @@ impl CorsOrigins {
     /// ```
     /// use anello_http::files::cors::CorsOrigins;
     /// let origins = CorsOrigins::new(&["https://example.org".to_owned()])?;
-    /// assert_eq!(origins.answer(Some(b"https://example.org")).allow_origin, Some("https://example.org"));
-    /// assert_eq!(origins.answer(Some(b"https://example.net")).allow_origin, None);
+    /// assert_eq!(origins.headers(Some(b"https://example.org")).allow_origin, Some("https://example.org"));
+    /// assert_eq!(origins.headers(Some(b"https://example.net")).allow_origin, None);
     /// # Ok::<(), anello_http::files::options::InvalidOption>(())
     /// ```
     #[inline]
     #[must_use]
-    pub fn answer(&self, origin: Option<&[u8]>) -> CorsHeaders<'_> {
+    pub fn headers(&self, origin: Option<&[u8]>) -> CorsHeaders<'_> {
         if self.all {
             return CorsHeaders { allow_origin: Some("*"), varies: false };
         }
@@ -98,7 +98,7 @@ mod tests {
     #[test]
     fn without_origins_nothing_is_said() {
         let none = origins(&[]).unwrap();
-        assert_eq!(none.answer(Some(b"https://a.example")), CorsHeaders::default());
+        assert_eq!(none.headers(Some(b"https://a.example")), CorsHeaders::default());
         assert_eq!(none, CorsOrigins::default());
     }
 
@@ -106,7 +106,7 @@ mod tests {
     fn all_are_answered_alike() {
         let all = origins(&["https://a.example", "*"]).unwrap();
         for origin in [None, Some(&b"https://a.example"[..]), Some(b"null")] {
-            assert_eq!(all.answer(origin), CorsHeaders { allow_origin: Some("*"), varies: false });
+            assert_eq!(all.headers(origin), CorsHeaders { allow_origin: Some("*"), varies: false });
         }
     }
 
@@ -114,14 +114,14 @@ mod tests {
     fn only_the_listed_may_read_and_all_are_told_that_it_varies() {
         let some = origins(&["HTTPS://A.example", "http://[::1]:8080", "chrome-extension://abc"]).unwrap();
         for origin in ["https://a.example", "http://[::1]:8080", "chrome-extension://abc"] {
-            let answer = some.answer(Some(origin.as_bytes()));
+            let answer = some.headers(Some(origin.as_bytes()));
             assert_eq!(answer, CorsHeaders { allow_origin: Some(origin), varies: true });
         }
         for origin in ["https://a.example.net", "https://a.exampl", "http://a.example", "null", "", "*"] {
-            let answer = some.answer(Some(origin.as_bytes()));
+            let answer = some.headers(Some(origin.as_bytes()));
             assert_eq!(answer, CorsHeaders { allow_origin: None, varies: true }, "{origin}");
         }
-        assert_eq!(some.answer(None), CorsHeaders { allow_origin: None, varies: true });
+        assert_eq!(some.headers(None), CorsHeaders { allow_origin: None, varies: true });
     }
 
     #[test]
@@ -138,8 +138,8 @@ mod tests {
             ("chrome-extension://abc:443", "chrome-extension://abc:443"),
         ] {
             let origins = origins(&[listed]).unwrap();
-            assert_eq!(origins.answer(Some(sent.as_bytes())).allow_origin, Some(sent), "{listed}");
-            assert_eq!(origins.answer(Some(listed.as_bytes())).allow_origin.is_some(), listed == sent);
+            assert_eq!(origins.headers(Some(sent.as_bytes())).allow_origin, Some(sent), "{listed}");
+            assert_eq!(origins.headers(Some(listed.as_bytes())).allow_origin.is_some(), listed == sent);
         }
     }
 

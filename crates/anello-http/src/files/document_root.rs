@@ -29,37 +29,38 @@ use super::path::Dotfiles;
 use super::stamp::{FileStamp, Timestamp};
 
 /// The kernel, or a filter, has no `openat2`: it is not asked again.
-static IS_WITHOUT_OPENAT2: AtomicBool = AtomicBool::new(false);
+static OPENAT2_UNAVAILABLE: AtomicBool = AtomicBool::new(false);
 
 /// A folder whose files are served.
 #[derive(Clone, Debug)]
-pub(super) struct Folder {
+pub(super) struct DocumentRoot {
     root: Arc<OwnedFd>,
     symlinks: Symlinks,
 }
 
 /// What a path leads to.
 #[derive(Debug)]
-pub(super) enum Found {
+pub(super) enum Opened {
     File {
         file: File,
         stamp: FileStamp,
     },
-    Folder,
+    Directory,
     /// Neither, such as a FIFO or a device: it is not served.
     Other,
 }
 
 /// To read, without waiting for the writer of a FIFO, and without becoming a terminal's process.
-const READ: OFlags = OFlags::RDONLY.union(OFlags::CLOEXEC).union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
+const READ_FLAGS: OFlags =
+    OFlags::RDONLY.union(OFlags::CLOEXEC).union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
 
 /// To find things in a folder, for which it need not be readable.
-const ENTER: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+const PATH_FLAGS: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
-impl Folder {
+impl DocumentRoot {
     /// Opens the folder itself (`openat(2)`).
     pub fn open(path: &Path, symlinks: Symlinks) -> io::Result<Self> {
-        let root = openat(rustix::fs::CWD, path, ENTER, Mode::empty())?;
+        let root = openat(rustix::fs::CWD, path, PATH_FLAGS, Mode::empty())?;
         Ok(Self { root: Arc::new(root), symlinks })
     }
 
@@ -67,7 +68,7 @@ impl Folder {
     ///
     /// # Errors
     /// When there is nothing, or nothing that may be opened; also for what would lead outside.
-    pub async fn find(&self, path: &str) -> io::Result<Found> {
+    pub async fn find(&self, path: &str) -> io::Result<Opened> {
         let path = if path.is_empty() { "." } else { path };
         let opened = match self.open_path(path).await {
             Err(error) if Errno::from_io_error(&error) == Some(Errno::ACCESS) => {
@@ -77,43 +78,51 @@ impl Folder {
         };
         let stat = fstat(&opened)?;
         Ok(match FileType::from_raw_mode(stat.st_mode) {
-            FileType::RegularFile => Found::File { stamp: stamp(&stat), file: fs::File::from(opened).into() },
-            FileType::Directory => Found::Folder,
-            _ => Found::Other,
+            FileType::RegularFile => {
+                Opened::File { stamp: stamp(&stat), file: fs::File::from(opened).into() }
+            }
+            FileType::Directory => Opened::Directory,
+            _ => Opened::Other,
         })
     }
 
     async fn open_path(&self, path: &str) -> io::Result<OwnedFd> {
-        match self.open_now(path) {
+        match self.open_cached(path) {
             Err(Errno::AGAIN) => {
                 let (folder, path) = (self.clone(), path.to_owned());
-                spawn_blocking(move || folder.open_waiting(&path, READ)).await?
+                spawn_blocking(move || folder.open_blocking(&path, READ_FLAGS)).await?
             }
             other => Ok(other?),
         }
     }
 
     /// What may not be read may still be a folder with something in it that may be.
-    async fn find_unreadable(&self, path: &str, error: io::Error) -> io::Result<Found> {
+    async fn find_unreadable(&self, path: &str, error: io::Error) -> io::Result<Opened> {
         // The last name is looked up in the folder itself, which takes the right to enter it.
         let (folder, inside) = (self.clone(), format!("{path}/."));
-        let entered = spawn_blocking(move || folder.open_waiting(&inside, ENTER)).await?;
-        entered.map(|_| Found::Folder).map_err(|_| error)
+        let entered = spawn_blocking(move || folder.open_blocking(&inside, PATH_FLAGS)).await?;
+        entered.map(|_| Opened::Directory).map_err(|_| error)
     }
 
     /// Opens it, if that takes no look at a disk; else `EAGAIN`.
-    fn open_now(&self, path: &str) -> Result<OwnedFd, Errno> {
-        if IS_WITHOUT_OPENAT2.load(Ordering::Relaxed) {
+    fn open_cached(&self, path: &str) -> Result<OwnedFd, Errno> {
+        if OPENAT2_UNAVAILABLE.load(Ordering::Relaxed) {
             return Err(Errno::AGAIN);
         }
-        match openat2(&*self.root, path, READ, Mode::empty(), self.resolve() | ResolveFlags::CACHED) {
+        match openat2(
+            &*self.root,
+            path,
+            READ_FLAGS,
+            Mode::empty(),
+            self.resolve_flags() | ResolveFlags::CACHED,
+        ) {
             // An older kernel does not know the last flag.
             Err(Errno::INVAL | Errno::NOSYS | Errno::PERM) => Err(Errno::AGAIN),
             other => other,
         }
     }
 
-    fn resolve(&self) -> ResolveFlags {
+    fn resolve_flags(&self) -> ResolveFlags {
         let flags = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
         match self.symlinks {
             Symlinks::FollowBeneath => flags,
@@ -121,27 +130,27 @@ impl Folder {
         }
     }
 
-    fn open_waiting(&self, path: &str, flags: OFlags) -> io::Result<OwnedFd> {
+    fn open_blocking(&self, path: &str, flags: OFlags) -> io::Result<OwnedFd> {
         // A rename somewhere else makes the kernel unsure about a `..` in a link now and then.
-        const MOST_TRIES: usize = 100;
-        for _ in 0..MOST_TRIES {
-            if IS_WITHOUT_OPENAT2.load(Ordering::Relaxed) {
+        const MAX_ATTEMPTS: usize = 100;
+        for _ in 0..MAX_ATTEMPTS {
+            if OPENAT2_UNAVAILABLE.load(Ordering::Relaxed) {
                 break;
             }
-            match openat2(&*self.root, path, flags, Mode::empty(), self.resolve()) {
+            match openat2(&*self.root, path, flags, Mode::empty(), self.resolve_flags()) {
                 Err(Errno::AGAIN | Errno::INTR) => {}
-                Err(error @ Errno::NOSYS) => do_without_openat2(error),
+                Err(error @ Errno::NOSYS) => disable_openat2(error),
                 // A filter that does not know the call answers like this; so may the file, which the other way tells.
                 Err(error @ Errno::PERM) => {
                     if self.is_openat2_filtered() {
-                        do_without_openat2(error);
+                        disable_openat2(error);
                     }
                     break;
                 }
                 other => return Ok(other?),
             }
         }
-        self.open_name_by_name(path, flags)
+        self.open_by_component(path, flags)
     }
 
     /// Whether `openat2` is refused for the served folder itself, which is open: nothing but a filter would do that.
@@ -150,11 +159,11 @@ impl Folder {
         openat2(&*self.root, ".", flags, Mode::empty(), ResolveFlags::BENEATH).err() == Some(Errno::PERM)
     }
 
-    fn open_name_by_name(&self, path: &str, flags: OFlags) -> io::Result<OwnedFd> {
+    fn open_by_component(&self, path: &str, flags: OFlags) -> io::Result<OwnedFd> {
         let step = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let (folders, name) = path.rsplit_once('/').unwrap_or(("", path));
         let mut at: Option<OwnedFd> = None;
-        let within = |at: &Option<OwnedFd>, name: &str, flags| match at {
+        let open_at = |at: &Option<OwnedFd>, name: &str, flags| match at {
             Some(folder) => openat(folder, name, flags, Mode::empty()),
             None => openat(&*self.root, name, flags, Mode::empty()),
         };
@@ -163,46 +172,47 @@ impl Folder {
             if folder == ".." {
                 return Err(Errno::XDEV.into());
             }
-            at = Some(within(&at, folder, step)?);
+            at = Some(open_at(&at, folder, step)?);
         }
         if name == ".." {
             return Err(Errno::XDEV.into());
         }
-        Ok(within(&at, name, flags | OFlags::NOFOLLOW)?)
+        Ok(open_at(&at, name, flags | OFlags::NOFOLLOW)?)
     }
 
     /// Lists a folder (`getdents64(2)`, and `fstatat(2)` and `faccessat(2)` of each entry), which may take long: for a thread
     /// for work that blocks. Links are shown as what they lead to within the folder; those that lead elsewhere, and what may
     /// not be read, are not shown.
-    pub fn list_waiting(&self, path: &str, dotfiles: Dotfiles, entries_limit: usize) -> io::Result<Listing> {
-        let opened = self.open_waiting(if path.is_empty() { "." } else { path }, READ)?;
-        let mut listing = Listing::new(path, dotfiles, entries_limit);
+    pub fn list_blocking(&self, path: &str, dotfiles: Dotfiles, max_entries: usize) -> io::Result<Listing> {
+        let opened = self.open_blocking(if path.is_empty() { "." } else { path }, READ_FLAGS)?;
+        let mut listing = Listing::new(path, dotfiles, max_entries);
         for entry in Dir::read_from(&opened)? {
             let entry = entry?;
             let name = entry.file_name();
-            if !listing.shows(name.to_bytes()) {
+            if !listing.includes(name.to_bytes()) {
                 continue;
             }
             let Ok(mut stat) = statat(&opened, name, AtFlags::SYMLINK_NOFOLLOW) else { continue };
             if FileType::from_raw_mode(stat.st_mode) == FileType::Symlink {
                 let Ok(name) = name.to_str() else { continue };
                 let whole = if path.is_empty() { name.to_owned() } else { format!("{path}/{name}") };
-                let opened = self.open_waiting(&whole, READ);
+                let opened = self.open_blocking(&whole, READ_FLAGS);
                 // A folder need not be readable to be entered.
-                let Ok(target) = opened.or_else(|_| self.open_waiting(&format!("{whole}/."), ENTER)) else {
+                let Ok(target) = opened.or_else(|_| self.open_blocking(&format!("{whole}/."), PATH_FLAGS))
+                else {
                     continue;
                 };
                 stat = fstat(&target)?;
-                let is_folder = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
-                if is_folder && !may_be_asked_for(&target, c".", &stat) {
+                let is_directory = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
+                if is_directory && !is_accessible(&target, c".", &stat) {
                     continue;
                 }
-            } else if !may_be_asked_for(&opened, name, &stat) {
+            } else if !is_accessible(&opened, name, &stat) {
                 continue;
             }
             let contents = match FileType::from_raw_mode(stat.st_mode) {
                 FileType::RegularFile => Contents::File { bytes: stat.st_size.unsigned_abs() },
-                FileType::Directory => Contents::Folder,
+                FileType::Directory => Contents::Directory,
                 _ => continue,
             };
             if !listing.add(name.to_bytes(), contents, stamp(&stat).modified) {
@@ -214,15 +224,15 @@ impl Folder {
 }
 
 /// Whether a file may be read, or a folder entered.
-fn may_be_asked_for(folder: &OwnedFd, name: &CStr, stat: &Stat) -> bool {
-    let is_folder = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
-    let right = if is_folder { Access::EXEC_OK } else { Access::READ_OK };
+fn is_accessible(folder: &OwnedFd, name: &CStr, stat: &Stat) -> bool {
+    let is_directory = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
+    let right = if is_directory { Access::EXEC_OK } else { Access::READ_OK };
     accessat(folder, name, right, AtFlags::empty()).is_ok()
 }
 
 /// From now on each name is opened by itself, which the log says once, and why.
-fn do_without_openat2(error: Errno) {
-    if IS_WITHOUT_OPENAT2.swap(true, Ordering::Relaxed) {
+fn disable_openat2(error: Errno) {
+    if OPENAT2_UNAVAILABLE.swap(true, Ordering::Relaxed) {
         return;
     }
     if error == Errno::PERM {
@@ -252,10 +262,10 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     use super::*;
-    use crate::files::answer::is_missing;
+    use crate::files::response::is_missing;
 
     /// A folder with links, the way into it without `openat2`, and what lies beside it.
-    fn site() -> (tempfile::TempDir, Folder) {
+    fn site() -> (tempfile::TempDir, DocumentRoot) {
         let parent = tempfile::tempdir().unwrap();
         let at = |path: &str| parent.path().join(path);
         fs::create_dir_all(at("site/docs/deep")).unwrap();
@@ -271,7 +281,7 @@ mod tests {
         ] {
             symlink(target, at(path)).unwrap();
         }
-        let folder = Folder::open(&at("site"), Symlinks::FollowBeneath).unwrap();
+        let folder = DocumentRoot::open(&at("site"), Symlinks::FollowBeneath).unwrap();
         (parent, folder)
     }
 
@@ -290,13 +300,13 @@ mod tests {
             ("docs/.", "site/docs"),
             (".", "site"),
         ] {
-            let opened = folder.open_name_by_name(path, READ).unwrap();
+            let opened = folder.open_by_component(path, READ_FLAGS).unwrap();
             assert!(is_same_file(&opened, &parent.path().join(expected)), "{path}");
         }
         for path in
             ["..", "../outside", "docs/..", "docs/../file", "docs/../../outside", "./..", "/etc/passwd", ""]
         {
-            let error = folder.open_name_by_name(path, READ).unwrap_err();
+            let error = folder.open_by_component(path, READ_FLAGS).unwrap_err();
             assert!(is_missing(&error), "{path}: {error}");
         }
     }
@@ -307,7 +317,7 @@ mod tests {
         for path in
             ["link", "docs-link", "docs-link/deep/file", "docs/up/file", "docs/out", "absolute", "file/under"]
         {
-            let error = folder.open_name_by_name(path, READ).unwrap_err();
+            let error = folder.open_by_component(path, READ_FLAGS).unwrap_err();
             assert!(is_missing(&error), "{path}: {error}");
         }
     }

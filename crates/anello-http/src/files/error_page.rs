@@ -2,9 +2,9 @@
 
 use std::rc::Rc;
 
-use super::answer::{valid, varying, whole};
 use super::cache::Entry;
 use super::negotiate::Choice;
+use super::response::{full_response, or_internal_error, with_vary};
 
 use crate::h1::FieldName;
 use crate::response::Response;
@@ -14,16 +14,18 @@ use crate::response::Response;
 ///
 /// It is no state of the file that was asked for. So it has no validators, which would have clients ask whether that file has
 /// changed, offers no ranges, and is not kept for as long as a rule says of files (RFC 9110, section 8.8).
-pub(super) fn stand_in(page: &Entry, choice: Choice, status: u16) -> Response {
+pub(super) fn error_page(page: &Entry, choice: Choice, status: u16) -> Response {
     let variant = match choice {
         Choice::Encoded(coding) => page.variant(coding),
-        Choice::Identity | Choice::NotAcceptable => &page.plain,
+        Choice::Identity | Choice::NotAcceptable => &page.identity,
     };
-    let response = whole(variant).with_status(status).with_shared_fields(Rc::default());
-    let response = valid(response.field(FieldName::CONTENT_TYPE, variant.media_type.as_bytes()));
+    let response = full_response(variant).with_status(status).with_shared_fields(Rc::default());
+    let response = or_internal_error(response.field(FieldName::CONTENT_TYPE, variant.media_type.as_bytes()));
     let response = match variant.coding {
-        Some(coding) => valid(response.field(FieldName::CONTENT_ENCODING, coding.token().as_bytes())),
+        Some(coding) => {
+            or_internal_error(response.field(FieldName::CONTENT_ENCODING, coding.token().as_bytes()))
+        }
         None => response,
     };
-    varying(page, response)
+    with_vary(page, response)
 }

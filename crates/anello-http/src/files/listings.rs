@@ -3,7 +3,7 @@
 //! A long list takes milliseconds to make and may be megabytes. So it is made by a thread for file operations, one at a time
 //! of each folder and form, by a task that goes on when the client that asked first is gone; and who asks meanwhile, or
 //! within the interval after it was begun, is sent the same bytes. One that turns out as before is the same bytes as before,
-//! too. Lists that clients are slow to take are bounded all the same: see [`MOST_BYTES`].
+//! too. Lists that clients are slow to take are bounded all the same: see [`MAX_LISTING_BYTES`].
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -21,32 +21,32 @@ use bytes::Bytes;
 use rustix::io::Errno;
 use slab::Slab;
 
-use super::folder::Folder;
+use super::document_root::DocumentRoot;
 use super::listing::Format;
 use super::path::Dotfiles;
 use super::validator::EntityTag;
 
 /// Most lists that are remembered, and most that are made at once: who asks for one more waits.
-const MOST_LISTS: usize = 32;
-const MOST_MAKING: usize = 8;
+const MAX_CACHED_LISTINGS: usize = 32;
+const MAX_CONCURRENT_LISTINGS: usize = 8;
 
 /// Most memory of lists that were made for a worker and are remembered or being sent, in bytes, besides those that are being
 /// made. Who asks for one more is told to come back.
-const MOST_BYTES: usize = 64 << 20;
+const MAX_LISTING_BYTES: usize = 64 << 20;
 
 /// The lists of one worker.
 #[derive(Debug)]
 pub(super) struct Listings {
     interval: Duration,
     dotfiles: Dotfiles,
-    entries_limit: usize,
+    max_entries: usize,
     /// The one that was begun last stands last.
-    lists: RefCell<VecDeque<Rc<List>>>,
+    lists: RefCell<VecDeque<Rc<CachedListing>>>,
     /// Who waits for a list to end, whichever.
-    ended: Rc<Waiters>,
+    completed: Rc<WaitList>,
     /// Of all lists that there are anywhere.
     bytes: Arc<AtomicUsize>,
-    most_bytes: usize,
+    max_bytes: usize,
 }
 
 /// The content of a list, and what tells it from that of another state.
@@ -58,41 +58,41 @@ pub(super) struct Page {
 
 /// One list, which is made or being made.
 #[derive(Debug)]
-struct List {
+struct CachedListing {
     path: Box<str>,
     format: Format,
     /// When it was begun: what has happened in the folder since is not in it.
-    begun_at: Instant,
-    made: RefCell<Option<Result<Page, Rc<io::Error>>>>,
-    waiters: Waiters,
+    started_at: Instant,
+    result: RefCell<Option<Result<Page, Rc<io::Error>>>>,
+    waiters: WaitList,
 }
 
 /// Who waits for something.
 #[derive(Debug, Default)]
-struct Waiters(RefCell<Slab<Waker>>);
+struct WaitList(RefCell<Slab<Waker>>);
 
 /// A place among them, given up when dropped.
-struct Place<'a> {
-    waiters: &'a Waiters,
+struct WaitEntry<'a> {
+    waiters: &'a WaitList,
     key: Option<usize>,
 }
 
 /// A page of a list, counted as long as it is there.
-struct Counted {
+struct AccountedText {
     text: String,
     bytes: Arc<AtomicUsize>,
 }
 
 impl Listings {
-    pub fn new(interval: Duration, dotfiles: Dotfiles, entries_limit: usize) -> Self {
+    pub fn new(interval: Duration, dotfiles: Dotfiles, max_entries: usize) -> Self {
         Self {
             interval,
             dotfiles,
-            entries_limit,
+            max_entries,
             lists: RefCell::default(),
-            ended: Rc::default(),
+            completed: Rc::default(),
             bytes: Arc::default(),
-            most_bytes: MOST_BYTES,
+            max_bytes: MAX_LISTING_BYTES,
         }
     }
 
@@ -100,132 +100,135 @@ impl Listings {
     ///
     /// # Errors
     /// When the folder cannot be read; `ENOMEM` when there are too many lists.
-    pub async fn list(&self, folder: &Folder, path: &str, format: Format) -> Result<Page, Rc<io::Error>> {
-        let asked_at = Instant::now();
+    pub async fn list(&self, root: &DocumentRoot, path: &str, format: Format) -> Result<Page, Rc<io::Error>> {
+        let requested_at = Instant::now();
         loop {
-            let mut before = None;
-            if let Some(list) = self.known(path, format) {
-                let made = list.made().await;
-                if asked_at.saturating_duration_since(list.begun_at) < self.interval
-                    || list.begun_at >= asked_at
+            let mut previous = None;
+            if let Some(list) = self.find_current(path, format) {
+                let result = list.result().await;
+                if requested_at.saturating_duration_since(list.started_at) < self.interval
+                    || list.started_at >= requested_at
                 {
-                    return made;
+                    return result;
                 }
-                if !self.known(path, format).is_some_and(|known| Rc::ptr_eq(&known, &list)) {
+                if !self
+                    .find_current(path, format)
+                    .is_some_and(|find_current| Rc::ptr_eq(&find_current, &list))
+                {
                     // Somebody else was faster.
                     continue;
                 }
-                before = made.ok();
+                previous = result.ok();
             }
-            if self.is_making_most() {
-                self.ended.until(|| (!self.is_making_most()).then_some(())).await;
+            if self.is_at_capacity() {
+                self.completed.wait_until(|| (!self.is_at_capacity()).then_some(())).await;
             } else {
-                self.begin(folder, path, format, before)?;
+                self.start(root, path, format, previous)?;
             }
         }
     }
 
     /// One that is known, unless it could not be made: that is for those to know who have waited for it, since the cause
     /// may be gone.
-    fn known(&self, path: &str, format: Format) -> Option<Rc<List>> {
+    fn find_current(&self, path: &str, format: Format) -> Option<Rc<CachedListing>> {
         let lists = self.lists.borrow();
-        lists.iter().find(|list| list.is_of(path, format) && !list.has_failed()).map(Rc::clone)
+        lists.iter().find(|list| list.is_for(path, format) && !list.is_failed()).map(Rc::clone)
     }
 
     /// Whether as many are being made as may be.
-    fn is_making_most(&self) -> bool {
-        self.lists.borrow().iter().filter(|list| !list.is_made()).count() >= MOST_MAKING
+    fn is_at_capacity(&self) -> bool {
+        self.lists.borrow().iter().filter(|list| !list.is_complete()).count() >= MAX_CONCURRENT_LISTINGS
     }
 
     /// Begins to make a list, in the place of the one that is known.
-    fn begin(
+    fn start(
         &self,
-        folder: &Folder,
+        root: &DocumentRoot,
         path: &str,
         format: Format,
-        before: Option<Page>,
+        previous: Option<Page>,
     ) -> Result<(), Rc<io::Error>> {
         let mut lists = self.lists.borrow_mut();
-        lists.retain(|list| !list.is_of(path, format));
-        if lists.len() >= MOST_LISTS
-            && let Some(oldest) = lists.iter().position(|list| list.is_made())
+        lists.retain(|list| !list.is_for(path, format));
+        if lists.len() >= MAX_CACHED_LISTINGS
+            && let Some(oldest) = lists.iter().position(|list| list.is_complete())
         {
             lists.remove(oldest);
         }
-        if self.bytes.load(Ordering::Relaxed) > self.most_bytes {
+        if self.bytes.load(Ordering::Relaxed) > self.max_bytes {
             // Perhaps it is those that are only remembered.
-            lists.retain(|list| !list.is_made());
-            if self.bytes.load(Ordering::Relaxed) > self.most_bytes {
+            lists.retain(|list| !list.is_complete());
+            if self.bytes.load(Ordering::Relaxed) > self.max_bytes {
                 return Err(Rc::new(Errno::NOMEM.into()));
             }
         }
-        let list = Rc::new(List {
+        let list = Rc::new(CachedListing {
             path: path.into(),
             format,
-            begun_at: Instant::now(),
-            made: RefCell::new(None),
-            waiters: Waiters::default(),
+            started_at: Instant::now(),
+            result: RefCell::new(None),
+            waiters: WaitList::default(),
         });
         lists.push_back(Rc::clone(&list));
         drop(lists);
-        let (folder, path) = (folder.clone(), path.to_owned());
-        let (dotfiles, entries_limit, bytes) = (self.dotfiles, self.entries_limit, Arc::clone(&self.bytes));
+        let (root, path) = (root.clone(), path.to_owned());
+        let (dotfiles, max_entries, bytes) = (self.dotfiles, self.max_entries, Arc::clone(&self.bytes));
         let work = spawn_blocking(move || {
-            let listing = folder.list_waiting(&path, dotfiles, entries_limit)?;
+            let listing = root.list_blocking(&path, dotfiles, max_entries)?;
             let text = match format {
                 Format::Html => listing.html(),
                 Format::Json => listing.json(),
             };
-            Ok(match before {
-                Some(before) if *before.bytes == *text.as_bytes() => before,
+            Ok(match previous {
+                Some(previous) if *previous.bytes == *text.as_bytes() => previous,
                 _ => {
                     let tag = EntityTag::of_content(text.as_bytes());
-                    Page { bytes: Counted::bytes_of(text, bytes), tag }
+                    Page { bytes: AccountedText::into_bytes(text, bytes), tag }
                 }
             })
         });
-        let ended = Rc::clone(&self.ended);
+        let completed = Rc::clone(&self.completed);
         let make = async move {
-            let made = work.await.map_err(io::Error::from).and_then(|made: io::Result<Page>| made);
-            list.made.replace(Some(made.map_err(Rc::new)));
+            let result = work.await.map_err(io::Error::from).and_then(|result: io::Result<Page>| result);
+            list.result.replace(Some(result.map_err(Rc::new)));
             list.waiters.wake();
-            ended.wake();
+            completed.wake();
         };
         spawn(make).detach();
         Ok(())
     }
 }
 
-impl List {
-    fn is_of(&self, path: &str, format: Format) -> bool {
+impl CachedListing {
+    fn is_for(&self, path: &str, format: Format) -> bool {
         self.format == format && *self.path == *path
     }
 
-    fn is_made(&self) -> bool {
-        self.made.borrow().is_some()
+    fn is_complete(&self) -> bool {
+        self.result.borrow().is_some()
     }
 
-    fn has_failed(&self) -> bool {
-        matches!(&*self.made.borrow(), Some(Err(_)))
+    fn is_failed(&self) -> bool {
+        matches!(&*self.result.borrow(), Some(Err(_)))
     }
 
-    async fn made(&self) -> Result<Page, Rc<io::Error>> {
-        self.waiters.until(|| self.made.borrow().clone()).await
+    async fn result(&self) -> Result<Page, Rc<io::Error>> {
+        self.waiters.wait_until(|| self.result.borrow().clone()).await
     }
 }
 
-impl Waiters {
+impl WaitList {
     /// Waits for something: looks now, and at each [`wake`](Self::wake).
-    async fn until<T>(&self, look: impl Fn() -> Option<T>) -> T {
-        let mut place = Place { waiters: self, key: None };
-        let looking = poll_fn(|context| match look() {
-            Some(found) => Poll::Ready(found),
+    async fn wait_until<T>(&self, condition: impl Fn() -> Option<T>) -> T {
+        let mut entry = WaitEntry { waiters: self, key: None };
+        let waiting = poll_fn(|context| match condition() {
+            Some(value) => Poll::Ready(value),
             None => {
-                place.take(context.waker());
+                entry.take(context.waker());
                 Poll::Pending
             }
         });
-        looking.await
+        waiting.await
     }
 
     fn wake(&self) {
@@ -235,17 +238,17 @@ impl Waiters {
     }
 }
 
-impl Place<'_> {
+impl WaitEntry<'_> {
     fn take(&mut self, waker: &Waker) {
         let mut wakers = self.waiters.0.borrow_mut();
         match self.key.and_then(|key| wakers.get_mut(key)) {
-            Some(known) => known.clone_from(waker),
+            Some(find_current) => find_current.clone_from(waker),
             None => self.key = Some(wakers.insert(waker.clone())),
         }
     }
 }
 
-impl Drop for Place<'_> {
+impl Drop for WaitEntry<'_> {
     fn drop(&mut self) {
         if let Some(key) = self.key {
             let waker = self.waiters.0.borrow_mut().try_remove(key);
@@ -254,20 +257,20 @@ impl Drop for Place<'_> {
     }
 }
 
-impl Counted {
-    fn bytes_of(text: String, bytes: Arc<AtomicUsize>) -> Bytes {
+impl AccountedText {
+    fn into_bytes(text: String, bytes: Arc<AtomicUsize>) -> Bytes {
         bytes.fetch_add(text.capacity(), Ordering::Relaxed);
         Bytes::from_owner(Self { text, bytes })
     }
 }
 
-impl AsRef<[u8]> for Counted {
+impl AsRef<[u8]> for AccountedText {
     fn as_ref(&self) -> &[u8] {
         self.text.as_bytes()
     }
 }
 
-impl Drop for Counted {
+impl Drop for AccountedText {
     fn drop(&mut self) {
         self.bytes.fetch_sub(self.text.capacity(), Ordering::Relaxed);
     }
@@ -286,27 +289,27 @@ mod tests {
 
     const HOUR: Duration = Duration::from_secs(3600);
 
-    fn with_site(test: impl AsyncFn(&tempfile::TempDir, Folder)) {
+    fn with_site(test: impl AsyncFn(&tempfile::TempDir, DocumentRoot)) {
         let site = tempfile::tempdir().expect("a folder");
         for name in ["a", "b"] {
             fs::create_dir(site.path().join(name)).expect("a folder");
             fs::write(site.path().join(name).join("file"), "text").expect("a file");
         }
-        let folder = Folder::open(site.path(), Symlinks::FollowBeneath).expect("a folder");
-        Runtime::new().expect("a runtime").block_on(test(&site, folder));
+        let root = DocumentRoot::open(site.path(), Symlinks::FollowBeneath).expect("a folder");
+        Runtime::new().expect("a runtime").block_on(test(&site, root));
     }
 
-    fn bytes_of(listings: &Listings) -> usize {
+    fn into_bytes(listings: &Listings) -> usize {
         listings.bytes.load(Ordering::Relaxed)
     }
 
     #[test]
     fn who_asks_for_the_same_is_sent_the_same_bytes() {
-        with_site(async |site, folder| {
+        with_site(async |site, root| {
             for (interval, is_remembered) in [(HOUR, true), (Duration::ZERO, false)] {
                 let listings = Listings::new(interval, Dotfiles::Hide, 100);
                 let list =
-                    async |path, format| listings.list(&folder, path, format).await.expect("a list").bytes;
+                    async |path, format| listings.list(&root, path, format).await.expect("a list").bytes;
                 let first = list("a", Format::Json).await;
                 assert!(std::str::from_utf8(&first).expect("text").contains("\"file\""));
                 // Remembered, or made anew and found to be the same.
@@ -323,32 +326,32 @@ mod tests {
 
     #[test]
     fn a_list_is_made_once_for_all_who_wait_and_when_they_are_gone() {
-        with_site(async |_, folder| {
+        with_site(async |_, root| {
             let listings = Listings::new(HOUR, Dotfiles::Hide, 100);
             let mut context = Context::from_waker(Waker::noop());
             {
-                let mut gone = pin!(listings.list(&folder, "a", Format::Html));
+                let mut gone = pin!(listings.list(&root, "a", Format::Html));
                 assert!(gone.as_mut().poll(&mut context).is_pending());
             }
-            let begun = listings.known("a", Format::Html).expect("it was begun");
-            let list = listings.list(&folder, "a", Format::Html).await.expect("a list").bytes;
-            assert_eq!(begun.made().await.expect("the same").bytes.as_ptr(), list.as_ptr());
+            let begun = listings.find_current("a", Format::Html).expect("it was begun");
+            let list = listings.list(&root, "a", Format::Html).await.expect("a list").bytes;
+            assert_eq!(begun.result().await.expect("the same").bytes.as_ptr(), list.as_ptr());
         });
     }
 
     #[test]
     fn no_more_are_made_at_once_than_may_be() {
-        with_site(async |_, folder| {
+        with_site(async |_, root| {
             let listings = Listings::new(HOUR, Dotfiles::Hide, 100);
             let paths: Vec<_> =
-                (0..MOST_MAKING * 3).map(|number| format!("a/{}", "./".repeat(number))).collect();
+                (0..MAX_CONCURRENT_LISTINGS * 3).map(|number| format!("a/{}", "./".repeat(number))).collect();
             let mut asked: Vec<_> =
-                paths.iter().map(|path| Box::pin(listings.list(&folder, path, Format::Json))).collect();
+                paths.iter().map(|path| Box::pin(listings.list(&root, path, Format::Json))).collect();
             let mut context = Context::from_waker(Waker::noop());
             for asking in &mut asked {
                 assert!(asking.as_mut().poll(&mut context).is_pending());
             }
-            assert_eq!(listings.lists.borrow().len(), MOST_MAKING);
+            assert_eq!(listings.lists.borrow().len(), MAX_CONCURRENT_LISTINGS);
             for asking in asked {
                 asking.await.expect("a list");
             }
@@ -357,54 +360,54 @@ mod tests {
 
     #[test]
     fn fault_20_lists_that_are_not_taken_are_bounded_and_their_memory_is_given_back() {
-        with_site(async |site, folder| {
+        with_site(async |site, root| {
             let mut listings = Listings::new(Duration::ZERO, Dotfiles::Hide, 100);
-            listings.most_bytes = 20_000;
+            listings.max_bytes = 20_000;
             let mut taken = Vec::new();
             // Another one each time.
             let refused = loop {
                 fs::write(site.path().join(format!("a/{}", taken.len())), "text").expect("a file");
-                match listings.list(&folder, "a", Format::Html).await {
+                match listings.list(&root, "a", Format::Html).await {
                     Ok(list) => taken.push(list),
                     Err(error) => break error,
                 }
-                assert!(taken.len() < 20, "{} bytes", bytes_of(&listings));
+                assert!(taken.len() < 20, "{} bytes", into_bytes(&listings));
             };
             assert_eq!(Errno::from_io_error(&refused), Some(Errno::NOMEM));
             assert!(taken.len() > 1);
             taken.clear();
-            listings.list(&folder, "a", Format::Html).await.expect("there is room again");
-            assert!(bytes_of(&listings) > 0);
+            listings.list(&root, "a", Format::Html).await.expect("there is room again");
+            assert!(into_bytes(&listings) > 0);
             listings.lists.borrow_mut().clear();
-            assert_eq!(bytes_of(&listings), 0);
+            assert_eq!(into_bytes(&listings), 0);
         });
     }
 
     #[test]
     fn what_cannot_be_listed_is_told_to_who_waits_and_tried_again() {
-        with_site(async |site, folder| {
+        with_site(async |site, root| {
             let listings = Listings::new(HOUR, Dotfiles::Hide, 100);
             let mut context = Context::from_waker(Waker::noop());
-            let mut first = pin!(listings.list(&folder, "c", Format::Html));
+            let mut first = pin!(listings.list(&root, "c", Format::Html));
             assert!(first.as_mut().poll(&mut context).is_pending());
-            let second = listings.list(&folder, "c", Format::Html).await.expect_err("no folder");
+            let second = listings.list(&root, "c", Format::Html).await.expect_err("no folder");
             let first = first.await.expect_err("no folder");
             assert!(Rc::ptr_eq(&first, &second), "{first} {second}");
             fs::create_dir(site.path().join("c")).expect("a folder");
-            listings.list(&folder, "c", Format::Html).await.expect("a list");
+            listings.list(&root, "c", Format::Html).await.expect("a list");
         });
     }
 
     #[test]
     fn who_does_not_wait_any_more_leaves_nothing_behind() {
-        with_site(async |_, folder| {
+        with_site(async |_, root| {
             let listings = Listings::new(HOUR, Dotfiles::Hide, 100);
             let mut context = Context::from_waker(Waker::noop());
             for _ in 0..100 {
-                let mut gone = pin!(listings.list(&folder, "a", Format::Html));
+                let mut gone = pin!(listings.list(&root, "a", Format::Html));
                 assert!(gone.as_mut().poll(&mut context).is_pending());
             }
-            let list = listings.known("a", Format::Html).expect("it was begun");
+            let list = listings.find_current("a", Format::Html).expect("it was begun");
             assert_eq!(list.waiters.0.borrow().len(), 0);
         });
     }

@@ -1,7 +1,7 @@
 //! The media type of a file, by the extension of its name.
 //!
 //! The `mime_guess` crate knows the extensions. Where it has names that were replaced since, or a television's meaning
-//! of an extension that the web uses otherwise, `CORRECTIONS` go before it; what the operator sets goes before both.
+//! of an extension that the web uses otherwise, `OVERRIDDEN_TYPES` go before it; what the operator sets goes before both.
 //!
 //! `charset=utf-8` is added where nothing within the file says how it is encoded, and all of today's are UTF-8: to
 //! text, JavaScript (RFC 9239), JSON (always UTF-8; the parameter is for what shows it as text) and YAML. Not to XML,
@@ -16,7 +16,7 @@ use mime_guess::mime::Mime;
 use super::options::InvalidOption;
 
 /// Extensions of which `mime_guess` says something else.
-const CORRECTIONS: [(&str, &str); 14] = [
+const OVERRIDDEN_TYPES: [(&str, &str); 14] = [
     // RFC 9239 has one name for JavaScript.
     ("cjs", "text/javascript"),
     ("mjs", "text/javascript"),
@@ -89,7 +89,7 @@ impl MediaTypes {
         if let Some((_, media_type)) = own {
             return Cow::Borrowed(media_type);
         }
-        let corrected = CORRECTIONS.iter().find(|(known, _)| known.eq_ignore_ascii_case(extension));
+        let corrected = OVERRIDDEN_TYPES.iter().find(|(known, _)| known.eq_ignore_ascii_case(extension));
         let known = corrected.map(|(_, media_type)| *media_type);
         match known.or_else(|| mime_guess::from_ext(extension).first_raw()) {
             Some(media_type) => with_charset(media_type),
@@ -125,13 +125,13 @@ fn is_text_without_charset(media_type: &str) -> bool {
 }
 
 fn check(option: &'static str, media_type: &str) -> Result<(), InvalidOption> {
-    const WHY: &str = "a media type is two names with a slash between them, as in \"text/html\"";
+    const REASON: &str = "a media type is two names with a slash between them, as in \"text/html\"";
     // Nothing else can stand in a field, and within quotes the parser accepts more.
     let is_printable = media_type.bytes().all(|byte| (b' '..=b'~').contains(&byte));
     match media_type.parse::<Mime>() {
         Ok(parsed) if is_printable && parsed.subtype() != "" => Ok(()),
-        Ok(_) => Err(InvalidOption::new(option, media_type, WHY)),
-        Err(error) => Err(InvalidOption::new(option, media_type, format!("{error}; {WHY}"))),
+        Ok(_) => Err(InvalidOption::new(option, media_type, REASON)),
+        Err(error) => Err(InvalidOption::new(option, media_type, format!("{error}; {REASON}"))),
     }
 }
 

@@ -15,13 +15,13 @@
 //! [`listing`] shows a folder, [`cors`] says who may read an answer from another site, [`options`] has what can be set.
 //! On the usual way (a plain path, no condition, no range) nothing here allocates.
 
-mod answer;
 mod cache;
 pub mod cache_control;
 pub mod conditional;
 pub mod cors;
+mod document_root;
+mod error_page;
 pub mod fields;
-mod folder;
 pub mod listing;
 mod listings;
 pub mod media_type;
@@ -32,9 +32,9 @@ pub mod path;
 mod quality;
 pub mod range;
 mod read;
+mod response;
 mod service;
 pub mod stamp;
-mod stand_in;
 pub mod validator;
 
 pub use self::options::FileOptions;

@@ -278,7 +278,7 @@ mod tests {
                     prop_assert!(variants.contains(coding));
                     prop_assert!(weight(coding.token()).or(weight("*")).unwrap_or(0) > 0);
                 }
-                Plain => prop_assert!(variants.is_empty() || plain != Some(0)),
+                Identity => prop_assert!(variants.is_empty() || plain != Some(0)),
                 NotAcceptable => prop_assert!(!variants.is_empty() && plain == Some(0)),
             }
         }

@@ -129,7 +129,7 @@ impl FileOptions {
             check_file("spa-fallback", self.spa_fallback_file.as_deref()),
         ];
         // One by one, so that each is told.
-        let rules = self.cache_control.iter().flat_map(CacheRule::faults).map(Err);
+        let rules = self.cache_control.iter().flat_map(CacheRule::errors).map(Err);
         let types = self.media_types.iter().map(|(extension, media_type)| {
             let one = BTreeMap::from([(extension.clone(), media_type.clone())]);
             MediaTypes::new(&one, UNKNOWN_MEDIA_TYPE).map(drop)
@@ -137,21 +137,21 @@ impl FileOptions {
         let default_type = MediaTypes::new(&BTreeMap::new(), &self.default_media_type).map(drop);
         let origins = self.cors_origins.iter().map(|one| CorsOrigins::new(slice::from_ref(one)).map(drop));
         let found = index_files.chain(named_files).chain(rules).chain(types).chain([default_type]);
-        let mut faults: Vec<_> = found.chain(origins).filter_map(Result::err).collect();
-        faults.extend(self.number_faults());
-        faults
+        let mut errors: Vec<_> = found.chain(origins).filter_map(Result::err).collect();
+        errors.extend(self.number_errors());
+        errors
     }
 
-    fn number_faults(&self) -> Vec<InvalidOption> {
-        let mut faults = Vec::new();
+    fn number_errors(&self) -> Vec<InvalidOption> {
+        let mut errors = Vec::new();
         if self.listing && self.max_listing_entries == 0 {
             let why = "a list of no entries shows nothing; switch the listing off instead";
-            faults.push(InvalidOption::new("max-listing-entries", "0", why));
+            errors.push(InvalidOption::new("max-listing-entries", "0", why));
         }
         if self.max_cache_bytes > 0 && self.max_cached_file_bytes > self.max_cache_bytes {
             let why =
                 format!("a file must fit into the whole cache, which has {} bytes", self.max_cache_bytes);
-            faults.push(InvalidOption::new(
+            errors.push(InvalidOption::new(
                 "max-cached-file-bytes",
                 &self.max_cached_file_bytes.to_string(),
                 why,
@@ -160,9 +160,9 @@ impl FileOptions {
         if self.revalidate_interval > REVALIDATE_LIMIT {
             let why = "a day at most: files would be served from before they changed for that long";
             let value = format!("{:?}", self.revalidate_interval);
-            faults.push(InvalidOption::new("revalidate-interval", &value, why));
+            errors.push(InvalidOption::new("revalidate-interval", &value, why));
         }
-        faults
+        errors
     }
 }
 

@@ -8,14 +8,14 @@
 //! Nearly all targets are plain ASCII with nothing to decode: [`resolve`] looks at each of their bytes once and
 //! allocates nothing.
 
-mod page;
+mod spa_route;
 
 use std::borrow::Cow;
 use std::fmt;
 
 use percent_encoding::{AsciiSet, CONTROLS, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 
-pub(super) use page::may_be_page;
+pub(super) use spa_route::may_be_spa_route;
 
 /// Longest name within a path, in bytes: `NAME_MAX` of Linux. No file has a longer one.
 pub const MAX_NAME_BYTES: usize = 255;
@@ -64,7 +64,7 @@ pub enum Dotfiles {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TargetPath<'a> {
     relative: Cow<'a, str>,
-    is_folder: bool,
+    is_directory: bool,
     query: Option<&'a str>,
 }
 
@@ -79,7 +79,7 @@ impl<'a> TargetPath<'a> {
     /// Whether the target ended with a slash: it means a folder, and a file does not answer to it.
     #[must_use]
     pub fn is_directory(&self) -> bool {
-        self.is_folder
+        self.is_directory
     }
 
     /// What stands behind the question mark, as the client encoded it.
@@ -205,9 +205,9 @@ impl std::error::Error for PathError {}
 /// When it cannot lead to a file that is served.
 #[inline]
 pub fn resolve(target: &str, dotfiles: Dotfiles) -> Result<TargetPath<'_>, PathError> {
-    match resolve_plain(target) {
+    match resolve_fast(target) {
         Some(path) => Ok(path),
-        None => resolve_carefully(target, dotfiles),
+        None => resolve_slow(target, dotfiles),
     }
 }
 
@@ -240,7 +240,7 @@ static CLASSES: [Class; 256] = {
 /// The short way, for targets of which each byte means itself, no name begins with a dot, and none can be too long.
 /// None if it is not sure that all is well.
 #[inline]
-pub(super) fn resolve_plain(target: &str) -> Option<TargetPath<'_>> {
+pub(super) fn resolve_fast(target: &str) -> Option<TargetPath<'_>> {
     let bytes = target.as_bytes();
     if bytes.first() != Some(&b'/') {
         return None;
@@ -268,11 +268,11 @@ pub(super) fn resolve_plain(target: &str) -> Option<TargetPath<'_>> {
         return None;
     }
     let last = if after_slash { end.saturating_sub(1).max(1) } else { end };
-    Some(TargetPath { relative: Cow::Borrowed(&target[1..last]), is_folder: after_slash, query })
+    Some(TargetPath { relative: Cow::Borrowed(&target[1..last]), is_directory: after_slash, query })
 }
 
 #[cold]
-fn resolve_carefully(target: &str, dotfiles: Dotfiles) -> Result<TargetPath<'_>, PathError> {
+fn resolve_slow(target: &str, dotfiles: Dotfiles) -> Result<TargetPath<'_>, PathError> {
     let (encoded, query) = split(target)?;
     check_encoding(encoded)?;
     let decoded = percent_decode_str(encoded).decode_utf8().map_err(|_| PathError::InvalidUtf8)?;
@@ -283,7 +283,7 @@ fn resolve_carefully(target: &str, dotfiles: Dotfiles) -> Result<TargetPath<'_>,
     if decoded.len() > MAX_PATH_BYTES {
         return Err(PathError::TooLong);
     }
-    let is_folder = decoded.is_empty() || decoded.ends_with('/');
+    let is_directory = decoded.is_empty() || decoded.ends_with('/');
     let relative = if decoded.contains("//") {
         Cow::Owned(names().collect::<Vec<_>>().join("/"))
     } else {
@@ -292,12 +292,12 @@ fn resolve_carefully(target: &str, dotfiles: Dotfiles) -> Result<TargetPath<'_>,
             Cow::Owned(path) => Cow::Owned(without_outer_slashes(&path).to_owned()),
         }
     };
-    Ok(TargetPath { relative, is_folder, query })
+    Ok(TargetPath { relative, is_directory, query })
 }
 
 /// The path of a target, still encoded, and its query. An empty path stands for `/`.
 fn split(target: &str) -> Result<(&str, Option<&str>), PathError> {
-    let path = if target.starts_with('/') { target } else { behind_authority(target)? };
+    let path = if target.starts_with('/') { target } else { path_after_authority(target)? };
     if path.contains('#') {
         return Err(PathError::InvalidForm);
     }
@@ -308,7 +308,7 @@ fn split(target: &str) -> Result<(&str, Option<&str>), PathError> {
 }
 
 /// What stands behind the host of a URL (RFC 9112, section 3.2.2).
-fn behind_authority(target: &str) -> Result<&str, PathError> {
+fn path_after_authority(target: &str) -> Result<&str, PathError> {
     let scheme = |scheme: &str| {
         let head = target.get(..scheme.len())?;
         head.eq_ignore_ascii_case(scheme).then(|| &target[scheme.len()..])

@@ -32,12 +32,12 @@ impl ByteRange {
     }
 
     /// Whether at most [`COALESCE_GAP_BYTES`] lie between the two, or they overlap.
-    fn is_near(self, other: Self) -> bool {
-        let reach = |range: Self| range.last.saturating_add(COALESCE_GAP_BYTES + 1);
-        self.first <= reach(other) && other.first <= reach(self)
+    fn should_coalesce(self, other: Self) -> bool {
+        let extended_end = |range: Self| range.last.saturating_add(COALESCE_GAP_BYTES + 1);
+        self.first <= extended_end(other) && other.first <= extended_end(self)
     }
 
-    fn joined(self, other: Self) -> Self {
+    fn union(self, other: Self) -> Self {
         Self { first: self.first.min(other.first), last: self.last.max(other.last) }
     }
 }
@@ -66,22 +66,22 @@ pub enum Selection {
 /// ```
 #[must_use]
 pub fn select(range: &[u8], size_bytes: u64) -> Selection {
-    let Some(set) = behind_unit(range).filter(|_| size_bytes > 0) else { return Selection::Whole };
-    let mut kept = Kept::default();
-    let mut asked_for = 0;
+    let Some(set) = range_set(range).filter(|_| size_bytes > 0) else { return Selection::Whole };
+    let mut coalesced = CoalescedRanges::default();
+    let mut count = 0;
     for spec in set.split(|&byte| byte == b',').map(trim).filter(|spec| !spec.is_empty()) {
-        asked_for += 1;
-        if asked_for > MAX_RANGES {
+        count += 1;
+        if count > MAX_RANGES {
             return Selection::Whole;
         }
-        match Spec::parse(spec, size_bytes) {
-            Some(Spec::Within(range)) => kept.add(range),
-            Some(Spec::Beyond) => {}
+        match RangeSpec::parse(spec, size_bytes) {
+            Some(RangeSpec::Satisfiable(range)) => coalesced.add(range),
+            Some(RangeSpec::Unsatisfiable) => {}
             None => return Selection::Whole,
         }
     }
-    match kept.ranges() {
-        _ if asked_for == 0 => Selection::Whole,
+    match coalesced.ranges() {
+        _ if count == 0 => Selection::Whole,
         [] => Selection::Unsatisfiable,
         &[one] => Selection::One(one),
         several => Selection::Several(several.to_vec()),
@@ -89,38 +89,38 @@ pub fn select(range: &[u8], size_bytes: u64) -> Selection {
 }
 
 /// What stands behind `bytes=`, in any case.
-fn behind_unit(range: &[u8]) -> Option<&[u8]> {
+fn range_set(range: &[u8]) -> Option<&[u8]> {
     const UNIT: &[u8] = b"bytes=";
     let (unit, set) = range.split_at_checked(UNIT.len())?;
     unit.eq_ignore_ascii_case(UNIT).then_some(set)
 }
 
 /// One well-formed range of a request.
-enum Spec {
-    Within(ByteRange),
-    Beyond,
+enum RangeSpec {
+    Satisfiable(ByteRange),
+    Unsatisfiable,
 }
 
-impl Spec {
+impl RangeSpec {
     /// `first-last`, `first-` or `-length`; None for anything else.
     fn parse(spec: &[u8], size_bytes: u64) -> Option<Self> {
         let dash = spec.iter().position(|&byte| byte == b'-')?;
-        let (before, behind) = (&spec[..dash], &spec[dash + 1..]);
+        let (before, after) = (&spec[..dash], &spec[dash + 1..]);
         let end = size_bytes - 1;
         let range = if before.is_empty() {
-            match number(behind)? {
-                0 => return Some(Self::Beyond),
+            match number(after)? {
+                0 => return Some(Self::Unsatisfiable),
                 length => ByteRange { first: size_bytes.saturating_sub(length), last: end },
             }
         } else {
             let first = number(before)?;
-            let last = if behind.is_empty() { u64::MAX } else { number(behind)? };
+            let last = if after.is_empty() { u64::MAX } else { number(after)? };
             if last < first {
                 return None;
             }
             ByteRange { first, last: last.min(end) }
         };
-        Some(if range.first > end { Self::Beyond } else { Self::Within(range) })
+        Some(if range.first > end { Self::Unsatisfiable } else { Self::Satisfiable(range) })
     }
 }
 
@@ -137,12 +137,12 @@ fn number(digits: &[u8]) -> Option<u64> {
 
 /// Ranges in the order in which they were asked for, no two of them near each other.
 #[derive(Default)]
-struct Kept {
+struct CoalescedRanges {
     ranges: [ByteRange; MAX_RANGES],
     count: usize,
 }
 
-impl Kept {
+impl CoalescedRanges {
     fn ranges(&self) -> &[ByteRange] {
         &self.ranges[..self.count]
     }
@@ -150,25 +150,25 @@ impl Kept {
     /// Adds a range, joined with all that are near it, in the place of the earliest of them. What is joined gets near
     /// to no further one: that would have been near one of its parts.
     fn add(&mut self, mut range: ByteRange) {
-        let mut place = None;
+        let mut slot = None;
         let mut left = 0;
         for index in 0..self.count {
             let other = self.ranges[index];
-            if other.is_near(range) {
-                range = range.joined(other);
-                if place.is_some() {
+            if other.should_coalesce(range) {
+                range = range.union(other);
+                if slot.is_some() {
                     continue;
                 }
-                place = Some(left);
+                slot = Some(left);
             }
             self.ranges[left] = other;
             left += 1;
         }
-        let place = place.unwrap_or_else(|| {
+        let slot = slot.unwrap_or_else(|| {
             left += 1;
             left - 1
         });
-        self.ranges[place] = range;
+        self.ranges[slot] = range;
         self.count = left;
     }
 }
@@ -362,18 +362,18 @@ mod tests {
     }
 
     /// What of a file of `size` bytes is asked for, byte by byte.
-    fn wanted(specs: &[String], size: usize) -> Vec<bool> {
-        let mut wanted = vec![false; size];
+    fn requested_bytes(specs: &[String], size: usize) -> Vec<bool> {
+        let mut requested_bytes = vec![false; size];
         for spec in specs {
-            let (before, behind) = spec.split_once('-').unwrap();
-            let (first, end) = match (before.parse::<usize>(), behind.parse::<usize>()) {
+            let (before, after) = spec.split_once('-').unwrap();
+            let (first, end) = match (before.parse::<usize>(), after.parse::<usize>()) {
                 (Ok(first), Ok(last)) => (first, last + 1),
                 (Ok(first), Err(_)) => (first, size),
                 (Err(_), length) => (size.saturating_sub(length.unwrap()), size),
             };
-            (first..end.min(size)).for_each(|index| wanted[index] = true);
+            (first..end.min(size)).for_each(|index| requested_bytes[index] = true);
         }
-        wanted
+        requested_bytes
     }
 
     proptest! {
@@ -384,7 +384,7 @@ mod tests {
             specs in prop::collection::vec(specs(), 1..8),
             size in 1..1000_usize,
         ) {
-            let wanted = wanted(&specs, size);
+            let requested_bytes = requested_bytes(&specs, size);
             let ranges = match select(format!("bytes={}", specs.join(",")).as_bytes(), size as u64) {
                 Selection::Whole => return Err(TestCaseError::fail("well-formed ranges were ignored")),
                 Selection::Unsatisfiable => vec![],
@@ -396,12 +396,12 @@ mod tests {
                 prop_assert!(range.first <= range.last && range.last < size as u64);
                 (range.first..=range.last).for_each(|index| sent[index as usize] += 1);
             }
-            for (index, (&sent, &wanted)) in sent.iter().zip(&wanted).enumerate() {
+            for (index, (&sent, &requested_bytes)) in sent.iter().zip(&requested_bytes).enumerate() {
                 prop_assert!(sent <= 1, "byte {index} is sent twice");
-                prop_assert!(!wanted || sent == 1, "byte {index} is missing");
+                prop_assert!(!requested_bytes || sent == 1, "byte {index} is missing");
             }
             // What nobody asked for is sent only where it joins two ranges.
-            let needless = wanted.chunk_by(|a, b| a == b).scan(0, |at, run| {
+            let needless = requested_bytes.chunk_by(|a, b| a == b).scan(0, |at, run| {
                 let start = *at;
                 *at += run.len();
                 Some((start, run))
@@ -412,7 +412,7 @@ mod tests {
                 }
             }
             for (index, range) in ranges.iter().enumerate() {
-                prop_assert!(ranges[..index].iter().all(|other| !other.is_near(*range)));
+                prop_assert!(ranges[..index].iter().all(|other| !other.should_coalesce(*range)));
             }
         }
 

@@ -7,29 +7,29 @@ use bytes::Bytes;
 use rustix::fs::fstat;
 
 use super::cache::Contents;
-use super::folder::stamp;
+use super::document_root::stamp;
 use super::stamp::FileStamp;
 
 /// How often a file is read that changes while it is read, until it is sent from where it lies.
-const MOST_READS: usize = 3;
+const MAX_READ_ATTEMPTS: usize = 3;
 
 /// Reads a file that has this stamp: its contents, and the stamp that it had before and after. A file that does not stop
 /// changing is not read: it is sent as it will be.
-pub(super) async fn read_whole(file: File, before: FileStamp) -> io::Result<(Contents, FileStamp)> {
+pub(super) async fn read_whole(file: File, previous: FileStamp) -> io::Result<(Contents, FileStamp)> {
     let read = async |buffer: &mut [u8], offset| file.read_at(buffer, offset).await;
-    let look = || Ok(stamp(&fstat(&file)?));
-    let (contents, stamp) = read_in_one_state(read, look, before).await?;
+    let stat = || Ok(stamp(&fstat(&file)?));
+    let (contents, stamp) = read_consistent(read, stat, previous).await?;
     Ok((contents.map_or(Contents::File(file), |bytes| Contents::Memory(Bytes::from(bytes))), stamp))
 }
 
 /// Reads in pieces and looks at the state behind them: what was read of two states is read again, a few times.
-async fn read_in_one_state(
+async fn read_consistent(
     read: impl AsyncFn(&mut [u8], u64) -> io::Result<usize>,
-    look: impl Fn() -> io::Result<FileStamp>,
-    mut before: FileStamp,
+    stat: impl Fn() -> io::Result<FileStamp>,
+    mut previous: FileStamp,
 ) -> io::Result<(Option<Vec<u8>>, FileStamp)> {
-    for _ in 0..MOST_READS {
-        let mut bytes = vec![0; usize::try_from(before.size_bytes).map_err(io::Error::other)?];
+    for _ in 0..MAX_READ_ATTEMPTS {
+        let mut bytes = vec![0; usize::try_from(previous.size_bytes).map_err(io::Error::other)?];
         let mut filled = 0;
         while filled < bytes.len() {
             match read(&mut bytes[filled..], filled as u64).await? {
@@ -37,13 +37,13 @@ async fn read_in_one_state(
                 count => filled += count,
             }
         }
-        let after = look()?;
-        if after == before && filled == bytes.len() {
+        let after = stat()?;
+        if after == previous && filled == bytes.len() {
             return Ok((Some(bytes), after));
         }
-        before = after;
+        previous = after;
     }
-    Ok((None, before))
+    Ok((None, previous))
 }
 
 #[cfg(test)]
@@ -57,7 +57,7 @@ mod tests {
     use crate::files::stamp::Timestamp;
 
     /// A file that is written anew where it lies, each time with a letter of its own.
-    struct Written {
+    struct ChangingFile {
         state: u8,
         length: usize,
         /// Pieces that are read before it is written again, with these lengths.
@@ -65,7 +65,7 @@ mod tests {
         pieces: usize,
     }
 
-    impl Written {
+    impl ChangingFile {
         fn stamp(&self) -> FileStamp {
             let changed = Timestamp { seconds: i64::from(self.state), nanoseconds: 0 };
             FileStamp { size_bytes: self.length as u64, changed, ..FileStamp::default() }
@@ -88,11 +88,11 @@ mod tests {
 
     /// What is read of a file of ten bytes, and whether the stamp is that of its last state.
     fn read_while(writes: &[(usize, usize)]) -> (Option<String>, bool) {
-        let file = RefCell::new(Written { state: 0, length: 10, writes: writes.to_vec(), pieces: 0 });
-        let before = file.borrow().stamp();
+        let file = RefCell::new(ChangingFile { state: 0, length: 10, writes: writes.to_vec(), pieces: 0 });
+        let previous = file.borrow().stamp();
         let read = async |buffer: &mut [u8], offset| Ok(file.borrow_mut().read(buffer, offset as usize));
-        let look = || Ok(file.borrow().stamp());
-        let mut reading = pin!(read_in_one_state(read, look, before));
+        let stat = || Ok(file.borrow().stamp());
+        let mut reading = pin!(read_consistent(read, stat, previous));
         let polled = reading.as_mut().poll(&mut Context::from_waker(Waker::noop()));
         let Poll::Ready(Ok((bytes, stamp))) = polled else { panic!("nothing is waited for") };
         (bytes.map(|bytes| String::from_utf8(bytes).unwrap()), stamp == file.borrow().stamp())

@@ -1,30 +1,31 @@
 //! Answers requests for files.
 
-mod examine;
+mod validate;
 
 use std::io;
 use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
 
-use super::answer::{
-    complain, failed, is_forbidden, is_missing, is_short_of_files, part, text, valid, varying, whole,
-};
-use super::cache::{Cache, Contents, Entry, Known, Variant, now, wall_clock};
+use super::cache::{Cache, Contents, Entry, Lookup, Variant, now, wall_clock};
 use super::cache_control::CacheRules;
 use super::conditional::{Outcome, applicable_range, evaluate};
 use super::cors::CorsOrigins;
+use super::document_root::{DocumentRoot, Opened};
+use super::error_page::error_page;
 use super::fields::RequestFields;
-use super::folder::{Folder, Found};
 use super::listing::{CONTENT_SECURITY_POLICY, Format};
 use super::listings::Listings;
 use super::media_type::MediaTypes;
 use super::negotiate::{Choice, Coding, negotiate};
 use super::options::{FileOptions, InvalidOption};
-use super::path::{TargetPath, may_be_page, resolve};
+use super::path::{TargetPath, may_be_spa_route, resolve};
 use super::read::read_whole;
+use super::response::{
+    error_response, full_response, is_forbidden, is_missing, is_out_of_descriptors, log_file_error,
+    or_internal_error, range_response, text_response, with_vary,
+};
 use super::stamp::FileStamp;
-use super::stand_in::stand_in;
 use super::validator::Validator;
 use crate::h1::{EncodedResponse, FieldBlock, FieldName, Head, HttpDate, InvalidField, Method};
 use crate::observe::metrics::WorkerMetrics;
@@ -50,7 +51,7 @@ use crate::server::COPIED_BODY_BYTES;
 /// ```
 #[derive(Debug)]
 pub struct Files {
-    folder: Folder,
+    root: DocumentRoot,
     options: FileOptions,
     media_types: MediaTypes,
     cache_rules: CacheRules,
@@ -87,7 +88,7 @@ impl std::fmt::Display for FilesError {
 impl std::error::Error for FilesError {}
 
 /// What a path was found to lead to.
-enum Answer {
+enum FileLookup {
     Entry(Rc<Entry>),
     Response(Response),
     Missing,
@@ -114,7 +115,7 @@ impl Files {
     pub fn open(path: impl AsRef<Path>, options: FileOptions) -> Result<Self, FilesError> {
         options.validate().map_err(FilesError::Option)?;
         Ok(Self {
-            folder: Folder::open(path.as_ref(), options.symlinks).map_err(FilesError::Folder)?,
+            root: DocumentRoot::open(path.as_ref(), options.symlinks).map_err(FilesError::Folder)?,
             media_types: MediaTypes::new(&options.media_types, &options.default_media_type)
                 .map_err(FilesError::Option)?,
             cache_rules: CacheRules::new(&options.cache_control).map_err(FilesError::Option)?,
@@ -133,7 +134,7 @@ impl Files {
     /// Counts there what the cache had and what not, and its bytes. The server of the thread may have the same counts.
     #[must_use]
     pub fn with_metrics(self, metrics: Rc<WorkerMetrics>) -> Self {
-        self.cache.count_on(metrics);
+        self.cache.set_metrics(metrics);
         self
     }
 
@@ -150,8 +151,10 @@ impl Files {
         let response = match head.method() {
             Method::Get | Method::Head => self.get(head).await,
             Method::Options => self.options(head),
-            Method::Other => text(501, "this method is not implemented: GET, HEAD and OPTIONS are"),
-            _ => valid(text(405, "this server only reads: GET, HEAD and OPTIONS").field(ALLOW, METHODS)),
+            Method::Other => text_response(501, "this method is not implemented: GET, HEAD and OPTIONS are"),
+            _ => or_internal_error(
+                text_response(405, "this server only reads: GET, HEAD and OPTIONS").field(ALLOW, METHODS),
+            ),
         };
         if self.has_cors { self.with_cors(head, response) } else { response }
     }
@@ -159,10 +162,10 @@ impl Files {
     #[inline]
     async fn get(&self, head: &Head) -> Response {
         // Nearly always, the path is written as it is known.
-        if let Known::Fresh(entry) =
-            self.cache.get_by_target(head.target_bytes(), |entry| is_as_it_was(entry, head))
+        if let Lookup::Fresh(entry) =
+            self.cache.get_by_target(head.target_bytes(), |entry| is_unchanged(entry, head))
         {
-            return self.send(&entry, head);
+            return self.respond(&entry, head);
         }
         // Apart, so that connections are small.
         Box::pin(self.get_by_path(head)).await
@@ -171,39 +174,39 @@ impl Files {
     async fn get_by_path(&self, head: &Head) -> Response {
         let path = match resolve(head.target(), self.options.dotfiles) {
             Ok(path) => path,
-            Err(refusal) if refusal.status() == 404 => {
-                let is_page = may_be_page(head.target(), self.options.dotfiles);
-                return self.single_page_or_missing(is_page, head).await;
+            Err(error) if error.status() == 404 => {
+                let is_page = may_be_spa_route(head.target(), self.options.dotfiles);
+                return self.spa_fallback_or_missing(is_page, head).await;
             }
-            Err(refusal) => return text(refusal.status(), &refusal.to_string()),
+            Err(error) => return text_response(error.status(), &error.to_string()),
         };
-        let known = self.cache.get(path.relative(), path.is_directory(), |entry| is_as_it_was(entry, head));
-        let answer = match known {
-            Known::Fresh(entry) => Ok(Answer::Entry(entry)),
-            Known::Stale(entry) => {
+        let cached = self.cache.get(path.relative(), path.is_directory(), |entry| is_unchanged(entry, head));
+        let answer = match cached {
+            Lookup::Fresh(entry) => Ok(FileLookup::Entry(entry)),
+            Lookup::Stale(entry) => {
                 let found = self.find(&path, head, Some(Rc::clone(&entry))).await;
-                unless_short_of_files(found, &entry)
+                or_stale_entry(found, &entry)
             }
-            Known::No => self.find(&path, head, None).await,
+            Lookup::Miss => self.find(&path, head, None).await,
         };
         match answer {
-            Ok(Answer::Entry(entry)) => self.send(&entry, head),
-            Ok(Answer::Response(response)) => response,
-            Ok(Answer::Missing) => self.single_page_or_missing(path.has_no_extension(), head).await,
-            Err(error) => failed(&error),
+            Ok(FileLookup::Entry(entry)) => self.respond(&entry, head),
+            Ok(FileLookup::Response(response)) => response,
+            Ok(FileLookup::Missing) => self.spa_fallback_or_missing(path.has_no_extension(), head).await,
+            Err(error) => error_response(&error),
         }
     }
 
     fn options(&self, head: &Head) -> Response {
-        let response = valid(Response::new(204).field(ALLOW, METHODS));
-        let asks_first = head.field("access-control-request-method").is_some();
+        let response = or_internal_error(Response::new(204).field(ALLOW, METHODS));
+        let is_preflight = head.field("access-control-request-method").is_some();
         // Who may not read answers learns nothing of what others may ask.
-        if !asks_first || self.cors.answer(head.field("origin")).allow_origin.is_none() {
+        if !is_preflight || self.cors.headers(head.field("origin")).allow_origin.is_none() {
             return response;
         }
         // What browsers ask before a request that is not plain: fields such as Range are.
-        let response = valid(response.field(ALLOW_METHODS, METHODS));
-        let response = valid(response.field(MAX_AGE, b"86400"));
+        let response = or_internal_error(response.field(ALLOW_METHODS, METHODS));
+        let response = or_internal_error(response.field(MAX_AGE, b"86400"));
         match head.field("access-control-request-headers") {
             Some(names) => response.field(ALLOW_HEADERS, names).unwrap_or_else(|_| Response::new(400)),
             None => response,
@@ -211,110 +214,119 @@ impl Files {
     }
 
     fn with_cors(&self, head: &Head, response: Response) -> Response {
-        let answer = self.cors.answer(head.field("origin"));
-        let response = match answer.allow_origin {
+        let cors = self.cors.headers(head.field("origin"));
+        let response = match cors.allow_origin {
             Some(origin) => {
-                let response = valid(response.field(ALLOW_ORIGIN, origin.as_bytes()));
-                valid(response.field(EXPOSE_HEADERS, EXPOSED))
+                let response = or_internal_error(response.field(ALLOW_ORIGIN, origin.as_bytes()));
+                or_internal_error(response.field(EXPOSE_HEADERS, EXPOSED))
             }
             None => response,
         };
-        if answer.varies { valid(response.field(FieldName::VARY, b"Origin")) } else { response }
+        if cors.varies { or_internal_error(response.field(FieldName::VARY, b"Origin")) } else { response }
     }
 
     // ---- Finding -------------------------------------------------------------------------------------------------
 
-    /// What the path leads to now. `known` is what it led to before.
-    async fn find(&self, path: &TargetPath<'_>, head: &Head, known: Option<Rc<Entry>>) -> io::Result<Answer> {
-        let (relative, looked_at) = (path.relative(), now());
-        let found = match self.look_for(relative).await {
+    /// What the path leads to now. `cached` is what it led to before.
+    async fn find(
+        &self,
+        path: &TargetPath<'_>,
+        head: &Head,
+        cached: Option<Rc<Entry>>,
+    ) -> io::Result<FileLookup> {
+        let (relative, checked_at) = (path.relative(), now());
+        let found = match self.find_file(relative).await {
             Ok(found) => found,
             Err(error) if is_missing(&error) => {
-                self.cache.remove(relative, path.is_directory(), looked_at);
-                return Ok(Answer::Missing);
+                self.cache.remove(relative, path.is_directory(), checked_at);
+                return Ok(FileLookup::Missing);
             }
             Err(error) => return Err(error),
         };
         match found {
-            Found::File { .. } if path.is_directory() => Ok(Answer::Missing),
-            Found::File { file, stamp } => {
-                let entry = self.entry(relative, file, stamp, known, looked_at).await?;
+            Opened::File { .. } if path.is_directory() => Ok(FileLookup::Missing),
+            Opened::File { file, stamp } => {
+                let entry = self.entry(relative, file, stamp, cached, checked_at).await?;
                 self.cache.insert(relative, false, &entry);
-                Ok(Answer::Entry(entry))
+                Ok(FileLookup::Entry(entry))
             }
-            Found::Folder if path.is_directory() => self.find_in_folder(path, head, known, looked_at).await,
-            Found::Folder => {
+            Opened::Directory if path.is_directory() => {
+                self.find_in_directory(path, head, cached, checked_at).await
+            }
+            Opened::Directory => {
                 let location = path.redirect_location();
-                let response = text(301, "this is a folder: its address ends with a slash");
-                Ok(Answer::Response(valid(response.field(FieldName::LOCATION, location.as_bytes()))))
+                let response = text_response(301, "this is a folder: its address ends with a slash");
+                Ok(FileLookup::Response(or_internal_error(
+                    response.field(FieldName::LOCATION, location.as_bytes()),
+                )))
             }
-            Found::Other => Ok(Answer::Missing),
+            Opened::Other => Ok(FileLookup::Missing),
         }
     }
 
-    async fn find_in_folder(
+    async fn find_in_directory(
         &self,
         path: &TargetPath<'_>,
         head: &Head,
-        known: Option<Rc<Entry>>,
-        looked_at: Duration,
-    ) -> io::Result<Answer> {
+        cached: Option<Rc<Entry>>,
+        checked_at: Duration,
+    ) -> io::Result<FileLookup> {
         for name in &self.options.index_files {
             let relative = match path.relative() {
                 "" => name.clone(),
                 folder => format!("{folder}/{name}"),
             };
-            match self.look_for(&relative).await {
-                Ok(Found::File { file, stamp }) => {
-                    let entry = self.entry(&relative, file, stamp, known, looked_at).await?;
+            match self.find_file(&relative).await {
+                Ok(Opened::File { file, stamp }) => {
+                    let entry = self.entry(&relative, file, stamp, cached, checked_at).await?;
                     self.cache.insert(path.relative(), true, &entry);
-                    return Ok(Answer::Entry(entry));
+                    return Ok(FileLookup::Entry(entry));
                 }
                 Ok(_) => {}
                 // It is there, in the place of a list.
-                Err(error) if is_forbidden(&error) => return Ok(Answer::Missing),
+                Err(error) if is_forbidden(&error) => return Ok(FileLookup::Missing),
                 Err(error) if is_missing(&error) => {}
                 Err(error) => return Err(error),
             }
         }
-        self.cache.remove(path.relative(), true, looked_at);
-        if self.options.listing { Ok(self.list(path, head).await) } else { Ok(Answer::Missing) }
+        self.cache.remove(path.relative(), true, checked_at);
+        if self.options.listing { Ok(self.list(path, head).await) } else { Ok(FileLookup::Missing) }
     }
 
-    async fn list(&self, path: &TargetPath<'_>, head: &Head) -> Answer {
+    async fn list(&self, path: &TargetPath<'_>, head: &Head) -> FileLookup {
         let fields = RequestFields::pick(head.field_bytes());
-        let format = Format::wanted(&fields.accept, path.query());
-        let mut list = self.listings.list(&self.folder, path.relative(), format).await;
-        if list.as_ref().is_err_and(|error| is_short_of_files(error)) && self.cache.close_files().await {
-            list = self.listings.list(&self.folder, path.relative(), format).await;
+        let format = Format::from_request(&fields.accept, path.query());
+        let mut list = self.listings.list(&self.root, path.relative(), format).await;
+        if list.as_ref().is_err_and(|error| is_out_of_descriptors(error)) && self.cache.close_files().await {
+            list = self.listings.list(&self.root, path.relative(), format).await;
         }
         let list = match list {
             Ok(list) => list,
-            Err(error) if is_missing(&error) => return Answer::Missing,
-            Err(error) => return Answer::Response(failed(&error)),
+            Err(error) if is_missing(&error) => return FileLookup::Missing,
+            Err(error) => return FileLookup::Response(error_response(&error)),
         };
         let validator = Validator { tag: list.tag, last_modified_seconds: None };
         let response = match (evaluate(&fields, &validator), format) {
             (Outcome::PreconditionFailed, _) => {
-                let response = text(412, "the list is not in the state that the request asks for");
-                return Answer::Response(valid(response.field(FieldName::VARY, b"Accept")));
+                let response = text_response(412, "the list is not in the state that the request asks for");
+                return FileLookup::Response(or_internal_error(response.field(FieldName::VARY, b"Accept")));
             }
             (Outcome::NotModified, _) => Response::new(304),
-            (Outcome::Proceed, Format::Html) => {
-                valid(Response::html(list.bytes).field(SECURITY_POLICY, CONTENT_SECURITY_POLICY.as_bytes()))
-            }
+            (Outcome::Proceed, Format::Html) => or_internal_error(
+                Response::html(list.bytes).field(SECURITY_POLICY, CONTENT_SECURITY_POLICY.as_bytes()),
+            ),
             (Outcome::Proceed, Format::Json) => Response::json(list.bytes),
         };
-        let response = valid(response.field(FieldName::ETAG, list.tag.as_str().as_bytes()));
-        let response = valid(response.field(FieldName::VARY, b"Accept"));
-        Answer::Response(valid(response.field(FieldName::CACHE_CONTROL, b"no-cache")))
+        let response = or_internal_error(response.field(FieldName::ETAG, list.tag.as_str().as_bytes()));
+        let response = or_internal_error(response.field(FieldName::VARY, b"Accept"));
+        FileLookup::Response(or_internal_error(response.field(FieldName::CACHE_CONTROL, b"no-cache")))
     }
 
     /// Opens what a path leads to. Without descriptors left, those that the cache holds are closed first.
-    async fn look_for(&self, relative: &str) -> io::Result<Found> {
-        match self.folder.find(relative).await {
-            Err(error) if is_short_of_files(&error) && self.cache.close_files().await => {
-                self.folder.find(relative).await
+    async fn find_file(&self, relative: &str) -> io::Result<Opened> {
+        match self.root.find(relative).await {
+            Err(error) if is_out_of_descriptors(&error) && self.cache.close_files().await => {
+                self.root.find(relative).await
             }
             other => other,
         }
@@ -326,35 +338,39 @@ impl Files {
         path: &str,
         file: anello::fs::File,
         stamp: FileStamp,
-        known: Option<Rc<Entry>>,
-        looked_at: Duration,
+        cached: Option<Rc<Entry>>,
+        checked_at: Duration,
     ) -> io::Result<Rc<Entry>> {
-        let mut coded = Vec::new();
+        let mut encoded = Vec::new();
         for coding in self.options.precompressed.iter() {
-            let beside = format!("{path}{}", coding.suffix());
-            match self.look_for(&beside).await {
-                Ok(Found::File { file, stamp }) => coded.push((coding, file, stamp)),
+            let variant_path = format!("{path}{}", coding.suffix());
+            match self.find_file(&variant_path).await {
+                Ok(Opened::File { file, stamp }) => encoded.push((coding, file, stamp)),
                 // Without its variants, the entry would take the place of a whole one.
-                Err(error) if is_short_of_files(&error) => return Err(error),
+                Err(error) if is_out_of_descriptors(&error) => return Err(error),
                 _ => {}
             }
         }
-        if let Some(known) = known
-            && *known.path == *path
-            && is_same(&known.plain, &stamp)
-            && known.coded.len() == coded.len()
-            && known.coded.iter().zip(&coded).all(|((_, known), (_, _, stamp))| is_same(known, stamp))
+        if let Some(cached) = cached
+            && *cached.path == *path
+            && is_current(&cached.identity, &stamp)
+            && cached.encoded.len() == encoded.len()
+            && cached
+                .encoded
+                .iter()
+                .zip(&encoded)
+                .all(|((_, cached), (_, _, stamp))| is_current(cached, stamp))
         {
-            known.confirm(looked_at);
-            return Ok(known);
+            cached.mark_fresh(checked_at);
+            return Ok(cached);
         }
-        let varies = !coded.is_empty();
-        let plain = self.variant(path, None, file, stamp, varies).await?;
-        let mut variants = Vec::with_capacity(coded.len());
-        for (coding, file, stamp) in coded {
+        let varies = !encoded.is_empty();
+        let identity = self.variant(path, None, file, stamp, varies).await?;
+        let mut variants = Vec::with_capacity(encoded.len());
+        for (coding, file, stamp) in encoded {
             variants.push((coding, self.variant(path, Some(coding), file, stamp, varies).await?));
         }
-        Ok(Entry::new(path, plain, variants, looked_at))
+        Ok(Entry::new(path, identity, variants, checked_at))
     }
 
     async fn variant(
@@ -369,8 +385,8 @@ impl Files {
             stamp.size_bytes <= self.options.max_cached_file_bytes as u64 && self.options.max_cache_bytes > 0;
         let (contents, stamp) =
             if small { read_whole(file, stamp).await? } else { (Contents::File(file), stamp) };
-        let looked_at = wall_clock();
-        let validator = Validator::of(&stamp, coding, looked_at);
+        let checked_at = wall_clock();
+        let validator = Validator::of(&stamp, coding, checked_at);
         let media_type = self.media_types.of(path);
         let not_modified = self.fields(path, &validator, varies).map_err(io::Error::other)?;
         let mut fields = not_modified.clone();
@@ -384,12 +400,12 @@ impl Files {
             Contents::Memory(bytes) if bytes.len() <= COPIED_BODY_BYTES => {
                 let answer = Rc::new(EncodedResponse::new(fields, &bytes));
                 let fields = Rc::clone(answer.fields());
-                (Contents::Framed(answer), fields)
+                (Contents::Encoded(answer), fields)
             }
             other => (other, Rc::new(fields)),
         };
         Ok(Variant {
-            is_settled: stamp.is_settled(looked_at),
+            is_settled: stamp.is_settled(checked_at),
             stamp,
             coding,
             contents,
@@ -419,19 +435,20 @@ impl Files {
     // ---- Answering -----------------------------------------------------------------------------------------------
 
     #[inline]
-    fn send(&self, entry: &Entry, head: &Head) -> Response {
+    fn respond(&self, entry: &Entry, head: &Head) -> Response {
         // A request that says nothing of how it wants the file.
         if !head.has_length_of(RequestFields::LENGTHS) {
-            return whole(&entry.plain);
+            return full_response(&entry.identity);
         }
-        self.send_as_wanted(entry, head)
+        self.respond_selected(entry, head)
     }
 
-    fn send_as_wanted(&self, entry: &Entry, head: &Head) -> Response {
+    fn respond_selected(&self, entry: &Entry, head: &Head) -> Response {
         let fields = RequestFields::pick(head.field_bytes());
-        let Some(variant) = wanted(entry, &fields) else {
-            let response = text(406, "the file is not to be had in any encoding that the request accepts");
-            return varying(entry, response);
+        let Some(variant) = select_variant(entry, &fields) else {
+            let response =
+                text_response(406, "the file is not to be had in any encoding that the request accepts");
+            return with_vary(entry, response);
         };
         match evaluate(&fields, &variant.validator) {
             Outcome::Proceed => {}
@@ -439,57 +456,60 @@ impl Files {
                 return Response::new(304).with_shared_fields(Rc::clone(&variant.not_modified_fields));
             }
             Outcome::PreconditionFailed => {
-                return varying(entry, text(412, "the file is not in the state that the request asks for"));
+                return with_vary(
+                    entry,
+                    text_response(412, "the file is not in the state that the request asks for"),
+                );
             }
         }
         match applicable_range(&fields, &variant.validator).filter(|_| head.method() == Method::Get) {
-            None => whole(variant),
-            Some(range) => part(entry, variant, range),
+            None => full_response(variant),
+            Some(range) => range_response(entry, variant, range),
         }
     }
 
-    async fn single_page_or_missing(&self, is_page: bool, head: &Head) -> Response {
+    async fn spa_fallback_or_missing(&self, is_page: bool, head: &Head) -> Response {
         if let Some(page) = &self.options.spa_fallback_file
             && is_page
-            && let Some(entry) = self.own_file(page, head).await
+            && let Some(entry) = self.configured_file(page, head).await
         {
-            return self.send(&entry, head);
+            return self.respond(&entry, head);
         }
         self.missing(head).await
     }
 
     async fn missing(&self, head: &Head) -> Response {
         match &self.options.not_found_file {
-            Some(page) => match self.own_file(page, head).await {
+            Some(page) => match self.configured_file(page, head).await {
                 Some(entry) => {
                     let fields = RequestFields::pick(head.field_bytes());
-                    stand_in(&entry, negotiate(&fields.accept_encoding, entry.codings()), 404)
+                    error_page(&entry, negotiate(&fields.accept_encoding, entry.codings()), 404)
                 }
-                None => text(404, "there is no such file"),
+                None => text_response(404, "there is no such file"),
             },
-            None => text(404, "there is no such file"),
+            None => text_response(404, "there is no such file"),
         }
     }
 
     /// A file that an option names.
-    async fn own_file(&self, page: &str, head: &Head) -> Option<Rc<Entry>> {
+    async fn configured_file(&self, page: &str, head: &Head) -> Option<Rc<Entry>> {
         let target = format!("/{}", super::path::encoded_path(page));
         let path = resolve(&target, super::path::Dotfiles::Serve).ok()?;
-        let known = match self.cache.get(path.relative(), false, |entry| is_as_it_was(entry, head)) {
-            Known::Fresh(entry) => return Some(entry),
-            Known::Stale(entry) => Some(entry),
-            Known::No => None,
+        let cached = match self.cache.get(path.relative(), false, |entry| is_unchanged(entry, head)) {
+            Lookup::Fresh(entry) => return Some(entry),
+            Lookup::Stale(entry) => Some(entry),
+            Lookup::Miss => None,
         };
-        let found = Box::pin(self.find(&path, head, known.clone())).await;
-        let found = match &known {
-            Some(entry) => unless_short_of_files(found, entry),
+        let found = Box::pin(self.find(&path, head, cached.clone())).await;
+        let found = match &cached {
+            Some(entry) => or_stale_entry(found, entry),
             None => found,
         };
         match found {
-            Ok(Answer::Entry(entry)) => Some(entry),
+            Ok(FileLookup::Entry(entry)) => Some(entry),
             Ok(_) => None,
             Err(error) => {
-                complain(&error);
+                log_file_error(&error);
                 None
             }
         }
@@ -498,20 +518,20 @@ impl Files {
 
 /// The entry that was known where a new look fails for want of descriptors: what is in memory needs none, and what is open
 /// says itself whether it is as it was.
-fn unless_short_of_files(found: io::Result<Answer>, known: &Rc<Entry>) -> io::Result<Answer> {
+fn or_stale_entry(found: io::Result<FileLookup>, cached: &Rc<Entry>) -> io::Result<FileLookup> {
     match found {
-        Err(error) if is_short_of_files(&error) && known.is_as_it_was() => {
-            complain(&error);
-            Ok(Answer::Entry(Rc::clone(known)))
+        Err(error) if is_out_of_descriptors(&error) && cached.is_unchanged() => {
+            log_file_error(&error);
+            Ok(FileLookup::Entry(Rc::clone(cached)))
         }
         other => other,
     }
 }
 
 /// What a request wants of a file, if it can be had.
-fn wanted<'e>(entry: &'e Entry, fields: &RequestFields<'_>) -> Option<&'e Variant> {
+fn select_variant<'e>(entry: &'e Entry, fields: &RequestFields<'_>) -> Option<&'e Variant> {
     match negotiate(&fields.accept_encoding, entry.codings()) {
-        Choice::Identity => Some(&entry.plain),
+        Choice::Identity => Some(&entry.identity),
         Choice::Encoded(coding) => Some(entry.variant(coding)),
         Choice::NotAcceptable => None,
     }
@@ -519,17 +539,17 @@ fn wanted<'e>(entry: &'e Entry, fields: &RequestFields<'_>) -> Option<&'e Varian
 
 /// Whether what would be sent to this request is as it was when it was looked at. What is in memory always is.
 #[inline]
-fn is_as_it_was(entry: &Entry, head: &Head) -> bool {
-    !entry.has_open_files || looks_as_it_was(entry, head)
+fn is_unchanged(entry: &Entry, head: &Head) -> bool {
+    !entry.has_open_files || revalidate(entry, head)
 }
 
 /// Apart, because a large file is not sent on the shortest way.
 #[cold]
-fn looks_as_it_was(entry: &Entry, head: &Head) -> bool {
+fn revalidate(entry: &Entry, head: &Head) -> bool {
     let fields = RequestFields::pick(head.field_bytes());
-    wanted(entry, &fields).unwrap_or(&entry.plain).is_as_it_was()
+    select_variant(entry, &fields).unwrap_or(&entry.identity).is_unchanged()
 }
 
-fn is_same(known: &Variant, stamp: &FileStamp) -> bool {
-    known.is_settled && known.stamp == *stamp
+fn is_current(cached: &Variant, stamp: &FileStamp) -> bool {
+    cached.is_settled && cached.stamp == *stamp
 }

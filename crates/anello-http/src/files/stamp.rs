@@ -7,7 +7,7 @@ const LAST_SECOND: i64 = 253_402_300_799;
 
 /// How long a file must have been left alone before its times tell changes apart: they have the granularity of the
 /// kernel's tick (1 to 10 ms) or of the file system (up to a second, but for FAT, whose two are not worth a wait).
-const SETTLED_AFTER_SECONDS: i64 = 1;
+const SETTLE_SECONDS: i64 = 1;
 
 /// A moment, as `fstat(2)` and `clock_gettime(CLOCK_REALTIME)` tell it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -54,8 +54,8 @@ impl FileStamp {
     ///
     /// Times that lie in the future are not settled either.
     #[must_use]
-    pub fn is_settled(&self, looked_at: Timestamp) -> bool {
-        self.changed.plus_seconds(SETTLED_AFTER_SECONDS) <= looked_at
+    pub fn is_settled(&self, checked_at: Timestamp) -> bool {
+        self.changed.plus_seconds(SETTLE_SECONDS) <= checked_at
     }
 
     /// Whether the time of modification tells nothing, because a tool sets the same one on every file to have its

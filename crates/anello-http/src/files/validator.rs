@@ -57,11 +57,11 @@ impl Validator {
     /// assert_eq!(validator.last_modified_seconds, Some(1_790_000_000));
     /// ```
     #[must_use]
-    pub fn of(stamp: &FileStamp, coding: Option<Coding>, looked_at: Timestamp) -> Self {
-        let is_settled = stamp.is_settled(looked_at);
+    pub fn of(stamp: &FileStamp, coding: Option<Coding>, checked_at: Timestamp) -> Self {
+        let is_settled = stamp.is_settled(checked_at);
         let is_constant = stamp.has_constant_modified();
         let tag = EntityTag::new(stamp, coding, is_settled, is_constant);
-        let is_past = stamp.modified.seconds < looked_at.seconds;
+        let is_past = stamp.modified.seconds < checked_at.seconds;
         let seconds = u64::try_from(stamp.modified.seconds).ok();
         Self { tag, last_modified_seconds: seconds.filter(|_| is_settled && is_past && !is_constant) }
     }
@@ -224,8 +224,8 @@ mod tests {
     fn within_a_second_of_a_change_the_tag_is_weak_and_no_date_is_told() {
         let modified = at(1000, 500_000_000);
         let file = stamp(modified, 1);
-        for looked_at in [modified, at(1001, 499_999_999), at(900, 0)] {
-            let validator = Validator::of(&file, None, looked_at);
+        for checked_at in [modified, at(1001, 499_999_999), at(900, 0)] {
+            let validator = Validator::of(&file, None, checked_at);
             assert_eq!(validator.tag.as_str(), "W/\"3e8-1dcd6500-1\"");
             assert_eq!(validator.last_modified_seconds, None);
         }
@@ -278,13 +278,13 @@ mod tests {
             (seconds, changed, size_bytes) in (any::<i64>(), any::<i64>(), any::<u64>()),
             nanoseconds in any::<u32>(),
             coding in prop::sample::select(vec![None, Some(Coding::Brotli), Some(Coding::Zstandard)]),
-            looked_at in any::<i64>(),
+            checked_at in any::<i64>(),
         ) {
             let file = FileStamp {
                 changed: at(changed, nanoseconds),
                 ..stamp(at(seconds, nanoseconds), size_bytes)
             };
-            let tag = Validator::of(&file, coding, at(looked_at, 0)).tag;
+            let tag = Validator::of(&file, coding, at(checked_at, 0)).tag;
             let (given, behind) = GivenTag::parse(tag.as_str().as_bytes()).unwrap();
             prop_assert!(behind.is_empty() && given.is_weakly(&tag));
             prop_assert_eq!(given.is_strongly(&tag), tag.is_strong());

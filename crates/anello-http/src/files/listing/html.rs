@@ -8,7 +8,7 @@ use super::super::stamp::Timestamp;
 use super::{Contents, Entry, Listing};
 
 /// About so many bytes of the page belong to an entry.
-const ENTRY_BYTES: usize = 300;
+const ENTRY_OVERHEAD_BYTES: usize = 300;
 
 const STYLE: &str = include_str!("style.css");
 
@@ -19,7 +19,7 @@ const SYMBOLS: &str = "<svg width=\"0\" height=\"0\" aria-hidden=\"true\">\
     <symbol id=\"up\" viewBox=\"0 0 16 16\"><path d=\"M8 13.5v-11M3.5 7 8 2.5 12.5 7\"/></symbol></svg>";
 
 pub(super) fn page(listing: &Listing) -> String {
-    let mut page = String::with_capacity(STYLE.len() + 2048 + listing.entries.len() * ENTRY_BYTES);
+    let mut page = String::with_capacity(STYLE.len() + 2048 + listing.entries.len() * ENTRY_OVERHEAD_BYTES);
     let title = escape(&listing.full_path());
     page.push_str("<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n");
     page.push_str("<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n");
@@ -49,11 +49,11 @@ fn table(page: &mut String, listing: &Listing) {
     }
     page.push_str("</tbody>\n</table>\n");
     if listing.is_cut {
-        let shown = listing.entries.len();
+        let included_name = listing.entries.len();
         append(
             page,
             format_args!(
-                "<p role=\"note\">This folder has more entries; only {shown} of them are shown.</p>\n"
+                "<p role=\"note\">This folder has more entries; only {included_name} of them are shown.</p>\n"
             ),
         );
     }
@@ -61,14 +61,14 @@ fn table(page: &mut String, listing: &Listing) {
 
 fn entry_row(page: &mut String, entry: &Entry) {
     let (symbol, slash) = match entry.contents {
-        Contents::Folder => ("folder", "/"),
+        Contents::Directory => ("folder", "/"),
         Contents::File { .. } => ("file", ""),
     };
     let link = format!("{}{slash}", encoded_name(&entry.name));
     // Names may contain characters that turn the direction of what follows them: `bdi` keeps that within.
     let text = format!("<bdi>{}</bdi>{slash}", escape(&entry.name));
     let size = match entry.contents {
-        Contents::Folder => "<td></td>".to_owned(),
+        Contents::Directory => "<td></td>".to_owned(),
         Contents::File { bytes } => format!("<td title=\"{bytes} bytes\">{}</td>", human_size(bytes)),
     };
     row(page, symbol, &link, &text, &format!("{size}<td>{}</td>", time(entry.modified)));
@@ -106,7 +106,7 @@ impl std::fmt::Display for Crumbs<'_> {
 fn summary(entries: &[&Entry]) -> String {
     let sizes = entries.iter().filter_map(|entry| match entry.contents {
         Contents::File { bytes } => Some(bytes),
-        Contents::Folder => None,
+        Contents::Directory => None,
     });
     let (files, bytes) = sizes.fold((0, 0_u64), |(files, sum), bytes| (files + 1, sum.saturating_add(bytes)));
     let counted = |count: usize, one: &str| format!("{count} {one}{}", if count == 1 { "" } else { "s" });

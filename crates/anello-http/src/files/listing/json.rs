@@ -24,7 +24,7 @@ struct Item<'a> {
 impl<'a> From<&'a Entry> for Item<'a> {
     fn from(entry: &'a Entry) -> Self {
         let (kind, size_bytes) = match entry.contents {
-            Contents::Folder => ("folder", None),
+            Contents::Directory => ("folder", None),
             Contents::File { bytes } => ("file", Some(bytes)),
         };
         let modified = humantime::format_rfc3339_seconds(entry.modified.to_system_time()).to_string();

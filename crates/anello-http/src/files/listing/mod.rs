@@ -27,7 +27,7 @@ pub const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; style-src 'unsafe
 /// use anello_http::files::stamp::Timestamp;
 /// let mut listing = Listing::new("music", Dotfiles::Hide, 10_000);
 /// for name in [&b"b & c.ogg"[..], b".cache"] {
-///     if listing.shows(name) && !listing.add(name, Contents::File { bytes: 2048 }, Timestamp::default()) {
+///     if listing.includes(name) && !listing.add(name, Contents::File { bytes: 2048 }, Timestamp::default()) {
 ///         break;
 ///     }
 /// }
@@ -39,7 +39,7 @@ pub struct Listing {
     /// The folder, relative to the served one.
     path: String,
     dotfiles: Dotfiles,
-    entries_limit: usize,
+    max_entries: usize,
     entries: Vec<Entry>,
     is_cut: bool,
 }
@@ -49,7 +49,7 @@ pub struct Listing {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Contents {
     /// A folder.
-    Folder,
+    Directory,
     /// A regular file.
     File {
         /// Its length in bytes.
@@ -67,17 +67,17 @@ struct Entry {
 impl Listing {
     /// Of a folder by its [path](super::path::TargetPath::relative), with so many entries at most.
     #[must_use]
-    pub fn new(path: &str, dotfiles: Dotfiles, entries_limit: usize) -> Self {
-        Self { path: path.to_owned(), dotfiles, entries_limit, entries: Vec::new(), is_cut: false }
+    pub fn new(path: &str, dotfiles: Dotfiles, max_entries: usize) -> Self {
+        Self { path: path.to_owned(), dotfiles, max_entries, entries: Vec::new(), is_cut: false }
     }
 
     /// Whether a file of this name (`getdents64(2)`) is listed at all: to be asked before it is looked at.
     #[must_use]
-    pub fn shows(&self, name: &[u8]) -> bool {
-        self.shown(name).is_some()
+    pub fn includes(&self, name: &[u8]) -> bool {
+        self.included_name(name).is_some()
     }
 
-    fn shown<'n>(&self, name: &'n [u8]) -> Option<&'n str> {
+    fn included_name<'n>(&self, name: &'n [u8]) -> Option<&'n str> {
         let name = std::str::from_utf8(name).ok().filter(|name| !name.is_empty() && !name.contains('/'))?;
         check_name(name, self.path.is_empty(), self.dotfiles).ok()?;
         Some(name)
@@ -88,8 +88,8 @@ impl Listing {
     /// order in which they came.
     #[must_use]
     pub fn add(&mut self, name: &[u8], contents: Contents, modified: Timestamp) -> bool {
-        let Some(name) = self.shown(name) else { return true };
-        if self.entries.len() >= self.entries_limit {
+        let Some(name) = self.included_name(name) else { return true };
+        if self.entries.len() >= self.max_entries {
             self.is_cut = true;
             return false;
         }
@@ -114,7 +114,7 @@ impl Listing {
     fn in_order(&self) -> Vec<&Entry> {
         let mut entries: Vec<_> = self.entries.iter().collect();
         entries.sort_by_cached_key(|entry| {
-            (entry.contents != Contents::Folder, entry.name.to_lowercase(), entry.name.as_str())
+            (entry.contents != Contents::Directory, entry.name.to_lowercase(), entry.name.as_str())
         });
         entries
     }
@@ -138,7 +138,7 @@ impl Format {
     /// What a request wants: what its query names (`?format=json`, `?format=html`), or else what its `Accept` weighs
     /// more. A page, if neither says. The answer has `Vary: Accept`.
     #[must_use]
-    pub fn wanted(accept: &FieldLines<'_>, query: Option<&str>) -> Self {
+    pub fn from_request(accept: &FieldLines<'_>, query: Option<&str>) -> Self {
         let parameters = query.into_iter().flat_map(|query| query.split('&'));
         for parameter in parameters {
             match parameter {

@@ -30,11 +30,11 @@ fn links(page: &str) -> Vec<&str> {
 fn folders_come_first_and_then_names_whatever_their_case() {
     let entries = [
         ("b", file(1)),
-        ("Z", Contents::Folder),
+        ("Z", Contents::Directory),
         ("a", file(1)),
         ("B", file(1)),
         ("ä", file(1)),
-        ("y", Contents::Folder),
+        ("y", Contents::Directory),
     ];
     let page = listing("", &entries).html();
     assert_eq!(links(&page), ["y/", "Z/", "a", "B", "b", "%C3%A4"]);
@@ -56,7 +56,7 @@ fn the_served_folder_has_no_parent_and_others_have_all_of_them() {
 }
 
 /// Names as they should not be.
-fn nasty() -> Vec<String> {
+fn hostile_names() -> Vec<String> {
     let markup = [
         "<script>alert(1)<script>",
         "\"onmouseover=\"alert(1)",
@@ -93,8 +93,8 @@ fn nasty() -> Vec<String> {
 #[test]
 fn nasty_names_are_text_and_lead_to_themselves() {
     let mut listing = Listing::new("dir", Dotfiles::Serve, 1000);
-    for name in nasty() {
-        assert!(listing.shows(name.as_bytes()), "{name}");
+    for name in hostile_names() {
+        assert!(listing.includes(name.as_bytes()), "{name}");
         assert!(listing.add(name.as_bytes(), file(1), at(0)));
     }
     let page = listing.html();
@@ -111,7 +111,7 @@ fn nasty_names_are_text_and_lead_to_themselves() {
         );
     }
     found.sort();
-    let mut expected = nasty();
+    let mut expected = hostile_names();
     expected.sort();
     assert_eq!(found, expected);
 }
@@ -121,13 +121,13 @@ fn what_is_not_served_is_not_listed() {
     let hidden = [&b".env"[..], b".", b"..", b"", b"a\\b", b"a\nb", b"\xff\xfe", b"a/b", &[b'a'; 256]];
     let mut listing = Listing::new("", Dotfiles::Hide, 1000);
     for name in hidden {
-        assert!(!listing.shows(name), "{name:?}");
+        assert!(!listing.includes(name), "{name:?}");
         assert!(listing.add(name, file(1), at(0)), "{name:?}");
     }
     assert!(listing.html().contains("Nothing in here"));
-    assert!(listing.shows(b".well-known"));
-    assert!(!Listing::new("a", Dotfiles::Hide, 1000).shows(b".well-known"));
-    assert!(Listing::new("a", Dotfiles::Serve, 1000).shows(b".env"));
+    assert!(listing.includes(b".well-known"));
+    assert!(!Listing::new("a", Dotfiles::Hide, 1000).includes(b".well-known"));
+    assert!(Listing::new("a", Dotfiles::Serve, 1000).includes(b".env"));
 }
 
 #[test]
@@ -155,7 +155,7 @@ fn the_page_loads_nothing() {
 
 #[test]
 fn json_has_the_same_in_the_same_order() {
-    let entries = [("b\"\u{1f4a9}", file(u64::MAX)), ("a", Contents::Folder)];
+    let entries = [("b\"\u{1f4a9}", file(u64::MAX)), ("a", Contents::Directory)];
     assert_eq!(
         listing("x/y", &entries).json(),
         "{\"path\":\"/x/y/\",\"entries\":[\
@@ -168,9 +168,9 @@ fn json_has_the_same_in_the_same_order() {
 
 #[test]
 fn programs_get_json_and_browsers_a_page() {
-    let wanted = |accept: &str, query| {
+    let from_request = |accept: &str, query| {
         let lines: FieldLines<'_> = [accept.as_bytes()].into_iter().collect();
-        Format::wanted(&lines, query)
+        Format::from_request(&lines, query)
     };
     let browser = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8";
     let cases = [
@@ -192,9 +192,9 @@ fn programs_get_json_and_browsers_a_page() {
         (browser, Some("reformat=json"), Format::Html),
     ];
     for (accept, query, expected) in cases {
-        assert_eq!(wanted(accept, query), expected, "{accept} {query:?}");
+        assert_eq!(from_request(accept, query), expected, "{accept} {query:?}");
     }
-    assert_eq!(Format::wanted(&FieldLines::default(), None), Format::Html);
+    assert_eq!(Format::from_request(&FieldLines::default(), None), Format::Html);
 }
 
 proptest! {
@@ -207,12 +207,12 @@ proptest! {
         folders in any::<bool>(),
     ) {
         let mut listing = Listing::new(folder, Dotfiles::Hide, 100);
-        let contents = if folders { Contents::Folder } else { file(1) };
-        let mut shown = Vec::new();
+        let contents = if folders { Contents::Directory } else { file(1) };
+        let mut included_name = Vec::new();
         for name in &names {
             prop_assert!(listing.add(name.as_bytes(), contents, at(0)));
-            if listing.shows(name.as_bytes()) {
-                shown.push(name.clone());
+            if listing.includes(name.as_bytes()) {
+                included_name.push(name.clone());
             }
         }
         let page = listing.html();
@@ -225,7 +225,7 @@ proptest! {
             found.push(resolved.relative().rsplit('/').next().unwrap().to_owned());
         }
         found.sort();
-        prop_assert_eq!(found, shown.clone());
+        prop_assert_eq!(found, included_name.clone());
         // Within the table, nothing but the page's own elements begins with `<`, and no name ends an attribute.
         let table = page.split("<tbody>").nth(1).unwrap();
         let own = ["<tr", "</tr", "<th", "</th", "<td", "</td", "<a ", "</a", "<bdi>", "</bdi>", "<svg ", "</svg", "<use "];
@@ -237,6 +237,6 @@ proptest! {
         let mut in_json: Vec<_> =
             parsed["entries"].as_array().unwrap().iter().map(|entry| entry["name"].as_str().unwrap()).collect();
         in_json.sort_unstable();
-        prop_assert_eq!(in_json, shown);
+        prop_assert_eq!(in_json, included_name);
     }
 }

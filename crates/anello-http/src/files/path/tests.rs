@@ -4,10 +4,10 @@ use proptest::sample::select;
 use super::*;
 
 fn accepted(target: &str) -> TargetPath<'_> {
-    resolve(target, Dotfiles::Hide).unwrap_or_else(|refusal| panic!("{target}: {refusal}"))
+    resolve(target, Dotfiles::Hide).unwrap_or_else(|path_error| panic!("{target}: {path_error}"))
 }
 
-fn refusal(target: &str) -> PathError {
+fn path_error(target: &str) -> PathError {
     resolve(target, Dotfiles::Hide).expect_err(target)
 }
 
@@ -106,7 +106,7 @@ fn fault_32_traversal_is_refused_in_every_spelling() {
 
 #[test]
 fn what_is_hidden_cannot_be_told_from_what_is_missing() {
-    assert_eq!(refusal("/.git/config").status(), 404);
+    assert_eq!(path_error("/.git/config").status(), 404);
     assert_eq!(resolve("/.git/config", Dotfiles::Serve).unwrap().relative(), ".git/config");
 }
 
@@ -160,11 +160,11 @@ fn ordinary_targets_lead_where_they_say() {
         ("https://[::1]:443/a/", "a", true, None),
         ("http://host?a/b", "", true, Some("a/b")),
     ];
-    for (target, relative, is_folder, query) in cases {
+    for (target, relative, is_directory, query) in cases {
         let path = accepted(target);
         assert_eq!(
             (path.relative(), path.is_directory(), path.query()),
-            (relative, is_folder, query),
+            (relative, is_directory, query),
             "{target}"
         );
     }
@@ -233,8 +233,8 @@ fn pages_may_have_names_that_no_file_has() {
         &long_name,
         &long_path,
     ] {
-        assert_eq!(refusal(target).status(), 404, "{target}");
-        assert!(may_be_page(target, Dotfiles::Hide), "{target}");
+        assert_eq!(path_error(target).status(), 404, "{target}");
+        assert!(may_be_spa_route(target, Dotfiles::Hide), "{target}");
     }
     for target in [
         "/app/a%2Fb.js",
@@ -253,24 +253,27 @@ fn pages_may_have_names_that_no_file_has() {
         &long_file,
     ] {
         for dotfiles in [Dotfiles::Hide, Dotfiles::Serve] {
-            assert!(!may_be_page(target, dotfiles), "{target} with {dotfiles:?}");
+            assert!(!may_be_spa_route(target, dotfiles), "{target} with {dotfiles:?}");
         }
-        assert_eq!(refusal(target).status(), 404, "{target}");
+        assert_eq!(path_error(target).status(), 404, "{target}");
     }
     let hidden = ["/.hidden/page", "/.git/a%2Fb", "/a%2F.git%2Fb/c", "/.git%5Ca/b", "/a%5C%2egit/b"];
     for target in hidden {
-        assert!(!may_be_page(target, Dotfiles::Hide), "{target}");
-        assert!(may_be_page(target, Dotfiles::Serve), "{target}");
+        assert!(!may_be_spa_route(target, Dotfiles::Hide), "{target}");
+        assert!(may_be_spa_route(target, Dotfiles::Serve), "{target}");
     }
-    assert!(!may_be_page(&format!("{long_hidden}/b"), Dotfiles::Hide));
-    assert!(may_be_page(&format!("{long_hidden}/b"), Dotfiles::Serve));
+    assert!(!may_be_spa_route(&format!("{long_hidden}/b"), Dotfiles::Hide));
+    assert!(may_be_spa_route(&format!("{long_hidden}/b"), Dotfiles::Serve));
 }
 
 #[test]
 fn refusals_say_what_is_wrong() {
     let of_encoding = "a % in the path is not followed by two hexadecimal digits; a literal one is %25";
-    assert_eq!(refusal("/%zz").to_string(), of_encoding);
-    assert_eq!(refusal("/..").to_string(), "the path contains a . or .. segment; resolve it before sending");
+    assert_eq!(path_error("/%zz").to_string(), of_encoding);
+    assert_eq!(
+        path_error("/..").to_string(),
+        "the path contains a . or .. segment; resolve it before sending"
+    );
 }
 
 /// Targets made of what attackers and clients make them of.
@@ -343,16 +346,16 @@ proptest! {
 
     #[test]
     fn the_short_way_leads_where_the_careful_one_does(target in targets()) {
-        if let Some(path) = resolve_plain(&target) {
-            prop_assert_eq!(resolve_carefully(&target, Dotfiles::Hide), Ok(path.clone()));
-            prop_assert_eq!(resolve_carefully(&target, Dotfiles::Serve), Ok(path));
+        if let Some(path) = resolve_fast(&target) {
+            prop_assert_eq!(resolve_slow(&target, Dotfiles::Hide), Ok(path.clone()));
+            prop_assert_eq!(resolve_slow(&target, Dotfiles::Serve), Ok(path));
         }
     }
 
     #[test]
     fn only_names_that_no_file_has_make_a_page_of_what_is_refused(target in targets(), served in any::<bool>()) {
         let dotfiles = if served { Dotfiles::Serve } else { Dotfiles::Hide };
-        let is_page = may_be_page(&target, dotfiles);
+        let is_page = may_be_spa_route(&target, dotfiles);
         match resolve(&target, dotfiles) {
             Ok(path) => prop_assert_eq!(is_page, path.has_no_extension()),
             Err(PathError::EncodedSlash | PathError::Backslash | PathError::TooLong) => {
@@ -371,7 +374,7 @@ proptest! {
         let resolved = resolve(&target, Dotfiles::Hide);
         match check_name(&name, at_top, Dotfiles::Hide) {
             Ok(()) => prop_assert!(resolved.is_ok_and(|path| path.relative().rsplit('/').next() == Some(&name[..]))),
-            Err(refusal) => prop_assert_eq!(resolved, Err(refusal)),
+            Err(path_error) => prop_assert_eq!(resolved, Err(path_error)),
         }
     }
 }
