@@ -11,7 +11,7 @@ use anello::net::{ListenerGroup, PendingConnections, TcpListener};
 use anello::time::sleep;
 use anello_http::{Request, Response, Server, ServerOptions};
 
-use common::{Client, drivers, on_each, real_drivers, serve, until};
+use common::{Client, drivers, for_each_driver, real_drivers, serve, wait_until};
 
 #[test]
 fn fault_37_connections_that_were_accepted_last_are_answered_before_the_server_ends() {
@@ -39,16 +39,16 @@ fn fault_37_connections_that_were_accepted_last_are_answered_before_the_server_e
             assert_eq!(draining.await.expect("drained"), 0, "{kind}");
         });
         for mut client in waiting {
-            let mut answer = String::new();
-            client.read_to_string(&mut answer).expect("an answer");
-            assert!(answer.ends_with("\r\n\r\nanswered"), "{kind}: {answer:?}");
+            let mut response = String::new();
+            client.read_to_string(&mut response).expect("an answer");
+            assert!(response.ends_with("\r\n\r\nanswered"), "{kind}: {response:?}");
         }
     }
 }
 
 #[test]
 fn fault_37_a_connection_is_not_idle_for_as_long_as_the_server_was() {
-    on_each(drivers(), async |kind| {
+    for_each_driver(drivers(), async |kind| {
         let mut options = ServerOptions::default();
         options.timer_resolution = Duration::from_millis(10);
         options.drain_min_idle = Duration::from_secs(1);
@@ -56,13 +56,13 @@ fn fault_37_a_connection_is_not_idle_for_as_long_as_the_server_was() {
         // Nobody reads the clock meanwhile.
         sleep(Duration::from_millis(1200)).await;
         let mut client = Client::connect(address).await;
-        until(|| server.connections() == 1).await;
+        wait_until(|| server.connections() == 1).await;
         let draining = anello::spawn({
             let server = server.clone();
             async move { server.drain().await }
         });
-        let answer = client.get("/").await;
-        assert_eq!((answer.text(), answer.field("Connection")), ("answered", Some("close")), "{kind}");
+        let response = client.get("/").await;
+        assert_eq!((response.text(), response.field("Connection")), ("answered", Some("close")), "{kind}");
         assert_eq!(draining.await.expect("drained"), 0, "{kind}");
     });
 }

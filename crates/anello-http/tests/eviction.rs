@@ -13,12 +13,12 @@ use anello_http::observe::metrics::{MetricsOptions, ServerMetrics};
 use anello_http::server::Eviction;
 use anello_http::{Request, Response, Server, ServerOptions};
 
-use common::{Client, count_of, drivers, on_each, patient, serve, until};
+use common::{Client, count_of, drivers, for_each_driver, serve, wait_until, with_long_timeouts};
 
 const CONNECTIONS: usize = 10;
 
 fn options(eviction: Eviction) -> ServerOptions {
-    let mut options = patient();
+    let mut options = with_long_timeouts();
     (options.max_connections, options.eviction) = (CONNECTIONS, eviction);
     options
 }
@@ -27,7 +27,7 @@ fn options(eviction: Eviction) -> ServerOptions {
 fn fault_21_further_client_evicts_longest_idle_connection() {
     // Idle between two requests, or before the first one.
     for has_asked in [true, false] {
-        on_each(drivers(), move |kind| further_client_evicts(kind, has_asked));
+        for_each_driver(drivers(), move |kind| further_client_evicts(kind, has_asked));
     }
 }
 
@@ -52,10 +52,10 @@ async fn further_client_evicts(kind: DriverKind, has_asked: bool) {
     assert!(server.connections() <= CONNECTIONS, "{kind}");
     // The first ones had waited longest.
     for (number, client) in idle[..=100 - CONNECTIONS].iter_mut().enumerate() {
-        let more = client.answer().await;
+        let more = client.response().await;
         assert_eq!(more, None, "{kind}: client {number}, asked: {has_asked}");
     }
-    until(|| count_of(&metrics, "anello_http_connections_closed_total{reason=\"evicted\"}") == 91).await;
+    wait_until(|| count_of(&metrics, "anello_http_connections_closed_total{reason=\"evicted\"}") == 91).await;
     assert_eq!(count_of(&metrics, "anello_http_connections_refused_total{reason=\"limit\"}"), 0, "{kind}");
     assert_eq!(last.get("/").await.status, 200, "{kind}");
 }
@@ -63,14 +63,14 @@ async fn further_client_evicts(kind: DriverKind, has_asked: bool) {
 /// Connections in the middle of a request are more than the threshold: what makes room is that the evicted ones have ended.
 #[test]
 fn fault_21_newcomers_wait_for_evicted_connections_alone() {
-    on_each(drivers(), async |kind| {
+    for_each_driver(drivers(), async |kind| {
         let (ends, handled) = (Rc::new(Cell::new(false)), Rc::new(Cell::new(0)));
         let handler = {
             let (ends, handled) = (Rc::clone(&ends), Rc::clone(&handled));
             async move |request: Request| {
                 if request.path() == "/busy" {
                     handled.set(handled.get() + 1);
-                    until(|| ends.get()).await;
+                    wait_until(|| ends.get()).await;
                 }
                 Response::text("served")
             }
@@ -84,7 +84,7 @@ fn fault_21_newcomers_wait_for_evicted_connections_alone() {
             client.send("GET /busy HTTP/1.1\r\nHost: h\r\n\r\n").await;
             busy.push(client);
         }
-        until(|| handled.get() == busy.len()).await;
+        wait_until(|| handled.get() == busy.len()).await;
         let (start, mut idle) = (monotonic_now(), Vec::new());
         for _ in 0..3 * CONNECTIONS {
             let mut client = Client::connect(address).await;
@@ -102,20 +102,20 @@ fn fault_21_newcomers_wait_for_evicted_connections_alone() {
         assert!(server.connections() <= 2 * CONNECTIONS + 1, "{kind}");
         ends.set(true);
         for client in &mut busy {
-            assert_eq!(client.answer().await.expect("an answer").status, 200, "{kind}");
+            assert_eq!(client.response().await.expect("an answer").status, 200, "{kind}");
         }
     });
 }
 
 #[test]
 fn fault_21_requests_in_progress_are_not_evicted() {
-    on_each(drivers(), async |kind| {
+    for_each_driver(drivers(), async |kind| {
         let (ends, handled) = (Rc::new(Cell::new(false)), Rc::new(Cell::new(0)));
         let handler = {
             let (ends, handled) = (Rc::clone(&ends), Rc::clone(&handled));
             async move |_: Request| {
                 handled.set(handled.get() + 1);
-                until(|| ends.get()).await;
+                wait_until(|| ends.get()).await;
                 Response::text("served")
             }
         };
@@ -126,15 +126,15 @@ fn fault_21_requests_in_progress_are_not_evicted() {
             client.send("GET / HTTP/1.1\r\nHost: h\r\n\r\n").await;
             busy.push(client);
         }
-        until(|| handled.get() == CONNECTIONS).await;
+        wait_until(|| handled.get() == CONNECTIONS).await;
         for _ in 0..10 {
-            let answer = Client::connect(address).await.answer().await.expect("a refusal");
-            assert_eq!(answer.status, 503, "{kind}");
+            let response = Client::connect(address).await.response().await.expect("a refusal");
+            assert_eq!(response.status, 503, "{kind}");
         }
         assert_eq!(server.connections(), CONNECTIONS);
         ends.set(true);
         for client in &mut busy {
-            assert_eq!(client.answer().await.expect("an answer").status, 200, "{kind}");
+            assert_eq!(client.response().await.expect("an answer").status, 200, "{kind}");
         }
     });
 }
@@ -146,7 +146,7 @@ fn fault_18_stalled_clients_are_evicted_where_idle_ones_are_not() {
         (Eviction::Idle { threshold: CONNECTIONS }, 503),
         (Eviction::Stalled { threshold: CONNECTIONS }, 200),
     ] {
-        on_each(drivers(), move |kind| async move {
+        for_each_driver(drivers(), move |kind| async move {
             let (server, address) = serve(options(eviction), async |_: Request| Response::text("served"));
             let mut stalled = Vec::new();
             for _ in 0..CONNECTIONS {
@@ -156,12 +156,12 @@ fn fault_18_stalled_clients_are_evicted_where_idle_ones_are_not() {
                 client.send(half).await;
                 stalled.push(client);
             }
-            until(|| server.connections() == CONNECTIONS).await;
+            wait_until(|| server.connections() == CONNECTIONS).await;
             // Loopback delivers at once: the server reads the halves before this thread rests.
             anello::time::sleep(std::time::Duration::from_millis(100)).await;
             let mut client = Client::connect(address).await;
             client.stream.write_all(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n").await.ok();
-            assert_eq!(client.answer().await.expect("an answer").status, status, "{kind}");
+            assert_eq!(client.response().await.expect("an answer").status, status, "{kind}");
         });
     }
 }

@@ -10,12 +10,12 @@ use anello_http::files::cache_control::CacheRule;
 use anello_http::files::negotiate::Codings;
 use anello_http::files::options::FileOptions;
 
-use common::site::{on_site, pattern};
-use common::{Answer, Client};
+use common::site::{for_each_driver_with_site, pattern};
+use common::{Client, ClientResponse};
 
 #[test]
 fn files_are_what_they_are() {
-    on_site(FileOptions::default(), async |address, _| {
+    for_each_driver_with_site(FileOptions::default(), async |address, _| {
         let mut client = Client::connect(address).await;
         for (path, media_type, body) in [
             ("/hello.txt", "text/plain; charset=utf-8", "Hello, world!"),
@@ -26,14 +26,14 @@ fn files_are_what_they_are() {
         ] {
             // Read, then from memory.
             for _ in 0..2 {
-                let answer = client.get(path).await;
-                assert_eq!((answer.status, answer.text()), (200, body), "{path}");
-                assert_eq!(answer.field("Content-Type"), Some(media_type), "{path}");
-                assert!(answer.field("ETag").is_some() && answer.field("Accept-Ranges") == Some("bytes"));
+                let response = client.get(path).await;
+                assert_eq!((response.status, response.text()), (200, body), "{path}");
+                assert_eq!(response.field("Content-Type"), Some(media_type), "{path}");
+                assert!(response.field("ETag").is_some() && response.field("Accept-Ranges") == Some("bytes"));
             }
             client.send(format!("HEAD {path} HTTP/1.1\r\nHost: h\r\n\r\n")).await;
-            let answer = client.answer_to("HEAD").await.expect("an answer");
-            assert_eq!(answer.field("Content-Length"), Some(&*body.len().to_string()));
+            let response = client.response_to("HEAD").await.expect("an answer");
+            assert_eq!(response.field("Content-Length"), Some(&*body.len().to_string()));
         }
         let large = client.get("/large.bin").await;
         assert!(large.body == pattern(3 << 20), "{}", large.body.len());
@@ -43,26 +43,26 @@ fn files_are_what_they_are() {
             assert_eq!(client.get(path).await.status, 404, "{path}");
         }
         client.send("POST /hello.txt HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\n\r\n").await;
-        let refused = client.answer().await.expect("an answer");
+        let refused = client.response().await.expect("an answer");
         assert_eq!((refused.status, refused.field("Allow")), (405, Some("GET, HEAD, OPTIONS")));
         client.send("BREW /hello.txt HTTP/1.1\r\nHost: h\r\n\r\n").await;
-        assert_eq!(client.answer().await.expect("an answer").status, 501);
+        assert_eq!(client.response().await.expect("an answer").status, 501);
     });
 }
 
 #[test]
 fn conditions_and_ranges_are_kept() {
-    on_site(FileOptions::default(), async |address, folder| {
+    for_each_driver_with_site(FileOptions::default(), async |address, folder| {
         let aged = fs::File::options().write(true).open(folder.join("hello.txt")).expect("a file");
         aged.set_modified(std::time::UNIX_EPOCH + Duration::from_secs(1_000_000_000)).expect("a time");
         // Its state tells changes apart only when it has been left alone for a while.
         thread::sleep(Duration::from_millis(1100));
         let mut client = Client::connect(address).await;
-        let ask = async |client: &mut Client, fields: &str, path: &str| {
+        let send_request = async |client: &mut Client, fields: &str, path: &str| {
             client.send(format!("GET {path} HTTP/1.1\r\nHost: h\r\n{fields}\r\n")).await;
-            client.answer().await.expect("an answer")
+            client.response().await.expect("an answer")
         };
-        let plain = ask(&mut client, "", "/hello.txt").await;
+        let plain = send_request(&mut client, "", "/hello.txt").await;
         let (tag, date) =
             (plain.field("ETag").expect("a tag"), plain.field("Last-Modified").expect("a date"));
         for (fields, status, body) in [
@@ -75,20 +75,22 @@ fn conditions_and_ranges_are_kept() {
             ("Range: bytes=0-4\r\nIf-Range: \"other\"\r\n".to_owned(), 200, "Hello, world!"),
             ("Range: bytes=100-\r\n".to_owned(), 416, "416"),
         ] {
-            let answer = ask(&mut client, &fields, "/hello.txt").await;
-            assert_eq!(answer.status, status, "{fields}");
-            assert!(answer.text().starts_with(body), "{fields}: {answer:?}");
+            let response = send_request(&mut client, &fields, "/hello.txt").await;
+            assert_eq!(response.status, status, "{fields}");
+            assert!(response.text().starts_with(body), "{fields}: {response:?}");
             match status {
-                206 => assert!(answer.field("Content-Range").is_some_and(|range| range.ends_with("/13"))),
-                416 => assert_eq!(answer.field("Content-Range"), Some("bytes */13")),
-                304 => assert_eq!((answer.field("ETag"), answer.field("Content-Type")), (Some(tag), None)),
+                206 => assert!(response.field("Content-Range").is_some_and(|range| range.ends_with("/13"))),
+                416 => assert_eq!(response.field("Content-Range"), Some("bytes */13")),
+                304 => {
+                    assert_eq!((response.field("ETag"), response.field("Content-Type")), (Some(tag), None))
+                }
                 _ => {}
             }
         }
         let large = pattern(3 << 20);
-        let part = ask(&mut client, "Range: bytes=1000000-2999999\r\n", "/large.bin").await;
+        let part = send_request(&mut client, "Range: bytes=1000000-2999999\r\n", "/large.bin").await;
         assert!(part.status == 206 && part.body == large[1_000_000..3_000_000]);
-        let several = ask(&mut client, "Range: bytes=0-9,500000-500009,-5\r\n", "/large.bin").await;
+        let several = send_request(&mut client, "Range: bytes=0-9,500000-500009,-5\r\n", "/large.bin").await;
         assert_eq!(several.status, 206);
         let content_type = several.field("Content-Type").expect("a type");
         let boundary = content_type.split_once("boundary=").expect("a boundary").1.as_bytes();
@@ -105,7 +107,7 @@ fn conditions_and_ranges_are_kept() {
 #[test]
 fn parts_of_a_variant_say_that_it_is_coded() {
     let options = FileOptions { precompressed: Codings::ALL, ..FileOptions::default() };
-    on_site(options, async |address, folder| {
+    for_each_driver_with_site(options, async |address, folder| {
         let (plain, coded) = (pattern(20_000), pattern(1000));
         fs::write(folder.join("style.css"), &plain).expect("a file");
         fs::write(folder.join("style.css.gz"), &coded).expect("a file");
@@ -120,10 +122,10 @@ fn parts_of_a_variant_say_that_it_is_coded() {
         ] {
             let fields = format!("Accept-Encoding: {accepted}\r\nRange: bytes={range}\r\n");
             client.send(format!("GET /style.css HTTP/1.1\r\nHost: h\r\n{fields}\r\n")).await;
-            let answer = client.answer().await.expect("an answer");
-            assert_eq!((answer.status, answer.field("Content-Encoding")), (status, coding), "{fields}");
-            assert_eq!(answer.field("Content-Type"), Some("text/css; charset=utf-8"), "{fields}");
-            assert!(answer.body == body, "{fields}");
+            let response = client.response().await.expect("an answer");
+            assert_eq!((response.status, response.field("Content-Encoding")), (status, coding), "{fields}");
+            assert_eq!(response.field("Content-Type"), Some("text/css; charset=utf-8"), "{fields}");
+            assert!(response.body == body, "{fields}");
         }
     });
 }
@@ -131,7 +133,7 @@ fn parts_of_a_variant_say_that_it_is_coded() {
 #[test]
 fn variants_are_negotiated() {
     let options = FileOptions { precompressed: Codings::ALL, ..FileOptions::default() };
-    on_site(options, async |address, _| {
+    for_each_driver_with_site(options, async |address, _| {
         let mut client = Client::connect(address).await;
         let mut tags = Vec::new();
         for (accepted, coding, body) in [
@@ -142,11 +144,11 @@ fn variants_are_negotiated() {
             client
                 .send(format!("GET /app.js HTTP/1.1\r\nHost: h\r\nAccept-Encoding: {accepted}\r\n\r\n"))
                 .await;
-            let answer = client.answer().await.expect("an answer");
-            assert_eq!((answer.field("Content-Encoding"), answer.text()), (coding, body), "{accepted}");
-            assert_eq!(answer.field("Vary"), Some("Accept-Encoding"));
-            assert_eq!(answer.field("Content-Type"), Some("text/javascript; charset=utf-8"));
-            tags.push(answer.field("ETag").expect("a tag").to_owned());
+            let response = client.response().await.expect("an answer");
+            assert_eq!((response.field("Content-Encoding"), response.text()), (coding, body), "{accepted}");
+            assert_eq!(response.field("Vary"), Some("Accept-Encoding"));
+            assert_eq!(response.field("Content-Type"), Some("text/javascript; charset=utf-8"));
+            tags.push(response.field("ETag").expect("a tag").to_owned());
         }
         tags.dedup();
         assert_eq!(tags.len(), 3, "{tags:?}");
@@ -157,7 +159,7 @@ fn variants_are_negotiated() {
 #[test]
 fn every_answer_of_a_file_that_has_variants_says_that_it_varies() {
     let options = FileOptions { precompressed: Codings::ALL, ..FileOptions::default() };
-    on_site(options, async |address, _| {
+    for_each_driver_with_site(options, async |address, _| {
         let mut client = Client::connect(address).await;
         for (fields, status) in [
             ("", 200),
@@ -171,14 +173,18 @@ fn every_answer_of_a_file_that_has_variants_says_that_it_varies() {
         ] {
             for (path, varies) in [("/app.js", Some("Accept-Encoding")), ("/hello.txt", None)] {
                 client.send(format!("GET {path} HTTP/1.1\r\nHost: h\r\n{fields}\r\n")).await;
-                let answer = client.answer().await.expect("an answer");
-                assert_eq!((answer.status, answer.field("Vary")), (status, varies), "{path}: {fields}");
-                assert_eq!(answer.field("Content-Range").is_some(), matches!(status, 206 | 416), "{fields}");
+                let response = client.response().await.expect("an answer");
+                assert_eq!((response.status, response.field("Vary")), (status, varies), "{path}: {fields}");
+                assert_eq!(
+                    response.field("Content-Range").is_some(),
+                    matches!(status, 206 | 416),
+                    "{fields}"
+                );
             }
         }
         client.send("GET /app.js HTTP/1.1\r\nHost: h\r\nAccept-Encoding: *;q=0\r\n\r\n").await;
-        let answer = client.answer().await.expect("an answer");
-        assert_eq!((answer.status, answer.field("Vary")), (406, Some("Accept-Encoding")));
+        let response = client.response().await.expect("an answer");
+        assert_eq!((response.status, response.field("Vary")), (406, Some("Accept-Encoding")));
     });
 }
 
@@ -192,7 +198,7 @@ fn folders_are_listed_when_they_may_be_and_pages_stand_in() {
         cors_origins: vec!["https://example.org".into()],
         ..FileOptions::default()
     };
-    on_site(options, async |address, _| {
+    for_each_driver_with_site(options, async |address, _| {
         let mut client = Client::connect(address).await;
         let page = client.get("/").await;
         assert_eq!(page.field("Content-Type"), Some("text/html; charset=utf-8"));
@@ -204,8 +210,8 @@ fn folders_are_listed_when_they_may_be_and_pages_stand_in() {
         let missing = client.get("/missing.js").await;
         assert_eq!((missing.status, missing.text()), (404, "<title>lost</title>"));
         client.send("GET /hello.txt HTTP/1.1\r\nHost: h\r\nOrigin: https://example.org\r\n\r\n").await;
-        let answer = client.answer().await.expect("an answer");
-        assert_eq!(answer.field("Access-Control-Allow-Origin"), Some("https://example.org"));
+        let response = client.response().await.expect("an answer");
+        assert_eq!(response.field("Access-Control-Allow-Origin"), Some("https://example.org"));
     });
 }
 
@@ -217,15 +223,15 @@ fn listings_are_validated_by_their_tags() {
         revalidate_interval: Duration::ZERO,
         ..FileOptions::default()
     };
-    on_site(options, async |address, folder| {
+    for_each_driver_with_site(options, async |address, folder| {
         let mut client = Client::connect(address).await;
-        let ask = async |client: &mut Client, fields: &str| {
+        let send_request = async |client: &mut Client, fields: &str| {
             client.send(format!("GET /docs/ HTTP/1.1\r\nHost: h\r\n{fields}\r\n")).await;
-            client.answer().await.expect("an answer")
+            client.response().await.expect("an answer")
         };
-        let page = ask(&mut client, "").await;
+        let page = send_request(&mut client, "").await;
         let tag = page.field("ETag").expect("a tag").to_owned();
-        let json = ask(&mut client, "Accept: application/json\r\n").await;
+        let json = send_request(&mut client, "Accept: application/json\r\n").await;
         assert_ne!(json.field("ETag"), Some(&*tag));
         for (fields, status) in [
             (format!("If-None-Match: {tag}\r\n"), 304),
@@ -236,28 +242,28 @@ fn listings_are_validated_by_their_tags() {
             ("If-Match: *\r\n".to_owned(), 200),
             ("If-Match: \"other\"\r\n".to_owned(), 412),
         ] {
-            let answer = ask(&mut client, &fields).await;
-            assert_eq!((answer.status, answer.field("Vary")), (status, Some("Accept")), "{fields}");
+            let response = send_request(&mut client, &fields).await;
+            assert_eq!((response.status, response.field("Vary")), (status, Some("Accept")), "{fields}");
             if status == 304 {
-                assert_eq!((answer.field("ETag"), answer.body.len()), (Some(&*tag), 0), "{fields}");
+                assert_eq!((response.field("ETag"), response.body.len()), (Some(&*tag), 0), "{fields}");
             }
         }
         fs::write(folder.join("docs/new.txt"), "new").expect("a file");
-        assert_eq!(ask(&mut client, &format!("If-None-Match: {tag}\r\n")).await.status, 200);
-        assert_eq!(ask(&mut client, &format!("If-Match: {tag}\r\n")).await.status, 412);
+        assert_eq!(send_request(&mut client, &format!("If-None-Match: {tag}\r\n")).await.status, 200);
+        assert_eq!(send_request(&mut client, &format!("If-Match: {tag}\r\n")).await.status, 412);
     });
 }
 
 #[test]
 fn the_page_of_an_application_answers_for_names_that_no_file_has() {
     let options = FileOptions { spa_fallback_file: Some("docs/index.html".into()), ..FileOptions::default() };
-    on_site(options, async |address, _| {
+    for_each_driver_with_site(options, async |address, _| {
         let mut client = Client::connect(address).await;
         let long = "a".repeat(300);
         for path in ["/app/AC%2FDC", "/app/a%5Cb/", &format!("/app/{long}"), &format!("/app/{long}/b")] {
-            let answer = client.get(path).await;
-            assert_eq!((answer.status, answer.text()), (200, "<title>docs</title>"), "{path}");
-            assert!(answer.field("ETag").is_some(), "{path}");
+            let response = client.get(path).await;
+            assert_eq!((response.status, response.text()), (200, "<title>docs</title>"), "{path}");
+            assert!(response.field("ETag").is_some(), "{path}");
         }
         for path in [
             "/app/a%2Fb.js",
@@ -284,25 +290,25 @@ fn scripts_of_listed_sites_may_ask_for_parts_and_read_what_they_are() {
         "Access-Control-Max-Age",
         "Access-Control-Expose-Headers",
     ];
-    let told = |answer: &Answer| FIELDS.map(|name| answer.field(name).map(str::to_owned));
+    let told = |response: &ClientResponse| FIELDS.map(|name| response.field(name).map(str::to_owned));
     let exposed = "Accept-Ranges, Content-Encoding, Content-Range, ETag";
     let asks = "Access-Control-Request-Method: GET\r\nAccess-Control-Request-Headers: range, if-range\r\n";
     let options =
         FileOptions { cors_origins: vec!["https://example.org:443".into()], ..FileOptions::default() };
-    on_site(options, async move |address, _| {
+    for_each_driver_with_site(options, async move |address, _| {
         let mut client = Client::connect(address).await;
         for (origin, may_read) in [("https://example.org", true), ("https://example.net", false)] {
-            let mut ask = async |method: &str, fields: &str| {
+            let mut send_request = async |method: &str, fields: &str| {
                 let fields = format!("Host: h\r\nOrigin: {origin}\r\n{fields}");
                 client.send(format!("{method} /hello.txt HTTP/1.1\r\n{fields}\r\n")).await;
-                client.answer_to(method).await.expect("an answer")
+                client.response_to(method).await.expect("an answer")
             };
             let if_listed =
                 |fields: [Option<&str>; 5]| fields.map(|value| value.filter(|_| may_read).map(str::to_owned));
-            let part = ask("GET", "Range: bytes=0-4\r\n").await;
+            let part = send_request("GET", "Range: bytes=0-4\r\n").await;
             assert_eq!((part.status, part.text(), part.field("Vary")), (206, "Hello", Some("Origin")));
             assert_eq!(told(&part), if_listed([Some(origin), None, None, None, Some(exposed)]));
-            let asked = ask("OPTIONS", asks).await;
+            let asked = send_request("OPTIONS", asks).await;
             assert_eq!((asked.status, asked.field("Vary")), (204, Some("Origin")));
             let methods = Some("GET, HEAD, OPTIONS");
             assert_eq!(asked.field("Allow"), methods);
@@ -311,7 +317,7 @@ fn scripts_of_listed_sites_may_ask_for_parts_and_read_what_they_are() {
                 if_listed([Some(origin), methods, Some("range, if-range"), Some("86400"), None]);
             assert_eq!(allowed, expected);
             // Nothing is asked for.
-            let [_, plain @ .., _] = told(&ask("OPTIONS", "").await);
+            let [_, plain @ .., _] = told(&send_request("OPTIONS", "").await);
             assert_eq!(plain, [const { None }; 3]);
         }
     });
@@ -325,7 +331,7 @@ fn a_page_in_the_place_of_a_file_is_no_state_of_it() {
         cache_control: vec![CacheRule { pattern: "**".into(), value: "max-age=31536000, immutable".into() }],
         ..FileOptions::default()
     };
-    on_site(options, async |address, _| {
+    for_each_driver_with_site(options, async |address, _| {
         let mut client = Client::connect(address).await;
         for (fields, coding, body) in [
             ("If-None-Match: *\r\nRange: bytes=0-1\r\n", None, "let plain = 1;"),
@@ -333,13 +339,13 @@ fn a_page_in_the_place_of_a_file_is_no_state_of_it() {
             ("Accept-Encoding: identity;q=0\r\n", None, "let plain = 1;"),
         ] {
             client.send(format!("GET /missing.css HTTP/1.1\r\nHost: h\r\n{fields}\r\n")).await;
-            let answer = client.answer().await.expect("an answer");
-            assert_eq!((answer.status, answer.text()), (404, body), "{fields}");
+            let response = client.response().await.expect("an answer");
+            assert_eq!((response.status, response.text()), (404, body), "{fields}");
             let names = ["ETag", "Last-Modified", "Accept-Ranges", "Cache-Control", "Content-Range"];
-            assert_eq!(names.map(|name| answer.field(name)), [None; 5], "{fields}");
-            assert_eq!(answer.field("Content-Encoding"), coding, "{fields}");
-            assert_eq!(answer.field("Content-Type"), Some("text/javascript; charset=utf-8"));
-            assert_eq!(answer.field("Vary"), Some("Accept-Encoding"));
+            assert_eq!(names.map(|name| response.field(name)), [None; 5], "{fields}");
+            assert_eq!(response.field("Content-Encoding"), coding, "{fields}");
+            assert_eq!(response.field("Content-Type"), Some("text/javascript; charset=utf-8"));
+            assert_eq!(response.field("Vary"), Some("Accept-Encoding"));
         }
     });
 }

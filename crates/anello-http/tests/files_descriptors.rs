@@ -11,7 +11,7 @@ use anello_http::files::options::FileOptions;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use common::Client;
-use common::site::on_site;
+use common::site::for_each_driver_with_site;
 
 /// Too large to be kept in memory.
 const LARGE_BYTES: usize = 70_000;
@@ -33,7 +33,7 @@ fn the_cache_leaves_descriptors_for_others_and_no_removed_file_on_its_disk() {
     let limit = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: Some(LIMIT), maximum: limit.maximum })
         .expect("a lower limit");
-    on_site(FileOptions::default(), async |address, folder| {
+    for_each_driver_with_site(FileOptions::default(), async |address, folder| {
         let path = |number: usize| format!("/large-{number}.bin");
         let file = |number| folder.join(&path(number)[1..]);
         for number in 0..400 {

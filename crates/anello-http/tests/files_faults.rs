@@ -16,7 +16,7 @@ use anello_http::files::options::{FileOptions, Symlinks};
 use rustix::fs::{CWD, FileType, makedev, mkfifoat, mknodat};
 
 use common::Client;
-use common::site::{on_site, pattern};
+use common::site::{for_each_driver_with_site, pattern};
 
 /// Changes something again and again, until it is told to stop.
 struct Changing {
@@ -47,7 +47,7 @@ impl Changing {
 
 #[test]
 fn fault_32_no_path_leads_outside() {
-    on_site(FileOptions::default(), async |address, folder| {
+    for_each_driver_with_site(FileOptions::default(), async |address, folder| {
         // Beside the folder, by a name that no other run has.
         let mut outside =
             tempfile::NamedTempFile::new_in(folder.parent().expect("a parent")).expect("a file");
@@ -75,9 +75,9 @@ fn fault_32_no_path_leads_outside() {
             "/proc/self/environ",
         ] {
             let mut client = Client::connect(address).await;
-            let answer = client.get(&path.replace("NAME", name)).await;
-            assert!(matches!(answer.status, 400 | 404), "{path}: {answer:?}");
-            assert!(!answer.text().contains("root:") && answer.text() != "outside", "{path}");
+            let response = client.get(&path.replace("NAME", name)).await;
+            assert!(matches!(response.status, 400 | 404), "{path}: {response:?}");
+            assert!(!response.text().contains("root:") && response.text() != "outside", "{path}");
         }
     });
 }
@@ -93,7 +93,7 @@ fn fault_33_links_that_are_swapped_never_lead_outside() {
             max_cached_file_bytes: 0,
             ..FileOptions::default()
         };
-        on_site(options, async move |address, folder| {
+        for_each_driver_with_site(options, async move |address, folder| {
             let outside = tempfile::tempdir().expect("a folder");
             fs::write(outside.path().join("file"), "outside").expect("a file");
             for place in ["in", "swap"] {
@@ -112,14 +112,14 @@ fn fault_33_links_that_are_swapped_never_lead_outside() {
             let follows = symlinks == Symlinks::FollowBeneath;
             // Until the link was met in both of its states.
             while inside + missing < 3000 || missing == 0 || (follows && inside == 0) {
-                let answer = client.get("/swap/file").await;
-                match answer.status {
+                let response = client.get("/swap/file").await;
+                match response.status {
                     200 => {
-                        assert_eq!(answer.text(), "inside");
+                        assert_eq!(response.text(), "inside");
                         inside += 1;
                     }
                     status => {
-                        assert_eq!(status, 404, "{answer:?}");
+                        assert_eq!(status, 404, "{response:?}");
                         missing += 1;
                     }
                 }
@@ -138,7 +138,7 @@ fn fault_33_links_that_are_swapped_never_lead_outside() {
 fn fault_34_what_is_no_file_is_not_served() {
     // Beside a file or in a folder, it stands for neither of them.
     let options = FileOptions { precompressed: Codings::ALL, ..FileOptions::default() };
-    on_site(options, async |address, folder| {
+    for_each_driver_with_site(options, async |address, folder| {
         for path in ["fifo", "hello.txt.gz", "docs/empty/index.html"] {
             mkfifoat(CWD, folder.join(path), 0o644.into()).expect("a FIFO");
         }
@@ -157,19 +157,19 @@ fn fault_34_what_is_no_file_is_not_served() {
             assert_eq!(client.get(path).await.status, 404, "{path}");
         }
         for (path, location) in [("/docs", "/docs/"), ("/docs/empty", "/docs/empty/")] {
-            let answer = client.get(path).await;
-            assert_eq!((answer.status, answer.field("Location")), (301, Some(location)), "{path}");
+            let response = client.get(path).await;
+            assert_eq!((response.status, response.field("Location")), (301, Some(location)), "{path}");
         }
         client.send("GET /hello.txt HTTP/1.1\r\nHost: h\r\nAccept-Encoding: gzip\r\n\r\n").await;
-        let answer = client.answer().await.expect("an answer");
-        assert_eq!((answer.field("Content-Encoding"), answer.text()), (None, "Hello, world!"));
+        let response = client.response().await.expect("an answer");
+        assert_eq!((response.field("Content-Encoding"), response.text()), (None, "Hello, world!"));
     });
 }
 
 #[test]
 fn fault_35_a_small_file_that_changes_is_sent_whole_in_one_state() {
     let options = FileOptions { revalidate_interval: Duration::ZERO, ..FileOptions::default() };
-    on_site(options, async |address, folder| {
+    for_each_driver_with_site(options, async |address, folder| {
         // Replaced by renaming: always one of the two.
         let states = vec![vec![b'a'; 5000], vec![b'b'; 9000]];
         fs::write(folder.join("small"), &states[0]).expect("a file");
@@ -180,8 +180,8 @@ fn fault_35_a_small_file_that_changes_is_sent_whole_in_one_state() {
         });
         let mut client = Client::connect(address).await;
         for _ in 0..2000 {
-            let answer = client.get("/small").await;
-            assert!(answer.status == 200 && states.contains(&answer.body), "{}", answer.body.len());
+            let response = client.get("/small").await;
+            assert!(response.status == 200 && states.contains(&response.body), "{}", response.body.len());
         }
         replacing.end();
         // Written anew where it lies. The kernel shows it half written; `read.rs` tells how mixtures are avoided.
@@ -191,7 +191,7 @@ fn fault_35_a_small_file_that_changes_is_sent_whole_in_one_state() {
         for _ in 0..2000 {
             let mut client = Client::connect(address).await;
             client.send("GET /small HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n").await;
-            let (length, body) = only_answer(&mut client).await;
+            let (length, body) = only_response(&mut client).await;
             assert!(body.len() <= length.min(9000), "{} of {length} bytes", body.len());
             assert!(body.iter().all(|byte| b"ab\0".contains(byte)), "{}", body.escape_ascii());
         }
@@ -205,7 +205,7 @@ fn fault_35_a_small_file_that_changes_is_sent_whole_in_one_state() {
 }
 
 /// All that comes until the server has ended the connection: the length that the head tells, and what is behind the head.
-async fn only_answer(client: &mut Client) -> (usize, Vec<u8>) {
+async fn only_response(client: &mut Client) -> (usize, Vec<u8>) {
     let mut received = client.take_received();
     while let Ok(Some(chunk)) = client.stream.recv().await {
         received.extend_from_slice(&chunk);
@@ -220,7 +220,7 @@ async fn only_answer(client: &mut Client) -> (usize, Vec<u8>) {
 #[test]
 fn fault_35_a_large_file_that_is_cut_while_it_is_sent_ends_the_connection() {
     let options = FileOptions { revalidate_interval: Duration::ZERO, ..FileOptions::default() };
-    on_site(options, async |address, folder| {
+    for_each_driver_with_site(options, async |address, folder| {
         let file = fs::File::options().write(true).open(folder.join("large.bin")).expect("a file");
         let content = pattern(3 << 20);
         let cutting = Changing::start(vec![100, 3 << 20, 1 << 20], move |length| {
@@ -235,7 +235,7 @@ fn fault_35_a_large_file_that_is_cut_while_it_is_sent_ends_the_connection() {
                      GET /hello.txt HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n",
                 )
                 .await;
-            let (length, behind) = only_answer(&mut client).await;
+            let (length, behind) = only_response(&mut client).await;
             let (body, next) = behind.split_at(length.min(behind.len()));
             // What was cut off is zero when it is there again.
             let is_of_file = |(byte, old): (&u8, &u8)| byte == old || *byte == 0;
@@ -255,7 +255,7 @@ fn fault_35_a_large_file_that_changed_is_never_sent_as_what_it_was() {
     let interval = Duration::from_secs(3600);
     let options =
         FileOptions { revalidate_interval: interval, precompressed: Codings::ALL, ..FileOptions::default() };
-    on_site(options, async |address, folder| {
+    for_each_driver_with_site(options, async |address, folder| {
         let files =
             [("identity", folder.join("data.css"), 200_000), ("gzip", folder.join("data.css.gz"), 150_000)];
         for (_, path, length) in &files {
@@ -265,32 +265,32 @@ fn fault_35_a_large_file_that_changed_is_never_sent_as_what_it_was() {
         thread::sleep(Duration::from_millis(1100));
         let mut client = Client::connect(address).await;
         for (accepted, path, length) in files {
-            let ask = async |client: &mut Client, fields: &str| {
+            let send_request = async |client: &mut Client, fields: &str| {
                 let fields = format!("Accept-Encoding: {accepted}\r\n{fields}");
                 client.send(format!("GET /data.css HTTP/1.1\r\nHost: h\r\n{fields}\r\n")).await;
-                client.answer().await.expect("an answer")
+                client.response().await.expect("an answer")
             };
             let is_all = |body: &[u8], byte| body.len() == length && body.iter().all(|&other| other == byte);
-            let first = ask(&mut client, "").await;
+            let first = send_request(&mut client, "").await;
             let tag = first.field("ETag").expect("a tag");
             assert!(is_all(&first.body, b'a') && tag.starts_with('"'), "{accepted}: {tag}");
             let resume = format!("Range: bytes=100000-\r\nIf-Range: {tag}\r\n");
-            let rest = ask(&mut client, &resume).await;
+            let rest = send_request(&mut client, &resume).await;
             assert_eq!((rest.status, rest.body.len()), (206, length - 100_000), "{accepted}");
             // Written anew where it lies.
             let file = fs::File::options().write(true).open(&path).expect("a file");
             file.write_all_at(&vec![b'b'; length], 0).expect("written");
-            let resumed = ask(&mut client, &resume).await;
+            let resumed = send_request(&mut client, &resume).await;
             assert!(resumed.status == 200 && is_all(&resumed.body, b'b'), "{accepted}: {}", resumed.status);
             assert_ne!(resumed.field("ETag"), Some(tag));
             // Replaced by another one.
             fs::write(folder.join("fresh"), vec![b'c'; length]).expect("a file");
             fs::rename(folder.join("fresh"), &path).expect("replaced");
-            let replaced = ask(&mut client, &format!("If-None-Match: {tag}\r\n")).await;
+            let replaced = send_request(&mut client, &format!("If-None-Match: {tag}\r\n")).await;
             assert!(replaced.status == 200 && is_all(&replaced.body, b'c'), "{accepted}");
             // Cut, long before it is asked for: its length is the one that is told.
             fs::File::options().write(true).open(&path).expect("a file").set_len(150).expect("cut");
-            assert_eq!(ask(&mut client, "").await.body, [b'c'; 150], "{accepted}");
+            assert_eq!(send_request(&mut client, "").await.body, [b'c'; 150], "{accepted}");
         }
     });
 }
@@ -299,7 +299,7 @@ fn fault_35_a_large_file_that_changed_is_never_sent_as_what_it_was() {
 #[test]
 fn fault_35_a_file_that_was_cut_is_never_filled_up() {
     let options = FileOptions { revalidate_interval: Duration::ZERO, ..FileOptions::default() };
-    on_site(options, async |address, folder| {
+    for_each_driver_with_site(options, async |address, folder| {
         let sparse = fs::File::create(folder.join("sparse.bin")).expect("a file");
         let promised = 512 << 20;
         sparse.set_len(promised).expect("a length");
@@ -324,7 +324,7 @@ fn fault_35_a_file_that_was_cut_is_never_filled_up() {
 
 #[test]
 fn fault_36_ranges_without_end_are_bounded_work() {
-    on_site(FileOptions::default(), async |address, _| {
+    for_each_driver_with_site(FileOptions::default(), async |address, _| {
         let mut client = Client::connect(address).await;
         let many = (0..400).map(|n| format!("{}-{}", n * 10, n * 10 + 1)).collect::<Vec<_>>().join(",");
         let overlapping = vec!["0-"; 30].join(",");
@@ -338,9 +338,9 @@ fn fault_36_ranges_without_end_are_bounded_work() {
             ("-0", 416),
         ] {
             client.send(format!("GET /large.bin HTTP/1.1\r\nHost: h\r\nRange: bytes={range}\r\n\r\n")).await;
-            let answer = client.answer().await.expect("an answer");
-            assert_eq!(answer.status, status, "{range}");
-            assert!(answer.body.len() <= (3 << 20) + 4096, "{range}");
+            let response = client.response().await.expect("an answer");
+            assert_eq!(response.status, status, "{range}");
+            assert!(response.body.len() <= (3 << 20) + 4096, "{range}");
         }
     });
 }

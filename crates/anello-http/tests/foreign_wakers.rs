@@ -15,7 +15,7 @@ use anello::spawn;
 use anello_http::{Body, Request, Response, Server, ServerOptions};
 use bytes::Bytes;
 
-use common::{Client, drivers, on_each, patient, until};
+use common::{Client, drivers, for_each_driver, wait_until, with_long_timeouts};
 
 thread_local! {
     /// The connection, while it is not polled.
@@ -54,23 +54,23 @@ async fn drive(connection: impl Future<Output = ()> + 'static) {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum By {
-    End,
+enum AbortCause {
+    ServerShutdown,
     Request,
     Write,
 }
 
 #[test]
 fn a_connection_may_be_dropped_by_the_waker_that_its_end_calls() {
-    on_each(drivers(), async |_| {
-        for by in [By::End, By::Request, By::Write] {
+    for_each_driver(drivers(), async |_| {
+        for cause in [AbortCause::ServerShutdown, AbortCause::Request, AbortCause::Write] {
             DROPS.set(false);
-            let mut options: ServerOptions = patient();
+            let mut options: ServerOptions = with_long_timeouts();
             options.timer_resolution = Duration::from_millis(5);
-            match by {
-                By::End => {}
-                By::Request => options.request_timeout = Some(Duration::from_millis(60)),
-                By::Write => options.send_timeout = Duration::from_millis(60),
+            match cause {
+                AbortCause::ServerShutdown => {}
+                AbortCause::Request => options.request_timeout = Some(Duration::from_millis(60)),
+                AbortCause::Write => options.send_timeout = Duration::from_millis(60),
             }
             let server = Server::builder().options(options).build();
             let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
@@ -82,7 +82,7 @@ fn a_connection_may_be_dropped_by_the_waker_that_its_end_calls() {
                 drive(async move {
                     let handler = async |_: Request| {
                         begins.set(true);
-                        if by == By::Write {
+                        if cause == AbortCause::Write {
                             return Response::new(200).with_body(Body::from(Bytes::from(vec![0; 32 << 20])));
                         }
                         pending().await
@@ -94,25 +94,25 @@ fn a_connection_may_be_dropped_by_the_waker_that_its_end_calls() {
             .detach();
             let mut client = Client::connect(address).await;
             client.send("GET / HTTP/1.1\r\nHost: h\r\n\r\n").await;
-            until(|| begun.get()).await;
-            DROPS.set(by != By::Write);
-            if by == By::Write {
+            wait_until(|| begun.get()).await;
+            DROPS.set(cause != AbortCause::Write);
+            if cause == AbortCause::Write {
                 anello::time::sleep(Duration::from_millis(30)).await;
                 DROPS.set(true);
             }
-            if by == By::End {
+            if cause == AbortCause::ServerShutdown {
                 server.abort_connections();
             }
-            until(|| server.connections() == 0).await;
+            wait_until(|| server.connections() == 0).await;
         }
     });
 }
 
 #[test]
 fn a_connection_may_be_dropped_by_the_waker_that_its_body_calls() {
-    on_each(drivers(), async |kind| {
+    for_each_driver(drivers(), async |kind| {
         DROPS.set(false);
-        let server = Server::builder().options(patient()).build();
+        let server = Server::builder().options(with_long_timeouts()).build();
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("an address");
         let ended = Rc::new(Cell::new(false));
@@ -138,7 +138,7 @@ fn a_connection_may_be_dropped_by_the_waker_that_its_body_calls() {
         .detach();
         let mut client = Client::connect(address).await;
         client.send("PUT / HTTP/1.1\r\nHost: h\r\nContent-Length: 4\r\nExpect: 100-continue\r\n\r\n").await;
-        until(|| ended.get()).await;
+        wait_until(|| ended.get()).await;
         assert_eq!(server.connections(), 0, "{kind}");
     });
 }

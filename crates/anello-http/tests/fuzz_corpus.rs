@@ -10,7 +10,7 @@ use std::path::Path;
 
 use anello_http::h1::Limits;
 use properties::h1_support::feed;
-use properties::{chunked, cuts, path, range, request};
+use properties::{chunked, path, range, request, splits};
 
 /// The inputs of a target. Their names are printed, so that the last one says which failed.
 fn corpus(target: &str) -> impl Iterator<Item = Vec<u8>> {
@@ -30,7 +30,7 @@ fn fault_31_corpus_of_requests() {
     for text in corpus("request") {
         request::check(&text);
         let outcome = feed([&text[..]], Limits::default());
-        for pieces in cuts::all_places(&text) {
+        for pieces in splits::all_single_splits(&text) {
             let cut = feed(pieces.iter().copied(), Limits::default());
             assert_eq!(
                 cut,

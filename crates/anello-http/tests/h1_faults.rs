@@ -6,11 +6,11 @@
 mod h1_support;
 
 use anello_http::h1::{Decoder, Event, Limits, RequestFraming};
-use h1_support::cases::{self, Refused, chunked, post};
+use h1_support::cases::{self, RejectedCase, chunked, post};
 use h1_support::{Outcome, feed, whole};
 
 /// Whole and byte by byte.
-fn both(text: impl AsRef<[u8]>) -> Outcome {
+fn feed_whole_and_bytewise(text: impl AsRef<[u8]>) -> Outcome {
     let text = text.as_ref();
     let outcome = whole(text);
     let bytewise = feed(text.chunks(1), Limits::default());
@@ -19,15 +19,15 @@ fn both(text: impl AsRef<[u8]>) -> Outcome {
 }
 
 /// Nothing is taken of these, and they are answered with their status.
-fn all_refused(cases: Vec<Refused>) {
+fn assert_all_rejected(cases: Vec<RejectedCase>) {
     for (text, status) in cases {
-        refused(text, status);
+        assert_rejected_with(text, status);
     }
 }
 
 /// Nothing is taken from this, and it is answered with this status.
-fn refused(text: impl AsRef<[u8]>, status: u16) {
-    let outcome = both(&text);
+fn assert_rejected_with(text: impl AsRef<[u8]>, status: u16) {
+    let outcome = feed_whole_and_bytewise(&text);
     let shown = text.as_ref().escape_ascii();
     assert_eq!(outcome.status(), status, "{shown}: {outcome:?}");
     assert!(outcome.requests.iter().all(|request| !request.is_whole), "{shown}: {outcome:?}");
@@ -46,26 +46,26 @@ fn fault_24_ten_thousand_pipelined_requests_come_in_order() {
 #[test]
 fn fault_25_what_is_too_long_or_too_many_has_its_status() {
     let limits = Limits::default();
-    all_refused(cases::too_long_or_too_many());
+    assert_all_rejected(cases::too_long_or_too_many());
     let exact =
         format!("GET /{} HTTP/1.1\r\nHost: h\r\n\r\n", "a".repeat(limits.max_request_line_bytes - 14));
     let many = format!("{} / HTTP/1.1\r\nHost: h\r\n{}\r\n", "A".repeat(32), "A: b\r\n".repeat(99));
     for text in [exact, many] {
-        assert!(both(&text).requests[0].is_whole, "{text}");
+        assert!(feed_whole_and_bytewise(&text).requests[0].is_whole, "{text}");
     }
 }
 
 #[test]
 fn fault_26_two_ways_to_frame_a_body_are_one_too_many() {
-    all_refused(cases::framed_twice());
-    let outcome = both(post("Transfer-Encoding:\tChunKed \r\n", "3\r\nabc\r\n0\r\n\r\n"));
+    assert_all_rejected(cases::conflicting_framing());
+    let outcome = feed_whole_and_bytewise(post("Transfer-Encoding:\tChunKed \r\n", "3\r\nabc\r\n0\r\n\r\n"));
     assert_eq!((outcome.lines(), outcome.end), (vec!["POST /form abc".to_owned()], Ok(())));
 }
 
 #[test]
 fn fault_27_a_length_is_given_once_in_digits() {
-    all_refused(cases::bad_lengths());
-    let outcome = both(post("Content-Length:003\t\r\n", "abc"));
+    assert_all_rejected(cases::bad_lengths());
+    let outcome = feed_whole_and_bytewise(post("Content-Length:003\t\r\n", "abc"));
     assert_eq!(
         (outcome.requests[0].framing, &outcome.requests[0].body[..]),
         (RequestFraming::Length(3), &b"abc"[..])
@@ -74,8 +74,8 @@ fn fault_27_a_length_is_given_once_in_digits() {
 
 #[test]
 fn fault_28_chunks_are_exact_and_extensions_counted() {
-    all_refused(cases::bad_chunks());
-    let extended = both(chunked(
+    assert_all_rejected(cases::bad_chunks());
+    let extended = feed_whole_and_bytewise(chunked(
         "3;a=b;c=\"d;e\" ; f\r\nabc\r\n0;last\r\nSum: 1\r\nHost: evil\r\nContent-Length: 9\r\n\r\n",
     ));
     assert_eq!((extended.lines(), extended.end), (vec!["POST /form abc".to_owned()], Ok(())));
@@ -84,8 +84,8 @@ fn fault_28_chunks_are_exact_and_extensions_counted() {
 
 #[test]
 fn fault_29_fields_have_a_name_and_its_colon_on_one_line() {
-    all_refused(cases::bad_fields());
-    let outcome = both(post("A!#$%&'*+-.^_`|~9:\t \u{e4}, b\t \r\nB:\r\nC:  \r\n", ""));
+    assert_all_rejected(cases::bad_fields());
+    let outcome = feed_whole_and_bytewise(post("A!#$%&'*+-.^_`|~9:\t \u{e4}, b\t \r\nB:\r\nC:  \r\n", ""));
     let expected = r#"["Host=h", "A!#$%&'*+-.^_`|~9=\\xc3\\xa4, b", "B=", "C="]"#;
     assert!(outcome.requests[0].head.ends_with(expected), "{}", outcome.requests[0].head);
 }
@@ -101,11 +101,11 @@ fn fault_30_a_body_is_never_taken_for_a_request() {
         ),
     ];
     for body in bodies {
-        let outcome = both(format!("{body}GET /b HTTP/1.1\r\nHost: h\r\n\r\n"));
+        let outcome = feed_whole_and_bytewise(format!("{body}GET /b HTTP/1.1\r\nHost: h\r\n\r\n"));
         let expected = [format!("GET /a {}", smuggled.as_bytes().escape_ascii()), "GET /b ".to_owned()];
         assert_eq!((outcome.lines(), outcome.end), (expected.to_vec(), Ok(())));
         // Nor is it when the body is cut off.
-        let cut = both(&body[..body.len() - 8]);
+        let cut = feed_whole_and_bytewise(&body[..body.len() - 8]);
         assert!(cut.refusal.is_none() && cut.requests.len() == 1 && !cut.requests[0].is_whole);
         assert_eq!(cut.end.unwrap_err().status, 400);
     }
@@ -156,7 +156,7 @@ fn hosts_and_targets_leave_no_doubt() {
         "\nGET / HTTP/1.1\r\nHost: h\r\n\r\n",
         "\r\rGET / HTTP/1.1\r\nHost: h\r\n\r\n",
     ] {
-        refused(text, 400);
+        assert_rejected_with(text, 400);
     }
 }
 
@@ -171,13 +171,13 @@ fn other_protocols_are_told_so() {
         (b"GET / HTTP/0.9\r\n", 505, "version"),
         (b"GET / HTTP/9.9\r\n", 505, "version"),
     ] {
-        let outcome = both(text);
+        let outcome = feed_whole_and_bytewise(text);
         assert_eq!(outcome.status(), status, "{}", text.escape_ascii());
         let reason = outcome.refusal.unwrap().reason;
         assert!(reason.contains(word), "{}: {reason}", text.escape_ascii());
     }
     for expectation in ["200-ok", "100-continue, 200-ok", "100", "x"] {
-        refused(post(&format!("Expect: {expectation}\r\nContent-Length: 1\r\n"), "a"), 417);
+        assert_rejected_with(post(&format!("Expect: {expectation}\r\nContent-Length: 1\r\n"), "a"), 417);
     }
 }
 

@@ -11,7 +11,7 @@ use proptest::sample::select;
 
 /// An answer as a client reads it.
 #[derive(Debug, PartialEq, Eq)]
-struct Answer {
+struct ClientResponse {
     status: u16,
     fields: Vec<(String, Vec<u8>)>,
     body: Vec<u8>,
@@ -19,7 +19,7 @@ struct Answer {
 }
 
 /// Reads the answer that `input` begins with (RFC 9112, section 6.3), by other means than the encoder's.
-fn read(input: &mut &[u8], method: Method) -> Answer {
+fn read(input: &mut &[u8], method: Method) -> ClientResponse {
     let mut storage = [httparse::EMPTY_HEADER; 64];
     let mut response = httparse::Response::new(&mut storage);
     let httparse::Status::Complete(head_bytes) = response.parse(input).unwrap() else {
@@ -47,7 +47,7 @@ fn read(input: &mut &[u8], method: Method) -> Answer {
         None => take(input, input.len()),
     };
     assert!(bodyless || chunked || length.is_some() || closes && input.is_empty());
-    Answer { status, fields, body, closes }
+    ClientResponse { status, fields, body, closes }
 }
 
 fn read_chunks(input: &mut &[u8]) -> Vec<u8> {
@@ -115,22 +115,22 @@ proptest! {
     fn answers_in_one_buffer_are_read_one_by_one(answers in prop::collection::vec(sent(), 1..6)) {
         let mut out = Vec::new();
         let mut written = 0;
-        for answer in &answers {
+        for response in &answers {
             written += 1;
-            if !write(answer, &mut out) {
+            if !write(response, &mut out) {
                 break;
             }
         }
         let mut input = &out[..];
         for (index, sent) in answers[..written].iter().enumerate() {
-            let answer = read(&mut input, sent.exchange.method);
-            prop_assert_eq!(answer.status, sent.status);
+            let response = read(&mut input, sent.exchange.method);
+            prop_assert_eq!(response.status, sent.status);
             let bodyless = sent.exchange.method == Method::Head || matches!(sent.status, 204 | 205 | 304);
             let body = if bodyless { Vec::new() } else { sent.pieces.concat() };
-            prop_assert_eq!(answer.body, body);
+            prop_assert_eq!(response.body, body);
             let was_last = index + 1 == written && written < answers.len();
-            prop_assert!(!was_last || answer.closes, "the connection ends without a word");
-            prop_assert!(index + 1 == written || !answer.closes, "the connection goes on behind its end");
+            prop_assert!(!was_last || response.closes, "the connection ends without a word");
+            prop_assert!(index + 1 == written || !response.closes, "the connection goes on behind its end");
         }
         prop_assert!(input.is_empty());
     }
@@ -183,8 +183,8 @@ fn refusals_are_read_and_close() {
         let mut out = Vec::new();
         Rejection::new(status, "because").write(&mut out, Method::Get, None);
         let mut input = &out[..];
-        let answer = read(&mut input, Method::Get);
-        assert!(answer.status == status && answer.closes && input.is_empty());
-        assert!(String::from_utf8(answer.body).unwrap().ends_with(": because\n"));
+        let response = read(&mut input, Method::Get);
+        assert!(response.status == status && response.closes && input.is_empty());
+        assert!(String::from_utf8(response.body).unwrap().ends_with(": because\n"));
     }
 }

@@ -11,7 +11,7 @@ use proptest::sample::{Index, select};
 
 use properties::h1_support::cases::CONNECTIONS;
 use properties::h1_support::{feed, whole};
-use properties::request::agrees;
+use properties::request::assert_agrees;
 
 /// Cut at these places, which are in order.
 fn cut<'a>(text: &'a [u8], places: &[usize]) -> Vec<&'a [u8]> {
@@ -142,7 +142,7 @@ fn places(text: &[u8], places: &[Index]) -> Vec<usize> {
 fn fault_31_one_cut_anywhere_makes_no_difference() {
     for text in CONNECTIONS {
         let expected = whole(text);
-        agrees(text.as_bytes(), &expected, Limits::default());
+        assert_agrees(text.as_bytes(), &expected, Limits::default());
         for place in 0..=text.len() {
             let outcome = feed(cut(text.as_bytes(), &[place]), Limits::default());
             assert_eq!(outcome, expected, "{text:?} cut at {place}");
@@ -169,41 +169,41 @@ proptest! {
 
     #[test]
     fn fault_31_damaged_connections_come_to_the_same_however_they_are_cut(
-        text in damaged_connections(), cuts in prop::collection::vec(any::<Index>(), 0..6), limits in limits(),
+        text in damaged_connections(), splits in prop::collection::vec(any::<Index>(), 0..6), limits in limits(),
     ) {
         let expected = feed([&text[..]], limits);
-        agrees(&text, &expected, limits);
-        prop_assert_eq!(&feed(cut(&text, &places(&text, &cuts)), limits), &expected);
+        assert_agrees(&text, &expected, limits);
+        prop_assert_eq!(&feed(cut(&text, &places(&text, &splits)), limits), &expected);
         prop_assert_eq!(&feed(text.chunks(1), limits), &expected);
     }
 
     #[test]
     fn fault_31_what_looks_like_requests_comes_to_the_same_however_it_is_cut(
-        text in pieces_of_requests(), cuts in prop::collection::vec(any::<Index>(), 0..6), limits in limits(),
+        text in pieces_of_requests(), splits in prop::collection::vec(any::<Index>(), 0..6), limits in limits(),
     ) {
         let expected = feed([&text[..]], limits);
-        agrees(&text, &expected, limits);
-        prop_assert_eq!(&feed(cut(&text, &places(&text, &cuts)), limits), &expected);
+        assert_agrees(&text, &expected, limits);
+        prop_assert_eq!(&feed(cut(&text, &places(&text, &splits)), limits), &expected);
         prop_assert_eq!(&feed(text.chunks(1), limits), &expected);
     }
 
     #[test]
     fn fault_31_requests_of_one_client_come_to_the_same_however_they_are_cut(
-        text in requests_of_one_client(), cuts in prop::collection::vec(any::<Index>(), 0..6), limits in limits(),
+        text in requests_of_one_client(), splits in prop::collection::vec(any::<Index>(), 0..6), limits in limits(),
     ) {
         let expected = feed([&text[..]], limits);
-        agrees(&text, &expected, limits);
-        prop_assert_eq!(&feed(cut(&text, &places(&text, &cuts)), limits), &expected);
+        assert_agrees(&text, &expected, limits);
+        prop_assert_eq!(&feed(cut(&text, &places(&text, &splits)), limits), &expected);
         prop_assert_eq!(&feed(text.chunks(1), limits), &expected);
     }
 
     #[test]
     fn any_bytes_are_decoded_or_refused(
-        text in prop::collection::vec(any::<u8>(), 0..200), cuts in prop::collection::vec(any::<Index>(), 0..4),
+        text in prop::collection::vec(any::<u8>(), 0..200), splits in prop::collection::vec(any::<Index>(), 0..4),
     ) {
         let expected = feed([&text[..]], Limits::default());
-        agrees(&text, &expected, Limits::default());
-        prop_assert_eq!(feed(cut(&text, &places(&text, &cuts)), Limits::default()), expected);
+        assert_agrees(&text, &expected, Limits::default());
+        prop_assert_eq!(feed(cut(&text, &places(&text, &splits)), Limits::default()), expected);
     }
 
     #[test]
@@ -212,7 +212,7 @@ proptest! {
             prop::collection::vec(any::<u8>(), 0..60),
             prop::collection::vec(select(b"0123af;= \t\"\r\n:A".to_vec()), 0..60),
         ],
-        cuts in prop::collection::vec(any::<Index>(), 0..4),
+        splits in prop::collection::vec(any::<Index>(), 0..4),
         limits in limits(),
     ) {
         let head = &b"POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n"[..];
@@ -220,7 +220,7 @@ proptest! {
         let limits = Limits { max_request_line_bytes: 100, max_head_bytes: 200, max_fields: 2, ..limits };
         let text = [head, &body].concat();
         let expected = feed([&text[..]], limits);
-        agrees(&text, &expected, limits);
-        prop_assert_eq!(feed(cut(&text, &places(&text, &cuts)), limits), expected);
+        assert_agrees(&text, &expected, limits);
+        prop_assert_eq!(feed(cut(&text, &places(&text, &splits)), limits), expected);
     }
 }

@@ -21,7 +21,7 @@ use futures_core::Stream;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use common::{Client, drivers, on_each, tls, until};
+use common::{Client, drivers, for_each_driver, tls, wait_until};
 
 /// More than all buffers on the way hold.
 const LARGE_BYTES: usize = 64 << 20;
@@ -32,11 +32,11 @@ const TAKEN_BYTES: usize = 1 << 20;
 /// Pieces, and then an error, a panic, or the end.
 struct Failing {
     pieces: usize,
-    fails_by: Fails,
+    fails_by: FailureKind,
 }
 
 #[derive(Clone, Copy, PartialEq)]
-enum Fails {
+enum FailureKind {
     Error,
     Panic,
     /// And panics where its trailers are made.
@@ -48,8 +48,8 @@ impl Stream for Failing {
 
     fn poll_next(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
         if self.pieces == 0 {
-            assert!(self.fails_by != Fails::Panic, "on purpose");
-            let fails = self.fails_by == Fails::Error;
+            assert!(self.fails_by != FailureKind::Panic, "on purpose");
+            let fails = self.fails_by == FailureKind::Error;
             return Poll::Ready(fails.then(|| Err(io::Error::other("on purpose"))));
         }
         self.pieces -= 1;
@@ -68,11 +68,11 @@ async fn handle(request: Request) -> Response {
     let failing = |fails_by| Failing { pieces: 3, fails_by };
     match request.path() {
         "/invalid" => Response::new(99),
-        "/broken" => Response::new(200).with_body(Body::stream(failing(Fails::Error))),
-        "/panics" => Response::new(200).with_body(Body::stream(failing(Fails::Panic))),
+        "/broken" => Response::new(200).with_body(Body::stream(failing(FailureKind::Error))),
+        "/panics" => Response::new(200).with_body(Body::stream(failing(FailureKind::Panic))),
         "/no-trailers" => {
             let ends = || panic!("on purpose");
-            Response::new(200).with_body(Body::stream_with_trailers(failing(Fails::Trailers), ends))
+            Response::new(200).with_body(Body::stream_with_trailers(failing(FailureKind::Trailers), ends))
         }
         "/memory" => Response::new(200).with_body(vec![0; LARGE_BYTES]),
         "/file" => Response::new(200).with_body(Body::file(large_file(), 0, LARGE_BYTES as u64)),
@@ -128,7 +128,7 @@ impl Observed {
             std::fs::read_to_string(&self.path)
                 .is_ok_and(|lines| lines.lines().count() >= count && lines.ends_with('\n'))
         };
-        until(are_written).await;
+        wait_until(are_written).await;
         self.log.close().expect("written");
         let lines = std::fs::read_to_string(&self.path).expect("a log");
         lines.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
@@ -136,7 +136,7 @@ impl Observed {
 }
 
 /// Asks, and reads until the connection ends.
-async fn ask(address: SocketAddr, request: &str) {
+async fn send_request(address: SocketAddr, request: &str) {
     let mut client = Client::connect(address).await;
     client.send(request).await;
     while let Ok(Some(_)) = client.stream.recv().await {}
@@ -144,7 +144,7 @@ async fn ask(address: SocketAddr, request: &str) {
 
 #[test]
 fn what_fails_is_counted_and_logged_as_well() {
-    on_each(drivers(), async |kind| {
+    for_each_driver(drivers(), async |kind| {
         let observed = Observed::start(ServerOptions::default(), None);
         let requests = [
             "GET /well HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n",
@@ -156,8 +156,8 @@ fn what_fails_is_counted_and_logged_as_well() {
             "no request\r\n\r\n",
         ];
         for request in requests {
-            ask(observed.address, request).await;
-            until(|| observed.server.connections() == 0).await;
+            send_request(observed.address, request).await;
+            wait_until(|| observed.server.connections() == 0).await;
         }
         let value = |name: &str| observed.value(name);
         assert_eq!(value("anello_http_connections_open"), 0, "{kind}");
@@ -194,7 +194,7 @@ fn what_fails_is_counted_and_logged_as_well() {
 
 #[test]
 fn bodies_and_what_comes_behind_a_refusal_count_as_received() {
-    on_each(drivers(), async |kind| {
+    for_each_driver(drivers(), async |kind| {
         let mut options = ServerOptions::default();
         options.linger_timeout = Duration::from_secs(1000);
         let observed = Observed::start(options, None);
@@ -207,7 +207,7 @@ fn bodies_and_what_comes_behind_a_refusal_count_as_received() {
             client.send(&request).await;
             client.stream.shutdown().await.expect("an end");
             while let Ok(Some(_)) = client.stream.recv().await {}
-            until(|| observed.server.connections() == 0).await;
+            wait_until(|| observed.server.connections() == 0).await;
             sent_bytes += request.len();
         }
         assert_eq!(observed.value("anello_http_received_bytes_total"), sent_bytes, "{kind}");
@@ -216,21 +216,21 @@ fn bodies_and_what_comes_behind_a_refusal_count_as_received() {
 
 /// Who breaks a download off.
 #[derive(Clone, Copy, Debug)]
-enum Cut {
+enum AbortCause {
     Client,
     Deadline,
     Drain,
 }
 
 /// Has a download broken off, and looks at what is told of it.
-async fn break_off(cut: Cut, path: &str, is_secured: bool, kind: &DriverKind) {
-    let what = format!("{kind}, {cut:?}, {path}, TLS: {is_secured}");
+async fn abort_request(cause: AbortCause, path: &str, is_secured: bool, kind: &DriverKind) {
+    let what = format!("{kind}, {cause:?}, {path}, TLS: {is_secured}");
     let (server_tls, client_tls) = if is_secured { Some(tls::pair()) } else { None }.unzip();
-    let observed = Observed::start(cut.options(), server_tls);
+    let observed = Observed::start(cause.options(), server_tls);
     let request = format!("GET {path} HTTP/1.1\r\nHost: h\r\n\r\n");
     let mut client = TcpStream::connect(observed.address).await.expect("connects");
     match client_tls {
-        Some(config) => tls::ask(&mut client, config, request.as_bytes()).await,
+        Some(config) => tls::send_request(&mut client, config, request.as_bytes()).await,
         None => client.write_all(request.as_bytes()).await.expect("sends"),
     }
     let mut taken_bytes = 0;
@@ -238,13 +238,13 @@ async fn break_off(cut: Cut, path: &str, is_secured: bool, kind: &DriverKind) {
         taken_bytes += client.recv().await.expect("a connection").expect("more").len();
     }
     let server = &observed.server;
-    match cut {
-        Cut::Client => drop(client),
-        Cut::Deadline => until(|| server.connections() == 0).await,
-        Cut::Drain => assert_eq!(server.drain().await, 1, "{what}"),
+    match cause {
+        AbortCause::Client => drop(client),
+        AbortCause::Deadline => wait_until(|| server.connections() == 0).await,
+        AbortCause::Drain => assert_eq!(server.drain().await, 1, "{what}"),
     }
-    if matches!(cut, Cut::Client) {
-        until(|| server.connections() == 0).await;
+    if matches!(cause, AbortCause::Client) {
+        wait_until(|| server.connections() == 0).await;
     }
     let sent_bytes = observed.value("anello_http_sent_bytes_total");
     // The head is among what the client has taken, and what TLS adds.
@@ -257,7 +257,7 @@ async fn break_off(cut: Cut, path: &str, is_secured: bool, kind: &DriverKind) {
     assert_eq!(lines[0]["bytes"].as_u64(), Some(sent_bytes as u64), "{what}");
 }
 
-impl Cut {
+impl AbortCause {
     fn options(self) -> ServerOptions {
         let mut options = ServerOptions::default();
         match self {
@@ -269,12 +269,12 @@ impl Cut {
     }
 
     /// Of a file and of a body in memory, with TLS and without.
-    fn tried_on(self, kinds: Vec<DriverKind>) {
-        on_each(kinds, move |kind| async move {
+    fn run_on(self, kinds: Vec<DriverKind>) {
+        for_each_driver(kinds, move |kind| async move {
             for (path, is_secured) in
                 [("/file", false), ("/memory", false), ("/file", true), ("/memory", true)]
             {
-                break_off(self, path, is_secured, &kind).await;
+                abort_request(self, path, is_secured, &kind).await;
             }
         });
     }
@@ -282,18 +282,19 @@ impl Cut {
 
 #[test]
 fn a_download_that_its_client_breaks_off_counts_as_far_as_it_went() {
-    Cut::Client.tried_on(drivers());
+    AbortCause::Client.run_on(drivers());
 }
 
 #[test]
 fn a_download_that_the_end_of_the_server_breaks_off_counts_as_far_as_it_went() {
-    Cut::Drain.tried_on(drivers());
+    AbortCause::Drain.run_on(drivers());
 }
 
 #[test]
 fn a_download_that_nobody_reads_on_counts_as_far_as_it_went() {
     // Their clocks are virtual.
-    Cut::Deadline.tried_on(drivers().into_iter().filter(|kind| matches!(kind, DriverKind::Sim(_))).collect());
+    AbortCause::Deadline
+        .run_on(drivers().into_iter().filter(|kind| matches!(kind, DriverKind::Sim(_))).collect());
 }
 
 #[test]

@@ -15,7 +15,7 @@ use anello_http::{Body, Request, Response, ServerOptions};
 use bytes::Bytes;
 use futures_core::Stream;
 
-use common::{Client, on_each, real_drivers, serve, until};
+use common::{Client, for_each_driver, real_drivers, serve, wait_until};
 
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
@@ -52,7 +52,7 @@ fn descriptors() -> usize {
 #[test]
 fn fault_20_downloads_that_nobody_reads_take_bounded_memory() {
     let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
-    on_each(real_drivers(), async |kind| {
+    for_each_driver(real_drivers(), async |kind| {
         let (server, address) = serve(ServerOptions::default(), async |_: Request| {
             Response::new(200).with_body(Body::stream(Fresh(DOWNLOAD_BYTES)))
         });
@@ -65,7 +65,7 @@ fn fault_20_downloads_that_nobody_reads_take_bounded_memory() {
             client.send("GET / HTTP/1.1\r\nHost: h\r\n\r\n".repeat(10)).await;
             clients.push(client);
         }
-        until(|| server.connections() == CLIENTS).await;
+        wait_until(|| server.connections() == CLIENTS).await;
         // Until nothing more goes.
         let mut resident = resident_bytes();
         loop {
@@ -84,7 +84,7 @@ fn fault_20_downloads_that_nobody_reads_take_bounded_memory() {
 #[test]
 fn fault_22_clients_that_reset_leave_no_descriptor_behind() {
     let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
-    on_each(real_drivers(), async |kind| {
+    for_each_driver(real_drivers(), async |kind| {
         let large = Bytes::from(vec![b'x'; 8 << 20]);
         let (server, address) =
             serve(ServerOptions::default(), async move |_: Request| Response::text(large.clone()));
@@ -99,13 +99,13 @@ fn fault_22_clients_that_reset_leave_no_descriptor_behind() {
             client.stream.abort();
             if number == 0 {
                 // What is opened once is open now.
-                until(|| server.connections() == 0).await;
+                wait_until(|| server.connections() == 0).await;
                 before = Some(descriptors());
             }
         }
-        until(|| server.connections() == 0).await;
+        wait_until(|| server.connections() == 0).await;
         let before = before.expect("a count");
-        until(|| descriptors() <= before).await;
+        wait_until(|| descriptors() <= before).await;
         let mut client = Client::connect(address).await;
         assert_eq!(client.get("/").await.body.len(), 8 << 20, "{kind}");
     });

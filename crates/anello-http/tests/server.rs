@@ -17,7 +17,7 @@ use anello_http::{Body, Request, RequestBodyError, Response, ServerOptions};
 use bytes::Bytes;
 use futures_core::Stream;
 
-use common::{Client, drivers, on_each, serve, until};
+use common::{Client, drivers, for_each_driver, serve, wait_until};
 
 /// Answers with what it was asked.
 async fn mirror(mut request: Request) -> Response {
@@ -47,27 +47,27 @@ impl Stream for Pieces {
 
 #[test]
 fn requests_of_one_connection_are_answered_one_after_the_other() {
-    on_each(drivers(), async |_| {
+    for_each_driver(drivers(), async |_| {
         let (_server, address) = serve(ServerOptions::default(), mirror);
         let mut client = Client::connect(address).await;
         for number in 0..5 {
-            let answer = client.get(&format!("/{number}")).await;
-            assert_eq!((answer.status, answer.text()), (200, &*format!("GET /{number} ")));
-            assert!(answer.field("Date").is_some() && answer.field("Connection").is_none());
+            let response = client.get(&format!("/{number}")).await;
+            assert_eq!((response.status, response.text()), (200, &*format!("GET /{number} ")));
+            assert!(response.field("Date").is_some() && response.field("Connection").is_none());
         }
         client.send("HEAD /head HTTP/1.1\r\nHost: h\r\n\r\n").await;
-        let answer = client.answer_to("HEAD").await.expect("an answer");
-        assert_eq!((answer.field("Content-Length"), &*answer.body), (Some("11"), &b""[..]));
+        let response = client.response_to("HEAD").await.expect("an answer");
+        assert_eq!((response.field("Content-Length"), &*response.body), (Some("11"), &b""[..]));
         client.send("GET /last HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n").await;
-        let answer = client.answer().await.expect("an answer");
-        assert_eq!((answer.text(), answer.field("Connection")), ("GET /last ", Some("close")));
-        assert!(client.is_ended().await);
+        let response = client.response().await.expect("an answer");
+        assert_eq!((response.text(), response.field("Connection")), ("GET /last ", Some("close")));
+        assert!(client.is_eof().await);
     });
 }
 
 #[test]
 fn old_clients_get_what_they_know() {
-    on_each(drivers(), async |_| {
+    for_each_driver(drivers(), async |_| {
         let (_server, address) =
             serve(ServerOptions::default(), async |request: Request| match request.path() {
                 "/stream" => Response::new(200).with_body(Body::stream(Pieces(0))),
@@ -75,19 +75,19 @@ fn old_clients_get_what_they_know() {
             });
         let mut client = Client::connect(address).await;
         client.send("GET /1 HTTP/1.0\r\nConnection: keep-alive\r\n\r\n").await;
-        let answer = client.answer().await.expect("an answer");
-        assert_eq!((answer.text(), answer.field("Connection")), ("known", Some("keep-alive")));
+        let response = client.response().await.expect("an answer");
+        assert_eq!((response.text(), response.field("Connection")), ("known", Some("keep-alive")));
         client.send("GET /stream HTTP/1.0\r\nConnection: keep-alive\r\n\r\n").await;
-        let answer = client.answer().await.expect("an answer");
+        let response = client.response().await.expect("an answer");
         let expected: String = (1..=10).map(|number| format!("piece {number};")).collect();
-        assert_eq!((answer.text(), answer.field("Transfer-Encoding")), (&*expected, None));
-        assert!(client.is_ended().await);
+        assert_eq!((response.text(), response.field("Transfer-Encoding")), (&*expected, None));
+        assert!(client.is_eof().await);
     });
 }
 
 #[test]
 fn fault_24_ten_thousand_pipelined_requests_are_answered_in_order_and_hold_nobody_up() {
-    on_each(drivers(), async |_| {
+    for_each_driver(drivers(), async |_| {
         let (_server, address) = serve(ServerOptions::default(), mirror);
         let count = 10_000;
         let (deep, mut other) = (Client::connect(address).await, Client::connect(address).await);
@@ -112,14 +112,14 @@ fn fault_24_ten_thousand_pipelined_requests_are_answered_in_order_and_hold_nobod
 
 #[test]
 fn bodies_come_by_length_and_in_chunks() {
-    on_each(drivers(), async |_| {
+    for_each_driver(drivers(), async |_| {
         let (_server, address) = serve(ServerOptions::default(), mirror);
         let mut client = Client::connect(address).await;
         let large = "0123456789".repeat(20_000);
         let head = format!("POST /length HTTP/1.1\r\nHost: h\r\nContent-Length: {}\r\n\r\n", large.len());
         client.send(head + &large).await;
-        let answer = client.answer().await.expect("an answer");
-        assert_eq!(answer.text(), format!("POST /length {large}"));
+        let response = client.response().await.expect("an answer");
+        assert_eq!(response.text(), format!("POST /length {large}"));
         client
             .send("PUT /chunks HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nciao\r\n")
             .await;
@@ -127,14 +127,14 @@ fn bodies_come_by_length_and_in_chunks() {
             sleep(Duration::from_millis(1)).await;
             client.send(piece).await;
         }
-        assert_eq!(client.answer().await.expect("an answer").text(), "PUT /chunks ciao mondo");
+        assert_eq!(client.response().await.expect("an answer").text(), "PUT /chunks ciao mondo");
         assert_eq!(client.get("/after").await.text(), "GET /after ");
     });
 }
 
 #[test]
 fn a_client_that_waits_is_asked_for_its_body_when_the_handler_wants_it() {
-    on_each(drivers(), async |_| {
+    for_each_driver(drivers(), async |_| {
         let (_server, address) =
             serve(ServerOptions::default(), async |request: Request| match request.path() {
                 "/unread" => Response::new(403),
@@ -145,22 +145,22 @@ fn a_client_that_waits_is_asked_for_its_body_when_the_handler_wants_it() {
             format!("PUT {path} HTTP/1.1\r\nHost: h\r\nExpect: 100-continue\r\nContent-Length: 4\r\n\r\n")
         };
         client.send(head("/read")).await;
-        assert_eq!(client.answer().await.expect("an interim answer").status, 100);
+        assert_eq!(client.response().await.expect("an interim answer").status, 100);
         client.send("ciao").await;
-        assert_eq!(client.answer().await.expect("an answer").text(), "PUT /read ciao");
+        assert_eq!(client.response().await.expect("an answer").text(), "PUT /read ciao");
         // It did not wait: it is not asked.
         client.send(head("/read") + "ciao").await;
-        assert_eq!(client.answer().await.expect("an answer").text(), "PUT /read ciao");
+        assert_eq!(client.response().await.expect("an answer").text(), "PUT /read ciao");
         client.send(head("/unread")).await;
-        let answer = client.answer().await.expect("an answer");
-        assert_eq!((answer.status, answer.field("Connection")), (403, Some("close")));
-        assert!(client.is_ended().await);
+        let response = client.response().await.expect("an answer");
+        assert_eq!((response.status, response.field("Connection")), (403, Some("close")));
+        assert!(client.is_eof().await);
     });
 }
 
 #[test]
 fn fault_30_a_body_that_nobody_reads_is_dropped_or_ends_the_connection() {
-    on_each(drivers(), async |_| {
+    for_each_driver(drivers(), async |_| {
         let mut options = ServerOptions::default();
         options.max_discarded_body_bytes = 1000;
         let (_server, address) = serve(options, async |_: Request| Response::text("unread"));
@@ -204,7 +204,7 @@ fn fault_30_a_body_that_nobody_reads_is_dropped_or_ends_the_connection() {
 
 #[test]
 fn a_body_that_was_kept_beyond_its_answer_gives_nothing_of_the_next_one() {
-    on_each(drivers(), async |_| {
+    for_each_driver(drivers(), async |_| {
         let kept = Rc::new(Cell::new(None));
         let keep = Rc::clone(&kept);
         let (_server, address) = serve(ServerOptions::default(), async move |mut request: Request| {
@@ -231,17 +231,18 @@ fn a_body_that_was_kept_beyond_its_answer_gives_nothing_of_the_next_one() {
                 ))
                 .await;
             let expected = if path == "/keep" { "kept" } else { "second" };
-            assert_eq!(client.answer().await.expect("an answer").text(), expected);
+            assert_eq!(client.response().await.expect("an answer").text(), expected);
         }
     });
 }
 
 #[test]
 fn streams_are_sent_as_they_come_and_errors_are_seen() {
-    on_each(drivers(), async |_| {
+    for_each_driver(drivers(), async |_| {
         let (_server, address) = serve(ServerOptions::default(), async |request: Request| {
-            let broken =
-                || futures_of([Ok(Bytes::from_static(b"beginning")), Err(io::Error::other("on purpose"))]);
+            let broken = || {
+                stream_of_items([Ok(Bytes::from_static(b"beginning")), Err(io::Error::other("on purpose"))])
+            };
             match request.path() {
                 "/stream" => Response::new(200).with_body(Body::stream(Pieces(0))),
                 "/broken" => Response::new(200).with_body(Body::stream(broken())),
@@ -250,9 +251,9 @@ fn streams_are_sent_as_they_come_and_errors_are_seen() {
             }
         });
         let mut client = Client::connect(address).await;
-        let answer = client.get("/stream").await;
+        let response = client.get("/stream").await;
         let expected: String = (1..=10).map(|number| format!("piece {number};")).collect();
-        assert_eq!((answer.text(), answer.field("Transfer-Encoding")), (&*expected, Some("chunked")));
+        assert_eq!((response.text(), response.field("Transfer-Encoding")), (&*expected, Some("chunked")));
         assert_eq!(client.get("/stream").await.text(), expected);
         for path in ["/broken", "/short", "/broken_of_known_length"] {
             let mut client = Client::connect(address).await;
@@ -271,7 +272,7 @@ fn streams_are_sent_as_they_come_and_errors_are_seen() {
 }
 
 /// A stream of what is there.
-fn futures_of<const N: usize>(items: [io::Result<Bytes>; N]) -> impl Stream<Item = io::Result<Bytes>> {
+fn stream_of_items<const N: usize>(items: [io::Result<Bytes>; N]) -> impl Stream<Item = io::Result<Bytes>> {
     struct Items<I>(I);
     impl<I: Iterator<Item = io::Result<Bytes>> + Unpin> Stream for Items<I> {
         type Item = io::Result<Bytes>;
@@ -284,7 +285,7 @@ fn futures_of<const N: usize>(items: [io::Result<Bytes>; N]) -> impl Stream<Item
 
 #[test]
 fn what_is_no_request_is_told_and_ends_the_connection() {
-    on_each(drivers(), async |_| {
+    for_each_driver(drivers(), async |_| {
         let (_server, address) = serve(ServerOptions::default(), mirror);
         for (request, status) in [
             ("GET / HTTP/1.1\r\n\r\n".to_owned(), 400),
@@ -320,7 +321,7 @@ fn what_is_no_request_is_told_and_ends_the_connection() {
 
 #[test]
 fn responses_to_refused_head_requests_have_no_content() {
-    on_each(drivers(), async |_| {
+    for_each_driver(drivers(), async |_| {
         let mut options = ServerOptions::default();
         options.limits.max_body_bytes = 10;
         let (_server, address) = serve(options, mirror);
@@ -361,44 +362,44 @@ fn responses_to_refused_head_requests_have_no_content() {
 
 #[test]
 fn higher_minor_versions_are_processed_as_1_1() {
-    on_each(drivers(), async |_| {
+    for_each_driver(drivers(), async |_| {
         let (_server, address) = serve(ServerOptions::default(), mirror);
         let mut client = Client::connect(address).await;
         for version in ["1.2", "1.9", "1.1"] {
             client.send(format!("GET /{version} HTTP/{version}\r\nHost: [v1.x]:1\r\n\r\n")).await;
-            let answer = client.answer().await.expect("an answer");
-            assert_eq!((answer.status, answer.text()), (200, &*format!("GET /{version} ")));
+            let response = client.response().await.expect("an answer");
+            assert_eq!((response.status, response.text()), (200, &*format!("GET /{version} ")));
         }
     });
 }
 
 #[test]
 fn fault_23_a_client_that_has_ended_its_side_gets_its_whole_answer() {
-    on_each(drivers(), async |_| {
+    for_each_driver(drivers(), async |_| {
         let large = Bytes::from(vec![b'x'; 3 << 20]);
         let (server, address) =
             serve(ServerOptions::default(), async move |_: Request| Response::text(large.clone()));
         let mut client = Client::connect(address).await;
         client.send("GET / HTTP/1.1\r\nHost: h\r\n\r\n").await;
         client.stream.shutdown().await.expect("ends its side");
-        assert_eq!(client.answer().await.expect("an answer").body.len(), 3 << 20);
-        assert!(client.is_ended().await);
-        until(|| server.connections() == 0).await;
+        assert_eq!(client.response().await.expect("an answer").body.len(), 3 << 20);
+        assert!(client.is_eof().await);
+        wait_until(|| server.connections() == 0).await;
     });
 }
 
 #[test]
 fn answers_that_are_none_become_500() {
-    on_each(drivers(), async |_| {
+    for_each_driver(drivers(), async |_| {
         let (_server, address) = serve(ServerOptions::default(), async |_: Request| Response::new(99));
         let mut client = Client::connect(address).await;
         assert_eq!(client.get("/").await.status, 500);
-        assert!(client.is_ended().await);
+        assert!(client.is_eof().await);
         // Without a body, as it was asked for.
         let mut client = Client::connect(address).await;
         client.send("HEAD / HTTP/1.1\r\nHost: h\r\n\r\n").await;
         assert!(status_line(&mut client).await.starts_with("HTTP/1.1 500 "));
-        assert!(client.is_ended().await);
+        assert!(client.is_eof().await);
     });
 }
 
@@ -415,7 +416,7 @@ impl Stream for AtOnce {
 
 #[test]
 fn an_answer_that_fails_takes_none_of_those_before_it_along() {
-    on_each(drivers(), async |kind| {
+    for_each_driver(drivers(), async |kind| {
         let (_server, address) =
             serve(ServerOptions::default(), async |request: Request| match request.path() {
                 "/short" => {
@@ -431,9 +432,9 @@ fn an_answer_that_fails_takes_none_of_those_before_it_along() {
             let one = "GET / HTTP/1.1\r\nHost: h\r\n\r\n";
             client.send(format!("{one}{one}GET {fails} HTTP/1.1\r\nHost: h\r\n\r\n{one}")).await;
             for _ in 0..2 {
-                assert_eq!(client.answer().await.expect("an answer").text(), "whole", "{kind}: {fails}");
+                assert_eq!(client.response().await.expect("an answer").text(), "whole", "{kind}: {fails}");
             }
-            while !client.is_ended().await {
+            while !client.is_eof().await {
                 let rest = client.take_received();
                 assert!(!rest.ends_with(b"whole"), "{kind}: {fails}: {}", rest.escape_ascii());
             }
@@ -443,7 +444,7 @@ fn an_answer_that_fails_takes_none_of_those_before_it_along() {
 
 #[test]
 fn fields_methods_and_peers_are_what_they_are() {
-    on_each(drivers(), async |_| {
+    for_each_driver(drivers(), async |_| {
         let (_server, address) = serve(ServerOptions::default(), async |request: Request| {
             assert_eq!(request.method(), Method::Delete);
             let asked = request.field("x-asked").unwrap_or_default();
@@ -452,15 +453,15 @@ fn fields_methods_and_peers_are_what_they_are() {
         });
         let mut client = Client::connect(address).await;
         client.send("DELETE /a HTTP/1.1\r\nHost: h\r\nX-Asked:  some thing \r\n\r\n").await;
-        let answer = client.answer().await.expect("an answer");
-        assert_eq!((answer.status, answer.field("X-Echo")), (202, Some("some thing")));
-        assert_eq!(answer.text(), "Some(127.0.0.1)");
+        let response = client.response().await.expect("an answer");
+        assert_eq!((response.status, response.field("X-Echo")), (202, Some("some thing")));
+        assert_eq!(response.text(), "Some(127.0.0.1)");
     });
 }
 
 #[test]
 fn a_connection_goes_over_to_another_protocol() {
-    on_each(drivers(), async |_| {
+    for_each_driver(drivers(), async |_| {
         let (server, address) =
             serve(ServerOptions::default(), async |request: Request| match request.upgrade() {
                 Some(protocol) => Response::upgrade(protocol, async |mut upgraded| {
@@ -472,11 +473,11 @@ fn a_connection_goes_over_to_another_protocol() {
                 None => Response::upgrade_required("shout"),
             });
         let mut client = Client::connect(address).await;
-        let answer = client.get("/").await;
-        assert_eq!((answer.status, answer.field("Upgrade")), (426, Some("shout")));
+        let response = client.get("/").await;
+        assert_eq!((response.status, response.field("Upgrade")), (426, Some("shout")));
         client.send("GET / HTTP/1.1\r\nHost: h\r\nConnection: upgrade\r\nUpgrade: shout\r\n\r\nciao").await;
-        let answer = client.answer().await.expect("an answer");
-        assert_eq!((answer.status, answer.field("Upgrade")), (101, Some("shout")));
+        let response = client.response().await.expect("an answer");
+        assert_eq!((response.status, response.field("Upgrade")), (101, Some("shout")));
         let mut heard = client.take_received();
         client.send(" mondo").await;
         while heard.len() < 10 {
@@ -484,14 +485,14 @@ fn a_connection_goes_over_to_another_protocol() {
         }
         assert_eq!(heard, b"CIAO MONDO");
         client.stream.shutdown().await.expect("ends");
-        assert!(client.is_ended().await);
-        until(|| server.connections() == 0).await;
+        assert!(client.is_eof().await);
+        wait_until(|| server.connections() == 0).await;
     });
 }
 
 #[test]
 fn a_client_that_has_not_asked_for_another_protocol_does_not_get_it() {
-    on_each(drivers(), async |kind| {
+    for_each_driver(drivers(), async |kind| {
         let (_server, address) =
             serve(ServerOptions::default(), async |request: Request| match request.path() {
                 "/bare" => Response::new(101),
@@ -518,8 +519,8 @@ fn a_client_that_has_not_asked_for_another_protocol_does_not_get_it() {
         ] {
             let mut client = Client::connect(address).await;
             client.send(format!("{line}\r\nHost: h\r\n{fields}\r\n")).await;
-            let answer = client.answer().await.expect("an answer");
-            let told = (answer.status, answer.field("Upgrade"), answer.field("Connection"));
+            let response = client.response().await.expect("an answer");
+            let told = (response.status, response.field("Upgrade"), response.field("Connection"));
             assert_eq!(told, (status, upgrade, connection), "{kind}: {line} {fields}");
             if status == 426 && line.ends_with("1.1") {
                 assert_eq!(client.get("/").await.status, 426, "{kind}: the connection goes on");
@@ -530,7 +531,7 @@ fn a_client_that_has_not_asked_for_another_protocol_does_not_get_it() {
 
 #[test]
 fn a_handler_that_panics_has_answered_500_and_harms_nobody_else() {
-    on_each(drivers(), async |_| {
+    for_each_driver(drivers(), async |_| {
         let (server, address) = serve(ServerOptions::default(), async |mut request: Request| {
             match request.path() {
                 "/at-once" => panic!("on purpose, at once"),
@@ -554,19 +555,19 @@ fn a_handler_that_panics_has_answered_500_and_harms_nobody_else() {
         ] {
             let mut client = Client::connect(address).await;
             client.send(request).await;
-            let answer = client.answer().await.expect("an answer");
-            assert_eq!((answer.status, answer.field("Connection")), (500, Some("close")), "{request}");
-            assert!(client.is_ended().await, "{request}");
+            let response = client.response().await.expect("an answer");
+            assert_eq!((response.status, response.field("Connection")), (500, Some("close")), "{request}");
+            assert!(client.is_eof().await, "{request}");
         }
         assert_eq!(bystander.get("/").await.text(), "well");
         drop(bystander);
-        until(|| server.connections() == 0).await;
+        wait_until(|| server.connections() == 0).await;
     });
 }
 
 #[test]
 fn an_answer_encoded_before_may_still_be_changed() {
-    on_each(drivers(), async |_| {
+    for_each_driver(drivers(), async |_| {
         let mut fields = FieldBlock::default();
         fields.push(FieldName::CONTENT_TYPE, b"text/plain").expect("a field");
         let framed = Rc::new(EncodedResponse::new(fields, b"known"));
@@ -587,21 +588,21 @@ fn an_answer_encoded_before_may_still_be_changed() {
             ("/field", 200, "known"),
             ("/body", 200, "other body"),
         ] {
-            let answer = client.get(path).await;
-            assert_eq!((answer.status, answer.text()), (status, text), "{path}");
-            assert_eq!(answer.field("Content-Type"), Some("text/plain"), "{path}");
-            assert_eq!(answer.field("Vary").is_some(), path == "/field", "{path}");
-            assert!(answer.field("Date").is_some(), "{path}");
+            let response = client.get(path).await;
+            assert_eq!((response.status, response.text()), (status, text), "{path}");
+            assert_eq!(response.field("Content-Type"), Some("text/plain"), "{path}");
+            assert_eq!(response.field("Vary").is_some(), path == "/field", "{path}");
+            assert!(response.field("Date").is_some(), "{path}");
         }
         client.send("HEAD / HTTP/1.1\r\nHost: h\r\n\r\n").await;
-        let answer = client.answer_to("HEAD").await.expect("an answer");
-        assert_eq!((answer.field("Content-Length"), &*answer.body), (Some("5"), &b""[..]));
+        let response = client.response_to("HEAD").await.expect("an answer");
+        assert_eq!((response.field("Content-Length"), &*response.body), (Some("5"), &b""[..]));
         client.send("GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n").await;
-        let answer = client.answer().await.expect("an answer");
-        assert_eq!((answer.text(), answer.field("Connection")), ("known", Some("keep-alive")));
-        let answer = client.get("/close").await;
-        assert_eq!((answer.text(), answer.field("Connection")), ("known", Some("close")));
-        assert!(client.is_ended().await);
+        let response = client.response().await.expect("an answer");
+        assert_eq!((response.text(), response.field("Connection")), ("known", Some("keep-alive")));
+        let response = client.get("/close").await;
+        assert_eq!((response.text(), response.field("Connection")), ("known", Some("close")));
+        assert!(client.is_eof().await);
     });
 }
 
@@ -648,7 +649,7 @@ async fn status_line(client: &mut Client) -> String {
 
 #[test]
 fn an_answer_goes_out_while_its_request_still_comes() {
-    on_each(drivers(), async |kind| {
+    for_each_driver(drivers(), async |kind| {
         let (server, address) = serve(ServerOptions::default(), send_back);
         let mut client = Client::connect(address).await;
         for expects in ["", "Expect: 100-continue\r\n"] {
@@ -680,15 +681,15 @@ fn an_answer_goes_out_while_its_request_still_comes() {
         client
             .send("1\r\nc\r\n0\r\n\r\nPOST /all HTTP/1.1\r\nHost: h\r\nContent-Length: 4\r\n\r\nnext")
             .await;
-        assert_eq!(client.answer().await.expect("an answer").text(), "next");
+        assert_eq!(client.response().await.expect("an answer").text(), "next");
         drop(client);
-        until(|| server.connections() == 0).await;
+        wait_until(|| server.connections() == 0).await;
     });
 }
 
 #[test]
 fn trailers_follow_a_body_in_chunks() {
-    on_each(drivers(), async |_| {
+    for_each_driver(drivers(), async |_| {
         let (_server, address) = serve(ServerOptions::default(), async |_: Request| {
             let trailers = || {
                 let (mut block, name) = (FieldBlock::default(), FieldName::new("Checksum").expect("a name"));
@@ -700,7 +701,7 @@ fn trailers_follow_a_body_in_chunks() {
         let mut client = Client::connect(address).await;
         for _ in 0..2 {
             client.send("HEAD / HTTP/1.1\r\nHost: h\r\n\r\nGET / HTTP/1.1\r\nHost: h\r\n\r\n").await;
-            assert_eq!(client.answer_to("HEAD").await.expect("an answer").status, 200);
+            assert_eq!(client.response_to("HEAD").await.expect("an answer").status, 200);
             assert_eq!(status_line(&mut client).await, "HTTP/1.1 200 OK");
             for number in 1..=10 {
                 assert_eq!(chunk(&mut client).await, format!("piece {number};").as_bytes());
@@ -711,8 +712,8 @@ fn trailers_follow_a_body_in_chunks() {
         }
         // An old client gets the body, and its end.
         client.send("GET / HTTP/1.0\r\n\r\n").await;
-        let answer = client.answer().await.expect("an answer");
-        assert!(answer.text().ends_with("piece 10;"), "{}", answer.text());
-        assert!(client.is_ended().await);
+        let response = client.response().await.expect("an answer");
+        assert!(response.text().ends_with("piece 10;"), "{}", response.text());
+        assert!(client.is_eof().await);
     });
 }

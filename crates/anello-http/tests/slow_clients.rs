@@ -20,8 +20,8 @@ use anello_http::{Body, Request, RequestBody, Response, Server, ServerOptions};
 use bytes::Bytes;
 use futures_core::Stream;
 
-use common::link::Link;
-use common::{Client, on_each, serve, tls, until};
+use common::stream_client::ByteStreamClient;
+use common::{Client, for_each_driver, serve, tls, wait_until};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -61,7 +61,7 @@ fn serve_large(tls: Option<TlsConfig>) -> (Server, SocketAddr) {
 
 #[test]
 fn large_bodies_reach_clients_that_read_steadily_and_slowly() {
-    on_each(simulated(), async |kind| {
+    for_each_driver(simulated(), async |kind| {
         for secured in [false, true] {
             let (server_tls, client_tls) = if secured { Some(tls::pair()) } else { None }.unzip();
             for request in [
@@ -70,21 +70,21 @@ fn large_bodies_reach_clients_that_read_steadily_and_slowly() {
                 "GET / HTTP/1.0\r\n\r\n",
             ] {
                 let (server, address) = serve_large(server_tls.clone());
-                let mut link = Link::connect(address, client_tls.as_ref()).await;
-                link.send(request.as_bytes()).await;
+                let mut stream_client = ByteStreamClient::connect(address, client_tls.as_ref()).await;
+                stream_client.send(request.as_bytes()).await;
                 let (started, progress) = (monotonic_now(), Cell::new(0));
-                link.read_slowly(BODY_BYTES, &progress).await;
+                stream_client.read_slowly(BODY_BYTES, &progress).await;
                 let took = monotonic_now() - started;
                 assert!(took > 15 * brisk().send_timeout, "{kind}: {took:?} are no test");
                 // The connection has its end, or its next request.
                 if request.contains("1.0") || request.contains("close") {
-                    assert!(link.receive().await.is_empty(), "{kind}: {request}");
+                    assert!(stream_client.receive().await.is_empty(), "{kind}: {request}");
                 } else {
-                    link.send(b"HEAD / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n").await;
-                    assert!(link.receive().await.starts_with(b"HTTP/1.1 200 OK"), "{kind}");
+                    stream_client.send(b"HEAD / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n").await;
+                    assert!(stream_client.receive().await.starts_with(b"HTTP/1.1 200 OK"), "{kind}");
                 }
-                drop(link);
-                until(|| server.connections() == 0).await;
+                drop(stream_client);
+                wait_until(|| server.connections() == 0).await;
             }
         }
     });
@@ -92,7 +92,7 @@ fn large_bodies_reach_clients_that_read_steadily_and_slowly() {
 
 #[test]
 fn fault_37_draining_waits_for_a_slow_download() {
-    on_each(simulated(), async |kind| {
+    for_each_driver(simulated(), async |kind| {
         for (secured, request) in [
             (false, "GET / HTTP/1.1\r\nHost: h\r\n\r\n"),
             (false, "GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"),
@@ -100,12 +100,12 @@ fn fault_37_draining_waits_for_a_slow_download() {
         ] {
             let (server_tls, client_tls) = if secured { Some(tls::pair()) } else { None }.unzip();
             let (server, address) = serve_large(server_tls);
-            let mut link = Link::connect(address, client_tls.as_ref()).await;
-            link.send(request.as_bytes()).await;
+            let mut stream_client = ByteStreamClient::connect(address, client_tls.as_ref()).await;
+            stream_client.send(request.as_bytes()).await;
             let progress = Rc::new(Cell::new(0));
             let reading = anello::spawn({
                 let progress = Rc::clone(&progress);
-                async move { link.read_slowly(BODY_BYTES, &progress).await }
+                async move { stream_client.read_slowly(BODY_BYTES, &progress).await }
             });
             sleep(SECOND * 5).await;
             assert_eq!(server.drain().await, 0, "{kind}");
@@ -122,16 +122,16 @@ fn fault_37_draining_waits_for_a_slow_download() {
 
 #[test]
 fn a_client_that_reads_nothing_is_given_up_in_time() {
-    on_each(simulated(), async |kind| {
+    for_each_driver(simulated(), async |kind| {
         for request in
             ["GET / HTTP/1.1\r\nHost: h\r\n\r\n", "GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"]
         {
             let (server, address) = serve_large(None);
-            let mut link = Link::connect(address, None).await;
-            link.send(request.as_bytes()).await;
+            let mut stream_client = ByteStreamClient::connect(address, None).await;
+            stream_client.send(request.as_bytes()).await;
             let started = monotonic_now();
-            until(|| server.connections() == 1).await;
-            until(|| server.connections() == 0).await;
+            wait_until(|| server.connections() == 1).await;
+            wait_until(|| server.connections() == 0).await;
             let took = monotonic_now() - started;
             let limit = brisk().send_timeout;
             assert!(took >= limit && took < limit + SECOND, "{kind}: {took:?}");
@@ -161,7 +161,7 @@ impl Stream for Slow {
 
 #[test]
 fn the_deadline_of_a_body_does_not_run_while_the_handler_does_something_else() {
-    on_each(simulated(), async |kind| {
+    for_each_driver(simulated(), async |kind| {
         let (_server, address) = serve(brisk(), async |mut request: Request| match request.path() {
             // Before it has looked at the body, and in the middle of it.
             "/late" => {
@@ -186,15 +186,15 @@ fn the_deadline_of_a_body_does_not_run_while_the_handler_does_something_else() {
                 sleep(pause).await;
                 client.send(bytes).await;
             }
-            let answer = client.answer().await.expect("an answer");
-            assert_eq!((answer.status, answer.text()), (200, expected), "{kind}");
+            let response = client.response().await.expect("an answer");
+            assert_eq!((response.status, response.text()), (200, expected), "{kind}");
             assert_eq!(client.get("/next").await.status, 200, "{kind}");
         }
     });
 }
 
 /// Looks for a piece of a body once, and does not wait for it.
-async fn look_once(body: &mut RequestBody) {
+async fn poll_once(body: &mut RequestBody) {
     poll_fn(|context| {
         assert!(body.poll_next(context).is_pending());
         Poll::Ready(())
@@ -203,12 +203,12 @@ async fn look_once(body: &mut RequestBody) {
 }
 
 /// Looks once for a piece of a body, drops that, and has one of its own to send long behind that.
-struct Uninterested {
+struct IgnoresBody {
     body: Option<RequestBody>,
     slow: Slow,
 }
 
-impl Stream for Uninterested {
+impl Stream for IgnoresBody {
     type Item = io::Result<Bytes>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
@@ -221,7 +221,7 @@ impl Stream for Uninterested {
 
 #[test]
 fn the_deadline_of_a_body_does_not_run_when_nobody_waits_for_it_any_more() {
-    on_each(simulated(), async |kind| {
+    for_each_driver(simulated(), async |kind| {
         let (_server, address) = serve(brisk(), async |mut request: Request| {
             match request.path() {
                 // Its next piece, but not for long.
@@ -231,7 +231,7 @@ fn the_deadline_of_a_body_does_not_run_when_nobody_waits_for_it_any_more() {
                     sleep(SECOND * 60).await;
                 }
                 "/dropped" => {
-                    look_once(request.body()).await;
+                    poll_once(request.body()).await;
                     drop(request);
                     sleep(SECOND * 60).await;
                 }
@@ -239,7 +239,7 @@ fn the_deadline_of_a_body_does_not_run_when_nobody_waits_for_it_any_more() {
                     let (_, body) = request.into_parts();
                     let slow = Slow { left: 1, pause: Box::pin(sleep(SECOND * 60)) };
                     return Response::new(200)
-                        .with_body(Body::stream(Uninterested { body: Some(body), slow }));
+                        .with_body(Body::stream(IgnoresBody { body: Some(body), slow }));
                 }
                 _ => {}
             }
@@ -250,9 +250,9 @@ fn the_deadline_of_a_body_does_not_run_when_nobody_waits_for_it_any_more() {
             client.send(format!("POST {path} HTTP/1.1\r\nHost: h\r\nContent-Length: 4\r\n\r\n")).await;
             sleep(SECOND * 30).await;
             client.send("body").await;
-            let answer = client.answer().await.expect("an answer");
-            assert_eq!((answer.status, answer.text()), (200, "piece;"), "{kind}: {path}");
-            assert_eq!(answer.field("Connection"), None, "{kind}: {path}");
+            let response = client.response().await.expect("an answer");
+            assert_eq!((response.status, response.text()), (200, "piece;"), "{kind}: {path}");
+            assert_eq!(response.field("Connection"), None, "{kind}: {path}");
             assert_eq!(client.get("/next").await.status, 200, "{kind}: {path}");
         }
     });
@@ -260,7 +260,7 @@ fn the_deadline_of_a_body_does_not_run_when_nobody_waits_for_it_any_more() {
 
 #[test]
 fn fault_18_the_first_head_has_one_deadline() {
-    on_each(simulated(), async |kind| {
+    for_each_driver(simulated(), async |kind| {
         let (_server, address) = serve(brisk(), async |_: Request| Response::text("answered"));
         let limit = brisk().header_timeout;
         for (said, status) in [("", None), ("GET /half", Some(408))] {
@@ -268,7 +268,7 @@ fn fault_18_the_first_head_has_one_deadline() {
             // Not from the first byte: silence counts, too.
             sleep(limit * 3 / 4).await;
             client.send(said).await;
-            let told = client.answer().await.map(|answer| answer.status);
+            let told = client.response().await.map(|response| response.status);
             let took = monotonic_now() - started;
             assert_eq!(told, status, "{kind}");
             assert!(took >= limit && took < limit + SECOND / 5, "{kind}: {took:?}");
@@ -279,16 +279,16 @@ fn fault_18_the_first_head_has_one_deadline() {
         sleep(limit).await;
         let started = monotonic_now();
         client.send("GET /half").await;
-        assert_eq!(client.answer().await.map(|answer| answer.status), Some(408), "{kind}");
+        assert_eq!(client.response().await.map(|response| response.status), Some(408), "{kind}");
         let took = monotonic_now() - started;
         assert!(took >= limit && took < limit + SECOND / 5, "{kind}: {took:?}");
-        assert!(client.is_ended().await);
+        assert!(client.is_eof().await);
     });
 }
 
 #[test]
 fn fault_18_empty_lines_in_halves_give_no_more_time() {
-    on_each(simulated(), async |kind| {
+    for_each_driver(simulated(), async |kind| {
         let (_server, address) = serve(brisk(), async |_: Request| Response::text("answered"));
         for (before, limit) in [
             ("", brisk().header_timeout),
@@ -300,7 +300,7 @@ fn fault_18_empty_lines_in_halves_give_no_more_time() {
             let mut started = monotonic_now();
             client.send(before).await;
             if !before.is_empty() {
-                assert_eq!(client.answer().await.expect("an answer").status, 200, "{kind}");
+                assert_eq!(client.response().await.expect("an answer").status, 200, "{kind}");
                 started = monotonic_now();
             }
             let (mut reader, mut writer) = client.stream.into_split();
@@ -331,7 +331,7 @@ fn fault_18_empty_lines_in_halves_give_no_more_time() {
             sleep(brisk().header_timeout * 3 / 4).await;
             client.send(part).await;
         }
-        assert_eq!(client.answer().await.expect("an answer").status, 200, "{kind}");
+        assert_eq!(client.response().await.expect("an answer").status, 200, "{kind}");
     });
 }
 
@@ -342,7 +342,7 @@ fn a_head_that_comes_whole_at_the_last_moment_is_answered_once() {
     (faults.delays, faults.max_delay_ns) = (500, 100_000_000);
     let kinds = [SimModel::Completion, SimModel::Readiness]
         .map(|model| DriverKind::Sim(SimOptions::new(1).model(model).faults(faults.clone())));
-    on_each(kinds.into(), async |kind| {
+    for_each_driver(kinds.into(), async |kind| {
         let (_server, address) = serve(brisk(), async |_: Request| Response::text("answered"));
         let mut last_moments = 0;
         for early in 0..200 {
@@ -351,10 +351,12 @@ fn a_head_that_comes_whole_at_the_last_moment_is_answered_once() {
             sleep(brisk().header_timeout + SECOND / 10 - early * SECOND / 1000).await;
             // It may be too late for that.
             client.stream.write_all(b"Host: h\r\n\r\n").await.ok();
-            let Some(answer) = client.answer().await.filter(|answer| answer.status == 200) else { continue };
-            if answer.field("Connection") == Some("close") {
+            let Some(response) = client.response().await.filter(|response| response.status == 200) else {
+                continue;
+            };
+            if response.field("Connection") == Some("close") {
                 last_moments += 1;
-                assert_eq!(client.answer().await, None, "{kind}: more behind the last answer");
+                assert_eq!(client.response().await, None, "{kind}: more behind the last answer");
             } else {
                 assert_eq!(client.get("/").await.status, 200, "{kind}: the connection was to go on");
             }
@@ -365,7 +367,7 @@ fn a_head_that_comes_whole_at_the_last_moment_is_answered_once() {
 
 #[test]
 fn an_answer_does_not_wait_for_the_next_request_to_be_handled() {
-    on_each(simulated(), async |kind| {
+    for_each_driver(simulated(), async |kind| {
         for secured in [false, true] {
             let (server_tls, client_tls) = if secured { Some(tls::pair()) } else { None }.unzip();
             let mut options = brisk();
@@ -396,19 +398,19 @@ fn an_answer_does_not_wait_for_the_next_request_to_be_handled() {
                 ("/fast", 10, "PUT /upload HTTP/1.1\r\nHost: h\r\nContent-Length: 4\r\n\r\n"),
             ] {
                 is_answered.set(false);
-                let mut link = Link::connect(address, client_tls.as_ref()).await;
-                link.send(format!("GET {first} HTTP/1.1\r\nHost: h\r\n\r\n{next}").as_bytes()).await;
+                let mut stream_client = ByteStreamClient::connect(address, client_tls.as_ref()).await;
+                stream_client.send(format!("GET {first} HTTP/1.1\r\nHost: h\r\n\r\n{next}").as_bytes()).await;
                 let reading = Cell::new(0);
-                let reading = link.read_slowly(first_bytes, &reading);
+                let reading = stream_client.read_slowly(first_bytes, &reading);
                 let read = timeout(Duration::from_secs(1000), reading).await;
                 assert!(read.is_ok(), "{kind}: {first} was not answered before {next:?}");
                 is_answered.set(true);
                 if next.starts_with("PUT") {
-                    link.send(b"slow").await;
+                    stream_client.send(b"slow").await;
                 }
                 let mut received = Vec::new();
                 while !received.ends_with(b"slow") {
-                    received.extend(link.receive().await);
+                    received.extend(stream_client.receive().await);
                 }
             }
         }
@@ -417,7 +419,7 @@ fn an_answer_does_not_wait_for_the_next_request_to_be_handled() {
 
 #[test]
 fn handlers_that_are_done_at_once_are_answered_together() {
-    on_each(simulated(), async |_| {
+    for_each_driver(simulated(), async |_| {
         let (_server, address) = serve(brisk(), async |request: Request| {
             // Woken by itself: the answer before this one need not wait for more.
             let mut is_woken = false;
@@ -431,7 +433,7 @@ fn handlers_that_are_done_at_once_are_answered_together() {
         let mut client = Client::connect(address).await;
         client.send("GET /a HTTP/1.1\r\nHost: h\r\n\r\nGET /b HTTP/1.1\r\nHost: h\r\n\r\n").await;
         for path in ["/a", "/b"] {
-            assert_eq!(client.answer().await.expect("an answer").text(), path);
+            assert_eq!(client.response().await.expect("an answer").text(), path);
         }
     });
 }

@@ -16,7 +16,7 @@ use bytes::Bytes;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
-use common::{count_of, on_each, real_drivers, until};
+use common::{count_of, for_each_driver, real_drivers, wait_until};
 
 /// A certificate for `localhost`, signed by itself, in PEM and DER, and its key in PEM.
 struct Identity {
@@ -99,7 +99,7 @@ fn start(config: TlsConfig) -> (Server, SocketAddr) {
 
 #[test]
 fn requests_of_all_sizes_are_answered_under_tls() {
-    on_each(real_drivers(), async |_| {
+    for_each_driver(real_drivers(), async |_| {
         let identity = identity();
         let (server, address) = start(identity.config());
         let config = identity.client();
@@ -117,13 +117,13 @@ fn requests_of_all_sizes_are_answered_under_tls() {
         let count = |byte: u8| answers.iter().filter(|found| **found == byte).count();
         assert!(count(b'x') >= 5 << 20 && count(b'f') >= 1 << 20 && count(b'u') >= 1 << 20);
         assert!(answers.ends_with(b"\r\n\r\n/last"));
-        until(|| server.connections() == 0).await;
+        wait_until(|| server.connections() == 0).await;
     });
 }
 
 #[test]
 fn clients_of_http_10_are_served_under_tls_and_those_of_http_2_alone_are_not() {
-    on_each(real_drivers(), async |_| {
+    for_each_driver(real_drivers(), async |_| {
         let identity = identity();
         let (_, address) = start(identity.config());
         let (old, new) = (identity.client_of(&["http/1.0"]), identity.client_of(&["h2"]));
@@ -131,15 +131,15 @@ fn clients_of_http_10_are_served_under_tls_and_those_of_http_2_alone_are_not() {
             assert!(connect(new, address).write_all(b"PRI * HTTP/2.0\r\n").is_err());
             exchange(connect(old, address), "GET /old HTTP/1.0\r\n\r\n")
         });
-        let (answer, protocol) = client.await.expect("exchanged");
+        let (response, protocol) = client.await.expect("exchanged");
         assert_eq!(protocol.as_deref(), Some(&b"http/1.0"[..]));
-        assert!(answer.ends_with(b"\r\n\r\n/old"));
+        assert!(response.ends_with(b"\r\n\r\n/old"));
     });
 }
 
 #[test]
 fn what_is_no_tls_is_refused_and_harms_nobody() {
-    on_each(real_drivers(), async |_| {
+    for_each_driver(real_drivers(), async |_| {
         let identity = identity();
         let (server, address) = start(identity.config());
         let (wrong, right) = (self::identity().client(), identity.client());
@@ -147,22 +147,22 @@ fn what_is_no_tls_is_refused_and_harms_nobody() {
             let mut plain = StdStream::connect(address).expect("connects");
             plain.set_read_timeout(Some(Duration::from_secs(60))).expect("a timeout");
             plain.write_all(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n").expect("sends");
-            let mut answer = Vec::new();
-            plain.read_to_end(&mut answer).ok();
-            assert!(!answer.starts_with(b"HTTP"), "{answer:?}");
+            let mut response = Vec::new();
+            plain.read_to_end(&mut response).ok();
+            assert!(!response.starts_with(b"HTTP"), "{response:?}");
             let mut distrustful = connect(wrong, address);
             assert!(distrustful.write_all(b"GET / HTTP/1.1\r\n").is_err());
             drop(distrustful);
             exchange(connect(right, address), "GET /ok HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n").0
         });
         assert!(client.await.expect("exchanged").ends_with(b"/ok"));
-        until(|| server.connections() == 0).await;
+        wait_until(|| server.connections() == 0).await;
     });
 }
 
 #[test]
 fn a_new_certificate_is_for_new_connections() {
-    on_each(real_drivers(), async |_| {
+    for_each_driver(real_drivers(), async |_| {
         let (first, second) = (identity(), identity());
         let shown = first.config();
         let (_, address) = start(shown.clone());
@@ -170,9 +170,9 @@ fn a_new_certificate_is_for_new_connections() {
         let mut kept = connect(Arc::clone(&old), address);
         let kept = spawn_blocking(move || {
             kept.write_all(b"GET /before HTTP/1.1\r\nHost: h\r\n\r\n").expect("sends");
-            let mut answer = [0; 4096];
-            let count = kept.read(&mut answer).expect("an answer");
-            assert!(answer[..count].starts_with(b"HTTP/1.1 200 OK"));
+            let mut response = [0; 4096];
+            let count = kept.read(&mut response).expect("an answer");
+            assert!(response[..count].starts_with(b"HTTP/1.1 200 OK"));
             kept
         });
         let kept = kept.await.expect("exchanged");
@@ -189,7 +189,7 @@ fn a_new_certificate_is_for_new_connections() {
 
 #[test]
 fn clients_beyond_the_limit_are_told_so_under_tls() {
-    on_each(real_drivers(), async |_| {
+    for_each_driver(real_drivers(), async |_| {
         let identity = identity();
         let server =
             Server::builder().configure(|options| options.max_connections = 1).tls(identity.config()).build();
@@ -201,21 +201,21 @@ fn clients_beyond_the_limit_are_told_so_under_tls() {
         let client = spawn_blocking(move || {
             let mut kept = connect(first, address);
             kept.write_all(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n").expect("sends");
-            let mut answer = [0; 4096];
-            let count = kept.read(&mut answer).expect("an answer");
-            assert!(answer[..count].ends_with(b"served"));
+            let mut response = [0; 4096];
+            let count = kept.read(&mut response).expect("an answer");
+            assert!(response[..count].ends_with(b"served"));
             (exchange(connect(second, address), last).0, exchange(kept, last).0)
         });
         let (refused, served) = client.await.expect("exchanged");
         assert!(refused.starts_with(b"HTTP/1.1 503 "), "{}", String::from_utf8_lossy(&refused));
         assert!(served.ends_with(b"served"));
-        until(|| server.connections() == 0).await;
+        wait_until(|| server.connections() == 0).await;
     });
 }
 
 #[test]
 fn a_client_that_leaves_between_requests_has_ended_its_connection_itself() {
-    on_each(real_drivers(), async |kind| {
+    for_each_driver(real_drivers(), async |kind| {
         let metrics = ServerMetrics::new(MetricsOptions::default());
         let counts = metrics.worker(0).expect("the first");
         let server = Server::builder().tls(identity().config()).metrics(counts).build();
@@ -228,7 +228,7 @@ fn a_client_that_leaves_between_requests_has_ended_its_connection_itself() {
         let closed = |reason| {
             count_of(&metrics, &format!("anello_http_connections_closed_total{{reason=\"{reason}\"}}"))
         };
-        until(|| closed("peer") + closed("aborted") == 10).await;
+        wait_until(|| closed("peer") + closed("aborted") == 10).await;
         assert_eq!(closed("peer"), 10, "{kind}");
     });
 }

@@ -4,8 +4,8 @@
 
 #![allow(dead_code, reason = "each test program uses its own part of this")]
 
-pub mod link;
 pub mod site;
+pub mod stream_client;
 pub mod tls;
 
 use std::future::Future;
@@ -22,10 +22,10 @@ use anello_http::observe::metrics::ServerMetrics;
 use anello_http::{Request, Response, Server, ServerOptions};
 
 /// A test that takes so long hangs.
-const HANGS_AFTER: Duration = Duration::from_secs(60);
+const HANG_TIMEOUT: Duration = Duration::from_secs(60);
 
-fn patience() -> Duration {
-    HANGS_AFTER * std::env::var("ANELLO_PATIENCE").map_or(1, |factor| factor.parse().expect("a number"))
+fn hang_timeout() -> Duration {
+    HANG_TIMEOUT * std::env::var("ANELLO_PATIENCE").map_or(1, |factor| factor.parse().expect("a number"))
 }
 
 /// The drivers that can be had here, and the simulated kernels.
@@ -50,7 +50,7 @@ pub fn real_drivers() -> Vec<DriverKind> {
 }
 
 /// Runs a test on each of these, each on a thread of its own, which is given up when it hangs.
-pub fn on_each<F: Future<Output = ()>>(
+pub fn for_each_driver<F: Future<Output = ()>>(
     kinds: Vec<DriverKind>,
     test: impl Fn(DriverKind) -> F + Clone + Send + 'static,
 ) {
@@ -64,7 +64,7 @@ pub fn on_each<F: Future<Output = ()>>(
             builder.build().expect("the driver is to be had").block_on(test(kind));
             done.send(()).ok();
         });
-        match is_done.recv_timeout(patience()) {
+        match is_done.recv_timeout(hang_timeout()) {
             Err(mpsc::RecvTimeoutError::Timeout) => panic!("{name}: the test hangs"),
             _ => {
                 if let Err(panic) = running.join() {
@@ -77,7 +77,7 @@ pub fn on_each<F: Future<Output = ()>>(
 }
 
 /// Options with which no deadline decides anything.
-pub fn patient() -> ServerOptions {
+pub fn with_long_timeouts() -> ServerOptions {
     let long = Duration::from_secs(100_000);
     let mut options = ServerOptions::default();
     (options.header_timeout, options.keep_alive_timeout, options.body_timeout) = (long, long, long);
@@ -105,13 +105,13 @@ pub struct Client {
 
 /// An answer, taken apart.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Answer {
+pub struct ClientResponse {
     pub status: u16,
     pub fields: Vec<(String, String)>,
     pub body: Vec<u8>,
 }
 
-impl Answer {
+impl ClientResponse {
     pub fn field(&self, name: &str) -> Option<&str> {
         let found = self.fields.iter().find(|(known, _)| known.eq_ignore_ascii_case(name));
         found.map(|(_, value)| value.as_str())
@@ -132,18 +132,18 @@ impl Client {
     }
 
     /// A whole request without a body.
-    pub async fn get(&mut self, path: &str) -> Answer {
+    pub async fn get(&mut self, path: &str) -> ClientResponse {
         self.send(format!("GET {path} HTTP/1.1\r\nHost: h\r\n\r\n")).await;
-        self.answer().await.expect("an answer")
+        self.response().await.expect("an answer")
     }
 
     /// The next answer to something other than HEAD; `None` when the server has ended the connection.
-    pub async fn answer(&mut self) -> Option<Answer> {
-        self.answer_to("GET").await
+    pub async fn response(&mut self) -> Option<ClientResponse> {
+        self.response_to("GET").await
     }
 
     /// The next answer to this method.
-    pub async fn answer_to(&mut self, method: &str) -> Option<Answer> {
+    pub async fn response_to(&mut self, method: &str) -> Option<ClientResponse> {
         let end = loop {
             if let Some(at) = self.received.windows(4).position(|four| four == b"\r\n\r\n") {
                 break at + 4;
@@ -161,20 +161,20 @@ impl Client {
             .map(|line| line.split_once(": ").expect("a field"))
             .map(|(name, value)| (name.to_owned(), value.to_owned()))
             .collect();
-        let mut answer = Answer { status, fields, body: Vec::new() };
-        answer.body = self.body(&answer, method).await;
-        Some(answer)
+        let mut response = ClientResponse { status, fields, body: Vec::new() };
+        response.body = self.body(&response, method).await;
+        Some(response)
     }
 
-    async fn body(&mut self, answer: &Answer, method: &str) -> Vec<u8> {
-        if method == "HEAD" || matches!(answer.status, 100..=199 | 204 | 304) {
+    async fn body(&mut self, response: &ClientResponse, method: &str) -> Vec<u8> {
+        if method == "HEAD" || matches!(response.status, 100..=199 | 204 | 304) {
             return Vec::new();
         }
-        if let Some(length) = answer.field("Content-Length") {
+        if let Some(length) = response.field("Content-Length") {
             return self.exactly(length.parse().expect("a length")).await;
         }
         let mut body = Vec::new();
-        if answer.field("Transfer-Encoding") == Some("chunked") {
+        if response.field("Transfer-Encoding") == Some("chunked") {
             loop {
                 let size = usize::from_str_radix(self.line().await.trim(), 16).expect("a size");
                 body.extend(self.exactly(size).await);
@@ -226,19 +226,19 @@ impl Client {
     }
 
     /// Whether the server ends the connection, without another byte.
-    pub async fn is_ended(&mut self) -> bool {
+    pub async fn is_eof(&mut self) -> bool {
         self.received.is_empty() && !self.more().await
     }
 }
 
 /// Waits until something is so.
-pub async fn until(is_so: impl Fn() -> bool) {
+pub async fn wait_until(is_so: impl Fn() -> bool) {
     let waiting = async {
         while !is_so() {
             anello::time::sleep(Duration::from_millis(2)).await;
         }
     };
-    timeout(patience(), waiting).await.expect("it never is");
+    timeout(hang_timeout(), waiting).await.expect("it never is");
 }
 
 /// What the metrics say of this one.

@@ -10,7 +10,7 @@ use anello_http::files::options::FileOptions;
 use anello_http::{Request, ServerOptions};
 use tempfile::TempDir;
 
-use super::{on_each, real_drivers, serve};
+use super::{for_each_driver, real_drivers, serve};
 
 /// A folder with some of everything.
 pub fn site() -> TempDir {
@@ -45,8 +45,11 @@ pub fn start(root: &Path, options: FileOptions) -> SocketAddr {
 }
 
 /// Runs a test on each driver against a site of its own.
-pub fn on_site(options: FileOptions, test: impl AsyncFn(SocketAddr, &Path) + Clone + Send + Sync + 'static) {
-    on_each(real_drivers(), move |_| {
+pub fn for_each_driver_with_site(
+    options: FileOptions,
+    test: impl AsyncFn(SocketAddr, &Path) + Clone + Send + Sync + 'static,
+) {
+    for_each_driver(real_drivers(), move |_| {
         let (options, test) = (options.clone(), test.clone());
         async move {
             let folder = site();

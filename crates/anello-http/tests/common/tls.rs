@@ -26,7 +26,7 @@ pub fn pair() -> (TlsConfig, Arc<ClientConfig>) {
 }
 
 /// Shakes hands and sends a request. What comes then is left encrypted.
-pub async fn ask(stream: &mut TcpStream, config: Arc<ClientConfig>, request: &[u8]) {
+pub async fn send_request(stream: &mut TcpStream, config: Arc<ClientConfig>, request: &[u8]) {
     let name = ServerName::try_from("localhost").expect("a name");
     let mut tls = ClientConnection::new(config, name).expect("a client");
     // It is kept until the handshake is done.

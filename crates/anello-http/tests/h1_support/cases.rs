@@ -4,7 +4,7 @@
 use anello_http::h1::Limits;
 
 /// What is sent, and the status that it is refused with.
-pub type Refused = (Vec<u8>, u16);
+pub type RejectedCase = (Vec<u8>, u16);
 
 /// A request with these lines of fields.
 pub fn post(fields: &str, body: &str) -> String {
@@ -16,31 +16,31 @@ pub fn chunked(body: &str) -> String {
     post("Transfer-Encoding: chunked\r\n", body)
 }
 
-fn refused(text: impl Into<String>, status: u16) -> Refused {
+fn rejected_case(text: impl Into<String>, status: u16) -> RejectedCase {
     (text.into().into_bytes(), status)
 }
 
 /// Fault 25: a line, a head, a number of fields or a body beyond the limits.
-pub fn too_long_or_too_many() -> Vec<Refused> {
+pub fn too_long_or_too_many() -> Vec<RejectedCase> {
     let limits = Limits::default();
     let long = "a".repeat(1 << 20);
     let many = |count| format!("GET / HTTP/1.1\r\nHost: h\r\n{}\r\n", "A: b\r\n".repeat(count));
     vec![
-        refused(format!("GET /{long} HTTP/1.1\r\n"), 414),
-        refused(format!("GET /{}", "a".repeat(limits.max_request_line_bytes)), 414),
-        refused("A".repeat(1 << 20), 501),
-        refused(format!("{} / HTTP/1.1\r\nHost: h\r\n\r\n", "A".repeat(33)), 501),
-        refused(format!("GET / HTTP/1.1\r\nHost: h\r\nA: {long}\r\n\r\n"), 431),
-        refused(format!("GET / HTTP/1.1\r\nHost: h\r\n{long}: a\r\n\r\n"), 431),
-        refused(many(10_000), 431),
-        refused(many(100), 431),
-        refused(post("Content-Length: 16777217\r\n", ""), 413),
-        refused(chunked("1000001\r\n"), 413),
+        rejected_case(format!("GET /{long} HTTP/1.1\r\n"), 414),
+        rejected_case(format!("GET /{}", "a".repeat(limits.max_request_line_bytes)), 414),
+        rejected_case("A".repeat(1 << 20), 501),
+        rejected_case(format!("{} / HTTP/1.1\r\nHost: h\r\n\r\n", "A".repeat(33)), 501),
+        rejected_case(format!("GET / HTTP/1.1\r\nHost: h\r\nA: {long}\r\n\r\n"), 431),
+        rejected_case(format!("GET / HTTP/1.1\r\nHost: h\r\n{long}: a\r\n\r\n"), 431),
+        rejected_case(many(10_000), 431),
+        rejected_case(many(100), 431),
+        rejected_case(post("Content-Length: 16777217\r\n", ""), 413),
+        rejected_case(chunked("1000001\r\n"), 413),
     ]
 }
 
 /// Fault 26: a body that is framed in two ways, or in a way that hides.
-pub fn framed_twice() -> Vec<Refused> {
+pub fn conflicting_framing() -> Vec<RejectedCase> {
     let both = [
         "Content-Length: 3\r\nTransfer-Encoding: chunked\r\n",
         "Transfer-Encoding: chunked\r\nContent-Length: 3\r\n",
@@ -96,17 +96,17 @@ pub fn framed_twice() -> Vec<Refused> {
     let unknown =
         ["Transfer-Encoding: gzip, chunked\r\n", "Transfer-Encoding: br\r\nTransfer-Encoding: chunked\r\n"];
     let fields = [&both[..], &disguised, &twice].concat();
-    let with = |fields: &str, status| refused(post(fields, "0\r\n\r\n"), status);
+    let with = |fields: &str, status| rejected_case(post(fields, "0\r\n\r\n"), status);
     let mut all: Vec<_> = fields.iter().map(|fields| with(fields, 400)).collect();
     all.extend(codings.map(|coding| with(&format!("Transfer-Encoding: {coding}\r\n"), 400)));
     all.extend(unknown.map(|fields| with(fields, 501)));
     let old = ["Transfer-Encoding: chunked", "Connection: keep-alive\r\nTransfer-Encoding: chunked"];
-    all.extend(old.map(|fields| refused(format!("POST / HTTP/1.0\r\n{fields}\r\n\r\n0\r\n\r\n"), 400)));
+    all.extend(old.map(|fields| rejected_case(format!("POST / HTTP/1.0\r\n{fields}\r\n\r\n0\r\n\r\n"), 400)));
     all
 }
 
 /// Fault 27: a length that is no number, or given more than once.
-pub fn bad_lengths() -> Vec<Refused> {
+pub fn bad_lengths() -> Vec<RejectedCase> {
     let values = [
         "",
         " ",
@@ -133,13 +133,13 @@ pub fn bad_lengths() -> Vec<Refused> {
         "Content-Length: 0\r\nX: y\r\nCONTENT-LENGTH: 3\r\n",
         "Content-Length: \r\nContent-Length: 3\r\n",
     ];
-    let values = values.map(|value| refused(post(&format!("Content-Length: {value}\r\n"), "abc"), 400));
-    let twice = twice.map(|fields| refused(post(fields, "abc"), 400));
+    let values = values.map(|value| rejected_case(post(&format!("Content-Length: {value}\r\n"), "abc"), 400));
+    let twice = twice.map(|fields| rejected_case(post(fields, "abc"), 400));
     values.into_iter().chain(twice).collect()
 }
 
 /// Fault 28: chunks that are not exact, and extensions and trailers beyond the limits. The heads are right.
-pub fn bad_chunks() -> Vec<Refused> {
+pub fn bad_chunks() -> Vec<RejectedCase> {
     let bodies = [
         "\r\n",
         "-1\r\n",
@@ -170,21 +170,21 @@ pub fn bad_chunks() -> Vec<Refused> {
         "0\r\nA : b\r\n\r\n",
         "0\r\nA: \0\r\n\r\n",
     ];
-    let mut all: Vec<_> = bodies.iter().map(|body| refused(chunked(body), 400)).collect();
+    let mut all: Vec<_> = bodies.iter().map(|body| rejected_case(chunked(body), 400)).collect();
     let long = |byte: &str| byte.repeat(1 << 20);
     all.extend([
-        refused(chunked("ffffffffffffffff\r\n"), 413),
-        refused(chunked(&"1;a=b\r\nx\r\n".repeat(1366)), 400),
-        refused(chunked(&format!("1;{}\r\nx\r\n", long("a"))), 400),
-        refused(chunked(&format!("1{}", long(" "))), 400),
-        refused(chunked(&format!("0\r\nA: {}\r\n\r\n", long("a"))), 431),
-        refused(chunked(&format!("0\r\n{}\r\n", "A: b\r\n".repeat(33))), 431),
+        rejected_case(chunked("ffffffffffffffff\r\n"), 413),
+        rejected_case(chunked(&"1;a=b\r\nx\r\n".repeat(1366)), 400),
+        rejected_case(chunked(&format!("1;{}\r\nx\r\n", long("a"))), 400),
+        rejected_case(chunked(&format!("1{}", long(" "))), 400),
+        rejected_case(chunked(&format!("0\r\nA: {}\r\n\r\n", long("a"))), 431),
+        rejected_case(chunked(&format!("0\r\n{}\r\n", "A: b\r\n".repeat(33))), 431),
     ]);
     all
 }
 
 /// Fault 29: lines of fields that are none, and line ends that are none.
-pub fn bad_fields() -> Vec<Refused> {
+pub fn bad_fields() -> Vec<RejectedCase> {
     let fields = [
         ": a",
         ":",
@@ -226,9 +226,10 @@ pub fn bad_fields() -> Vec<Refused> {
         "GET / HTTP/1.1\r\nHost: h\r\n\r\r",
         "GET / HTTP/1.1\r\nHost: h\rA: b\r\n\r\n",
     ];
-    let behind = fields.map(|field| refused(post(&format!("{field}\r\n"), ""), 400));
-    let before = fields.map(|field| refused(format!("GET / HTTP/1.1\r\n{field}\r\nHost: h\r\n\r\n"), 400));
-    behind.into_iter().chain(before).chain(texts.map(|text| refused(text, 400))).collect()
+    let behind = fields.map(|field| rejected_case(post(&format!("{field}\r\n"), ""), 400));
+    let before =
+        fields.map(|field| rejected_case(format!("GET / HTTP/1.1\r\n{field}\r\nHost: h\r\n\r\n"), 400));
+    behind.into_iter().chain(before).chain(texts.map(|text| rejected_case(text, 400))).collect()
 }
 
 /// Connections of every kind, good and bad.

@@ -6,7 +6,7 @@ use anello_http::h1::{
     Version,
 };
 
-use super::cuts;
+use super::splits;
 
 /// Limits that short texts go beyond.
 const TIGHT: Limits = Limits {
@@ -24,12 +24,12 @@ const TIGHT: Limits = Limits {
 pub fn check(data: &[u8]) {
     for limits in [Limits::default(), TIGHT] {
         let decoded = decode(&[data], limits);
-        agrees(data, &decoded, &limits);
-        for pieces in cuts::ways(data) {
+        assert_agrees(data, &decoded, &limits);
+        for pieces in splits::split_variants(data) {
             assert_eq!(decode(&pieces, limits), decoded, "{} cut as {pieces:?}", data.escape_ascii());
         }
     }
-    comes_back(data);
+    assert_round_trips(data);
 }
 
 /// What a decoder made of a text.
@@ -45,7 +45,7 @@ enum End {
     Whole(Vec<(String, Vec<u8>)>, Vec<u8>),
     /// More bytes are needed.
     Cut,
-    Refused(Rejection),
+    RejectedCase(Rejection),
 }
 
 fn decode(pieces: &[&[u8]], limits: Limits) -> Decoded {
@@ -68,7 +68,7 @@ fn decode(pieces: &[&[u8]], limits: Limits) -> Decoded {
                     return Decoded { body, end: End::Whole(trailers, left) };
                 }
                 Ok(None) => break,
-                Err(refusal) => return Decoded { body, end: End::Refused(refusal) },
+                Err(refusal) => return Decoded { body, end: End::RejectedCase(refusal) },
             }
             assert!(
                 body.len() as u64 <= limits.max_body_bytes
@@ -81,7 +81,7 @@ fn decode(pieces: &[&[u8]], limits: Limits) -> Decoded {
 }
 
 /// Whether the simple reader reads the same.
-fn agrees(text: &[u8], decoded: &Decoded, limits: &Limits) {
+fn assert_agrees(text: &[u8], decoded: &Decoded, limits: &Limits) {
     let shown = text.escape_ascii();
     match (read(text, limits), &decoded.end) {
         (Read::Whole { body, trailers, rest }, End::Whole(kept, left)) => {
@@ -94,7 +94,7 @@ fn agrees(text: &[u8], decoded: &Decoded, limits: &Limits) {
             assert!(!kept.iter().any(|(name, _)| is_framing(name)), "{shown}: {kept:?}");
         }
         // The simple reader sees only whole lines; what is wrong in one that is not whole yet is refused at once.
-        (Read::Refused, End::Refused(refusal)) | (Read::Cut, End::Refused(refusal)) => {
+        (Read::RejectedCase, End::RejectedCase(refusal)) | (Read::Cut, End::RejectedCase(refusal)) => {
             assert!(matches!(refusal.status, 400 | 413 | 431), "{shown}: {refusal}");
         }
         (Read::Cut, End::Cut) => {}
@@ -103,8 +103,8 @@ fn agrees(text: &[u8], decoded: &Decoded, limits: &Limits) {
 }
 
 /// What is sent is received.
-fn comes_back(body: &[u8]) {
-    for pieces in cuts::ways(body) {
+fn assert_round_trips(body: &[u8]) {
+    for pieces in splits::split_variants(body) {
         let exchange = RequestContext { version: Version::Http11, method: Method::Get, keeps_alive: true };
         let mut text = Vec::new();
         let head = ResponseHead::begin(&mut text, exchange, 200).expect("a status");
@@ -131,7 +131,7 @@ pub enum Read<'a> {
     },
     /// It is not there as a whole.
     Cut,
-    Refused,
+    RejectedCase,
 }
 
 /// Reads a body in chunks, line by line, all at once.
@@ -139,23 +139,23 @@ pub fn read<'a>(text: &'a [u8], limits: &Limits) -> Read<'a> {
     let (mut body, mut rest, mut extension_bytes) = (Vec::new(), text, 0);
     loop {
         let Some((line, behind)) = line_of(rest) else { return Read::Cut };
-        let Some((size, extension)) = size_line(line) else { return Read::Refused };
+        let Some((size, extension)) = size_line(line) else { return Read::RejectedCase };
         extension_bytes += extension.len();
         if extension_bytes > limits.max_chunk_extension_bytes {
-            return Read::Refused;
+            return Read::RejectedCase;
         }
         if size == 0 {
             return trailers(body, behind, limits);
         }
         if u128::from(size) + body.len() as u128 > u128::from(limits.max_body_bytes) {
-            return Read::Refused;
+            return Read::RejectedCase;
         }
         let Some((data, behind)) = behind.split_at_checked(size as usize) else { return Read::Cut };
         body.extend_from_slice(data);
         rest = match behind {
             [b'\r', b'\n', rest @ ..] => rest,
             [] | [b'\r'] => return Read::Cut,
-            _ => return Read::Refused,
+            _ => return Read::RejectedCase,
         };
     }
 }
@@ -183,14 +183,14 @@ fn trailers<'a>(body: Vec<u8>, section: &'a [u8], limits: &Limits) -> Read<'a> {
         let Some((line, behind)) = line_of(rest) else { return Read::Cut };
         rest = behind;
         if section.len() - rest.len() > limits.max_trailer_bytes {
-            return Read::Refused;
+            return Read::RejectedCase;
         }
         if line.is_empty() {
             return Read::Whole { body, trailers: fields, rest };
         }
         match field(line) {
             Some(field) if fields.len() < limits.max_trailer_fields => fields.push(field),
-            _ => return Read::Refused,
+            _ => return Read::RejectedCase,
         }
     }
 }

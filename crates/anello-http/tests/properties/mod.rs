@@ -5,9 +5,9 @@
 #![allow(dead_code)]
 
 pub mod chunked;
-pub mod cuts;
 #[path = "../h1_support/mod.rs"]
 pub mod h1_support;
 pub mod path;
 pub mod range;
 pub mod request;
+pub mod splits;

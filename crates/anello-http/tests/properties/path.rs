@@ -21,9 +21,9 @@ pub fn check(data: &[u8]) {
         });
         assert_eq!(read, model(target, dotfiles), "{shown} with {dotfiles:?}");
         if let Ok(path) = found {
-            stays_below(&path, dotfiles);
-            comes_to_the_same(&path, dotfiles);
-            leads_to_its_folder(&path, dotfiles);
+            assert_stays_below_root(&path, dotfiles);
+            assert_resolves_to_same_path(&path, dotfiles);
+            assert_redirects_to_directory(&path, dotfiles);
         }
     }
 }
@@ -36,7 +36,7 @@ struct Read {
     query: Option<String>,
 }
 
-fn stays_below(path: &TargetPath<'_>, dotfiles: Dotfiles) {
+fn assert_stays_below_root(path: &TargetPath<'_>, dotfiles: Dotfiles) {
     let relative = path.relative();
     assert!(
         Path::new(relative).components().all(|part| matches!(part, Component::Normal(_))),
@@ -51,7 +51,7 @@ fn stays_below(path: &TargetPath<'_>, dotfiles: Dotfiles) {
 }
 
 /// What was accepted is accepted again, and is the same.
-fn comes_to_the_same(path: &TargetPath<'_>, dotfiles: Dotfiles) {
+fn assert_resolves_to_same_path(path: &TargetPath<'_>, dotfiles: Dotfiles) {
     let encoded: String = path.relative().bytes().map(encoded).collect();
     let target = format!("/{encoded}");
     let again = resolve(&target, dotfiles).unwrap_or_else(|refusal| panic!("{target}: {refusal}"));
@@ -68,7 +68,7 @@ fn encoded(byte: u8) -> String {
 }
 
 /// A redirect stays on this server, is a field's value, and leads to the folder of the same path.
-fn leads_to_its_folder(path: &TargetPath<'_>, dotfiles: Dotfiles) {
+fn assert_redirects_to_directory(path: &TargetPath<'_>, dotfiles: Dotfiles) {
     let location = path.redirect_location();
     assert!(location.starts_with('/') && !location.starts_with("//"), "{location:?}");
     assert!(location.bytes().all(|byte| byte.is_ascii_graphic()) && !location.contains('\\'), "{location:?}");
@@ -84,7 +84,7 @@ fn leads_to_its_folder(path: &TargetPath<'_>, dotfiles: Dotfiles) {
 
 /// What a target means to a reader that goes step by step; `None` if it is refused.
 fn model(target: &str, dotfiles: Dotfiles) -> Option<Read> {
-    let path_and_query = if target.starts_with('/') { target } else { behind_host(target)? };
+    let path_and_query = if target.starts_with('/') { target } else { after_host(target)? };
     if path_and_query.contains('#') {
         return None;
     }
@@ -96,11 +96,11 @@ fn model(target: &str, dotfiles: Dotfiles) -> Option<Read> {
     let names: Vec<_> = path.split('/').filter(|name| !name.is_empty()).collect();
     for (index, name) in names.iter().enumerate() {
         let is_hidden = name.starts_with('.') && !(index == 0 && *name == ".well-known");
-        let is_refused = matches!(*name, "." | "..")
+        let assert_rejected = matches!(*name, "." | "..")
             || name.chars().any(|c| c.is_ascii_control() || c == '\\')
             || name.len() > MAX_NAME_BYTES
             || is_hidden && dotfiles == Dotfiles::Hide;
-        if is_refused {
+        if assert_rejected {
             return None;
         }
     }
@@ -108,7 +108,7 @@ fn model(target: &str, dotfiles: Dotfiles) -> Option<Read> {
     (path.len() <= MAX_PATH_BYTES).then(|| Read { relative: names.join("/"), is_folder, query })
 }
 
-fn behind_host(target: &str) -> Option<&str> {
+fn after_host(target: &str) -> Option<&str> {
     let lower = target.to_ascii_lowercase();
     let scheme = ["http://", "https://"].into_iter().find(|scheme| lower.starts_with(scheme))?;
     let rest = &target[scheme.len()..];

@@ -10,7 +10,7 @@ pub fn check(data: &[u8]) {
         None => (1000, data),
     };
     let selection = select(range, size_bytes);
-    let asked = asked_for(&latin_1(range), size_bytes);
+    let asked = parse_ranges(&latin_1(range), size_bytes);
     let shown = range.escape_ascii();
     let ranges = match &selection {
         Selection::Whole => {
@@ -27,12 +27,12 @@ pub fn check(data: &[u8]) {
     let Some(asked) = asked else {
         panic!("{shown} of {size_bytes}: {selection:?} instead of the whole file")
     };
-    within(&ranges, size_bytes);
-    assert_eq!(ranges, joined(&asked), "{shown} of {size_bytes}");
+    assert_within_limits(&ranges, size_bytes);
+    assert_eq!(ranges, coalesced(&asked), "{shown} of {size_bytes}");
     if size_bytes <= 2048 {
         assert_eq!(
-            painted(&ranges, size_bytes),
-            closed(painted(&asked, size_bytes)),
+            to_byte_map(&ranges, size_bytes),
+            close_gaps(to_byte_map(&asked, size_bytes)),
             "{shown} of {size_bytes}"
         );
     }
@@ -42,7 +42,7 @@ pub fn check(data: &[u8]) {
 }
 
 /// The ranges lie in the file, apart from each other, and are no more than are allowed.
-fn within(ranges: &[ByteRange], size_bytes: u64) {
+fn assert_within_limits(ranges: &[ByteRange], size_bytes: u64) {
     assert!(ranges.len() <= MAX_RANGES);
     assert!(ranges.iter().all(|range| range.first <= range.last && range.last < size_bytes), "{ranges:?}");
     let mut sorted = ranges.to_vec();
@@ -57,20 +57,20 @@ fn within(ranges: &[ByteRange], size_bytes: u64) {
 
 /// An answer of several parts introduces each with what it is.
 fn several(ranges: &[ByteRange], size_bytes: u64) {
-    let answer = Multipart::new(ranges, size_bytes, "text/plain", Boundary::from_random(7));
-    let boundary = answer.content_type().split_once("boundary=").expect("a boundary").1.to_owned();
-    for ((head, range), expected) in answer.parts().zip(ranges) {
+    let response = Multipart::new(ranges, size_bytes, "text/plain", Boundary::from_random(7));
+    let boundary = response.content_type().split_once("boundary=").expect("a boundary").1.to_owned();
+    for ((head, range), expected) in response.parts().zip(ranges) {
         let head = std::str::from_utf8(head).expect("text");
         let content_range = format!("Content-Range: bytes {}-{}/{size_bytes}\r\n", range.first, range.last);
         assert!(range == *expected && head.contains(&content_range) && head.ends_with("\r\n\r\n"), "{head}");
         assert!(head.contains(&format!("--{boundary}\r\n")), "{head}");
     }
-    assert_eq!(answer.parts().len(), ranges.len());
-    assert_eq!(answer.end(), format!("\r\n--{boundary}--\r\n").as_bytes());
+    assert_eq!(response.parts().len(), ranges.len());
+    assert_eq!(response.end(), format!("\r\n--{boundary}--\r\n").as_bytes());
 }
 
 /// The ranges that lie in the file, as they were asked for; `None` where the whole file is the answer.
-fn asked_for(range: &str, size_bytes: u64) -> Option<Vec<ByteRange>> {
+fn parse_ranges(range: &str, size_bytes: u64) -> Option<Vec<ByteRange>> {
     let (unit, set) = range.split_once('=')?;
     if !unit.eq_ignore_ascii_case("bytes") || size_bytes == 0 {
         return None;
@@ -100,7 +100,7 @@ fn asked_for(range: &str, size_bytes: u64) -> Option<Vec<ByteRange>> {
 }
 
 /// The ranges, joined until none is near another, each in the place of the earliest of its parts.
-fn joined(asked: &[ByteRange]) -> Vec<ByteRange> {
+fn coalesced(asked: &[ByteRange]) -> Vec<ByteRange> {
     let mut ranges = asked.to_vec();
     let is_near = |one: ByteRange, other: ByteRange| {
         let (low, high) = if one.first <= other.first { (one, other) } else { (other, one) };
@@ -123,25 +123,25 @@ fn joined(asked: &[ByteRange]) -> Vec<ByteRange> {
 }
 
 /// Which bytes of a file these are.
-fn painted(ranges: &[ByteRange], size_bytes: u64) -> Vec<bool> {
+fn to_byte_map(ranges: &[ByteRange], size_bytes: u64) -> Vec<bool> {
     (0..size_bytes)
         .map(|byte| ranges.iter().any(|range| (range.first..=range.last).contains(&byte)))
         .collect()
 }
 
 /// With the small gaps filled.
-fn closed(mut painted: Vec<bool>) -> Vec<bool> {
+fn close_gaps(mut to_byte_map: Vec<bool>) -> Vec<bool> {
     let mut last = None;
-    for index in 0..painted.len() {
-        if !painted[index] {
+    for index in 0..to_byte_map.len() {
+        if !to_byte_map[index] {
             continue;
         }
         if let Some(last) = last.filter(|last| index - last <= COALESCE_GAP_BYTES as usize + 1) {
-            painted[last..index].fill(true);
+            to_byte_map[last..index].fill(true);
         }
         last = Some(index);
     }
-    painted
+    to_byte_map
 }
 
 /// A decimal number, at most the largest of 64 bits.

@@ -4,8 +4,8 @@
 use anello_http::h1::{Decoder, Event, Limits, RequestFraming, Version, write_chunk_end, write_chunk_start};
 
 use super::chunked::{self, Read};
-use super::cuts;
 use super::h1_support::{Outcome, Seen, feed, field_text};
+use super::splits;
 
 /// Limits that short texts go beyond.
 pub const TIGHT: Limits = Limits {
@@ -26,28 +26,28 @@ const EMPTY_LINES_BYTES: usize = 4 * 2;
 pub fn check(text: &[u8]) {
     for limits in [Limits::default(), TIGHT] {
         let outcome = feed([text], limits);
-        agrees(text, &outcome, limits);
-        for pieces in cuts::ways(text) {
+        assert_agrees(text, &outcome, limits);
+        for pieces in splits::split_variants(text) {
             let cut = feed(pieces.iter().copied(), limits);
             assert_eq!(cut, outcome, "{} cut as {pieces:?}", text.escape_ascii());
         }
-        comes_back(text, &outcome, limits);
+        assert_round_trips(text, &outcome, limits);
     }
 }
 
 /// Whether the limits hold, and other readers read the same: httparse every head, a simple one all of it.
-pub fn agrees(text: &[u8], outcome: &Outcome, limits: Limits) {
+pub fn assert_agrees(text: &[u8], outcome: &Outcome, limits: Limits) {
     let shown = text.escape_ascii();
     assert!(outcome.requests.len() as u64 <= limits.max_requests_per_connection);
     let mut rest = text;
     for (index, seen) in outcome.requests.iter().enumerate() {
-        within(seen, limits);
-        rest = behind_empty_lines(rest);
+        assert_within_limits(seen, limits);
+        rest = after_empty_lines(rest);
         let (head, behind) = rest.split_at(seen.head_bytes);
         let head = Model::read(head, limits).unwrap_or_else(|| panic!("not strict: {}", head.escape_ascii()));
         compare_with_httparse(&rest[..seen.head_bytes], seen);
         assert_eq!(head.framing(), Some(seen.framing), "{shown}");
-        let Some(behind) = behind_body(seen, behind, &limits) else {
+        let Some(behind) = after_body(seen, behind, &limits) else {
             let is_last = index + 1 == outcome.requests.len();
             assert!(is_last && !seen.is_whole, "{shown}: a body that is not whole");
             return;
@@ -60,7 +60,7 @@ pub fn agrees(text: &[u8], outcome: &Outcome, limits: Limits) {
         }
     }
     let before = rest.len();
-    let rest = behind_empty_lines(rest);
+    let rest = after_empty_lines(rest);
     if before - rest.len() > EMPTY_LINES_BYTES {
         return;
     }
@@ -70,19 +70,19 @@ pub fn agrees(text: &[u8], outcome: &Outcome, limits: Limits) {
     }
 }
 
-fn within(seen: &Seen, limits: Limits) {
+fn assert_within_limits(seen: &Seen, limits: Limits) {
     assert!(seen.head_bytes <= limits.max_head_bytes && seen.fields.len() <= limits.max_fields);
     assert!(
         seen.body.len() as u64 <= limits.max_body_bytes && seen.trailers.len() <= limits.max_trailer_fields
     );
 }
 
-fn behind_empty_lines(text: &[u8]) -> &[u8] {
-    text.strip_prefix(b"\r\n").map_or(text, behind_empty_lines)
+fn after_empty_lines(text: &[u8]) -> &[u8] {
+    text.strip_prefix(b"\r\n").map_or(text, after_empty_lines)
 }
 
 /// What is behind the body, which has to be the one that was seen; `None` if it is not whole.
-fn behind_body<'a>(seen: &Seen, text: &'a [u8], limits: &Limits) -> Option<&'a [u8]> {
+fn after_body<'a>(seen: &Seen, text: &'a [u8], limits: &Limits) -> Option<&'a [u8]> {
     let (body, rest) = match seen.framing {
         RequestFraming::None => (Vec::new(), text),
         RequestFraming::Length(bytes) => {
@@ -91,7 +91,7 @@ fn behind_body<'a>(seen: &Seen, text: &'a [u8], limits: &Limits) -> Option<&'a [
         }
         RequestFraming::Chunked => match chunked::read(text, limits) {
             Read::Whole { body, rest, .. } => (body, rest),
-            Read::Cut | Read::Refused => return None,
+            Read::Cut | Read::RejectedCase => return None,
         },
     };
     assert_eq!(seen.body, body);
@@ -161,8 +161,8 @@ impl Model {
         is_right.then_some(model)
     }
 
-    fn values<'a>(&'a self, wanted: &'a str) -> impl Iterator<Item = &'a str> {
-        self.fields.iter().filter(move |(name, _)| name == wanted).map(|(_, value)| value.as_str())
+    fn values<'a>(&'a self, field_name: &'a str) -> impl Iterator<Item = &'a str> {
+        self.fields.iter().filter(move |(name, _)| name == field_name).map(|(_, value)| value.as_str())
     }
 
     /// How the body is framed; `None` if that is not said in one way.
@@ -183,9 +183,9 @@ impl Model {
 
     /// Whether this is the last request that the connection has.
     fn closes(&self) -> bool {
-        let says = |wanted: &str| {
+        let says = |name: &str| {
             let options = self.values("connection").flat_map(|value| value.split(','));
-            options.map(|option| option.trim_matches([' ', '\t'])).any(|o| o.eq_ignore_ascii_case(wanted))
+            options.map(|option| option.trim_matches([' ', '\t'])).any(|o| o.eq_ignore_ascii_case(name))
         };
         says("close") || self.is_10 && !says("keep-alive")
     }
@@ -217,10 +217,10 @@ fn is_token(text: &str) -> bool {
 }
 
 /// What was accepted is accepted again when it is written from what was understood, and means the same.
-fn comes_back(text: &[u8], outcome: &Outcome, limits: Limits) {
+fn assert_round_trips(text: &[u8], outcome: &Outcome, limits: Limits) {
     // What is written may be longer: by the blank in front of a trailer's value.
     let roomy = Limits { max_head_bytes: 1 << 20, max_trailer_bytes: 1 << 20, ..limits };
-    let again = write_anew(text, limits);
+    let again = rewrite(text, limits);
     let comparable = |outcome: &Outcome| -> Vec<Seen> {
         outcome.requests.iter().map(|seen| Seen { head_bytes: 0, ..seen.clone() }).collect()
     };
@@ -228,7 +228,7 @@ fn comes_back(text: &[u8], outcome: &Outcome, limits: Limits) {
     assert_eq!(found, comparable(outcome), "{} from {}", again.escape_ascii(), text.escape_ascii());
 }
 
-fn write_anew(text: &[u8], limits: Limits) -> Vec<u8> {
+fn rewrite(text: &[u8], limits: Limits) -> Vec<u8> {
     let (mut decoder, mut input, mut out) = (Decoder::new(limits), text, Vec::new());
     let mut framing = RequestFraming::None;
     while let Ok(Some(event)) = decoder.decode(&mut input) {

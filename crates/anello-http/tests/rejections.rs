@@ -18,8 +18,8 @@ use anello::time::sleep;
 use anello::{DriverKind, SimFaults, SimModel, SimOptions, spawn};
 use anello_http::{Request, RequestBodyError, Response, ServerOptions};
 
-use common::{drivers, on_each, serve};
-use h1_support::cases::{self, CONNECTIONS, Refused};
+use common::{drivers, for_each_driver, serve};
+use h1_support::cases::{self, CONNECTIONS, RejectedCase};
 use h1_support::whole;
 
 /// Longer ones are cut at some places only, everywhere.
@@ -37,14 +37,14 @@ async fn mirror(mut request: Request) -> Response {
 
 /// What a client does when it has sent all.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Then {
+enum AfterSend {
     /// Nothing: whoever ends the connection, it is the server.
-    Waits,
-    EndsItsSide,
+    Wait,
+    HalfClose,
 }
 
 /// All that is answered to these pieces. Each is sent some time after the one before, so that they mostly come one by one.
-async fn exchange(address: SocketAddr, pieces: Vec<Vec<u8>>, then: Then) -> Vec<u8> {
+async fn send_pieces(address: SocketAddr, pieces: Vec<Vec<u8>>, then: AfterSend) -> Vec<u8> {
     let (mut reader, mut writer) = TcpStream::connect(address).await.expect("connects").into_split();
     let sending = spawn(async move {
         for (number, piece) in pieces.iter().enumerate() {
@@ -56,7 +56,7 @@ async fn exchange(address: SocketAddr, pieces: Vec<Vec<u8>>, then: Then) -> Vec<
                 return writer;
             }
         }
-        if then == Then::EndsItsSide {
+        if then == AfterSend::HalfClose {
             writer.shutdown().await.ok();
         }
         writer
@@ -71,7 +71,7 @@ async fn exchange(address: SocketAddr, pieces: Vec<Vec<u8>>, then: Then) -> Vec<
 
 /// An answer as it was received.
 #[derive(Debug)]
-struct Answer {
+struct ClientResponse {
     status: u16,
     /// It says that it is the last one.
     closes: bool,
@@ -79,7 +79,7 @@ struct Answer {
 }
 
 /// Takes the next answer off, if there is one. Those that ask for a body are left out: they depend on whether it has come.
-fn next_answer(bytes: &mut &[u8], method: &str) -> Option<Answer> {
+fn next_response(bytes: &mut &[u8], method: &str) -> Option<ClientResponse> {
     while let Some(rest) = bytes.strip_prefix(anello_http::h1::CONTINUE) {
         *bytes = rest;
     }
@@ -100,86 +100,87 @@ fn next_answer(bytes: &mut &[u8], method: &str) -> Option<Answer> {
     let (body, rest) = rest.split_at(length);
     *bytes = rest;
     let closes = head.contains("\r\nConnection: close\r\n");
-    Some(Answer { status, closes, body: String::from_utf8_lossy(body).into_owned() })
+    Some(ClientResponse { status, closes, body: String::from_utf8_lossy(body).into_owned() })
 }
 
 /// Cut at this place.
-fn cut_at(text: &[u8], place: usize) -> Vec<Vec<u8>> {
-    let (first, second) = text.split_at(place);
+fn split_at_offset(text: &[u8], split_offset: usize) -> Vec<Vec<u8>> {
+    let (first, second) = text.split_at(split_offset);
     [first, second].into_iter().filter(|piece| !piece.is_empty()).map(<[u8]>::to_vec).collect()
 }
 
 /// Where a text is cut, the first of which leaves it whole: short ones everywhere, where that takes no time, else in some
 /// places and before the last byte.
-fn places(length: usize, kind: &DriverKind) -> Vec<usize> {
+fn split_offsets(length: usize, kind: &DriverKind) -> Vec<usize> {
     let is_everywhere = matches!(kind, DriverKind::Sim(_)) && length <= SHORT_BYTES;
     let step = if is_everywhere { 1 } else { length.div_ceil(4) };
     (0..length).step_by(step).chain([length - 1]).collect()
 }
 
 /// Each is answered by its status, and the server ends the connection, which it says.
-fn refused_on_each(cases: Vec<Refused>) {
-    on_each(drivers(), move |kind| {
+fn assert_rejected_on_each_driver(cases: Vec<RejectedCase>) {
+    for_each_driver(drivers(), move |kind| {
         let cases = cases.clone();
         async move {
             let (_server, address) = serve(ServerOptions::default(), mirror);
             for (text, status) in &cases {
-                for place in places(text.len(), &kind) {
-                    let received = exchange(address, cut_at(text, place), Then::Waits).await;
-                    is_refused(text, &received, *status, place);
+                for split_offset in split_offsets(text.len(), &kind) {
+                    let received =
+                        send_pieces(address, split_at_offset(text, split_offset), AfterSend::Wait).await;
+                    assert_rejected(text, &received, *status, split_offset);
                 }
             }
         }
     });
 }
 
-fn is_refused(text: &[u8], received: &[u8], status: u16, place: usize) {
-    let shown = format!("{} cut at {place}: {}", shortened(text), received.escape_ascii());
+fn assert_rejected(text: &[u8], received: &[u8], status: u16, split_offset: usize) {
+    let shown = format!("{} cut at {split_offset}: {}", truncated(text), received.escape_ascii());
     let mut rest = received;
-    let answer = next_answer(&mut rest, "").unwrap_or_else(|| panic!("no answer: {shown}"));
-    assert_eq!((answer.status, answer.closes), (status, true), "{shown}");
+    let response = next_response(&mut rest, "").unwrap_or_else(|| panic!("no answer: {shown}"));
+    assert_eq!((response.status, response.closes), (status, true), "{shown}");
     assert!(rest.is_empty(), "more than one answer: {shown}");
 }
 
-fn shortened(text: &[u8]) -> String {
+fn truncated(text: &[u8]) -> String {
     text[..text.len().min(SHORT_BYTES)].escape_ascii().to_string()
 }
 
 #[test]
 fn fault_25_what_is_too_long_or_too_many_is_refused() {
-    refused_on_each(cases::too_long_or_too_many());
+    assert_rejected_on_each_driver(cases::too_long_or_too_many());
 }
 
 #[test]
 fn fault_26_what_is_framed_twice_is_refused() {
-    refused_on_each(cases::framed_twice());
+    assert_rejected_on_each_driver(cases::conflicting_framing());
 }
 
 #[test]
 fn fault_27_lengths_that_are_none_or_two_are_refused() {
-    refused_on_each(cases::bad_lengths());
+    assert_rejected_on_each_driver(cases::bad_lengths());
 }
 
 #[test]
 fn fault_28_chunks_that_are_not_exact_are_refused() {
-    refused_on_each(cases::bad_chunks());
+    assert_rejected_on_each_driver(cases::bad_chunks());
 }
 
 /// The handler answers without a look at the body: what is wrong with it must not be taken for the next request.
 #[test]
 fn fault_28_malformed_bodies_that_nobody_reads_end_the_connection() {
-    on_each(drivers(), async |kind| {
+    for_each_driver(drivers(), async |kind| {
         let (_server, address) = serve(ServerOptions::default(), async |_: Request| Response::text("unread"));
         for (text, _) in cases::bad_chunks() {
             let head_bytes = text.windows(4).position(|four| four == b"\r\n\r\n").expect("a head") + 4;
             // One that comes at once with its head, and one that comes when it has been answered.
-            let before = places(text.len(), &kind).into_iter().chain([head_bytes]);
+            let before = split_offsets(text.len(), &kind).into_iter().chain([head_bytes]);
             let next = b"GET /smuggled HTTP/1.1\r\nHost: h\r\n\r\n";
-            for place in before {
-                let mut pieces = cut_at(&text, place);
+            for split_offset in before {
+                let mut pieces = split_at_offset(&text, split_offset);
                 pieces.push(next.to_vec());
-                let received = exchange(address, pieces, Then::Waits).await;
-                is_refused(&text, &received, 200, place);
+                let received = send_pieces(address, pieces, AfterSend::Wait).await;
+                assert_rejected(&text, &received, 200, split_offset);
             }
         }
     });
@@ -187,7 +188,7 @@ fn fault_28_malformed_bodies_that_nobody_reads_end_the_connection() {
 
 #[test]
 fn fault_29_fields_that_are_none_are_refused() {
-    refused_on_each(cases::bad_fields());
+    assert_rejected_on_each_driver(cases::bad_fields());
 }
 
 /// What is answered to a client that sends this and then ends its side, as the decoder alone has it: to whole requests what
@@ -206,31 +207,32 @@ fn expected(text: &[u8]) -> Vec<(String, u16, Option<String>)> {
     expected
 }
 
-fn is_as_expected(text: &[u8], received: &[u8], how: &str) {
-    let shown = format!("{} {how}: {}", shortened(text), received.escape_ascii());
+fn assert_as_expected(text: &[u8], received: &[u8], how: &str) {
+    let shown = format!("{} {how}: {}", truncated(text), received.escape_ascii());
     let mut rest = received;
     for (method, status, body) in expected(text) {
-        let answer =
-            next_answer(&mut rest, &method).unwrap_or_else(|| panic!("an answer is missing: {shown}"));
-        assert_eq!(answer.status, status, "{shown}");
-        assert!(body.is_none_or(|body| body == answer.body), "{answer:?}: {shown}");
+        let response =
+            next_response(&mut rest, &method).unwrap_or_else(|| panic!("an answer is missing: {shown}"));
+        assert_eq!(response.status, status, "{shown}");
+        assert!(body.is_none_or(|body| body == response.body), "{response:?}: {shown}");
     }
     assert!(rest.is_empty(), "more than is due: {shown}");
 }
 
 #[test]
 fn fault_31_cuts_make_no_difference_to_what_is_answered() {
-    on_each(drivers(), async |kind| {
+    for_each_driver(drivers(), async |kind| {
         let (_server, address) = serve(ServerOptions::default(), mirror);
         for text in CONNECTIONS.iter().map(|text| text.as_bytes()) {
-            for place in places(text.len(), &kind) {
-                let received = exchange(address, cut_at(text, place), Then::EndsItsSide).await;
-                is_as_expected(text, &received, &format!("cut at {place}"));
+            for split_offset in split_offsets(text.len(), &kind) {
+                let received =
+                    send_pieces(address, split_at_offset(text, split_offset), AfterSend::HalfClose).await;
+                assert_as_expected(text, &received, &format!("cut at {split_offset}"));
             }
             if matches!(kind, DriverKind::Sim(_)) {
                 let bytes = text.iter().map(|&byte| vec![byte]).collect();
-                let received = exchange(address, bytes, Then::EndsItsSide).await;
-                is_as_expected(text, &received, "byte by byte");
+                let received = send_pieces(address, bytes, AfterSend::HalfClose).await;
+                assert_as_expected(text, &received, "byte by byte");
             }
         }
     });
@@ -238,7 +240,7 @@ fn fault_31_cuts_make_no_difference_to_what_is_answered() {
 
 /// Simulated kernels in which everything goes wrong that a connection has to survive, each with its seed, which a failure
 /// prints. A third of them hold one byte of a connection at a time.
-fn faulty_kernels() -> Vec<DriverKind> {
+fn fault_injecting_drivers() -> Vec<DriverKind> {
     let number = |name| std::env::var(name).ok().map(|text| text.parse::<u64>().expect("a number"));
     let seeds = match number("ANELLO_SEED") {
         Some(seed) => seed..seed + 1,
@@ -257,11 +259,11 @@ fn faulty_kernels() -> Vec<DriverKind> {
 
 #[test]
 fn fault_31_kernels_that_cut_and_delay_make_no_difference_to_what_is_answered() {
-    on_each(faulty_kernels(), async |_| {
+    for_each_driver(fault_injecting_drivers(), async |_| {
         let (_server, address) = serve(ServerOptions::default(), mirror);
         for text in CONNECTIONS.iter().map(|text| text.as_bytes()) {
-            let received = exchange(address, vec![text.to_vec()], Then::EndsItsSide).await;
-            is_as_expected(text, &received, "on a faulty kernel");
+            let received = send_pieces(address, vec![text.to_vec()], AfterSend::HalfClose).await;
+            assert_as_expected(text, &received, "on a faulty kernel");
         }
     });
 }
@@ -270,20 +272,20 @@ fn fault_31_kernels_that_cut_and_delay_make_no_difference_to_what_is_answered() 
 fn fault_31_kernels_that_cut_and_delay_make_no_difference_to_what_is_refused() {
     let all = [
         cases::too_long_or_too_many(),
-        cases::framed_twice(),
+        cases::conflicting_framing(),
         cases::bad_lengths(),
         cases::bad_chunks(),
         cases::bad_fields(),
     ]
     .concat();
     let short: Vec<_> = all.into_iter().filter(|(text, _)| text.len() <= SHORT_BYTES).collect();
-    on_each(faulty_kernels(), move |_| {
+    for_each_driver(fault_injecting_drivers(), move |_| {
         let cases = short.clone();
         async move {
             let (_server, address) = serve(ServerOptions::default(), mirror);
             for (text, status) in &cases {
-                let received = exchange(address, vec![text.clone()], Then::Waits).await;
-                is_refused(text, &received, *status, 0);
+                let received = send_pieces(address, vec![text.clone()], AfterSend::Wait).await;
+                assert_rejected(text, &received, *status, 0);
             }
         }
     });

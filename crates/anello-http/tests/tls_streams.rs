@@ -21,8 +21,8 @@ use bytes::Bytes;
 use futures_core::Stream;
 use rustls::ClientConfig;
 
-use common::link::Link;
-use common::{on_each, tls, until};
+use common::stream_client::ByteStreamClient;
+use common::{for_each_driver, tls, wait_until};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -102,10 +102,10 @@ where
 }
 
 /// Reads the end of an answer in chunks.
-async fn read_end(link: &mut Link) {
+async fn read_to_eof(stream_client: &mut ByteStreamClient) {
     let mut received = Vec::new();
     while !received.ends_with(b"0\r\n\r\n") {
-        let bytes = link.receive().await;
+        let bytes = stream_client.receive().await;
         assert!(!bytes.is_empty(), "the answer has no end");
         received.extend(bytes);
     }
@@ -113,7 +113,7 @@ async fn read_end(link: &mut Link) {
 
 #[test]
 fn all_of_a_burst_is_with_its_client_before_the_next_piece_is() {
-    on_each(simulated(), async |kind| {
+    for_each_driver(simulated(), async |kind| {
         let gate = Rc::new(Gate::default());
         let shown = Rc::clone(&gate);
         let asked = Rc::new(Cell::new((0, 0)));
@@ -133,14 +133,14 @@ fn all_of_a_burst_is_with_its_client_before_the_next_piece_is() {
                     gate.is_open.set(false);
                     let bytes = BURST_BYTES - less;
                     asks.set((piece_bytes, bytes));
-                    let mut link = Link::connect(address, Some(&client_tls)).await;
-                    link.send(format!("GET {path} HTTP/1.1\r\nHost: h\r\n\r\n").as_bytes()).await;
+                    let mut stream_client = ByteStreamClient::connect(address, Some(&client_tls)).await;
+                    stream_client.send(format!("GET {path} HTTP/1.1\r\nHost: h\r\n\r\n").as_bytes()).await;
                     let progress = Cell::new(0);
-                    let read = timeout(LONG, link.read_slowly(bytes, &progress)).await;
+                    let read = timeout(LONG, stream_client.read_slowly(bytes, &progress)).await;
                     assert!(read.is_ok(), "{kind}: {path}: {} of {bytes} bytes came", progress.get());
                     gate.open();
                     if path == "/chunks" {
-                        read_end(&mut link).await;
+                        read_to_eof(&mut stream_client).await;
                     }
                 }
             }
@@ -150,7 +150,7 @@ fn all_of_a_burst_is_with_its_client_before_the_next_piece_is() {
 
 #[test]
 fn an_answer_goes_on_though_its_body_is_received_in_a_task_of_its_own() {
-    on_each(simulated(), async |kind| {
+    for_each_driver(simulated(), async |kind| {
         let gate = Rc::new(Gate::default());
         gate.open();
         let received = Rc::new(RefCell::new(Vec::new()));
@@ -165,26 +165,26 @@ fn an_answer_goes_on_though_its_body_is_received_in_a_task_of_its_own() {
             .detach();
             Response::new(200).with_body(Body::stream(burst(32 << 10, BURST_BYTES, &gate)))
         });
-        let mut link = Link::connect(address, Some(&client_tls)).await;
-        link.send(b"PUT / HTTP/1.1\r\nHost: h\r\nContent-Length: 9\r\n\r\n").await;
-        let first = link.receive().await;
+        let mut stream_client = ByteStreamClient::connect(address, Some(&client_tls)).await;
+        stream_client.send(b"PUT / HTTP/1.1\r\nHost: h\r\nContent-Length: 9\r\n\r\n").await;
+        let first = stream_client.receive().await;
         let progress = Cell::new(first.iter().filter(|byte| **byte == b'#').count());
         // The server has no room to send any more, and receives.
         for (piece, so_far) in [("one", "one"), ("two", "onetwo")] {
             sleep(SECOND * 5).await;
-            link.send(piece.as_bytes()).await;
-            until(|| *received.borrow() == so_far.as_bytes()).await;
+            stream_client.send(piece.as_bytes()).await;
+            wait_until(|| *received.borrow() == so_far.as_bytes()).await;
         }
-        let read = timeout(LONG, link.read_slowly(BURST_BYTES, &progress)).await;
+        let read = timeout(LONG, stream_client.read_slowly(BURST_BYTES, &progress)).await;
         assert!(read.is_ok(), "{kind}: {} of {BURST_BYTES} bytes came", progress.get());
-        link.send(b"end").await;
-        read_end(&mut link).await;
+        stream_client.send(b"end").await;
+        read_to_eof(&mut stream_client).await;
     });
 }
 
 #[test]
 fn all_that_another_protocol_has_written_is_with_its_client_while_it_waits_for_something_else() {
-    on_each(simulated(), async |kind| {
+    for_each_driver(simulated(), async |kind| {
         for less in [0, 32 << 10, 64 << 10, 96 << 10] {
             let bytes = BURST_BYTES - less;
             let gate = Rc::new(Gate::default());
@@ -199,13 +199,15 @@ fn all_that_another_protocol_has_written_is_with_its_client_while_it_waits_for_s
                     upgraded.shutdown().await.expect("ends");
                 })
             });
-            let mut link = Link::connect(address, Some(&client_tls)).await;
-            link.send(b"GET / HTTP/1.1\r\nHost: h\r\nConnection: upgrade\r\nUpgrade: burst\r\n\r\n").await;
+            let mut stream_client = ByteStreamClient::connect(address, Some(&client_tls)).await;
+            stream_client
+                .send(b"GET / HTTP/1.1\r\nHost: h\r\nConnection: upgrade\r\nUpgrade: burst\r\n\r\n")
+                .await;
             let progress = Cell::new(0);
-            let read = timeout(LONG, link.read_slowly(bytes, &progress)).await;
+            let read = timeout(LONG, stream_client.read_slowly(bytes, &progress)).await;
             assert!(read.is_ok(), "{kind}: {} of {bytes} bytes came", progress.get());
             gate.open();
-            assert!(link.receive().await.is_empty(), "{kind}");
+            assert!(stream_client.receive().await.is_empty(), "{kind}");
         }
     });
 }
@@ -223,7 +225,7 @@ impl Stream for Failing {
 
 #[test]
 fn answers_are_with_their_client_whatever_comes_behind_them() {
-    on_each(simulated(), async |kind| {
+    for_each_driver(simulated(), async |kind| {
         // Sent together with what comes behind it.
         const GATHERED_BYTES: usize = 16 << 10;
         for (path, less) in
@@ -244,16 +246,16 @@ fn answers_are_with_their_client_whatever_comes_behind_them() {
                     })
                 }
             });
-            let mut link = Link::connect(address, Some(&client_tls)).await;
+            let mut stream_client = ByteStreamClient::connect(address, Some(&client_tls)).await;
             let fields = "Host: h\r\nConnection: upgrade\r\nUpgrade: waits";
             let requests =
                 ["/burst", "/gathered", path].map(|path| format!("GET {path} HTTP/1.1\r\n{fields}\r\n\r\n"));
-            link.send(requests.concat().as_bytes()).await;
+            stream_client.send(requests.concat().as_bytes()).await;
             let progress = Cell::new(0);
             let read = timeout(LONG, async {
-                let mut rest = link.read_slowly(bytes + GATHERED_BYTES, &progress).await;
+                let mut rest = stream_client.read_slowly(bytes + GATHERED_BYTES, &progress).await;
                 while path == "/upgrade" && !rest.windows(8).any(|eight| eight == b"1.1 101 ") {
-                    rest.extend(link.receive().await);
+                    rest.extend(stream_client.receive().await);
                 }
             });
             assert!(read.await.is_ok(), "{kind}: {path}: {} of {bytes} bytes came", progress.get());

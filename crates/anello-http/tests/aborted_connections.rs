@@ -17,37 +17,37 @@ use anello_http::{Body, Request, Response, Server, ServerOptions};
 use bytes::Bytes;
 use futures_core::Stream;
 
-use common::{Client, drivers, on_each, serve, until};
+use common::{Client, drivers, for_each_driver, serve, wait_until};
 
 const SHORT: Duration = Duration::from_millis(60);
 
 /// What breaks a connection off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum By {
-    WriteTimeout,
+enum AbortCause {
+    SendTimeout,
     RequestTimeout,
     DrainTimeout,
-    End,
+    ServerShutdown,
 }
 
 /// All deadlines far away, but for this one.
-fn options(by: By) -> ServerOptions {
+fn options(cause: AbortCause) -> ServerOptions {
     let long = Duration::from_secs(100_000);
     let mut options = ServerOptions::default();
     (options.header_timeout, options.keep_alive_timeout, options.body_timeout) = (long, long, long);
     (options.send_timeout, options.linger_timeout, options.drain_timeout) = (long, long, long);
     options.timer_resolution = Duration::from_millis(5);
-    match by {
-        By::WriteTimeout => options.send_timeout = SHORT,
-        By::RequestTimeout => options.request_timeout = Some(SHORT),
-        By::DrainTimeout => options.drain_timeout = SHORT,
-        By::End => {}
+    match cause {
+        AbortCause::SendTimeout => options.send_timeout = SHORT,
+        AbortCause::RequestTimeout => options.request_timeout = Some(SHORT),
+        AbortCause::DrainTimeout => options.drain_timeout = SHORT,
+        AbortCause::ServerShutdown => {}
     }
     options
 }
 
 /// What comes, and how it ends: in good order, or by an error.
-async fn end_of(client: &mut Client) -> (Vec<u8>, Option<io::ErrorKind>) {
+async fn read_until_closed(client: &mut Client) -> (Vec<u8>, Option<io::ErrorKind>) {
     let mut received = Vec::new();
     loop {
         match client.stream.recv().await {
@@ -59,7 +59,7 @@ async fn end_of(client: &mut Client) -> (Vec<u8>, Option<io::ErrorKind>) {
 }
 
 /// How much the kernel holds for the clients of this port, whether or not anybody has the connection any more.
-fn held_bytes(port: u16) -> u64 {
+fn kernel_send_queue_bytes(port: u16) -> u64 {
     let sockets = fs::read_to_string("/proc/net/tcp").expect("a list of sockets");
     let held = sockets.lines().skip(1).filter_map(|line| {
         // Number, address, peer, state, bytes to be sent and bytes received.
@@ -90,11 +90,11 @@ impl Stream for Endless {
 
 #[test]
 fn nobody_takes_half_a_body_for_a_whole_one() {
-    on_each(drivers(), async |kind| {
-        for by in [By::RequestTimeout, By::DrainTimeout, By::End] {
+    for_each_driver(drivers(), async |kind| {
+        for cause in [AbortCause::RequestTimeout, AbortCause::DrainTimeout, AbortCause::ServerShutdown] {
             // What is sent in chunks speaks for itself; where only the end of the connection is that of the body, it does.
             for (version, expected) in [("1.1", None), ("1.0", Some(io::ErrorKind::ConnectionReset))] {
-                let (server, address) = serve(options(by), async |_: Request| {
+                let (server, address) = serve(options(cause), async |_: Request| {
                     Response::new(200).with_body(Body::stream(Endless { is_begun: false }))
                 });
                 let mut client = Client::connect(address).await;
@@ -103,16 +103,16 @@ fn nobody_takes_half_a_body_for_a_whole_one() {
                 while !received.windows(5).any(|five| five == b"piece") {
                     received.extend_from_slice(&client.stream.recv().await.expect("bytes").expect("more"));
                 }
-                match by {
-                    By::DrainTimeout => assert_eq!(server.drain().await, 1, "{kind}"),
-                    By::End => server.abort_connections(),
-                    By::WriteTimeout | By::RequestTimeout => {}
+                match cause {
+                    AbortCause::DrainTimeout => assert_eq!(server.drain().await, 1, "{kind}"),
+                    AbortCause::ServerShutdown => server.abort_connections(),
+                    AbortCause::SendTimeout | AbortCause::RequestTimeout => {}
                 }
-                let (more, error) = end_of(&mut client).await;
+                let (more, error) = read_until_closed(&mut client).await;
                 received.extend_from_slice(&more);
-                assert!(!received.ends_with(b"\r\n0\r\n\r\n"), "{kind}: {by:?}");
-                assert_eq!(error, expected, "{kind}: {by:?}, HTTP/{version}");
-                until(|| server.connections() == 0).await;
+                assert!(!received.ends_with(b"\r\n0\r\n\r\n"), "{kind}: {cause:?}");
+                assert_eq!(error, expected, "{kind}: {cause:?}, HTTP/{version}");
+                wait_until(|| server.connections() == 0).await;
             }
         }
     });
@@ -120,37 +120,42 @@ fn nobody_takes_half_a_body_for_a_whole_one() {
 
 #[test]
 fn fault_20_nothing_is_kept_for_clients_that_were_given_up() {
-    on_each(drivers(), async |kind| {
+    for_each_driver(drivers(), async |kind| {
         let has_kernel = !matches!(kind, DriverKind::Sim(_));
-        for by in [By::WriteTimeout, By::RequestTimeout, By::DrainTimeout, By::End] {
+        for cause in [
+            AbortCause::SendTimeout,
+            AbortCause::RequestTimeout,
+            AbortCause::DrainTimeout,
+            AbortCause::ServerShutdown,
+        ] {
             let large = Bytes::from(vec![b'x'; 32 << 20]);
             let is_begun = Rc::new(Cell::new(false));
             let begun = Rc::clone(&is_begun);
-            let (server, address) = serve(options(by), async move |_: Request| {
+            let (server, address) = serve(options(cause), async move |_: Request| {
                 begun.set(true);
                 Response::text(large.clone())
             });
             let mut client = Client::connect(address).await;
             client.send("GET / HTTP/1.1\r\nHost: h\r\n\r\n").await;
-            until(|| is_begun.get()).await;
-            match by {
-                By::WriteTimeout | By::RequestTimeout => {}
-                By::DrainTimeout => assert_eq!(server.drain().await, 1, "{kind}: {by:?}"),
-                By::End => server.abort_connections(),
+            wait_until(|| is_begun.get()).await;
+            match cause {
+                AbortCause::SendTimeout | AbortCause::RequestTimeout => {}
+                AbortCause::DrainTimeout => assert_eq!(server.drain().await, 1, "{kind}: {cause:?}"),
+                AbortCause::ServerShutdown => server.abort_connections(),
             }
-            until(|| server.connections() == 0).await;
+            wait_until(|| server.connections() == 0).await;
             // The client is there, and reads nothing.
-            until(|| !has_kernel || held_bytes(address.port()) == 0).await;
-            let (_, error) = end_of(&mut client).await;
-            assert_eq!(error, Some(io::ErrorKind::ConnectionReset), "{kind}: {by:?}");
+            wait_until(|| !has_kernel || kernel_send_queue_bytes(address.port()) == 0).await;
+            let (_, error) = read_until_closed(&mut client).await;
+            assert_eq!(error, Some(io::ErrorKind::ConnectionReset), "{kind}: {cause:?}");
         }
     });
 }
 
 #[test]
 fn a_connection_that_its_program_drops_leaves_no_half_body_for_a_whole_one() {
-    on_each(drivers(), async |kind| {
-        let server = Server::builder().options(options(By::End)).build();
+    for_each_driver(drivers(), async |kind| {
+        let server = Server::builder().options(options(AbortCause::ServerShutdown)).build();
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("an address");
         let serving = server.clone();
@@ -167,9 +172,9 @@ fn a_connection_that_its_program_drops_leaves_no_half_body_for_a_whole_one() {
             received.extend_from_slice(&client.stream.recv().await.expect("bytes").expect("more"));
         }
         connection.abort();
-        let (_, error) = end_of(&mut client).await;
+        let (_, error) = read_until_closed(&mut client).await;
         assert_eq!(error, Some(io::ErrorKind::ConnectionReset), "{kind}");
-        until(|| server.connections() == 0).await;
+        wait_until(|| server.connections() == 0).await;
     });
 }
 
@@ -180,7 +185,7 @@ fn a_runtime_that_ends_leaves_no_half_body_for_a_whole_one() {
         let runtime = anello::Runtime::builder().driver(kind.clone()).driver_from_environment(false).build();
         let runtime = runtime.expect("the driver is to be had");
         let client = runtime.block_on(async {
-            let (_server, address) = serve(options(By::End), async |_: Request| {
+            let (_server, address) = serve(options(AbortCause::ServerShutdown), async |_: Request| {
                 Response::new(200).with_body(Body::stream(Endless { is_begun: false }))
             });
             let asking = anello::spawn_blocking(move || {

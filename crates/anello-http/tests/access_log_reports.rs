@@ -11,9 +11,9 @@ use tracing::{Event, Level, Metadata, Subscriber, span};
 
 /// Keeps the levels of what is told.
 #[derive(Clone, Default)]
-struct Told(Arc<Mutex<Vec<Level>>>);
+struct RecordedLevels(Arc<Mutex<Vec<Level>>>);
 
-impl Subscriber for Told {
+impl Subscriber for RecordedLevels {
     fn enabled(&self, _: &Metadata<'_>) -> bool {
         true
     }
@@ -44,7 +44,7 @@ fn record(log: &mut WorkerLog) {
 
 #[test]
 fn a_failure_its_end_and_the_lines_that_it_cost_are_told_once() {
-    let told = Told::default();
+    let told = RecordedLevels::default();
     tracing::subscriber::set_global_default(told.clone()).unwrap();
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("access.log");

@@ -5,27 +5,27 @@ const SHORT_BYTES: usize = 24;
 
 /// Several ways to cut a text: byte by byte, once at every place if it is short, and at places that are drawn from the text
 /// itself, so that the same text is always cut in the same ways.
-pub fn ways(text: &[u8]) -> Vec<Vec<&[u8]>> {
-    let mut ways = vec![text.chunks(1).collect()];
+pub fn split_variants(text: &[u8]) -> Vec<Vec<&[u8]>> {
+    let mut split_variants = vec![text.chunks(1).collect()];
     let mut random = Random::of(text);
     if text.len() <= SHORT_BYTES {
-        ways.extend((1..text.len()).map(|place| cut(text, || place)));
+        split_variants.extend((1..text.len()).map(|place| cut(text, || place)));
     } else {
         let mut cut_once = || {
             let place = random.below(text.len());
             let mut places = [place, text.len()].into_iter();
             cut(text, || places.next().unwrap_or(text.len()))
         };
-        ways.extend([cut_once(), cut_once(), cut_once()]);
+        split_variants.extend([cut_once(), cut_once(), cut_once()]);
     }
     for longest in [4, 40] {
-        ways.push(cut(text, || 1 + random.below(longest)));
+        split_variants.push(cut(text, || 1 + random.below(longest)));
     }
-    ways
+    split_variants
 }
 
 /// Every way to cut a text once, and byte by byte.
-pub fn all_places(text: &[u8]) -> Vec<Vec<&[u8]>> {
+pub fn all_single_splits(text: &[u8]) -> Vec<Vec<&[u8]>> {
     let once = (0..=text.len()).map(|place| vec![&text[..place], &text[place..]]);
     once.chain([text.chunks(1).collect()]).collect()
 }

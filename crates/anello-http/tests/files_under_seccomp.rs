@@ -11,7 +11,7 @@ use anello_http::files::options::FileOptions;
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, apply_filter};
 
 use common::Client;
-use common::site::on_site;
+use common::site::for_each_driver_with_site;
 
 /// Refuses one system call with EPERM, from here on, to this thread and those that it starts. An error where the kernel
 /// has no filters.
@@ -30,7 +30,7 @@ fn fault_32_and_33_without_openat2_files_are_served_and_links_are_not() {
     if let Err(error) = refuse(libc::SYS_openat2) {
         return eprintln!("skipped: no system call can be refused here: {error}");
     }
-    on_site(FileOptions::default(), async |address, folder| {
+    for_each_driver_with_site(FileOptions::default(), async |address, folder| {
         symlink("hello.txt", folder.join("link")).expect("a link");
         symlink("docs", folder.join("folder")).expect("a link");
         symlink("/etc", folder.join("outside")).expect("a link");

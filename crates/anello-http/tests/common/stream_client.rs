@@ -15,13 +15,13 @@ use rustls::{ClientConfig, ClientConnection};
 pub const BYTES_PER_SECOND: usize = 64 * 1024;
 
 /// A client's connection, under TLS or not.
-pub struct Link {
+pub struct ByteStreamClient {
     pub stream: TcpStream,
     tls: Option<ClientConnection>,
     ciphertext: Vec<u8>,
 }
 
-impl Link {
+impl ByteStreamClient {
     pub async fn connect(address: SocketAddr, config: Option<&Arc<ClientConfig>>) -> Self {
         let name = ServerName::try_from("localhost").expect("a name");
         let tls = config.map(|config| ClientConnection::new(Arc::clone(config), name).expect("a client"));

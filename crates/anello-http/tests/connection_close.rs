@@ -17,12 +17,12 @@ use anello_http::{Body, Request, Response};
 use bytes::Bytes;
 use futures_core::Stream;
 
-use common::{Client, drivers, on_each, patient, real_drivers, serve, until};
+use common::{Client, drivers, for_each_driver, real_drivers, serve, wait_until, with_long_timeouts};
 
 #[test]
 fn the_limit_of_requests_does_not_cut_what_the_client_still_sends() {
-    on_each(drivers(), async |kind| {
-        let mut options = patient();
+    for_each_driver(drivers(), async |kind| {
+        let mut options = with_long_timeouts();
         options.limits.max_requests_per_connection = 2;
         let (server, address) = serve(options, async |_: Request| Response::text("answered"));
         let mut client = Client::connect(address).await;
@@ -35,19 +35,19 @@ fn the_limit_of_requests_does_not_cut_what_the_client_still_sends() {
         sleep(Duration::from_millis(50)).await;
         assert_eq!(server.connections(), 1, "{kind}: it waits for the client's end");
         drop(client);
-        until(|| server.connections() == 0).await;
+        wait_until(|| server.connections() == 0).await;
         // A client that says itself that it sends no more is not waited for.
         let mut client = Client::connect(address).await;
         client.send("GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n").await;
-        assert_eq!(client.answer().await.expect("an answer").text(), "answered");
-        until(|| server.connections() == 0).await;
+        assert_eq!(client.response().await.expect("an answer").text(), "answered");
+        wait_until(|| server.connections() == 0).await;
     });
 }
 
 #[test]
 fn a_body_that_was_not_read_is_not_the_next_protocols() {
-    on_each(drivers(), async |kind| {
-        let (server, address) = serve(patient(), async |_: Request| {
+    for_each_driver(drivers(), async |kind| {
+        let (server, address) = serve(with_long_timeouts(), async |_: Request| {
             Response::upgrade("echo", async |mut upgraded| {
                 while let Ok(Some(bytes)) = upgraded.recv().await {
                     upgraded.write_all(&bytes).await.expect("sends");
@@ -65,13 +65,13 @@ fn a_body_that_was_not_read_is_not_the_next_protocols() {
                     // How much comes is not known: the connection ends.
                     client = Client::connect(address).await;
                     client.send(format!("{head}{framing}\r\n\r\n")).await;
-                    client.answer().await;
-                    assert!(client.is_ended().await, "{kind}");
+                    client.response().await;
+                    assert!(client.is_eof().await, "{kind}");
                     continue;
                 }
                 client = Client::connect(address).await;
                 client.send(format!("{head}{framing}\r\n\r\n{}", &body[..cut])).await;
-                assert_eq!(client.answer().await.expect("an answer").status, 101, "{kind}");
+                assert_eq!(client.response().await.expect("an answer").status, 101, "{kind}");
                 client.send(format!("{}other", &body[cut..])).await;
                 let mut echoed = Vec::new();
                 while echoed.len() < 5 {
@@ -81,14 +81,14 @@ fn a_body_that_was_not_read_is_not_the_next_protocols() {
             }
             drop(client);
         }
-        until(|| server.connections() == 0).await;
+        wait_until(|| server.connections() == 0).await;
     });
 }
 
 #[test]
 fn a_client_that_was_not_asked_for_its_body_is_not_waited_for() {
-    on_each(drivers(), async |kind| {
-        let (_server, address) = serve(patient(), async |mut request: Request| {
+    for_each_driver(drivers(), async |kind| {
+        let (_server, address) = serve(with_long_timeouts(), async |mut request: Request| {
             // It wants the body, and then does not.
             poll_fn(|context| {
                 assert!(request.body().poll_next(context).is_pending());
@@ -100,9 +100,9 @@ fn a_client_that_was_not_asked_for_its_body_is_not_waited_for() {
         let mut client = Client::connect(address).await;
         let head = "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\n";
         client.send(head).await;
-        let answer = client.answer().await.expect("an answer");
-        assert_eq!((answer.status, answer.field("Connection")), (200, Some("close")), "{kind}");
-        assert!(client.is_ended().await);
+        let response = client.response().await.expect("an answer");
+        assert_eq!((response.status, response.field("Connection")), (200, Some("close")), "{kind}");
+        assert!(client.is_eof().await);
     });
 }
 
@@ -122,8 +122,8 @@ impl Stream for Broken {
 
 #[test]
 fn a_broken_body_that_only_the_end_delimits_has_no_orderly_end() {
-    on_each(drivers(), async |kind| {
-        let (server, address) = serve(patient(), async |_: Request| {
+    for_each_driver(drivers(), async |kind| {
+        let (server, address) = serve(with_long_timeouts(), async |_: Request| {
             Response::new(200).with_body(Body::stream(Broken(Rc::default())))
         });
         let mut client = Client::connect(address).await;
@@ -136,7 +136,7 @@ fn a_broken_body_that_only_the_end_delimits_has_no_orderly_end() {
             }
         };
         assert_eq!(end.kind(), io::ErrorKind::ConnectionReset, "{kind}");
-        until(|| server.connections() == 0).await;
+        wait_until(|| server.connections() == 0).await;
     });
 }
 
@@ -159,8 +159,8 @@ impl Stream for Failing {
 #[test]
 fn an_answer_that_fails_does_not_cut_those_before_it_though_the_client_still_sends() {
     const WHOLE_BYTES: usize = 4 << 20;
-    on_each(real_drivers(), async |kind| {
-        let (server, address) = serve(patient(), async |request: Request| match request.path() {
+    for_each_driver(real_drivers(), async |kind| {
+        let (server, address) = serve(with_long_timeouts(), async |request: Request| match request.path() {
             "/whole" => Response::text(vec![b'#'; WHOLE_BYTES]),
             _ => Response::new(200).with_body(Body::stream(Failing { has_begun: false })),
         });
@@ -184,6 +184,6 @@ fn an_answer_that_fails_does_not_cut_those_before_it_though_the_client_still_sen
         let whole_bytes = received.iter().filter(|byte| **byte == b'#').count();
         assert_eq!(whole_bytes, WHOLE_BYTES, "{kind}: {ended:?}");
         assert!(ended.is_ok() && received.ends_with(b"5\r\npiece\r\n"), "{kind}: {ended:?}");
-        until(|| server.connections() == 0).await;
+        wait_until(|| server.connections() == 0).await;
     });
 }
