@@ -51,8 +51,8 @@ impl Validator {
     /// use anello_http::files::validator::Validator;
     /// let modified = Timestamp { seconds: 1_790_000_000, nanoseconds: 5 };
     /// let stamp = FileStamp { size_bytes: 13, modified, changed: modified, ..FileStamp::default() };
-    /// let looked_at = Timestamp { seconds: 1_790_000_060, nanoseconds: 0 };
-    /// let validator = Validator::of(&stamp, None, looked_at);
+    /// let checked_at = Timestamp { seconds: 1_790_000_060, nanoseconds: 0 };
+    /// let validator = Validator::of(&stamp, None, checked_at);
     /// assert_eq!(validator.tag.as_str(), "\"6ab13b80-5-d\"");
     /// assert_eq!(validator.last_modified_seconds, Some(1_790_000_000));
     /// ```

@@ -123,7 +123,7 @@ impl Trailers {
             let value_end = value_start + syntax::trim(behind).len();
             if !is_forbidden(&text[..name_bytes]) {
                 let [name_start, name_end, value_start, value_end] =
-                    [start, start + name_bytes, value_start, value_end].map(|range| range as u32);
+                    [start, start + name_bytes, value_start, value_end].map(|offset| offset as u32);
                 fields.push(FieldRange { name_start, name_end, value_start, value_end });
             }
             start += line.len() + 1;

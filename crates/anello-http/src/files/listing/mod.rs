@@ -83,7 +83,7 @@ impl Listing {
         Some(name)
     }
 
-    /// Adds an entry, unless its name is not [shown](Self::shows). Returns false if there was no room for it: reading
+    /// Adds an entry, unless its name is not [shown](Self::includes). Returns false if there was no room for it: reading
     /// on is in vain then, and the listing says that it is not complete. Which entries are in it then depends on the
     /// order in which they came.
     #[must_use]
