@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use crate::source::loopback_sources;
+use crate::connect::loopback_sources;
 use crate::stream::Address;
 use crate::tls::Tls;
 

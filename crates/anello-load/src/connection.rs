@@ -15,7 +15,7 @@
 //! The clock is read once for each piece that arrives: that moment is the end of all replies in it, and in a closed loop
 //! the beginning of the requests that follow.
 
-mod ending;
+mod closing;
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -27,12 +27,12 @@ use std::time::Duration;
 
 use anello::time::{Sleep, sleep, timeout};
 
+use crate::connect;
+use crate::connection_slot::{AbortReason, ConnectionSlot};
 use crate::errors::{ErrorKind, Fault};
-use crate::lane::{GivenUp, Lane};
-use crate::shared::{Flight, Shared};
-use crate::source;
+use crate::exchange::{Verdict, Wire};
+use crate::shared::{InFlightRequest, Shared};
 use crate::stream::{Received, Stream};
-use crate::wire::{Verdict, Wire};
 
 /// A connection in its lane, open or not.
 #[derive(Debug)]
@@ -46,12 +46,12 @@ pub(crate) struct Connection {
     link: Link,
     wire: Wire,
     /// Sent and not answered, the oldest first.
-    in_flight: VecDeque<Flight>,
+    in_flight: VecDeque<InFlightRequest>,
     /// Closed loop: when requests that were sent in vain, and go out once more, were sent first.
     again: VecDeque<u64>,
-    pub lane: Rc<Lane>,
+    pub slot: Rc<ConnectionSlot>,
     /// The request that the connection is opened for, where each has its own.
-    held: Option<Flight>,
+    held: Option<InFlightRequest>,
     /// Closed loop: until the next request.
     think: Option<Sleep>,
     /// A request was sent in this stretch that counts.
@@ -89,7 +89,7 @@ enum Next {
 
 impl Connection {
     /// A connection that is not open.
-    pub fn new(index: u64, wire: Wire, lane: Rc<Lane>) -> Self {
+    pub fn new(index: u64, wire: Wire, slot: Rc<ConnectionSlot>) -> Self {
         Self {
             index,
             sequence: 0,
@@ -98,7 +98,7 @@ impl Connection {
             wire,
             in_flight: VecDeque::new(),
             again: VecDeque::new(),
-            lane,
+            slot,
             held: None,
             think: None,
             began: false,
@@ -114,7 +114,7 @@ impl Connection {
 
     /// Takes an open stream.
     pub fn open(&mut self, stream: Stream, shared: &Shared) {
-        shared.tally.open.set(shared.tally.open.get() + 1);
+        shared.counters.open.set(shared.counters.open.get() + 1);
         if let Some(negotiated) = stream.negotiated() {
             shared.handshakes.borrow_mut().count(negotiated);
         }
@@ -123,7 +123,7 @@ impl Connection {
         }
         self.opened_before = true;
         (self.opened_ns, self.first_sequence) = (shared.now_ns(), self.sequence);
-        self.lane.opened(stream.shutdown_handle());
+        self.slot.set_open(stream.shutdown_handle());
         self.link = Link::Open(stream);
     }
 
@@ -137,9 +137,9 @@ impl Connection {
     /// Nobody opens it any more.
     pub fn give_up(&mut self, shared: &Shared) {
         self.link = Link::Broken;
-        self.lane.broken.set(true);
-        self.lane.closed();
-        self.lane.clear_line(shared);
+        self.slot.broken.set(true);
+        self.slot.set_closed();
+        self.slot.clear_queue(shared);
     }
 
     pub fn is_open(&self) -> bool {
@@ -164,7 +164,7 @@ impl Connection {
             let Some(connection) = &mut running else { return Poll::Pending };
             ready!(connection.poll(&shared, context));
             connection.think = None;
-            connection.lane.leave();
+            connection.slot.clear_waker();
             running.take().map_or(Poll::Pending, Poll::Ready)
         })
     }
@@ -199,7 +199,7 @@ impl Connection {
             let Poll::Ready(received) = stream.poll_receive(context) else {
                 // Who waits for a reply alone is woken by the socket.
                 if shared.open_loop || self.in_flight.is_empty() {
-                    self.lane.park(context.waker(), self.in_flight.len() < shared.depth);
+                    self.slot.register_waker(context.waker(), self.in_flight.len() < shared.max_in_flight);
                 }
                 return Poll::Pending;
             };
@@ -220,26 +220,26 @@ impl Connection {
     /// Everything but an open connection; whether all of this stretch is done.
     #[cold]
     fn poll_not_open(&mut self, shared: &Shared, context: &mut Context<'_>) -> Poll<bool> {
-        self.lane.park(context.waker(), true);
+        self.slot.register_waker(context.waker(), true);
         match &mut self.link {
             Link::Broken => return Poll::Ready(true),
             Link::Closed => {
                 if self.is_over(shared) && (!self.owes() || shared.stopping.get()) {
                     let (again, from_ns) = (std::mem::take(&mut self.again), shared.count_from_ns.get());
                     let abandoned = again.into_iter().filter(|&first_ns| first_ns >= from_ns).count();
-                    shared.tally.abandoned(abandoned as u64);
+                    shared.counters.add_abandoned(abandoned as u64);
                     return Poll::Ready(true);
                 }
-                let early_ns = self.lane.opens_at_ns.get().saturating_sub(self.now(shared));
+                let early_ns = self.slot.open_at_ns.get().saturating_sub(self.now(shared));
                 if early_ns > 0 {
                     self.link = Link::Pausing(sleep(Duration::from_nanos(early_ns)));
                     return Poll::Ready(false);
                 }
                 ready!(self.poll_held(shared, context));
-                let (source, target) = (shared.source(self.index), shared.target.clone());
+                let (source, target) = (shared.source_address(self.index), shared.target.clone());
                 let (limit, tls) = (shared.connect_timeout, shared.tls.clone());
                 self.link = Link::Opening(Box::pin(async move {
-                    match timeout(limit, source::connect(&target, source, tls.as_ref())).await {
+                    match timeout(limit, connect::connect(&target, source, tls.as_ref())).await {
                         Ok(Ok(stream)) => Ok(stream),
                         Ok(Err(error)) => Err(Fault::of_connecting(&error)),
                         Err(_) => Err(Fault {
@@ -268,7 +268,7 @@ impl Connection {
                 Poll::Ready(Err(fault)) => {
                     self.bury(fault, shared);
                 }
-                Poll::Pending if self.lane.given_up().is_some() => {
+                Poll::Pending if self.slot.abort_reason().is_some() => {
                     let text = "the connection for a request took too long".to_owned();
                     self.bury(Fault { kind: ErrorKind::Timeout, text }, shared);
                 }
@@ -283,7 +283,7 @@ impl Connection {
                     let text = format!("at least {bytes} bytes came after the last response");
                     self.bury(Fault { kind: ErrorKind::ExcessData, text }, shared);
                 }
-                _ if self.lane.given_up() == Some(GivenUp::TimedOut) => {
+                _ if self.slot.abort_reason() == Some(AbortReason::TimedOut) => {
                     let text = "the server did not close the connection as it had said".to_owned();
                     self.bury(Fault { kind: ErrorKind::Timeout, text }, shared);
                 }
@@ -301,14 +301,14 @@ impl Connection {
         }
         let now_ns = self.now(shared);
         let due_ns = match shared.open_loop {
-            true => self.lane.line.borrow_mut().pop_front(),
+            true => self.slot.due_queue.borrow_mut().pop_front(),
             false => self.thought(context).then_some(now_ns),
         };
         let Some(due_ns) = due_ns else { return Poll::Pending };
-        let flight = Flight { due_ns, sent_ns: now_ns };
+        let flight = InFlightRequest { due_ns, sent_ns: now_ns };
         self.note_sending(flight, shared);
         self.held = Some(flight);
-        self.lane.busy_since(now_ns);
+        self.slot.set_oldest_sent(now_ns);
         Poll::Ready(())
     }
 
@@ -325,21 +325,21 @@ impl Connection {
     #[inline]
     fn is_over(&mut self, shared: &Shared) -> bool {
         if shared.open_loop {
-            return shared.schedule_over.get() && self.lane.line.borrow().is_empty();
+            return shared.schedule_finished.get() && self.slot.due_queue.borrow().is_empty();
         }
         let deadline_ns = shared.deadline_ns.get();
         // Every connection makes at least one request, unless it cannot, or its turn does not come.
         self.now(shared) >= deadline_ns
             && (self.began
                 || self.failures > 0
-                || self.lane.opens_at_ns.get() > deadline_ns
+                || self.slot.open_at_ns.get() > deadline_ns
                 || shared.stopping.get())
     }
 
     /// Sends as many requests as may be in flight and are due.
     #[inline]
     fn send(&mut self, shared: &Shared, context: &mut Context<'_>) -> io::Result<()> {
-        let room = shared.depth - self.in_flight.len();
+        let room = shared.max_in_flight - self.in_flight.len();
         if room == 0 {
             return Ok(());
         }
@@ -371,7 +371,7 @@ impl Connection {
             return usize::from(self.held.is_some());
         }
         if shared.open_loop {
-            return room.min(self.lane.line.borrow().len());
+            return room.min(self.slot.due_queue.borrow().len());
         }
         if (self.think.is_some() && !self.thought(context)) || self.is_over(shared) {
             // Nothing new; what was sent in vain is owed its answer all the same.
@@ -386,16 +386,16 @@ impl Connection {
         let now_ns = self.now(shared);
         self.began |= now_ns >= shared.count_from_ns.get();
         self.sequence += count as u64;
-        shared.tally.sent(bytes);
+        shared.counters.add_sent_bytes(bytes);
         if self.in_flight.is_empty() {
-            self.lane.busy_since(now_ns);
+            self.slot.set_oldest_sent(now_ns);
         }
         for _ in 0..count {
-            let mut flight = Flight { due_ns: now_ns, sent_ns: now_ns };
+            let mut flight = InFlightRequest { due_ns: now_ns, sent_ns: now_ns };
             if let Some(held) = self.held.take() {
                 flight = held;
             } else if shared.open_loop {
-                flight.due_ns = self.lane.line.borrow_mut().pop_front().unwrap_or(now_ns);
+                flight.due_ns = self.slot.due_queue.borrow_mut().pop_front().unwrap_or(now_ns);
                 self.note_sending(flight, shared);
             } else if let Some(first_ns) = self.again.pop_front() {
                 flight.due_ns = first_ns;
@@ -404,16 +404,16 @@ impl Connection {
         }
     }
 
-    fn note_sending(&mut self, flight: Flight, shared: &Shared) {
+    fn note_sending(&mut self, flight: InFlightRequest, shared: &Shared) {
         self.began |= flight.sent_ns >= shared.count_from_ns.get();
         // How late it was sent is told by the first time.
-        let taken_back = self.lane.taken_back.get();
-        if taken_back > 0 {
-            self.lane.taken_back.set(taken_back - 1);
+        let resend_count = self.slot.resend_count.get();
+        if resend_count > 0 {
+            self.slot.resend_count.set(resend_count - 1);
             return;
         }
         if shared.open_loop && flight.due_ns >= shared.count_from_ns.get() {
-            shared.tally.sent_on_schedule(flight, flight.due_ns >= self.free_since_ns);
+            shared.counters.record_schedule_error(flight, flight.due_ns >= self.free_since_ns);
         }
     }
 
@@ -421,7 +421,7 @@ impl Connection {
     #[inline]
     fn receive(&mut self, bytes: &[u8], shared: &Shared) -> Result<bool, Fault> {
         self.now_ns = shared.now_ns();
-        shared.tally.received(bytes.len(), self.now_ns);
+        shared.counters.add_received_bytes(bytes.len(), self.now_ns);
         let mut rest = bytes;
         loop {
             if self.in_flight.is_empty() {
@@ -457,27 +457,27 @@ impl Connection {
     #[inline(always)]
     fn answered(&mut self, verdict: &Verdict, shared: &Shared) {
         let now_ns = self.now_ns;
-        if self.in_flight.len() == shared.depth {
+        if self.in_flight.len() == shared.max_in_flight {
             self.free_since_ns = now_ns;
         }
         let Some(flight) = self.in_flight.pop_front() else { return };
         self.answered_ns = now_ns;
         match self.in_flight.front() {
-            None => self.lane.idle(),
-            Some(next) => self.lane.busy_since(next.sent_ns),
+            None => self.slot.set_idle(),
+            Some(next) => self.slot.set_oldest_sent(next.sent_ns),
         }
         self.failures = 0;
-        if !shared.think.is_zero() {
-            self.think = Some(sleep(shared.think));
+        if !shared.think_time.is_zero() {
+            self.think = Some(sleep(shared.think_time));
         }
         match verdict {
             Verdict::Right => {
                 if flight.due_ns >= shared.count_from_ns.get() {
                     self.answered += 1;
-                    shared.tally.answered(flight, now_ns);
+                    shared.counters.record_reply(flight, now_ns);
                 }
             }
-            Verdict::Wrong(fault) => shared.tally.error(fault.kind, 1, || fault.text.clone()),
+            Verdict::Wrong(fault) => shared.counters.record_error(fault.kind, 1, || fault.text.clone()),
         }
     }
 

@@ -8,7 +8,7 @@
 //!     └─► Session::connect ─► run_slice ─► run_slice ─► …                       the lab: slices over the same connections
 //!
 //!  a Session:   Conductor (when what is due, what is over)
-//!                  │ Lane     what both sides of a connection's place share: its line, since when it waits
+//!                  │ ConnectionSlot  what both sides of a connection's place share: its line, since when it waits
 //!               Connection  (one task each) ── Stream (TCP, Unix, TLS) ── Wire (messages, HTTP: bytes in, verdicts out)
 //!                  └─► Tally  what was counted; cut into Intervals
 //! ```
@@ -101,20 +101,22 @@
 #![forbid(unsafe_code)]
 
 pub mod check;
-mod conductor;
 mod config;
+mod connect;
+mod connect_all;
 mod connection;
+mod connection_slot;
 mod errors;
+mod exchange;
 pub mod formats;
 mod histogram;
 mod http;
 mod interval;
 mod knee;
-mod lane;
 pub mod machine;
+mod measurement;
 pub mod merge;
 mod message;
-mod opening;
 mod process;
 mod report;
 mod run;
@@ -122,10 +124,8 @@ mod schedule;
 mod series;
 mod session;
 mod shared;
-mod source;
 mod stream;
 pub mod tls;
-mod wire;
 mod worker;
 
 pub use config::{Arrivals, HttpLoad, Knee, LoadConfig, Mode, Protocol, Sweep};

@@ -17,12 +17,12 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use anello::DriverInfo;
 use hdrhistogram::Histogram;
 
-use crate::conductor::Pace;
 use crate::config::{LoadConfig, Mode};
 use crate::errors::Errors;
 use crate::http::references;
 use crate::interval::Interval;
 use crate::knee;
+use crate::measurement::Throughput;
 use crate::report::{
     KneeReport, Latency, ModeReport, ProtocolReport, Report, SCHEMA, SCHEMA_VERSION, ServerCost, Spread,
     Step, TlsReport,
@@ -139,7 +139,7 @@ struct Run<'a, W> {
     errors: Errors,
     total: Option<Interval>,
     /// Of all stretches.
-    pace: Pace,
+    throughput: Throughput,
     records: Vec<crate::formats::IntervalRecord>,
     schedule_error: Histogram<u64>,
     usage: Vec<ThreadUsage>,
@@ -154,7 +154,7 @@ struct Run<'a, W> {
 /// What a stretch was, of all threads.
 struct Measured {
     total: Option<Interval>,
-    pace: Pace,
+    throughput: Throughput,
     schedule_error: Histogram<u64>,
     busy_percent: f64,
 }
@@ -185,7 +185,7 @@ impl<'a, W: FnMut(Event<'_>) -> ControlFlow<()>> Run<'a, W> {
             interrupted: false,
             errors: Errors::default(),
             total: None,
-            pace: Pace::default(),
+            throughput: Throughput::default(),
             records: Vec::new(),
             schedule_error: latency_histogram(),
             usage: vec![ThreadUsage::default(); load.threads],
@@ -233,14 +233,15 @@ impl<'a, W: FnMut(Event<'_>) -> ControlFlow<()>> Run<'a, W> {
 
     fn measure(&mut self) -> io::Result<()> {
         match &self.load.mode {
-            Mode::Closed { .. } => self.stretch(self.load.warm_up, None).map(|_| ()),
+            Mode::Closed { .. } => self.run_measurement(self.load.warm_up, None).map(|_| ()),
             Mode::Open { per_second, .. } => {
-                self.stretch(self.load.warm_up, Some((*per_second, 0))).map(|_| ())
+                self.run_measurement(self.load.warm_up, Some((*per_second, 0))).map(|_| ())
             }
             Mode::Sweep(sweep) => {
                 let mut warm_up = self.load.warm_up;
                 for (number, per_second) in (0..).zip(sweep.rates()) {
-                    let measured = self.stretch(std::mem::take(&mut warm_up), Some((per_second, number)))?;
+                    let measured =
+                        self.run_measurement(std::mem::take(&mut warm_up), Some((per_second, number)))?;
                     self.step(per_second, &measured);
                     let why = knee::shows(&sweep.knee, &self.steps).filter(|_| !self.interrupted);
                     let step = self.steps.len().saturating_sub(1);
@@ -261,8 +262,8 @@ impl<'a, W: FnMut(Event<'_>) -> ControlFlow<()>> Run<'a, W> {
         let seconds = self.load.duration.as_secs_f64().max(1e-9);
         let step = Step {
             per_second,
-            answered_per_second: measured.pace.requests as f64 / seconds,
-            answered_in_time: measured.pace.requests,
+            answered_per_second: measured.throughput.requests as f64 / seconds,
+            answered_in_time: measured.throughput.requests,
             total: total.into(),
             schedule_error: Latency::of(&measured.schedule_error),
             load_was_bottleneck: total.requests > 0 && measured.busy_percent > BUSY_PERCENT,
@@ -273,7 +274,7 @@ impl<'a, W: FnMut(Event<'_>) -> ControlFlow<()>> Run<'a, W> {
     }
 
     /// One stretch of load on all threads.
-    fn stretch(&mut self, warm_up: Duration, rate: Option<(u64, u64)>) -> io::Result<Measured> {
+    fn run_measurement(&mut self, warm_up: Duration, rate: Option<(u64, u64)>) -> io::Result<Measured> {
         let (load, threads) = (self.load, self.load.threads);
         let start_ns = self.now_ns() + if rate.is_some() { START_DELAY_NS } else { 0 };
         let order = Order { start_ns, warm_up, duration: load.duration, rate };
@@ -288,7 +289,7 @@ impl<'a, W: FnMut(Event<'_>) -> ControlFlow<()>> Run<'a, W> {
         let mut series = Series::new(threads, first_ns, end_ns, interval_ns, first_ns - began_ns);
         let mut measured = Measured {
             total: None,
-            pace: Pace::default(),
+            throughput: Throughput::default(),
             schedule_error: latency_histogram(),
             busy_percent: 0.0,
         };
@@ -330,8 +331,8 @@ impl<'a, W: FnMut(Event<'_>) -> ControlFlow<()>> Run<'a, W> {
             self.take_complete(&mut series, &mut measured);
         }
         self.take_complete(&mut series, &mut measured);
-        self.pace.requests += measured.pace.requests;
-        self.pace.elapsed_ns += measured.pace.elapsed_ns;
+        self.throughput.requests += measured.throughput.requests;
+        self.throughput.elapsed_ns += measured.throughput.elapsed_ns;
         Ok(measured)
     }
 
@@ -366,8 +367,8 @@ impl<'a, W: FnMut(Event<'_>) -> ControlFlow<()>> Run<'a, W> {
         usage.cpu_ns += done.usage.cpu_ns;
         usage.delayed_ns += done.usage.delayed_ns;
         usage.pacing_ns += done.usage.pacing_ns;
-        measured.pace.requests += done.pace.requests;
-        measured.pace.elapsed_ns = measured.pace.elapsed_ns.max(done.pace.elapsed_ns);
+        measured.throughput.requests += done.throughput.requests;
+        measured.throughput.elapsed_ns = measured.throughput.elapsed_ns.max(done.throughput.elapsed_ns);
         series.done(thread, done.rest);
     }
 
@@ -457,8 +458,8 @@ impl<'a, W: FnMut(Event<'_>) -> ControlFlow<()>> Run<'a, W> {
         let driver = self.driver.take();
         let elapsed_ns = total.end_ns();
         // A stretch that is shorter than a request has none in time.
-        let pace = Some(self.pace).filter(|pace| pace.requests > 0);
-        let pace = pace.unwrap_or(Pace { requests: total.requests, elapsed_ns });
+        let throughput = Some(self.throughput).filter(|throughput| throughput.requests > 0);
+        let throughput = throughput.unwrap_or(Throughput { requests: total.requests, elapsed_ns });
         let report = Report {
             schema: SCHEMA.to_owned(),
             schema_version: SCHEMA_VERSION,
@@ -483,9 +484,9 @@ impl<'a, W: FnMut(Event<'_>) -> ControlFlow<()>> Run<'a, W> {
             interrupted: self.interrupted,
             requests: total.requests,
             elapsed_ns,
-            answered_in_time: self.pace.requests,
-            in_time_ns: self.pace.elapsed_ns,
-            requests_per_second: pace.requests as f64 * 1e9 / pace.elapsed_ns.max(1) as f64,
+            answered_in_time: self.throughput.requests,
+            in_time_ns: self.throughput.elapsed_ns,
+            requests_per_second: throughput.requests as f64 * 1e9 / throughput.elapsed_ns.max(1) as f64,
             latency: total.quantiles(),
             uncorrected_latency: total.uncorrected_quantiles(),
             offered: total.offered,

@@ -69,7 +69,7 @@ impl Schedule {
     }
 
     /// How many of the moments to come are from `from_ns` on and before `to_ns`, without going through all of them.
-    pub fn left(&self, from_ns: u64, to_ns: u64) -> u64 {
+    pub fn remaining_requests(&self, from_ns: u64, to_ns: u64) -> u64 {
         match self.arrivals {
             Arrivals::Constant => {
                 let after = |ns| self.constant_before(ns).saturating_sub(u128::from(self.index));
@@ -203,13 +203,15 @@ mod tests {
                         let moments = schedule.clone().map(|(ns, _)| ns).take_while(|&ns| ns < to_ns);
                         let expected = moments.filter(|&ns| ns >= from_ns).count() as u64;
                         let case = (arrivals, thread, connections, passed, from_ns, to_ns);
-                        assert_eq!(schedule.left(from_ns, to_ns), expected, "{case:?}");
+                        assert_eq!(schedule.remaining_requests(from_ns, to_ns), expected, "{case:?}");
                     }
                 }
             }
         }
         // More than could be gone through.
-        let left = |arrivals| Schedule::new(Share::whole(3), 1_000_000_000, arrivals, 5).left(0, 1 << 50);
+        let left = |arrivals| {
+            Schedule::new(Share::whole(3), 1_000_000_000, arrivals, 5).remaining_requests(0, 1 << 50)
+        };
         assert_eq!(left(Arrivals::Constant), 1 << 50);
         assert!(left(Arrivals::Poisson).abs_diff(1 << 50) < 1 << 10);
     }

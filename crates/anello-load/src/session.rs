@@ -12,19 +12,19 @@ use anello::JoinHandle;
 use anello::time::sleep;
 use hdrhistogram::Histogram;
 
-use crate::conductor::{Conductor, Observer, Rest, Stretch, TICK};
 use crate::config::{LoadConfig, Mode, Protocol};
+use crate::connect_all::Opening;
 use crate::connection::Connection;
+use crate::connection_slot::ConnectionSlot;
 use crate::errors::{ErrorKind, Errors};
+use crate::exchange::Exchange;
 use crate::http::{HttpShared, References, references};
 use crate::interval::Interval;
-use crate::lane::Lane;
+use crate::measurement::{FinalInterval, MeasurementPlan, MeasurementRunner, Observer, TICK};
 use crate::message::Messages;
-use crate::opening::Opening;
 use crate::schedule::{Schedule, Share};
-use crate::shared::{Shared, Standing};
+use crate::shared::{ProgressSnapshot, Shared};
 use crate::tls::HandshakeSummary;
-use crate::wire::Exchange;
 
 /// Longest latency that the histograms tell apart, in nanoseconds: a day, which is as long as a timeout may be.
 const LATENCY_LIMIT_NS: u64 = 86_400_000_000_000;
@@ -55,7 +55,7 @@ pub struct Session {
     shared: Rc<Shared>,
     /// In their order among those of this thread; those that broke are there, too.
     connections: Vec<Connection>,
-    lanes: Vec<Rc<Lane>>,
+    slots: Vec<Rc<ConnectionSlot>>,
     share: Share,
     connect_errors: Errors,
     load: LoadConfig,
@@ -118,7 +118,7 @@ impl Session {
         share: Share,
         origin: Instant,
         references: References,
-        tick: &mut dyn FnMut(Standing) -> ControlFlow<()>,
+        tick: &mut dyn FnMut(ProgressSnapshot) -> ControlFlow<()>,
     ) -> Self {
         let exchange = match &load.protocol {
             Protocol::Messages { request_bytes, response_bytes } => {
@@ -127,13 +127,13 @@ impl Session {
             Protocol::Http(http) => Exchange::Http(HttpShared::new(http, load.verify, references)),
         };
         let shared = Rc::new(Shared::new(&load, exchange, origin));
-        let lanes: Vec<_> = (0..share.count()).map(|_| Rc::new(Lane::new())).collect();
-        let connection = |(place, lane): (usize, &Rc<Lane>)| {
-            Connection::new(share.number(place) as u64, shared.exchange.wire(), Rc::clone(lane))
+        let slots: Vec<_> = (0..share.count()).map(|_| Rc::new(ConnectionSlot::new())).collect();
+        let connection = |(place, slot): (usize, &Rc<ConnectionSlot>)| {
+            Connection::new(share.number(place) as u64, shared.exchange.wire(), Rc::clone(slot))
         };
-        let connections = lanes.iter().enumerate().map(connection).collect();
+        let connections = slots.iter().enumerate().map(connection).collect();
         let mut session =
-            Self { shared, connections, lanes, share, connect_errors: Errors::default(), load, slices: 0 };
+            Self { shared, connections, slots, share, connect_errors: Errors::default(), load, slices: 0 };
         // In a ramp they are opened one after the other, and where each request has its own, when one is due.
         if session.load.ramp.is_zero() && session.shared.keep_alive {
             session.open_all(tick).await;
@@ -141,7 +141,7 @@ impl Session {
         session
     }
 
-    async fn open_all(&mut self, tick: &mut dyn FnMut(Standing) -> ControlFlow<()>) {
+    async fn open_all(&mut self, tick: &mut dyn FnMut(ProgressSnapshot) -> ControlFlow<()>) {
         let opening = Rc::new(Opening::new(Rc::clone(&self.shared), self.share, self.load.connect_timeout));
         let openers = self.load.max_concurrent_connects.min(self.share.count());
         let mut openers = Tasks((0..openers).map(|_| anello::spawn(Rc::clone(&opening).work())).collect());
@@ -152,7 +152,7 @@ impl Session {
                 }
             }
         };
-        with_ticks(TICK, all, || tick(opening.standing())).await;
+        with_ticks(TICK, all, || tick(opening.snapshot())).await;
         drop(openers);
         for (place, stream) in opening.streams.take() {
             self.connections[place].open(stream, &self.shared);
@@ -188,8 +188,9 @@ impl Session {
         let (began_ns, rate) = (self.shared.now_ns(), self.first_rate());
         let slice = self.slices;
         self.slices += 1;
-        let stretch = self.stretch(began_ns, Duration::ZERO, duration, None, rate.map(|rate| (rate, slice)));
-        let interval = self.drive(stretch, &mut Unobserved).await.interval;
+        let plan =
+            self.measurement_plan(began_ns, Duration::ZERO, duration, None, rate.map(|rate| (rate, slice)));
+        let interval = self.drive(plan, &mut Unobserved).await.interval;
         Slice {
             requests: interval.requests,
             elapsed_ns: interval.elapsed_ns,
@@ -213,14 +214,14 @@ impl Session {
     }
 
     /// A stretch as the load has them. An open loop has a rate, and a number that its seed depends on.
-    pub(crate) fn stretch(
+    pub(crate) fn measurement_plan(
         &self,
         start_ns: u64,
         warm_up: Duration,
         duration: Duration,
         interval: Option<Duration>,
         rate: Option<(u64, u64)>,
-    ) -> Stretch {
+    ) -> MeasurementPlan {
         let schedule = match &self.load.mode {
             Mode::Closed { .. } => None,
             Mode::Open { arrivals, seed, .. } => Some((*arrivals, *seed)),
@@ -229,7 +230,7 @@ impl Session {
         let schedule = schedule.zip(rate).map(|((arrivals, seed), (per_second, number))| {
             Schedule::new(self.share, per_second, arrivals, seed.wrapping_add(number << 32))
         });
-        Stretch {
+        MeasurementPlan {
             start_ns,
             warm_up_ns: nanoseconds(warm_up),
             duration_ns: nanoseconds(duration),
@@ -243,17 +244,21 @@ impl Session {
     /// The connections' turns in a ramp that begins then.
     pub(crate) fn ramp_from(&self, start_ns: u64) {
         let (ramp_ns, count) = (u128::from(nanoseconds(self.load.ramp)), self.share.connections as u128);
-        for (place, lane) in self.lanes.iter().enumerate() {
+        for (place, slot) in self.slots.iter().enumerate() {
             let after_ns = ramp_ns * self.share.number(place) as u128 / count;
-            lane.opens_at_ns.set(start_ns.saturating_add(u64::try_from(after_ns).unwrap_or(u64::MAX)));
+            slot.open_at_ns.set(start_ns.saturating_add(u64::try_from(after_ns).unwrap_or(u64::MAX)));
         }
     }
 
     /// Runs a stretch to its end: what happened after the last interval that was told. When the observer breaks, requests
     /// in flight get a moment, and are then given up without being counted.
-    pub(crate) async fn drive(&mut self, stretch: Stretch, observer: &mut dyn Observer) -> Rest {
+    pub(crate) async fn drive(
+        &mut self,
+        plan: MeasurementPlan,
+        observer: &mut dyn Observer,
+    ) -> FinalInterval {
         let shared = Rc::clone(&self.shared);
-        let mut conductor = Conductor::new(&shared, &self.lanes, stretch, observer);
+        let mut runner = MeasurementRunner::new(&shared, &self.slots, plan, observer);
         let running =
             self.connections.drain(..).map(|connection| anello::spawn(connection.run(Rc::clone(&shared))));
         let mut tasks = Tasks(running.collect());
@@ -263,13 +268,13 @@ impl Session {
             while let Some(task) = tasks.0.last_mut() {
                 match Pin::new(task).poll(context) {
                     Poll::Pending => {
-                        conductor.poll(context);
+                        runner.poll(context);
                         return Poll::Pending;
                     }
                     Poll::Ready(Ok(connection)) => connections.push(connection),
                     Poll::Ready(Err(error)) => {
-                        shared.tally.error(ErrorKind::Other, 1, || error.to_string());
-                        self.lanes[connections.len()].broken.set(true);
+                        shared.counters.record_error(ErrorKind::Other, 1, || error.to_string());
+                        self.slots[connections.len()].broken.set(true);
                     }
                 }
                 tasks.0.pop();
@@ -277,7 +282,7 @@ impl Session {
             Poll::Ready(())
         })
         .await;
-        conductor.finish()
+        runner.finish()
     }
 
     /// Requests answered in the last stretch, on each connection that did not break.
@@ -315,7 +320,7 @@ impl Session {
 struct Unobserved;
 
 impl Observer for Unobserved {
-    fn tick(&mut self, _: Standing) -> ControlFlow<()> {
+    fn tick(&mut self, _: ProgressSnapshot) -> ControlFlow<()> {
         ControlFlow::Continue(())
     }
 

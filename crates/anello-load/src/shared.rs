@@ -9,14 +9,14 @@ use hdrhistogram::Histogram;
 
 use crate::config::{LoadConfig, Mode};
 use crate::errors::{ErrorKind, Errors};
+use crate::exchange::Exchange;
 use crate::interval::Interval;
 use crate::latency_histogram;
 use crate::stream::Address;
 use crate::tls::{self, Client, Tls};
-use crate::wire::Exchange;
 
 /// A request of an open loop that is sent so much after its time is counted as late.
-const LATE_NS: u64 = 1_000_000;
+const LATE_THRESHOLD_NS: u64 = 1_000_000;
 
 /// What all connections of a session share.
 #[derive(Debug)]
@@ -28,16 +28,16 @@ pub(crate) struct Shared {
     pub tls: Option<Rc<Client>>,
     pub connect_timeout: Duration,
     /// Where connections come from, in turn; the kernel chooses if there are none.
-    sources: Vec<IpAddr>,
+    source_addresses: Vec<IpAddr>,
     pub open_loop: bool,
     /// Closed loop: how long to wait between a reply and the next request.
-    pub think: Duration,
+    pub think_time: Duration,
     /// Requests in flight on a connection, at most.
-    pub depth: usize,
+    pub max_in_flight: usize,
     /// Whether a connection takes more than one request.
     pub keep_alive: bool,
     /// Whether the server may close a connection between requests, which is then opened again.
-    pub may_close: bool,
+    pub server_may_close: bool,
     /// Whether connections that broke are opened again.
     pub reconnect: bool,
     /// Requests from before are not counted: the warm-up.
@@ -47,22 +47,22 @@ pub(crate) struct Shared {
     /// The user wants to stop: nobody needs to make a first request.
     pub stopping: Cell<bool>,
     /// Open loop: the schedule hands nothing more out.
-    pub schedule_over: Cell<bool>,
+    pub schedule_finished: Cell<bool>,
     /// Open loop: it is too late to wait for being sent; whatever still would is unsent.
-    pub lines_closed: Cell<bool>,
-    pub tally: Tally,
+    pub queues_closed: Cell<bool>,
+    pub counters: Counters,
     /// How often connections had something to do; by this the pacer sees whether it waits alone.
     pub polls: Cell<u64>,
     /// Connections that were opened again.
     pub reopened: Cell<u64>,
     /// Those of TLS that were made, all connections included.
-    pub handshakes: RefCell<tls::Tally>,
+    pub handshakes: RefCell<tls::HandshakeCounts>,
 }
 
 impl Shared {
     pub fn new(load: &LoadConfig, exchange: Exchange, origin: Instant) -> Self {
-        let (open_loop, think) = match &load.mode {
-            Mode::Closed { think_time: think } => (false, *think),
+        let (open_loop, think_time) = match &load.mode {
+            Mode::Closed { think_time } => (false, *think_time),
             Mode::Open { .. } | Mode::Sweep(_) => (true, Duration::ZERO),
         };
         let http = load.http_load();
@@ -72,19 +72,19 @@ impl Shared {
             target: load.target.clone(),
             tls: http.and_then(|http| http.tls.as_ref()).map(Tls::client),
             connect_timeout: load.connect_timeout,
-            sources: load.effective_source_addresses(),
+            source_addresses: load.effective_source_addresses(),
             open_loop,
-            think,
-            depth: http.map_or(1, |http| if http.keep_alive { http.pipeline_depth } else { 1 }),
+            think_time,
+            max_in_flight: http.map_or(1, |http| if http.keep_alive { http.pipeline_depth } else { 1 }),
             keep_alive: http.is_none_or(|http| http.keep_alive),
-            may_close: http.is_some(),
+            server_may_close: http.is_some(),
             reconnect: load.reconnect || http.is_some_and(|http| !http.keep_alive),
             count_from_ns: Cell::new(0),
             deadline_ns: Cell::new(0),
             stopping: Cell::new(false),
-            schedule_over: Cell::new(true),
-            lines_closed: Cell::new(false),
-            tally: Tally::new(open_loop),
+            schedule_finished: Cell::new(true),
+            queues_closed: Cell::new(false),
+            counters: Counters::new(open_loop),
             polls: Cell::new(0),
             reopened: Cell::new(0),
             handshakes: RefCell::default(),
@@ -98,15 +98,15 @@ impl Shared {
     }
 
     /// Where connection `index` comes from.
-    pub fn source(&self, index: u64) -> Option<IpAddr> {
-        let count = self.sources.len().max(1) as u64;
-        self.sources.get((index % count) as usize).copied()
+    pub fn source_address(&self, index: u64) -> Option<IpAddr> {
+        let count = self.source_addresses.len().max(1) as u64;
+        self.source_addresses.get((index % count) as usize).copied()
     }
 }
 
 /// A request that was sent, or is about to be.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Flight {
+pub(crate) struct InFlightRequest {
     /// When it was to be sent; in a closed loop, when it was, and of one that was sent in vain when it was first.
     pub due_ns: u64,
     pub sent_ns: u64,
@@ -114,7 +114,7 @@ pub(crate) struct Flight {
 
 /// What the connections have counted since the last cut.
 #[derive(Debug)]
-pub(crate) struct Tally {
+pub(crate) struct Counters {
     requests: Cell<u64>,
     latency: RefCell<Histogram<u64>>,
     /// Open loop only.
@@ -134,7 +134,7 @@ pub(crate) struct Tally {
     pub open: Cell<usize>,
 }
 
-impl Tally {
+impl Counters {
     fn new(open_loop: bool) -> Self {
         Self {
             requests: Cell::new(0),
@@ -155,55 +155,55 @@ impl Tally {
 
     /// A right reply.
     #[inline]
-    pub fn answered(&self, flight: Flight, ended_ns: u64) {
+    pub fn record_reply(&self, request: InFlightRequest, replied_ns: u64) {
         self.requests.set(self.requests.get() + 1);
-        self.latency.borrow_mut().saturating_record(ended_ns.saturating_sub(flight.due_ns));
+        self.latency.borrow_mut().saturating_record(replied_ns.saturating_sub(request.due_ns));
         if let Some(uncorrected) = &mut *self.uncorrected.borrow_mut() {
-            uncorrected.saturating_record(ended_ns.saturating_sub(flight.sent_ns));
+            uncorrected.saturating_record(replied_ns.saturating_sub(request.sent_ns));
         }
     }
 
-    /// Open loop: a request was sent; `free` says that nothing but the load itself can have delayed it.
+    /// Open loop: a request was sent; `could_send` says that nothing but the load itself can have delayed it.
     #[inline]
-    pub fn sent_on_schedule(&self, flight: Flight, free: bool) {
-        let error_ns = flight.sent_ns.saturating_sub(flight.due_ns);
-        if free {
+    pub fn record_schedule_error(&self, request: InFlightRequest, could_send: bool) {
+        let error_ns = request.sent_ns.saturating_sub(request.due_ns);
+        if could_send {
             self.schedule_error.borrow_mut().saturating_record(error_ns);
         }
-        if error_ns > LATE_NS {
+        if error_ns > LATE_THRESHOLD_NS {
             self.late.set(self.late.get() + 1);
         }
     }
 
     #[inline]
-    pub fn sent(&self, bytes: usize) {
+    pub fn add_sent_bytes(&self, bytes: usize) {
         self.sent_bytes.set(self.sent_bytes.get() + bytes as u64);
     }
 
     #[inline]
-    pub fn received(&self, bytes: usize, now_ns: u64) {
+    pub fn add_received_bytes(&self, bytes: usize, now_ns: u64) {
         self.received_bytes.set(self.received_bytes.get() + bytes as u64);
         self.last_ns.set(now_ns);
     }
 
     /// Open loop: so many requests of the schedule will never be sent.
-    pub fn unsent(&self, count: u64) {
+    pub fn add_unsent(&self, count: u64) {
         self.unsent.set(self.unsent.get().saturating_add(count));
     }
 
     /// So many requests in flight were given up because the user wants to stop.
-    pub fn abandoned(&self, count: u64) {
+    pub fn add_abandoned(&self, count: u64) {
         self.abandoned.set(self.abandoned.get() + count);
     }
 
     #[cold]
-    pub fn error(&self, kind: ErrorKind, count: u64, text: impl FnOnce() -> String) {
+    pub fn record_error(&self, kind: ErrorKind, count: u64, text: impl FnOnce() -> String) {
         self.errors.borrow_mut().add_many(kind, count, text);
     }
 
     /// What has been counted since the last cut.
-    pub fn standing(&self) -> Standing {
-        Standing {
+    pub fn snapshot(&self) -> ProgressSnapshot {
+        ProgressSnapshot {
             open: self.open.get(),
             requests: self.requests.get(),
             errors: self.errors.borrow().total(),
@@ -211,7 +211,7 @@ impl Tally {
     }
 
     /// All that was counted since the last cut; counting begins anew.
-    pub fn cut(&self, start_ns: u64, elapsed_ns: u64) -> Interval {
+    pub fn take_interval(&self, start_ns: u64, elapsed_ns: u64) -> Interval {
         let uncorrected = self
             .uncorrected
             .borrow_mut()
@@ -237,7 +237,7 @@ impl Tally {
 
 /// How things stand, for whoever watches.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Standing {
+pub(crate) struct ProgressSnapshot {
     pub open: usize,
     pub requests: u64,
     pub errors: u64,

@@ -14,14 +14,14 @@ use hdrhistogram::Histogram;
 use rustix::thread::{CpuSet, sched_setaffinity};
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::conductor::{Observer, Pace};
 use crate::config::LoadConfig;
 use crate::errors::Errors;
 use crate::http::References;
 use crate::interval::Interval;
+use crate::measurement::{Observer, Throughput};
 use crate::schedule::Share;
 use crate::session::{Session, nanoseconds};
-use crate::shared::Standing;
+use crate::shared::ProgressSnapshot;
 use crate::tls::HandshakeSummary;
 
 /// What a thread begins with.
@@ -69,7 +69,7 @@ pub(crate) enum What {
 pub(crate) struct Done {
     /// Since the last interval.
     pub rest: Interval,
-    pub pace: Pace,
+    pub throughput: Throughput,
     pub requests_by_connection: Vec<u64>,
     pub opened: usize,
     pub open: usize,
@@ -137,7 +137,7 @@ impl Worker {
         }
         let runtime = self.runtime.build()?;
         let mut session = runtime.block_on(async {
-            let mut tick = |standing| self.tick(standing, 0, 0);
+            let mut tick = |snapshot| self.tick(snapshot, 0, 0);
             let references = Arc::clone(&self.references);
             Session::open(self.load.clone(), self.share, self.origin, references, &mut tick).await
         });
@@ -158,21 +158,22 @@ impl Worker {
 
     async fn carry_out(&self, session: &mut Session, order: &Order) -> Done {
         let interval = Some(self.load.interval);
-        let stretch = session.stretch(order.start_ns, order.warm_up, order.duration, interval, order.rate);
+        let plan =
+            session.measurement_plan(order.start_ns, order.warm_up, order.duration, interval, order.rate);
         let mut watch = Watch::new(self);
-        let rest = session.drive(stretch, &mut watch).await;
-        let interval = watch.described(rest.interval, rest.pacing_ns, rest.in_time);
+        let rest = session.drive(plan, &mut watch).await;
+        let interval = watch.described(rest.interval, rest.pacing_ns, rest.before_deadline);
         let shared = session.shared();
         let empty = crate::latency_histogram();
         Done {
             rest: interval,
-            pace: rest.pace,
+            throughput: rest.throughput,
             requests_by_connection: session.requests_by_connection(),
             opened: session.opened_connections(),
             open: session.open_connections(),
             reopened: shared.reopened.take(),
             handshakes: shared.handshakes.take().handshakes(),
-            schedule_error: shared.tally.schedule_error.replace(empty),
+            schedule_error: shared.counters.schedule_error.replace(empty),
             usage: watch.usage,
         }
     }
@@ -187,11 +188,11 @@ impl Worker {
     }
 
     /// Shows how things stand; `requests` and `errors` came before.
-    fn tick(&self, standing: Standing, requests: u64, errors: u64) -> ControlFlow<()> {
+    fn tick(&self, snapshot: ProgressSnapshot, requests: u64, errors: u64) -> ControlFlow<()> {
         let post = self.post();
-        post.open.store(standing.open, Ordering::Relaxed);
-        post.requests.store(requests + standing.requests, Ordering::Relaxed);
-        post.errors.store(errors + standing.errors, Ordering::Relaxed);
+        post.open.store(snapshot.open, Ordering::Relaxed);
+        post.requests.store(requests + snapshot.requests, Ordering::Relaxed);
+        post.errors.store(errors + snapshot.errors, Ordering::Relaxed);
         if self.board.stop.load(Ordering::Relaxed) {
             ControlFlow::Break(())
         } else {
@@ -245,8 +246,8 @@ impl Watch<'_> {
 }
 
 impl Observer for Watch<'_> {
-    fn tick(&mut self, standing: Standing) -> ControlFlow<()> {
-        self.worker.tick(standing, self.requests, self.errors)
+    fn tick(&mut self, snapshot: ProgressSnapshot) -> ControlFlow<()> {
+        self.worker.tick(snapshot, self.requests, self.errors)
     }
 
     fn warmed_up(&mut self, warm_up: Interval, _: u64) {

@@ -15,8 +15,8 @@ use bytes::Bytes;
 
 use super::{OTHERS, OTHERS_REQUESTS, STALLED_BUFFER_BYTES, STUCK_LOOK, STUCK_LOOKS, each_once, within};
 use crate::config::{LoadConfig, Protocol};
+use crate::connect;
 use crate::http::decoder::{Decoder, Head, HeadCache, Part};
-use crate::source;
 use crate::stream::{Address, Received, Stream};
 use crate::tls::{self, Tls};
 
@@ -175,7 +175,7 @@ impl Visitors {
 
     async fn connect(&self, timeout: Duration) -> Result<Client, String> {
         let stream =
-            match time::timeout(timeout, source::connect(&self.address, None, self.tls.as_ref())).await {
+            match time::timeout(timeout, connect::connect(&self.address, None, self.tls.as_ref())).await {
                 Ok(Ok(stream)) => stream,
                 Ok(Err(error)) => return Err(format!("could not be connected to: {error}")),
                 Err(_) => return Err(format!("could not be connected to within {timeout:?}")),

@@ -9,7 +9,7 @@ use bytes::Bytes;
 
 use crate::config::HttpLoad;
 use crate::errors::{ErrorKind, Fault};
-use crate::wire::Verdict;
+use crate::exchange::Verdict;
 use decoder::{Decoder, Head, HeadCache, Malformed, Part};
 use reference::{Comparison, Judgement, Reference};
 

@@ -87,9 +87,9 @@ impl HandshakeSummary {
 
 /// Counts handshakes. There are few kinds: what one server and one load agree upon.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Tally(Vec<(Negotiated, u64)>);
+pub(crate) struct HandshakeCounts(Vec<(Negotiated, u64)>);
 
-impl Tally {
+impl HandshakeCounts {
     pub fn count(&mut self, negotiated: Negotiated) {
         match self.0.iter_mut().find(|(known, _)| *known == negotiated) {
             Some((_, count)) => *count += 1,
@@ -115,15 +115,15 @@ mod tests {
 
     #[test]
     fn handshakes_are_counted_by_what_they_came_to() {
-        let mut tally = Tally::default();
+        let mut counters = HandshakeCounts::default();
         let resumed = Negotiated { resumed: true, ..FULL };
-        [FULL, resumed, FULL].into_iter().for_each(|negotiated| tally.count(negotiated));
-        let mut all = tally.handshakes();
+        [FULL, resumed, FULL].into_iter().for_each(|negotiated| counters.count(negotiated));
+        let mut all = counters.handshakes();
         let words: Vec<String> = all.iter().map(HandshakeSummary::in_words).collect();
         let expected = "TLS 1.3, TLS13_AES_128_GCM_SHA256, X25519";
         assert_eq!(words, [expected.to_owned(), format!("{expected}, resumed")]);
         assert_eq!((all[0].count, all[1].count), (2, 1));
-        let mut others = Tally::default();
+        let mut others = HandshakeCounts::default();
         others.count(resumed);
         others.count(Negotiated { version: Some(ProtocolVersion::TLSv1_2), key_exchange: None, ..FULL });
         HandshakeSummary::add(&mut all, others.handshakes());

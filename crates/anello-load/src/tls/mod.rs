@@ -31,7 +31,7 @@ use rustls::{ClientConfig, RootCertStore};
 pub use handshakes::HandshakeSummary;
 
 pub(crate) use error::TlsError;
-pub(crate) use handshakes::{Negotiated, Tally};
+pub(crate) use handshakes::{HandshakeCounts, Negotiated};
 use sessions::Sessions;
 pub(crate) use stream::{Client, TlsStream};
 use verifier::{Taken, Verifier};

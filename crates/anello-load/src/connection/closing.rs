@@ -5,8 +5,8 @@ use std::time::Duration;
 use anello::time::sleep;
 
 use super::{Connection, Link, Next};
+use crate::connection_slot::AbortReason;
 use crate::errors::{ErrorKind, Fault};
-use crate::lane::GivenUp;
 use crate::shared::Shared;
 
 /// How long to wait before a connection that could not be opened is tried again: at first, and at most.
@@ -24,7 +24,7 @@ impl Connection {
             // The port stays taken for a minute with the one who closes first. Let that be the server, who said so.
             Link::Open(stream) if self.wire.closes() => {
                 self.link = Link::Ending(stream);
-                self.lane.busy_since(self.now_ns);
+                self.slot.set_oldest_sent(self.now_ns);
             }
             Link::Open(stream) => {
                 stream.abort();
@@ -43,14 +43,14 @@ impl Connection {
                 self.again.push_front(flight.due_ns);
                 continue;
             }
-            if shared.lines_closed.get() {
-                shared.tally.unsent(u64::from(flight.due_ns >= shared.count_from_ns.get()));
+            if shared.queues_closed.get() {
+                shared.counters.add_unsent(u64::from(flight.due_ns >= shared.count_from_ns.get()));
             } else {
-                self.lane.line.borrow_mut().push_front(flight.due_ns);
-                self.lane.taken_back.set(self.lane.taken_back.get() + 1);
+                self.slot.due_queue.borrow_mut().push_front(flight.due_ns);
+                self.slot.resend_count.set(self.slot.resend_count.get() + 1);
             }
         }
-        self.lane.idle();
+        self.slot.set_idle();
     }
 
     /// Whether a request was answered on the connection since it was opened.
@@ -62,20 +62,20 @@ impl Connection {
     pub(super) fn ended(&mut self, shared: &Shared) -> Next {
         self.now_ns = shared.now_ns();
         let sequence = self.sequence - self.in_flight.len() as u64;
-        let given_up = self.lane.given_up().is_some();
+        let abort_reason = self.slot.abort_reason().is_some();
         let is_truncated = matches!(&self.link, Link::Open(stream) if stream.is_truncated());
-        if !given_up
+        if !abort_reason
             && !is_truncated
             && !self.in_flight.is_empty()
             && let Some(verdict) = self.wire.end(&shared.exchange, self.index, sequence)
         {
-            shared.tally.received(0, self.now_ns);
+            shared.counters.add_received_bytes(0, self.now_ns);
             self.answered(&verdict, shared);
             self.take_back(shared);
             self.close(shared);
             return Next::Changed;
         }
-        if !given_up && shared.may_close && self.held.is_none() {
+        if !abort_reason && shared.server_may_close && self.held.is_none() {
             let answered = self.has_answered();
             if self.in_flight.is_empty() {
                 self.close(shared);
@@ -116,7 +116,7 @@ impl Connection {
     pub(super) fn close(&mut self, shared: &Shared) {
         self.leave(shared);
         self.link = Link::Closed;
-        self.lane.closed();
+        self.slot.set_closed();
         // What was due before could not be sent because of the connection, not because of the load.
         self.free_since_ns = self.now(shared);
     }
@@ -136,8 +136,8 @@ impl Connection {
         // The next one begins anew; what this one has kept of a body goes.
         self.wire = shared.exchange.wire();
         // The gauge is told by who was open: all that ever had a shutdown handle.
-        if self.lane.is_open() {
-            shared.tally.open.set(shared.tally.open.get() - 1);
+        if self.slot.is_open() {
+            shared.counters.open.set(shared.counters.open.get() - 1);
         }
     }
 
@@ -145,21 +145,21 @@ impl Connection {
     #[cold]
     pub(super) fn bury(&mut self, fault: Fault, shared: &Shared) -> Next {
         let now_ns = self.now(shared);
-        let tally = &shared.tally;
+        let counters = &shared.counters;
         let lost = self.in_flight.len() + self.again.len() + usize::from(self.held.is_some());
         let lost = (lost as u64).max(1);
-        match self.lane.given_up() {
-            Some(GivenUp::Abandoned) => {
+        match self.slot.abort_reason() {
+            Some(AbortReason::Interrupted) => {
                 let (from_ns, lost) = (shared.count_from_ns.get(), self.in_flight.iter().chain(&self.held));
                 let lost = lost.map(|flight| flight.due_ns).chain(self.again.iter().copied());
-                tally.abandoned(lost.filter(|&due_ns| due_ns >= from_ns).count() as u64);
+                counters.add_abandoned(lost.filter(|&due_ns| due_ns >= from_ns).count() as u64);
             }
-            Some(GivenUp::TimedOut) => tally.error(ErrorKind::Timeout, lost, || {
+            Some(AbortReason::TimedOut) => counters.record_error(ErrorKind::Timeout, lost, || {
                 format!("connection {} waited for its reply for too long", self.index)
             }),
-            None => tally.error(fault.kind, lost, || fault.text),
+            None => counters.record_error(fault.kind, lost, || fault.text),
         }
-        tally.last_ns.set(now_ns);
+        counters.last_ns.set(now_ns);
         self.in_flight.clear();
         self.again.clear();
         self.held = None;

@@ -9,56 +9,56 @@ use anello::net::ShutdownHandle;
 
 use crate::shared::Shared;
 
-/// What [`Lane::since_ns`] says while nothing is in flight.
+/// What [`ConnectionSlot::oldest_sent_ns`] says while nothing is in flight.
 const IDLE: u64 = u64::MAX;
 
 /// The place of one connection in a load; the connection itself may come and go.
 #[derive(Debug)]
-pub(crate) struct Lane {
+pub(crate) struct ConnectionSlot {
     /// When the oldest request in flight was sent.
-    since_ns: Cell<u64>,
-    given_up: Cell<Option<GivenUp>>,
+    oldest_sent_ns: Cell<u64>,
+    abort_reason: Cell<Option<AbortReason>>,
     shutdown_handle: RefCell<Option<ShutdownHandle>>,
     /// Open loop: when requests that wait to be sent were due.
-    pub line: RefCell<VecDeque<u64>>,
+    pub due_queue: RefCell<VecDeque<u64>>,
     /// How many of them, in front, have been sent before.
-    pub taken_back: Cell<usize>,
+    pub resend_count: Cell<usize>,
     waker: RefCell<Option<Waker>>,
     /// A request could be sent at once.
-    free: Cell<bool>,
+    can_send: Cell<bool>,
     /// When the connection is to be opened.
-    pub opens_at_ns: Cell<u64>,
+    pub open_at_ns: Cell<u64>,
     /// It broke, and nobody opens it again.
     pub broken: Cell<bool>,
 }
 
 /// Why the overseer ended a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum GivenUp {
+pub(crate) enum AbortReason {
     /// The reply took too long.
     TimedOut,
     /// The user wants to stop.
-    Abandoned,
+    Interrupted,
 }
 
-impl Lane {
+impl ConnectionSlot {
     pub fn new() -> Self {
         Self {
-            since_ns: Cell::new(IDLE),
-            given_up: Cell::new(None),
+            oldest_sent_ns: Cell::new(IDLE),
+            abort_reason: Cell::new(None),
             shutdown_handle: RefCell::new(None),
-            line: RefCell::default(),
-            taken_back: Cell::new(0),
+            due_queue: RefCell::default(),
+            resend_count: Cell::new(0),
             waker: RefCell::new(None),
-            free: Cell::new(true),
-            opens_at_ns: Cell::new(0),
+            can_send: Cell::new(true),
+            open_at_ns: Cell::new(0),
             broken: Cell::new(false),
         }
     }
 
     /// A connection is open. Who was given up while it was being opened is looked at anew: there was nothing to close.
-    pub fn opened(&self, shutdown_handle: ShutdownHandle) {
-        self.given_up.set(None);
+    pub fn set_open(&self, shutdown_handle: ShutdownHandle) {
+        self.abort_reason.set(None);
         self.shutdown_handle.replace(Some(shutdown_handle));
     }
 
@@ -68,48 +68,48 @@ impl Lane {
     }
 
     /// It is closed.
-    pub fn closed(&self) {
-        self.idle();
-        self.given_up.set(None);
+    pub fn set_closed(&self) {
+        self.set_idle();
+        self.abort_reason.set(None);
         self.shutdown_handle.replace(None);
     }
 
     /// The oldest request in flight was sent then.
     #[inline]
-    pub fn busy_since(&self, sent_ns: u64) {
-        self.since_ns.set(sent_ns);
+    pub fn set_oldest_sent(&self, sent_ns: u64) {
+        self.oldest_sent_ns.set(sent_ns);
     }
 
     /// Nothing is in flight.
     #[inline]
-    pub fn idle(&self) {
-        self.since_ns.set(IDLE);
+    pub fn set_idle(&self) {
+        self.oldest_sent_ns.set(IDLE);
     }
 
     /// Why the connection was ended, since it was opened.
-    pub fn given_up(&self) -> Option<GivenUp> {
-        self.given_up.get()
+    pub fn abort_reason(&self) -> Option<AbortReason> {
+        self.abort_reason.get()
     }
 
     /// Breaks the connection if its request has been in flight for too long. Its task then sees the end.
     #[inline]
-    pub fn check(&self, now_ns: u64, stall_timeout_ns: u64) {
-        let since_ns = self.since_ns.get();
-        if since_ns != IDLE && now_ns.saturating_sub(since_ns) > stall_timeout_ns {
-            self.give_up(GivenUp::TimedOut);
+    pub fn check_timeout(&self, now_ns: u64, stall_timeout_ns: u64) {
+        let oldest_sent_ns = self.oldest_sent_ns.get();
+        if oldest_sent_ns != IDLE && now_ns.saturating_sub(oldest_sent_ns) > stall_timeout_ns {
+            self.abort(AbortReason::TimedOut);
         }
     }
 
     /// Breaks the connection if a request is in flight, because nobody wants to wait for it any more.
-    pub fn abandon(&self) {
-        if self.since_ns.get() != IDLE {
-            self.give_up(GivenUp::Abandoned);
+    pub fn abort_if_busy(&self) {
+        if self.oldest_sent_ns.get() != IDLE {
+            self.abort(AbortReason::Interrupted);
         }
     }
 
-    fn give_up(&self, why: GivenUp) {
-        if self.given_up.get().is_none() {
-            self.given_up.set(Some(why));
+    fn abort(&self, reason: AbortReason) {
+        if self.abort_reason.get().is_none() {
+            self.abort_reason.set(Some(reason));
             if let Some(shutdown_handle) = &*self.shutdown_handle.borrow() {
                 shutdown_handle.shutdown();
             }
@@ -118,20 +118,20 @@ impl Lane {
     }
 
     /// Gives up what waits to be sent.
-    pub fn clear_line(&self, shared: &Shared) {
-        let waiting = std::mem::take(&mut *self.line.borrow_mut());
-        self.taken_back.set(0);
+    pub fn clear_queue(&self, shared: &Shared) {
+        let waiting = std::mem::take(&mut *self.due_queue.borrow_mut());
+        self.resend_count.set(0);
         let from_ns = shared.count_from_ns.get();
-        shared.tally.unsent(waiting.into_iter().filter(|&due_ns| due_ns >= from_ns).count() as u64);
+        shared.counters.add_unsent(waiting.into_iter().filter(|&due_ns| due_ns >= from_ns).count() as u64);
     }
 
-    /// Leaves the task's waker, for [`wake`](Self::wake); `free` says whether it could send.
+    /// Leaves the task's waker, for [`wake`](Self::wake); `can_send` says whether it could send.
     #[inline]
-    pub fn park(&self, waker: &Waker, free: bool) {
-        self.free.set(free);
-        let mut parked = self.waker.borrow_mut();
-        if !parked.as_ref().is_some_and(|parked| parked.will_wake(waker)) {
-            *parked = Some(waker.clone());
+    pub fn register_waker(&self, waker: &Waker, can_send: bool) {
+        self.can_send.set(can_send);
+        let mut waker_cell = self.waker.borrow_mut();
+        if !waker_cell.as_ref().is_some_and(|waker_cell| waker_cell.will_wake(waker)) {
+            *waker_cell = Some(waker.clone());
         }
     }
 
@@ -145,14 +145,14 @@ impl Lane {
 
     /// Has the task look at its line if it could send.
     #[inline]
-    pub fn wake_if_free(&self) {
-        if self.free.get() {
+    pub fn wake_if_ready(&self) {
+        if self.can_send.get() {
             self.wake();
         }
     }
 
     /// The task is over; wakers of it mean nothing any more.
-    pub fn leave(&self) {
+    pub fn clear_waker(&self) {
         self.waker.replace(None);
     }
 }
@@ -170,16 +170,16 @@ mod tests {
         let server = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = server.local_addr().unwrap();
         anello::Runtime::new().unwrap().block_on(async {
-            let lane = Lane::new();
-            lane.busy_since(1);
-            lane.check(20, 10);
-            assert_eq!(lane.given_up(), Some(GivenUp::TimedOut));
+            let slot = ConnectionSlot::new();
+            slot.set_oldest_sent(1);
+            slot.check_timeout(20, 10);
+            assert_eq!(slot.abort_reason(), Some(AbortReason::TimedOut));
             // At the same moment it is open, and nobody has seen that it was given up.
             let mut stream = TcpStream::connect(address).await.unwrap();
-            lane.opened(stream.shutdown_handle());
-            assert_eq!(lane.given_up(), None);
-            lane.check(20, 10);
-            assert_eq!(lane.given_up(), Some(GivenUp::TimedOut));
+            slot.set_open(stream.shutdown_handle());
+            assert_eq!(slot.abort_reason(), None);
+            slot.check_timeout(20, 10);
+            assert_eq!(slot.abort_reason(), Some(AbortReason::TimedOut));
             let ended = stream.recv().await.map(|chunk| chunk.is_none());
             assert!(ended.unwrap_or(true), "it waits for nothing any more");
         });

@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use anello::time::timeout;
 
+use crate::connect;
 use crate::errors::{ErrorKind, Errors, Fault};
 use crate::schedule::Share;
-use crate::shared::{Shared, Standing};
-use crate::source;
+use crate::shared::{ProgressSnapshot, Shared};
 use crate::stream::Stream;
 
 /// Connections being opened.
@@ -46,8 +46,8 @@ impl Opening {
                 return self.give_the_rest_up();
             }
             let place = self.next.replace(self.next.get() + 1);
-            let from = self.shared.source(self.share.number(place) as u64);
-            match timeout(left, source::connect(&self.shared.target, from, self.shared.tls.as_ref())).await {
+            let from = self.shared.source_address(self.share.number(place) as u64);
+            match timeout(left, connect::connect(&self.shared.target, from, self.shared.tls.as_ref())).await {
                 Ok(Ok(stream)) => self.streams.borrow_mut().push((place, stream)),
                 Ok(Err(error)) => {
                     let fault = Fault::of_connecting(&error);
@@ -70,8 +70,8 @@ impl Opening {
         });
     }
 
-    pub fn standing(&self) -> Standing {
+    pub fn snapshot(&self) -> ProgressSnapshot {
         let open = self.streams.borrow().len();
-        Standing { open, requests: 0, errors: self.errors.borrow().total() }
+        ProgressSnapshot { open, requests: 0, errors: self.errors.borrow().total() }
     }
 }
