@@ -4,69 +4,74 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use anello::time::timeout;
+use anello::time;
 
 use crate::connect;
-use crate::errors::{ErrorKind, Errors, Fault};
+use crate::errors::{ConnectionError, ErrorKind, Errors};
 use crate::schedule::Share;
 use crate::shared::{ProgressSnapshot, Shared};
 use crate::stream::Stream;
 
 /// Connections being opened.
-pub(crate) struct Opening {
+pub(crate) struct ConnectBatch {
     shared: Rc<Shared>,
     share: Share,
-    limit: Duration,
+    timeout: Duration,
     deadline: Instant,
     /// Place of the next connection to open.
-    next: Cell<usize>,
+    next_index: Cell<usize>,
     /// Those that could be opened, with their places.
     pub streams: RefCell<Vec<(usize, Stream)>>,
     pub errors: RefCell<Errors>,
 }
 
-impl Opening {
-    pub fn new(shared: Rc<Shared>, share: Share, limit: Duration) -> Self {
+impl ConnectBatch {
+    pub fn new(shared: Rc<Shared>, share: Share, timeout: Duration) -> Self {
         Self {
             shared,
             share,
-            limit,
-            deadline: Instant::now() + limit,
-            next: Cell::new(0),
+            timeout,
+            deadline: Instant::now() + timeout,
+            next_index: Cell::new(0),
             streams: RefCell::default(),
             errors: RefCell::default(),
         }
     }
 
     /// Opens one connection after the other.
-    pub async fn work(self: Rc<Self>) {
-        while self.next.get() < self.share.count() {
-            let left = self.deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return self.give_the_rest_up();
+    pub async fn run(self: Rc<Self>) {
+        while self.next_index.get() < self.share.count() {
+            let remaining = self.deadline.saturating_duration_since(Instant::now());
+            if remaining.is_zero() {
+                return self.abort_remaining();
             }
-            let place = self.next.replace(self.next.get() + 1);
-            let from = self.shared.source_address(self.share.number(place) as u64);
-            match timeout(left, connect::connect(&self.shared.target, from, self.shared.tls.as_ref())).await {
-                Ok(Ok(stream)) => self.streams.borrow_mut().push((place, stream)),
+            let slot_index = self.next_index.replace(self.next_index.get() + 1);
+            let source_address = self.shared.source_address(self.share.global_index(slot_index) as u64);
+            match time::timeout(
+                remaining,
+                connect::connect(&self.shared.target, source_address, self.shared.tls.as_ref()),
+            )
+            .await
+            {
+                Ok(Ok(stream)) => self.streams.borrow_mut().push((slot_index, stream)),
                 Ok(Err(error)) => {
-                    let fault = Fault::of_connecting(&error);
-                    self.errors.borrow_mut().add(fault.kind, || fault.text);
+                    let error = ConnectionError::from_connect_error(&error);
+                    self.errors.borrow_mut().add(error.kind, || error.text);
                 }
-                Err(_) => self.count_late(1),
+                Err(_) => self.record_timeouts(1),
             }
         }
     }
 
-    fn give_the_rest_up(&self) {
-        let rest = self.share.count() - self.next.replace(self.share.count());
-        self.count_late(rest as u64);
+    fn abort_remaining(&self) {
+        let remaining = self.share.count() - self.next_index.replace(self.share.count());
+        self.record_timeouts(remaining as u64);
     }
 
-    fn count_late(&self, count: u64) {
-        let (target, limit) = (&self.shared.target, self.limit);
+    fn record_timeouts(&self, count: u64) {
+        let (target, timeout) = (&self.shared.target, self.timeout);
         self.errors.borrow_mut().add_many(ErrorKind::ConnectTimeout, count, || {
-            format!("{target}: not connected within {limit:?}")
+            format!("{target}: not connected within {timeout:?}")
         });
     }
 

@@ -84,7 +84,7 @@ impl ErrorKind {
 
     /// The kind of an error while connecting.
     #[must_use]
-    pub fn of_connecting(error: &io::Error) -> Self {
+    pub fn from_connect_error(error: &io::Error) -> Self {
         match error.kind() {
             // The path of a Unix socket that is not there.
             io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound => Self::Refused,
@@ -92,13 +92,13 @@ impl ErrorKind {
             io::ErrorKind::HostUnreachable
             | io::ErrorKind::NetworkUnreachable
             | io::ErrorKind::NetworkDown => Self::Unreachable,
-            _ => Self::of_exchange(error),
+            _ => Self::from_exchange_error(error),
         }
     }
 
     /// The kind of an error while sending or receiving.
     #[must_use]
-    pub fn of_exchange(error: &io::Error) -> Self {
+    pub fn from_exchange_error(error: &io::Error) -> Self {
         match error.kind() {
             io::ErrorKind::ConnectionReset
             | io::ErrorKind::ConnectionAborted
@@ -134,20 +134,20 @@ impl fmt::Display for ErrorKind {
 
 /// Something that went wrong, in words.
 #[derive(Debug)]
-pub(crate) struct Fault {
+pub(crate) struct ConnectionError {
     pub kind: ErrorKind,
     pub text: String,
 }
 
-impl Fault {
+impl ConnectionError {
     #[cold]
-    pub fn of_exchange(error: &io::Error) -> Self {
-        Self { kind: ErrorKind::of_exchange(error), text: error.to_string() }
+    pub fn from_exchange_error(error: &io::Error) -> Self {
+        Self { kind: ErrorKind::from_exchange_error(error), text: error.to_string() }
     }
 
     #[cold]
-    pub fn of_connecting(error: &io::Error) -> Self {
-        Self { kind: ErrorKind::of_connecting(error), text: error.to_string() }
+    pub fn from_connect_error(error: &io::Error) -> Self {
+        Self { kind: ErrorKind::from_connect_error(error), text: error.to_string() }
     }
 }
 

@@ -4,7 +4,7 @@ use crate::config::Knee;
 use crate::report::Step;
 
 /// How it shows that the server did not follow the last of these steps, in words; none if it did.
-pub(crate) fn shows(knee: &Knee, steps: &[Step]) -> Option<String> {
+pub(crate) fn saturation_reason(knee: &Knee, steps: &[Step]) -> Option<String> {
     let (first, last) = (steps.first()?, steps.last()?);
     // Of what was offered, which differs from the rate: in a ramp, and with Poisson arrivals.
     let offered = last.total.offered.filter(|&offered| offered > 0);
@@ -51,18 +51,18 @@ mod tests {
     fn the_knee_is_where_answers_are_missing_or_late() {
         let knee = Knee::default();
         let first = step(1000, 960.0, 100_000);
-        assert_eq!(shows(&knee, &[]), None);
-        assert_eq!(shows(&knee, std::slice::from_ref(&first)), None);
-        assert_eq!(shows(&knee, &[first.clone(), step(2000, 1990.0, 900_000)]), None);
-        let missing = shows(&knee, &[first.clone(), step(2000, 1890.0, 100_000)]).unwrap();
+        assert_eq!(saturation_reason(&knee, &[]), None);
+        assert_eq!(saturation_reason(&knee, std::slice::from_ref(&first)), None);
+        assert_eq!(saturation_reason(&knee, &[first.clone(), step(2000, 1990.0, 900_000)]), None);
+        let missing = saturation_reason(&knee, &[first.clone(), step(2000, 1890.0, 100_000)]).unwrap();
         assert!(missing.contains("94.5 %"), "{missing}");
-        let slow = shows(&knee, &[first.clone(), step(2000, 2000.0, 1_100_000)]).unwrap();
+        let slow = saturation_reason(&knee, &[first.clone(), step(2000, 2000.0, 1_100_000)]).unwrap();
         assert!(slow.contains("11.0 times"), "{slow}");
-        assert!(shows(&knee, &[step(1000, 900.0, 1)]).is_some(), "it may be the first one");
+        assert!(saturation_reason(&knee, &[step(1000, 900.0, 1)]).is_some(), "it may be the first one");
         let mut few = step(1000, 800.0, 1);
         few.total.offered = Some(820);
-        assert_eq!(shows(&knee, &[few]), None, "of fewer than the rate says, as arrivals may be");
+        assert_eq!(saturation_reason(&knee, &[few]), None, "of fewer than the rate says, as arrivals may be");
         let patient = Knee { min_answered_percent: 50, max_latency_factor: 100 };
-        assert_eq!(shows(&patient, &[first, step(2000, 1100.0, 1_100_000)]), None);
+        assert_eq!(saturation_reason(&patient, &[first, step(2000, 1100.0, 1_100_000)]), None);
     }
 }

@@ -7,10 +7,10 @@
 //!     │
 //!     └─► Session::connect ─► run_slice ─► run_slice ─► …                       the lab: slices over the same connections
 //!
-//!  a Session:   Conductor (when what is due, what is over)
+//!  a Session:   MeasurementRunner (when what is due, what is over)
 //!                  │ ConnectionSlot  what both sides of a connection's place share: its line, since when it waits
-//!               Connection  (one task each) ── Stream (TCP, Unix, TLS) ── Wire (messages, HTTP: bytes in, verdicts out)
-//!                  └─► Tally  what was counted; cut into Intervals
+//!               Connection  (one task each) ── Stream (TCP, Unix, TLS) ── ReplyDecoder (messages, HTTP: bytes in, ReplyChecks out)
+//!                  └─► Counters  what was counted; cut into Intervals
 //! ```
 //!
 //! **Closed loop.** Every connection sends a request, waits for all of its reply, and sends the next, perhaps after some

@@ -31,13 +31,16 @@ use crate::schedule::Share;
 use crate::series::{Sampler, Series};
 use crate::session::{latency_histogram, nanoseconds};
 use crate::tls::HandshakeSummary;
-use crate::worker::{Board, Done, Message, Order, Post, ThreadUsage, What, Worker};
+use crate::worker::{
+    MeasurementRequest, MeasurementResult, SharedProgress, ThreadProgress, ThreadUsage, Worker, WorkerEvent,
+    WorkerReport,
+};
 
 /// How often progress is told.
 const TICK: Duration = Duration::from_millis(100);
 
 /// A thread that is busy for a larger part of its time is the bottleneck.
-const BUSY_PERCENT: f64 = 95.0;
+const BUSY_PERCENT_THRESHOLD: f64 = 95.0;
 
 /// How long after it was ordered an open loop begins, so that all threads are there in time.
 const START_DELAY_NS: u64 = 2_000_000;
@@ -116,9 +119,9 @@ pub fn run(
     let sampler = Sampler::new(load.server_pid, load.cores.clone())?;
     let mut run = Run::start(load, runtime, sampler, watch)?;
     let connected = run.connect();
-    let measured = connected.and_then(|()| run.measure());
-    run.end();
-    measured.map(|()| run.outcome())
+    let result = connected.and_then(|()| run.run_all());
+    run.stop_threads();
+    result.map(|()| run.into_outcome())
 }
 
 /// A load that runs.
@@ -126,9 +129,9 @@ struct Run<'a, W> {
     load: &'a LoadConfig,
     watch: W,
     origin: Instant,
-    board: Arc<Board>,
-    orders: Vec<Sender<Order>>,
-    reports: Receiver<Message>,
+    shared_progress: Arc<SharedProgress>,
+    request_senders: Vec<Sender<MeasurementRequest>>,
+    reports: Receiver<WorkerReport>,
     threads: Vec<JoinHandle<()>>,
     sampler: Sampler,
     began_unix_ns: u64,
@@ -152,7 +155,7 @@ struct Run<'a, W> {
 }
 
 /// What a stretch was, of all threads.
-struct Measured {
+struct MeasurementTotals {
     total: Option<Interval>,
     throughput: Throughput,
     schedule_error: Histogram<u64>,
@@ -166,16 +169,16 @@ impl<'a, W: FnMut(Event<'_>) -> ControlFlow<()>> Run<'a, W> {
         sampler: Sampler,
         watch: W,
     ) -> io::Result<Self> {
-        let threads = (0..load.threads).map(|_| Post::default()).collect();
-        let board = Arc::new(Board { threads, ..Board::default() });
+        let threads = (0..load.threads).map(|_| ThreadProgress::default()).collect();
+        let shared_progress = Arc::new(SharedProgress { threads, ..SharedProgress::default() });
         let references = load.http_load().map(references).unwrap_or_default();
-        let (origin, (tell, reports)) = (Instant::now(), channel());
+        let (origin, (report, reports)) = (Instant::now(), channel());
         let mut run = Self {
             load,
             watch,
             origin,
-            board: Arc::clone(&board),
-            orders: Vec::new(),
+            shared_progress: Arc::clone(&shared_progress),
+            request_senders: Vec::new(),
             reports,
             threads: Vec::new(),
             sampler,
@@ -197,18 +200,18 @@ impl<'a, W: FnMut(Event<'_>) -> ControlFlow<()>> Run<'a, W> {
             knee: None,
         };
         for thread in 0..load.threads {
-            let (order, orders) = channel();
+            let (sender, request_queue) = channel();
             let worker = Worker {
                 load: load.clone(),
                 share: Share { thread, threads: load.threads, connections: load.connections },
                 runtime: runtime.clone(),
                 origin,
                 references: Arc::clone(&references),
-                orders,
-                reports: tell.clone(),
-                board: Arc::clone(&board),
+                request_queue,
+                reports: report.clone(),
+                shared_progress: Arc::clone(&shared_progress),
             };
-            run.orders.push(order);
+            run.request_senders.push(sender);
             run.threads.push(worker.start(load.cores.get(thread).copied())?);
         }
         Ok(run)
@@ -216,22 +219,22 @@ impl<'a, W: FnMut(Event<'_>) -> ControlFlow<()>> Run<'a, W> {
 
     /// Until all connections are open that can be.
     fn connect(&mut self) -> io::Result<()> {
-        let mut missing = self.load.threads;
-        while missing > 0 {
-            match self.next(Duration::ZERO)? {
-                Some(Message { what: What::Opened { driver, errors }, .. }) => {
+        let mut remaining_threads = self.load.threads;
+        while remaining_threads > 0 {
+            match self.next_report(Duration::ZERO)? {
+                Some(WorkerReport { event: WorkerEvent::Opened { driver, errors }, .. }) => {
                     self.driver = Some(driver);
                     self.errors.merge(errors);
-                    missing -= 1;
+                    remaining_threads -= 1;
                 }
-                Some(Message { what: What::Failed(error), .. }) => return Err(error),
-                _ => self.tell_progress(Phase::Connecting, Duration::ZERO, self.load.connect_timeout, None),
+                Some(WorkerReport { event: WorkerEvent::Failed(error), .. }) => return Err(error),
+                _ => self.report_progress(Phase::Connecting, Duration::ZERO, self.load.connect_timeout, None),
             }
         }
         Ok(())
     }
 
-    fn measure(&mut self) -> io::Result<()> {
+    fn run_all(&mut self) -> io::Result<()> {
         match &self.load.mode {
             Mode::Closed { .. } => self.run_measurement(self.load.warm_up, None).map(|_| ()),
             Mode::Open { per_second, .. } => {
@@ -240,15 +243,16 @@ impl<'a, W: FnMut(Event<'_>) -> ControlFlow<()>> Run<'a, W> {
             Mode::Sweep(sweep) => {
                 let mut warm_up = self.load.warm_up;
                 for (number, per_second) in (0..).zip(sweep.rates()) {
-                    let measured =
+                    let totals =
                         self.run_measurement(std::mem::take(&mut warm_up), Some((per_second, number)))?;
-                    self.step(per_second, &measured);
-                    let why = knee::shows(&sweep.knee, &self.steps).filter(|_| !self.interrupted);
+                    self.record_step(per_second, &totals);
+                    let reason =
+                        knee::saturation_reason(&sweep.knee, &self.steps).filter(|_| !self.interrupted);
                     let step = self.steps.len().saturating_sub(1);
-                    self.knee = why.map(|why| KneeReport { step, per_second, why });
+                    self.knee = reason.map(|why| KneeReport { step, per_second, why });
                     // Those that are closed, but not broken, are opened again.
-                    let none_left = self.requests_by_connection.is_empty();
-                    if self.knee.is_some() || self.interrupted || none_left {
+                    let is_disconnected = self.requests_by_connection.is_empty();
+                    if self.knee.is_some() || self.interrupted || is_disconnected {
                         break;
                     }
                 }
@@ -257,87 +261,91 @@ impl<'a, W: FnMut(Event<'_>) -> ControlFlow<()>> Run<'a, W> {
         }
     }
 
-    fn step(&mut self, per_second: u64, measured: &Measured) {
-        let Some(total) = &measured.total else { return };
+    fn record_step(&mut self, per_second: u64, totals: &MeasurementTotals) {
+        let Some(total) = &totals.total else { return };
         let seconds = self.load.duration.as_secs_f64().max(1e-9);
         let step = Step {
             per_second,
-            answered_per_second: measured.throughput.requests as f64 / seconds,
-            answered_in_time: measured.throughput.requests,
+            answered_per_second: totals.throughput.requests as f64 / seconds,
+            answered_in_time: totals.throughput.requests,
             total: total.into(),
-            schedule_error: Latency::of(&measured.schedule_error),
-            load_was_bottleneck: total.requests > 0 && measured.busy_percent > BUSY_PERCENT,
+            schedule_error: Latency::of(&totals.schedule_error),
+            load_was_bottleneck: total.requests > 0 && totals.busy_percent > BUSY_PERCENT_THRESHOLD,
         };
         let flow = (self.watch)(Event::Step(&step));
-        self.heed(flow);
+        self.apply_control_flow(flow);
         self.steps.push(step);
     }
 
     /// One stretch of load on all threads.
-    fn run_measurement(&mut self, warm_up: Duration, rate: Option<(u64, u64)>) -> io::Result<Measured> {
+    fn run_measurement(
+        &mut self,
+        warm_up: Duration,
+        rate: Option<(u64, u64)>,
+    ) -> io::Result<MeasurementTotals> {
         let (load, threads) = (self.load, self.load.threads);
         let start_ns = self.now_ns() + if rate.is_some() { START_DELAY_NS } else { 0 };
-        let order = Order { start_ns, warm_up, duration: load.duration, rate };
-        for orders in &self.orders {
+        let request = MeasurementRequest { start_ns, warm_up, duration: load.duration, rate };
+        for sender in &self.request_senders {
             // A thread that has ended has said why.
-            orders.send(order).ok();
+            sender.send(request).ok();
         }
         let first_ns = start_ns.saturating_add(nanoseconds(warm_up));
         let end_ns = first_ns.saturating_add(nanoseconds(load.duration));
-        let began_ns = self.began(first_ns);
+        let began_ns = self.record_start(first_ns);
         let interval_ns = nanoseconds(load.interval);
         let mut series = Series::new(threads, first_ns, end_ns, interval_ns, first_ns - began_ns);
-        let mut measured = Measured {
+        let mut totals = MeasurementTotals {
             total: None,
             throughput: Throughput::default(),
             schedule_error: latency_histogram(),
             busy_percent: 0.0,
         };
         (self.requests_by_connection, self.opened) = (Vec::new(), 0);
-        let (mut missing, mut warm) = (threads, warm_up.is_zero());
-        while missing > 0 {
+        let (mut remaining_threads, mut is_warm) = (threads, warm_up.is_zero());
+        while remaining_threads > 0 {
             let now_ns = self.now_ns();
             if series.sample_due_ns().is_some_and(|due_ns| now_ns >= due_ns) {
                 series.sample(self.sampler.look());
-                warm = true;
+                is_warm = true;
                 continue;
             }
-            let pause = series.sample_due_ns().map_or(TICK, |due_ns| Duration::from_nanos(due_ns - now_ns));
-            match self.next(pause)? {
-                Some(Message { what: What::Failed(error), .. }) => return Err(error),
-                Some(Message { what: What::WarmedUp(errors), .. }) => self.errors.merge(errors),
-                Some(Message { thread, what: What::Interval(number, part) }) => {
+            let wait = series.sample_due_ns().map_or(TICK, |due_ns| Duration::from_nanos(due_ns - now_ns));
+            match self.next_report(wait)? {
+                Some(WorkerReport { event: WorkerEvent::Failed(error), .. }) => return Err(error),
+                Some(WorkerReport { event: WorkerEvent::WarmedUp(errors), .. }) => self.errors.merge(errors),
+                Some(WorkerReport { thread, event: WorkerEvent::Interval(number, part) }) => {
                     series.part(thread, number, *part);
                 }
-                Some(Message { thread, what: What::Done(done) }) => {
-                    missing -= 1;
-                    self.done(thread, *done, &mut series, &mut measured);
+                Some(WorkerReport { thread, event: WorkerEvent::Done(result) }) => {
+                    remaining_threads -= 1;
+                    self.record_result(thread, *result, &mut series, &mut totals);
                 }
-                Some(Message { what: What::Opened { .. }, .. }) => {}
+                Some(WorkerReport { event: WorkerEvent::Opened { .. }, .. }) => {}
                 None => {
                     let since = |ns: u64| Duration::from_nanos(self.now_ns().saturating_sub(ns));
-                    match warm {
+                    match is_warm {
                         true => {
                             let (elapsed, rate) = (since(first_ns), rate.map(|(rate, _)| rate));
-                            self.tell_progress(Phase::Measuring, elapsed, load.duration, rate);
+                            self.report_progress(Phase::Measuring, elapsed, load.duration, rate);
                         }
                         false => {
                             let (elapsed, rate) = (since(start_ns), rate.map(|(rate, _)| rate));
-                            self.tell_progress(Phase::WarmUp, elapsed, warm_up, rate);
+                            self.report_progress(Phase::WarmUp, elapsed, warm_up, rate);
                         }
                     }
                 }
             }
-            self.take_complete(&mut series, &mut measured);
+            self.collect_complete(&mut series, &mut totals);
         }
-        self.take_complete(&mut series, &mut measured);
-        self.throughput.requests += measured.throughput.requests;
-        self.throughput.elapsed_ns += measured.throughput.elapsed_ns;
-        Ok(measured)
+        self.collect_complete(&mut series, &mut totals);
+        self.throughput.requests += totals.throughput.requests;
+        self.throughput.elapsed_ns += totals.throughput.elapsed_ns;
+        Ok(totals)
     }
 
     /// The measurement begins at this moment, if it has not begun.
-    fn began(&mut self, first_ns: u64) -> u64 {
+    fn record_start(&mut self, first_ns: u64) -> u64 {
         if let Some(began_ns) = self.began_ns {
             return began_ns;
         }
@@ -345,39 +353,45 @@ impl<'a, W: FnMut(Event<'_>) -> ControlFlow<()>> Run<'a, W> {
         self.began_unix_ns = nanoseconds(unix).saturating_add(first_ns.saturating_sub(self.now_ns()));
         self.began_ns = Some(first_ns);
         let flow = (self.watch)(Event::Began { unix_ns: self.began_unix_ns });
-        self.heed(flow);
+        self.apply_control_flow(flow);
         first_ns
     }
 
-    fn done(&mut self, thread: usize, done: Done, series: &mut Series, measured: &mut Measured) {
-        self.requests_by_connection.extend(done.requests_by_connection);
-        self.opened += done.opened;
-        self.reopened += done.reopened;
-        HandshakeSummary::add(&mut self.handshakes, done.handshakes);
-        self.board.threads[thread].open.store(done.open, Ordering::Relaxed);
+    fn record_result(
+        &mut self,
+        thread: usize,
+        result: MeasurementResult,
+        series: &mut Series,
+        totals: &mut MeasurementTotals,
+    ) {
+        self.requests_by_connection.extend(result.requests_by_connection);
+        self.opened += result.opened;
+        self.reopened += result.reopened;
+        HandshakeSummary::add(&mut self.handshakes, result.handshakes);
+        self.shared_progress.threads[thread].open.store(result.open, Ordering::Relaxed);
         // Both have the same layout.
-        if measured.schedule_error.add(&done.schedule_error).is_err()
-            || self.schedule_error.add(&done.schedule_error).is_err()
+        if totals.schedule_error.add(&result.schedule_error).is_err()
+            || self.schedule_error.add(&result.schedule_error).is_err()
         {
             tracing::error!("histograms of one layout could not be added");
         }
-        measured.busy_percent = measured.busy_percent.max(done.usage.busy_percent());
+        totals.busy_percent = totals.busy_percent.max(result.usage.busy_percent());
         let usage = &mut self.usage[thread];
-        usage.elapsed_ns += done.usage.elapsed_ns;
-        usage.cpu_ns += done.usage.cpu_ns;
-        usage.delayed_ns += done.usage.delayed_ns;
-        usage.pacing_ns += done.usage.pacing_ns;
-        measured.throughput.requests += done.throughput.requests;
-        measured.throughput.elapsed_ns = measured.throughput.elapsed_ns.max(done.throughput.elapsed_ns);
-        series.done(thread, done.rest);
+        usage.elapsed_ns += result.usage.elapsed_ns;
+        usage.cpu_ns += result.usage.cpu_ns;
+        usage.delayed_ns += result.usage.delayed_ns;
+        usage.pacing_ns += result.usage.pacing_ns;
+        totals.throughput.requests += result.throughput.requests;
+        totals.throughput.elapsed_ns = totals.throughput.elapsed_ns.max(result.throughput.elapsed_ns);
+        series.done(thread, result.final_interval);
     }
 
-    fn take_complete(&mut self, series: &mut Series, measured: &mut Measured) {
+    fn collect_complete(&mut self, series: &mut Series, totals: &mut MeasurementTotals) {
         while let Some(interval) = series.complete(|| self.sampler.look()) {
             let flow = (self.watch)(Event::Interval(&interval));
-            self.heed(flow);
+            self.apply_control_flow(flow);
             self.records.push((&interval).into());
-            for total in [&mut self.total, &mut measured.total] {
+            for total in [&mut self.total, &mut totals.total] {
                 match total {
                     None => *total = Some(interval.clone()),
                     Some(total) => total.append(&interval),
@@ -386,22 +400,22 @@ impl<'a, W: FnMut(Event<'_>) -> ControlFlow<()>> Run<'a, W> {
         }
     }
 
-    /// What the threads tell next; nothing when progress, or something in `pause`, is due first.
-    fn next(&self, pause: Duration) -> io::Result<Option<Message>> {
+    /// What the threads tell next; nothing when progress, or something in `wait`, is due first.
+    fn next_report(&self, wait: Duration) -> io::Result<Option<WorkerReport>> {
         let panicked = || io::Error::other("a thread of the load has panicked: see its message above");
         // None ends before it is let go but one that cannot go on, and what it had to say is here by then.
         if self.threads.iter().any(JoinHandle::is_finished) {
             return self.reports.try_recv().map(Some).map_err(|_| panicked());
         }
-        let pause = if pause.is_zero() { TICK } else { pause.min(TICK) };
-        match self.reports.recv_timeout(pause) {
+        let wait = if wait.is_zero() { TICK } else { wait.min(TICK) };
+        match self.reports.recv_timeout(wait) {
             Ok(message) => Ok(Some(message)),
             Err(RecvTimeoutError::Timeout) => Ok(None),
             Err(RecvTimeoutError::Disconnected) => Err(panicked()),
         }
     }
 
-    fn tell_progress(
+    fn report_progress(
         &mut self,
         phase: Phase,
         elapsed: Duration,
@@ -409,29 +423,35 @@ impl<'a, W: FnMut(Event<'_>) -> ControlFlow<()>> Run<'a, W> {
         offered_per_second: Option<u64>,
     ) {
         let elapsed = if phase == Phase::Connecting { self.origin.elapsed() } else { elapsed };
-        let sum = |count: &dyn Fn(&Post) -> u64| self.board.threads.iter().map(count).sum::<u64>();
+        let sum = |count: &dyn Fn(&ThreadProgress) -> u64| {
+            self.shared_progress.threads.iter().map(count).sum::<u64>()
+        };
         let progress = Progress {
             phase,
             elapsed,
             planned,
             offered_per_second,
             connections: self.connections(),
-            requests: sum(&|post| post.requests.load(Ordering::Relaxed)),
-            errors: sum(&|post| post.errors.load(Ordering::Relaxed)),
+            requests: sum(&|thread_progress| thread_progress.requests.load(Ordering::Relaxed)),
+            errors: sum(&|thread_progress| thread_progress.errors.load(Ordering::Relaxed)),
         };
         let flow = (self.watch)(Event::Progress(&progress));
-        self.heed(flow);
+        self.apply_control_flow(flow);
     }
 
     fn connections(&self) -> usize {
-        self.board.threads.iter().map(|post| post.open.load(Ordering::Relaxed)).sum()
+        self.shared_progress
+            .threads
+            .iter()
+            .map(|thread_progress| thread_progress.open.load(Ordering::Relaxed))
+            .sum()
     }
 
     /// Has all threads stop if that is asked for.
-    fn heed(&mut self, flow: ControlFlow<()>) {
+    fn apply_control_flow(&mut self, flow: ControlFlow<()>) {
         if flow.is_break() {
             self.interrupted = true;
-            self.board.stop.store(true, Ordering::Relaxed);
+            self.shared_progress.stop.store(true, Ordering::Relaxed);
         }
     }
 
@@ -440,16 +460,16 @@ impl<'a, W: FnMut(Event<'_>) -> ControlFlow<()>> Run<'a, W> {
     }
 
     /// Lets the threads go and waits for them.
-    fn end(&mut self) {
-        self.board.stop.store(true, Ordering::Relaxed);
-        self.orders.clear();
+    fn stop_threads(&mut self) {
+        self.shared_progress.stop.store(true, Ordering::Relaxed);
+        self.request_senders.clear();
         for thread in self.threads.drain(..) {
             // One that panicked has shown why, and is missing above.
             thread.join().ok();
         }
     }
 
-    fn outcome(mut self) -> Outcome {
+    fn into_outcome(mut self) -> Outcome {
         let open_loop = !matches!(self.load.mode, Mode::Closed { .. });
         let total = self.total.take().unwrap_or_else(|| Interval::empty(0, open_loop));
         let load = self.load;
@@ -503,7 +523,7 @@ impl<'a, W: FnMut(Event<'_>) -> ControlFlow<()>> Run<'a, W> {
             load_cpu_ns_per_request: total.load_cpu_ns_per_request(),
             load_pacing_ns: self.usage.iter().map(|usage| usage.pacing_ns).sum(),
             load_busy_percent: busy_percent,
-            load_was_bottleneck: (total.requests > 0 && busy_percent > BUSY_PERCENT)
+            load_was_bottleneck: (total.requests > 0 && busy_percent > BUSY_PERCENT_THRESHOLD)
                 || self.steps.iter().any(|step| step.load_was_bottleneck),
             stolen_ns: total.stolen_ns,
             intervals: self.records,

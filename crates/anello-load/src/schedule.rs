@@ -20,7 +20,7 @@ const SECOND_NS: u128 = 1_000_000_000;
 
 /// Most Poisson arrivals that are counted one by one; of more, there are as many as are to be expected, within a
 /// thousandth.
-const COUNT_LIMIT: f64 = 10e6;
+const MAX_COUNTED_ARRIVALS: f64 = 10e6;
 
 /// Which of a load's connections are of this thread: those whose number is `thread` modulo `threads`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,8 +43,8 @@ impl Share {
     }
 
     /// The number, among all, of the one at this place among those of the thread.
-    pub fn number(&self, place: usize) -> usize {
-        place * self.threads + self.thread
+    pub fn global_index(&self, local_index: usize) -> usize {
+        local_index * self.threads + self.thread
     }
 }
 
@@ -72,12 +72,12 @@ impl Schedule {
     pub fn remaining_requests(&self, from_ns: u64, to_ns: u64) -> u64 {
         match self.arrivals {
             Arrivals::Constant => {
-                let after = |ns| self.constant_before(ns).saturating_sub(u128::from(self.index));
+                let after = |ns| self.constant_arrivals_before(ns).saturating_sub(u128::from(self.index));
                 u64::try_from(after(to_ns).saturating_sub(after(from_ns))).unwrap_or(u64::MAX)
             }
             Arrivals::Poisson => {
                 let expected = (to_ns as f64 - self.poisson_ns.max(from_ns as f64)) / self.poisson_mean_ns();
-                if expected > COUNT_LIMIT {
+                if expected > MAX_COUNTED_ARRIVALS {
                     return expected as u64;
                 }
                 let moments = self.clone().map(|(ns, _)| ns).take_while(|&ns| ns < to_ns);
@@ -87,7 +87,7 @@ impl Schedule {
     }
 
     /// Constant arrivals: this thread's requests before a moment, since the beginning.
-    fn constant_before(&self, ns: u64) -> u128 {
+    fn constant_arrivals_before(&self, ns: u64) -> u128 {
         // Request k is due at k / rate, in whole nanoseconds: before `ns` if k is less than this.
         let all = (u128::from(ns) * u128::from(self.per_second)).div_ceil(SECOND_NS);
         let [connections, threads, thread] =
@@ -109,12 +109,12 @@ impl Iterator for Schedule {
 
     fn next(&mut self) -> Option<(u64, usize)> {
         let mine = self.share.count() as u64;
-        let (round, place) = (self.index.checked_div(mine)?, (self.index % mine) as usize);
+        let (round, local_index) = (self.index.checked_div(mine)?, (self.index % mine) as usize);
         self.index += 1;
         let at_ns = match self.arrivals {
             Arrivals::Constant => {
-                let request =
-                    u128::from(round) * self.share.connections as u128 + self.share.number(place) as u128;
+                let request = u128::from(round) * self.share.connections as u128
+                    + self.share.global_index(local_index) as u128;
                 u64::try_from(request * SECOND_NS / u128::from(self.per_second)).ok()?
             }
             Arrivals::Poisson => {
@@ -122,7 +122,7 @@ impl Iterator for Schedule {
                 self.poisson_ns as u64
             }
         };
-        Some((at_ns, place))
+        Some((at_ns, local_index))
     }
 }
 
@@ -160,7 +160,7 @@ mod tests {
                         let share = Share { thread, threads: threads.min(connections), connections };
                         Schedule::new(share, 3000, Arrivals::Constant, 1)
                             .take_while(|&(at_ns, _)| at_ns < 100_000_000)
-                            .map(move |(at_ns, place)| (at_ns, share.number(place)))
+                            .map(move |(at_ns, local_index)| (at_ns, share.global_index(local_index)))
                     })
                     .collect();
                 all.sort_unstable();

@@ -13,7 +13,7 @@ use anello::time::sleep;
 use hdrhistogram::Histogram;
 
 use crate::config::{LoadConfig, Mode, Protocol};
-use crate::connect_all::Opening;
+use crate::connect_all::ConnectBatch;
 use crate::connection::Connection;
 use crate::connection_slot::ConnectionSlot;
 use crate::errors::{ErrorKind, Errors};
@@ -27,7 +27,7 @@ use crate::shared::{ProgressSnapshot, Shared};
 use crate::tls::HandshakeSummary;
 
 /// Longest latency that the histograms tell apart, in nanoseconds: a day, which is as long as a timeout may be.
-const LATENCY_LIMIT_NS: u64 = 86_400_000_000_000;
+const MAX_LATENCY_NS: u64 = 86_400_000_000_000;
 
 /// Connections to one server, on this thread's runtime. Dropping it closes them.
 ///
@@ -108,8 +108,8 @@ impl Session {
         load.validate().map_err(|why| io::Error::new(io::ErrorKind::InvalidInput, why))?;
         let share = Share::whole(load.connections);
         let references = load.http_load().map(references).unwrap_or_default();
-        let go_on = &mut |_| ControlFlow::Continue(());
-        Ok(Self::open(load, share, Instant::now(), references, go_on).await)
+        let no_tick = &mut |_| ControlFlow::Continue(());
+        Ok(Self::open(load, share, Instant::now(), references, no_tick).await)
     }
 
     /// Opens one thread's share of the connections of a load that is in order. Moments count from `origin`.
@@ -118,7 +118,7 @@ impl Session {
         share: Share,
         origin: Instant,
         references: References,
-        tick: &mut dyn FnMut(ProgressSnapshot) -> ControlFlow<()>,
+        on_tick: &mut dyn FnMut(ProgressSnapshot) -> ControlFlow<()>,
     ) -> Self {
         let exchange = match &load.protocol {
             Protocol::Messages { request_bytes, response_bytes } => {
@@ -128,41 +128,46 @@ impl Session {
         };
         let shared = Rc::new(Shared::new(&load, exchange, origin));
         let slots: Vec<_> = (0..share.count()).map(|_| Rc::new(ConnectionSlot::new())).collect();
-        let connection = |(place, slot): (usize, &Rc<ConnectionSlot>)| {
-            Connection::new(share.number(place) as u64, shared.exchange.wire(), Rc::clone(slot))
+        let connection = |(slot_index, slot): (usize, &Rc<ConnectionSlot>)| {
+            Connection::new(
+                share.global_index(slot_index) as u64,
+                shared.exchange.new_decoder(),
+                Rc::clone(slot),
+            )
         };
         let connections = slots.iter().enumerate().map(connection).collect();
         let mut session =
             Self { shared, connections, slots, share, connect_errors: Errors::default(), load, slices: 0 };
         // In a ramp they are opened one after the other, and where each request has its own, when one is due.
         if session.load.ramp.is_zero() && session.shared.keep_alive {
-            session.open_all(tick).await;
+            session.open_all(on_tick).await;
         }
         session
     }
 
-    async fn open_all(&mut self, tick: &mut dyn FnMut(ProgressSnapshot) -> ControlFlow<()>) {
-        let opening = Rc::new(Opening::new(Rc::clone(&self.shared), self.share, self.load.connect_timeout));
+    async fn open_all(&mut self, on_tick: &mut dyn FnMut(ProgressSnapshot) -> ControlFlow<()>) {
+        let batch =
+            Rc::new(ConnectBatch::new(Rc::clone(&self.shared), self.share, self.load.connect_timeout));
         let openers = self.load.max_concurrent_connects.min(self.share.count());
-        let mut openers = Tasks((0..openers).map(|_| anello::spawn(Rc::clone(&opening).work())).collect());
+        let mut openers = AbortOnDrop((0..openers).map(|_| anello::spawn(Rc::clone(&batch).run())).collect());
         let all = async {
             while let Some(opener) = openers.0.pop() {
                 if let Err(error) = opener.await {
-                    opening.errors.borrow_mut().add(ErrorKind::Other, || error.to_string());
+                    batch.errors.borrow_mut().add(ErrorKind::Other, || error.to_string());
                 }
             }
         };
-        with_ticks(TICK, all, || tick(opening.snapshot())).await;
+        run_with_ticks(TICK, all, || on_tick(batch.snapshot())).await;
         drop(openers);
-        for (place, stream) in opening.streams.take() {
-            self.connections[place].open(stream, &self.shared);
+        for (slot_index, stream) in batch.streams.take() {
+            self.connections[slot_index].open(stream, &self.shared);
         }
         for connection in &mut self.connections {
             if !connection.is_open() && !self.shared.reconnect {
-                connection.give_up(&self.shared);
+                connection.mark_broken(&self.shared);
             }
         }
-        self.connect_errors = opening.errors.take();
+        self.connect_errors = batch.errors.take();
     }
 
     /// Connections that are open and in order.
@@ -185,12 +190,12 @@ impl Session {
     /// whatever the server does; earlier when no connection is left. Nothing is in flight afterwards. Dropping the
     /// future closes all connections.
     pub async fn run_slice(&mut self, duration: Duration) -> Slice {
-        let (began_ns, rate) = (self.shared.now_ns(), self.first_rate());
+        let (start_ns, rate) = (self.shared.now_ns(), self.first_rate());
         let slice = self.slices;
         self.slices += 1;
         let plan =
-            self.measurement_plan(began_ns, Duration::ZERO, duration, None, rate.map(|rate| (rate, slice)));
-        let interval = self.drive(plan, &mut Unobserved).await.interval;
+            self.measurement_plan(start_ns, Duration::ZERO, duration, None, rate.map(|rate| (rate, slice)));
+        let interval = self.run_measurement(plan, &mut NoopObserver).await.interval;
         Slice {
             requests: interval.requests,
             elapsed_ns: interval.elapsed_ns,
@@ -242,17 +247,17 @@ impl Session {
     }
 
     /// The connections' turns in a ramp that begins then.
-    pub(crate) fn ramp_from(&self, start_ns: u64) {
+    pub(crate) fn start_ramp(&self, start_ns: u64) {
         let (ramp_ns, count) = (u128::from(nanoseconds(self.load.ramp)), self.share.connections as u128);
-        for (place, slot) in self.slots.iter().enumerate() {
-            let after_ns = ramp_ns * self.share.number(place) as u128 / count;
-            slot.open_at_ns.set(start_ns.saturating_add(u64::try_from(after_ns).unwrap_or(u64::MAX)));
+        for (slot_index, slot) in self.slots.iter().enumerate() {
+            let delay_ns = ramp_ns * self.share.global_index(slot_index) as u128 / count;
+            slot.open_at_ns.set(start_ns.saturating_add(u64::try_from(delay_ns).unwrap_or(u64::MAX)));
         }
     }
 
     /// Runs a stretch to its end: what happened after the last interval that was told. When the observer breaks, requests
     /// in flight get a moment, and are then given up without being counted.
-    pub(crate) async fn drive(
+    pub(crate) async fn run_measurement(
         &mut self,
         plan: MeasurementPlan,
         observer: &mut dyn Observer,
@@ -261,7 +266,7 @@ impl Session {
         let mut runner = MeasurementRunner::new(&shared, &self.slots, plan, observer);
         let running =
             self.connections.drain(..).map(|connection| anello::spawn(connection.run(Rc::clone(&shared))));
-        let mut tasks = Tasks(running.collect());
+        let mut tasks = AbortOnDrop(running.collect());
         tasks.0.reverse();
         let connections = &mut self.connections;
         poll_fn(|context| {
@@ -287,8 +292,8 @@ impl Session {
 
     /// Requests answered in the last stretch, on each connection that did not break.
     pub(crate) fn requests_by_connection(&self) -> Vec<u64> {
-        let good = self.connections.iter().filter(|connection| !connection.is_broken());
-        good.map(|connection| connection.answered).collect()
+        let open = self.connections.iter().filter(|connection| !connection.is_broken());
+        open.map(|connection| connection.answered).collect()
     }
 
     /// Connections that were ever open.
@@ -309,7 +314,7 @@ impl Session {
 
     /// Closes all connections and lets the driver do it before it returns.
     pub async fn close(mut self) {
-        self.connections.iter_mut().for_each(Connection::say_goodbye);
+        self.connections.iter_mut().for_each(Connection::send_close_notify);
         drop(self);
         // A few turns of the driver: io_uring has receives to cancel first.
         sleep(Duration::from_millis(1)).await;
@@ -317,9 +322,9 @@ impl Session {
 }
 
 /// Nobody watches.
-struct Unobserved;
+struct NoopObserver;
 
-impl Observer for Unobserved {
+impl Observer for NoopObserver {
     fn tick(&mut self, _: ProgressSnapshot) -> ControlFlow<()> {
         ControlFlow::Continue(())
     }
@@ -336,20 +341,20 @@ impl Observer for Unobserved {
 /// Never: the bounds are constants that make sense.
 #[must_use]
 pub fn latency_histogram() -> Histogram<u64> {
-    Histogram::new_with_bounds(1, LATENCY_LIMIT_NS, 3).expect("constant bounds that make sense")
+    Histogram::new_with_bounds(1, MAX_LATENCY_NS, 3).expect("constant bounds that make sense")
 }
 
 /// Tasks that end with their owner.
-struct Tasks<T>(Vec<JoinHandle<T>>);
+struct AbortOnDrop<T>(Vec<JoinHandle<T>>);
 
-impl<T> Drop for Tasks<T> {
+impl<T> Drop for AbortOnDrop<T> {
     fn drop(&mut self) {
         self.0.drain(..).for_each(|task| task.abort());
     }
 }
 
 /// Waits for a future and calls `tick` every so often meanwhile; drops the future when `tick` breaks.
-async fn with_ticks<F: Future>(
+async fn run_with_ticks<F: Future>(
     period: Duration,
     future: F,
     mut tick: impl FnMut() -> ControlFlow<()>,

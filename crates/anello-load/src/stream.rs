@@ -117,12 +117,12 @@ impl Stream {
     }
 
     /// Waits until the server has closed its side, and all below TLS with it; how many bytes came instead, if any.
-    pub fn poll_end(&mut self, context: &mut Context<'_>) -> Poll<io::Result<Option<usize>>> {
+    pub fn poll_eof(&mut self, context: &mut Context<'_>) -> Poll<io::Result<Option<usize>>> {
         match self {
             Self::Plain(transport) => {
                 transport.poll_receive(context).map_ok(|chunk| chunk.map(|chunk| chunk.len()))
             }
-            Self::Tls(stream) => stream.poll_end(context),
+            Self::Tls(stream) => stream.poll_eof(context),
         }
     }
 
@@ -132,9 +132,9 @@ impl Stream {
     }
 
     /// Tells a server under TLS that nothing more will come (close_notify), as far as that can be sent at once.
-    pub fn say_goodbye(&mut self) {
+    pub fn send_close_notify(&mut self) {
         if let Self::Tls(stream) = self {
-            stream.say_goodbye();
+            stream.send_close_notify();
         }
     }
 

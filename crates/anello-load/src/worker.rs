@@ -31,14 +31,14 @@ pub(crate) struct Worker {
     pub runtime: anello::RuntimeBuilder,
     pub origin: Instant,
     pub references: References,
-    pub orders: Receiver<Order>,
-    pub reports: Sender<Message>,
-    pub board: Arc<Board>,
+    pub request_queue: Receiver<MeasurementRequest>,
+    pub reports: Sender<WorkerReport>,
+    pub shared_progress: Arc<SharedProgress>,
 }
 
 /// A stretch of load.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Order {
+pub(crate) struct MeasurementRequest {
     pub start_ns: u64,
     pub warm_up: Duration,
     pub duration: Duration,
@@ -47,12 +47,12 @@ pub(crate) struct Order {
 }
 
 /// From a thread, with its number.
-pub(crate) struct Message {
+pub(crate) struct WorkerReport {
     pub thread: usize,
-    pub what: What,
+    pub event: WorkerEvent,
 }
 
-pub(crate) enum What {
+pub(crate) enum WorkerEvent {
     /// Connections are open, as many as could be.
     Opened { driver: DriverInfo, errors: Errors },
     /// It cannot begin.
@@ -62,13 +62,13 @@ pub(crate) enum What {
     /// An interval of this number.
     Interval(u64, Box<Interval>),
     /// The order is carried out.
-    Done(Box<Done>),
+    Done(Box<MeasurementResult>),
 }
 
 /// The end of a stretch.
-pub(crate) struct Done {
+pub(crate) struct MeasurementResult {
     /// Since the last interval.
-    pub rest: Interval,
+    pub final_interval: Interval,
     pub throughput: Throughput,
     pub requests_by_connection: Vec<u64>,
     pub opened: usize,
@@ -100,14 +100,14 @@ impl ThreadUsage {
 
 /// What all threads and who started them see at any time.
 #[derive(Debug, Default)]
-pub(crate) struct Board {
+pub(crate) struct SharedProgress {
     pub stop: AtomicBool,
-    pub threads: Vec<Post>,
+    pub threads: Vec<ThreadProgress>,
 }
 
 /// What a thread has last told of itself.
 #[derive(Debug, Default)]
-pub(crate) struct Post {
+pub(crate) struct ThreadProgress {
     pub open: AtomicUsize,
     /// In this stretch.
     pub requests: AtomicU64,
@@ -119,7 +119,7 @@ impl Worker {
     pub fn start(self, core: Option<usize>) -> io::Result<thread::JoinHandle<()>> {
         thread::Builder::new().name(format!("load-{}", self.share.thread)).spawn(move || {
             if let Err(error) = self.work(core) {
-                self.tell(What::Failed(error));
+                self.report(WorkerEvent::Failed(error));
             }
         })
     }
@@ -142,58 +142,68 @@ impl Worker {
             Session::open(self.load.clone(), self.share, self.origin, references, &mut tick).await
         });
         let errors = session.connect_errors().clone();
-        self.post().open.store(session.open_connections(), Ordering::Relaxed);
-        self.tell(What::Opened { driver: runtime.driver(), errors });
-        let mut ramped = false;
-        while let Ok(order) = self.orders.recv() {
-            if !std::mem::replace(&mut ramped, true) {
-                session.ramp_from(order.start_ns);
+        self.thread_progress().open.store(session.open_connections(), Ordering::Relaxed);
+        self.report(WorkerEvent::Opened { driver: runtime.driver(), errors });
+        let mut has_ramped = false;
+        while let Ok(request) = self.request_queue.recv() {
+            if !std::mem::replace(&mut has_ramped, true) {
+                session.start_ramp(request.start_ns);
             }
-            let done = runtime.block_on(self.carry_out(&mut session, &order));
-            self.tell(What::Done(Box::new(done)));
+            let result = runtime.block_on(self.run_measurement(&mut session, &request));
+            self.report(WorkerEvent::Done(Box::new(result)));
         }
         runtime.block_on(session.close());
         Ok(())
     }
 
-    async fn carry_out(&self, session: &mut Session, order: &Order) -> Done {
+    async fn run_measurement(
+        &self,
+        session: &mut Session,
+        request: &MeasurementRequest,
+    ) -> MeasurementResult {
         let interval = Some(self.load.interval);
-        let plan =
-            session.measurement_plan(order.start_ns, order.warm_up, order.duration, interval, order.rate);
-        let mut watch = Watch::new(self);
-        let rest = session.drive(plan, &mut watch).await;
-        let interval = watch.described(rest.interval, rest.pacing_ns, rest.before_deadline);
+        let plan = session.measurement_plan(
+            request.start_ns,
+            request.warm_up,
+            request.duration,
+            interval,
+            request.rate,
+        );
+        let mut observer = WorkerObserver::new(self);
+        let measured = session.run_measurement(plan, &mut observer).await;
+        let interval =
+            observer.with_cpu_usage(measured.interval, measured.pacing_ns, measured.before_deadline);
         let shared = session.shared();
-        let empty = crate::latency_histogram();
-        Done {
-            rest: interval,
-            throughput: rest.throughput,
+        let empty_histogram = crate::latency_histogram();
+        MeasurementResult {
+            final_interval: interval,
+            throughput: measured.throughput,
             requests_by_connection: session.requests_by_connection(),
             opened: session.opened_connections(),
             open: session.open_connections(),
             reopened: shared.reopened.take(),
             handshakes: shared.handshakes.take().handshakes(),
-            schedule_error: shared.counters.schedule_error.replace(empty),
-            usage: watch.usage,
+            schedule_error: shared.counters.schedule_error.replace(empty_histogram),
+            usage: observer.usage,
         }
     }
 
-    fn post(&self) -> &Post {
-        &self.board.threads[self.share.thread]
+    fn thread_progress(&self) -> &ThreadProgress {
+        &self.shared_progress.threads[self.share.thread]
     }
 
-    fn tell(&self, what: What) {
+    fn report(&self, event: WorkerEvent) {
         // Nobody listens when the load was given up; then there is nothing to tell.
-        self.reports.send(Message { thread: self.share.thread, what }).ok();
+        self.reports.send(WorkerReport { thread: self.share.thread, event }).ok();
     }
 
     /// Shows how things stand; `requests` and `errors` came before.
     fn tick(&self, snapshot: ProgressSnapshot, requests: u64, errors: u64) -> ControlFlow<()> {
-        let post = self.post();
-        post.open.store(snapshot.open, Ordering::Relaxed);
-        post.requests.store(requests + snapshot.requests, Ordering::Relaxed);
-        post.errors.store(errors + snapshot.errors, Ordering::Relaxed);
-        if self.board.stop.load(Ordering::Relaxed) {
+        let thread_progress = self.thread_progress();
+        thread_progress.open.store(snapshot.open, Ordering::Relaxed);
+        thread_progress.requests.store(requests + snapshot.requests, Ordering::Relaxed);
+        thread_progress.errors.store(errors + snapshot.errors, Ordering::Relaxed);
+        if self.shared_progress.stop.load(Ordering::Relaxed) {
             ControlFlow::Break(())
         } else {
             ControlFlow::Continue(())
@@ -202,7 +212,7 @@ impl Worker {
 }
 
 /// Watches a stretch from within its thread.
-struct Watch<'a> {
+struct WorkerObserver<'a> {
     worker: &'a Worker,
     requests: u64,
     errors: u64,
@@ -210,29 +220,29 @@ struct Watch<'a> {
     /// As last looked at, and when that was.
     cpu_ns: u64,
     delayed_ns: u64,
-    looked: Instant,
+    sampled_at: Instant,
 }
 
-impl<'a> Watch<'a> {
+impl<'a> WorkerObserver<'a> {
     fn new(worker: &'a Worker) -> Self {
         Self {
             worker,
             requests: 0,
             errors: 0,
             usage: ThreadUsage::default(),
-            looked: Instant::now(),
+            sampled_at: Instant::now(),
             cpu_ns: thread_cpu_ns(),
             delayed_ns: thread_delayed_ns(),
         }
     }
 }
 
-impl Watch<'_> {
+impl WorkerObserver<'_> {
     /// Adds what the thread has spent since the last interval; `counts` says whether that is a part of its usage.
-    fn described(&mut self, interval: Interval, pacing_ns: u64, counts: bool) -> Interval {
+    fn with_cpu_usage(&mut self, interval: Interval, pacing_ns: u64, counts: bool) -> Interval {
         let (cpu_ns, delayed_ns) = (thread_cpu_ns(), thread_delayed_ns());
         // Not the interval's, which ends with the last reply or trouble: the thread may have worked on.
-        let elapsed = std::mem::replace(&mut self.looked, Instant::now()).elapsed();
+        let elapsed = std::mem::replace(&mut self.sampled_at, Instant::now()).elapsed();
         let load_cpu_ns = cpu_ns.saturating_sub(self.cpu_ns);
         if counts {
             self.usage.elapsed_ns += nanoseconds(elapsed);
@@ -245,22 +255,22 @@ impl Watch<'_> {
     }
 }
 
-impl Observer for Watch<'_> {
+impl Observer for WorkerObserver<'_> {
     fn tick(&mut self, snapshot: ProgressSnapshot) -> ControlFlow<()> {
         self.worker.tick(snapshot, self.requests, self.errors)
     }
 
     fn warmed_up(&mut self, warm_up: Interval, _: u64) {
-        self.worker.tell(What::WarmedUp(warm_up.errors));
-        self.looked = Instant::now();
+        self.worker.report(WorkerEvent::WarmedUp(warm_up.errors));
+        self.sampled_at = Instant::now();
         (self.cpu_ns, self.delayed_ns) = (thread_cpu_ns(), thread_delayed_ns());
     }
 
     fn interval(&mut self, index: u64, interval: Interval, pacing_ns: u64) {
         self.requests += interval.requests;
         self.errors += interval.errors.total();
-        let interval = self.described(interval, pacing_ns, true);
-        self.worker.tell(What::Interval(index, Box::new(interval)));
+        let interval = self.with_cpu_usage(interval, pacing_ns, true);
+        self.worker.report(WorkerEvent::Interval(index, Box::new(interval)));
     }
 }
 

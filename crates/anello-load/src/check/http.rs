@@ -261,7 +261,7 @@ impl Client {
         if received < right.len() {
             return Err(format!("has {received} bytes instead of {}", right.len()));
         }
-        if head.closes {
+        if head.closes_connection {
             return Err("the server closes the connection after its answer, and was not asked to".to_owned());
         }
         Ok(())

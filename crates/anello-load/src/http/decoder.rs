@@ -67,7 +67,7 @@ pub(crate) enum Part<'a> {
 pub(crate) struct Head {
     pub status: u16,
     /// The server closes the connection after this response.
-    pub closes: bool,
+    pub closes_connection: bool,
     framing: Framing,
 }
 
@@ -283,7 +283,7 @@ fn parse(input: &[u8], cache: &mut HeadCache) -> Result<Option<(Head, usize)>, M
     let parsed = response.parse(input).map_err(|error| Malformed(error.to_string()))?;
     let httparse::Status::Complete(bytes) = parsed else { return Ok(None) };
     let status = response.code.unwrap_or(0);
-    let mut closes = response.version == Some(0);
+    let mut closes_connection = response.version == Some(0);
     let (mut length, mut chunked, mut encoded, mut date) = (None, false, false, 0..0);
     for header in response.headers.iter() {
         let is = |name: &str| header.name.eq_ignore_ascii_case(name);
@@ -301,8 +301,8 @@ fn parse(input: &[u8], cache: &mut HeadCache) -> Result<Option<(Head, usize)>, M
                 tokens(header.value).last().is_some_and(|coding| coding.eq_ignore_ascii_case(b"chunked"));
         } else if is("connection") {
             for token in tokens(header.value) {
-                closes |= token.eq_ignore_ascii_case(b"close");
-                closes &= !token.eq_ignore_ascii_case(b"keep-alive");
+                closes_connection |= token.eq_ignore_ascii_case(b"close");
+                closes_connection &= !token.eq_ignore_ascii_case(b"keep-alive");
             }
         } else if is("date") {
             // The value is a part of the input.
@@ -316,8 +316,8 @@ fn parse(input: &[u8], cache: &mut HeadCache) -> Result<Option<(Head, usize)>, M
         (_, Some(bytes)) if !encoded => Framing::Length(bytes),
         _ => Framing::UntilClose,
     };
-    closes |= framing == Framing::UntilClose;
-    let head = Head { status, closes, framing };
+    closes_connection |= framing == Framing::UntilClose;
+    let head = Head { status, closes_connection, framing };
     if !head.is_interim() {
         *cache = HeadCache { bytes: input[..bytes].to_vec(), date, head: Some(head) };
     }
@@ -446,7 +446,10 @@ mod tests {
         assert_eq!(cache.find(b""), None);
         let first = text("Sun, 06 Nov 1994 08:49:37 GMT", "");
         let (head, bytes) = parse(first.as_bytes(), &mut cache).unwrap().unwrap();
-        assert_eq!((head.status, head.closes, head.body_bytes(), bytes), (200, false, Some(5), first.len()));
+        assert_eq!(
+            (head.status, head.closes_connection, head.body_bytes(), bytes),
+            (200, false, Some(5), first.len())
+        );
         let later = text("Sun, 06 Nov 1994 08:49:38 GMT", "") + "hello";
         assert_eq!(cache.find(later.as_bytes()), Some((head, bytes)));
         for other in [
@@ -461,12 +464,15 @@ mod tests {
 
     #[test]
     fn who_closes_is_told() {
-        let closes = |rest: &str, version: &str| {
+        let closes_connection = |rest: &str, version: &str| {
             let text = format!("HTTP/{version} 200 OK\r\nContent-Length: 0\r\n{rest}\r\n");
-            parse(text.as_bytes(), &mut HeadCache::default()).unwrap().unwrap().0.closes
+            parse(text.as_bytes(), &mut HeadCache::default()).unwrap().unwrap().0.closes_connection
         };
-        assert!(!closes("", "1.1") && closes("", "1.0"));
-        assert!(closes("Connection: Close\r\n", "1.1") && closes("Connection: upgrade, close\r\n", "1.1"));
-        assert!(!closes("Connection: keep-alive\r\n", "1.0"));
+        assert!(!closes_connection("", "1.1") && closes_connection("", "1.0"));
+        assert!(
+            closes_connection("Connection: Close\r\n", "1.1")
+                && closes_connection("Connection: upgrade, close\r\n", "1.1")
+        );
+        assert!(!closes_connection("Connection: keep-alive\r\n", "1.0"));
     }
 }

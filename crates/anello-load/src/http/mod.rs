@@ -8,8 +8,8 @@ use std::cell::RefCell;
 use bytes::Bytes;
 
 use crate::config::HttpLoad;
-use crate::errors::{ErrorKind, Fault};
-use crate::exchange::Verdict;
+use crate::errors::{ConnectionError, ErrorKind};
+use crate::exchange::ReplyCheck;
 use decoder::{Decoder, Head, HeadCache, Malformed, Part};
 use reference::{Comparison, Judgement, Reference};
 
@@ -44,11 +44,11 @@ struct Page {
 
 /// The response that a connection is receiving.
 #[derive(Debug, Default)]
-pub(crate) struct HttpWire {
+pub(crate) struct HttpReplyDecoder {
     decoder: Decoder,
     response: Response,
     /// The server has said that it closes the connection after the last response.
-    pub closes: bool,
+    pub closes_connection: bool,
 }
 
 /// What is known of a response that is not whole.
@@ -100,7 +100,7 @@ impl HttpShared {
     }
 }
 
-impl HttpWire {
+impl HttpReplyDecoder {
     /// Takes what belongs to the response of request `sequence` off the front of `bytes`; the verdict if it is whole
     /// now.
     #[inline]
@@ -110,7 +110,7 @@ impl HttpWire {
         connection: u64,
         sequence: u64,
         bytes: &mut &[u8],
-    ) -> Result<Option<Verdict>, Fault> {
+    ) -> Result<Option<ReplyCheck>, ConnectionError> {
         let page = shared.page(connection, sequence);
         let known = self.decoder.peek(bytes, &shared.pages[page].head.borrow());
         if let Some((head, head_bytes)) = known
@@ -131,7 +131,7 @@ impl HttpWire {
         shared: &HttpShared,
         page: usize,
         bytes: &mut &[u8],
-    ) -> Result<Option<Verdict>, Fault> {
+    ) -> Result<Option<ReplyCheck>, ConnectionError> {
         let mut cache = shared.pages[page].head.borrow_mut();
         loop {
             match self.decoder.next(bytes, &mut cache).map_err(|what| malformed(&what))? {
@@ -144,7 +144,7 @@ impl HttpWire {
     }
 
     /// The server has closed: the verdict if that was the end of a response, too.
-    pub fn end(&mut self, shared: &HttpShared, connection: u64, sequence: u64) -> Option<Verdict> {
+    pub fn end(&mut self, shared: &HttpShared, connection: u64, sequence: u64) -> Option<ReplyCheck> {
         let page = shared.page(connection, sequence);
         self.decoder.ends_with_stream().then(|| self.finish(shared, page))
     }
@@ -157,7 +157,7 @@ impl HttpWire {
     #[inline]
     fn begin(&mut self, head: Head) {
         self.response.status = head.status;
-        self.closes = head.closes;
+        self.closes_connection = head.closes_connection;
     }
 
     #[inline]
@@ -170,31 +170,31 @@ impl HttpWire {
 
     /// The response is whole.
     #[inline]
-    fn finish(&mut self, shared: &HttpShared, page: usize) -> Verdict {
+    fn finish(&mut self, shared: &HttpShared, page: usize) -> ReplyCheck {
         let Response { status, body_bytes, comparison } = std::mem::take(&mut self.response);
         let path = &shared.pages[page].path;
         if !shared.expected_status.is_empty() && !shared.expected_status.contains(&status) {
-            return Verdict::wrong(ErrorKind::WrongStatus, || {
+            return ReplyCheck::invalid(ErrorKind::WrongStatus, || {
                 format!("{path} was answered with status {status}")
             });
         }
         if !shared.verify {
-            return Verdict::Right;
+            return ReplyCheck::Valid;
         }
         match comparison.finish(&shared.references, page) {
-            Judgement::Right => Verdict::Right,
-            Judgement::OtherLength(right) => Verdict::wrong(ErrorKind::WrongLength, || {
+            Judgement::Right => ReplyCheck::Valid,
+            Judgement::OtherLength(right) => ReplyCheck::invalid(ErrorKind::WrongLength, || {
                 format!("{path} has {body_bytes} bytes instead of {right}")
             }),
             Judgement::OtherBytes => {
-                Verdict::wrong(ErrorKind::WrongBytes, || format!("{path} has other bytes than expected"))
+                ReplyCheck::invalid(ErrorKind::WrongBytes, || format!("{path} has other bytes than expected"))
             }
         }
     }
 }
 
-fn malformed(what: &Malformed) -> Fault {
-    Fault { kind: ErrorKind::Malformed, text: format!("no HTTP response: {}", what.0) }
+fn malformed(what: &Malformed) -> ConnectionError {
+    ConnectionError { kind: ErrorKind::Malformed, text: format!("no HTTP response: {}", what.0) }
 }
 
 /// The bytes of a request.

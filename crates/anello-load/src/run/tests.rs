@@ -35,8 +35,8 @@ fn a_thread_that_ends_without_a_word_ends_the_load() {
         thread::yield_now();
     }
     run.threads.push(gone);
-    let error = (0..100).find_map(|_| run.next(Duration::from_millis(1)).err());
-    run.end();
+    let error = (0..100).find_map(|_| run.next_report(Duration::from_millis(1)).err());
+    run.stop_threads();
     assert!(error.is_some_and(|error| error.to_string().contains("panicked")));
 }
 
@@ -83,7 +83,7 @@ fn due_ns() -> HashMap<Vec<u8>, u64> {
                 request + 1
             });
             last.insert(place, (request, at_ns));
-            let message = messages.message(share.number(place) as u64, request);
+            let message = messages.message(share.global_index(place) as u64, request);
             due_ns.insert(message.to_vec(), at_ns);
         }
     }

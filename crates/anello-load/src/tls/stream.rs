@@ -224,7 +224,7 @@ impl TlsStream {
 
     /// Waits until the server has closed its side of the transport, too; how many bytes came instead, if any. A server that
     /// waits for our close_notify first gets it.
-    pub fn poll_end(&mut self, context: &mut Context<'_>) -> Poll<io::Result<Option<usize>>> {
+    pub fn poll_eof(&mut self, context: &mut Context<'_>) -> Poll<io::Result<Option<usize>>> {
         if self.end == End::NotYet
             && let Some(plaintext) = ready!(self.poll_receive(context))?
         {
@@ -248,7 +248,7 @@ impl TlsStream {
     }
 
     /// Tells the server that nothing more will come, as far as that can be sent at once.
-    pub fn say_goodbye(&mut self) {
+    pub fn send_close_notify(&mut self) {
         self.tls.send_close_notify();
         // Nobody is there to wait for it.
         let told = self.poll_flush(&mut Context::from_waker(Waker::noop()));
