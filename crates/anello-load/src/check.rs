@@ -37,15 +37,15 @@ const STALLED_BYTES: usize = 16 << 20;
 const STALLED_BUFFER_BYTES: usize = 256 << 10;
 
 /// The stalled client counts as stuck when the server has taken nothing more in so many looks, each after such a time.
-const STUCK_LOOKS: usize = 4;
-const STUCK_LOOK: Duration = Duration::from_millis(100);
+const STALL_SAMPLES: usize = 4;
+const STALL_SAMPLE_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Connections beside the stalled one, so many from before and so many new ones, and what each asks for.
-const OTHERS: usize = 3;
-const OTHERS_REQUESTS: usize = 10;
+const OTHER_CONNECTIONS: usize = 3;
+const REQUESTS_PER_CONNECTION: usize = 10;
 
 /// Most bytes that are sent or asked for at a time.
-const PIECE_BYTES: usize = 60_001;
+const CHUNK_BYTES: usize = 60_001;
 
 /// Messages of odd sizes up to 1 MiB come back whole and right, one after the other over one connection. `timeout` is
 /// for each message.
@@ -56,7 +56,7 @@ pub async fn complete_bytes(target: SocketAddr, timeout: Duration) -> Result<Vec
     let mut stream = connect(target, timeout).await?;
     for (index, bytes) in MESSAGE_BYTES.into_iter().enumerate() {
         let exchanged = exchange(&mut stream, index as u64, bytes);
-        within(timeout, &format!("a message of {bytes} bytes"), exchanged).await?;
+        with_timeout(timeout, &format!("a message of {bytes} bytes"), exchanged).await?;
     }
     let total: usize = MESSAGE_BYTES.iter().sum();
     Ok(vec![format!(
@@ -72,53 +72,54 @@ pub async fn complete_bytes(target: SocketAddr, timeout: Duration) -> Result<Vec
 /// # Errors
 /// What the server did instead.
 pub async fn stalled_reader(target: SocketAddr, timeout: Duration) -> Result<Vec<String>, String> {
-    const BESIDE: &str = "a message beside a stalled reader";
-    let mut old = Vec::new();
-    for seed in 0..OTHERS {
+    const CONCURRENT_REQUEST: &str = "a message beside a stalled reader";
+    let mut established = Vec::new();
+    for seed in 0..OTHER_CONNECTIONS {
         let mut stream = connect(target, timeout).await?;
-        within(timeout, "a first message", exchange(&mut stream, seed as u64, 512)).await?;
-        old.push(stream);
+        with_timeout(timeout, "a first message", exchange(&mut stream, seed as u64, 512)).await?;
+        established.push(stream);
     }
     let mut stalled = connect(target, timeout).await?;
     let small = stalled.set_recv_buffer_size(STALLED_BUFFER_BYTES);
     small.and_then(|()| stalled.set_send_buffer_size(STALLED_BUFFER_BYTES)).map_err(|e| e.to_string())?;
     let (mut reader, mut writer) = stalled.split();
-    let taken = Cell::new(0);
+    let accepted_bytes = Cell::new(0);
     let rest = async {
         // A server that goes on and on taking a little has its others asked all the same.
-        time::timeout(timeout, until_stuck(&taken)).await.ok();
-        let taken = taken.get();
-        for _ in 0..OTHERS {
-            old.push(connect(target, timeout).await.map_err(|why| format!("{BESIDE}: {why}"))?);
+        time::timeout(timeout, wait_until_stalled(&accepted_bytes)).await.ok();
+        let accepted_bytes = accepted_bytes.get();
+        for _ in 0..OTHER_CONNECTIONS {
+            established
+                .push(connect(target, timeout).await.map_err(|why| format!("{CONCURRENT_REQUEST}: {why}"))?);
         }
-        for (other, stream) in old.iter_mut().enumerate() {
-            for request in 0..OTHERS_REQUESTS {
-                let seed = (other * OTHERS_REQUESTS + request) as u64;
-                within(timeout, BESIDE, exchange(stream, seed, 512)).await?;
+        for (other, stream) in established.iter_mut().enumerate() {
+            for request in 0..REQUESTS_PER_CONNECTION {
+                let seed = (other * REQUESTS_PER_CONNECTION + request) as u64;
+                with_timeout(timeout, CONCURRENT_REQUEST, exchange(stream, seed, 512)).await?;
             }
         }
         let received = receive(&mut reader, 99, STALLED_BYTES);
-        within(timeout, "what a stalled reader is owed", received).await?;
-        Ok(taken)
+        with_timeout(timeout, "what a stalled reader is owed", received).await?;
+        Ok(accepted_bytes)
     };
-    let taken = both(rest, send(&mut writer, 99, STALLED_BYTES, &taken)).await?;
-    let stall = match taken {
+    let accepted_bytes = try_join(rest, send(&mut writer, 99, STALLED_BYTES, &accepted_bytes)).await?;
+    let stall = match accepted_bytes {
         STALLED_BYTES => "were all taken while nobody read them".to_owned(),
-        taken => format!("were taken up to {taken} while nobody read them"),
+        accepted_bytes => format!("were taken up to {accepted_bytes} while nobody read them"),
     };
     Ok(vec![format!(
         "{STALLED_BYTES} bytes {stall}, {} other connections were served meanwhile, and then all came back right",
-        2 * OTHERS
+        2 * OTHER_CONNECTIONS
     )])
 }
 
 /// Returns when the count of bytes stands still, or all are gone.
-async fn until_stuck(taken: &Cell<usize>) {
-    let mut still = 0;
-    while still < STUCK_LOOKS && taken.get() < STALLED_BYTES {
-        let before = taken.get();
-        sleep(STUCK_LOOK).await;
-        still = if taken.get() == before { still + 1 } else { 0 };
+async fn wait_until_stalled(accepted_bytes: &Cell<usize>) {
+    let mut unchanged_samples = 0;
+    while unchanged_samples < STALL_SAMPLES && accepted_bytes.get() < STALLED_BYTES {
+        let before = accepted_bytes.get();
+        sleep(STALL_SAMPLE_INTERVAL).await;
+        unchanged_samples = if accepted_bytes.get() == before { unchanged_samples + 1 } else { 0 };
     }
 }
 
@@ -139,26 +140,27 @@ pub async fn many_connections(
         stall_timeout: timeout,
         ..LoadConfig::echo(target, 64)
     };
-    each_once(&load).await?;
+    exchange_once_on_each(&load).await?;
     Ok(vec![format!("{connections} connections at once, each with a message that came back right")])
 }
 
 /// Opens the connections of a load, and has each make one request.
-async fn each_once(load: &LoadConfig) -> Result<(), String> {
+async fn exchange_once_on_each(load: &LoadConfig) -> Result<(), String> {
     let connections = load.connections;
     let mut session = Session::connect(load).await.map_err(|error| error.to_string())?;
-    let troubles = |errors: &crate::Errors| {
-        let told = errors.iter().map(|error| format!("{} × {}: {}", error.count, error.kind, error.example));
-        told.collect::<Vec<_>>().join("; ")
+    let summarize_errors = |errors: &crate::Errors| {
+        let summaries =
+            errors.iter().map(|error| format!("{} × {}: {}", error.count, error.kind, error.example));
+        summaries.collect::<Vec<_>>().join("; ")
     };
-    let refused = troubles(session.connect_errors());
+    let refused = summarize_errors(session.connect_errors());
     if !refused.is_empty() {
         session.close().await;
         return Err(format!("of {connections} connections not all could be opened: {refused}"));
     }
     let slice = session.run_slice(Duration::ZERO).await;
     session.close().await;
-    let failed = troubles(&slice.errors);
+    let failed = summarize_errors(&slice.errors);
     if !failed.is_empty() || slice.requests < connections as u64 {
         return Err(format!("{} of {connections} connections had their reply: {failed}", slice.requests));
     }
@@ -173,7 +175,7 @@ async fn connect(target: SocketAddr, timeout: Duration) -> Result<TcpStream, Str
     }
 }
 
-async fn within<T>(
+async fn with_timeout<T>(
     timeout: Duration,
     what: impl Display,
     work: impl Future<Output = Result<T, String>>,
@@ -187,41 +189,43 @@ async fn within<T>(
 /// Sends `bytes` bytes and reads them back meanwhile.
 async fn exchange(stream: &mut TcpStream, seed: u64, bytes: usize) -> Result<(), String> {
     let (mut reader, mut writer) = stream.split();
-    both(receive(&mut reader, seed, bytes), send(&mut writer, seed, bytes, &Cell::new(0))).await
+    try_join(receive(&mut reader, seed, bytes), send(&mut writer, seed, bytes, &Cell::new(0))).await
 }
 
-/// Sends `bytes` bytes; `taken` tells how many the socket has taken so far.
+/// Sends `bytes` bytes; `accepted_bytes` tells how many the socket has taken so far.
 async fn send(
     writer: &mut WriteHalf<&TcpStream>,
     seed: u64,
     bytes: usize,
-    taken: &Cell<usize>,
+    accepted_bytes: &Cell<usize>,
 ) -> Result<(), String> {
-    let mut pattern = Pattern::new(seed);
-    let mut piece = vec![0; PIECE_BYTES.min(bytes)];
-    while taken.get() < bytes {
-        let length = piece.len().min(bytes - taken.get());
-        pattern.fill(&mut piece[..length]);
-        let written = writer.write_all(&piece[..length]).await;
-        written.map_err(|error| format!("{} of {bytes} bytes were accepted, then: {error}", taken.get()))?;
-        taken.set(taken.get() + length);
+    let mut pattern = PatternGenerator::new(seed);
+    let mut chunk = vec![0; CHUNK_BYTES.min(bytes)];
+    while accepted_bytes.get() < bytes {
+        let length = chunk.len().min(bytes - accepted_bytes.get());
+        pattern.fill(&mut chunk[..length]);
+        let written = writer.write_all(&chunk[..length]).await;
+        written.map_err(|error| {
+            format!("{} of {bytes} bytes were accepted, then: {error}", accepted_bytes.get())
+        })?;
+        accepted_bytes.set(accepted_bytes.get() + length);
     }
     writer.flush().await.map_err(|error| error.to_string())
 }
 
 async fn receive(reader: &mut ReadHalf<&TcpStream>, seed: u64, bytes: usize) -> Result<(), String> {
-    let mut pattern = Pattern::new(seed);
-    let (mut got, mut expected) = (vec![0; PIECE_BYTES], vec![0; PIECE_BYTES]);
+    let mut pattern = PatternGenerator::new(seed);
+    let (mut actual, mut expected) = (vec![0; CHUNK_BYTES], vec![0; CHUNK_BYTES]);
     let mut received = 0;
     while received < bytes {
-        let most = got.len().min(bytes - received);
-        let length = match reader.read(&mut got[..most]).await {
+        let max_len = actual.len().min(bytes - received);
+        let length = match reader.read(&mut actual[..max_len]).await {
             Ok(0) => return Err(format!("{received} of {bytes} bytes came back, then the end")),
             Ok(length) => length,
             Err(error) => return Err(format!("{received} of {bytes} bytes came back, then: {error}")),
         };
         pattern.fill(&mut expected[..length]);
-        if let Some(wrong) = (0..length).find(|&index| got[index] != expected[index]) {
+        if let Some(wrong) = (0..length).find(|&index| actual[index] != expected[index]) {
             return Err(format!("byte {} of {bytes} came back wrong", received + wrong));
         }
         received += length;
@@ -231,7 +235,7 @@ async fn receive(reader: &mut ReadHalf<&TcpStream>, seed: u64, bytes: usize) -> 
 
 /// Waits for two futures, in turn on this task, and returns what the first did; no longer when one has failed, since
 /// that may be why the other waits.
-async fn both<T>(
+async fn try_join<T>(
     first: impl Future<Output = Result<T, String>>,
     second: impl Future<Output = Result<(), String>>,
 ) -> Result<T, String> {
@@ -264,13 +268,13 @@ async fn both<T>(
 }
 
 /// Bytes that follow from a seed and never repeat within reach: what is lost, doubled or shifted shows.
-struct Pattern {
+struct PatternGenerator {
     state: u64,
     /// Bytes of the current word that have been used.
     used: usize,
 }
 
-impl Pattern {
+impl PatternGenerator {
     fn new(seed: u64) -> Self {
         Self { state: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1, used: 8 }
     }
@@ -299,10 +303,10 @@ mod tests {
     use super::*;
 
     /// A test that waits so long hangs.
-    const PATIENCE: Duration = Duration::from_secs(60);
+    const TIMEOUT: Duration = Duration::from_secs(60);
 
     /// A server of blocking threads that does this with every piece of bytes it reads: none ends the connection.
-    fn server(answer: fn(&mut usize, &[u8]) -> Option<Vec<u8>>) -> SocketAddr {
+    fn server(respond: fn(&mut usize, &[u8]) -> Option<Vec<u8>>) -> SocketAddr {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         thread::spawn(move || {
@@ -312,7 +316,7 @@ mod tests {
                     let (mut total, mut buffer) = (0, [0; 16_384]);
                     while let Ok(count @ 1..) = stream.read(&mut buffer) {
                         total += count;
-                        let Some(reply) = answer(&mut total, &buffer[..count]) else { return };
+                        let Some(reply) = respond(&mut total, &buffer[..count]) else { return };
                         if stream.write_all(&reply).is_err() {
                             return;
                         }
@@ -331,9 +335,9 @@ mod tests {
     fn a_server_in_order_passes_all() {
         let target = server(|_, bytes| Some(bytes.to_vec()));
         run(async {
-            assert!(complete_bytes(target, PATIENCE).await.unwrap()[0].contains("1 MiB came back right"));
-            assert!(stalled_reader(target, PATIENCE).await.unwrap()[0].contains("6 other connections"));
-            assert!(many_connections(target, 40, PATIENCE).await.unwrap()[0].starts_with("40 connections"));
+            assert!(complete_bytes(target, TIMEOUT).await.unwrap()[0].contains("1 MiB came back right"));
+            assert!(stalled_reader(target, TIMEOUT).await.unwrap()[0].contains("6 other connections"));
+            assert!(many_connections(target, 40, TIMEOUT).await.unwrap()[0].starts_with("40 connections"));
         });
     }
 
@@ -352,12 +356,12 @@ mod tests {
         let ends = server(|total, bytes| (*total < 100_000).then(|| bytes.to_vec()));
         run(async {
             for (target, expected) in [(changes, "came back wrong"), (doubles, "came back wrong")] {
-                let error = complete_bytes(target, PATIENCE).await.unwrap_err();
+                let error = complete_bytes(target, TIMEOUT).await.unwrap_err();
                 assert!(error.contains(expected), "{error}");
-                let error = stalled_reader(target, PATIENCE).await.unwrap_err();
+                let error = stalled_reader(target, TIMEOUT).await.unwrap_err();
                 assert!(error.starts_with("what a stalled reader is owed: byte "), "{error}");
             }
-            let error = complete_bytes(ends, PATIENCE).await.unwrap_err();
+            let error = complete_bytes(ends, TIMEOUT).await.unwrap_err();
             assert!(error.contains("of 262147 bytes") || error.contains("of 65537 bytes"), "{error}");
         });
     }
@@ -390,7 +394,7 @@ mod tests {
     fn a_server_that_waits_for_one_client_alone_is_found() {
         let target = blocking_server();
         run(async {
-            complete_bytes(target, PATIENCE).await.unwrap();
+            complete_bytes(target, TIMEOUT).await.unwrap();
             let error = stalled_reader(target, Duration::from_secs(2)).await.unwrap_err();
             let expected = "a message beside a stalled reader did not come back whole within 2s";
             assert_eq!(error, expected);

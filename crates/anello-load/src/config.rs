@@ -5,27 +5,27 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use crate::connect::loopback_sources;
+use crate::connect::loopback_addresses;
 use crate::stream::Address;
 use crate::tls::Tls;
 
 /// Largest message and reply, in bytes.
-const MESSAGE_BYTES_LIMIT: usize = 1 << 30;
+const MAX_MESSAGE_BYTES: usize = 1 << 30;
 
 /// Most requests in flight on one connection.
-const PIPELINE_LIMIT: usize = 1024;
+const MAX_PIPELINE_DEPTH: usize = 1024;
 
 /// Highest rate, in requests per second.
-const RATE_LIMIT: u64 = 1_000_000_000;
+const MAX_REQUESTS_PER_SECOND: u64 = 1_000_000_000;
 
 /// Most steps of a sweep.
-const STEPS_LIMIT: u64 = 1000;
+const MAX_SWEEP_STEPS: u64 = 1000;
 
 /// Longest timeout.
-const TIMEOUT_LIMIT: Duration = Duration::from_secs(24 * 3600);
+const MAX_TIMEOUT: Duration = Duration::from_secs(24 * 3600);
 
 /// Most threads.
-const THREADS_LIMIT: usize = 1024;
+const MAX_THREADS: usize = 1024;
 
 /// A load on a server. [`LoadConfig::echo`] and [`LoadConfig::http`] have the defaults; every field may be changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -245,7 +245,7 @@ impl LoadConfig {
     #[must_use]
     pub fn effective_source_addresses(&self) -> Vec<IpAddr> {
         match self.tcp_target() {
-            Some(target) if self.source_addresses.is_empty() => loopback_sources(target, self.connections),
+            Some(target) if self.source_addresses.is_empty() => loopback_addresses(target, self.connections),
             Some(_) => self.source_addresses.clone(),
             None => Vec::new(),
         }
@@ -273,9 +273,9 @@ impl LoadConfig {
         if self.connections == 0 || self.max_concurrent_connects == 0 {
             return Err("a load needs at least 1 connection, and to open at least 1 at a time".to_owned());
         }
-        if !(1..=THREADS_LIMIT).contains(&self.threads) || self.threads > self.connections {
+        if !(1..=MAX_THREADS).contains(&self.threads) || self.threads > self.connections {
             return Err(format!(
-                "{} threads cannot share {} connections: there must be 1 to {THREADS_LIMIT}, each with at least one \
+                "{} threads cannot share {} connections: there must be 1 to {MAX_THREADS}, each with at least one \
                  connection",
                 self.threads, self.connections
             ));
@@ -304,7 +304,7 @@ impl LoadConfig {
                     .to_owned(),
             );
         }
-        if self.connect_timeout.max(self.stall_timeout) > TIMEOUT_LIMIT {
+        if self.connect_timeout.max(self.stall_timeout) > MAX_TIMEOUT {
             return Err("the timeouts must be 24 hours at most".to_owned());
         }
         if self.interval < Duration::from_millis(10) {
@@ -316,31 +316,31 @@ impl LoadConfig {
                     .to_owned(),
             );
         }
-        self.protocol.check()?;
-        self.mode.check()
+        self.protocol.validate()?;
+        self.mode.validate()
     }
 }
 
 impl Protocol {
-    fn check(&self) -> Result<(), String> {
+    fn validate(&self) -> Result<(), String> {
         match self {
             Self::Messages { request_bytes, response_bytes } => {
                 let wrong = [request_bytes, response_bytes]
                     .into_iter()
-                    .find(|bytes| !(1..=MESSAGE_BYTES_LIMIT).contains(bytes));
+                    .find(|bytes| !(1..=MAX_MESSAGE_BYTES).contains(bytes));
                 wrong.map_or(Ok(()), |bytes| {
-                    Err(format!("messages must have 1 to {MESSAGE_BYTES_LIMIT} bytes, not {bytes}"))
+                    Err(format!("messages must have 1 to {MAX_MESSAGE_BYTES} bytes, not {bytes}"))
                 })
             }
-            Self::Http(http) => http.check(),
+            Self::Http(http) => http.validate(),
         }
     }
 }
 
 impl HttpLoad {
-    fn check(&self) -> Result<(), String> {
-        if !(1..=PIPELINE_LIMIT).contains(&self.pipeline_depth) {
-            return Err(format!("1 to {PIPELINE_LIMIT} requests may be in flight on a connection"));
+    fn validate(&self) -> Result<(), String> {
+        if !(1..=MAX_PIPELINE_DEPTH).contains(&self.pipeline_depth) {
+            return Err(format!("1 to {MAX_PIPELINE_DEPTH} requests may be in flight on a connection"));
         }
         if self.pipeline_depth > 1 && !self.keep_alive {
             return Err("a connection that takes one request cannot have several in flight".to_owned());
@@ -375,10 +375,12 @@ impl HttpLoad {
 }
 
 impl Mode {
-    fn check(&self) -> Result<(), String> {
-        let rate = |per_second: u64| match (1..=RATE_LIMIT).contains(&per_second) {
+    fn validate(&self) -> Result<(), String> {
+        let rate = |per_second: u64| match (1..=MAX_REQUESTS_PER_SECOND).contains(&per_second) {
             true => Ok(()),
-            false => Err(format!("{per_second} requests per second: it must be 1 to {RATE_LIMIT}")),
+            false => {
+                Err(format!("{per_second} requests per second: it must be 1 to {MAX_REQUESTS_PER_SECOND}"))
+            }
         };
         match self {
             Self::Closed { .. } => Ok(()),
@@ -387,9 +389,9 @@ impl Mode {
                 rate(sweep.first)?;
                 rate(sweep.last)?;
                 let steps = sweep.last.saturating_sub(sweep.first) / sweep.step.max(1) + 1;
-                if sweep.step == 0 || sweep.last < sweep.first || steps > STEPS_LIMIT {
+                if sweep.step == 0 || sweep.last < sweep.first || steps > MAX_SWEEP_STEPS {
                     return Err(format!(
-                        "a sweep goes up from the first rate to the last in 1 to {STEPS_LIMIT} steps"
+                        "a sweep goes up from the first rate to the last in 1 to {MAX_SWEEP_STEPS} steps"
                     ));
                 }
                 Ok(())
@@ -447,7 +449,7 @@ mod tests {
         assert!(fault(&|load| load.cores = vec![0, 1]).contains("2 cores"));
         assert!(fault(&|load| load.ramp = Duration::from_secs(11)).contains("ramp"));
         assert!(fault(&|load| load.interval = Duration::from_millis(1)).contains("10 ms"));
-        for (request_bytes, response_bytes) in [(0, 1), (1, 0), (MESSAGE_BYTES_LIMIT + 1, 1)] {
+        for (request_bytes, response_bytes) in [(0, 1), (1, 0), (MAX_MESSAGE_BYTES + 1, 1)] {
             let protocol = Protocol::Messages { request_bytes, response_bytes };
             assert!(fault(&|load| load.protocol = protocol.clone()).contains("1 to"));
         }

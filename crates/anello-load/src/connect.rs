@@ -18,20 +18,20 @@ use std::rc::Rc;
 use anello::net::{TcpStream, UnixStream};
 
 use crate::stream::{Address, Stream, Transport};
-use crate::tls::Client;
+use crate::tls::TlsConnector;
 
 /// Most connections to a loopback address from one other: a third of the ports that are quickly found, so that the ports
 /// of a load that has just ended are in nobody's way.
-pub(crate) const CONNECTIONS_PER_SOURCE: usize = 4000;
+pub(crate) const MAX_CONNECTIONS_PER_SOURCE: usize = 4000;
 
 /// As many addresses of 127.0.0.0/8 as so many connections to `target` need; none where the kernel's choice will do, or
 /// where there is only one to choose.
-pub(crate) fn loopback_sources(target: SocketAddr, connections: usize) -> Vec<IpAddr> {
-    if !target.is_ipv4() || !target.ip().is_loopback() || connections <= CONNECTIONS_PER_SOURCE {
+pub(crate) fn loopback_addresses(target: SocketAddr, connections: usize) -> Vec<IpAddr> {
+    if !target.is_ipv4() || !target.ip().is_loopback() || connections <= MAX_CONNECTIONS_PER_SOURCE {
         return Vec::new();
     }
     let first = u32::from(Ipv4Addr::LOCALHOST);
-    let count = u32::try_from(connections.div_ceil(CONNECTIONS_PER_SOURCE)).unwrap_or(u32::MAX);
+    let count = u32::try_from(connections.div_ceil(MAX_CONNECTIONS_PER_SOURCE)).unwrap_or(u32::MAX);
     // The last of the network is its broadcast address.
     let addresses = first..first.saturating_add(count).min(first | 0x00ff_fffe);
     addresses.map(|address| IpAddr::V4(address.into())).collect()
@@ -45,11 +45,11 @@ pub(crate) fn loopback_sources(target: SocketAddr, connections: usize) -> Vec<Ip
 /// handshake.
 pub(crate) async fn connect(
     target: &Address,
-    source: Option<IpAddr>,
-    tls: Option<&Rc<Client>>,
+    source_address: Option<IpAddr>,
+    tls: Option<&Rc<TlsConnector>>,
 ) -> io::Result<Stream> {
     let transport = match target {
-        Address::Tcp(target) => connect_tcp(*target, source).await.map(Transport::Tcp),
+        Address::Tcp(target) => connect_tcp(*target, source_address).await.map(Transport::Tcp),
         Address::Unix(path) => UnixStream::connect(path).await.map(Transport::Unix),
         Address::Abstract(name) => {
             let address = UnixAddress::from_abstract_name(name)?;
@@ -58,21 +58,21 @@ pub(crate) async fn connect(
     }?;
     match tls {
         None => Ok(Stream::Plain(transport)),
-        Some(client) => Rc::clone(client).handshake(transport).await,
+        Some(connector) => Rc::clone(connector).handshake(transport).await,
     }
 }
 
 /// Connects from an address of this machine, or from the one that the kernel chooses.
-async fn connect_tcp(target: SocketAddr, source: Option<IpAddr>) -> io::Result<TcpStream> {
-    let connected = match source {
+async fn connect_tcp(target: SocketAddr, source_address: Option<IpAddr>) -> io::Result<TcpStream> {
+    let result = match source_address {
         None => TcpStream::connect(target).await,
-        Some(source) => TcpStream::connect_from(SocketAddr::new(source, 0), target).await,
+        Some(source_address) => TcpStream::connect_from(SocketAddr::new(source_address, 0), target).await,
     };
-    connected.map_err(explained)
+    result.map_err(with_remedy)
 }
 
 /// Says what to do when there are no ports left.
-fn explained(error: io::Error) -> io::Error {
+fn with_remedy(error: io::Error) -> io::Error {
     if error.kind() != io::ErrorKind::AddrNotAvailable {
         return error;
     }
@@ -86,14 +86,14 @@ mod tests {
     use super::*;
 
     fn count(target: &str, connections: usize) -> usize {
-        loopback_sources(target.parse().unwrap(), connections).len()
+        loopback_addresses(target.parse().unwrap(), connections).len()
     }
 
     #[test]
     fn only_many_connections_to_loopback_are_spread() {
         assert_eq!(count("127.0.0.1:7000", 1), 0);
-        assert_eq!(count("127.0.0.1:7000", CONNECTIONS_PER_SOURCE), 0);
-        assert_eq!(count("127.0.0.1:7000", CONNECTIONS_PER_SOURCE + 1), 2);
+        assert_eq!(count("127.0.0.1:7000", MAX_CONNECTIONS_PER_SOURCE), 0);
+        assert_eq!(count("127.0.0.1:7000", MAX_CONNECTIONS_PER_SOURCE + 1), 2);
         assert_eq!(count("127.8.8.8:7000", 10_000), 3);
         assert_eq!(count("[::1]:7000", 10_000), 0, "the IPv6 loopback is one address");
         assert_eq!(count("192.0.2.1:7000", 10_000), 0, "other machines know only real addresses");
@@ -101,7 +101,7 @@ mod tests {
 
     #[test]
     fn all_sources_are_different_and_on_loopback() {
-        let sources = loopback_sources(([127, 0, 0, 1], 7000).into(), 1_000_000);
+        let sources = loopback_addresses(([127, 0, 0, 1], 7000).into(), 1_000_000);
         assert_eq!((sources.len(), sources[0]), (250, IpAddr::V4(Ipv4Addr::LOCALHOST)));
         assert!(sources.windows(2).all(|pair| pair[0] < pair[1]));
         assert!(sources.iter().all(IpAddr::is_loopback));

@@ -456,7 +456,7 @@ impl Connection {
     fn receive_plaintext(&mut self, plaintext: Vec<u8>, shared: &Shared) -> Result<bool, ConnectionError> {
         let is_closing = self.receive(&plaintext, shared);
         if let ConnectionState::Open(stream) = &self.state {
-            stream.give_back(plaintext);
+            stream.recycle(plaintext);
         }
         is_closing
     }

@@ -105,7 +105,7 @@ impl ErrorKind {
             | io::ErrorKind::BrokenPipe
             | io::ErrorKind::NotConnected => Self::Reset,
             io::ErrorKind::TimedOut => Self::Timeout,
-            _ if TlsError::is_in(error) => Self::Tls,
+            _ if TlsError::is_source_of(error) => Self::Tls,
             _ => Self::Other,
         }
     }

@@ -129,7 +129,7 @@ impl MessageReplyDecoder {
         let left = messages.response_bytes() - self.received_bytes;
         let (reply, rest) = bytes.split_at(left.min(bytes.len()));
         *bytes = rest;
-        self.is_valid &= messages.is_right(connection, sequence, self.received_bytes, reply);
+        self.is_valid &= messages.matches_request(connection, sequence, self.received_bytes, reply);
         if reply.len() < left {
             self.received_bytes += reply.len();
             return None;

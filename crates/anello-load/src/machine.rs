@@ -14,8 +14,8 @@ use rustix::thread::{CpuSet, sched_getaffinity};
 /// When `/proc/stat` cannot be read or has no cores.
 pub fn online_cores() -> io::Result<Vec<usize>> {
     let stat = read_stat()?;
-    let cores: Vec<usize> = stat.lines().filter_map(core_of).map(|(core, _)| core).collect();
-    if cores.is_empty() { Err(unusable("has no core")) } else { Ok(cores) }
+    let cores: Vec<usize> = stat.lines().filter_map(parse_core_line).map(|(core, _)| core).collect();
+    if cores.is_empty() { Err(invalid_data("has no core")) } else { Ok(cores) }
 }
 
 /// The cores that this thread may run on, lowest first (`sched_getaffinity(2)`).
@@ -23,7 +23,7 @@ pub fn online_cores() -> io::Result<Vec<usize>> {
 /// # Errors
 /// When the kernel does not tell, as with more than 1024 cores.
 pub fn current_thread_cores() -> io::Result<Vec<usize>> {
-    Ok(members(&sched_getaffinity(None)?).collect())
+    Ok(cores_in_set(&sched_getaffinity(None)?).collect())
 }
 
 /// The cores that at least one thread of a process may run on, lowest first (`sched_getaffinity(2)` of each).
@@ -41,7 +41,7 @@ pub fn cores_of(pid: u32) -> io::Result<Vec<usize>> {
             continue;
         };
         match sched_getaffinity(Some(thread)) {
-            Ok(set) => cores.extend(members(&set)),
+            Ok(set) => cores.extend(cores_in_set(&set)),
             // It has ended since it was listed.
             Err(Errno::SRCH) => {}
             Err(error) => return Err(named(error.into())),
@@ -59,7 +59,7 @@ pub fn cores_of(pid: u32) -> io::Result<Vec<usize>> {
 pub fn stolen_ns(cores: &[usize]) -> io::Result<u64> {
     stolen_ticks(&read_stat()?, cores)
         .map(|ticks| ticks.saturating_mul(1_000_000_000 / rustix::param::clock_ticks_per_second().max(1)))
-        .ok_or_else(|| unusable("has no steal column"))
+        .ok_or_else(|| invalid_data("has no steal column"))
 }
 
 fn read_stat() -> io::Result<String> {
@@ -67,24 +67,24 @@ fn read_stat() -> io::Result<String> {
         .map_err(|error| io::Error::new(error.kind(), format!("cannot read /proc/stat: {error}")))
 }
 
-fn unusable(why: &str) -> io::Error {
+fn invalid_data(why: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, format!("/proc/stat {why}"))
 }
 
 /// The cores of a set.
-fn members(set: &CpuSet) -> impl Iterator<Item = usize> + '_ {
+fn cores_in_set(set: &CpuSet) -> impl Iterator<Item = usize> + '_ {
     (0..CpuSet::MAX_CPU).filter(|&core| set.is_set(core))
 }
 
 /// The number and the columns of a core's line: user, nice, system, idle, iowait, irq, softirq, steal.
-fn core_of(line: &str) -> Option<(usize, &str)> {
+fn parse_core_line(line: &str) -> Option<(usize, &str)> {
     let (number, columns) = line.strip_prefix("cpu")?.split_once(' ')?;
     Some((number.parse().ok()?, columns))
 }
 
 /// The sum of the steal columns of these cores.
 fn stolen_ticks(stat: &str, cores: &[usize]) -> Option<u64> {
-    let mut lines = stat.lines().filter_map(core_of).filter(|(core, _)| cores.contains(core));
+    let mut lines = stat.lines().filter_map(parse_core_line).filter(|(core, _)| cores.contains(core));
     lines.try_fold(0u64, |sum, (_, columns)| {
         let stolen: u64 = columns.split_whitespace().nth(7)?.parse().ok()?;
         Some(sum.saturating_add(stolen))

@@ -61,7 +61,7 @@ impl Messages {
 
     /// Whether `reply`, from byte `from` on, is what was asked for; whatever it is if replies are not checked.
     #[inline]
-    pub fn is_right(&self, connection: u64, request: u64, from: usize, reply: &[u8]) -> bool {
+    pub fn matches_request(&self, connection: u64, request: u64, from: usize, reply: &[u8]) -> bool {
         if !self.verify {
             return true;
         }
@@ -116,11 +116,17 @@ mod tests {
             for request in 0..50 {
                 let message = messages.message(connection, request);
                 assert_eq!(message.len(), 32);
-                assert!(messages.is_right(connection, request, 0, &message));
-                assert!(messages.is_right(connection, request, 10, &message[10..]));
-                assert!(!messages.is_right(connection, request, 11, &message[10..31]), "shifted by one");
-                assert!(!messages.is_right(connection, request + 1, 0, &message), "stale");
-                assert!(!messages.is_right(connection + 1, request, 0, &message), "another connection's");
+                assert!(messages.matches_request(connection, request, 0, &message));
+                assert!(messages.matches_request(connection, request, 10, &message[10..]));
+                assert!(
+                    !messages.matches_request(connection, request, 11, &message[10..31]),
+                    "shifted by one"
+                );
+                assert!(!messages.matches_request(connection, request + 1, 0, &message), "stale");
+                assert!(
+                    !messages.matches_request(connection + 1, request, 0, &message),
+                    "another connection's"
+                );
             }
         }
     }
@@ -131,14 +137,14 @@ mod tests {
         for byte in 0..100 {
             let mut reply = messages.message(3, 4).to_vec();
             reply[byte] ^= 1;
-            assert!(!messages.is_right(3, 4, 0, &reply));
+            assert!(!messages.matches_request(3, 4, 0, &reply));
         }
     }
 
     #[test]
     fn more_than_the_message_is_wrong_and_no_panic() {
         let messages = Messages::new(4, 4, true);
-        assert!(!messages.is_right(0, 0, 0, &[0; 1 << 15]));
+        assert!(!messages.matches_request(0, 0, 0, &[0; 1 << 15]));
     }
 
     #[test]
@@ -148,12 +154,12 @@ mod tests {
             let message = messages.message(3, 4);
             let reply: Vec<u8> = (0..response_bytes).map(|byte| message[byte % message_bytes]).collect();
             for cut in 0..=response_bytes {
-                let is_right = |reply: &[u8], from| messages.is_right(3, 4, from, reply);
-                assert!(is_right(&reply[..cut], 0) && is_right(&reply[cut..], cut));
+                let matches_request = |reply: &[u8], from| messages.matches_request(3, 4, from, reply);
+                assert!(matches_request(&reply[..cut], 0) && matches_request(&reply[cut..], cut));
                 let mut wrong = reply.clone();
                 if let Some(byte) = wrong.get_mut(cut) {
                     *byte ^= 1;
-                    assert!(!is_right(&wrong, 0));
+                    assert!(!matches_request(&wrong, 0));
                 }
             }
         }
@@ -163,6 +169,6 @@ mod tests {
     fn without_variation_all_messages_are_one() {
         let messages = Messages::new(16, 16, false);
         assert_eq!(messages.message(0, 0), messages.message(7, 9));
-        assert!(messages.is_right(7, 9, 0, &messages.message(1, 2)));
+        assert!(messages.matches_request(7, 9, 0, &messages.message(1, 2)));
     }
 }

@@ -38,7 +38,7 @@ impl ProcessUsage {
     /// # Errors
     /// When the process does not exist, or belongs to somebody whose processes may not be looked at.
     pub fn of(pid: u32) -> io::Result<Self> {
-        Ok(Look::at(pid)?.usage())
+        Ok(ProcessSnapshot::read(pid)?.usage())
     }
 
     /// What was used since `earlier`; the memory is that of now. Where a figure went back, as the switches of
@@ -76,7 +76,7 @@ pub struct ProcessMeter {
     /// The last look at each thread alive.
     threads: HashMap<u32, Switches>,
     /// Switches of threads that have ended since the first look.
-    ended: Vec<Switches>,
+    exited_threads: Vec<Switches>,
 }
 
 impl ProcessMeter {
@@ -85,8 +85,8 @@ impl ProcessMeter {
     /// # Errors
     /// Those of [`ProcessUsage::of`].
     pub fn new(pid: u32) -> io::Result<Self> {
-        let look = Look::at(pid)?;
-        Ok(Self { pid, threads: look.threads.into_iter().collect(), ended: Vec::new() })
+        let snapshot = ProcessSnapshot::read(pid)?;
+        Ok(Self { pid, threads: snapshot.threads.into_iter().collect(), exited_threads: Vec::new() })
     }
 
     /// What the process has used up to now. Of the switches only differences between readings mean something
@@ -95,21 +95,21 @@ impl ProcessMeter {
     /// # Errors
     /// Those of [`ProcessUsage::of`], as when the process has ended.
     pub fn read(&mut self) -> io::Result<ProcessUsage> {
-        Ok(self.take(Look::at(self.pid)?))
+        Ok(self.update(ProcessSnapshot::read(self.pid)?))
     }
 
-    fn take(&mut self, look: Look) -> ProcessUsage {
-        let mut gone = std::mem::take(&mut self.threads);
-        for (thread, switches) in &look.threads {
+    fn update(&mut self, snapshot: ProcessSnapshot) -> ProcessUsage {
+        let mut exited = std::mem::take(&mut self.threads);
+        for (thread, switches) in &snapshot.threads {
             // An id that is used again by a younger thread begins at 0.
-            if gone.get(thread).is_some_and(|before| switches.voluntary >= before.voluntary) {
-                gone.remove(thread);
+            if exited.get(thread).is_some_and(|before| switches.voluntary >= before.voluntary) {
+                exited.remove(thread);
             }
         }
-        self.ended.extend(gone.into_values());
-        let mut usage = look.usage();
-        self.ended.iter().for_each(|&switches| usage.add_switches(switches));
-        self.threads = look.threads.into_iter().collect();
+        self.exited_threads.extend(exited.into_values());
+        let mut usage = snapshot.usage();
+        self.exited_threads.iter().for_each(|&switches| usage.add_switches(switches));
+        self.threads = snapshot.threads.into_iter().collect();
         usage
     }
 }
@@ -122,23 +122,23 @@ struct Switches {
 }
 
 /// One look at a process.
-struct Look {
+struct ProcessSnapshot {
     /// All threads alive, by id.
     threads: Vec<(u32, Switches)>,
     cpu_ns: u64,
     resident_bytes: u64,
 }
 
-impl Look {
-    fn at(pid: u32) -> io::Result<Self> {
+impl ProcessSnapshot {
+    fn read(pid: u32) -> io::Result<Self> {
         let cpu_ns = process_cpu_ns(pid)?;
         let status = fs::read_to_string(format!("/proc/{pid}/status"));
-        let status = status.map_err(|error| named(pid, "the memory", error))?;
-        let tasks =
-            fs::read_dir(format!("/proc/{pid}/task")).map_err(|error| named(pid, "the threads", error))?;
+        let status = status.map_err(|error| with_context(pid, "the memory", error))?;
+        let tasks = fs::read_dir(format!("/proc/{pid}/task"))
+            .map_err(|error| with_context(pid, "the threads", error))?;
         let mut threads = Vec::new();
         for task in tasks {
-            let task = task.map_err(|error| named(pid, "a thread", error))?;
+            let task = task.map_err(|error| with_context(pid, "a thread", error))?;
             let Some(thread) = task.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
             // A thread may end between the listing and the reading.
             let Ok(status) = fs::read_to_string(task.path().join("status")) else { continue };
@@ -173,7 +173,8 @@ pub fn process_cpu_ns(pid: u32) -> io::Result<u64> {
     // A number that is no process id stands for none; 0 would be the caller.
     let id = i32::try_from(pid).ok().filter(|&id| id > 0).unwrap_or(i32::MAX);
     let clock = clock_getcpuclockid(Pid::from_raw(id));
-    let time = clock.and_then(clock_gettime).map_err(|error| named(pid, "the CPU time", error.into()))?;
+    let time =
+        clock.and_then(clock_gettime).map_err(|error| with_context(pid, "the CPU time", error.into()))?;
     Ok(nanoseconds(time.tv_sec(), time.tv_nsec()))
 }
 
@@ -181,7 +182,7 @@ fn nanoseconds(seconds: i64, nanoseconds: i64) -> u64 {
     u64::try_from(seconds).unwrap_or(0) * 1_000_000_000 + u64::try_from(nanoseconds).unwrap_or(0)
 }
 
-fn named(pid: u32, what: &str, error: io::Error) -> io::Error {
+fn with_context(pid: u32, what: &str, error: io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("cannot read {what} of process {pid}: {error}"))
 }
 
@@ -196,10 +197,10 @@ mod tests {
 
     use super::*;
 
-    fn look(cpu_ns: u64, threads: &[(u32, u64)]) -> Look {
+    fn snapshot(cpu_ns: u64, threads: &[(u32, u64)]) -> ProcessSnapshot {
         let threads =
             threads.iter().map(|&(thread, voluntary)| (thread, Switches { voluntary, involuntary: 1 }));
-        Look { threads: threads.collect(), cpu_ns, resident_bytes: 4096 }
+        ProcessSnapshot { threads: threads.collect(), cpu_ns, resident_bytes: 4096 }
     }
 
     #[test]
@@ -212,23 +213,23 @@ mod tests {
         }
         let now = ProcessUsage::of(pid).unwrap();
         assert!(now.resident_bytes > 100_000 && now.since(&before).resident_bytes == now.resident_bytes);
-        for nobody in [0, u32::MAX] {
-            let error = ProcessUsage::of(nobody).unwrap_err().to_string();
-            assert!(error.contains(&format!("process {nobody}")), "{error}");
-            assert!(ProcessMeter::new(nobody).is_err());
+        for pid in [0, u32::MAX] {
+            let error = ProcessUsage::of(pid).unwrap_err().to_string();
+            assert!(error.contains(&format!("process {pid}")), "{error}");
+            assert!(ProcessMeter::new(pid).is_err());
         }
     }
 
     #[test]
     fn a_meter_keeps_the_switches_of_threads_that_have_ended() {
-        let mut meter = ProcessMeter { pid: 0, threads: HashMap::new(), ended: Vec::new() };
-        let both = meter.take(look(10, &[(1, 11), (2, 22)]));
+        let mut meter = ProcessMeter { pid: 0, threads: HashMap::new(), exited_threads: Vec::new() };
+        let both = meter.update(snapshot(10, &[(1, 11), (2, 22)]));
         assert_eq!((both.cpu_ns, both.voluntary_switches, both.involuntary_switches), (10, 33, 2));
         // Thread 2 ends as last seen, while 1 goes on.
-        let one = meter.take(look(15, &[(1, 12)]));
+        let one = meter.update(snapshot(15, &[(1, 12)]));
         assert_eq!((one.since(&both).cpu_ns, one.since(&both).voluntary_switches), (5, 1));
         // The id of an ended thread comes back.
-        let again = meter.take(look(15, &[(1, 3)]));
+        let again = meter.update(snapshot(15, &[(1, 3)]));
         assert_eq!(again.since(&one).voluntary_switches, 3);
     }
 

@@ -306,7 +306,7 @@ impl<'a, W: FnMut(Event<'_>) -> ControlFlow<()>> Run<'a, W> {
         while remaining_threads > 0 {
             let now_ns = self.now_ns();
             if series.sample_due_ns().is_some_and(|due_ns| now_ns >= due_ns) {
-                series.sample(self.sampler.look());
+                series.add_sample(self.sampler.take_sample());
                 is_warm = true;
                 continue;
             }
@@ -315,7 +315,7 @@ impl<'a, W: FnMut(Event<'_>) -> ControlFlow<()>> Run<'a, W> {
                 Some(WorkerReport { event: WorkerEvent::Failed(error), .. }) => return Err(error),
                 Some(WorkerReport { event: WorkerEvent::WarmedUp(errors), .. }) => self.errors.merge(errors),
                 Some(WorkerReport { thread, event: WorkerEvent::Interval(number, part) }) => {
-                    series.part(thread, number, *part);
+                    series.add_part(thread, number, *part);
                 }
                 Some(WorkerReport { thread, event: WorkerEvent::Done(result) }) => {
                     remaining_threads -= 1;
@@ -383,11 +383,11 @@ impl<'a, W: FnMut(Event<'_>) -> ControlFlow<()>> Run<'a, W> {
         usage.pacing_ns += result.usage.pacing_ns;
         totals.throughput.requests += result.throughput.requests;
         totals.throughput.elapsed_ns = totals.throughput.elapsed_ns.max(result.throughput.elapsed_ns);
-        series.done(thread, result.final_interval);
+        series.finish_thread(thread, result.final_interval);
     }
 
     fn collect_complete(&mut self, series: &mut Series, totals: &mut MeasurementTotals) {
-        while let Some(interval) = series.complete(|| self.sampler.look()) {
+        while let Some(interval) = series.next_complete(|| self.sampler.take_sample()) {
             let flow = (self.watch)(Event::Interval(&interval));
             self.apply_control_flow(flow);
             self.records.push((&interval).into());

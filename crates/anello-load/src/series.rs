@@ -13,7 +13,7 @@ use crate::process::{ProcessMeter, ProcessUsage};
 /// The intervals of one stretch of load, of all threads.
 pub(crate) struct Series {
     /// The next interval that each thread may tell of.
-    next: Vec<u64>,
+    next_indexes: Vec<u64>,
     parts: BTreeMap<u64, Interval>,
     samples: BTreeMap<u64, Sample>,
     /// Before all intervals that are not complete.
@@ -22,7 +22,7 @@ pub(crate) struct Series {
     first_ns: u64,
     end_ns: u64,
     interval_ns: u64,
-    next_sample: u64,
+    next_sample_index: u64,
     /// Added to the start of each interval.
     offset_ns: u64,
 }
@@ -32,14 +32,14 @@ impl Series {
     /// measurement began.
     pub fn new(threads: usize, first_ns: u64, end_ns: u64, interval_ns: u64, offset_ns: u64) -> Self {
         Self {
-            next: vec![0; threads],
+            next_indexes: vec![0; threads],
             parts: BTreeMap::new(),
             samples: BTreeMap::new(),
             last: Sample::default(),
             first_ns,
             end_ns,
             interval_ns,
-            next_sample: 0,
+            next_sample_index: 0,
             offset_ns,
         }
     }
@@ -49,24 +49,24 @@ impl Series {
         let due_ns = |number: u64| {
             self.first_ns.saturating_add(number.saturating_mul(self.interval_ns)).min(self.end_ns)
         };
-        (self.next_sample == 0 || due_ns(self.next_sample - 1) < self.end_ns)
-            .then(|| due_ns(self.next_sample))
+        (self.next_sample_index == 0 || due_ns(self.next_sample_index - 1) < self.end_ns)
+            .then(|| due_ns(self.next_sample_index))
     }
 
     /// Takes a look that was due.
-    pub fn sample(&mut self, sample: Sample) {
-        match self.next_sample {
+    pub fn add_sample(&mut self, sample: Sample) {
+        match self.next_sample_index {
             0 => self.last = sample,
             number => {
                 self.samples.insert(number - 1, sample);
             }
         }
-        self.next_sample += 1;
+        self.next_sample_index += 1;
     }
 
     /// A thread's part of an interval.
-    pub fn part(&mut self, thread: usize, number: u64, part: Interval) {
-        self.next[thread] = number + 1;
+    pub fn add_part(&mut self, thread: usize, number: u64, part: Interval) {
+        self.next_indexes[thread] = number + 1;
         match self.parts.entry(number) {
             std::collections::btree_map::Entry::Vacant(entry) => {
                 entry.insert(part);
@@ -76,25 +76,25 @@ impl Series {
     }
 
     /// A thread is done; the rest of its record.
-    pub fn done(&mut self, thread: usize, rest: Interval) {
+    pub fn finish_thread(&mut self, thread: usize, rest: Interval) {
         // Who ended early has its rest in the middle of the others.
-        let number = (rest.start_ns / self.interval_ns).max(self.next[thread]);
-        if rest.elapsed_ns > 0 || happened(&rest) {
-            self.part(thread, number, rest);
+        let number = (rest.start_ns / self.interval_ns).max(self.next_indexes[thread]);
+        if rest.elapsed_ns > 0 || has_activity(&rest) {
+            self.add_part(thread, number, rest);
         }
-        self.next[thread] = u64::MAX;
+        self.next_indexes[thread] = u64::MAX;
     }
 
     /// The next interval that is complete. `now` is how things stand if nobody has looked at its end.
-    pub fn complete(&mut self, now: impl FnOnce() -> Sample) -> Option<Interval> {
+    pub fn next_complete(&mut self, now: impl FnOnce() -> Sample) -> Option<Interval> {
         let (&number, _) = self.parts.first_key_value()?;
-        if self.next.iter().any(|&next| next <= number) {
+        if self.next_indexes.iter().any(|&next| next <= number) {
             return None;
         }
         let mut interval = self.parts.remove(&number)?;
         let sample = self.samples.remove(&number).unwrap_or_else(now);
         self.samples = self.samples.split_off(&number);
-        sample.since(&self.last).describe(&mut interval);
+        sample.since(&self.last).apply_to(&mut interval);
         self.last = sample;
         interval.start_ns = interval.start_ns.saturating_add(self.offset_ns);
         Some(interval)
@@ -102,7 +102,7 @@ impl Series {
 }
 
 /// Whether there is anything in a record.
-fn happened(rest: &Interval) -> bool {
+fn has_activity(rest: &Interval) -> bool {
     rest.requests > 0
         || !rest.errors.is_empty()
         || rest.unsent > 0
@@ -126,7 +126,7 @@ impl Sample {
         }
     }
 
-    fn describe(&self, interval: &mut Interval) {
+    fn apply_to(&self, interval: &mut Interval) {
         interval.server = self.server;
         interval.stolen_ns = self.stolen_ns;
     }
@@ -152,7 +152,7 @@ impl Sampler {
     }
 
     /// How things stand.
-    pub fn look(&mut self) -> Sample {
+    pub fn take_sample(&mut self) -> Sample {
         Sample {
             // A server that is gone by now shows in the errors.
             server: self.server.as_mut().and_then(|meter| meter.read().ok()),
@@ -176,7 +176,7 @@ mod tests {
     }
 
     fn requests_and_stolen(series: &mut Series) -> Option<(u64, u64, u64)> {
-        let interval = series.complete(|| sample(100))?;
+        let interval = series.next_complete(|| sample(100))?;
         Some((interval.start_ns / SECOND_NS, interval.requests, interval.stolen_ns?))
     }
 
@@ -186,22 +186,22 @@ mod tests {
         let mut dues = Vec::new();
         while let Some(due_ns) = series.sample_due_ns() {
             dues.push(due_ns / SECOND_NS);
-            series.sample(sample(dues.len() as u64 * dues.len() as u64));
+            series.add_sample(sample(dues.len() as u64 * dues.len() as u64));
         }
         assert_eq!(dues, [5, 6, 7, 8]);
-        series.part(0, 0, part(0, 1));
-        series.part(0, 1, part(1, 2));
+        series.add_part(0, 0, part(0, 1));
+        series.add_part(0, 1, part(1, 2));
         assert_eq!(requests_and_stolen(&mut series), None);
-        series.part(1, 0, part(0, 10));
+        series.add_part(1, 0, part(0, 10));
         assert_eq!(requests_and_stolen(&mut series), Some((20, 11, 3)));
         assert_eq!(requests_and_stolen(&mut series), None);
         // The other thread was held up and leaves the second out.
-        series.part(1, 2, part(1, 20));
+        series.add_part(1, 2, part(1, 20));
         assert_eq!(requests_and_stolen(&mut series), Some((21, 2, 5)));
-        series.part(0, 2, part(2, 4));
+        series.add_part(0, 2, part(2, 4));
         assert_eq!(requests_and_stolen(&mut series), Some((21, 24, 7)));
-        series.done(0, Interval { elapsed_ns: 0, ..part(3, 0) });
-        series.done(1, part(3, 3));
+        series.finish_thread(0, Interval { elapsed_ns: 0, ..part(3, 0) });
+        series.finish_thread(1, part(3, 3));
         assert_eq!(requests_and_stolen(&mut series), Some((23, 3, 84)));
         assert_eq!(requests_and_stolen(&mut series), None);
     }
@@ -209,11 +209,11 @@ mod tests {
     #[test]
     fn a_thread_that_ends_early_does_not_hold_the_others() {
         let mut series = Series::new(2, 0, 2 * SECOND_NS, SECOND_NS, 0);
-        series.sample(sample(0));
-        series.done(0, part(0, 7));
-        series.part(1, 0, part(0, 1));
+        series.add_sample(sample(0));
+        series.finish_thread(0, part(0, 7));
+        series.add_part(1, 0, part(0, 1));
         assert_eq!(requests_and_stolen(&mut series), Some((0, 8, 100)));
-        series.part(1, 1, part(1, 1));
+        series.add_part(1, 1, part(1, 1));
         assert_eq!(requests_and_stolen(&mut series), Some((1, 1, 0)));
     }
 
@@ -221,9 +221,9 @@ mod tests {
     fn a_measurement_of_no_length_is_looked_at_once() {
         let mut series = Series::new(1, 5, 5, SECOND_NS, 0);
         assert_eq!(series.sample_due_ns(), Some(5));
-        series.sample(sample(1));
+        series.add_sample(sample(1));
         assert_eq!(series.sample_due_ns(), None);
-        series.done(0, part(0, 1));
+        series.finish_thread(0, part(0, 1));
         assert_eq!(requests_and_stolen(&mut series), Some((0, 1, 99)));
     }
 }

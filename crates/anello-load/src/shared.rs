@@ -13,7 +13,7 @@ use crate::exchange::Exchange;
 use crate::interval::Interval;
 use crate::latency_histogram;
 use crate::stream::Address;
-use crate::tls::{self, Client, Tls};
+use crate::tls::{self, Tls, TlsConnector};
 
 /// A request of an open loop that is sent so much after its time is counted as late.
 const LATE_THRESHOLD_NS: u64 = 1_000_000;
@@ -25,7 +25,7 @@ pub(crate) struct Shared {
     pub exchange: Exchange,
     pub target: Address,
     /// There if connections are to be under TLS.
-    pub tls: Option<Rc<Client>>,
+    pub tls: Option<Rc<TlsConnector>>,
     pub connect_timeout: Duration,
     /// Where connections come from, in turn; the kernel chooses if there are none.
     source_addresses: Vec<IpAddr>,
@@ -70,7 +70,7 @@ impl Shared {
             origin,
             exchange,
             target: load.target.clone(),
-            tls: http.and_then(|http| http.tls.as_ref()).map(Tls::client),
+            tls: http.and_then(|http| http.tls.as_ref()).map(Tls::connector),
             connect_timeout: load.connect_timeout,
             source_addresses: load.effective_source_addresses(),
             open_loop,

@@ -70,7 +70,7 @@ pub(crate) enum Transport {
 pub(crate) enum Received {
     /// As the kernel has delivered them.
     Chunk(Chunk),
-    /// What TLS has decrypted. Its memory is for [`Stream::give_back`].
+    /// What TLS has decrypted. Its memory is for [`Stream::recycle`].
     Plaintext(Vec<u8>),
 }
 
@@ -110,9 +110,9 @@ impl Stream {
     }
 
     /// Takes the memory of a plaintext that nobody needs any more, for the next one.
-    pub fn give_back(&self, plaintext: Vec<u8>) {
+    pub fn recycle(&self, plaintext: Vec<u8>) {
         if let Self::Tls(stream) = self {
-            stream.give_back(plaintext);
+            stream.recycle(plaintext);
         }
     }
 

@@ -15,7 +15,7 @@ const MESSAGE_BYTES: usize = 64;
 
 #[test]
 fn every_connection_thinks_between_a_reply_and_its_next_request() {
-    const THINK: Duration = Duration::from_millis(20);
+    const THINK_TIME: Duration = Duration::from_millis(20);
     const REPLIES: u32 = 5;
     let (pauses, paused) = mpsc::channel();
     let address = server(move |mut stream| {
@@ -38,7 +38,7 @@ fn every_connection_thinks_between_a_reply_and_its_next_request() {
     for connections in [1, 3] {
         let load = LoadConfig {
             connections,
-            mode: Mode::Closed { think_time: THINK },
+            mode: Mode::Closed { think_time: THINK_TIME },
             // The server ends it, so that the number of requests is fixed.
             duration: Duration::from_secs(600),
             ..LoadConfig::echo(address, MESSAGE_BYTES)
@@ -47,13 +47,13 @@ fn every_connection_thinks_between_a_reply_and_its_next_request() {
             let count = connections as u64;
             let found = (report.requests, report.errors.count(ErrorKind::ClosedEarly), report.errors.total());
             assert_eq!(found, (count * u64::from(REPLIES), count, count), "{report:?}");
-            assert_eq!(report.mode, ModeReport::Closed { think_ns: THINK.as_nanos() as u64 });
+            assert_eq!(report.mode, ModeReport::Closed { think_ns: THINK_TIME.as_nanos() as u64 });
             let pauses: Vec<_> = paused.try_iter().collect();
             assert_eq!(pauses.len(), connections * REPLIES as usize);
-            assert!(pauses.iter().all(|&pause| pause >= THINK), "{pauses:?}");
+            assert!(pauses.iter().all(|&pause| pause >= THINK_TIME), "{pauses:?}");
             // What else runs on the machine may lengthen some, but not all.
-            assert!(pauses.iter().any(|&pause| pause < 5 * THINK), "{pauses:?}");
-            assert!(u128::from(report.elapsed_ns) >= (THINK * REPLIES).as_nanos(), "{report:?}");
+            assert!(pauses.iter().any(|&pause| pause < 5 * THINK_TIME), "{pauses:?}");
+            assert!(u128::from(report.elapsed_ns) >= (THINK_TIME * REPLIES).as_nanos(), "{report:?}");
         }
     }
 }

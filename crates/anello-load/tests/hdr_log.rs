@@ -20,12 +20,12 @@ use hdrhistogram::serialization::Deserializer;
 use hdrhistogram::serialization::interval_log::{IntervalLogHistogram, IntervalLogIterator, LogEntry};
 use proptest::prelude::*;
 
-const JAVA: &[u8] = include_bytes!("data/java.hlog");
-const BEGAN_NS: u64 = 1_700_000_000_250_000_000;
+const JAVA_LOG: &[u8] = include_bytes!("data/java.hlog");
+const START_NS: u64 = 1_700_000_000_250_000_000;
 const SECOND_NS: u64 = 1_000_000_000;
 
 /// Numbers of a histogram as the Java program lists them: values, greatest, sum of counts times values.
-fn numbers(histogram: &Histogram<u64>) -> (u64, u64, u64) {
+fn summary(histogram: &Histogram<u64>) -> (u64, u64, u64) {
     let sum = histogram.iter_recorded().fold(0u64, |sum, value| {
         let product =
             value.count_at_value().wrapping_mul(histogram.highest_equivalent(value.value_iterated_to()));
@@ -44,19 +44,19 @@ fn interval(index: u64, values: impl IntoIterator<Item = u64>) -> Interval {
     interval
 }
 
-fn written(intervals: &[Interval]) -> Vec<u8> {
+fn encode_log(intervals: &[Interval]) -> Vec<u8> {
     let mut writer =
-        HdrLogWriter::new(Vec::new(), BEGAN_NS, &["a test", "[StartTime: no header]\nmore"]).unwrap();
+        HdrLogWriter::new(Vec::new(), START_NS, &["a test", "[StartTime: no header]\nmore"]).unwrap();
     intervals.iter().for_each(|interval| writer.write(interval).unwrap());
     writer.into_inner()
 }
 
 #[test]
 fn a_log_of_the_java_library_has_the_same_counts_here() {
-    let log = HdrLog::parse(JAVA).unwrap();
+    let log = HdrLog::parse(JAVA_LOG).unwrap();
     assert_eq!(log.records.len(), 4);
     for (index, record) in log.records.iter().enumerate() {
-        assert_eq!(record.start_ns, BEGAN_NS + index as u64 * SECOND_NS);
+        assert_eq!(record.start_ns, START_NS + index as u64 * SECOND_NS);
         assert_eq!(record.length_ns, SECOND_NS);
         assert_eq!(record.tag.as_deref(), (index == 2).then_some(UNCORRECTED));
         // The values that the Java program recorded.
@@ -79,7 +79,7 @@ fn a_log_of_the_java_library_has_the_same_counts_here() {
             (900, 1_042_509_823, 237_445_086_792),
             (0, 0, 0),
         ];
-        assert_eq!(numbers(&histogram), listed[index]);
+        assert_eq!(summary(&histogram), listed[index]);
     }
 }
 
@@ -87,7 +87,7 @@ fn a_log_of_the_java_library_has_the_same_counts_here() {
 fn what_is_written_is_read_again() {
     let intervals: Vec<_> =
         (0..5).map(|index| interval(index, (0..index * 100).map(|value| value * value * 777 + 5))).collect();
-    let text = written(&intervals);
+    let text = encode_log(&intervals);
     let header = "#a test\n# [StartTime: no header]\n#more\n#latencies in nanoseconds, maxima in milliseconds\n\
                   #[Histogram log format version 1.3]\n\
                   #[StartTime: 1700000000.250 (seconds since epoch)]\n\
@@ -98,11 +98,11 @@ fn what_is_written_is_read_again() {
     let log = HdrLog::parse(&text).unwrap();
     assert_eq!(
         (log.records.len(), log.start_ns(), log.end_ns()),
-        (10, Some(BEGAN_NS), Some(BEGAN_NS + 5 * SECOND_NS))
+        (10, Some(START_NS), Some(START_NS + 5 * SECOND_NS))
     );
     for (interval, records) in intervals.iter().zip(log.records.chunks(2)) {
         assert_eq!((records[0].tag.as_deref(), records[1].tag.as_deref()), (None, Some(UNCORRECTED)));
-        assert!(records.iter().all(|record| record.start_ns == BEGAN_NS + interval.start_ns));
+        assert!(records.iter().all(|record| record.start_ns == START_NS + interval.start_ns));
         assert_eq!(records[0].histogram().unwrap(), interval.latency);
         assert_eq!(records[1].histogram().unwrap(), *interval.uncorrected.as_ref().unwrap());
     }
@@ -194,12 +194,12 @@ fn the_reader_of_another_library_finds_the_figures_of_the_report() {
         let log = HdrLog::parse(&text).unwrap();
         let wrong = report.errors.count(ErrorKind::WrongBytes);
         assert!(wrong > 0 && wrong == report.errors.total(), "{report:?}");
-        assert_eq!(told(&log.errors), (format!("wrong_bytes={wrong}"), true));
+        assert_eq!(reported_errors(&log.errors), (format!("wrong_bytes={wrong}"), true));
     }
 }
 
 /// Errors that can be compared: those that are known, and whether these are all.
-fn told(errors: &ReportedErrors) -> (String, bool) {
+fn reported_errors(errors: &ReportedErrors) -> (String, bool) {
     (errors.known.by_kind(), errors.is_complete)
 }
 
@@ -209,20 +209,20 @@ fn errors_are_told_in_a_comment() {
         r#"[{"kind":"refused","count":2,"example":"nobody"},{"kind":"reset","count":3,"example":"gone"}]"#,
     )
     .unwrap();
-    let mut writer = HdrLogWriter::new(Vec::new(), BEGAN_NS, &["[AnelloErrors: reset=9]"]).unwrap();
+    let mut writer = HdrLogWriter::new(Vec::new(), START_NS, &["[AnelloErrors: reset=9]"]).unwrap();
     let silent = HdrLog::parse(&writer.into_inner()).unwrap();
-    assert!(silent.errors.is_unknown() && HdrLog::parse(JAVA).unwrap().errors.is_unknown());
+    assert!(silent.errors.is_unknown() && HdrLog::parse(JAVA_LOG).unwrap().errors.is_unknown());
     assert!(HdrLog::parse(b"").unwrap().errors.is_unknown());
-    writer = HdrLogWriter::new(Vec::new(), BEGAN_NS, &[]).unwrap();
+    writer = HdrLogWriter::new(Vec::new(), START_NS, &[]).unwrap();
     writer.write(&interval(0, [5])).unwrap();
     writer.write_errors(&errors).unwrap();
     let one = writer.into_inner();
     assert!(one.ends_with(b"\n#[AnelloErrors: refused=2;reset=3]\n"), "{}", String::from_utf8_lossy(&one));
-    writer = HdrLogWriter::new(Vec::new(), BEGAN_NS, &[]).unwrap();
+    writer = HdrLogWriter::new(Vec::new(), START_NS, &[]).unwrap();
     writer.write_errors(&Errors::default()).unwrap();
     let none = writer.into_inner();
     assert!(none.ends_with(b"\n#[AnelloErrors: none]\n"));
-    let read = |text: &[u8]| told(&HdrLog::parse(text).unwrap().errors);
+    let read = |text: &[u8]| reported_errors(&HdrLog::parse(text).unwrap().errors);
     assert_eq!(read(&one), ("refused=2;reset=3".to_owned(), true));
     assert_eq!(read(&none), (String::new(), true));
     // Several runs in one log, with line ends of other systems.
@@ -234,9 +234,9 @@ fn errors_are_told_in_a_comment() {
 
 #[test]
 fn a_log_of_several_runs_of_which_one_does_not_tell_is_known_in_part() {
-    let killed = written(&[interval(0, [5])]);
+    let killed = encode_log(&[interval(0, [5])]);
     // Killed within its first interval.
-    let killed_early = written(&[]);
+    let killed_early = encode_log(&[]);
     let headless: &[u8] = b"1.0,1.0,1.0,A\n";
     let comment = |counts: &str| format!("#[AnelloErrors: {counts}]\n").into_bytes();
     let with = |counts: &str| [&killed[..], &comment(counts)].concat();
@@ -260,29 +260,29 @@ fn a_log_of_several_runs_of_which_one_does_not_tell_is_known_in_part() {
     ];
     for (index, (parts, known, is_whole)) in cases.into_iter().enumerate() {
         let log = HdrLog::parse(&parts.concat()).unwrap();
-        assert_eq!(told(&log.errors), (known.to_owned(), is_whole), "case {index}");
+        assert_eq!(reported_errors(&log.errors), (known.to_owned(), is_whole), "case {index}");
         // What is known of it can be written and read again.
-        let mut writer = HdrLogWriter::new(Vec::new(), BEGAN_NS, &[]).unwrap();
+        let mut writer = HdrLogWriter::new(Vec::new(), START_NS, &[]).unwrap();
         writer.write_reported_errors(&log.errors).unwrap();
         let text = writer.into_inner();
         assert_eq!(HdrLog::parse(&text).unwrap().errors, log.errors, "{}", String::from_utf8_lossy(&text));
     }
     let log = HdrLog::parse(&[&killed[..], &killed_early].concat()).unwrap();
-    assert_eq!((log.began_ns, HdrLog::parse(headless).unwrap().began_ns), (Some(BEGAN_NS), None));
+    assert_eq!((log.began_ns, HdrLog::parse(headless).unwrap().began_ns), (Some(START_NS), None));
 }
 
 #[test]
 fn times_are_rounded_so_that_intervals_stay_consecutive() {
     let latency = interval(0, [1]).latency;
-    let mut writer = HdrLogWriter::new(Vec::new(), BEGAN_NS + 499_999, &[]).unwrap();
+    let mut writer = HdrLogWriter::new(Vec::new(), START_NS + 499_999, &[]).unwrap();
     for (start_ns, end_ns) in [(0, 999_600_000), (999_600_000, 1_999_400_000)] {
         writer.write_histogram(None, start_ns, end_ns, &latency).unwrap();
     }
     assert!(writer.write_histogram(Some("two words"), 0, 1, &latency).is_err());
     let log = HdrLog::parse(&writer.into_inner()).unwrap();
-    assert_eq!(log.records[0].start_ns, BEGAN_NS);
+    assert_eq!(log.records[0].start_ns, START_NS);
     assert_eq!(log.records[0].end_ns(), log.records[1].start_ns);
-    assert_eq!(log.records[1].end_ns(), BEGAN_NS + 1_999_000_000);
+    assert_eq!(log.records[1].end_ns(), START_NS + 1_999_000_000);
 }
 
 /// The only record of a log with this header.
@@ -421,7 +421,7 @@ proptest! {
 
     #[test]
     fn damage_never_panics(changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>(), 0..4), 1..20)) {
-        let mut text = JAVA.to_vec();
+        let mut text = JAVA_LOG.to_vec();
         for (at, byte, how) in changes {
             let at = at.index(text.len());
             match how {

@@ -38,7 +38,7 @@ fn http_server(respond: impl Fn(&mut TcpStream, &str, u64) -> bool + Send + Sync
     })
 }
 
-fn answer(stream: &mut TcpStream, text: &str) -> bool {
+fn respond(stream: &mut TcpStream, text: &str) -> bool {
     stream.write_all(text.as_bytes()).is_ok()
 }
 
@@ -64,17 +64,17 @@ fn load(target: SocketAddr, change: impl FnOnce(&mut HttpLoad)) -> LoadConfig {
 #[test]
 fn all_ways_of_framing_and_all_paths_are_understood() {
     let address = http_server(|stream, path, number| match path {
-        "/length" => answer(stream, &with_length("hello")),
+        "/length" => respond(stream, &with_length("hello")),
         // The length of what is sent at once changes, so that heads and chunks are cut anywhere.
         "/chunked" => {
             let text =
                 "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nhel\r\n2\r\nlo\r\n0\r\n\r\n";
             let (first, rest) = text.split_at(1 + number as usize % (text.len() - 1));
-            answer(stream, first) && answer(stream, rest)
+            respond(stream, first) && respond(stream, rest)
         }
         "/interim" => {
-            answer(stream, "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: <a>\r\n\r\n")
-                && answer(stream, &with_length(""))
+            respond(stream, "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: <a>\r\n\r\n")
+                && respond(stream, &with_length(""))
         }
         _ => false,
     });
@@ -94,9 +94,9 @@ fn all_ways_of_framing_and_all_paths_are_understood() {
 fn an_interim_response_that_comes_alone_is_not_the_answer() {
     // Other connections get theirs in the pause.
     let address = http_server(|stream, _, _| {
-        let interim = answer(stream, "HTTP/1.1 103 Early Hints\r\nLink: <a>\r\n\r\n");
+        let interim = respond(stream, "HTTP/1.1 103 Early Hints\r\nLink: <a>\r\n\r\n");
         thread::sleep(Duration::from_millis(3));
-        interim && answer(stream, &with_length("hello"))
+        interim && respond(stream, &with_length("hello"))
     });
     for report in reports(&load(address, |_| {})) {
         assert!(report.is_success() && report.connections_left == 5, "{report:?}");
@@ -112,13 +112,13 @@ fn a_server_that_closes_between_requests_is_connected_to_again_without_an_error(
         match path {
             // Says so after the third.
             "/says" if number == 2 => {
-                answer(stream, "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nConnection: close\r\n\r\nhello");
+                respond(stream, "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nConnection: close\r\n\r\nhello");
                 false
             }
-            "/says" => answer(stream, &with_length("hello")),
+            "/says" => respond(stream, &with_length("hello")),
             // The end of the connection is that of the response.
             _ => {
-                answer(stream, "HTTP/1.1 200 OK\r\n\r\nhello");
+                respond(stream, "HTTP/1.1 200 OK\r\n\r\nhello");
                 false
             }
         }
@@ -138,7 +138,7 @@ fn a_server_that_closes_between_requests_without_a_word_is_connected_to_again() 
     let counter = Arc::clone(&served);
     let address = http_server(move |stream, _, number| {
         counter.fetch_add(1, Ordering::SeqCst);
-        answer(stream, &with_length("hello"));
+        respond(stream, &with_length("hello"));
         if number == 2 {
             stream.shutdown(std::net::Shutdown::Write).unwrap();
             // A request that is under way is taken, so that it does not make a reset of the end.
@@ -162,7 +162,7 @@ fn a_server_that_closes_between_requests_without_a_word_is_connected_to_again() 
 fn who_closes_long_after_a_request_has_not_answered_it() {
     let address = http_server(|stream, _, number| {
         if number == 0 {
-            return answer(stream, &with_length("hello"));
+            return respond(stream, &with_length("hello"));
         }
         thread::sleep(Duration::from_millis(1500));
         false
@@ -180,7 +180,7 @@ fn the_latency_of_a_request_that_is_sent_again_counts_from_the_first_time() {
     let counter = Arc::clone(&dropped);
     let address = http_server(move |stream, _, number| {
         if number == 0 {
-            return answer(stream, &with_length("hello"));
+            return respond(stream, &with_length("hello"));
         }
         counter.fetch_add(1, Ordering::SeqCst);
         thread::sleep(Duration::from_millis(200));
@@ -196,7 +196,7 @@ fn the_latency_of_a_request_that_is_sent_again_counts_from_the_first_time() {
     // What was sent behind the last response was sent in vain.
     let address = http_server(|stream, _, _| {
         thread::sleep(Duration::from_millis(50));
-        answer(stream, "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nConnection: close\r\n\r\nx");
+        respond(stream, "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nConnection: close\r\n\r\nx");
         stream.shutdown(std::net::Shutdown::Write).unwrap();
         std::io::copy(stream, &mut std::io::sink()).ok();
         false
@@ -249,7 +249,7 @@ fn a_server_that_closes_at_once_is_not_connected_to_without_a_pause() {
 #[test]
 fn a_servers_slow_close_is_not_taken_for_a_late_load() {
     let address = http_server(|stream, _, _| {
-        answer(stream, "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nConnection: close\r\n\r\nx");
+        respond(stream, "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nConnection: close\r\n\r\nx");
         thread::sleep(Duration::from_millis(400));
         false
     });
@@ -270,7 +270,7 @@ fn a_servers_slow_close_is_not_taken_for_a_late_load() {
 #[test]
 fn a_sweep_with_a_connection_for_each_request_goes_on_to_its_end() {
     let address = http_server(|stream, _, _| {
-        answer(stream, "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nConnection: close\r\n\r\nx");
+        respond(stream, "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nConnection: close\r\n\r\nx");
         false
     });
     let sweep = Sweep {
@@ -297,7 +297,7 @@ fn a_sweep_with_a_connection_for_each_request_goes_on_to_its_end() {
 fn pipelined_requests_behind_the_last_response_are_sent_again() {
     let address = http_server(|stream, _, number| {
         let close = if number == 5 { "Connection: close\r\n" } else { "" };
-        answer(stream, &format!("HTTP/1.1 200 OK\r\nContent-Length: 1\r\n{close}\r\nx"));
+        respond(stream, &format!("HTTP/1.1 200 OK\r\nContent-Length: 1\r\n{close}\r\nx"));
         if number == 5 {
             // What else has been sent is taken, so that the response is not lost by a reset.
             stream.shutdown(std::net::Shutdown::Write).unwrap();
@@ -319,7 +319,7 @@ fn a_connection_for_each_request_is_opened_and_closed() {
             counter.fetch_add(1, Ordering::SeqCst);
             assert_eq!(number, 0, "one request a connection");
             let close = if says_so { "Connection: close\r\n" } else { "" };
-            answer(stream, &format!("HTTP/1.1 200 OK\r\nContent-Length: 1\r\n{close}\r\nx")) && !says_so
+            respond(stream, &format!("HTTP/1.1 200 OK\r\nContent-Length: 1\r\n{close}\r\nx")) && !says_so
         });
         for report in reports(&load(address, |http| http.keep_alive = false)) {
             assert!(report.is_success(), "{report:?}");
@@ -337,10 +337,10 @@ fn wrong_status_length_and_bytes_are_found_each_and_cost_no_connection() {
             3 => (0, "HTTP/1.1 500 Oops\r\nContent-Length: 4\r\n\r\noops".to_owned()),
             6 => (1, with_length("hell")),
             9 => (2, with_length("hallo")),
-            _ => return answer(stream, &with_length("hello")),
+            _ => return respond(stream, &with_length("hello")),
         };
         counters[kind].fetch_add(1, Ordering::SeqCst);
-        answer(stream, &text)
+        respond(stream, &text)
     });
     let kinds = [ErrorKind::WrongStatus, ErrorKind::WrongLength, ErrorKind::WrongBytes];
     for report in reports(&load(address, |_| {})) {
@@ -385,7 +385,7 @@ fn fields_that_are_asked_for_are_in_every_request() {
 #[test]
 fn what_is_expected_may_be_named() {
     let address =
-        http_server(|stream, _, _| answer(stream, "HTTP/1.1 404 Not Found\r\nContent-Length: 3\r\n\r\nno!"));
+        http_server(|stream, _, _| respond(stream, "HTTP/1.1 404 Not Found\r\nContent-Length: 3\r\n\r\nno!"));
     let expect = |status: &[u16], body: &'static [u8]| {
         load(address, |http| {
             http.expected_status = status.to_vec();
@@ -419,7 +419,7 @@ fn fault_44_what_is_no_response_costs_the_connection() {
         ("", ErrorKind::ClosedEarly),
     ] {
         let address = http_server(move |stream, _, _| {
-            answer(stream, text);
+            respond(stream, text);
             false
         });
         for report in reports(&load(address, |_| {})) {
@@ -435,7 +435,7 @@ fn fault_44_resets_cost_every_request_in_flight() {
         if number == 3 {
             reset(stream);
         }
-        number < 3 && answer(stream, &with_length("x"))
+        number < 3 && respond(stream, &with_length("x"))
     });
     let load = LoadConfig { duration: Duration::from_secs(600), ..load(address, |_| {}) };
     for report in reports(&load) {

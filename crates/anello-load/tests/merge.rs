@@ -10,14 +10,14 @@ use hdrhistogram::Histogram;
 use proptest::prelude::*;
 
 const MS_NS: u64 = 1_000_000;
-const BEGAN_NS: u64 = 1_700_000_000_000 * MS_NS;
+const START_NS: u64 = 1_700_000_000_000 * MS_NS;
 
 /// A line: start and length in milliseconds, tag, values.
 type Line = (u64, u64, bool, Vec<u64>);
 
 /// A log with these lines, in a layout of its own.
 fn log(name: usize, digits: u8, lines: &[Line]) -> NamedLog {
-    let mut writer = HdrLogWriter::new(Vec::new(), BEGAN_NS + name as u64 * 37 * MS_NS, &[]).unwrap();
+    let mut writer = HdrLogWriter::new(Vec::new(), START_NS + name as u64 * 37 * MS_NS, &[]).unwrap();
     for (start_ms, length_ms, tagged, values) in lines {
         let mut histogram = Histogram::new_with_bounds(1 << (digits / 2), 60_000_000_000, digits).unwrap();
         values.iter().for_each(|&value| histogram.record(value).unwrap());
@@ -50,19 +50,19 @@ fn by_second(logs: &[NamedLog]) -> Vec<Comparable> {
 }
 
 /// What is known to have gone wrong, and whether that is all.
-fn told(logs: &[NamedLog]) -> (String, bool) {
+fn reported_errors(logs: &[NamedLog]) -> (String, bool) {
     let errors = errors(logs).unwrap();
     (errors.known.by_kind(), errors.is_complete)
 }
 
 /// A log with this comment about its errors.
-fn telling(mut log: NamedLog, counts: &str) -> NamedLog {
+fn with_errors_comment(mut log: NamedLog, counts: &str) -> NamedLog {
     log.log.errors = HdrLog::parse(format!("#[AnelloErrors: {counts}]").as_bytes()).unwrap().errors;
     log
 }
 
 /// The whole runs.
-fn whole(logs: &[NamedLog]) -> Vec<Comparable> {
+fn total_counts(logs: &[NamedLog]) -> Vec<Comparable> {
     let sums = totals(logs).unwrap().into_iter();
     sums.map(|sum| (sum.tag, sum.total.start_ns, sum.total.end_ns, counts(&sum.total.latency))).collect()
 }
@@ -89,23 +89,23 @@ proptest! {
         let counts = ["none", "unknown", "reset=3", "refused=1;timeout=2", "timeout=7;unknown"];
         let numbered = all.iter().enumerate();
         let logs: Vec<_> = numbered
-            .map(|(name, (digits, lines, told))| telling(log(name, *digits, lines), counts[*told]))
+            .map(|(name, (digits, lines, told))| with_errors_comment(log(name, *digits, lines), counts[*told]))
             .collect();
-        let (seconds, sums, errors) = (by_second(&logs), whole(&logs), told(&logs));
+        let (seconds, sums, errors) = (by_second(&logs), total_counts(&logs), reported_errors(&logs));
         let mut turned = logs.clone();
         turned.rotate_left(turn.index(logs.len()));
         turned.reverse();
         prop_assert_eq!(&by_second(&turned), &seconds);
-        prop_assert_eq!(&whole(&turned), &sums);
-        prop_assert_eq!(&told(&turned), &errors);
+        prop_assert_eq!(&total_counts(&turned), &sums);
+        prop_assert_eq!(&reported_errors(&turned), &errors);
         // In two steps.
         let (left, right) = logs.split_at(cut.index(logs.len() + 1));
         let steps = [merged(left), merged(right)];
         prop_assert_eq!(&by_second(&steps), &seconds);
-        prop_assert_eq!(whole(&steps), sums.clone());
-        prop_assert_eq!(&told(&steps), &errors);
-        prop_assert_eq!(whole(&[merged(&logs)]), sums);
-        prop_assert_eq!(told(&[merged(&logs)]), errors);
+        prop_assert_eq!(total_counts(&steps), sums.clone());
+        prop_assert_eq!(&reported_errors(&steps), &errors);
+        prop_assert_eq!(total_counts(&[merged(&logs)]), sums);
+        prop_assert_eq!(reported_errors(&[merged(&logs)]), errors);
     }
 
     #[test]
@@ -136,7 +136,7 @@ fn lines_of_one_second_are_added_and_a_line_is_never_divided() {
         .into_iter()
         .map(|(tag, start_ns, end_ns, counts)| {
             let values: u64 = counts.iter().map(|(_, count)| count).sum();
-            (tag, (start_ns - BEGAN_NS) / MS_NS, (end_ns - BEGAN_NS) / MS_NS, values)
+            (tag, (start_ns - START_NS) / MS_NS, (end_ns - START_NS) / MS_NS, values)
         })
         .collect();
     let tag = Some("uncorrected".to_owned());
@@ -146,7 +146,7 @@ fn lines_of_one_second_are_added_and_a_line_is_never_divided() {
 #[test]
 fn what_went_wrong_is_added_as_far_as_the_logs_tell() {
     let silent = log(0, 3, &[(0, 1000, false, vec![5])]);
-    let with = |counts: &str| telling(silent.clone(), counts);
+    let with = |counts: &str| with_errors_comment(silent.clone(), counts);
     let (none, some, more) = (with("none"), with("reset=3;timeout=1"), with("refused=2;reset=4"));
     let partial = with("reset=3;unknown");
     let cases: [(&[&NamedLog], &str, bool, Option<&str>); 7] = [
@@ -162,12 +162,12 @@ fn what_went_wrong_is_added_as_far_as_the_logs_tell() {
     ];
     for (logs, known, is_whole, comment) in cases {
         let logs: Vec<NamedLog> = logs.iter().map(|&log| log.clone()).collect();
-        assert_eq!(told(&logs), (known.to_owned(), is_whole));
+        assert_eq!(reported_errors(&logs), (known.to_owned(), is_whole));
         let text = String::from_utf8(write_log(&logs, Vec::new()).unwrap()).unwrap();
         let comments: Vec<&str> =
             text.lines().filter_map(|line| line.strip_prefix("#[AnelloErrors: ")).collect();
         assert_eq!(comments, comment.map(|counts| format!("{counts}]")).as_slice(), "{text}");
-        assert_eq!(told(&[merged(&logs)]), (known.to_owned(), is_whole));
+        assert_eq!(reported_errors(&[merged(&logs)]), (known.to_owned(), is_whole));
     }
     let most = with("reset=18446744073709551615");
     let error = errors(&[most, some]).unwrap_err().to_string();
@@ -176,12 +176,12 @@ fn what_went_wrong_is_added_as_far_as_the_logs_tell() {
 
 #[test]
 fn a_sum_of_errors_alone_began_when_the_runs_did() {
-    let began = |name: usize| telling(log(name, 3, &[]), "refused=1");
+    let began = |name: usize| with_errors_comment(log(name, 3, &[]), "refused=1");
     let sum = merged(&[began(2), began(1)]);
-    assert_eq!((sum.log.records.len(), sum.log.began_ns), (0, Some(BEGAN_NS + 37 * MS_NS)));
+    assert_eq!((sum.log.records.len(), sum.log.began_ns), (0, Some(START_NS + 37 * MS_NS)));
     // Else with the first interval.
     let sum = merged(&[began(1), log(2, 3, &[(500, 10, false, vec![5])])]);
-    assert_eq!(sum.log.began_ns, Some(BEGAN_NS + 574 * MS_NS));
+    assert_eq!(sum.log.began_ns, Some(START_NS + 574 * MS_NS));
 }
 
 #[test]
@@ -199,7 +199,7 @@ fn errors_name_the_log_and_the_line() {
 fn more_values_than_can_be_counted_are_an_error() {
     let mut histogram = Histogram::<u64>::new_with_bounds(1, 1000, 3).unwrap();
     histogram.record_n(5, u64::MAX / 2 - 1).unwrap();
-    let mut writer = HdrLogWriter::new(Vec::new(), BEGAN_NS, &[]).unwrap();
+    let mut writer = HdrLogWriter::new(Vec::new(), START_NS, &[]).unwrap();
     (0..3).for_each(|_| writer.write_histogram(None, 0, 1, &histogram).unwrap());
     let error = totals(&[parsed(0, &writer.into_inner())]).unwrap_err().to_string();
     assert!(error.contains("more values in all"), "{error}");

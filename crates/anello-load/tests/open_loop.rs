@@ -76,7 +76,7 @@ const QUANTILES: [f64; 6] = [0.25, 0.5, 0.9, 0.99, 0.999, 1.0];
 
 /// Runs the load until its figures are within 1 % (and 0.3 ms for the way) of what the server's record says, on each
 /// driver. They must never be lower, and at least once in some tries not higher.
-fn percentiles_are_right(
+fn assert_percentiles(
     delay: impl Fn(Duration, u64) -> Duration + Send + Sync + Copy + 'static,
     per_second: u64,
     duration: Duration,
@@ -120,13 +120,13 @@ fn percentiles_are_right(
 
 #[test]
 fn percentiles_of_a_fixed_delay_are_right() {
-    percentiles_are_right(|_, _| Duration::from_millis(40), 20, Duration::from_secs(1));
+    assert_percentiles(|_, _| Duration::from_millis(40), 20, Duration::from_secs(1));
 }
 
 #[test]
 fn percentiles_of_a_server_that_cannot_follow_are_right() {
     // The line grows by 2 ms with each request.
-    percentiles_are_right(|_, _| Duration::from_millis(4), 500, Duration::from_secs(1));
+    assert_percentiles(|_, _| Duration::from_millis(4), 500, Duration::from_secs(1));
 }
 
 /// Stalls for a tenth of the time: for 50 ms of every 500, and, where `ANELLO_LONG` is set, also for 1 s of every 10.
@@ -138,9 +138,9 @@ fn percentiles_of_a_server_that_stalls_are_right() {
             Duration::from_millis(if left_ms <= every_ms / 10 { left_ms } else { 0 })
         }
     };
-    percentiles_are_right(stall(500), 1000, Duration::from_secs(1));
+    assert_percentiles(stall(500), 1000, Duration::from_secs(1));
     if std::env::var_os("ANELLO_LONG").is_some() {
-        percentiles_are_right(stall(10_000), 1000, Duration::from_secs(30));
+        assert_percentiles(stall(10_000), 1000, Duration::from_secs(30));
     }
 }
 

@@ -43,7 +43,7 @@ fn echo_server() -> SocketAddr {
 }
 
 /// Messages of so many bytes.
-fn echo_of(message_bytes: usize) -> Protocol {
+fn echo_protocol(message_bytes: usize) -> Protocol {
     Protocol::Messages { request_bytes: message_bytes, response_bytes: message_bytes }
 }
 
@@ -59,7 +59,7 @@ fn load(target: SocketAddr) -> LoadConfig {
 }
 
 /// A socket that holds its port but does not listen: whoever connects is refused.
-fn bound() -> (Socket, SocketAddr) {
+fn bound_socket() -> (Socket, SocketAddr) {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
     socket.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
     let address = socket.local_addr().unwrap().as_socket().unwrap();
@@ -114,7 +114,7 @@ fn messages_larger_than_all_buffers_come_back_whole() {
             stream.write_all(&buffer[..count])?;
         }
     });
-    let load = LoadConfig { connections: 2, protocol: echo_of(8 << 20), ..load(address) };
+    let load = LoadConfig { connections: 2, protocol: echo_protocol(8 << 20), ..load(address) };
     for report in reports(&load) {
         assert!(report.is_success() && report.requests >= 2, "{report:?}");
     }
@@ -246,8 +246,11 @@ fn fault_44_a_server_that_does_not_even_read_ends_in_timeouts() {
         drop(stream);
         Ok(())
     });
-    let load =
-        LoadConfig { protocol: echo_of(16 << 20), stall_timeout: Duration::from_millis(50), ..load(address) };
+    let load = LoadConfig {
+        protocol: echo_protocol(16 << 20),
+        stall_timeout: Duration::from_millis(50),
+        ..load(address)
+    };
     for report in reports(&load) {
         assert_eq!((report.requests, report.errors.count(ErrorKind::Timeout)), (0, 7), "{report:?}");
     }
@@ -263,7 +266,7 @@ fn fault_44_a_server_that_trickles_ends_in_timeouts() {
         }
     });
     let load = LoadConfig {
-        protocol: echo_of(1 << 20),
+        protocol: echo_protocol(1 << 20),
         verify: false,
         stall_timeout: Duration::from_millis(60),
         ..load(address)
@@ -407,7 +410,7 @@ fn fault_44_one_bad_connection_does_not_spoil_the_others() {
 
 #[test]
 fn fault_44_a_refusal_is_counted_for_every_connection() {
-    let (_held, address) = bound();
+    let (_held, address) = bound_socket();
     for sources in [Vec::new(), vec![IpAddr::from([127, 0, 0, 2])]] {
         for report in reports(&LoadConfig { source_addresses: sources.clone(), ..load(address) }) {
             assert_eq!(
@@ -424,7 +427,7 @@ fn fault_44_a_refusal_is_counted_for_every_connection() {
 fn fault_44_a_server_that_does_not_accept_ends_in_connect_timeouts() {
     for sources in [Vec::new(), vec![IpAddr::from([127, 0, 0, 2])]] {
         // The kernel completes handshakes until the queue of this listener is full, and ignores the rest.
-        let (socket, address) = bound();
+        let (socket, address) = bound_socket();
         socket.listen(1).unwrap();
         let load = LoadConfig {
             connections: 20,

@@ -22,8 +22,8 @@ use rustls::crypto::ring;
 use rustls::version::TLS12;
 use rustls::{ServerConfig, ServerConnection};
 use secure::{
-    CONNECTIONS, PATIENCE, answer, assert_refused, end, handshakes, head, identity, identity_with, load,
-    request, serve, serve_as, tls_server,
+    CONNECTIONS, TIMEOUT, assert_connections_fail, end, handshakes, head, identity, identity_with, load,
+    request, respond, serve, serve_with_identity, tls_server,
 };
 
 #[test]
@@ -33,7 +33,7 @@ fn answers_of_all_sizes_are_verified_over_kept_connections_and_over_one_for_each
     let expected = bodies.clone();
     let address = tls_server(identity.server_config(), move |client| {
         while let Some((path, closes)) = request(client)? {
-            answer(client, &bodies[path[1..].parse::<usize>().unwrap()])?;
+            respond(client, &bodies[path[1..].parse::<usize>().unwrap()])?;
             if closes {
                 return end(client);
             }
@@ -41,7 +41,7 @@ fn answers_of_all_sizes_are_verified_over_kept_connections_and_over_one_for_each
         Ok(())
     });
     for (keep_alive, which) in [(true, 0), (true, 1), (true, 2), (false, 0), (false, 1)] {
-        let load = load(address, identity.trusted(), |http| {
+        let load = load(address, identity.trusting_options(), |http| {
             http.keep_alive = keep_alive;
             http.paths = vec![format!("/{which}")];
             http.expected_body = Some(expected[which].clone().into());
@@ -67,7 +67,7 @@ fn answers_of_all_sizes_are_verified_over_kept_connections_and_over_one_for_each
 fn requests_in_flight_together_are_answered_in_turn() {
     let identity = identity();
     let address = tls_server(identity.server_config(), |client| serve(client, b"hello"));
-    let load = load(address, identity.trusted(), |http| {
+    let load = load(address, identity.trusting_options(), |http| {
         http.pipeline_depth = 16;
         http.expected_body = Some(b"hello"[..].into());
     });
@@ -81,10 +81,10 @@ fn the_suite_that_is_named_is_the_one_that_is_used() {
     let identity = identity();
     let address = tls_server(identity.server_config(), |client| serve(client, b"hello"));
     for name in cipher_suite_names() {
-        let options = TlsOptions { cipher: Some(name.to_owned()), ..identity.trusted() };
+        let options = TlsOptions { cipher: Some(name.to_owned()), ..identity.trusting_options() };
         let load = load(address, options, |_| {});
         if name.contains("_RSA_") {
-            assert_refused(&load, ErrorKind::Tls, "offer another suite, or all");
+            assert_connections_fail(&load, ErrorKind::Tls, "offer another suite, or all");
             continue;
         }
         for report in reports(&load) {
@@ -113,13 +113,13 @@ fn certificates_that_are_not_right_are_refused_with_the_remedy_or_not_looked_at(
         (&expired, &expired, "renew the certificate"),
     ] {
         let address = tls_server(identity.server_config(), |client| serve(client, b"hello"));
-        assert_refused(&load(address, trusted.trusted(), |_| {}), ErrorKind::Tls, words);
+        assert_connections_fail(&load(address, trusted.trusting_options(), |_| {}), ErrorKind::Tls, words);
         let other = TlsOptions { trust: Trust::Certificate(right.file()), ..TlsOptions::default() };
         let own = TlsOptions { trust: Trust::Certificate(identity.file()), ..TlsOptions::default() };
         let is_right = identity.certificate == right.certificate;
         if !is_right {
             let words = "not the certificate that was expected";
-            assert_refused(&load(address, other, |_| {}), ErrorKind::Tls, words);
+            assert_connections_fail(&load(address, other, |_| {}), ErrorKind::Tls, words);
         }
         let anything = TlsOptions { trust: Trust::AcceptAny, ..TlsOptions::default() };
         for (options, verified) in [(own, true), (anything, false)] {
@@ -137,7 +137,7 @@ fn a_certificate_that_is_named_itself_is_right_though_it_is_an_authoritys() {
         parameters.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     };
     let right = identity_with(authority);
-    for report in reports(&load(serve_as(&right), right.trusted(), |_| {})) {
+    for report in reports(&load(serve_with_identity(&right), right.trusting_options(), |_| {})) {
         assert!(report.is_success() && report.tls.unwrap().certificates_verified);
     }
     // All else is looked at: whether it is the one that was named, its name, and when it is valid.
@@ -162,25 +162,33 @@ fn a_certificate_that_is_named_itself_is_right_though_it_is_an_authoritys() {
         (&expired, &expired, "renew the certificate"),
         (&of_the_future, &of_the_future, "set the clock right"),
     ] {
-        assert_refused(&load(serve_as(shown), trusted.trusted(), |_| {}), ErrorKind::Tls, words);
+        assert_connections_fail(
+            &load(serve_with_identity(shown), trusted.trusting_options(), |_| {}),
+            ErrorKind::Tls,
+            words,
+        );
     }
     // Whoever shows it without having its key is not taken for its owner.
     let mut thief = identity();
     thief.certificate = right.certificate.clone();
-    let config = thief.config_of_another_key();
+    let config = thief.mismatched_key_config();
     let address = tls_server(config, |client| serve(client, b"hello"));
-    assert_refused(&load(address, right.trusted(), |_| {}), ErrorKind::Tls, "trust who has");
+    assert_connections_fail(
+        &load(address, right.trusting_options(), |_| {}),
+        ErrorKind::Tls,
+        "trust who has",
+    );
 }
 
 #[test]
 fn connections_that_are_closed_together_take_their_sessions_up_again() {
-    const MANY: usize = 50;
+    const CONNECTION_COUNT: usize = 50;
     let identity = identity();
     for driver in drivers() {
         // Each of the first is closed after its answer, for which all of them wait.
-        let (accepted, all_there) = (AtomicU64::new(0), Barrier::new(MANY));
+        let (accepted, all_there) = (AtomicU64::new(0), Barrier::new(CONNECTION_COUNT));
         let address = tls_server(identity.server_config(), move |client| {
-            if accepted.fetch_add(1, Ordering::SeqCst) >= MANY as u64 {
+            if accepted.fetch_add(1, Ordering::SeqCst) >= CONNECTION_COUNT as u64 {
                 return serve(client, b"hello");
             }
             request(client)?;
@@ -189,9 +197,9 @@ fn connections_that_are_closed_together_take_their_sessions_up_again() {
             client.write_all(format!("{fields}hello").as_bytes())?;
             end(client)
         });
-        let options = TlsOptions { session_resumption: true, ..identity.trusted() };
+        let options = TlsOptions { session_resumption: true, ..identity.trusting_options() };
         let load = LoadConfig {
-            connections: MANY,
+            connections: CONNECTION_COUNT,
             duration: Duration::from_millis(300),
             ..load(address, options, |_| {})
         };
@@ -199,7 +207,7 @@ fn connections_that_are_closed_together_take_their_sessions_up_again() {
         assert!(report.is_success(), "{report:?}");
         let full =
             handshakes(&report).iter().filter(|kind| !kind.resumed).map(|kind| kind.count).sum::<u64>();
-        assert_eq!(full, MANY as u64, "the first of each connection: {:?}", handshakes(&report));
+        assert_eq!(full, CONNECTION_COUNT as u64, "the first of each connection: {:?}", handshakes(&report));
     }
 }
 
@@ -215,7 +223,7 @@ fn sessions_are_taken_up_again_only_if_that_is_wanted() {
         served
     });
     for resume in [false, true] {
-        let options = TlsOptions { session_resumption: resume, ..identity.trusted() };
+        let options = TlsOptions { session_resumption: resume, ..identity.trusting_options() };
         let load = LoadConfig {
             connections: 1,
             duration: Duration::from_millis(60),
@@ -249,11 +257,12 @@ fn wrong_bytes_are_found_and_cost_no_connection() {
             }
             let body = if number % 4 == 3 { "hallo" } else { "hello" };
             counter.fetch_add(u64::from(body == "hallo"), Ordering::SeqCst);
-            answer(client, body.as_bytes())?;
+            respond(client, body.as_bytes())?;
         }
         Ok(())
     });
-    let load = load(address, identity.trusted(), |http| http.expected_body = Some(b"hello"[..].into()));
+    let load =
+        load(address, identity.trusting_options(), |http| http.expected_body = Some(b"hello"[..].into()));
     for report in reports(&load) {
         let wrong = wrong.swap(0, Ordering::SeqCst);
         assert_eq!((report.errors.count(ErrorKind::WrongBytes), report.errors.total()), (wrong, wrong));
@@ -279,7 +288,7 @@ fn fault_44_a_server_that_closes_in_the_middle_of_the_handshake_is_told() {
         stream.write_all(&flight[..flight.len() / 2])
     });
     for address in [at_once, after_hello, within] {
-        for report in reports(&load(address, identity.trusted(), |_| {})) {
+        for report in reports(&load(address, identity.trusting_options(), |_| {})) {
             let closed = report.errors.iter().find(|error| error.kind == ErrorKind::Tls);
             // What the client was saying when it was left may have become a reset.
             let reset = report.errors.count(ErrorKind::Reset);
@@ -305,7 +314,11 @@ fn fault_44_what_is_no_tls_is_told() {
         // Until the client has gone, so that no reset comes before what was said.
         io::copy(&mut stream, &mut io::sink()).map(drop)
     });
-    assert_refused(&load(address, identity.trusted(), |_| {}), ErrorKind::Tls, "write http://");
+    assert_connections_fail(
+        &load(address, identity.trusting_options(), |_| {}),
+        ErrorKind::Tls,
+        "write http://",
+    );
 }
 
 #[test]
@@ -314,15 +327,23 @@ fn a_server_of_other_protocols_or_versions_is_told() {
     let mut other_protocol = identity.server_config();
     other_protocol.alpn_protocols = vec![b"h2".to_vec()];
     let address = tls_server(other_protocol, |client| serve(client, b"hello"));
-    assert_refused(&load(address, identity.trusted(), |_| {}), ErrorKind::Tls, "does not speak HTTP/1.1");
+    assert_connections_fail(
+        &load(address, identity.trusting_options(), |_| {}),
+        ErrorKind::Tls,
+        "does not speak HTTP/1.1",
+    );
     let builder = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()));
     let builder = builder.with_protocol_versions(&[&TLS12]).unwrap().with_no_client_auth();
     let old = builder.with_single_cert(vec![identity.certificate.clone()], identity.key.clone_key()).unwrap();
     let address = tls_server(old, |client| serve(client, b"hello"));
     let cipher = Some("TLS13_AES_128_GCM_SHA256".to_owned());
-    let options = TlsOptions { cipher, ..identity.trusted() };
-    assert_refused(&load(address, options, |_| {}), ErrorKind::Tls, "version or cipher suite in common");
-    for report in reports(&load(address, identity.trusted(), |_| {})) {
+    let options = TlsOptions { cipher, ..identity.trusting_options() };
+    assert_connections_fail(
+        &load(address, options, |_| {}),
+        ErrorKind::Tls,
+        "version or cipher suite in common",
+    );
+    for report in reports(&load(address, identity.trusting_options(), |_| {})) {
         assert!(report.is_success() && handshakes(&report)[0].version == "TLS 1.2", "{report:?}");
     }
 }
@@ -339,8 +360,9 @@ fn fault_44_the_end_of_a_connection_is_that_of_a_response_only_if_tls_says_so() 
         })
     };
     let to_the_end = b"HTTP/1.1 200 OK\r\n\r\nhello";
-    let one =
-        |address| load(address, identity.trusted(), |http| http.expected_body = Some(b"hello"[..].into()));
+    let one = |address| {
+        load(address, identity.trusting_options(), |http| http.expected_body = Some(b"hello"[..].into()))
+    };
     for report in reports(&one(of(to_the_end, true))) {
         assert!(report.is_success() && report.connections_left == CONNECTIONS, "{report:?}");
     }
@@ -350,7 +372,7 @@ fn fault_44_the_end_of_a_connection_is_that_of_a_response_only_if_tls_says_so() 
         (partly, false, "without a close_notify"),
         (partly, true, "closed the connection after a part of a response"),
     ] {
-        assert_refused(&one(of(bytes, told)), ErrorKind::TruncatedReply, words);
+        assert_connections_fail(&one(of(bytes, told)), ErrorKind::TruncatedReply, words);
     }
     // What has a length is whole all the same.
     let whole = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nConnection: close\r\n\r\nhello";
@@ -371,7 +393,7 @@ fn fault_44_ciphertext_that_was_changed_costs_the_connection() {
         client.sock.write_all(&[7; 32])?;
         io::copy(&mut client.sock, &mut io::sink()).map(drop)
     });
-    assert_refused(&load(address, identity.trusted(), |_| {}), ErrorKind::Tls, "TLS: ");
+    assert_connections_fail(&load(address, identity.trusting_options(), |_| {}), ErrorKind::Tls, "TLS: ");
 }
 
 #[test]
@@ -382,7 +404,7 @@ fn servers_are_told_when_nothing_more_comes() {
     let address = tls_server(identity.server_config(), move |client| {
         while let Some((_, closes)) = request(client).unwrap_or(None) {
             if !closes {
-                answer(client, b"hello")?;
+                respond(client, b"hello")?;
             } else {
                 // The client's goodbye is waited for; only then this side ends, too.
                 let fields = "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 5\r\n\r\n";
@@ -398,11 +420,13 @@ fn servers_are_told_when_nothing_more_comes() {
         client.sock.shutdown(Shutdown::Both)
     });
     for keep_alive in [true, false] {
-        for report in reports(&load(address, identity.trusted(), |http| http.keep_alive = keep_alive)) {
+        for report in
+            reports(&load(address, identity.trusting_options(), |http| http.keep_alive = keep_alive))
+        {
             assert!(report.is_success(), "{report:?}");
             let connections = if keep_alive { CONNECTIONS as u64 } else { report.requests };
             for _ in 0..connections {
-                assert_eq!(told.recv_timeout(PATIENCE), Ok(Ok(0)));
+                assert_eq!(told.recv_timeout(TIMEOUT), Ok(Ok(0)));
             }
         }
     }
@@ -436,20 +460,20 @@ fn the_trials_of_servers_are_made_under_tls() {
             Ok(())
         })
     };
-    let tls = Some(Tls::new("localhost", identity.trusted()).unwrap());
+    let tls = Some(Tls::new("localhost", identity.trusting_options()).unwrap());
     let asked = |address| Server { address, tls: tls.clone() };
     anello::Runtime::new().unwrap().block_on(async {
         let honest = asked(of(false));
         let pages = [small.clone(), large.clone()];
-        complete_bytes(honest.clone(), &pages, PATIENCE).await.unwrap();
-        stalled_reader(honest.clone(), &large, &small, PATIENCE).await.unwrap();
-        many_connections(honest, 40, &small, PATIENCE).await.unwrap();
+        complete_bytes(honest.clone(), &pages, TIMEOUT).await.unwrap();
+        stalled_reader(honest.clone(), &large, &small, TIMEOUT).await.unwrap();
+        many_connections(honest, 40, &small, TIMEOUT).await.unwrap();
         let liar = asked(of(true));
-        let error = complete_bytes(liar.clone(), &pages, PATIENCE).await.unwrap_err();
+        let error = complete_bytes(liar.clone(), &pages, TIMEOUT).await.unwrap_err();
         assert_eq!(error, "GET /small: byte 3 of 5 is wrong");
-        let error = many_connections(liar, 5, &small, PATIENCE).await.unwrap_err();
+        let error = many_connections(liar, 5, &small, TIMEOUT).await.unwrap_err();
         assert!(error.starts_with("0 of 5 connections had their reply: 5 × wrong bytes"), "{error}");
         // The same server, asked without TLS.
-        assert!(complete_bytes(of(false), &pages, PATIENCE).await.is_err());
+        assert!(complete_bytes(of(false), &pages, TIMEOUT).await.is_err());
     });
 }

@@ -13,7 +13,10 @@ use std::time::Duration;
 use anello::time::{self, sleep};
 use bytes::Bytes;
 
-use super::{OTHERS, OTHERS_REQUESTS, STALLED_BUFFER_BYTES, STUCK_LOOK, STUCK_LOOKS, each_once, within};
+use super::{
+    OTHER_CONNECTIONS, REQUESTS_PER_CONNECTION, STALL_SAMPLE_INTERVAL, STALL_SAMPLES, STALLED_BUFFER_BYTES,
+    exchange_once_on_each, with_timeout,
+};
 use crate::config::{LoadConfig, Protocol};
 use crate::connect;
 use crate::http::decoder::{Decoder, Head, HeadCache, Part};
@@ -64,14 +67,14 @@ pub async fn complete_bytes(
     pages: &[Page],
     timeout: Duration,
 ) -> Result<Vec<String>, String> {
-    let mut client = Visitors::of(server).connect(timeout).await?;
+    let mut client = Connector::of(server).connect(timeout).await?;
     let mut without_head = Vec::new();
     for page in pages {
         let path = &page.path;
         for request in ["GET", "GET after HEAD"] {
-            within(timeout, format!("{request} {path}"), client.get(page)).await?;
+            with_timeout(timeout, format!("{request} {path}"), client.get(page)).await?;
             if request == "GET" {
-                let status = within(timeout, format!("HEAD {path}"), client.head(page)).await?;
+                let status = with_timeout(timeout, format!("HEAD {path}"), client.head(page)).await?;
                 if status != 200 {
                     without_head
                         .push(format!("HEAD {path} was answered with status {status}, which it may be"));
@@ -97,31 +100,31 @@ pub async fn stalled_reader(
     small: &Page,
     timeout: Duration,
 ) -> Result<Vec<String>, String> {
-    const BESIDE: &str = "an answer beside a stalled reader";
-    let visitors = Visitors::of(server);
+    const CONCURRENT_REQUEST: &str = "an answer beside a stalled reader";
+    let connector = Connector::of(server);
     let mut others = Vec::new();
-    for _ in 0..OTHERS {
-        let mut client = visitors.connect(timeout).await?;
-        within(timeout, "a first answer", client.get(small)).await?;
+    for _ in 0..OTHER_CONNECTIONS {
+        let mut client = connector.connect(timeout).await?;
+        with_timeout(timeout, "a first answer", client.get(small)).await?;
         others.push(client);
     }
-    let mut stalled = visitors.connect(timeout).await?;
+    let mut stalled = connector.connect(timeout).await?;
     stalled.stream.set_receive_buffer_bytes(STALLED_BUFFER_BYTES).map_err(|error| error.to_string())?;
     for _ in 0..STALLED_REQUESTS {
-        within(timeout, "a request for much", stalled.ask("GET", &large.path)).await?;
+        with_timeout(timeout, "a request for much", stalled.send_request("GET", &large.path)).await?;
     }
     // What the server has sent cannot be seen from here without reading it.
-    sleep(STUCK_LOOK * STUCK_LOOKS as u32).await;
-    for _ in 0..OTHERS {
-        others.push(visitors.connect(timeout).await.map_err(|why| format!("{BESIDE}: {why}"))?);
+    sleep(STALL_SAMPLE_INTERVAL * STALL_SAMPLES as u32).await;
+    for _ in 0..OTHER_CONNECTIONS {
+        others.push(connector.connect(timeout).await.map_err(|why| format!("{CONCURRENT_REQUEST}: {why}"))?);
     }
     for client in &mut others {
-        for _ in 0..OTHERS_REQUESTS {
-            within(timeout, BESIDE, client.get(small)).await?;
+        for _ in 0..REQUESTS_PER_CONNECTION {
+            with_timeout(timeout, CONCURRENT_REQUEST, client.get(small)).await?;
         }
     }
     for _ in 0..STALLED_REQUESTS {
-        within(timeout, "what a stalled reader is owed", stalled.receive(large)).await?;
+        with_timeout(timeout, "what a stalled reader is owed", stalled.receive(large)).await?;
     }
     Ok(vec![format!(
         "{STALLED_REQUESTS} answers of {} bytes were not read for a while, {} other connections were served meanwhile, and \
@@ -154,7 +157,7 @@ pub async fn many_connections(
         http.expected_body = Some(page.body.clone());
         http.tls = server.tls;
     }
-    each_once(&load).await?;
+    exchange_once_on_each(&load).await?;
     Ok(vec![format!(
         "{connections} connections at once, each with a GET of {} that was answered right",
         page.path
@@ -162,15 +165,15 @@ pub async fn many_connections(
 }
 
 /// Where clients of a trial go.
-struct Visitors {
+struct Connector {
     address: Address,
-    tls: Option<Rc<tls::Client>>,
+    tls: Option<Rc<tls::TlsConnector>>,
 }
 
-impl Visitors {
+impl Connector {
     fn of(server: impl Into<Server>) -> Self {
         let Server { address, tls } = server.into();
-        Self { address: address.into(), tls: tls.as_ref().map(Tls::client) }
+        Self { address: address.into(), tls: tls.as_ref().map(Tls::connector) }
     }
 
     async fn connect(&self, timeout: Duration) -> Result<Client, String> {
@@ -180,7 +183,12 @@ impl Visitors {
                 Ok(Err(error)) => return Err(format!("could not be connected to: {error}")),
                 Err(_) => return Err(format!("could not be connected to within {timeout:?}")),
             };
-        Ok(Client { stream, decoder: Decoder::default(), heads: HeadCache::default(), unread: Vec::new() })
+        Ok(Client {
+            stream,
+            decoder: Decoder::default(),
+            head_cache: HeadCache::default(),
+            unread: Vec::new(),
+        })
     }
 }
 
@@ -188,20 +196,20 @@ impl Visitors {
 struct Client {
     stream: Stream,
     decoder: Decoder,
-    heads: HeadCache,
+    head_cache: HeadCache,
     /// Has come, and is not looked at yet.
     unread: Vec<u8>,
 }
 
 impl Client {
-    async fn ask(&mut self, method: &str, path: &str) -> Result<(), String> {
+    async fn send_request(&mut self, method: &str, path: &str) -> Result<(), String> {
         let request = Bytes::from(format!("{method} {path} HTTP/1.1\r\nHost: {HOST}\r\n\r\n"));
         let sent = poll_fn(|context| self.stream.poll_send(request.clone(), context)).await;
         sent.map_err(|error| format!("could not be asked for: {error}"))
     }
 
     async fn get(&mut self, page: &Page) -> Result<(), String> {
-        self.ask("GET", &page.path).await?;
+        self.send_request("GET", &page.path).await?;
         self.receive(page).await?;
         if self.unread.is_empty() { Ok(()) } else { Err("more came than was asked for".to_owned()) }
     }
@@ -209,7 +217,7 @@ impl Client {
     /// Asks for a head: its status. A body that follows it nevertheless is found here or, if it comes later, in front of the
     /// next answer.
     async fn head(&mut self, page: &Page) -> Result<u16, String> {
-        self.ask("HEAD", &page.path).await?;
+        self.send_request("HEAD", &page.path).await?;
         let head = self.receive_head().await?;
         self.decoder = Decoder::default();
         if !self.unread.is_empty() {
@@ -235,23 +243,23 @@ impl Client {
         let (right, mut received) = (&page.body, 0);
         loop {
             let mut input = self.unread.as_slice();
-            let mut is_whole = false;
-            while let Some(part) = self.decoder.next(&mut input, &mut self.heads).map_err(|why| why.0)? {
+            let mut is_complete = false;
+            while let Some(part) = self.decoder.next(&mut input, &mut self.head_cache).map_err(|why| why.0)? {
                 match part {
                     Part::Body(data) => {
-                        check_piece(right, received, data)?;
+                        check_chunk(right, received, data)?;
                         received += data.len();
                     }
                     Part::Head(_) => return Err("a head came within a body".to_owned()),
                     Part::End => {
-                        is_whole = true;
+                        is_complete = true;
                         break;
                     }
                 }
             }
             let rest = input.len();
             self.unread.drain(..self.unread.len() - rest);
-            if is_whole {
+            if is_complete {
                 break;
             }
             self.read()
@@ -271,7 +279,7 @@ impl Client {
     async fn receive_head(&mut self) -> Result<Head, String> {
         loop {
             let mut input = self.unread.as_slice();
-            let part = self.decoder.next(&mut input, &mut self.heads);
+            let part = self.decoder.next(&mut input, &mut self.head_cache);
             let part = part.map_err(|why| format!("no HTTP response: {}", why.0))?;
             let head = match part {
                 Some(Part::Head(head)) => Some(head),
@@ -294,7 +302,7 @@ impl Client {
             Ok(Some(received)) => {
                 self.unread.extend_from_slice(&received);
                 if let Received::Plaintext(plaintext) = received {
-                    self.stream.give_back(plaintext);
+                    self.stream.recycle(plaintext);
                 }
                 Ok(())
             }
@@ -304,14 +312,14 @@ impl Client {
 }
 
 /// Compares a piece of a body with what it must be, from byte `from` on.
-fn check_piece(right: &[u8], from: usize, piece: &[u8]) -> Result<(), String> {
-    let Some(expected) = right.get(from..from + piece.len()) else {
+fn check_chunk(right: &[u8], from: usize, chunk: &[u8]) -> Result<(), String> {
+    let Some(expected) = right.get(from..from + chunk.len()) else {
         return Err(format!("has more than {} bytes", right.len()));
     };
-    if expected == piece {
+    if expected == chunk {
         return Ok(());
     }
-    let wrong = expected.iter().zip(piece).take_while(|(right, came)| right == came).count();
+    let wrong = expected.iter().zip(chunk).take_while(|(right, came)| right == came).count();
     Err(format!("byte {} of {} is wrong", from + wrong, right.len()))
 }
 

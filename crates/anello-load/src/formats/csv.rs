@@ -20,22 +20,22 @@ const COLUMNS: &[Column] = &[
     ("start_ns", |record| record.start_ns.to_string()),
     ("elapsed_ns", |record| record.elapsed_ns.to_string()),
     ("requests", |record| record.requests.to_string()),
-    ("requests_per_second", |record| decimal(Some(record.requests_per_second))),
-    ("latency_min_ns", |record| of(record.latency, |latency| latency.min_ns)),
-    ("latency_mean_ns", |record| decimal(record.latency.map(|latency| latency.mean_ns))),
-    ("latency_p50_ns", |record| of(record.latency, |latency| latency.p50_ns)),
-    ("latency_p90_ns", |record| of(record.latency, |latency| latency.p90_ns)),
-    ("latency_p99_ns", |record| of(record.latency, |latency| latency.p99_ns)),
-    ("latency_p999_ns", |record| of(record.latency, |latency| latency.p999_ns)),
-    ("latency_max_ns", |record| of(record.latency, |latency| latency.max_ns)),
-    ("uncorrected_min_ns", |record| of(record.uncorrected, |latency| latency.min_ns)),
-    ("uncorrected_mean_ns", |record| decimal(record.uncorrected.map(|latency| latency.mean_ns))),
-    ("uncorrected_p50_ns", |record| of(record.uncorrected, |latency| latency.p50_ns)),
-    ("uncorrected_p90_ns", |record| of(record.uncorrected, |latency| latency.p90_ns)),
-    ("uncorrected_p99_ns", |record| of(record.uncorrected, |latency| latency.p99_ns)),
-    ("uncorrected_p999_ns", |record| of(record.uncorrected, |latency| latency.p999_ns)),
-    ("uncorrected_max_ns", |record| of(record.uncorrected, |latency| latency.max_ns)),
-    ("offered", |record| whole(record.offered)),
+    ("requests_per_second", |record| format_decimal(Some(record.requests_per_second))),
+    ("latency_min_ns", |record| format_latency(record.latency, |latency| latency.min_ns)),
+    ("latency_mean_ns", |record| format_decimal(record.latency.map(|latency| latency.mean_ns))),
+    ("latency_p50_ns", |record| format_latency(record.latency, |latency| latency.p50_ns)),
+    ("latency_p90_ns", |record| format_latency(record.latency, |latency| latency.p90_ns)),
+    ("latency_p99_ns", |record| format_latency(record.latency, |latency| latency.p99_ns)),
+    ("latency_p999_ns", |record| format_latency(record.latency, |latency| latency.p999_ns)),
+    ("latency_max_ns", |record| format_latency(record.latency, |latency| latency.max_ns)),
+    ("uncorrected_min_ns", |record| format_latency(record.uncorrected, |latency| latency.min_ns)),
+    ("uncorrected_mean_ns", |record| format_decimal(record.uncorrected.map(|latency| latency.mean_ns))),
+    ("uncorrected_p50_ns", |record| format_latency(record.uncorrected, |latency| latency.p50_ns)),
+    ("uncorrected_p90_ns", |record| format_latency(record.uncorrected, |latency| latency.p90_ns)),
+    ("uncorrected_p99_ns", |record| format_latency(record.uncorrected, |latency| latency.p99_ns)),
+    ("uncorrected_p999_ns", |record| format_latency(record.uncorrected, |latency| latency.p999_ns)),
+    ("uncorrected_max_ns", |record| format_latency(record.uncorrected, |latency| latency.max_ns)),
+    ("offered", |record| format_integer(record.offered)),
     ("late", |record| record.late.to_string()),
     ("unsent", |record| record.unsent.to_string()),
     ("abandoned", |record| record.abandoned.to_string()),
@@ -45,14 +45,18 @@ const COLUMNS: &[Column] = &[
     // In one cell: kinds may be added (readers count those they do not know as other), columns may not.
     ("errors_by_kind", |record| record.errors.by_kind()),
     ("open_connections", |record| record.open_connections.to_string()),
-    ("server_cpu_ns", |record| whole(record.server.map(|server| server.cpu_ns))),
-    ("server_cpu_ns_per_request", |record| decimal(record.server_cpu_ns_per_request)),
-    ("server_voluntary_switches", |record| whole(record.server.map(|server| server.voluntary_switches))),
-    ("server_involuntary_switches", |record| whole(record.server.map(|server| server.involuntary_switches))),
-    ("server_resident_bytes", |record| whole(record.server.map(|server| server.resident_bytes))),
+    ("server_cpu_ns", |record| format_integer(record.server.map(|server| server.cpu_ns))),
+    ("server_cpu_ns_per_request", |record| format_decimal(record.server_cpu_ns_per_request)),
+    ("server_voluntary_switches", |record| {
+        format_integer(record.server.map(|server| server.voluntary_switches))
+    }),
+    ("server_involuntary_switches", |record| {
+        format_integer(record.server.map(|server| server.involuntary_switches))
+    }),
+    ("server_resident_bytes", |record| format_integer(record.server.map(|server| server.resident_bytes))),
     ("load_cpu_ns", |record| record.load_cpu_ns.to_string()),
-    ("load_cpu_ns_per_request", |record| decimal(record.load_cpu_ns_per_request)),
-    ("stolen_ns", |record| whole(record.stolen_ns)),
+    ("load_cpu_ns_per_request", |record| format_decimal(record.load_cpu_ns_per_request)),
+    ("stolen_ns", |record| format_integer(record.stolen_ns)),
 ];
 
 /// Writes the table, and passes each row on at once.
@@ -76,7 +80,7 @@ impl<W: Write> CsvWriter<W> {
     /// # Errors
     /// Those of the output.
     pub fn write(&mut self, interval: &Interval) -> io::Result<()> {
-        self.row("interval", interval)
+        self.write_record("interval", interval)
     }
 
     /// Writes the row of the whole measurement, and gives the output back.
@@ -84,11 +88,11 @@ impl<W: Write> CsvWriter<W> {
     /// # Errors
     /// Those of the output.
     pub fn finish(mut self, total: &Interval) -> io::Result<W> {
-        self.row("total", total)?;
+        self.write_record("total", total)?;
         Ok(self.output)
     }
 
-    fn row(&mut self, kind: &str, interval: &Interval) -> io::Result<()> {
+    fn write_record(&mut self, kind: &str, interval: &Interval) -> io::Result<()> {
         let record = IntervalRecord::from(interval);
         let cells = COLUMNS.iter().map(|(_, cell)| cell(&record));
         write_row(&mut self.output, std::iter::once(kind.to_owned()).chain(cells))
@@ -111,7 +115,7 @@ pub fn write_row<T: AsRef<str>>(output: &mut impl Write, cells: impl Iterator<It
         if index > 0 {
             row.push(',');
         }
-        row.push_str(&quoted(cell.as_ref()));
+        row.push_str(&quote(cell.as_ref()));
     }
     row.push('\n');
     output.write_all(row.as_bytes())?;
@@ -119,23 +123,23 @@ pub fn write_row<T: AsRef<str>>(output: &mut impl Write, cells: impl Iterator<It
 }
 
 /// A cell in quotes if it has a comma, a quote or a line break; quotes within are doubled.
-fn quoted(cell: &str) -> Cow<'_, str> {
+fn quote(cell: &str) -> Cow<'_, str> {
     match cell.contains([',', '"', '\r', '\n']) {
         true => Cow::Owned(format!("\"{}\"", cell.replace('"', "\"\""))),
         false => Cow::Borrowed(cell),
     }
 }
 
-fn whole(number: Option<u64>) -> String {
+fn format_integer(number: Option<u64>) -> String {
     number.map_or_else(String::new, |number| number.to_string())
 }
 
-fn of(latency: Option<Latency>, figure: fn(&Latency) -> u64) -> String {
-    whole(latency.as_ref().map(figure))
+fn format_latency(latency: Option<Latency>, figure: fn(&Latency) -> u64) -> String {
+    format_integer(latency.as_ref().map(figure))
 }
 
 /// Three decimals: what is per second or per request is not known better.
-fn decimal(number: Option<f64>) -> String {
+fn format_decimal(number: Option<f64>) -> String {
     number.map_or_else(String::new, |number| format!("{number:.3}"))
 }
 

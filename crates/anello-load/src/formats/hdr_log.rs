@@ -63,10 +63,10 @@ const DOUBLE_COOKIES: [u32; 2] = [0x0c72_124e, 0x0c72_124f];
 const HEADER_BYTES: usize = 40;
 
 /// Most bytes of an encoded histogram: the finest layout has 6 million counts of at most 9 bytes.
-const ENCODED_LIMIT_BYTES: u64 = 64 << 20;
+const MAX_ENCODED_BYTES: u64 = 64 << 20;
 
 /// Largest time in a log, in nanoseconds: sums of two must fit.
-const TIME_LIMIT_NS: u64 = u64::MAX / 4;
+const MAX_TIME_NS: u64 = u64::MAX / 4;
 
 const NS_PER_MS: u64 = 1_000_000;
 const NS_PER_S: u64 = 1_000_000_000;
@@ -270,20 +270,20 @@ impl HdrLog {
     /// The first line that is neither a comment nor an interval.
     pub fn parse(text: &[u8]) -> Result<Self, LogError> {
         let mut log = Self::default();
-        let mut base = Base::default();
-        let mut telling = Telling::default();
+        let mut base = TimeBase::default();
+        let mut error_comments = ErrorCommentParser::default();
         for (index, line) in text.split(|&byte| byte == b'\n').enumerate() {
             let at_line = |problem: String| LogError { line: index + 1, problem };
             let line = line.strip_suffix(b"\r").unwrap_or(line);
             if let Some(comment) = line.strip_prefix(b"#") {
                 // Comments may have any bytes.
                 let comment = String::from_utf8_lossy(comment);
-                if let Some(began_ns) = base.read(&comment).map_err(at_line)? {
+                if let Some(began_ns) = base.parse_comment(&comment).map_err(at_line)? {
                     log.began_ns = Some(log.began_ns.map_or(began_ns, |first| first.min(began_ns)));
-                    telling.begin();
+                    error_comments.start_log();
                 }
-                if let Some(errors) = errors_of(&comment).map_err(at_line)? {
-                    telling.tell(errors).map_err(|why| at_line(why.to_owned()))?;
+                if let Some(errors) = parse_errors_comment(&comment).map_err(at_line)? {
+                    error_comments.add_errors(errors).map_err(|why| at_line(why.to_owned()))?;
                 }
                 continue;
             }
@@ -292,9 +292,9 @@ impl HdrLog {
                 continue;
             }
             log.records.push(LogRecord::parse(line, index + 1, &mut base).map_err(at_line)?);
-            telling.go_on();
+            error_comments.add_record();
         }
-        log.errors = telling.end();
+        log.errors = error_comments.finish();
         Ok(log)
     }
 
@@ -312,7 +312,7 @@ impl HdrLog {
 }
 
 /// The errors that a comment tells; none if it is another.
-fn errors_of(comment: &str) -> Result<Option<ReportedErrors>, String> {
+fn parse_errors_comment(comment: &str) -> Result<Option<ReportedErrors>, String> {
     let Some(rest) = comment.strip_prefix(ERRORS_NAME) else { return Ok(None) };
     let text = rest.trim();
     let counts = text.strip_suffix(']').ok_or("not ended by a ]").and_then(|counts| match counts {
@@ -330,51 +330,54 @@ fn errors_of(comment: &str) -> Result<Option<ReportedErrors>, String> {
 /// What the runs of a log tell of their errors, up to some line. A run goes from its start time, or from its first
 /// interval, to its comment with the errors.
 #[derive(Default)]
-struct Telling {
+struct ErrorCommentParser {
     known: Errors,
-    has_told: bool,
+    has_errors_comment: bool,
     /// Whether a run has begun that has not told yet.
-    is_owed: bool,
+    has_unreported_records: bool,
     /// Whether a run has not told, or not all.
-    is_partial: bool,
+    is_incomplete: bool,
 }
 
-impl Telling {
+impl ErrorCommentParser {
     /// Another run begins; the one before will not tell any more.
-    fn begin(&mut self) {
-        self.is_partial |= self.is_owed;
-        self.is_owed = true;
+    fn start_log(&mut self) {
+        self.is_incomplete |= self.has_unreported_records;
+        self.has_unreported_records = true;
     }
 
     /// There is an interval, which may be of a run without a header.
-    fn go_on(&mut self) {
-        self.is_owed = true;
+    fn add_record(&mut self) {
+        self.has_unreported_records = true;
     }
 
-    fn tell(&mut self, errors: ReportedErrors) -> Result<(), &'static str> {
-        self.has_told = true;
-        self.is_owed = false;
-        self.is_partial |= !errors.is_complete;
+    fn add_errors(&mut self, errors: ReportedErrors) -> Result<(), &'static str> {
+        self.has_errors_comment = true;
+        self.has_unreported_records = false;
+        self.is_incomplete |= !errors.is_complete;
         self.known.try_merge(errors.known)
     }
 
-    fn end(self) -> ReportedErrors {
-        ReportedErrors { known: self.known, is_complete: self.has_told && !self.is_owed && !self.is_partial }
+    fn finish(self) -> ReportedErrors {
+        ReportedErrors {
+            known: self.known,
+            is_complete: self.has_errors_comment && !self.has_unreported_records && !self.is_incomplete,
+        }
     }
 }
 
 /// What starts of intervals count from, as the headers up to some line say.
 #[derive(Default)]
-struct Base {
+struct TimeBase {
     base_ns: Option<u64>,
     start_ns: Option<u64>,
     /// Without a base time: whether starts count from the start time, once the first interval has told.
     from_start: Option<bool>,
 }
 
-impl Base {
+impl TimeBase {
     /// Takes note of a header; other comments are passed over. Returns the start time if it is one.
-    fn read(&mut self, comment: &str) -> Result<Option<u64>, String> {
+    fn parse_comment(&mut self, comment: &str) -> Result<Option<u64>, String> {
         let seconds = |text: &str, name: &str| {
             let number = text.trim_start().split([' ', ',', ']']).next().unwrap_or_default();
             parse_seconds(number).map_err(|why| format!("the {name} {} {why}", excerpt(number)))
@@ -404,7 +407,7 @@ impl Base {
 }
 
 impl LogRecord {
-    fn parse(line: &str, number: usize, base: &mut Base) -> Result<Self, String> {
+    fn parse(line: &str, number: usize, base: &mut TimeBase) -> Result<Self, String> {
         let (tag, rest) = match line.strip_prefix("Tag=") {
             None => (None, line),
             Some(rest) => {
@@ -453,7 +456,7 @@ impl LogRecord {
 
     fn decode(&self) -> Result<Histogram<u64>, String> {
         let bytes = BASE64.decode(&self.encoded).map_err(|error| format!("no base64: {error}"))?;
-        let plain = match cookie(&bytes)? {
+        let plain = match read_cookie(&bytes)? {
             V2_COMPRESSED_COOKIE => inflate(&bytes)?,
             _ => bytes,
         };
@@ -478,7 +481,7 @@ fn parse_seconds(text: &str) -> Result<u64, &'static str> {
     let whole_ns = seconds.parse::<u64>().ok().and_then(|seconds| seconds.checked_mul(NS_PER_S));
     whole_ns
         .and_then(|whole_ns| whole_ns.checked_add(ns))
-        .filter(|&ns| ns <= TIME_LIMIT_NS)
+        .filter(|&ns| ns <= MAX_TIME_NS)
         .ok_or("is too large a number of seconds")
 }
 
@@ -491,8 +494,8 @@ fn excerpt(text: &str) -> String {
 }
 
 /// The kind of an encoding.
-fn cookie(bytes: &[u8]) -> Result<u32, String> {
-    let cookie = word(bytes, 0).ok_or("the histogram ends early")?;
+fn read_cookie(bytes: &[u8]) -> Result<u32, String> {
+    let cookie = read_u32(bytes, 0).ok_or("the histogram ends early")?;
     match cookie {
         V2_COOKIE | V2_COMPRESSED_COOKIE => Ok(cookie),
         _ if OLD_COOKIES.contains(&(cookie & !0xf0)) => {
@@ -507,15 +510,15 @@ fn cookie(bytes: &[u8]) -> Result<u32, String> {
 
 /// The plain form of a compressed histogram.
 fn inflate(bytes: &[u8]) -> Result<Vec<u8>, String> {
-    let claimed = word(bytes, 4).ok_or("the histogram ends early")?;
+    let claimed = read_u32(bytes, 4).ok_or("the histogram ends early")?;
     let compressed = &bytes[8..];
     if usize::try_from(claimed).ok() != Some(compressed.len()) {
         return Err(format!("the histogram claims {claimed} compressed bytes and has {}", compressed.len()));
     }
     let mut plain = Vec::new();
-    let read = ZlibDecoder::new(compressed).take(ENCODED_LIMIT_BYTES + 1).read_to_end(&mut plain);
+    let read = ZlibDecoder::new(compressed).take(MAX_ENCODED_BYTES + 1).read_to_end(&mut plain);
     read.map_err(|error| format!("the histogram cannot be decompressed: {error}"))?;
-    match cookie(&plain)? {
+    match read_cookie(&plain)? {
         V2_COOKIE => Ok(plain),
         _ => Err("the histogram is compressed twice".to_owned()),
     }
@@ -523,16 +526,16 @@ fn inflate(bytes: &[u8]) -> Result<Vec<u8>, String> {
 
 /// Whether a plain histogram may be handed to the decoder, which believes lengths and numbers.
 fn check(plain: &[u8]) -> Result<(), String> {
-    let (Some(counts), Some(claimed)) = (plain.get(HEADER_BYTES..), word(plain, 4)) else {
+    let (Some(counts), Some(claimed)) = (plain.get(HEADER_BYTES..), read_u32(plain, 4)) else {
         return Err("the histogram ends within its header".to_owned());
     };
-    if usize::try_from(claimed).ok() != Some(counts.len()) || counts.len() as u64 > ENCODED_LIMIT_BYTES {
+    if usize::try_from(claimed).ok() != Some(counts.len()) || counts.len() as u64 > MAX_ENCODED_BYTES {
         return Err(format!("the histogram claims {claimed} bytes of counts and has {}", counts.len()));
     }
     let (mut index, mut total) = (0u64, 0u64);
     let mut rest = counts;
     while !rest.is_empty() {
-        let (number, length) = varint(rest).ok_or("the histogram ends within a count")?;
+        let (number, length) = read_varint(rest).ok_or("the histogram ends within a count")?;
         rest = &rest[length..];
         // ZigZag: odd numbers are negative, and stand for as many zeros.
         let magnitude = (number >> 1) + (number & 1);
@@ -547,7 +550,7 @@ fn check(plain: &[u8]) -> Result<(), String> {
 }
 
 /// The number that the bytes begin with, and its length: seven bits a byte, the ninth byte whole.
-fn varint(bytes: &[u8]) -> Option<(u64, usize)> {
+fn read_varint(bytes: &[u8]) -> Option<(u64, usize)> {
     let mut number = 0;
     for (index, &byte) in bytes.iter().take(9).enumerate() {
         if index == 8 {
@@ -562,6 +565,6 @@ fn varint(bytes: &[u8]) -> Option<(u64, usize)> {
 }
 
 /// Four bytes as a number.
-fn word(bytes: &[u8], at: usize) -> Option<u32> {
+fn read_u32(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_be_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
 }

@@ -57,7 +57,7 @@ impl<W: Write> NdjsonWriter<W> {
     /// Those of the output.
     pub fn new(output: W, began_unix_ns: u64) -> io::Result<Self> {
         let mut writer = Self { output };
-        writer.line(&Line::Begin(Begin {
+        writer.write_line(&Line::Begin(Begin {
             schema: SCHEMA.to_owned(),
             schema_version: SCHEMA_VERSION,
             began_unix_ns,
@@ -70,7 +70,7 @@ impl<W: Write> NdjsonWriter<W> {
     /// # Errors
     /// Those of the output.
     pub fn write(&mut self, interval: &Interval) -> io::Result<()> {
-        self.line(&Line::Interval(interval.into()))
+        self.write_line(&Line::Interval(interval.into()))
     }
 
     /// Writes the last line, the whole measurement, and gives the output back.
@@ -78,11 +78,11 @@ impl<W: Write> NdjsonWriter<W> {
     /// # Errors
     /// Those of the output.
     pub fn finish(mut self, total: &Interval) -> io::Result<W> {
-        self.line(&Line::Total(total.into()))?;
+        self.write_line(&Line::Total(total.into()))?;
         Ok(self.output)
     }
 
-    fn line(&mut self, line: &Line) -> io::Result<()> {
+    fn write_line(&mut self, line: &Line) -> io::Result<()> {
         // In one piece, so that two programs that write to one pipe do not mix their lines.
         let mut text = serde_json::to_vec(line)?;
         text.push(b'\n');

@@ -15,10 +15,10 @@
 use std::ops::Range;
 
 /// Longest head, and longest line of a chunk or trailer, in bytes.
-const HEAD_LIMIT: usize = 64 * 1024;
+const MAX_HEAD_BYTES: usize = 64 * 1024;
 
 /// Most header fields of a head.
-const HEADERS_LIMIT: usize = 128;
+const MAX_HEADERS: usize = 128;
 
 /// Takes the responses of one connection apart.
 #[derive(Debug, Default)]
@@ -95,7 +95,7 @@ impl Head {
 
 /// Bytes that are no response, in words.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Malformed(pub String);
+pub(crate) struct DecodeError(pub String);
 
 /// The last head, and what it meant. Never an interim one: who finds a head here may take it for that of a response.
 #[derive(Debug, Default)]
@@ -137,7 +137,7 @@ impl Decoder {
         &mut self,
         input: &mut &'a [u8],
         cache: &mut HeadCache,
-    ) -> Result<Option<Part<'a>>, Malformed> {
+    ) -> Result<Option<Part<'a>>, DecodeError> {
         loop {
             match self.state {
                 State::Head => match self.head(input, cache)? {
@@ -194,10 +194,10 @@ impl Decoder {
     }
 
     /// One byte of what stands around chunks; whether it was the last of the response.
-    fn frame(&mut self, byte: u8) -> Result<bool, Malformed> {
+    fn frame(&mut self, byte: u8) -> Result<bool, DecodeError> {
         self.line_bytes += 1;
-        if self.line_bytes > HEAD_LIMIT {
-            return Err(Malformed(format!("a chunk line or trailer of more than {HEAD_LIMIT} bytes")));
+        if self.line_bytes > MAX_HEAD_BYTES {
+            return Err(DecodeError(format!("a chunk line or trailer of more than {MAX_HEAD_BYTES} bytes")));
         }
         self.state = match (self.state, byte) {
             (State::ChunkSize { size, digits: 1.., .. }, b'\n') => {
@@ -210,7 +210,7 @@ impl Decoder {
             (state @ State::ChunkSize { rest: true, .. }, _) => state,
             (State::ChunkSize { size, digits, rest: false }, _) => {
                 let digit = char::from(byte).to_digit(16).filter(|_| digits < 16);
-                let digit = digit.ok_or_else(|| Malformed("a chunk without a size".to_owned()))?;
+                let digit = digit.ok_or_else(|| DecodeError("a chunk without a size".to_owned()))?;
                 State::ChunkSize { size: size << 4 | u64::from(digit), digits: digits + 1, rest: false }
             }
             (State::ChunkEnd { return_seen: false }, b'\r') => State::ChunkEnd { return_seen: true },
@@ -219,7 +219,7 @@ impl Decoder {
                 State::ChunkSize { size: 0, digits: 0, rest: false }
             }
             (State::ChunkEnd { .. }, _) => {
-                return Err(Malformed("a chunk longer than its size".to_owned()));
+                return Err(DecodeError("a chunk longer than its size".to_owned()));
             }
             (State::Trailer { empty: true }, b'\n') => return Ok(true),
             (State::Trailer { empty: false }, b'\n') => State::Trailer { empty: true },
@@ -231,23 +231,23 @@ impl Decoder {
     }
 
     /// The head that begins the input, or that the input completes.
-    fn head(&mut self, input: &mut &[u8], cache: &mut HeadCache) -> Result<Option<Head>, Malformed> {
+    fn head(&mut self, input: &mut &[u8], cache: &mut HeadCache) -> Result<Option<Head>, DecodeError> {
         if self.partial.is_empty() {
             // The parser would skip it, and with it what a server has sent behind a body that was whole.
             if let Some(b'\r' | b'\n') = input.first() {
-                return Err(Malformed("an empty line in front of a response".to_owned()));
+                return Err(DecodeError("an empty line in front of a response".to_owned()));
             }
             if let Some((head, bytes)) = cache.find(input) {
                 *input = &input[bytes..];
                 return Ok(Some(head));
             }
-            if let Some((head, bytes)) = parse(&input[..input.len().min(HEAD_LIMIT)], cache)? {
+            if let Some((head, bytes)) = parse(&input[..input.len().min(MAX_HEAD_BYTES)], cache)? {
                 *input = &input[bytes..];
                 return Ok(Some(head));
             }
         }
         let before = self.partial.len();
-        let room = HEAD_LIMIT - before;
+        let room = MAX_HEAD_BYTES - before;
         let latest = &input[..input.len().min(room)];
         self.partial.extend_from_slice(latest);
         // Only a line end can complete it: a head that trickles in is not parsed for each byte.
@@ -259,7 +259,9 @@ impl Decoder {
                 self.partial.clear();
                 Ok(Some(head))
             }
-            None if input.len() >= room => Err(Malformed(format!("a head of more than {HEAD_LIMIT} bytes"))),
+            None if input.len() >= room => {
+                Err(DecodeError(format!("a head of more than {MAX_HEAD_BYTES} bytes")))
+            }
             None => {
                 *input = &[];
                 Ok(None)
@@ -277,10 +279,10 @@ fn take<'a>(input: &mut &'a [u8], limit: u64) -> Option<&'a [u8]> {
 }
 
 /// Reads a head, and remembers it unless it is interim; its length, too. None if it is not whole.
-fn parse(input: &[u8], cache: &mut HeadCache) -> Result<Option<(Head, usize)>, Malformed> {
-    let mut headers = [httparse::EMPTY_HEADER; HEADERS_LIMIT];
+fn parse(input: &[u8], cache: &mut HeadCache) -> Result<Option<(Head, usize)>, DecodeError> {
+    let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
     let mut response = httparse::Response::new(&mut headers);
-    let parsed = response.parse(input).map_err(|error| Malformed(error.to_string()))?;
+    let parsed = response.parse(input).map_err(|error| DecodeError(error.to_string()))?;
     let httparse::Status::Complete(bytes) = parsed else { return Ok(None) };
     let status = response.code.unwrap_or(0);
     let mut closes_connection = response.version == Some(0);
@@ -289,9 +291,9 @@ fn parse(input: &[u8], cache: &mut HeadCache) -> Result<Option<(Head, usize)>, M
         let is = |name: &str| header.name.eq_ignore_ascii_case(name);
         if is("content-length") {
             let bytes = decimal(header.value)
-                .ok_or_else(|| Malformed("a Content-Length that is no number".to_owned()))?;
+                .ok_or_else(|| DecodeError("a Content-Length that is no number".to_owned()))?;
             if length.is_some_and(|before| before != bytes) {
-                return Err(Malformed("two Content-Lengths that differ".to_owned()));
+                return Err(DecodeError("two Content-Lengths that differ".to_owned()));
             }
             length = Some(bytes);
         } else if is("transfer-encoding") {
@@ -344,7 +346,7 @@ mod tests {
     use super::*;
 
     /// All statuses and bodies in these bytes, fed in pieces of so many bytes, and whether the stream may end there.
-    fn responses(bytes: &[u8], piece: usize) -> Result<(Vec<(u16, String)>, bool), Malformed> {
+    fn responses(bytes: &[u8], piece: usize) -> Result<(Vec<(u16, String)>, bool), DecodeError> {
         let (mut decoder, mut cache) = (Decoder::default(), HeadCache::default());
         let (mut responses, mut current) = (Vec::new(), None);
         for mut input in bytes.chunks(piece) {
@@ -428,8 +430,8 @@ mod tests {
             format!("{chunked}\r\n"),
             format!("{chunked}3\r\nabcd\r\n"),
             format!("{chunked}11111111111111111\r\n"),
-            format!("{head}X: {}\r\n\r\n", "x".repeat(HEAD_LIMIT)),
-            format!("{chunked}1;{}\r\n", "x".repeat(HEAD_LIMIT)),
+            format!("{head}X: {}\r\n\r\n", "x".repeat(MAX_HEAD_BYTES)),
+            format!("{chunked}1;{}\r\n", "x".repeat(MAX_HEAD_BYTES)),
         ] {
             for piece in [1, 1000, wrong.len() - 1, wrong.len()] {
                 assert!(responses(wrong.as_bytes(), piece).is_err(), "{:.80}", wrong);

@@ -10,8 +10,8 @@ use bytes::Bytes;
 use crate::config::HttpLoad;
 use crate::errors::{ConnectionError, ErrorKind};
 use crate::exchange::ReplyCheck;
-use decoder::{Decoder, Head, HeadCache, Malformed, Part};
-use reference::{Comparison, Judgement, Reference};
+use decoder::{DecodeError, Decoder, Head, HeadCache, Part};
+use reference::{BodyMatch, Comparison, Reference};
 
 pub(crate) use reference::References;
 
@@ -134,7 +134,7 @@ impl HttpReplyDecoder {
     ) -> Result<Option<ReplyCheck>, ConnectionError> {
         let mut cache = shared.pages[page].head.borrow_mut();
         loop {
-            match self.decoder.next(bytes, &mut cache).map_err(|what| malformed(&what))? {
+            match self.decoder.next(bytes, &mut cache).map_err(|error| malformed_error(&error))? {
                 None => return Ok(None),
                 Some(Part::Head(head)) => self.begin(head),
                 Some(Part::Body(data)) => self.body(data, shared, page),
@@ -164,7 +164,7 @@ impl HttpReplyDecoder {
     fn body(&mut self, data: &[u8], shared: &HttpShared, page: usize) {
         self.response.body_bytes += data.len() as u64;
         if shared.verify {
-            self.response.comparison.piece(&shared.references, page, data);
+            self.response.comparison.update(&shared.references, page, data);
         }
     }
 
@@ -182,32 +182,32 @@ impl HttpReplyDecoder {
             return ReplyCheck::Valid;
         }
         match comparison.finish(&shared.references, page) {
-            Judgement::Right => ReplyCheck::Valid,
-            Judgement::OtherLength(right) => ReplyCheck::invalid(ErrorKind::WrongLength, || {
-                format!("{path} has {body_bytes} bytes instead of {right}")
+            BodyMatch::Equal => ReplyCheck::Valid,
+            BodyMatch::LengthDiffers(expected) => ReplyCheck::invalid(ErrorKind::WrongLength, || {
+                format!("{path} has {body_bytes} bytes instead of {expected}")
             }),
-            Judgement::OtherBytes => {
+            BodyMatch::BytesDiffer => {
                 ReplyCheck::invalid(ErrorKind::WrongBytes, || format!("{path} has other bytes than expected"))
             }
         }
     }
 }
 
-fn malformed(what: &Malformed) -> ConnectionError {
-    ConnectionError { kind: ErrorKind::Malformed, text: format!("no HTTP response: {}", what.0) }
+fn malformed_error(error: &DecodeError) -> ConnectionError {
+    ConnectionError { kind: ErrorKind::Malformed, text: format!("no HTTP response: {}", error.0) }
 }
 
 /// The bytes of a request.
 fn request(load: &HttpLoad, path: &str) -> Vec<u8> {
-    let named = |name: &str| load.headers.iter().any(|(header, _)| header.eq_ignore_ascii_case(name));
+    let has_header = |name: &str| load.headers.iter().any(|(header, _)| header.eq_ignore_ascii_case(name));
     let mut text = format!("GET {path} HTTP/1.1\r\n");
-    if !named("host") {
+    if !has_header("host") {
         text += &format!("Host: {}\r\n", load.host);
     }
     for (name, value) in &load.headers {
         text += &format!("{name}: {value}\r\n");
     }
-    if !load.keep_alive && !named("connection") {
+    if !load.keep_alive && !has_header("connection") {
         text += "Connection: close\r\n";
     }
     (text + "\r\n").into_bytes()

@@ -19,7 +19,7 @@ use bytes::Bytes;
 use flate2::Crc;
 
 /// Longest body that is kept.
-const LONGEST_KEPT_BYTES: usize = 64 << 20;
+const MAX_REFERENCE_BYTES: usize = 64 << 20;
 
 /// The right answers of all paths, shared by all threads.
 pub(crate) type References = Arc<[Reference]>;
@@ -31,7 +31,7 @@ pub(crate) struct Reference {
     digest: OnceLock<Digest>,
     body: OnceLock<Bytes>,
     /// A response is kept to become the body.
-    is_being_kept: AtomicBool,
+    is_being_recorded: AtomicBool,
 }
 
 /// What is remembered of a body that is not kept. Tells accidents apart, not attacks.
@@ -43,23 +43,23 @@ struct Digest {
 
 /// What a whole body was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Judgement {
-    Right,
+pub(super) enum BodyMatch {
+    Equal,
     /// That many bytes would have been right.
-    OtherLength(u64),
-    OtherBytes,
+    LengthDiffers(u64),
+    BytesDiffer,
 }
 
 /// A body on its way, beside the right one.
 #[derive(Debug, Default)]
 pub(super) enum Comparison {
     #[default]
-    NotBegun,
-    Pieces {
+    NotStarted,
+    WithReference {
         bytes: u64,
         differ: bool,
     },
-    Kept(Kept),
+    Recording(RecordedBody),
     Digest {
         bytes: u64,
         crc: Crc,
@@ -68,7 +68,7 @@ pub(super) enum Comparison {
 
 /// A body that is kept, to be compared with.
 #[derive(Debug)]
-pub(super) struct Kept {
+pub(super) struct RecordedBody {
     bytes: Vec<u8>,
     references: References,
     page: usize,
@@ -81,24 +81,24 @@ impl Reference {
         Self {
             digest: OnceLock::from(digest),
             body: OnceLock::from(body),
-            is_being_kept: AtomicBool::new(false),
+            is_being_recorded: AtomicBool::new(false),
         }
     }
 
     /// Whether the right body is known to be longer than any that is kept.
     fn is_too_long(&self) -> bool {
-        self.digest.get().is_some_and(|right| right.bytes > LONGEST_KEPT_BYTES as u64)
+        self.digest.get().is_some_and(|expected| expected.bytes > MAX_REFERENCE_BYTES as u64)
     }
 
     /// What a body with this digest is. The first is right.
-    fn judge(&self, digest: Digest) -> Judgement {
-        let right = self.digest.get_or_init(|| digest);
-        if digest.bytes != right.bytes {
-            Judgement::OtherLength(right.bytes)
-        } else if digest.crc32 != right.crc32 {
-            Judgement::OtherBytes
+    fn compare_digest(&self, digest: Digest) -> BodyMatch {
+        let expected = self.digest.get_or_init(|| digest);
+        if digest.bytes != expected.bytes {
+            BodyMatch::LengthDiffers(expected.bytes)
+        } else if digest.crc32 != expected.crc32 {
+            BodyMatch::BytesDiffer
         } else {
-            Judgement::Right
+            BodyMatch::Equal
         }
     }
 }
@@ -114,79 +114,79 @@ impl Digest {
 impl Comparison {
     /// The next piece of the body.
     #[inline]
-    pub fn piece(&mut self, references: &References, page: usize, data: &[u8]) {
-        if let Self::NotBegun = self {
-            *self = Self::begin(references, page);
+    pub fn update(&mut self, references: &References, page: usize, data: &[u8]) {
+        if let Self::NotStarted = self {
+            *self = Self::start(references, page);
         }
         match self {
-            Self::Pieces { bytes, differ } => {
+            Self::WithReference { bytes, differ } => {
                 let from = usize::try_from(*bytes).unwrap_or(usize::MAX);
                 let to = from.saturating_add(data.len());
                 *bytes += data.len() as u64;
-                let right = references[page].body.get().map_or(&[][..], |body| &body[..]);
+                let expected = references[page].body.get().map_or(&[][..], |body| &body[..]);
                 // What is beyond the reference is a matter of length.
-                *differ |=
-                    (right.get(from..to.min(right.len()))).is_some_and(|right| *right != data[..right.len()]);
+                *differ |= (expected.get(from..to.min(expected.len())))
+                    .is_some_and(|expected| *expected != data[..expected.len()]);
             }
-            Self::Kept(kept) if kept.bytes.len() + data.len() > LONGEST_KEPT_BYTES => {
+            Self::Recording(recorded) if recorded.bytes.len() + data.len() > MAX_REFERENCE_BYTES => {
                 let mut crc = Crc::new();
-                crc.update(&kept.bytes);
+                crc.update(&recorded.bytes);
                 crc.update(data);
-                *self = Self::Digest { bytes: (kept.bytes.len() + data.len()) as u64, crc };
+                *self = Self::Digest { bytes: (recorded.bytes.len() + data.len()) as u64, crc };
             }
-            Self::Kept(kept) => kept.bytes.extend_from_slice(data),
+            Self::Recording(recorded) => recorded.bytes.extend_from_slice(data),
             Self::Digest { bytes, crc } => {
                 *bytes += data.len() as u64;
                 crc.update(data);
             }
-            Self::NotBegun => {}
+            Self::NotStarted => {}
         }
     }
 
-    fn begin(references: &References, page: usize) -> Self {
+    fn start(references: &References, page: usize) -> Self {
         let reference = &references[page];
         if reference.body.get().is_some() {
-            Self::Pieces { bytes: 0, differ: false }
-        } else if reference.is_too_long() || reference.is_being_kept.swap(true, Ordering::Relaxed) {
+            Self::WithReference { bytes: 0, differ: false }
+        } else if reference.is_too_long() || reference.is_being_recorded.swap(true, Ordering::Relaxed) {
             Self::Digest { bytes: 0, crc: Crc::new() }
         } else {
-            Self::Kept(Kept { bytes: Vec::new(), references: Arc::clone(references), page })
+            Self::Recording(RecordedBody { bytes: Vec::new(), references: Arc::clone(references), page })
         }
     }
 
     /// The body is whole.
     #[inline]
-    pub fn finish(self, references: &References, page: usize) -> Judgement {
+    pub fn finish(self, references: &References, page: usize) -> BodyMatch {
         let reference = &references[page];
         match self {
-            Self::Pieces { bytes, differ } => {
-                let right = reference.body.get().map_or(0, |body| body.len() as u64);
-                if bytes != right {
-                    Judgement::OtherLength(right)
+            Self::WithReference { bytes, differ } => {
+                let expected = reference.body.get().map_or(0, |body| body.len() as u64);
+                if bytes != expected {
+                    BodyMatch::LengthDiffers(expected)
                 } else if differ {
-                    Judgement::OtherBytes
+                    BodyMatch::BytesDiffer
                 } else {
-                    Judgement::Right
+                    BodyMatch::Equal
                 }
             }
-            Self::Kept(mut kept) => {
-                let judgement = reference.judge(Digest::of(&kept.bytes));
-                if judgement == Judgement::Right {
+            Self::Recording(mut recorded) => {
+                let body_match = reference.compare_digest(Digest::of(&recorded.bytes));
+                if body_match == BodyMatch::Equal {
                     // Another may have become it between our look at `body` and the claim to keep one.
-                    reference.body.get_or_init(|| std::mem::take(&mut kept.bytes).into());
+                    reference.body.get_or_init(|| std::mem::take(&mut recorded.bytes).into());
                 }
-                judgement
+                body_match
             }
-            Self::Digest { bytes, crc } => reference.judge(Digest { bytes, crc32: crc.sum() }),
-            Self::NotBegun => reference.judge(Digest::of(&[])),
+            Self::Digest { bytes, crc } => reference.compare_digest(Digest { bytes, crc32: crc.sum() }),
+            Self::NotStarted => reference.compare_digest(Digest::of(&[])),
         }
     }
 }
 
-impl Drop for Kept {
+impl Drop for RecordedBody {
     /// Another one may be kept, where this one did not become the body: it was wrong, too long, or its connection broke.
     fn drop(&mut self) {
-        self.references[self.page].is_being_kept.store(false, Ordering::Relaxed);
+        self.references[self.page].is_being_recorded.store(false, Ordering::Relaxed);
     }
 }
 
@@ -194,76 +194,76 @@ impl Drop for Kept {
 mod tests {
     use super::*;
 
-    fn unknown() -> References {
+    fn empty_references() -> References {
         [Reference::default()].into()
     }
 
-    fn body(references: &References, pieces: &[&[u8]]) -> Comparison {
+    fn body(references: &References, chunks: &[&[u8]]) -> Comparison {
         let mut comparison = Comparison::default();
-        pieces.iter().for_each(|piece| comparison.piece(references, 0, piece));
+        chunks.iter().for_each(|chunk| comparison.update(references, 0, chunk));
         comparison
     }
 
-    fn judged(references: &References, pieces: &[&[u8]]) -> Judgement {
-        body(references, pieces).finish(references, 0)
+    fn compare(references: &References, chunks: &[&[u8]]) -> BodyMatch {
+        body(references, chunks).finish(references, 0)
     }
 
     #[test]
     fn the_first_whole_body_is_right_however_it_was_cut() {
-        let references = unknown();
-        assert_eq!(judged(&references, &[b"hel", b"lo"]), Judgement::Right);
-        for (pieces, judgement) in [
-            (&[&b"hello"[..]][..], Judgement::Right),
-            (&[b"h", b"ello"], Judgement::Right),
-            (&[b"h", b"allo"], Judgement::OtherBytes),
-            (&[b"hell"], Judgement::OtherLength(5)),
-            (&[b"hello", b"!"], Judgement::OtherLength(5)),
-            (&[], Judgement::OtherLength(5)),
+        let references = empty_references();
+        assert_eq!(compare(&references, &[b"hel", b"lo"]), BodyMatch::Equal);
+        for (chunks, body_match) in [
+            (&[&b"hello"[..]][..], BodyMatch::Equal),
+            (&[b"h", b"ello"], BodyMatch::Equal),
+            (&[b"h", b"allo"], BodyMatch::BytesDiffer),
+            (&[b"hell"], BodyMatch::LengthDiffers(5)),
+            (&[b"hello", b"!"], BodyMatch::LengthDiffers(5)),
+            (&[], BodyMatch::LengthDiffers(5)),
         ] {
-            assert_eq!(judged(&references, pieces), judgement, "{pieces:?}");
+            assert_eq!(compare(&references, chunks), body_match, "{chunks:?}");
         }
     }
 
     #[test]
     fn those_that_come_while_one_is_kept_are_judged_without_being_kept() {
-        let references = unknown();
-        let kept = body(&references, &[b"hel"]);
-        assert!(matches!(kept, Comparison::Kept(_)));
+        let references = empty_references();
+        let recorded = body(&references, &[b"hel"]);
+        assert!(matches!(recorded, Comparison::Recording(_)));
         let other = body(&references, &[b"he", b"llo"]);
         assert!(matches!(other, Comparison::Digest { bytes: 5, .. }));
-        assert_eq!(other.finish(&references, 0), Judgement::Right, "the first that is whole");
-        assert_eq!(judged(&references, &[b"hallo"]), Judgement::OtherBytes);
-        let mut kept = kept;
-        kept.piece(&references, 0, b"p!");
-        assert_eq!(kept.finish(&references, 0), Judgement::OtherBytes);
+        assert_eq!(other.finish(&references, 0), BodyMatch::Equal, "the first that is whole");
+        assert_eq!(compare(&references, &[b"hallo"]), BodyMatch::BytesDiffer);
+        let mut recorded = recorded;
+        recorded.update(&references, 0, b"p!");
+        assert_eq!(recorded.finish(&references, 0), BodyMatch::BytesDiffer);
         assert!(references[0].body.get().is_none(), "what is wrong is not compared with");
-        assert_eq!(judged(&references, &[b"hello"]), Judgement::Right, "another is kept");
+        assert_eq!(compare(&references, &[b"hello"]), BodyMatch::Equal, "another is kept");
         assert!(references[0].body.get().is_some());
     }
 
     #[test]
     fn when_the_connection_breaks_another_body_is_kept() {
-        let references = unknown();
+        let references = empty_references();
         drop(body(&references, &[b"hel"]));
-        assert!(matches!(body(&references, &[b"h"]), Comparison::Kept(_)));
+        assert!(matches!(body(&references, &[b"h"]), Comparison::Recording(_)));
     }
 
     #[test]
     fn empty_bodies_are_compared_like_others() {
-        let references = unknown();
-        assert_eq!(judged(&references, &[]), Judgement::Right);
-        assert_eq!(judged(&references, &[b"x"]), Judgement::OtherLength(0));
-        assert_eq!(judged(&references, &[]), Judgement::Right);
+        let references = empty_references();
+        assert_eq!(compare(&references, &[]), BodyMatch::Equal);
+        assert_eq!(compare(&references, &[b"x"]), BodyMatch::LengthDiffers(0));
+        assert_eq!(compare(&references, &[]), BodyMatch::Equal);
     }
 
     #[test]
     fn what_is_too_long_to_be_kept_is_judged_by_its_digest() {
-        let references = unknown();
-        let piece = vec![7; LONGEST_KEPT_BYTES / 2 + 1];
-        let long = body(&references, &[&piece, &piece]);
+        let references = empty_references();
+        let chunk = vec![7; MAX_REFERENCE_BYTES / 2 + 1];
+        let long = body(&references, &[&chunk, &chunk]);
         assert!(matches!(long, Comparison::Digest { .. }));
-        assert_eq!(long.finish(&references, 0), Judgement::Right);
-        assert_eq!(judged(&references, &[&piece, &piece]), Judgement::Right);
-        assert_eq!(judged(&references, &[&piece, &piece[1..], b"8"]), Judgement::OtherBytes);
+        assert_eq!(long.finish(&references, 0), BodyMatch::Equal);
+        assert_eq!(compare(&references, &[&chunk, &chunk]), BodyMatch::Equal);
+        assert_eq!(compare(&references, &[&chunk, &chunk[1..], b"8"]), BodyMatch::BytesDiffer);
     }
 }

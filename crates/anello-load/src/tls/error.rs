@@ -5,7 +5,7 @@ use std::io;
 
 use rustls::{AlertDescription, CertificateError, Error};
 
-use super::verifier::is_an_authoritys;
+use super::verifier::is_ca_used_as_end_entity;
 
 /// A failure of TLS, not of what carries it.
 #[derive(Debug)]
@@ -13,7 +13,7 @@ pub(crate) struct TlsError(String);
 
 impl TlsError {
     /// As an error of I/O, which is what all others are.
-    pub fn of(error: &Error) -> io::Error {
+    pub fn from_rustls(error: &Error) -> io::Error {
         let text = match remedy(error) {
             Some(remedy) => format!("TLS: {error}: {remedy}"),
             None => format!("TLS: {error}"),
@@ -22,13 +22,13 @@ impl TlsError {
     }
 
     /// The server has closed before the handshake was over.
-    pub fn closed_early() -> io::Error {
+    pub fn unexpected_eof() -> io::Error {
         let text = "TLS: the server closed the connection in the middle of the handshake: does it speak TLS at this port?";
         io::Error::new(io::ErrorKind::InvalidData, Self(text.to_owned()))
     }
 
     /// Whether an error is one of TLS.
-    pub fn is_in(error: &io::Error) -> bool {
+    pub fn is_source_of(error: &io::Error) -> bool {
         error.get_ref().is_some_and(|inner| inner.is::<Self>())
     }
 }
@@ -52,7 +52,7 @@ fn remedy(error: &Error) -> Option<&'static str> {
             CertificateError::ApplicationVerificationFailure => {
                 "this is not the certificate that was expected"
             }
-            error if is_an_authoritys(error) => {
+            error if is_ca_used_as_end_entity(error) => {
                 "the server shows an authority's certificate as its own, as those that are signed by themselves mostly are; \
                  trust this certificate itself, or verify nothing"
             }

@@ -12,7 +12,7 @@
 
 mod error;
 mod handshakes;
-mod sessions;
+mod session_cache;
 mod stream;
 mod verifier;
 
@@ -32,9 +32,9 @@ pub use handshakes::HandshakeSummary;
 
 pub(crate) use error::TlsError;
 pub(crate) use handshakes::{HandshakeCounts, Negotiated};
-use sessions::Sessions;
-pub(crate) use stream::{Client, TlsStream};
-use verifier::{Taken, Verifier};
+use session_cache::SessionCache;
+pub(crate) use stream::{TlsConnector, TlsStream};
+use verifier::{TrustPolicy, Verifier};
 
 /// The only protocol that is spoken over it (ALPN).
 const PROTOCOL: &[u8] = b"http/1.1";
@@ -103,23 +103,25 @@ impl Tls {
         let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
             .with_safe_default_protocol_versions()
             .map_err(|error| invalid(error.to_string()))?;
-        let taken = match &options.trust {
+        let trust_policy = match &options.trust {
             Trust::System => None,
-            Trust::CaFile(file) => Some(authorities(file, &provider)?),
-            Trust::Certificate(file) => Some(Taken::Certificate(certificates(file)?.swap_remove(0))),
-            Trust::AcceptAny => Some(Taken::Anything),
+            Trust::CaFile(file) => Some(load_ca_file(file, &provider)?),
+            Trust::Certificate(file) => {
+                Some(TrustPolicy::Certificate(read_certificates(file)?.swap_remove(0)))
+            }
+            Trust::AcceptAny => Some(TrustPolicy::AcceptAny),
         };
-        let builder = match taken {
+        let builder = match trust_policy {
             None => builder.with_root_certificates(system_roots()?),
-            Some(taken) => {
-                let verifier = Arc::new(Verifier::new(taken, &provider));
+            Some(trust_policy) => {
+                let verifier = Arc::new(Verifier::new(trust_policy, &provider));
                 builder.dangerous().with_custom_certificate_verifier(verifier)
             }
         };
         let mut config = builder.with_no_client_auth();
         config.alpn_protocols = vec![PROTOCOL.to_vec()];
         config.resumption = match options.session_resumption {
-            true => Resumption::store(Arc::new(Sessions::default())),
+            true => Resumption::store(Arc::new(SessionCache::default())),
             false => Resumption::disabled(),
         };
         Ok(Self { options: Arc::new(options), server_name: name, config: Arc::new(config) })
@@ -138,8 +140,8 @@ impl Tls {
     }
 
     /// What one thread of a load needs of it.
-    pub(crate) fn client(&self) -> Rc<Client> {
-        Rc::new(Client::new(Arc::clone(&self.config), self.server_name.clone()))
+    pub(crate) fn connector(&self) -> Rc<TlsConnector> {
+        Rc::new(TlsConnector::new(Arc::clone(&self.config), self.server_name.clone()))
     }
 }
 
@@ -170,8 +172,10 @@ pub fn cipher_suite_names() -> impl Iterator<Item = &'static str> {
 fn provider(cipher: Option<&str>) -> Result<Arc<CryptoProvider>, String> {
     let mut provider = ring::default_provider();
     if let Some(name) = cipher {
-        let wanted = canonical(name);
-        provider.cipher_suites.retain(|suite| suite.suite().as_str().is_some_and(|known| known == wanted));
+        let canonical_name = canonical(name);
+        provider
+            .cipher_suites
+            .retain(|suite| suite.suite().as_str().is_some_and(|known| known == canonical_name));
         if provider.cipher_suites.is_empty() {
             let names: Vec<&str> = cipher_suite_names().collect();
             return Err(format!("{name:?} is no cipher suite: choose one of {}", names.join(", ")));
@@ -192,13 +196,13 @@ fn canonical(name: &str) -> String {
 
 /// Whom this system trusts.
 fn system_roots() -> io::Result<RootCertStore> {
-    let found = rustls_native_certs::load_native_certs();
+    let loaded = rustls_native_certs::load_native_certs();
     let mut roots = RootCertStore::empty();
-    let (added, _) = roots.add_parsable_certificates(found.certs);
+    let (added, _) = roots.add_parsable_certificates(loaded.certs);
     if added > 0 {
         return Ok(roots);
     }
-    let why = found.errors.first().map_or_else(|| "there are none".to_owned(), ToString::to_string);
+    let why = loaded.errors.first().map_or_else(|| "there are none".to_owned(), ToString::to_string);
     let remedy = "install ca-certificates, name whose certificates are to be trusted, or verify nothing";
     Err(io::Error::new(
         io::ErrorKind::NotFound,
@@ -207,28 +211,28 @@ fn system_roots() -> io::Result<RootCertStore> {
 }
 
 /// Trust in the certificates of this file.
-fn authorities(file: &Path, provider: &Arc<CryptoProvider>) -> io::Result<Taken> {
-    let unusable = |error: &dyn fmt::Display| unusable(file, &error.to_string());
-    let certificates = certificates(file)?;
+fn load_ca_file(file: &Path, provider: &Arc<CryptoProvider>) -> io::Result<TrustPolicy> {
+    let unusable = |error: &dyn fmt::Display| invalid_certificates(file, &error.to_string());
+    let certificates = read_certificates(file)?;
     let mut roots = RootCertStore::empty();
     for certificate in &certificates {
         roots.add(certificate.clone()).map_err(|error| unusable(&error))?;
     }
-    let signed = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(provider));
-    let signed = signed.build().map_err(|error| unusable(&error))?;
-    Ok(Taken::Authorities { signed, certificates })
+    let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(provider));
+    let verifier = verifier.build().map_err(|error| unusable(&error))?;
+    Ok(TrustPolicy::CaFile { verifier, certificates })
 }
 
 /// All certificates of a file, at least one.
-fn certificates(file: &Path) -> io::Result<Vec<CertificateDer<'static>>> {
+fn read_certificates(file: &Path) -> io::Result<Vec<CertificateDer<'static>>> {
     let text = std::fs::read(file)
         .map_err(|error| io::Error::new(error.kind(), format!("cannot read {}: {error}", file.display())))?;
     let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&text).collect();
-    let all = all.map_err(|error| unusable(file, &error.to_string()))?;
-    if all.is_empty() { Err(unusable(file, "there is none in it")) } else { Ok(all) }
+    let all = all.map_err(|error| invalid_certificates(file, &error.to_string()))?;
+    if all.is_empty() { Err(invalid_certificates(file, "there is none in it")) } else { Ok(all) }
 }
 
-fn unusable(file: &Path, why: &str) -> io::Error {
+fn invalid_certificates(file: &Path, why: &str) -> io::Error {
     let text = format!("{}: no certificates in PEM: {why}", file.display());
     io::Error::new(io::ErrorKind::InvalidData, text)
 }

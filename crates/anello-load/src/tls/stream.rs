@@ -29,16 +29,16 @@ const PLAINTEXT_BYTES: usize = 64 * 1024;
 const RECORD_BYTES: usize = 16 * 1024;
 
 /// What all connections of a thread share.
-pub(crate) struct Client {
+pub(crate) struct TlsConnector {
     config: Arc<ClientConfig>,
     server_name: ServerName<'static>,
     /// Memory for plaintext while nobody has it.
-    spare: Cell<Vec<u8>>,
+    spare_buffer: Cell<Vec<u8>>,
 }
 
-impl Client {
+impl TlsConnector {
     pub fn new(config: Arc<ClientConfig>, server_name: ServerName<'static>) -> Self {
-        Self { config, server_name, spare: Cell::default() }
+        Self { config, server_name, spare_buffer: Cell::default() }
     }
 
     /// Makes the handshake. Cancel-safe: dropping the future closes the connection.
@@ -47,43 +47,43 @@ impl Client {
     /// Those of [`TlsError`], and those of the transport.
     pub async fn handshake(self: Rc<Self>, transport: Transport) -> io::Result<Stream> {
         let tls = ClientConnection::new(Arc::clone(&self.config), self.server_name.clone());
-        let mut tls = tls.map_err(|error| TlsError::of(&error))?;
+        let mut tls = tls.map_err(|error| TlsError::from_rustls(&error))?;
         // What is written is passed on at once, and the transport bounds what it accepts.
         tls.set_buffer_limit(None);
         let mut stream = TlsStream {
-            client: self,
+            connector: self,
             transport,
             tls,
             outgoing: Bytes::new(),
             incoming: None,
             plaintext: Vec::new(),
-            failed: None,
-            end: End::NotYet,
+            pending_error: None,
+            close_state: CloseState::Open,
         };
         poll_fn(|context| stream.poll_handshake(context)).await?;
         Ok(Stream::Tls(Box::new(stream)))
     }
 }
 
-impl fmt::Debug for Client {
+impl fmt::Debug for TlsConnector {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Client").field("server_name", &self.server_name).finish_non_exhaustive()
+        formatter.debug_struct("TlsConnector").field("server_name", &self.server_name).finish_non_exhaustive()
     }
 }
 
 /// How the server's side has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum End {
-    NotYet,
+enum CloseState {
+    Open,
     /// By a close_notify.
-    Told,
+    CloseNotify,
     /// Without one.
     Truncated,
 }
 
 /// A connection under TLS.
 pub(crate) struct TlsStream {
-    client: Rc<Client>,
+    connector: Rc<TlsConnector>,
     transport: Transport,
     tls: ClientConnection,
     /// Ciphertext that the transport has not accepted yet.
@@ -93,8 +93,8 @@ pub(crate) struct TlsStream {
     /// What was decrypted and not handed on yet.
     plaintext: Vec<u8>,
     /// What went wrong after that.
-    failed: Option<io::Error>,
-    end: End,
+    pending_error: Option<io::Error>,
+    close_state: CloseState,
 }
 
 impl TlsStream {
@@ -106,11 +106,11 @@ impl TlsStream {
             if self.incoming.is_none() {
                 self.incoming = ready!(self.transport.poll_receive(context))?;
                 if self.incoming.is_none() {
-                    return Poll::Ready(Err(TlsError::closed_early()));
+                    return Poll::Ready(Err(TlsError::unexpected_eof()));
                 }
             }
             self.decrypt();
-            if let Some(error) = self.failed.take() {
+            if let Some(error) = self.pending_error.take() {
                 self.send_alert(context);
                 return Poll::Ready(Err(error));
             }
@@ -153,11 +153,11 @@ impl TlsStream {
             if !self.plaintext.is_empty() {
                 return Poll::Ready(Ok(Some(std::mem::take(&mut self.plaintext))));
             }
-            if let Some(error) = self.failed.take() {
+            if let Some(error) = self.pending_error.take() {
                 self.send_alert(context);
                 return Poll::Ready(Err(error));
             }
-            if self.end != End::NotYet {
+            if self.close_state != CloseState::Open {
                 return Poll::Ready(Ok(None));
             }
             // That it cannot be sent at once keeps nothing from being received.
@@ -166,7 +166,7 @@ impl TlsStream {
             }
             self.incoming = ready!(self.transport.poll_receive(context))?;
             if self.incoming.is_none() {
-                self.end = End::Truncated;
+                self.close_state = CloseState::Truncated;
             }
         }
     }
@@ -174,7 +174,7 @@ impl TlsStream {
     /// Takes in what has come, to its end or until there is enough plaintext to be handed on.
     fn decrypt(&mut self) {
         while let Some(chunk) = &mut self.incoming {
-            if chunk.is_empty() || self.failed.is_some() || self.end != End::NotYet {
+            if chunk.is_empty() || self.pending_error.is_some() || self.close_state != CloseState::Open {
                 self.incoming = None;
                 return;
             }
@@ -184,30 +184,30 @@ impl TlsStream {
             let mut rest: &[u8] = chunk;
             match self.tls.read_tls(&mut rest) {
                 Ok(count) => chunk.advance(count),
-                Err(error) => self.failed = Some(error),
+                Err(error) => self.pending_error = Some(error),
             }
             if let Err(error) = self.tls.process_new_packets() {
-                self.failed = Some(TlsError::of(&error));
+                self.pending_error = Some(TlsError::from_rustls(&error));
             }
-            self.take_plaintext();
+            self.read_plaintext();
         }
     }
 
-    fn take_plaintext(&mut self) {
+    fn read_plaintext(&mut self) {
         let mut reader = self.tls.reader();
         loop {
             let count = match reader.fill_buf() {
                 Ok([]) => {
-                    self.end = End::Told;
+                    self.close_state = CloseState::CloseNotify;
                     return;
                 }
-                Ok(piece) => {
+                Ok(part) => {
                     if self.plaintext.capacity() == 0 {
-                        self.plaintext = self.client.spare.take();
+                        self.plaintext = self.connector.spare_buffer.take();
                         self.plaintext.reserve(PLAINTEXT_BYTES + RECORD_BYTES);
                     }
-                    self.plaintext.extend_from_slice(piece);
-                    piece.len()
+                    self.plaintext.extend_from_slice(part);
+                    part.len()
                 }
                 // There is no more now; what else can go wrong has been told when it was decrypted.
                 Err(_) => return,
@@ -217,20 +217,20 @@ impl TlsStream {
     }
 
     /// Takes the memory of a plaintext that nobody needs any more.
-    pub fn give_back(&self, mut plaintext: Vec<u8>) {
+    pub fn recycle(&self, mut plaintext: Vec<u8>) {
         plaintext.clear();
-        self.client.spare.set(plaintext);
+        self.connector.spare_buffer.set(plaintext);
     }
 
     /// Waits until the server has closed its side of the transport, too; how many bytes came instead, if any. A server that
     /// waits for our close_notify first gets it.
     pub fn poll_eof(&mut self, context: &mut Context<'_>) -> Poll<io::Result<Option<usize>>> {
-        if self.end == End::NotYet
+        if self.close_state == CloseState::Open
             && let Some(plaintext) = ready!(self.poll_receive(context))?
         {
             return Poll::Ready(Ok(Some(plaintext.len())));
         }
-        if self.end == End::Truncated {
+        if self.close_state == CloseState::Truncated {
             return Poll::Ready(Ok(None));
         }
         self.tls.send_close_notify();
@@ -243,21 +243,21 @@ impl TlsStream {
 
     /// Tells the server why it is left; who cannot be told is left all the same.
     fn send_alert(&mut self, context: &mut Context<'_>) {
-        let told = self.poll_flush(context);
-        tracing::debug!(?told, "a server was left because of TLS");
+        let flushed = self.poll_flush(context);
+        tracing::debug!(?flushed, "a server was left because of TLS");
     }
 
     /// Tells the server that nothing more will come, as far as that can be sent at once.
     pub fn send_close_notify(&mut self) {
         self.tls.send_close_notify();
         // Nobody is there to wait for it.
-        let told = self.poll_flush(&mut Context::from_waker(Waker::noop()));
-        tracing::trace!(?told, "close_notify");
+        let flushed = self.poll_flush(&mut Context::from_waker(Waker::noop()));
+        tracing::trace!(?flushed, "close_notify");
     }
 
     /// Whether the server's side has ended without a close_notify, so that something may be missing.
     pub fn is_truncated(&self) -> bool {
-        self.end == End::Truncated
+        self.close_state == CloseState::Truncated
     }
 
     /// What the handshake has come to.
@@ -279,7 +279,7 @@ impl fmt::Debug for TlsStream {
         formatter
             .debug_struct("TlsStream")
             .field("transport", &self.transport)
-            .field("end", &self.end)
+            .field("close_state", &self.close_state)
             .finish_non_exhaustive()
     }
 }

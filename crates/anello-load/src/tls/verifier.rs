@@ -15,15 +15,15 @@ use rustls::{CertificateError, DigitallySignedStruct, Error, OtherError, Signatu
 
 /// What is taken.
 #[derive(Debug)]
-pub(super) enum Taken {
+pub(super) enum TrustPolicy {
     /// Every certificate.
-    Anything,
+    AcceptAny,
     /// This one alone.
     Certificate(CertificateDer<'static>),
     /// What one of these has signed, and these themselves.
-    Authorities {
+    CaFile {
         /// Verifies what they have signed.
-        signed: Arc<WebPkiServerVerifier>,
+        verifier: Arc<WebPkiServerVerifier>,
         certificates: Vec<CertificateDer<'static>>,
     },
 }
@@ -31,13 +31,13 @@ pub(super) enum Taken {
 /// Takes certificates, or refuses them.
 #[derive(Debug)]
 pub(super) struct Verifier {
-    taken: Taken,
+    trust_policy: TrustPolicy,
     algorithms: WebPkiSupportedAlgorithms,
 }
 
 impl Verifier {
-    pub fn new(taken: Taken, provider: &CryptoProvider) -> Self {
-        Self { taken, algorithms: provider.signature_verification_algorithms }
+    pub fn new(trust_policy: TrustPolicy, provider: &CryptoProvider) -> Self {
+        Self { trust_policy, algorithms: provider.signature_verification_algorithms }
     }
 }
 
@@ -45,7 +45,7 @@ impl Verifier {
 /// signed by themselves are such: `openssl req -x509` makes no others. When it is valid has been looked at by then.
 ///
 /// webpki's own error is at hand only by its name. If that changes, this is false, and what was refused stays refused.
-pub(super) fn is_an_authoritys(error: &CertificateError) -> bool {
+pub(super) fn is_ca_used_as_end_entity(error: &CertificateError) -> bool {
     matches!(error, CertificateError::Other(OtherError(error)) if error.to_string() == "CaUsedAsEndEntity")
 }
 
@@ -53,21 +53,23 @@ impl ServerCertVerifier for Verifier {
     fn verify_server_cert(
         &self,
         certificate: &CertificateDer<'_>,
-        others: &[CertificateDer<'_>],
+        intermediates: &[CertificateDer<'_>],
         name: &ServerName<'_>,
         ocsp_response: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
-        match &self.taken {
-            Taken::Anything => Ok(ServerCertVerified::assertion()),
-            Taken::Certificate(right) if right == certificate => Ok(ServerCertVerified::assertion()),
-            Taken::Certificate(_) => Err(CertificateError::ApplicationVerificationFailure.into()),
-            Taken::Authorities { signed, certificates } => {
-                match signed.verify_server_cert(certificate, others, name, ocsp_response, now) {
+        match &self.trust_policy {
+            TrustPolicy::AcceptAny => Ok(ServerCertVerified::assertion()),
+            TrustPolicy::Certificate(expected) if expected == certificate => {
+                Ok(ServerCertVerified::assertion())
+            }
+            TrustPolicy::Certificate(_) => Err(CertificateError::ApplicationVerificationFailure.into()),
+            TrustPolicy::CaFile { verifier, certificates } => {
+                match verifier.verify_server_cert(certificate, intermediates, name, ocsp_response, now) {
                     // Nobody has to vouch for what the user has named; its name is all that was not yet looked at.
                     Err(Error::InvalidCertificate(error))
-                        if is_an_authoritys(&error)
-                            && certificates.iter().any(|named| named == certificate) =>
+                        if is_ca_used_as_end_entity(&error)
+                            && certificates.iter().any(|trusted| trusted == certificate) =>
                     {
                         verify_server_name(&ParsedCertificate::try_from(certificate)?, name)?;
                         Ok(ServerCertVerified::assertion())

@@ -17,13 +17,13 @@ use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use crate::common::{reports, server};
 
 pub const CONNECTIONS: usize = 3;
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A certificate that is signed by itself, its key, and the folder in which a load finds it.
 pub struct Identity {
     pub certificate: CertificateDer<'static>,
     pub key: PrivateKeyDer<'static>,
-    folder: tempfile::TempDir,
+    directory: tempfile::TempDir,
 }
 
 /// For `localhost`, with the changes that `change` makes.
@@ -32,10 +32,10 @@ pub fn identity_with(change: impl FnOnce(&mut CertificateParams)) -> Identity {
     let mut parameters = CertificateParams::new(["localhost".to_owned()]).unwrap();
     change(&mut parameters);
     let certificate = parameters.self_signed(&key).unwrap();
-    let folder = tempfile::tempdir().unwrap();
-    std::fs::write(folder.path().join("certificate.pem"), certificate.pem()).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::write(directory.path().join("certificate.pem"), certificate.pem()).unwrap();
     let key = PrivatePkcs8KeyDer::from(key.serialize_der()).into();
-    Identity { certificate: certificate.der().clone(), key, folder }
+    Identity { certificate: certificate.der().clone(), key, directory }
 }
 
 pub fn identity() -> Identity {
@@ -44,10 +44,10 @@ pub fn identity() -> Identity {
 
 impl Identity {
     pub fn file(&self) -> PathBuf {
-        self.folder.path().join("certificate.pem")
+        self.directory.path().join("certificate.pem")
     }
 
-    pub fn trusted(&self) -> TlsOptions {
+    pub fn trusting_options(&self) -> TlsOptions {
         TlsOptions { trust: Trust::CaFile(self.file()), ..TlsOptions::default() }
     }
 
@@ -58,7 +58,7 @@ impl Identity {
     }
 
     /// Of a server that shows the certificate and has another key than that of it.
-    pub fn config_of_another_key(&self) -> ServerConfig {
+    pub fn mismatched_key_config(&self) -> ServerConfig {
         let provider = ring::default_provider();
         let key = provider.key_provider.load_private_key(self.key.clone_key()).unwrap();
         let shown = CertifiedKey::new(vec![self.certificate.clone()], key);
@@ -69,7 +69,7 @@ impl Identity {
 }
 
 /// A server that shows this identity and answers all requests.
-pub fn serve_as(identity: &Identity) -> SocketAddr {
+pub fn serve_with_identity(identity: &Identity) -> SocketAddr {
     tls_server(identity.server_config(), |client| serve(client, b"hello"))
 }
 
@@ -108,7 +108,7 @@ pub fn request(client: &mut impl Read) -> io::Result<Option<(String, bool)>> {
     Ok(Some((path, head.contains("Connection: close"))))
 }
 
-pub fn answer(client: &mut impl Write, body: &[u8]) -> io::Result<()> {
+pub fn respond(client: &mut impl Write, body: &[u8]) -> io::Result<()> {
     let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len());
     client.write_all(&[head.as_bytes(), body].concat())
 }
@@ -123,7 +123,7 @@ pub fn end(client: &mut Client) -> io::Result<()> {
 /// Answers all requests by `body`, until the client leaves or wants the connection closed.
 pub fn serve(client: &mut Client, body: &[u8]) -> io::Result<()> {
     while let Some((_, closes)) = request(client)? {
-        answer(client, body)?;
+        respond(client, body)?;
         if closes {
             return end(client);
         }
@@ -137,8 +137,8 @@ pub fn load(target: SocketAddr, options: TlsOptions, change: impl FnOnce(&mut Ht
         connections: CONNECTIONS,
         duration: Duration::from_millis(30),
         verify: true,
-        connect_timeout: PATIENCE,
-        stall_timeout: PATIENCE,
+        connect_timeout: TIMEOUT,
+        stall_timeout: TIMEOUT,
         ..LoadConfig::http(target, "localhost", "/")
     };
     if let Protocol::Http(http) = &mut load.protocol {
@@ -153,17 +153,17 @@ pub fn handshakes(report: &Report) -> &[HandshakeSummary] {
 }
 
 /// The one kind of errors, how many there were, and the first in words.
-pub fn fault(report: &Report) -> (ErrorKind, u64, &str) {
+pub fn only_error(report: &Report) -> (ErrorKind, u64, &str) {
     let all: Vec<_> = report.errors.iter().collect();
     let [error] = all[..] else { panic!("{report:?}") };
     (error.kind, error.count, &error.example)
 }
 
 /// All errors of a load, which answers nothing, on every driver; they must be of this kind and contain these words.
-pub fn assert_refused(load: &LoadConfig, kind: ErrorKind, words: &str) {
+pub fn assert_connections_fail(load: &LoadConfig, kind: ErrorKind, words: &str) {
     for report in reports(load) {
-        let (found, count, example) = fault(&report);
-        assert_eq!((found, count), (kind, CONNECTIONS as u64), "{report:?}");
+        let (actual_kind, count, example) = only_error(&report);
+        assert_eq!((actual_kind, count), (kind, CONNECTIONS as u64), "{report:?}");
         assert!(example.contains(words), "{example}");
         assert_eq!((report.requests, report.connections_left), (0, 0));
     }

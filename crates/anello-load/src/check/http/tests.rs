@@ -7,7 +7,7 @@ use std::thread;
 
 use super::*;
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// More than the buffers of two sockets hold.
 const LARGE_BYTES: usize = 10 << 20;
@@ -23,18 +23,18 @@ fn pages() -> &'static [Page; 2] {
 }
 
 /// An answer with these statuses, fields and bytes.
-fn answer(status: &str, fields: &str, body: &[u8]) -> Vec<u8> {
+fn response(status: &str, fields: &str, body: &[u8]) -> Vec<u8> {
     [format!("HTTP/1.1 {status}\r\n{fields}\r\n").as_bytes(), body].concat()
 }
 
 /// What an honest server answers to a request line.
-fn honest(line: &str) -> Vec<u8> {
+fn correct_response(line: &str) -> Vec<u8> {
     let asked = |page: &&Page| line.split(' ').nth(1) == Some(page.path.as_str());
     let Some(page) = pages().iter().find(asked) else {
-        return answer("404 Not Found", "Content-Length: 0\r\n", b"");
+        return response("404 Not Found", "Content-Length: 0\r\n", b"");
     };
     let body = if line.starts_with("HEAD ") { &[][..] } else { &page.body };
-    answer("200 OK", &format!("Content-Length: {}\r\n", page.body.len()), body)
+    response("200 OK", &format!("Content-Length: {}\r\n", page.body.len()), body)
 }
 
 /// Reads the head of a request: its first line, or none at the end.
@@ -48,14 +48,14 @@ fn request(stream: &mut StdStream) -> Option<String> {
 }
 
 /// A server with a thread for each connection, which is closed after an empty answer.
-fn server(answer: fn(&str) -> Vec<u8>) -> SocketAddr {
+fn server(respond: fn(&str) -> Vec<u8>) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     thread::spawn(move || {
         for mut stream in listener.incoming().map_while(Result::ok) {
             thread::spawn(move || {
                 while let Some(line) = request(&mut stream) {
-                    let answer = answer(&line);
+                    let answer = respond(&line);
                     if answer.is_empty() || stream.write_all(&answer).is_err() {
                         return;
                     }
@@ -67,7 +67,7 @@ fn server(answer: fn(&str) -> Vec<u8>) -> SocketAddr {
 }
 
 /// A server with one thread, which waits until each answer is sent whole.
-fn one_at_a_time() -> SocketAddr {
+fn serial_server() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     listener.set_nonblocking(true).unwrap();
@@ -80,7 +80,9 @@ fn one_at_a_time() -> SocketAddr {
                 let waiting = stream.peek(&mut [0]);
                 stream.set_nonblocking(false).unwrap();
                 match waiting {
-                    Ok(_) => request(stream).is_some_and(|line| stream.write_all(&honest(&line)).is_ok()),
+                    Ok(_) => {
+                        request(stream).is_some_and(|line| stream.write_all(&correct_response(&line)).is_ok())
+                    }
                     Err(error) => error.kind() == std::io::ErrorKind::WouldBlock,
                 }
             });
@@ -95,21 +97,21 @@ fn run<T>(future: impl Future<Output = T>) -> T {
 }
 
 fn complete(target: SocketAddr, pages: &[Page]) -> Result<Vec<String>, String> {
-    run(complete_bytes(target, pages, PATIENCE))
+    run(complete_bytes(target, pages, TIMEOUT))
 }
 
 #[test]
 fn a_server_in_order_passes_all() {
-    let target = server(honest);
+    let target = server(correct_response);
     let [small, large] = pages();
     let told = complete(target, pages()).unwrap();
     assert_eq!(told, ["answered right by GET, HEAD and GET over one connection: /small, /large"]);
-    let told = run(stalled_reader(target, large, small, PATIENCE)).unwrap();
+    let told = run(stalled_reader(target, large, small, TIMEOUT)).unwrap();
     assert!(
         told[0].starts_with("2 answers of 10485760 bytes were not read for a while, 6 other"),
         "{told:?}"
     );
-    let told = run(many_connections(target, 40, small, PATIENCE)).unwrap();
+    let told = run(many_connections(target, 40, small, TIMEOUT)).unwrap();
     assert_eq!(told, ["40 connections at once, each with a GET of /small that was answered right"]);
 }
 
@@ -118,7 +120,7 @@ fn bodies_in_chunks_and_heads_without_a_length_are_right() {
     let target = server(|line| {
         let chunks = b"3\r\n\x00\x01\x02\r\nA\r\n\x03\x04\x05\x06\x07\x08\x09\x0a\x0b\x0c\r\n0\r\n\r\n";
         let body = if line.starts_with("HEAD ") { &[][..] } else { chunks };
-        answer("200 OK", "Transfer-Encoding: chunked\r\n", body)
+        response("200 OK", "Transfer-Encoding: chunked\r\n", body)
     });
     complete(target, &pages()[..1]).unwrap();
 }
@@ -126,24 +128,24 @@ fn bodies_in_chunks_and_heads_without_a_length_are_right() {
 #[test]
 fn answers_that_are_wrong_are_found() {
     let wrong_byte = server(|line| {
-        let mut answer = honest(line);
+        let mut answer = correct_response(line);
         if line.starts_with("GET /large ") {
             let last = answer.len() - 1;
             answer[last - 1000] ^= 1;
         }
         answer
     });
-    let body_after_head = server(|line| honest(&line.replace("HEAD ", "GET ")));
+    let body_after_head = server(|line| correct_response(&line.replace("HEAD ", "GET ")));
     let other_length = server(|line| match line.starts_with("HEAD ") {
-        true => answer("200 OK", "Content-Length: 12\r\n", b""),
-        false => honest(line),
+        true => response("200 OK", "Content-Length: 12\r\n", b""),
+        false => correct_response(line),
     });
-    let too_short = server(|_| answer("200 OK", "Content-Length: 5\r\n", &[0, 1, 2, 3, 4]));
+    let too_short = server(|_| response("200 OK", "Content-Length: 5\r\n", &[0, 1, 2, 3, 4]));
     let too_long = server(|_| {
-        answer("200 OK", "Content-Length: 14\r\n", &[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13])
+        response("200 OK", "Content-Length: 14\r\n", &[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13])
     });
-    let twice = server(|line| [honest(line), honest(line)].concat());
-    let absent = server(|_| answer("404 Not Found", "Content-Length: 0\r\n", b""));
+    let twice = server(|line| [correct_response(line), correct_response(line)].concat());
+    let absent = server(|_| response("404 Not Found", "Content-Length: 0\r\n", b""));
     let no_http = server(|_| b"Hello, World!\n\n".to_vec());
     for (target, expected) in [
         (wrong_byte, "GET /large: byte 10484759 of 10485760 is wrong"),
@@ -172,8 +174,8 @@ fn answers_that_are_wrong_are_found() {
 #[test]
 fn a_method_that_a_handler_was_not_written_for_may_be_refused_and_a_file_must_have_it() {
     let target = server(|line| match line.starts_with("HEAD ") {
-        true => answer("405 Method Not Allowed", "Content-Length: 19\r\n", b""),
-        false => honest(line),
+        true => response("405 Method Not Allowed", "Content-Length: 19\r\n", b""),
+        false => correct_response(line),
     });
     let [small, _] = pages();
     let handler = Page { answers_head: false, ..small.clone() };
@@ -186,17 +188,18 @@ fn a_method_that_a_handler_was_not_written_for_may_be_refused_and_a_file_must_ha
 fn connections_that_are_not_kept_are_found() {
     let says_so = server(|line| {
         let page = pages().iter().find(|page| line.contains(&page.path)).unwrap();
-        answer("200 OK", "Connection: close\r\nContent-Length: 13\r\n", &page.body[..13])
+        response("200 OK", "Connection: close\r\nContent-Length: 13\r\n", &page.body[..13])
     });
     let error = complete(says_so, pages()).unwrap_err();
     assert_eq!(error, "GET /small: the server closes the connection after its answer, and was not asked to");
-    let silent_end = server(|line| if line.starts_with("HEAD ") { Vec::new() } else { honest(line) });
+    let silent_end =
+        server(|line| if line.starts_with("HEAD ") { Vec::new() } else { correct_response(line) });
     assert_eq!(complete(silent_end, pages()).unwrap_err(), "HEAD /small: instead of an answer the end");
 }
 
 #[test]
 fn a_server_that_waits_for_one_client_alone_is_found() {
-    let target = one_at_a_time();
+    let target = serial_server();
     let [small, large] = pages();
     complete(target, pages()).unwrap();
     let error = run(stalled_reader(target, large, small, Duration::from_secs(2))).unwrap_err();
@@ -207,11 +210,11 @@ fn a_server_that_waits_for_one_client_alone_is_found() {
 fn bytes_that_a_stalled_reader_loses_are_found() {
     let [small, large] = pages();
     let ends = server(|line| match line.starts_with("GET /large ") {
-        true => answer("200 OK", &format!("Content-Length: {LARGE_BYTES}\r\n"), &[0, 1]),
-        false => honest(line),
+        true => response("200 OK", &format!("Content-Length: {LARGE_BYTES}\r\n"), &[0, 1]),
+        false => correct_response(line),
     });
     // What it should answer next is taken for the rest of the body.
-    let error = run(stalled_reader(ends, large, small, PATIENCE)).unwrap_err();
+    let error = run(stalled_reader(ends, large, small, TIMEOUT)).unwrap_err();
     assert!(error.starts_with("what a stalled reader is owed: byte 2 of 10485760 is wrong"), "{error}");
 }
 
@@ -226,8 +229,8 @@ fn a_server_that_says_nothing_is_given_up() {
     assert_eq!(error, "GET /small did not come back whole within 500ms");
     let error = run(many_connections(silent, 3, small, patience)).unwrap_err();
     assert!(error.starts_with("0 of 3 connections had their reply"), "{error}");
-    let wrong = server(|_| answer("200 OK", "Content-Length: 13\r\n", &[7; 13]));
-    let error = run(many_connections(wrong, 3, small, PATIENCE)).unwrap_err();
+    let wrong = server(|_| response("200 OK", "Content-Length: 13\r\n", &[7; 13]));
+    let error = run(many_connections(wrong, 3, small, TIMEOUT)).unwrap_err();
     assert!(error.starts_with("0 of 3 connections had their reply: 3 × "), "{error}");
 }
 
