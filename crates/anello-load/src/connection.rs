@@ -243,14 +243,14 @@ impl Connection {
                 }
                 ready!(self.poll_reserve_request(shared, context));
                 let (source, target) = (shared.source_address(self.index), shared.target.clone());
-                let (limit, tls) = (shared.connect_timeout, shared.tls.clone());
+                let (connect_timeout, tls) = (shared.connect_timeout, shared.tls.clone());
                 self.state = ConnectionState::Connecting(Box::pin(async move {
-                    match timeout(limit, connect::connect(&target, source, tls.as_ref())).await {
+                    match timeout(connect_timeout, connect::connect(&target, source, tls.as_ref())).await {
                         Ok(Ok(stream)) => Ok(stream),
                         Ok(Err(error)) => Err(ConnectionError::from_connect_error(&error)),
                         Err(_) => Err(ConnectionError {
                             kind: ErrorKind::ConnectTimeout,
-                            text: format!("{target}: not connected within {limit:?}"),
+                            text: format!("{target}: not connected within {connect_timeout:?}"),
                         }),
                     }
                 }));

@@ -332,15 +332,16 @@ mod tests {
 
     #[test]
     fn more_than_can_be_counted_is_refused() {
-        let mut most = Errors::parse_by_kind(&format!("reset=3;timeout={};reset=1", u64::MAX - 4)).unwrap();
-        assert_eq!((most.count(ErrorKind::Reset), most.total()), (4, u64::MAX));
+        let mut largest =
+            Errors::parse_by_kind(&format!("reset=3;timeout={};reset=1", u64::MAX - 4)).unwrap();
+        assert_eq!((largest.count(ErrorKind::Reset), largest.total()), (4, u64::MAX));
         let too_many = ["reset=99999999999999999999".to_owned(), format!("reset=1;timeout={}", u64::MAX)];
         for text in too_many {
             assert_eq!(Errors::parse_by_kind(&text), Err("more than can be counted"));
         }
-        let before = most.clone();
+        let before = largest.clone();
         let one = Errors::parse_by_kind("refused=1").unwrap();
-        assert!(most.try_merge(one).is_err());
-        assert_eq!((most.try_merge(Errors::default()), &most), (Ok(()), &before));
+        assert!(largest.try_merge(one).is_err());
+        assert_eq!((largest.try_merge(Errors::default()), &largest), (Ok(()), &before));
     }
 }

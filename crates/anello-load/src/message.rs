@@ -71,7 +71,7 @@ impl Messages {
         if let Some(part) = message.get(from..end) {
             return part == reply;
         }
-        end <= self.response_bytes && repeats(message, from, reply)
+        end <= self.response_bytes && is_repetition(message, from, reply)
     }
 
     #[inline]
@@ -85,7 +85,7 @@ impl Messages {
 }
 
 /// Whether `reply` is `message` again and again, from byte `from` of all that on.
-fn repeats(message: &[u8], from: usize, reply: &[u8]) -> bool {
+fn is_repetition(message: &[u8], from: usize, reply: &[u8]) -> bool {
     let first = from % message.len();
     let (begin, rest) = reply.split_at(reply.len().min(message.len() - first));
     message[first..].starts_with(begin) && rest.chunks(message.len()).all(|part| message.starts_with(part))

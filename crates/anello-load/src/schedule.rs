@@ -108,8 +108,9 @@ impl Iterator for Schedule {
     type Item = (u64, usize);
 
     fn next(&mut self) -> Option<(u64, usize)> {
-        let mine = self.share.count() as u64;
-        let (round, local_index) = (self.index.checked_div(mine)?, (self.index % mine) as usize);
+        let connection_count = self.share.count() as u64;
+        let (round, local_index) =
+            (self.index.checked_div(connection_count)?, (self.index % connection_count) as usize);
         self.index += 1;
         let at_ns = match self.arrivals {
             Arrivals::Constant => {

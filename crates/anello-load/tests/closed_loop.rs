@@ -45,8 +45,9 @@ fn every_connection_thinks_between_a_reply_and_its_next_request() {
         };
         for report in reports(&load) {
             let count = connections as u64;
-            let found = (report.requests, report.errors.count(ErrorKind::ClosedEarly), report.errors.total());
-            assert_eq!(found, (count * u64::from(REPLIES), count, count), "{report:?}");
+            let actual =
+                (report.requests, report.errors.count(ErrorKind::ClosedEarly), report.errors.total());
+            assert_eq!(actual, (count * u64::from(REPLIES), count, count), "{report:?}");
             assert_eq!(report.mode, ModeReport::Closed { think_ns: THINK_TIME.as_nanos() as u64 });
             let pauses: Vec<_> = paused.try_iter().collect();
             assert_eq!(pauses.len(), connections * REPLIES as usize);

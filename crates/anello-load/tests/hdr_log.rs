@@ -258,9 +258,9 @@ fn a_log_of_several_runs_of_which_one_does_not_tell_is_known_in_part() {
         (&[&partial, &some, &none], "reset=5", false),
         (&[&killed, &tells_nothing, &none], "", false),
     ];
-    for (index, (parts, known, is_whole)) in cases.into_iter().enumerate() {
+    for (index, (parts, known, is_complete)) in cases.into_iter().enumerate() {
         let log = HdrLog::parse(&parts.concat()).unwrap();
-        assert_eq!(reported_errors(&log.errors), (known.to_owned(), is_whole), "case {index}");
+        assert_eq!(reported_errors(&log.errors), (known.to_owned(), is_complete), "case {index}");
         // What is known of it can be written and read again.
         let mut writer = HdrLogWriter::new(Vec::new(), START_NS, &[]).unwrap();
         writer.write_reported_errors(&log.errors).unwrap();

@@ -89,7 +89,7 @@ proptest! {
         let counts = ["none", "unknown", "reset=3", "refused=1;timeout=2", "timeout=7;unknown"];
         let numbered = all.iter().enumerate();
         let logs: Vec<_> = numbered
-            .map(|(name, (digits, lines, told))| with_errors_comment(log(name, *digits, lines), counts[*told]))
+            .map(|(name, (digits, lines, counts_index))| with_errors_comment(log(name, *digits, lines), counts[*counts_index]))
             .collect();
         let (seconds, sums, errors) = (by_second(&logs), total_counts(&logs), reported_errors(&logs));
         let mut turned = logs.clone();
@@ -160,17 +160,17 @@ fn what_went_wrong_is_added_as_far_as_the_logs_tell() {
         (&[&none, &partial], "reset=3", false, Some("reset=3;unknown")),
         (&[&partial, &more], "refused=2;reset=7", false, Some("refused=2;reset=7;unknown")),
     ];
-    for (logs, known, is_whole, comment) in cases {
+    for (logs, known, is_complete, comment) in cases {
         let logs: Vec<NamedLog> = logs.iter().map(|&log| log.clone()).collect();
-        assert_eq!(reported_errors(&logs), (known.to_owned(), is_whole));
+        assert_eq!(reported_errors(&logs), (known.to_owned(), is_complete));
         let text = String::from_utf8(write_log(&logs, Vec::new()).unwrap()).unwrap();
         let comments: Vec<&str> =
             text.lines().filter_map(|line| line.strip_prefix("#[AnelloErrors: ")).collect();
         assert_eq!(comments, comment.map(|counts| format!("{counts}]")).as_slice(), "{text}");
-        assert_eq!(reported_errors(&[merged(&logs)]), (known.to_owned(), is_whole));
+        assert_eq!(reported_errors(&[merged(&logs)]), (known.to_owned(), is_complete));
     }
-    let most = with("reset=18446744073709551615");
-    let error = errors(&[most, some]).unwrap_err().to_string();
+    let maximum = with("reset=18446744073709551615");
+    let error = errors(&[maximum, some]).unwrap_err().to_string();
     assert!(error.contains("more errors in all"), "{error}");
 }
 

@@ -97,17 +97,17 @@ fn assert_percentiles(
             let latencies = [&outcome.total.latency, uncorrected];
             for quantile in QUANTILES {
                 let at = |latencies: &Histogram<u64>| latencies.value_at_quantile(quantile);
-                let [[found, found_from_sending], [expected, expected_from_sending]] =
+                let [[actual, actual_from_sending], [expected, expected_from_sending]] =
                     [latencies.map(at), expected.each_ref().map(at)];
-                let least = |found: u64, expected: u64| {
-                    assert!(found as f64 >= expected as f64 * 0.998, "p{quantile}: {found} of {expected}");
+                let assert_at_least = |actual: u64, expected: u64| {
+                    assert!(actual as f64 >= expected as f64 * 0.998, "p{quantile}: {actual} of {expected}");
                 };
-                least(found, expected);
+                assert_at_least(actual, expected);
                 // Between sending and receiving anything may have had the cores, so that there is no more to say.
-                least(found_from_sending, expected_from_sending);
-                least(found, found_from_sending);
-                if found as f64 > expected as f64 * 1.01 + 300e3 {
-                    misses.push((quantile, found, expected));
+                assert_at_least(actual_from_sending, expected_from_sending);
+                assert_at_least(actual, actual_from_sending);
+                if actual as f64 > expected as f64 * 1.01 + 300e3 {
+                    misses.push((quantile, actual, expected));
                 }
             }
             if misses.is_empty() {

@@ -154,16 +154,16 @@ impl Decoder {
                     }
                 },
                 State::Length(0) => return Ok(Some(self.end())),
-                State::Length(left) => {
-                    return Ok(take(input, left).map(|data| {
-                        self.state = State::Length(left - data.len() as u64);
+                State::Length(remaining) => {
+                    return Ok(take(input, remaining).map(|data| {
+                        self.state = State::Length(remaining - data.len() as u64);
                         Part::Body(data)
                     }));
                 }
                 State::ChunkData(0) => self.state = State::ChunkEnd { return_seen: false },
-                State::ChunkData(left) => {
-                    return Ok(take(input, left).map(|data| {
-                        self.state = State::ChunkData(left - data.len() as u64);
+                State::ChunkData(remaining) => {
+                    return Ok(take(input, remaining).map(|data| {
+                        self.state = State::ChunkData(remaining - data.len() as u64);
                         Part::Body(data)
                     }));
                 }
@@ -171,7 +171,7 @@ impl Decoder {
                 State::ChunkSize { .. } | State::ChunkEnd { .. } | State::Trailer { .. } => {
                     let Some((&byte, rest)) = input.split_first() else { return Ok(None) };
                     *input = rest;
-                    if self.frame(byte)? {
+                    if self.parse_framing_byte(byte)? {
                         return Ok(Some(self.end()));
                     }
                 }
@@ -180,7 +180,7 @@ impl Decoder {
     }
 
     /// The end of the stream: whether it is the end of a response, too.
-    pub fn ends_with_stream(&mut self) -> bool {
+    pub fn finish_at_eof(&mut self) -> bool {
         let ends = self.state == State::UntilClose;
         if ends {
             self.end();
@@ -194,7 +194,7 @@ impl Decoder {
     }
 
     /// One byte of what stands around chunks; whether it was the last of the response.
-    fn frame(&mut self, byte: u8) -> Result<bool, DecodeError> {
+    fn parse_framing_byte(&mut self, byte: u8) -> Result<bool, DecodeError> {
         self.line_bytes += 1;
         if self.line_bytes > MAX_HEAD_BYTES {
             return Err(DecodeError(format!("a chunk line or trailer of more than {MAX_HEAD_BYTES} bytes")));
@@ -247,8 +247,8 @@ impl Decoder {
             }
         }
         let before = self.partial.len();
-        let room = MAX_HEAD_BYTES - before;
-        let latest = &input[..input.len().min(room)];
+        let capacity = MAX_HEAD_BYTES - before;
+        let latest = &input[..input.len().min(capacity)];
         self.partial.extend_from_slice(latest);
         // Only a line end can complete it: a head that trickles in is not parsed for each byte.
         let parsed = if latest.contains(&b'\n') { parse(&self.partial, cache)? } else { None };
@@ -259,7 +259,7 @@ impl Decoder {
                 self.partial.clear();
                 Ok(Some(head))
             }
-            None if input.len() >= room => {
+            None if input.len() >= capacity => {
                 Err(DecodeError(format!("a head of more than {MAX_HEAD_BYTES} bytes")))
             }
             None => {
@@ -271,11 +271,11 @@ impl Decoder {
 }
 
 /// Takes at most `limit` bytes off the front; none if there are none.
-fn take<'a>(input: &mut &'a [u8], limit: u64) -> Option<&'a [u8]> {
-    let count = usize::try_from(limit).unwrap_or(usize::MAX).min(input.len());
-    let (taken, rest) = input.split_at(count);
+fn take<'a>(input: &mut &'a [u8], max_bytes: u64) -> Option<&'a [u8]> {
+    let count = usize::try_from(max_bytes).unwrap_or(usize::MAX).min(input.len());
+    let (data, rest) = input.split_at(count);
     *input = rest;
-    (!taken.is_empty()).then_some(taken)
+    (!data.is_empty()).then_some(data)
 }
 
 /// Reads a head, and remembers it unless it is interim; its length, too. None if it is not whole.
@@ -346,10 +346,10 @@ mod tests {
     use super::*;
 
     /// All statuses and bodies in these bytes, fed in pieces of so many bytes, and whether the stream may end there.
-    fn responses(bytes: &[u8], piece: usize) -> Result<(Vec<(u16, String)>, bool), DecodeError> {
+    fn responses(bytes: &[u8], chunk_len: usize) -> Result<(Vec<(u16, String)>, bool), DecodeError> {
         let (mut decoder, mut cache) = (Decoder::default(), HeadCache::default());
         let (mut responses, mut current) = (Vec::new(), None);
-        for mut input in bytes.chunks(piece) {
+        for mut input in bytes.chunks(chunk_len) {
             while let Some(part) = decoder.next(&mut input, &mut cache)? {
                 match part {
                     Part::Head(head) => current = Some((head.status, String::new())),
@@ -361,15 +361,19 @@ mod tests {
             }
             assert!(input.is_empty(), "all is taken");
         }
-        let whole = decoder.is_between_responses() || decoder.ends_with_stream();
+        let whole = decoder.is_between_responses() || decoder.finish_at_eof();
         responses.extend(current.take());
         Ok((responses, whole))
     }
 
     fn all_pieces(bytes: &str, expected: &[(u16, &str)]) {
         let expected: Vec<_> = expected.iter().map(|&(status, body)| (status, body.to_owned())).collect();
-        for piece in 1..=bytes.len() {
-            assert_eq!(responses(bytes.as_bytes(), piece), Ok((expected.clone(), true)), "pieces of {piece}");
+        for chunk_len in 1..=bytes.len() {
+            assert_eq!(
+                responses(bytes.as_bytes(), chunk_len),
+                Ok((expected.clone(), true)),
+                "pieces of {chunk_len}"
+            );
         }
     }
 
@@ -433,8 +437,8 @@ mod tests {
             format!("{head}X: {}\r\n\r\n", "x".repeat(MAX_HEAD_BYTES)),
             format!("{chunked}1;{}\r\n", "x".repeat(MAX_HEAD_BYTES)),
         ] {
-            for piece in [1, 1000, wrong.len() - 1, wrong.len()] {
-                assert!(responses(wrong.as_bytes(), piece).is_err(), "{:.80}", wrong);
+            for chunk_len in [1, 1000, wrong.len() - 1, wrong.len()] {
+                assert!(responses(wrong.as_bytes(), chunk_len).is_err(), "{:.80}", wrong);
             }
         }
     }

@@ -30,11 +30,11 @@ fn a_thread_that_ends_without_a_word_ends_the_load() {
     let watch = |_: Event<'_>| ControlFlow::Continue(());
     let mut run = Run::start(&load, &Runtime::builder(), sampler, watch).unwrap();
     // The other thread goes on, so that the channel stays open.
-    let gone = thread::spawn(|| {});
-    while !gone.is_finished() {
+    let finished_thread = thread::spawn(|| {});
+    while !finished_thread.is_finished() {
         thread::yield_now();
     }
-    run.threads.push(gone);
+    run.threads.push(finished_thread);
     let error = (0..100).find_map(|_| run.next_report(Duration::from_millis(1)).err());
     run.stop_threads();
     assert!(error.is_some_and(|error| error.to_string().contains("panicked")));
@@ -77,13 +77,13 @@ fn due_ns() -> HashMap<Vec<u8>, u64> {
         let share = Share { thread, threads: THREADS, connections: CONNECTIONS };
         let mut last: HashMap<usize, (u64, u64)> = HashMap::new();
         let moments = Schedule::new(share, PER_SECOND, Arrivals::Poisson, SEED);
-        for (at_ns, place) in moments.take_while(|&(at_ns, _)| at_ns < nanoseconds(DURATION)) {
-            let request = last.get(&place).map_or(0, |&(request, before_ns)| {
+        for (at_ns, local_index) in moments.take_while(|&(at_ns, _)| at_ns < nanoseconds(DURATION)) {
+            let request = last.get(&local_index).map_or(0, |&(request, before_ns)| {
                 assert!(at_ns - before_ns > 2 * nanoseconds(DELAY), "nothing waits: choose another seed");
                 request + 1
             });
-            last.insert(place, (request, at_ns));
-            let message = messages.message(share.global_index(place) as u64, request);
+            last.insert(local_index, (request, at_ns));
+            let message = messages.message(share.global_index(local_index) as u64, request);
             due_ns.insert(message.to_vec(), at_ns);
         }
     }
@@ -118,20 +118,20 @@ fn percentiles_too_high(driver: &RuntimeBuilder) -> Vec<(f64, u64, u64)> {
         expected[0].saturating_record(replied_ns - began_ns - due_ns[message]);
         expected[1].saturating_record(replied_ns - received_ns);
     }
-    let found = [&outcome.total.latency, outcome.total.uncorrected.as_ref().unwrap()];
+    let actual = [&outcome.total.latency, outcome.total.uncorrected.as_ref().unwrap()];
     let mut too_high = Vec::new();
     for quantile in [0.25, 0.5, 0.9, 0.99, 0.999, 1.0] {
         let at = |latencies: &Histogram<u64>| latencies.value_at_quantile(quantile);
-        let least = |found: u64, least: u64| {
-            assert!(found as f64 >= least as f64 * 0.998, "p{quantile}: {found} of {least}");
+        let assert_at_least = |actual: u64, least: u64| {
+            assert!(actual as f64 >= least as f64 * 0.998, "p{quantile}: {actual} of {least}");
         };
-        for (found, expected) in found.into_iter().zip(&expected) {
-            least(at(found), at(expected));
-            least(at(expected), nanoseconds(DELAY));
+        for (actual, expected) in actual.into_iter().zip(&expected) {
+            assert_at_least(at(actual), at(expected));
+            assert_at_least(at(expected), nanoseconds(DELAY));
         }
-        let (found, expected) = (at(found[0]), at(&expected[0]));
-        if found as f64 > expected as f64 * 1.01 + 300e3 {
-            too_high.push((quantile, found, expected));
+        let (actual, expected) = (at(actual[0]), at(&expected[0]));
+        if actual as f64 > expected as f64 * 1.01 + 300e3 {
+            too_high.push((quantile, actual, expected));
         }
     }
     too_high

@@ -29,8 +29,8 @@ fn response(status: &str, fields: &str, body: &[u8]) -> Vec<u8> {
 
 /// What an honest server answers to a request line.
 fn correct_response(line: &str) -> Vec<u8> {
-    let asked = |page: &&Page| line.split(' ').nth(1) == Some(page.path.as_str());
-    let Some(page) = pages().iter().find(asked) else {
+    let is_requested = |page: &&Page| line.split(' ').nth(1) == Some(page.path.as_str());
+    let Some(page) = pages().iter().find(is_requested) else {
         return response("404 Not Found", "Content-Length: 0\r\n", b"");
     };
     let body = if line.starts_with("HEAD ") { &[][..] } else { &page.body };
@@ -104,15 +104,15 @@ fn complete(target: SocketAddr, pages: &[Page]) -> Result<Vec<String>, String> {
 fn a_server_in_order_passes_all() {
     let target = server(correct_response);
     let [small, large] = pages();
-    let told = complete(target, pages()).unwrap();
-    assert_eq!(told, ["answered right by GET, HEAD and GET over one connection: /small, /large"]);
-    let told = run(stalled_reader(target, large, small, TIMEOUT)).unwrap();
+    let details = complete(target, pages()).unwrap();
+    assert_eq!(details, ["answered right by GET, HEAD and GET over one connection: /small, /large"]);
+    let details = run(stalled_reader(target, large, small, TIMEOUT)).unwrap();
     assert!(
-        told[0].starts_with("2 answers of 10485760 bytes were not read for a while, 6 other"),
-        "{told:?}"
+        details[0].starts_with("2 answers of 10485760 bytes were not read for a while, 6 other"),
+        "{details:?}"
     );
-    let told = run(many_connections(target, 40, small, TIMEOUT)).unwrap();
-    assert_eq!(told, ["40 connections at once, each with a GET of /small that was answered right"]);
+    let details = run(many_connections(target, 40, small, TIMEOUT)).unwrap();
+    assert_eq!(details, ["40 connections at once, each with a GET of /small that was answered right"]);
 }
 
 #[test]
@@ -179,8 +179,8 @@ fn a_method_that_a_handler_was_not_written_for_may_be_refused_and_a_file_must_ha
     });
     let [small, _] = pages();
     let handler = Page { answers_head: false, ..small.clone() };
-    let told = complete(target, &[handler]).unwrap();
-    assert_eq!(told[1], "HEAD /small was answered with status 405, which it may be");
+    let details = complete(target, &[handler]).unwrap();
+    assert_eq!(details[1], "HEAD /small was answered with status 405, which it may be");
     assert_eq!(complete(target, &pages()[..1]).unwrap_err(), "HEAD /small: was answered with status 405");
 }
 
@@ -223,11 +223,11 @@ fn a_server_that_says_nothing_is_given_up() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let silent = listener.local_addr().unwrap();
     // Connecting is in it, too.
-    let patience = Duration::from_millis(500);
+    let timeout = Duration::from_millis(500);
     let [small, _] = pages();
-    let error = run(complete_bytes(silent, &pages()[..1], patience)).unwrap_err();
+    let error = run(complete_bytes(silent, &pages()[..1], timeout)).unwrap_err();
     assert_eq!(error, "GET /small did not come back whole within 500ms");
-    let error = run(many_connections(silent, 3, small, patience)).unwrap_err();
+    let error = run(many_connections(silent, 3, small, timeout)).unwrap_err();
     assert!(error.starts_with("0 of 3 connections had their reply"), "{error}");
     let wrong = server(|_| response("200 OK", "Content-Length: 13\r\n", &[7; 13]));
     let error = run(many_connections(wrong, 3, small, TIMEOUT)).unwrap_err();
