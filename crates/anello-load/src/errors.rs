@@ -25,10 +25,12 @@ pub enum ErrorKind {
     /// The server closed the connection instead of replying.
     ClosedEarly,
     /// The server closed the connection within a reply.
+    #[serde(rename = "short_reply")]
     TruncatedReply,
     /// The reply has other bytes than it should have.
     WrongBytes,
     /// More bytes came than were asked for.
+    #[serde(rename = "long_reply")]
     ExcessData,
     /// HTTP: another status than those expected.
     WrongStatus,
