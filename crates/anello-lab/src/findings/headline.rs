@@ -115,7 +115,7 @@ fn beside_runner_up(
     let count =
         |better| entries.iter().filter(|entry| measure.is_better(entry.verdict) == Some(better)).count();
     let text = super::sentence(result, &entries, measure)?;
-    let text = format!(" PublishedComparison the runner-up, {second}: {}.", without_capital(&text));
+    let text = format!(" Compared with the runner-up, {second}: {}.", without_capital(&text));
     Some((count(true) > 0 && count(false) == 0, text))
 }
 

@@ -349,7 +349,7 @@ fn the_cheapest_is_named_beside_the_runner_up() {
     let text = texts(&result, FindingKind::Headline)[0];
     assert!(
         text.starts_with("Cheapest here: first")
-            && text.contains("PublishedComparison the runner-up, second: "),
+            && text.contains("Compared with the runner-up, second: "),
         "{text}"
     );
     let level = [("first", costing(5_000.0)), ("second", costing(5_000.0)), ("third", costing(7_000.0))];
