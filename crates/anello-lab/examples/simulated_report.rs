@@ -19,7 +19,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         ("bare epoll again", SimulatedServer::costing(6_000.0)),
         ("bare threads", SimulatedServer::costing(8_100.0)),
         ("bare poll", SimulatedServer::costing(6_300.0).with_cost_per_connection(9.0)),
-        ("bare select", SimulatedServer::costing(6_400.0).with_fault(Fault::LiesFrom(1024))),
+        ("bare select", SimulatedServer::costing(6_400.0).with_fault(Fault::WrongBytesFrom(1024))),
     ];
     let simulation = Simulation::new(7, Noise::USUAL, &servers);
     let config = LabConfig::quick(PathBuf::from("anello"));

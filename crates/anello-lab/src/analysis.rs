@@ -19,7 +19,7 @@ use crate::result::{
     CellResult, Consequence, ContenderRecord, Figures, LabResult, Outcome, PairComparison, PhaseSummary,
     Quality, Row, Slice, Verdict,
 };
-use crate::runner::{beyond_limit, unserved};
+use crate::runner::{limit_reason, unsupported_reason};
 use crate::schedule::Random;
 use crate::statistics::phases::{self, Sample};
 use crate::statistics::{Estimate, Ratio, quantile};
@@ -296,10 +296,10 @@ fn outcome_of(result: &LabResult, cell: &Cell, record: &ContenderRecord, clean_s
     if let Some(what) = of(original, &[Consequence::NotTimed], None) {
         return Outcome::CheckFailed(what);
     }
-    if let Some(why) = unserved(&record.serves, cell) {
+    if let Some(why) = unsupported_reason(&record.serves, cell) {
         return Outcome::NotServed(why);
     }
-    if let Some(why) = beyond_limit(record.connections_limit, record.many_cores, cell) {
+    if let Some(why) = limit_reason(record.connections_limit, record.many_cores, cell) {
         return Outcome::BeyondLimit(why);
     }
     if let Some(what) = of(&record.name, &[Consequence::LeftOut, Consequence::Disqualified], Some(*cell)) {

@@ -39,7 +39,7 @@ pub fn findings(result: &LabResult) -> Vec<Finding> {
     resolution_sentence(result).into_iter().for_each(|text| add(FindingKind::Resolution, text));
     noisy_sentences(result).into_iter().for_each(|text| add(FindingKind::Resolution, text));
     phase_sentence(result).into_iter().for_each(|text| add(FindingKind::Resolution, text));
-    restless_sentence(result).into_iter().for_each(|text| add(FindingKind::Resolution, text));
+    busy_when_idle_sentence(result).into_iter().for_each(|text| add(FindingKind::Resolution, text));
     let cautions = [
         untold_resolution_sentence(result),
         rates::behind_sentence(result),
@@ -347,7 +347,7 @@ fn phase_sentence(result: &LabResult) -> Option<String> {
 }
 
 /// Who used CPU time while there was nothing to do.
-fn restless_sentence(result: &LabResult) -> Option<String> {
+fn busy_when_idle_sentence(result: &LabResult) -> Option<String> {
     let used = |contender: &ContenderRecord| {
         Some(format!("{} ({:.0}\u{a0}% of a core)", contender.name, contender.idle_cpu_fraction? * 100.0))
     };

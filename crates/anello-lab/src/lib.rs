@@ -20,12 +20,12 @@
 #![forbid(unsafe_code)]
 
 pub mod analysis;
-mod brake;
 pub mod cell;
 pub mod checkpoint;
 pub mod commit;
 pub mod compare;
 pub mod contender;
+mod cpu_throttle;
 pub mod environment;
 pub mod executable;
 mod findings;

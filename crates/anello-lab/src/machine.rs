@@ -18,8 +18,8 @@ use rustix::io::Errno;
 use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, setrlimit};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-use crate::brake::Brake;
 use crate::contender::{Contender, ServerProcess};
+use crate::cpu_throttle::CpuThrottle;
 use crate::environment::Environment;
 use crate::scenario::LabConfig;
 use crate::site::{Site, housed};
@@ -141,9 +141,9 @@ pub struct LocalMachine {
     /// The statistics of this process's control group.
     throttled_file: Option<PathBuf>,
     /// What holds servers back; none before it is first needed.
-    brake: Option<Brake>,
+    cpu_throttle: Option<CpuThrottle>,
     /// CPU time of brakes on other cores, which are gone.
-    ended_brakes_ns: u64,
+    stopped_throttles_cpu_ns: u64,
     /// What HTTP servers serve; none before one is started.
     site: Option<Site>,
     /// What they serve TLS with.
@@ -160,8 +160,8 @@ impl LocalMachine {
             started: Instant::now(),
             original_cores: None,
             throttled_file,
-            brake: None,
-            ended_brakes_ns: 0,
+            cpu_throttle: None,
+            stopped_throttles_cpu_ns: 0,
             site: None,
             identity: None,
         }
@@ -249,8 +249,9 @@ impl Machine for LocalMachine {
     }
 
     fn load_cpu_ns(&mut self) -> u64 {
-        let brake_ns = self.ended_brakes_ns + self.brake.as_ref().map_or(0, Brake::cpu_ns);
-        self.usage(std::process::id()).map_or(0, |usage| usage.cpu_ns.saturating_sub(brake_ns))
+        let throttle_cpu_ns =
+            self.stopped_throttles_cpu_ns + self.cpu_throttle.as_ref().map_or(0, CpuThrottle::cpu_ns);
+        self.usage(std::process::id()).map_or(0, |usage| usage.cpu_ns.saturating_sub(throttle_cpu_ns))
     }
 
     fn other_cpu_ns(&mut self, cores: &[usize]) -> Option<u64> {
@@ -286,21 +287,21 @@ impl Machine for LocalMachine {
     }
 
     fn throttle_servers(&mut self, cores: &[usize], share: f64) -> Result<(), String> {
-        let brake = match self.brake.take() {
-            Some(brake) if brake.is_on(cores) => brake,
+        let cpu_throttle = match self.cpu_throttle.take() {
+            Some(cpu_throttle) if cpu_throttle.is_on_cores(cores) => cpu_throttle,
             other => {
-                self.ended_brakes_ns += other.map_or(0, Brake::end);
-                Brake::new(cores).map_err(|error| error.to_string())?
+                self.stopped_throttles_cpu_ns += other.map_or(0, CpuThrottle::stop);
+                CpuThrottle::new(cores).map_err(|error| error.to_string())?
             }
         };
-        brake.throttle_servers(share);
-        self.brake = Some(brake);
+        cpu_throttle.throttle(share);
+        self.cpu_throttle = Some(cpu_throttle);
         Ok(())
     }
 
     fn unthrottle_servers(&mut self) {
-        if let Some(brake) = &self.brake {
-            brake.let_go();
+        if let Some(cpu_throttle) = &self.cpu_throttle {
+            cpu_throttle.release();
         }
     }
 

@@ -4,7 +4,7 @@
 
 mod checks;
 mod idle;
-mod restless;
+mod idle_cpu;
 mod slices;
 
 use std::collections::{HashMap, HashSet};
@@ -49,7 +49,7 @@ pub struct Runner<'a> {
     /// Contenders that have had their own warm-up since they were started.
     warmed_up: HashSet<usize>,
     /// Contenders that use their core while they have nothing to do.
-    restless: HashSet<usize>,
+    busy_when_idle: HashSet<usize>,
     /// Contender and cell where wrong bytes came back.
     disqualified: HashSet<(usize, usize)>,
     /// Contenders that failed a check.
@@ -70,14 +70,14 @@ pub struct Runner<'a> {
 
 /// Where a slice belongs.
 #[derive(Clone, Copy)]
-struct Place {
+struct SlicePosition {
     pass: usize,
     cell: usize,
     round: usize,
 }
 
 /// A contender's place in a cell: its open connections, and whether it has had its second chance.
-struct Seat {
+struct ContenderSession {
     /// None between slices where not all contenders' connections can be open at once.
     session: Option<Box<dyn LoadSession>>,
     restarted: bool,
@@ -107,7 +107,7 @@ impl<'a> Runner<'a> {
             cores: config.all_cores(),
             running: vec![None; config.contenders.len()],
             warmed_up: HashSet::new(),
-            restless: HashSet::new(),
+            busy_when_idle: HashSet::new(),
             disqualified: disqualified.collect(),
             failed_check: failed_check.filter_map(|check| contender(&check.contender)).collect(),
             skipped: HashSet::new(),
@@ -181,8 +181,8 @@ impl<'a> Runner<'a> {
 
     /// A cell is behind: its latencies are final, and the run could go on from here.
     fn complete(&mut self, pass: usize, cell: usize) {
-        for (place, histogram) in std::mem::take(&mut self.pending.1) {
-            add_to(&mut self.latencies, place, &histogram);
+        for (position, histogram) in std::mem::take(&mut self.pending.1) {
+            merge_latencies(&mut self.latencies, position, &histogram);
         }
         self.result.completed.push(Completed { pass, cell });
         if !self.observer.keeps_checkpoints() {
@@ -230,20 +230,20 @@ impl<'a> Runner<'a> {
     }
 
     fn run_cell(&mut self, pass: usize, cell: usize) {
-        self.begin_cell(pass, cell);
+        self.start_cell(pass, cell);
         let count = self.config.contenders.len();
         let mut random = Random::of_place(self.config.seed, pass, Some(cell));
-        let taking_part = (0..count).filter(|&index| self.takes_part(index, cell)).count();
+        let taking_part = (0..count).filter(|&index| self.participates(index, cell)).count();
         let keep_open =
             self.config.cells[cell].connections * taking_part <= self.machine.connections_at_once();
-        let mut seats: Vec<Option<Seat>> = (0..count).map(|_| None).collect();
+        let mut contender_sessions: Vec<Option<ContenderSession>> = (0..count).map(|_| None).collect();
         for index in random.order(count) {
             if self.stopped() {
                 return;
             }
-            seats[index] = self.take_seat(index, pass, cell);
-            if let Some(seat) = seats[index].as_mut().filter(|_| !keep_open) {
-                seat.session = None;
+            contender_sessions[index] = self.connect_contender(index, pass, cell);
+            if let Some(contender_session) = contender_sessions[index].as_mut().filter(|_| !keep_open) {
+                contender_session.session = None;
             }
         }
         for round in 0..self.config.rounds {
@@ -251,9 +251,10 @@ impl<'a> Runner<'a> {
                 if self.stopped() {
                     return;
                 }
-                if let Some(seat) = seats[index].take() {
-                    let place = Place { pass, cell, round };
-                    seats[index] = self.run_turn(index, seat, place, keep_open);
+                if let Some(contender_session) = contender_sessions[index].take() {
+                    let position = SlicePosition { pass, cell, round };
+                    contender_sessions[index] =
+                        self.run_contender(index, contender_session, position, keep_open);
                     self.done += 1;
                     self.observer.progress(Progress::Slices { done: self.done });
                 }
@@ -261,154 +262,170 @@ impl<'a> Runner<'a> {
         }
     }
 
-    fn begin_cell(&mut self, pass: usize, cell: usize) {
+    fn start_cell(&mut self, pass: usize, cell: usize) {
         self.pending = (pass, HashMap::new());
         self.observer.progress(Progress::Cell { cell: self.config.cells[cell], pass });
     }
 
     /// Whether a contender has anything to do in a cell.
-    fn takes_part(&mut self, index: usize, cell: usize) -> bool {
+    fn participates(&mut self, index: usize, cell: usize) -> bool {
         let contender = &self.config.contenders[index];
         !self.disqualified.contains(&(index, cell))
             && !self.failed_check.contains(&index)
-            && unserved(&contender.serves, &self.config.cells[cell]).is_none()
-            && beyond_limit(contender.connections_limit, contender.takes_cores(), &self.config.cells[cell])
+            && unsupported_reason(&contender.serves, &self.config.cells[cell]).is_none()
+            && limit_reason(contender.connections_limit, contender.takes_cores(), &self.config.cells[cell])
                 .is_none()
     }
 
     /// Connects and warms up a contender for a cell, with a second try after a restart if that fails.
-    fn take_seat(&mut self, index: usize, pass: usize, cell: usize) -> Option<Seat> {
-        if !self.takes_part(index, cell) || self.skipped.contains(&index) {
+    fn connect_contender(&mut self, index: usize, pass: usize, cell: usize) -> Option<ContenderSession> {
+        if !self.participates(index, cell) || self.skipped.contains(&index) {
             // It may run nevertheless, and is not to disturb those that take part.
-            self.look_at_rest(index);
-            self.put_to_rest(index);
+            self.measure_idle_cpu(index);
+            self.suspend_idle_spinner(index);
             return None;
         }
-        self.wake_up(index);
-        let seat = match self.connect(index, cell) {
-            Ok(session) => Some(Seat { session: Some(session), restarted: false }),
-            Err(trouble) => self.second_chance(index, pass, cell, trouble, false),
+        self.resume_idle_spinner(index);
+        let contender_session = match self.connect(index, cell) {
+            Ok(session) => Some(ContenderSession { session: Some(session), restarted: false }),
+            Err(error) => self.restart_or_skip(index, pass, cell, error, false),
         };
-        self.look_at_rest(index);
-        self.put_to_rest(index);
-        seat
+        self.measure_idle_cpu(index);
+        self.suspend_idle_spinner(index);
+        contender_session
     }
 
-    fn connect(&mut self, index: usize, cell: usize) -> Result<Box<dyn LoadSession>, Trouble> {
+    fn connect(&mut self, index: usize, cell: usize) -> Result<Box<dyn LoadSession>, SliceError> {
         let cell = &self.config.cells[cell];
         let address = match &self.running[index] {
             Some(running) => running.address,
-            None => self.start(index, self.config.cores_of(cell)).map_err(Trouble::Broken)?,
+            None => self.start(index, self.config.cores_of(cell)).map_err(SliceError::Broken)?,
         };
         let mut session = self
             .load
             .connect(address, cell)
-            .map_err(|why| Trouble::Broken(format!("could not be connected to: {why}")))?;
+            .map_err(|why| SliceError::Broken(format!("could not be connected to: {why}")))?;
         let own = self.config.contenders[index].warm_up;
         if !own.is_zero() && self.warmed_up.insert(index) {
             self.warm_up(session.as_mut(), own)?;
         }
         if !self.config.warm_up.is_zero() {
-            let load = session.run_slice(self.config.warm_up).map_err(Trouble::Broken)?;
+            let load = session.run_slice(self.config.warm_up).map_err(SliceError::Broken)?;
             check(&load)?;
         }
-        session.settle().map_err(Trouble::Broken)?;
+        session.settle().map_err(SliceError::Broken)?;
         Ok(session)
     }
 
     /// A contender's own warm-up, which may be long: in steps, of which no more begin when the run is to stop.
-    fn warm_up(&self, session: &mut dyn LoadSession, duration: Duration) -> Result<(), Trouble> {
+    fn warm_up(&self, session: &mut dyn LoadSession, duration: Duration) -> Result<(), SliceError> {
         let mut left = duration;
         while !left.is_zero() && !self.stopped() {
             let step = left.min(WARM_UP_STEP);
-            check(&session.run_slice(step).map_err(Trouble::Broken)?)?;
+            check(&session.run_slice(step).map_err(SliceError::Broken)?)?;
             left -= step;
         }
         Ok(())
     }
 
     /// One slice for one contender, repeated if time was stolen from it. Gives the seat back if it may stay.
-    fn run_turn(&mut self, index: usize, seat: Seat, place: Place, keep_open: bool) -> Option<Seat> {
-        self.wake_up(index);
-        let seat = self.run_awake(index, seat, place);
+    fn run_contender(
+        &mut self,
+        index: usize,
+        contender_session: ContenderSession,
+        position: SlicePosition,
+        keep_open: bool,
+    ) -> Option<ContenderSession> {
+        self.resume_idle_spinner(index);
+        let contender_session = self.run_slice_with_retries(index, contender_session, position);
         // A restart has opened connections, too, and they must not cost another its own.
-        let seat = seat.map(|seat| Seat { session: seat.session.filter(|_| keep_open), ..seat });
-        self.put_to_rest(index);
-        seat
+        let contender_session = contender_session.map(|contender_session| ContenderSession {
+            session: contender_session.session.filter(|_| keep_open),
+            ..contender_session
+        });
+        self.suspend_idle_spinner(index);
+        contender_session
     }
 
-    fn run_awake(&mut self, index: usize, seat: Seat, place: Place) -> Option<Seat> {
-        let Seat { session, restarted } = seat;
+    fn run_slice_with_retries(
+        &mut self,
+        index: usize,
+        contender_session: ContenderSession,
+        position: SlicePosition,
+    ) -> Option<ContenderSession> {
+        let ContenderSession { session, restarted } = contender_session;
         let session = match session {
             Some(session) => Ok(session),
-            None => self.connect(index, place.cell),
+            None => self.connect(index, position.cell),
         };
         let mut session = match session {
             Ok(session) => session,
-            Err(trouble) => {
-                return self.second_chance(index, place.pass, place.cell, trouble, restarted);
+            Err(error) => {
+                return self.restart_or_skip(index, position.pass, position.cell, error, restarted);
             }
         };
         if self.stopped() {
             return None; // Its warm-up may have been left.
         }
         for _ in 0..=STOLEN_RETRIES {
-            match self.measure(index, session.as_mut(), place) {
+            match self.measure(index, session.as_mut(), position) {
                 Ok(quality) => {
                     if !matches!(quality, Quality::Stolen | Quality::Throttled) || self.stopped() {
                         break;
                     }
                 }
-                Err(trouble) => {
+                Err(error) => {
                     drop(session);
-                    return self.second_chance(index, place.pass, place.cell, trouble, restarted);
+                    return self.restart_or_skip(index, position.pass, position.cell, error, restarted);
                 }
             }
         }
-        Some(Seat { session: Some(session), restarted })
+        Some(ContenderSession { session: Some(session), restarted })
     }
 
-    fn pid(&self, index: usize) -> Result<u32, Trouble> {
-        self.running[index].as_ref().map(|running| running.pid).ok_or_else(Trouble::gone)
+    fn pid(&self, index: usize) -> Result<u32, SliceError> {
+        self.running[index].as_ref().map(|running| running.pid).ok_or_else(SliceError::not_running)
     }
 
     /// Deals with a contender that broke: starts it again once and connects anew, or lets it sit out the cell.
-    fn second_chance(
+    fn restart_or_skip(
         &mut self,
         index: usize,
         pass: usize,
         cell: usize,
-        trouble: Trouble,
+        error: SliceError,
         restarted: bool,
-    ) -> Option<Seat> {
-        let what = match trouble {
-            Trouble::Wrong(what) => {
+    ) -> Option<ContenderSession> {
+        let what = match error {
+            SliceError::WrongReply(what) => {
                 self.disqualified.insert((index, cell));
                 self.report(index, Some(cell), pass, what, Consequence::Disqualified);
                 return None;
             }
-            Trouble::Broken(what) => self.what_really_happened(index, what),
+            SliceError::Broken(what) => self.root_cause(index, what),
         };
         if restarted || self.stopped() {
             self.report(index, Some(cell), pass, what, Consequence::LeftOut);
-            self.stop_one(index);
+            self.stop_contender(index);
             return None;
         }
-        self.stop_one(index);
+        self.stop_contender(index);
         self.report(index, Some(cell), pass, what, Consequence::Restarted);
         match self.connect(index, cell) {
-            Ok(session) => Some(Seat { session: Some(session), restarted: true }),
-            Err(trouble) => self.second_chance(index, pass, cell, trouble, true),
+            Ok(session) => Some(ContenderSession { session: Some(session), restarted: true }),
+            Err(error) => self.restart_or_skip(index, pass, cell, error, true),
         }
     }
 
     /// A dead server shows as a broken connection first, before its end can be seen; its end is the better
     /// explanation, so it is waited for.
-    fn what_really_happened(&mut self, index: usize, what: String) -> String {
+    fn root_cause(&mut self, index: usize, what: String) -> String {
         let Some(running) = &self.running[index] else { return what };
-        match self.machine.exit_description(running.pid, self.config.dying_time) {
+        match self.machine.exit_description(running.pid, self.config.exit_timeout) {
             Some(end) => format!("{end} (the load saw: {what})"),
-            None => format!("{what} (it was still running {} s later)", self.config.dying_time.as_secs_f64()),
+            None => {
+                format!("{what} (it was still running {} s later)", self.config.exit_timeout.as_secs_f64())
+            }
         }
     }
 
@@ -420,10 +437,10 @@ impl<'a> Runner<'a> {
         if record.ready_line.is_none() {
             record.ready_line = Some(running.ready_line.clone());
             // What it says itself is truer than what was declared.
-            if let Some(driver) = said(&running.ready_line, "driver") {
+            if let Some(driver) = ready_line_value(&running.ready_line, "driver") {
                 record.driver = Some(if driver == "uring" { "io_uring" } else { driver }.to_owned());
             }
-            if let Some(version) = said(&running.ready_line, "version") {
+            if let Some(version) = ready_line_value(&running.ready_line, "version") {
                 record.version = Some(version.to_owned());
             }
             self.observer.progress(Progress::Ready {
@@ -456,7 +473,7 @@ impl<'a> Runner<'a> {
         self.result.failures.push(failure);
     }
 
-    fn stop_one(&mut self, index: usize) {
+    fn stop_contender(&mut self, index: usize) {
         if let Some(running) = self.running[index].take() {
             self.machine.stop(&[running.pid]);
         }
@@ -477,7 +494,7 @@ impl Drop for Runner<'_> {
 
 /// Why a contender is not asked in a cell at all; none if it is.
 #[must_use]
-pub fn beyond_limit(limit: Option<usize>, takes_cores: bool, cell: &Cell) -> Option<String> {
+pub fn limit_reason(limit: Option<usize>, takes_cores: bool, cell: &Cell) -> Option<String> {
     match limit {
         Some(limit) if cell.connections > limit && !matches!(cell.workload, Workload::Disk { .. }) => {
             Some(format!("it is made for at most {limit} connections"))
@@ -489,7 +506,7 @@ pub fn beyond_limit(limit: Option<usize>, takes_cores: bool, cell: &Cell) -> Opt
 
 /// Why a cell's requests have no answer of a contender that serves these; none if they have.
 #[must_use]
-pub fn unserved(serves: &[Serves], cell: &Cell) -> Option<String> {
+pub fn unsupported_reason(serves: &[Serves], cell: &Cell) -> Option<String> {
     let target = cell.workload.target()?;
     (!SupportedTargets::of(serves).has(target)).then(|| format!("it does not serve {target}"))
 }
@@ -501,40 +518,40 @@ fn latency_record(
     Some(LatencyRecord { contender, cell, unfinished_pass, histogram: latency::encode(histogram).ok()? })
 }
 
-fn add_to(latencies: &mut Latencies, place: (usize, usize), histogram: &Histogram<u64>) {
-    latency::add(latencies.entry(place).or_insert_with(latency_histogram), histogram);
+fn merge_latencies(latencies: &mut Latencies, position: (usize, usize), histogram: &Histogram<u64>) {
+    latency::add(latencies.entry(position).or_insert_with(latency_histogram), histogram);
 }
 
 /// The value of `name=value` in a ready line.
-fn said<'a>(ready_line: &'a str, name: &str) -> Option<&'a str> {
+fn ready_line_value<'a>(ready_line: &'a str, name: &str) -> Option<&'a str> {
     let words = ready_line.split_whitespace();
     words.filter_map(|word| word.strip_prefix(name)?.strip_prefix('=')).find(|value| !value.is_empty())
 }
 
 /// Why a slice or a connection failed.
-enum Trouble {
+enum SliceError {
     /// The server or its connections broke; another start may help.
     Broken(String),
     /// The server answers wrongly; another start would not help.
-    Wrong(String),
+    WrongReply(String),
 }
 
-impl Trouble {
-    fn gone() -> Trouble {
-        Trouble::Broken("is not running".to_owned())
+impl SliceError {
+    fn not_running() -> SliceError {
+        SliceError::Broken("is not running".to_owned())
     }
 }
 
 /// A slice with wrong bytes or broken connections is no measurement.
-fn check(load: &SliceLoad) -> Result<(), Trouble> {
+fn check(load: &SliceLoad) -> Result<(), SliceError> {
     if load.wrong_replies > 0 {
         let count = format!("{} of {} replies", load.wrong_replies, load.requests + load.wrong_replies);
-        return Err(Trouble::Wrong(match &load.wrong_example {
+        return Err(SliceError::WrongReply(match &load.wrong_example {
             Some(example) => format!("answered wrongly: {count}; {example}"),
             None => format!("answered with wrong bytes: {count}"),
         }));
     }
-    let troubles: Vec<String> =
+    let errors: Vec<String> =
         load.errors.iter().map(|(kind, count)| format!("{kind} ({count} times)")).collect();
-    if troubles.is_empty() { Ok(()) } else { Err(Trouble::Broken(troubles.join(", "))) }
+    if errors.is_empty() { Ok(()) } else { Err(SliceError::Broken(errors.join(", "))) }
 }

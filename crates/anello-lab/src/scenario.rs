@@ -18,7 +18,7 @@ use crate::cell::{Cell, Workload};
 use crate::contender::Contender;
 use crate::instructions::Instructions;
 use crate::result::ScenarioRecord;
-use crate::runner::{beyond_limit, unserved};
+use crate::runner::{limit_reason, unsupported_reason};
 
 pub use file::ScenarioError;
 pub(crate) use file::plain_words;
@@ -121,7 +121,7 @@ pub struct LabConfig {
     /// How long a contender may take to print its ready line.
     pub start_timeout: Duration,
     /// How long a server whose connections broke is waited for until it counts as alive; see [`EXIT_TIMEOUT`].
-    pub dying_time: Duration,
+    pub exit_timeout: Duration,
     /// The command line that repeats this run, for the report.
     pub repeat_command: String,
     /// Version of the program under test, for the report.
@@ -186,7 +186,7 @@ impl LabConfig {
             stolen_fraction_limit: 0.01,
             launcher: Vec::new(),
             start_timeout: Duration::from_secs(10),
-            dying_time: EXIT_TIMEOUT,
+            exit_timeout: EXIT_TIMEOUT,
             repeat_command: "anello lab run".to_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             output_directory: PathBuf::from("results"),
@@ -235,11 +235,11 @@ impl LabConfig {
 
     /// How many contenders have something to do in a cell.
     fn seats_in(&self, cell: &Cell) -> usize {
-        let takes_part = |contender: &&Contender| {
-            unserved(&contender.serves, cell).is_none()
-                && beyond_limit(contender.connections_limit, contender.takes_cores(), cell).is_none()
+        let participates = |contender: &&Contender| {
+            unsupported_reason(&contender.serves, cell).is_none()
+                && limit_reason(contender.connections_limit, contender.takes_cores(), cell).is_none()
         };
-        self.contenders.iter().filter(takes_part).count()
+        self.contenders.iter().filter(participates).count()
     }
 
     /// The sum over all turns that contenders have to connect in cells of what `of_cell` says of one.

@@ -64,13 +64,13 @@ pub enum Fault {
     /// It dies in every slice with at least so many connections.
     DiesAbove(usize),
     /// It lives, and closes its connections in every slice.
-    HangsUp,
+    ClosesConnections,
     /// It answers with wrong bytes from so many bytes per message.
-    LiesFrom(usize),
+    WrongBytesFrom(usize),
     /// It loses bytes when a reader stalls.
     LosesBytes,
     /// It uses this part of its core while it has nothing to do.
-    Restless(f64),
+    BusyWhenIdle(f64),
 }
 
 impl SimulatedServer {
@@ -170,7 +170,7 @@ struct World {
     open_sessions: usize,
     most_open_sessions: usize,
     connections_at_once: usize,
-    brake_refusal: Option<String>,
+    throttle_error: Option<String>,
 }
 
 #[derive(Debug)]
@@ -202,7 +202,7 @@ impl Simulation {
             open_sessions: 0,
             most_open_sessions: 0,
             connections_at_once: 1 << 20,
-            brake_refusal: None,
+            throttle_error: None,
         };
         Simulation { world: Rc::new(RefCell::new(world)) }
     }
@@ -228,8 +228,8 @@ impl Simulation {
 
     /// The same machine, of whose cores no part can be taken away from servers, for this reason.
     #[must_use]
-    pub fn with_brake_refused(self, reason: &str) -> Simulation {
-        self.world.borrow_mut().brake_refusal = Some(reason.to_owned());
+    pub fn with_throttle_error(self, reason: &str) -> Simulation {
+        self.world.borrow_mut().throttle_error = Some(reason.to_owned());
         self
     }
 
@@ -278,7 +278,7 @@ impl World {
             Fault::DiesAbove(limit) => cell.connections >= *limit,
             _ => false,
         };
-        let lies = matches!(server.fault, Fault::LiesFrom(bytes) if message_bytes(cell) >= bytes);
+        let lies = matches!(server.fault, Fault::WrongBytesFrom(bytes) if message_bytes(cell) >= bytes);
         if dies {
             if server.fault == Fault::DiesOnce(0) {
                 server.fault = Fault::None;
@@ -286,7 +286,7 @@ impl World {
             self.processes[pid].alive = false;
         }
         self.servers.insert(name, server.clone());
-        if dies || server.fault == Fault::HangsUp {
+        if dies || server.fault == Fault::ClosesConnections {
             return Err("connection reset".to_owned());
         }
         let mut load = SliceLoad::empty();
@@ -302,7 +302,7 @@ impl World {
     fn idle_use(&self, index: usize) -> f64 {
         let process = &self.processes[index];
         match self.servers[&process.server].fault {
-            Fault::Restless(part) if process.alive && !process.paused => part,
+            Fault::BusyWhenIdle(part) if process.alive && !process.paused => part,
             _ => 0.0,
         }
     }
@@ -496,7 +496,7 @@ impl Machine for SimulatedMachine {
     }
 
     fn throttle_servers(&mut self, _cores: &[usize], _share: f64) -> Result<(), String> {
-        self.world.borrow().brake_refusal.clone().map_or(Ok(()), Err)
+        self.world.borrow().throttle_error.clone().map_or(Ok(()), Err)
     }
 
     fn unthrottle_servers(&mut self) {}

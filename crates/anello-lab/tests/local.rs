@@ -136,7 +136,7 @@ fn compare(others: Vec<Contender>) -> LabResult {
         rounds: 3,
         stolen_fraction_limit: 1e9,
         start_timeout: Duration::from_secs(60),
-        dying_time: Duration::from_secs(60),
+        exit_timeout: Duration::from_secs(60),
         ..LabConfig::smoke(PathBuf::from("unused"))
     };
     let stop = AtomicBool::new(false);

@@ -219,7 +219,7 @@ fn fault_45_a_contender_that_keeps_dying_in_a_cell_fails_there_and_only_there() 
 
 #[test]
 fn fault_45_a_contender_that_hangs_up_and_lives_is_told_from_one_that_died() {
-    let servers = [("rude", SimulatedServer::costing(6_000.0).with_fault(Fault::HangsUp))];
+    let servers = [("rude", SimulatedServer::costing(6_000.0).with_fault(Fault::ClosesConnections))];
     let (simulation, result) = simulate(&config(&["rude"], 2), Noise::USUAL, &servers);
     let result = result.unwrap();
     let whats = result.failures.iter().map(|failure| failure.what.as_str());
@@ -230,7 +230,7 @@ fn fault_45_a_contender_that_hangs_up_and_lives_is_told_from_one_that_died() {
 
 #[test]
 fn wrong_bytes_disqualify_without_a_restart() {
-    let servers = [("liar", SimulatedServer::costing(3_000.0).with_fault(Fault::LiesFrom(1)))];
+    let servers = [("liar", SimulatedServer::costing(3_000.0).with_fault(Fault::WrongBytesFrom(1)))];
     let (_, result) = simulate(&config(&["liar"], 2), Noise::USUAL, &servers);
     let result = result.unwrap();
     for connections in [1, 50] {

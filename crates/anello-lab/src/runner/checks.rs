@@ -47,7 +47,7 @@ impl Runner<'_> {
             let original = contender.twin_of.as_ref();
             let original = self.config.contenders.iter().position(|other| Some(&other.name) == original);
             if let Some(original) = original
-                && !self.could_not_start(original)
+                && !self.failed_to_start(original)
             {
                 if self.failed_check.contains(&original) {
                     self.failed_check.insert(index);
@@ -66,8 +66,9 @@ impl Runner<'_> {
         let most = self.machine.connections_at_once();
         let limit = contender.connections_limit.unwrap_or(usize::MAX);
         let workload = self.config.cells[0].workload;
-        let wanted = if workload.cipher().is_some() { CHECK_TLS_CONNECTIONS } else { CHECK_CONNECTIONS };
-        let connections = wanted.min(limit).min(most);
+        let wanted_connections =
+            if workload.cipher().is_some() { CHECK_TLS_CONNECTIONS } else { CHECK_CONNECTIONS };
+        let connections = wanted_connections.min(limit).min(most);
         let checks = checks_of(workload, SupportedTargets::of(&contender.serves), connections);
         // A run that is taken up again may have some of them behind it.
         let passed = |check: &Check| {
@@ -105,12 +106,12 @@ impl Runner<'_> {
             let passed = outcome.is_ok();
             let mut details = match outcome {
                 Ok(details) => details,
-                Err(what) => vec![self.what_really_happened(index, what)],
+                Err(what) => vec![self.root_cause(index, what)],
             };
             let many = matches!(check, Check::ManyConnections(_) | Check::ManyRequests(..));
-            if connections < wanted && many {
+            if connections < wanted_connections && many {
                 let whose = if limit < most { "it is made for no more" } else { "the open files of the lab" };
-                details.push(format!("{connections} instead of {wanted} connections: {whose}"));
+                details.push(format!("{connections} instead of {wanted_connections} connections: {whose}"));
             }
             if !passed {
                 self.failed(index, check.to_string(), details, elapsed_ns);
@@ -124,10 +125,10 @@ impl Runner<'_> {
                 elapsed_ns,
             });
         }
-        self.stop_one(index);
+        self.stop_contender(index);
     }
 
-    fn could_not_start(&self, index: usize) -> bool {
+    fn failed_to_start(&self, index: usize) -> bool {
         let name = &self.config.contenders[index].name;
         self.result.checks.iter().any(|check| check.contender == *name && check.what == START)
     }

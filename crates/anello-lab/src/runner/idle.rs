@@ -8,7 +8,7 @@ use crate::load::{LoadSession, SliceLoad};
 use crate::result::{Consequence, Quality};
 use crate::run::Progress;
 use crate::runner::slices::Measured;
-use crate::runner::{Place, Runner, Trouble, check};
+use crate::runner::{Runner, SliceError, SlicePosition, check};
 use crate::schedule::Random;
 
 /// Connections that are there before memory is looked at for the first time: what a server takes once, whatever the
@@ -20,7 +20,7 @@ impl Runner<'_> {
     /// the kernel it rarely gives back.
     pub(super) fn run_idle_cell(&mut self, pass: usize, cell: usize) {
         self.stop_all();
-        self.begin_cell(pass, cell);
+        self.start_cell(pass, cell);
         let mut random = Random::of_place(self.config.seed, pass, Some(cell));
         let mut left_out = HashSet::new();
         for round in 0..self.config.rounds {
@@ -28,36 +28,34 @@ impl Runner<'_> {
                 if self.stopped() {
                     return;
                 }
-                if left_out.contains(&index) || !self.takes_part(index, cell) {
+                if left_out.contains(&index) || !self.participates(index, cell) {
                     continue;
                 }
-                if let Err(trouble) = self.measure_idle(index, Place { pass, cell, round }) {
+                if let Err(error) = self.measure_idle(index, SlicePosition { pass, cell, round }) {
                     left_out.insert(index);
-                    let (what, consequence) = match trouble {
-                        Trouble::Wrong(what) => {
+                    let (what, consequence) = match error {
+                        SliceError::WrongReply(what) => {
                             self.disqualified.insert((index, cell));
                             (what, Consequence::Disqualified)
                         }
-                        Trouble::Broken(what) if self.running[index].is_none() => {
+                        SliceError::Broken(what) if self.running[index].is_none() => {
                             (what, Consequence::SkippedPass)
                         }
-                        Trouble::Broken(what) => {
-                            (self.what_really_happened(index, what), Consequence::LeftOut)
-                        }
+                        SliceError::Broken(what) => (self.root_cause(index, what), Consequence::LeftOut),
                     };
-                    let place = (consequence != Consequence::SkippedPass).then_some(cell);
-                    self.report(index, place, pass, what, consequence);
+                    let failed_cell = (consequence != Consequence::SkippedPass).then_some(cell);
+                    self.report(index, failed_cell, pass, what, consequence);
                 }
-                self.stop_one(index);
+                self.stop_contender(index);
                 self.done += 1;
                 self.observer.progress(Progress::Slices { done: self.done });
             }
         }
     }
 
-    fn measure_idle(&mut self, index: usize, place: Place) -> Result<(), Trouble> {
-        let cell = self.config.cells[place.cell];
-        let address = self.start(index, self.config.cores_of(&cell)).map_err(Trouble::Broken)?;
+    fn measure_idle(&mut self, index: usize, position: SlicePosition) -> Result<(), SliceError> {
+        let cell = self.config.cells[position.cell];
+        let address = self.start(index, self.config.cores_of(&cell)).map_err(SliceError::Broken)?;
         let pid = self.pid(index)?;
         let start_ns = self.since_beginning_ns();
         let first = first_batch(cell.connections);
@@ -66,12 +64,12 @@ impl Runner<'_> {
             0 => None,
             _ => Some(self.open_idle(address, &cell, first)?),
         };
-        let before = self.machine.usage(pid).map_err(Trouble::Broken)?;
+        let before = self.machine.usage(pid).map_err(SliceError::Broken)?;
         let (session, load) = self.open_idle(address, &cell, cell.connections - first)?;
-        let after = self.machine.usage(pid).map_err(Trouble::Broken)?;
+        let after = self.machine.usage(pid).map_err(SliceError::Broken)?;
         drop((first_session, session));
         let measured = Measured { load, before, after, stolen_ns: 0, throttled_ns: 0, load_cpu_ns: 0 };
-        let mut slice = self.slice_of(index, place, start_ns, &measured);
+        let mut slice = self.slice_of(index, position, start_ns, &measured);
         slice.resident_before_bytes = before.resident_bytes;
         slice.connections_before = first;
         let memory = slice.memory_per_connection(cell.connections);
@@ -86,10 +84,10 @@ impl Runner<'_> {
         address: SocketAddr,
         cell: &Cell,
         connections: usize,
-    ) -> Result<(Box<dyn LoadSession>, SliceLoad), Trouble> {
+    ) -> Result<(Box<dyn LoadSession>, SliceLoad), SliceError> {
         let mut session =
-            self.load.connect(address, &Cell { connections, ..*cell }).map_err(Trouble::Broken)?;
-        let load = session.run_slice(self.config.slice).map_err(Trouble::Broken)?;
+            self.load.connect(address, &Cell { connections, ..*cell }).map_err(SliceError::Broken)?;
+        let load = session.run_slice(self.config.slice).map_err(SliceError::Broken)?;
         check(&load)?;
         Ok((session, load))
     }

@@ -4,7 +4,7 @@ use crate::cell::Workload;
 use crate::load::{LoadSession, SliceLoad};
 use crate::machine::Usage;
 use crate::result::{Quality, Slice};
-use crate::runner::{Place, Runner, Trouble, add_to, check};
+use crate::runner::{Runner, SliceError, SlicePosition, check, merge_latencies};
 
 impl Runner<'_> {
     /// One slice of load, seen from all sides; its latencies count if it is clean.
@@ -12,15 +12,15 @@ impl Runner<'_> {
         &mut self,
         index: usize,
         session: &mut dyn LoadSession,
-        place: Place,
-    ) -> Result<Quality, Trouble> {
+        position: SlicePosition,
+    ) -> Result<Quality, SliceError> {
         let pid = self.pid(index)?;
         let start_ns = self.since_beginning_ns();
         let stolen_before = self.machine.stolen_ns(&self.cores);
         let throttled_before_ns = self.machine.throttled_ns();
-        let before = self.machine.usage(pid).map_err(Trouble::Broken)?;
+        let before = self.machine.usage(pid).map_err(SliceError::Broken)?;
         let load_cpu_before_ns = self.machine.load_cpu_ns();
-        let cell = &self.config.cells[place.cell];
+        let cell = &self.config.cells[position.cell];
         let share = self.config.server_share_in(cell);
         if share < 1.0
             && let Err(reason) = self.machine.throttle_servers(self.config.cores_of(cell), share)
@@ -32,7 +32,7 @@ impl Runner<'_> {
         }
         let load = session.run_slice(self.config.slice);
         self.machine.unthrottle_servers();
-        let load = load.map_err(Trouble::Broken)?;
+        let load = load.map_err(SliceError::Broken)?;
         let load_cpu_ns = self.machine.load_cpu_ns().saturating_sub(load_cpu_before_ns);
         check(&load)?;
         if load.reopened > 0 && matches!(cell.workload, Workload::Http { reconnect: false, .. }) {
@@ -42,20 +42,20 @@ impl Runner<'_> {
                 self.config.contenders[index].name
             ));
         }
-        let after = self.machine.usage(pid).map_err(Trouble::Broken)?;
+        let after = self.machine.usage(pid).map_err(SliceError::Broken)?;
         let stolen_ns = match (stolen_before, self.machine.stolen_ns(&self.cores)) {
             (Ok(before), Ok(after)) => after.saturating_sub(before),
             _ => 0, // A kernel that does not tell is no reason to give up; the environment says so.
         };
         let throttled_ns = self.machine.throttled_ns().saturating_sub(throttled_before_ns);
         let measured = Measured { load, before, after, stolen_ns, throttled_ns, load_cpu_ns };
-        let slice = self.slice_of(index, place, start_ns, &measured);
+        let slice = self.slice_of(index, position, start_ns, &measured);
         let quality = slice.quality;
         if quality == Quality::Clean {
-            add_to(&mut self.pending.1, (index, place.cell), &measured.load.latency);
+            merge_latencies(&mut self.pending.1, (index, position.cell), &measured.load.latency);
         }
         self.result.slices.push(slice);
-        session.settle().map_err(Trouble::Broken)?;
+        session.settle().map_err(SliceError::Broken)?;
         Ok(quality)
     }
 
@@ -69,7 +69,7 @@ impl Runner<'_> {
     pub(super) fn slice_of(
         &self,
         contender: usize,
-        place: Place,
+        position: SlicePosition,
         start_ns: u64,
         measured: &Measured,
     ) -> Slice {
@@ -89,9 +89,9 @@ impl Runner<'_> {
         let latency = |quantile| load.latency.value_at_quantile(quantile);
         Slice {
             contender,
-            cell: place.cell,
-            pass: place.pass,
-            round: place.round,
+            cell: position.cell,
+            pass: position.pass,
+            round: position.round,
             start_ns,
             requests: load.requests,
             elapsed_ns: load.elapsed_ns,

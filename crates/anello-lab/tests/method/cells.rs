@@ -41,7 +41,7 @@ fn connections_that_do_not_fit_at_once_are_opened_for_each_slice() {
 #[test]
 fn a_run_tells_once_that_servers_could_not_be_held_back() {
     let config = config(&[], echo_cells(&[1, 128], &[4, 50]), 1);
-    let refused = Simulation::new(1, Noise::NONE, &servers(&[])).with_brake_refused("no such core");
+    let refused = Simulation::new(1, Noise::NONE, &servers(&[])).with_throttle_error("no such core");
     let result = simulate_on(&refused, &config, None).unwrap();
     let notes: Vec<&String> = result.notes.iter().filter(|note| note.contains("no such core")).collect();
     assert_eq!(notes.len(), 1, "{:?}", result.notes);

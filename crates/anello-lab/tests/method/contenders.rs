@@ -44,7 +44,7 @@ fn a_reference_that_fails_its_check_takes_its_twin_with_it() {
 fn a_contender_that_cannot_rest_is_halted_while_others_have_their_turn() {
     let config = config(&["restless", "calm"], echo_cells(&[128], &[50]), 3);
     let all = servers(&[
-        ("restless", SimulatedServer::costing(6_000.0).with_fault(Fault::Restless(0.3))),
+        ("restless", SimulatedServer::costing(6_000.0).with_fault(Fault::BusyWhenIdle(0.3))),
         ("calm", SimulatedServer::costing(6_000.0)),
     ]);
     let result = simulate(&config, Noise::NONE, &all);
@@ -66,7 +66,7 @@ fn a_contender_that_cannot_rest_is_halted_in_cells_that_it_sits_out() {
     let mut config = config(&["restless"], echo_cells(&[128], &[50]), 3);
     config.contenders[2].connections_limit = Some(10);
     let calm = simulate(&config, Noise::NONE, &[("restless", SimulatedServer::costing(6_000.0))]);
-    let restless = SimulatedServer::costing(6_000.0).with_fault(Fault::Restless(0.3));
+    let restless = SimulatedServer::costing(6_000.0).with_fault(Fault::BusyWhenIdle(0.3));
     let result = simulate(&config, Noise::NONE, &[("restless", restless)]);
     assert!(matches!(row(&result.cells[0], "restless").outcome, Outcome::BeyondLimit(_)));
     assert_eq!(result.contenders[2].idle_cpu_fraction, Some(0.3));
@@ -348,8 +348,7 @@ fn the_cheapest_is_named_beside_the_runner_up() {
     let result = simulate(&config, Noise::USUAL, &clear);
     let text = texts(&result, FindingKind::Headline)[0];
     assert!(
-        text.starts_with("Cheapest here: first")
-            && text.contains("Compared with the runner-up, second: "),
+        text.starts_with("Cheapest here: first") && text.contains("Compared with the runner-up, second: "),
         "{text}"
     );
     let level = [("first", costing(5_000.0)), ("second", costing(5_000.0)), ("third", costing(7_000.0))];

@@ -89,7 +89,7 @@ fn equal_http_servers_are_called_equal_and_unequal_ones_told_apart() {
 #[test]
 fn servers_of_large_answers_are_not_held_back_and_compared_by_their_slowest_answers_too() {
     let cells = cells(&[Target::Large, Target::Huge], &[50, 300]);
-    let refused = Simulation::new(1, Noise::USUAL, &servers(&[])).with_brake_refused("no such core");
+    let refused = Simulation::new(1, Noise::USUAL, &servers(&[])).with_throttle_error("no such core");
     let result = simulate_on(&refused, &config(&[], cells.clone(), 1), None).unwrap();
     assert!(
         result.notes.iter().all(|note| !note.contains("no such core")),

@@ -143,7 +143,7 @@ fn a_run_is_not_taken_up_under_another_congestion_control() {
 #[test]
 fn a_contender_disqualified_before_the_stop_stays_so() {
     let config = config(&["liar"], echo_cells(&[128], &[1, 50]), 3);
-    let liar = SimulatedServer::costing(3_000.0).with_fault(Fault::LiesFrom(1));
+    let liar = SimulatedServer::costing(3_000.0).with_fault(Fault::WrongBytesFrom(1));
     let field = servers(&[("liar", liar)]);
     let stop = AtomicBool::new(false);
     let mut keeper = Keeper { stop_after: Some((2, &stop)), ..Keeper::default() };

@@ -19,7 +19,7 @@ const PERIOD: Duration = Duration::from_millis(1);
 
 /// A thread on each core that takes time when told to, and sleeps otherwise.
 #[derive(Debug)]
-pub(crate) struct Brake {
+pub(crate) struct CpuThrottle {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
     cores: Vec<usize>,
@@ -28,53 +28,53 @@ pub(crate) struct Brake {
 #[derive(Debug, Default)]
 struct Shared {
     /// What to take of every period, in nanoseconds; 0: nothing.
-    taken_ns: AtomicU64,
-    ended: AtomicBool,
+    busy_ns: AtomicU64,
+    stopped: AtomicBool,
     /// CPU time of all threads so far.
     cpu_ns: AtomicU64,
 }
 
-impl Brake {
+impl CpuThrottle {
     /// A brake on these cores that does nothing yet.
     ///
     /// # Errors
     /// A thread could not be started, or not be pinned: on another core it would hold back the load.
-    pub(crate) fn new(cores: &[usize]) -> std::io::Result<Brake> {
+    pub(crate) fn new(cores: &[usize]) -> std::io::Result<CpuThrottle> {
         let shared = Arc::new(Shared::default());
-        let mut brake = Brake { shared, threads: Vec::new(), cores: cores.to_vec() };
-        let (pinned, answers) = mpsc::channel();
+        let mut cpu_throttle = CpuThrottle { shared, threads: Vec::new(), cores: cores.to_vec() };
+        let (pinned, results) = mpsc::channel();
         for &core in cores {
-            let (shared, pinned) = (Arc::clone(&brake.shared), pinned.clone());
-            let thread = thread::Builder::new().name(format!("brake-{core}"));
-            brake.threads.push(thread.spawn(move || {
+            let (shared, pinned) = (Arc::clone(&cpu_throttle.shared), pinned.clone());
+            let thread = thread::Builder::new().name(format!("throttle-{core}"));
+            cpu_throttle.threads.push(thread.spawn(move || {
                 let result = pin(core);
                 let ready = result.is_ok();
                 // Nobody listens any more if another thread could not be pinned.
                 if pinned.send(result).is_ok() && ready {
-                    take(&shared);
+                    run_throttle_thread(&shared);
                 }
             })?);
         }
         // The threads keep their ends: one answer from each.
-        answers.iter().take(cores.len()).collect::<std::io::Result<()>>()?;
-        Ok(brake)
+        results.iter().take(cores.len()).collect::<std::io::Result<()>>()?;
+        Ok(cpu_throttle)
     }
 
     /// Whether it is on exactly these cores.
-    pub(crate) fn is_on(&self, cores: &[usize]) -> bool {
+    pub(crate) fn is_on_cores(&self, cores: &[usize]) -> bool {
         self.cores == cores
     }
 
-    /// Leaves this part of the cores, of 1, until [`let_go`](Self::let_go).
-    pub(crate) fn throttle_servers(&self, share: f64) {
-        let taken_ns = PERIOD.as_nanos() as f64 * (1.0 - share.clamp(0.0, 1.0));
-        self.shared.taken_ns.store(taken_ns as u64, Ordering::Relaxed);
+    /// Leaves this part of the cores, of 1, until [`release`](Self::release).
+    pub(crate) fn throttle(&self, share: f64) {
+        let busy_ns = PERIOD.as_nanos() as f64 * (1.0 - share.clamp(0.0, 1.0));
+        self.shared.busy_ns.store(busy_ns as u64, Ordering::Relaxed);
         self.threads.iter().for_each(|thread| thread.thread().unpark());
     }
 
     /// Takes no more, but for a period that has begun.
-    pub(crate) fn let_go(&self) {
-        self.shared.taken_ns.store(0, Ordering::Relaxed);
+    pub(crate) fn release(&self) {
+        self.shared.busy_ns.store(0, Ordering::Relaxed);
     }
 
     /// CPU time that it has used so far, in nanoseconds, but for a period that has begun.
@@ -83,15 +83,15 @@ impl Brake {
     }
 }
 
-impl Brake {
+impl CpuThrottle {
     /// Ends its threads: the CPU time that it has used in all.
-    pub(crate) fn end(mut self) -> u64 {
+    pub(crate) fn stop(mut self) -> u64 {
         self.join();
         self.cpu_ns()
     }
 
     fn join(&mut self) {
-        self.shared.ended.store(true, Ordering::Relaxed);
+        self.shared.stopped.store(true, Ordering::Relaxed);
         for thread in self.threads.drain(..) {
             thread.thread().unpark();
             thread.join().ok();
@@ -99,7 +99,7 @@ impl Brake {
     }
 }
 
-impl Drop for Brake {
+impl Drop for CpuThrottle {
     fn drop(&mut self) {
         self.join();
     }
@@ -107,33 +107,33 @@ impl Drop for Brake {
 
 /// Confines this thread to a core.
 fn pin(core: usize) -> std::io::Result<()> {
-    let mut only = CpuSet::new();
+    let mut core_set = CpuSet::new();
     if core >= CpuSet::MAX_CPU {
         return Err(std::io::Error::other(format!("there is no core {core}")));
     }
-    only.set(core);
-    sched_setaffinity(None, &only)
+    core_set.set(core);
+    sched_setaffinity(None, &core_set)
         .map_err(|error| std::io::Error::other(format!("core {core} is refused: {error}")))
 }
 
 /// What a thread of the brake does.
-fn take(shared: &Shared) {
-    let mut counted_ns = 0;
+fn run_throttle_thread(shared: &Shared) {
+    let mut reported_ns = 0;
     let mut next = Instant::now();
-    while !shared.ended.load(Ordering::Relaxed) {
-        let taken_ns = shared.taken_ns.load(Ordering::Relaxed);
-        if taken_ns == 0 {
+    while !shared.stopped.load(Ordering::Relaxed) {
+        let busy_ns = shared.busy_ns.load(Ordering::Relaxed);
+        if busy_ns == 0 {
             thread::park();
             next = Instant::now();
             continue;
         }
         let began = Instant::now();
-        while began.elapsed() < Duration::from_nanos(taken_ns) {
+        while began.elapsed() < Duration::from_nanos(busy_ns) {
             std::hint::spin_loop();
         }
         let cpu_ns = thread_cpu_ns();
-        shared.cpu_ns.fetch_add(cpu_ns - counted_ns, Ordering::Relaxed);
-        counted_ns = cpu_ns;
+        shared.cpu_ns.fetch_add(cpu_ns - reported_ns, Ordering::Relaxed);
+        reported_ns = cpu_ns;
         // A period that was missed, because the machine was away, is not made up for.
         next = (next + PERIOD).max(Instant::now());
         thread::sleep(next.saturating_duration_since(Instant::now()));
@@ -152,29 +152,29 @@ mod tests {
 
     #[test]
     fn it_takes_time_when_told_to_and_none_after() {
-        let brake = Brake::new(&allowed_cores()[..1]).unwrap();
-        assert!(brake.is_on(&allowed_cores()[..1]) && !brake.is_on(&[]));
-        assert_eq!(brake.cpu_ns(), 0);
-        brake.throttle_servers(0.8);
-        let patience = Instant::now() + Duration::from_secs(60);
+        let cpu_throttle = CpuThrottle::new(&allowed_cores()[..1]).unwrap();
+        assert!(cpu_throttle.is_on_cores(&allowed_cores()[..1]) && !cpu_throttle.is_on_cores(&[]));
+        assert_eq!(cpu_throttle.cpu_ns(), 0);
+        cpu_throttle.throttle(0.8);
+        let deadline = Instant::now() + Duration::from_secs(60);
         let wait = |until: &dyn Fn() -> bool, what: &str| {
             while !until() {
-                assert!(Instant::now() < patience, "{what}");
+                assert!(Instant::now() < deadline, "{what}");
                 thread::sleep(Duration::from_millis(5));
             }
         };
-        wait(&|| brake.cpu_ns() > 1_000_000, "it takes nothing");
-        brake.let_go();
+        wait(&|| cpu_throttle.cpu_ns() > 1_000_000, "it takes nothing");
+        cpu_throttle.release();
         let is_at_rest = || {
-            let before_ns = brake.cpu_ns();
+            let before_ns = cpu_throttle.cpu_ns();
             thread::sleep(Duration::from_millis(50));
-            brake.cpu_ns() == before_ns
+            cpu_throttle.cpu_ns() == before_ns
         };
         wait(&is_at_rest, "it goes on");
     }
 
     #[test]
     fn it_does_not_start_where_it_cannot_be_pinned() {
-        assert!(Brake::new(&[allowed_cores()[0], CpuSet::MAX_CPU]).is_err());
+        assert!(CpuThrottle::new(&[allowed_cores()[0], CpuSet::MAX_CPU]).is_err());
     }
 }

@@ -10,43 +10,43 @@ use std::time::Duration;
 use crate::runner::Runner;
 
 /// How long a contender is looked at.
-const LOOK: Duration = Duration::from_millis(10);
+const IDLE_SAMPLE_DURATION: Duration = Duration::from_millis(10);
 
 /// How often a busy one is looked at.
-const LOOKS: usize = 2;
+const MAX_IDLE_SAMPLES: usize = 2;
 
 /// Part of a core that a contender may use while it has nothing to do.
-const RESTLESS: f64 = 0.02;
+const MAX_IDLE_CPU_FRACTION: f64 = 0.02;
 
 impl Runner<'_> {
     /// Finds out whether a contender rests that has nothing to do.
-    pub(super) fn look_at_rest(&mut self, index: usize) {
-        if self.restless.contains(&index) {
+    pub(super) fn measure_idle_cpu(&mut self, index: usize) {
+        if self.busy_when_idle.contains(&index) {
             return;
         }
         let Ok(pid) = self.pid(index) else { return };
         let mut used = 0.0;
-        for _ in 0..LOOKS {
-            used = self.use_at_rest(pid).unwrap_or(0.0);
-            if used <= RESTLESS {
+        for _ in 0..MAX_IDLE_SAMPLES {
+            used = self.sample_idle_cpu(pid).unwrap_or(0.0);
+            if used <= MAX_IDLE_CPU_FRACTION {
                 return;
             }
         }
-        self.restless.insert(index);
+        self.busy_when_idle.insert(index);
         self.result.contenders[index].idle_cpu_fraction.get_or_insert(used);
     }
 
     /// Part of a core that a process uses for a while.
-    fn use_at_rest(&mut self, pid: u32) -> Option<f64> {
+    fn sample_idle_cpu(&mut self, pid: u32) -> Option<f64> {
         let before = self.machine.usage(pid).ok()?;
-        self.machine.sleep(LOOK);
+        self.machine.sleep(IDLE_SAMPLE_DURATION);
         let after = self.machine.usage(pid).ok()?;
-        Some(after.cpu_ns.saturating_sub(before.cpu_ns) as f64 / LOOK.as_nanos() as f64)
+        Some(after.cpu_ns.saturating_sub(before.cpu_ns) as f64 / IDLE_SAMPLE_DURATION.as_nanos() as f64)
     }
 
     /// Lets a contender run that may have been halted.
-    pub(super) fn wake_up(&mut self, index: usize) {
-        if self.restless.contains(&index)
+    pub(super) fn resume_idle_spinner(&mut self, index: usize) {
+        if self.busy_when_idle.contains(&index)
             && let Ok(pid) = self.pid(index)
         {
             self.machine.resume(pid);
@@ -54,8 +54,8 @@ impl Runner<'_> {
     }
 
     /// Halts a contender that would not rest.
-    pub(super) fn put_to_rest(&mut self, index: usize) {
-        if self.restless.contains(&index)
+    pub(super) fn suspend_idle_spinner(&mut self, index: usize) {
+        if self.busy_when_idle.contains(&index)
             && let Ok(pid) = self.pid(index)
         {
             self.machine.pause(pid);
