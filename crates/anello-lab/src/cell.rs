@@ -224,7 +224,7 @@ impl fmt::Display for Cell {
             }
             Workload::Http { target, .. } => {
                 write!(formatter, "{}, {target}", counted(*connections, "connection"))?;
-                write_manner(formatter, workload)?;
+                write_loop_kind(formatter, workload)?;
             }
             Workload::Idle => formatter.write_str(&counted(*connections, "idle connection"))?,
             Workload::Disk { .. } => write!(formatter, "{workload}, queue depth {connections}")?,
@@ -248,7 +248,7 @@ impl fmt::Display for Workload {
                 if !target.name().starts_with(|first: char| first.is_ascii_digit()) {
                     write!(formatter, " ({})", target.size_in_words())?;
                 }
-                write_manner(formatter, self)
+                write_loop_kind(formatter, self)
             }
             Workload::Idle => formatter.write_str("idle connections"),
             Workload::Disk { operation, direct, block_bytes } => {
@@ -295,7 +295,7 @@ impl fmt::Display for Group {
 }
 
 /// How connections are used over HTTP, where it is not plain and one request after the other.
-fn write_manner(formatter: &mut fmt::Formatter<'_>, workload: &Workload) -> fmt::Result {
+fn write_loop_kind(formatter: &mut fmt::Formatter<'_>, workload: &Workload) -> fmt::Result {
     let Workload::Http { pipelining, reconnect, cipher, .. } = workload else { return Ok(()) };
     if let Some(cipher) = cipher {
         write!(formatter, ", TLS {cipher}")?;

@@ -21,7 +21,7 @@ use crate::result::ScenarioRecord;
 use crate::runner::{limit_reason, unsupported_reason};
 
 pub use file::ScenarioError;
-pub(crate) use file::plain_words;
+pub(crate) use file::describe_toml_error;
 pub use presets::{PRESETS, preset};
 pub use resolve::{Resources, drop_cells_over_limit, resolve};
 
@@ -36,16 +36,16 @@ pub const EXIT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// What a start of a contender, its checks, its turn to connect in a cell (the look at whether it rests among it), a
 /// connection, a handshake of TLS, and reading the counters around a slice take: for the estimate, from the times in runs.
-const START_TIME: Duration = Duration::from_millis(60);
+const SERVER_START_TIME: Duration = Duration::from_millis(60);
 const CHECK_TIME: Duration = Duration::from_millis(1300);
-const SEAT_TIME: Duration = Duration::from_millis(12);
+const CONNECT_TURN_TIME: Duration = Duration::from_millis(12);
 const CONNECT_TIME: Duration = Duration::from_micros(55);
 const HANDSHAKE_TIME: Duration = Duration::from_micros(200);
-const BETWEEN_SLICES: Duration = Duration::from_millis(2);
+const SLICE_OVERHEAD_TIME: Duration = Duration::from_millis(2);
 
 /// By how much each request in flight makes a slice longer, since it is waited for at the end: of messages, and over HTTP.
-const OWED_MESSAGE_TIME: Duration = Duration::from_micros(10);
-const OWED_ANSWER_TIME: Duration = Duration::from_micros(25);
+const IN_FLIGHT_MESSAGE_TIME: Duration = Duration::from_micros(10);
+const IN_FLIGHT_RESPONSE_TIME: Duration = Duration::from_micros(25);
 
 /// What a core takes in, copies and compares in a second, roughly: for the estimate.
 const BYTES_PER_SECOND: f64 = 2.5e9;
@@ -54,14 +54,14 @@ const BYTES_PER_SECOND: f64 = 2.5e9;
 const TLS_BYTES_PER_SECOND: f64 = 2e9;
 
 /// Bounds of a run, far beyond what anybody waits for: a number that is larger is a slip.
-const MOST_PASSES: usize = 100_000;
-const MOST_ROUNDS: usize = 100_000;
-const MOST_SLICES: usize = 100_000_000;
-const LONGEST_SLICE: Duration = Duration::from_secs(3600);
+const MAX_PASSES: usize = 100_000;
+const MAX_ROUNDS: usize = 100_000;
+const MAX_SLICES: usize = 100_000_000;
+const MAX_SLICE_DURATION: Duration = Duration::from_secs(3600);
 /// The same for connections, bytes and depths, and for a rate per second.
-const LARGEST: usize = 1 << 30;
+const MAX_COUNT: usize = 1 << 30;
 /// The same for requests in flight on one connection.
-const DEEPEST_PIPELINE: usize = 1024;
+const MAX_PIPELINING: usize = 1024;
 
 /// What of their cores servers have in crowded closed loops unless a scenario says otherwise. Measured with small
 /// messages over 50 and 300 connections: enough for requests to wait always, while the load's core is 80 to 85 % busy.
@@ -230,11 +230,11 @@ impl LabConfig {
 
     /// The same in one cell of one pass: a turn in each round of all that have an answer for it and are made for it.
     pub(crate) fn slices_in(&self, cell: &Cell) -> usize {
-        self.seats_in(cell) * self.rounds
+        self.participants_in(cell) * self.rounds
     }
 
     /// How many contenders have something to do in a cell.
-    fn seats_in(&self, cell: &Cell) -> usize {
+    fn participants_in(&self, cell: &Cell) -> usize {
         let participates = |contender: &&Contender| {
             unsupported_reason(&contender.serves, cell).is_none()
                 && limit_reason(contender.connections_limit, contender.takes_cores(), cell).is_none()
@@ -242,10 +242,11 @@ impl LabConfig {
         self.contenders.iter().filter(participates).count()
     }
 
-    /// The sum over all turns that contenders have to connect in cells of what `of_cell` says of one.
-    fn over_seats(&self, of_cell: impl Fn(&Cell) -> Duration) -> Duration {
-        let seats = |cell: &Cell| saturating_u32(self.seats_in(cell).saturating_mul(self.passes));
-        self.cells.iter().map(|cell| of_cell(cell).saturating_mul(seats(cell))).sum()
+    /// The sum over all turns that contenders have to connect in cells of what `time_of_cell` says of one.
+    fn sum_over_participants(&self, time_of_cell: impl Fn(&Cell) -> Duration) -> Duration {
+        let participants =
+            |cell: &Cell| saturating_u32(self.participants_in(cell).saturating_mul(self.passes));
+        self.cells.iter().map(|cell| time_of_cell(cell).saturating_mul(participants(cell))).sum()
     }
 
     /// Time that the slices and warm-ups will take, those that contenders need for themselves among them, without
@@ -255,7 +256,7 @@ impl LabConfig {
         let own: Duration = self.contenders.iter().map(|contender| contender.warm_up).sum();
         let slices = saturating_u32(self.rounds + 1);
         self.slice * saturating_u32(self.slice_count())
-            + self.over_seats(|cell| self.warm_up + time_owed(cell) * slices)
+            + self.sum_over_participants(|cell| self.warm_up + in_flight_bytes_time(cell) * slices)
             + own * saturating_u32(self.passes * self.core_counts())
     }
 
@@ -277,10 +278,10 @@ impl LabConfig {
         let checks = if self.check && !disk { contenders } else { 0 };
         let slices = saturating_u32(self.rounds + 1);
         self.load_time()
-            + START_TIME * starts
+            + SERVER_START_TIME * starts
             + CHECK_TIME * checks
-            + self.over_seats(|cell| time_to_connect(cell) + time_owed_for_requests(cell) * slices)
-            + BETWEEN_SLICES * saturating_u32(self.slice_count())
+            + self.sum_over_participants(|cell| time_to_connect(cell) + in_flight_request_time(cell) * slices)
+            + SLICE_OVERHEAD_TIME * saturating_u32(self.slice_count())
     }
 
     /// Where the reference stands among the contenders.
@@ -307,15 +308,15 @@ impl LabConfig {
                 return Err(format!("two contenders are called \"{}\": rename one", contender.name));
             }
         }
-        let names = names_but_twins(&self.contenders);
+        let names = names_without_twins(&self.contenders);
         for contender in &self.contenders {
-            contender.base.iter().try_for_each(|base| check_against(&contender.name, base, &names))?;
+            contender.base.iter().try_for_each(|base| check_base(&contender.name, base, &names))?;
         }
         check_extent(self.passes, self.rounds, self.cells.len(), self.contenders.len())?;
         if self.slice.is_zero() {
             return Err("the slice must be longer than 0".to_owned());
         }
-        if self.slice.max(self.warm_up) > LONGEST_SLICE {
+        if self.slice.max(self.warm_up) > MAX_SLICE_DURATION {
             return Err("slice and warm_up must be at most 3600s".to_owned());
         }
         if !(MIN_SERVER_CPU_SHARE..=1.0).contains(&self.server_share) {
@@ -357,17 +358,15 @@ pub(crate) fn check_extent(
     cells: usize,
     contenders: usize,
 ) -> Result<(), String> {
-    for (name, number, most) in [("passes", passes, MOST_PASSES), ("rounds", rounds, MOST_ROUNDS)] {
+    for (name, number, most) in [("passes", passes, MAX_PASSES), ("rounds", rounds, MAX_ROUNDS)] {
         if !(1..=most).contains(&number) {
             return Err(format!("{name} must be at least 1 and at most {most}, not {number}"));
         }
     }
     let slices = [passes, rounds, cells, contenders].into_iter().try_fold(1usize, usize::checked_mul);
     match slices {
-        Some(..=MOST_SLICES) => Ok(()),
-        _ => {
-            Err(format!("there would be more than {MOST_SLICES} slices: give fewer passes, rounds or cells"))
-        }
+        Some(..=MAX_SLICES) => Ok(()),
+        _ => Err(format!("there would be more than {MAX_SLICES} slices: give fewer passes, rounds or cells")),
     }
 }
 
@@ -378,25 +377,25 @@ fn time_to_connect(cell: &Cell) -> Duration {
         workload if workload.cipher().is_some() => CONNECT_TIME + HANDSHAKE_TIME,
         _ => CONNECT_TIME,
     };
-    SEAT_TIME + each.saturating_mul(saturating_u32(cell.connections))
+    CONNECT_TURN_TIME + each.saturating_mul(saturating_u32(cell.connections))
 }
 
 /// How long a slice of a closed loop goes on after its end because requests are in flight, however small their answers are.
-fn time_owed_for_requests(cell: &Cell) -> Duration {
+fn in_flight_request_time(cell: &Cell) -> Duration {
     let (each, pipelining) = match cell.workload {
         _ if !cell.is_closed_loop() => return Duration::ZERO,
         Workload::Http { pipelining, reconnect, cipher, .. } => {
             let handshake = if reconnect && cipher.is_some() { HANDSHAKE_TIME } else { Duration::ZERO };
-            (OWED_ANSWER_TIME + handshake, pipelining)
+            (IN_FLIGHT_RESPONSE_TIME + handshake, pipelining)
         }
-        _ => (OWED_MESSAGE_TIME, 1),
+        _ => (IN_FLIGHT_MESSAGE_TIME, 1),
     };
     each.saturating_mul(saturating_u32(cell.connections.saturating_mul(pipelining)))
 }
 
 /// How long a slice goes on after its end in a cell because of the bytes of what is owed then. Little but where answers are
 /// large.
-fn time_owed(cell: &Cell) -> Duration {
+fn in_flight_bytes_time(cell: &Cell) -> Duration {
     let Workload::Http { target, pipelining, cipher, .. } = cell.workload else { return Duration::ZERO };
     let requests = cell.connections.saturating_mul(pipelining);
     let rate = if cipher.is_some() { TLS_BYTES_PER_SECOND } else { BYTES_PER_SECOND };
@@ -404,13 +403,13 @@ fn time_owed(cell: &Cell) -> Duration {
 }
 
 /// The names of all but twins, which are compared with nobody but the one that they are a second time.
-fn names_but_twins(contenders: &[Contender]) -> Vec<&str> {
+fn names_without_twins(contenders: &[Contender]) -> Vec<&str> {
     let others = contenders.iter().filter(|contender| contender.twin_of.is_none());
     others.map(|contender| contender.name.as_str()).collect()
 }
 
 /// Whether `base`, which the contender called `name` is to be set against, is another one of `names`.
-fn check_against(name: &str, base: &str, names: &[&str]) -> Result<(), String> {
+fn check_base(name: &str, base: &str, names: &[&str]) -> Result<(), String> {
     let others: Vec<&str> = names.iter().copied().filter(|other| *other != name).collect();
     if others.contains(&base) {
         return Ok(());
@@ -433,8 +432,10 @@ pub(crate) fn check_cell(cell: &Cell, server_cores: usize) -> Result<(), String>
         Workload::Http { pipelining, .. } => pipelining.saturating_mul(cell.connections),
         Workload::Idle => 0,
     };
-    if cell.connections.max(bytes) > LARGEST || cell.offered_per_second > Some(LARGEST as u64) {
-        return Err(format!("connections, depth, bytes, requests in flight and rate are at most {LARGEST}"));
+    if cell.connections.max(bytes) > MAX_COUNT || cell.offered_per_second > Some(MAX_COUNT as u64) {
+        return Err(format!(
+            "connections, depth, bytes, requests in flight and rate are at most {MAX_COUNT}"
+        ));
     }
     if !(1..=server_cores).contains(&cell.server_cores) {
         return Err(format!("servers have 1 to {server_cores} cores here, not {}", cell.server_cores));
@@ -442,8 +443,8 @@ pub(crate) fn check_cell(cell: &Cell, server_cores: usize) -> Result<(), String>
     match cell.workload {
         Workload::Echo { message_bytes: 0 } => Err("the message size must be at least 1 byte".to_owned()),
         Workload::Disk { block_bytes: 0, .. } => Err("the block size must be at least 1 byte".to_owned()),
-        Workload::Http { pipelining, .. } if !(1..=DEEPEST_PIPELINE).contains(&pipelining) => {
-            Err(format!("pipelining is from 1, for none, to {DEEPEST_PIPELINE}"))
+        Workload::Http { pipelining, .. } if !(1..=MAX_PIPELINING).contains(&pipelining) => {
+            Err(format!("pipelining is from 1, for none, to {MAX_PIPELINING}"))
         }
         Workload::Http { pipelining: 2.., reconnect: true, .. } => Err(
             "a connection that takes one request cannot have several in flight: give reconnect or pipelining, and cells of \

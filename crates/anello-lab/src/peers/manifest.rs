@@ -9,7 +9,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use super::in_file;
-use crate::scenario::plain_words;
+use crate::scenario::describe_toml_error;
 
 /// What a `peer.toml` says.
 ///
@@ -112,7 +112,7 @@ pub enum Protocol {
 pub enum Serves {
     /// The files of a folder, which it is told with `--root`.
     Files,
-    /// The 13 bytes `Hello, World!` as `text/plain` at `/fixed`, from memory.
+    /// The 13 bytes `Hello, SimulationState!` as `text/plain` at `/fixed`, from memory.
     Fixed,
 }
 
@@ -152,7 +152,10 @@ impl Manifest {
     /// Reads and checks the text of a `peer.toml`; what is wrong comes with the line, counted from 1, if that is known.
     fn parse(text: &str) -> Result<Manifest, (Option<usize>, String)> {
         let manifest: Manifest = toml::from_str(text).map_err(|error| {
-            (error.span().map(|span| line_of(text, &span)), plain_words(error.message()).replace('\n', " "))
+            (
+                error.span().map(|span| line_of(text, &span)),
+                describe_toml_error(error.message()).replace('\n', " "),
+            )
         })?;
         let wrong = |key: &str, what: &str| Err((line_of_key(text, key), what.to_owned()));
         let plain = |character: char| character.is_ascii_alphanumeric() || "-_.".contains(character);

@@ -71,7 +71,7 @@ pub(super) struct ScenarioFile {
     pub server_share: Option<Spanned<f64>>,
     #[serde(default = "first_seed")]
     pub seed: u64,
-    #[serde(default = "checked")]
+    #[serde(default = "default_checked")]
     pub check: bool,
 }
 
@@ -90,7 +90,7 @@ pub(super) enum Protocol {
 
 impl Protocol {
     /// What it is without TLS, if that is all that it has more: what is asked of HTTP is asked of HTTPS, too.
-    pub fn plain(self) -> Protocol {
+    pub fn without_tls(self) -> Protocol {
         if self == Protocol::Https { Protocol::Http } else { self }
     }
 }
@@ -150,7 +150,7 @@ pub(super) struct CellEntry {
     pub reconnect: Option<bool>,
     pub cipher: Option<Cipher>,
     pub rate_per_second: Option<u64>,
-    #[serde(default = "one")]
+    #[serde(default = "default_count")]
     pub server_cores: usize,
 }
 
@@ -208,7 +208,7 @@ fn duration<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::E
 }
 
 /// Replaces names of Rust types in a message of serde by what to write in TOML.
-pub(crate) fn plain_words(message: &str) -> String {
+pub(crate) fn describe_toml_error(message: &str) -> String {
     let mismatch = message.strip_prefix("invalid type: ").or_else(|| message.strip_prefix("invalid value: "));
     let Some((found, expected)) = mismatch.and_then(|rest| rest.rsplit_once(", expected ")) else {
         return message.to_owned();
@@ -240,11 +240,11 @@ fn first_seed() -> u64 {
     1
 }
 
-fn checked() -> bool {
+fn default_checked() -> bool {
     true
 }
 
-fn one() -> usize {
+fn default_count() -> usize {
     1
 }
 
@@ -256,7 +256,7 @@ impl ScenarioFile {
     /// Reads a file whose name is only for errors.
     pub fn parse(file_name: &str, text: &str) -> Result<ScenarioFile, ScenarioError> {
         toml::from_str(text).map_err(|error| {
-            let message = plain_words(error.message());
+            let message = describe_toml_error(error.message());
             ScenarioError::at(file_name, text, error.span().unwrap_or(0..0), message)
         })
     }
@@ -268,7 +268,7 @@ impl ScenarioFile {
 
     /// Where an error about a key belongs that is not there: to the protocol, which asks for it, or, where that is not
     /// there either, to the name.
-    pub fn place_of_missing(&self) -> Range<usize> {
+    pub fn missing_key_span(&self) -> Range<usize> {
         self.protocol.as_ref().map_or_else(|| self.name.span(), Spanned::span)
     }
 }

@@ -16,7 +16,7 @@ use crate::scenario::{DEFAULT_SERVER_CPU_SHARE, LabConfig, check_extent};
 pub use cells::drop_cells_over_limit;
 
 /// Slices with an offered rate are at least so long: the schedule needs some requests on every connection.
-const RATED_SLICE: std::time::Duration = std::time::Duration::from_millis(250);
+const MIN_RATED_SLICE: std::time::Duration = std::time::Duration::from_millis(250);
 
 /// What a scenario finds on a machine.
 #[derive(Debug, Clone)]
@@ -102,22 +102,22 @@ impl Resolver<'_> {
         let (passes, rounds) = (&self.file.passes, &self.file.rounds);
         for (number, passes, rounds) in [(passes, *passes.get_ref(), 1), (rounds, 1, *rounds.get_ref())] {
             if let Err(why) = check_extent(passes, rounds, 1, 1) {
-                return self.wrong(number.span(), why);
+                return self.error(number.span(), why);
             }
         }
         if self.file.name.get_ref().trim().is_empty() {
-            return self.wrong(self.file.name.span(), "a scenario needs a name".to_owned());
+            return self.error(self.file.name.span(), "a scenario needs a name".to_owned());
         }
         self.keys_of_the_protocol()?;
         let mut contenders = self.contenders()?;
         self.check_bases(&contenders)?;
-        self.leave_out_unasked(&mut contenders);
-        self.leave_out_plain(&mut contenders);
+        self.drop_contenders_without_target(&mut contenders);
+        self.drop_contenders_without_tls(&mut contenders);
         self.refuse_an_empty_field(&contenders)?;
-        let reference = self.give_twin(&mut contenders);
+        let reference = self.add_twin(&mut contenders);
         let cells = self.cells()?;
         if cells.is_empty() {
-            return self.wrong(
+            return self.error(
                 self.file.name.span(),
                 "nothing is left to measure on this machine: give cells with fewer connections or cores"
                     .to_owned(),
@@ -129,8 +129,8 @@ impl Resolver<'_> {
         // One thread makes the load; with more cores for the servers it sets the pace sooner, which the figures show.
         let load_core = cores.get(most_cores).or_else(|| cores.last()).copied().unwrap_or(0);
         let further_core = cores.get(most_cores + 1).copied();
-        let further_core = self.give_further_core(&mut contenders, further_core);
-        self.forget_missing_bases(&mut contenders);
+        let further_core = self.assign_further_core(&mut contenders, further_core);
+        self.clear_missing_bases(&mut contenders);
         if most_cores > 1 {
             self.notes.push(format!(
                 "The load is one thread on core {load_core}: servers on several cores may be faster than it can ask. Where \
@@ -138,10 +138,10 @@ impl Resolver<'_> {
             ));
         }
         let used = most_cores + 1 + usize::from(further_core.is_some());
-        self.caution_about_siblings(&cores[..cores.len().min(used)]);
+        self.warn_about_siblings(&cores[..cores.len().min(used)]);
         let mut slice = self.file.slice;
-        if cells.iter().any(|cell| cell.offered_per_second.is_some()) && slice < RATED_SLICE {
-            slice = RATED_SLICE;
+        if cells.iter().any(|cell| cell.offered_per_second.is_some()) && slice < MIN_RATED_SLICE {
+            slice = MIN_RATED_SLICE;
             self.notes.push("Slices last 250 ms, the least for offered rates.".to_owned());
         }
         let config = LabConfig {
@@ -191,12 +191,12 @@ impl Resolver<'_> {
                 config.reference,
                 names.join(", ")
             );
-            return self.wrong(self.file.reference.span(), why);
+            return self.error(self.file.reference.span(), why);
         }
         match (config.validate(), &self.file.server_share) {
             (Ok(()), _) => Ok(config),
-            (Err(why), Some(share)) if why.starts_with("server_share") => self.wrong(share.span(), why),
-            (Err(why), _) => self.wrong(self.file.name.span(), why),
+            (Err(why), Some(share)) if why.starts_with("server_share") => self.error(share.span(), why),
+            (Err(why), _) => self.error(self.file.name.span(), why),
         }
     }
 
@@ -207,12 +207,12 @@ impl Resolver<'_> {
         }
         let why = self.notes[self.file.notes.len()..].join(" ");
         let why = if why.is_empty() { "The list of contenders is empty.".to_owned() } else { why };
-        let span = first(&self.file.contenders).unwrap_or_else(|| self.file.place_of_missing());
-        self.wrong(span, format!("nobody is left to compete; name others. {why}"))
+        let span = first(&self.file.contenders).unwrap_or_else(|| self.file.missing_key_span());
+        self.error(span, format!("nobody is left to compete; name others. {why}"))
     }
 
     /// Says which of the cores in use are threads of one physical core.
-    fn caution_about_siblings(&mut self, used: &[usize]) {
+    fn warn_about_siblings(&mut self, used: &[usize]) {
         let resources = self.resources;
         let later = |place: usize| used.iter().skip(place + 1);
         let pairs: Vec<String> = used
@@ -231,7 +231,7 @@ impl Resolver<'_> {
         }
     }
 
-    fn wrong<T>(&self, span: Range<usize>, message: String) -> Result<T, ScenarioError> {
+    fn error<T>(&self, span: Range<usize>, message: String) -> Result<T, ScenarioError> {
         Err(ScenarioError::at(self.file_name, self.text, span, message))
     }
 
@@ -257,7 +257,8 @@ impl Resolver<'_> {
             key(first(&file.reconnect), "reconnect", &[Http]),
             key(first(&file.ciphers), "ciphers", &[Https]),
         ];
-        let reads = |readers: &[Protocol]| readers.contains(&protocol) || readers.contains(&protocol.plain());
+        let reads =
+            |readers: &[Protocol]| readers.contains(&protocol) || readers.contains(&protocol.without_tls());
         let foreign = keys.into_iter().filter(|(_, _, readers)| !reads(readers));
         let given = foreign.into_iter().find_map(|(span, key, readers)| Some((span?, key, readers)));
         match given {
@@ -269,7 +270,7 @@ impl Resolver<'_> {
                 };
                 let why =
                     format!("the key {key} is for {readers}, and the protocol is {protocol}: remove it");
-                self.wrong(span, why)
+                self.error(span, why)
             }
             None => Ok(()),
         }

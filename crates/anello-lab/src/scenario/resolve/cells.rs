@@ -31,7 +31,7 @@ impl Resolver<'_> {
         if let Some((_, key)) = missing.iter().find(|(missing, _)| *missing) {
             let why =
                 format!("a scenario for disks needs the key {key}, a list with at least one value: add it");
-            return self.wrong(file.place_of_missing(), why);
+            return self.error(file.missing_key_span(), why);
         }
         let ways = match file.direct.as_slice() {
             [] => vec![false, true],
@@ -63,7 +63,7 @@ impl Resolver<'_> {
                 Protocol::Idle | Protocol::Disk => "",
             };
             let why = format!("give {what}connections or connections_per_core, or single [[cells]]");
-            return self.wrong(file.place_of_missing(), why);
+            return self.error(file.missing_key_span(), why);
         }
         let mut cells = Vec::new();
         let rates: Vec<Option<u64>> = match file.rates_per_second.as_slice() {
@@ -111,7 +111,7 @@ impl Resolver<'_> {
     fn workloads(&self) -> Vec<(Workload, Range<usize>)> {
         let file = self.file;
         match file.protocol() {
-            Protocol::Idle => vec![(Workload::Idle, file.place_of_missing())],
+            Protocol::Idle => vec![(Workload::Idle, file.missing_key_span())],
             Protocol::Http => self.http_workloads(),
             Protocol::Https => self.https_workloads(),
             Protocol::Echo | Protocol::Disk => file
@@ -167,7 +167,7 @@ impl Resolver<'_> {
     /// What a cell that is named for itself asks for.
     fn workload_of(&self, entry: &Spanned<CellEntry>) -> Result<Workload, ScenarioError> {
         let protocol = self.file.protocol();
-        let is_http = protocol.plain() == Protocol::Http;
+        let is_http = protocol.without_tls() == Protocol::Http;
         let cell = entry.get_ref();
         let foreign = [
             (cell.message_bytes.is_some() && protocol != Protocol::Echo, "message_bytes"),
@@ -177,7 +177,7 @@ impl Resolver<'_> {
             (cell.cipher.is_some() && protocol != Protocol::Https, "cipher"),
         ];
         if let Some((_, key)) = foreign.iter().find(|(is_there, _)| *is_there) {
-            return self.wrong(entry.span(), format!("a cell for {protocol} has no {key}: remove it"));
+            return self.error(entry.span(), format!("a cell for {protocol} has no {key}: remove it"));
         }
         match (protocol, cell.message_bytes, cell.target) {
             (Protocol::Idle, ..) => Ok(Workload::Idle),
@@ -187,19 +187,19 @@ impl Resolver<'_> {
                 Ok(Workload::Http { target, pipelining, reconnect, cipher })
             }
             (Protocol::Http | Protocol::Https, _, None) => {
-                self.wrong(entry.span(), format!("a cell for {protocol} needs a target"))
+                self.error(entry.span(), format!("a cell for {protocol} needs a target"))
             }
             (_, Some(message_bytes), _) => Ok(Workload::Echo { message_bytes }),
-            (_, None, _) => self.wrong(entry.span(), "a cell for echo needs message_bytes".to_owned()),
+            (_, None, _) => self.error(entry.span(), "a cell for echo needs message_bytes".to_owned()),
         }
     }
 
     fn add(&self, cells: &mut Vec<Cell>, cell: Cell, span: Range<usize>) -> Result<(), ScenarioError> {
         if let Err(why) = check_cell(&cell, self.resources.cores.len()) {
-            return self.wrong(span, why);
+            return self.error(span, why);
         }
         if cells.contains(&cell) {
-            return self.wrong(span, format!("the cell \"{cell}\" is there twice: name it once"));
+            return self.error(span, format!("the cell \"{cell}\" is there twice: name it once"));
         }
         cells.push(cell);
         Ok(())
@@ -207,16 +207,16 @@ impl Resolver<'_> {
 
     /// The numbers of server cores that this machine has; says which it has not.
     fn core_counts(&mut self) -> Result<Vec<usize>, ScenarioError> {
-        let wanted: Vec<usize> = match self.file.server_cores.as_slice() {
+        let requested_counts: Vec<usize> = match self.file.server_cores.as_slice() {
             [] => vec![1],
             counts => counts.iter().map(|count| *count.get_ref()).collect(),
         };
         if let Some(zero) = self.file.server_cores.iter().find(|count| *count.get_ref() == 0) {
-            return self.wrong(zero.span(), "servers need at least 1 core".to_owned());
+            return self.error(zero.span(), "servers need at least 1 core".to_owned());
         }
         let most = self.cores_for_servers();
         let (fitting, beyond): (Vec<usize>, Vec<usize>) =
-            wanted.into_iter().partition(|&count| count <= most);
+            requested_counts.into_iter().partition(|&count| count <= most);
         if !beyond.is_empty() {
             let note = format!(
                 "Left out: {} server cores; of the {} that may be used here one is the load's, and {most} left.",

@@ -6,7 +6,7 @@ use std::path::Path;
 use super::{Resolver, Resources};
 use crate::contender::{Contender, Role};
 use crate::scenario::file::{ContenderEntry, InlineContender, Protocol, ScenarioError};
-use crate::scenario::{check_against, names_but_twins};
+use crate::scenario::{check_base, names_without_twins};
 use crate::site::{SupportedTargets, Target};
 
 /// In the words of a command: a core of its own, that of neither servers nor load.
@@ -39,7 +39,7 @@ impl<'a> Resolver<'a> {
                 if !contenders.contains(&contender) {
                     if contenders.iter().any(|other| other.name == contender.name) {
                         let why = format!("two contenders are called \"{}\": rename one", contender.name);
-                        return self.wrong(span, why);
+                        return self.error(span, why);
                     }
                     contenders.push(contender);
                 }
@@ -86,7 +86,7 @@ impl<'a> Resolver<'a> {
             return Ok(Vec::new());
         }
         let names: Vec<&str> = all().map(|contender| contender.name.as_str()).collect();
-        self.wrong(
+        self.error(
             span,
             format!(
                 "no contender is called \"{name}\": choose one of {}, \"peers\" for all that are built, or give a command: \
@@ -103,7 +103,7 @@ impl<'a> Resolver<'a> {
                 .replace("{file}", &self.resources.disk_file.to_string_lossy())
         });
         let Some(program) = words.next().filter(|_| !inline.name.trim().is_empty()) else {
-            return self.wrong(span, "a contender needs a name and a command".to_owned());
+            return self.error(span, "a contender needs a name and a command".to_owned());
         };
         let own = inline.role != Role::Peer;
         let contender = Contender {
@@ -118,48 +118,48 @@ impl<'a> Resolver<'a> {
         };
         if self.file.protocol() == Protocol::Https && !contender.serves_tls() {
             let why = "a command for https must say where the certificate and its key go: write {certificate} and {key}";
-            return self.wrong(span, why.to_owned());
+            return self.error(span, why.to_owned());
         }
-        match (&inline.serves, self.file.protocol().plain()) {
+        match (&inline.serves, self.file.protocol().without_tls()) {
             (None, Protocol::Http) => Ok(contender.serving_by_command()),
             (None, _) => Ok(contender),
             (Some(serves), Protocol::Http) if !serves.get_ref().is_empty() => {
                 Ok(Contender { serves: serves.get_ref().clone(), ..contender })
             }
             (Some(serves), Protocol::Http) => {
-                self.wrong(serves.span(), "write what it serves: \"files\", \"fixed\" or both".to_owned())
+                self.error(serves.span(), "write what it serves: \"files\", \"fixed\" or both".to_owned())
             }
             (Some(serves), protocol) => {
                 let why = format!("the key serves is for http, and the protocol is {protocol}: remove it");
-                self.wrong(serves.span(), why)
+                self.error(serves.span(), why)
             }
         }
     }
 
     /// Leaves out who has no answer for anything that this scenario asks for, and says so.
-    pub(super) fn leave_out_unasked(&mut self, contenders: &mut Vec<Contender>) {
+    pub(super) fn drop_contenders_without_target(&mut self, contenders: &mut Vec<Contender>) {
         let of_cells = self.file.cells.iter().filter_map(|cell| cell.get_ref().target);
-        let asked: Vec<Target> =
+        let requested_targets: Vec<Target> =
             self.file.targets.iter().map(|target| *target.get_ref()).chain(of_cells).collect();
-        if self.file.protocol().plain() != Protocol::Http || asked.is_empty() {
+        if self.file.protocol().without_tls() != Protocol::Http || requested_targets.is_empty() {
             return;
         }
-        let has_answer = |contender: &Contender| {
+        let serves_any = |contender: &Contender| {
             let served = SupportedTargets::of(&contender.serves);
-            asked.iter().any(|&target| served.has(target))
+            requested_targets.iter().any(|&target| served.has(target))
         };
-        let idle = contenders.iter().filter(|contender| !has_answer(contender));
+        let idle = contenders.iter().filter(|contender| !serves_any(contender));
         let idle: Vec<&str> = idle.map(|contender| contender.name.as_str()).collect();
         if !idle.is_empty() {
             let names = idle.join(", ");
             self.notes
                 .push(format!("Left out, since they serve nothing of what is asked for here: {names}."));
-            contenders.retain(has_answer);
+            contenders.retain(serves_any);
         }
     }
 
     /// Under TLS: leaves out who cannot serve it, and says so.
-    pub(super) fn leave_out_plain(&mut self, contenders: &mut Vec<Contender>) {
+    pub(super) fn drop_contenders_without_tls(&mut self, contenders: &mut Vec<Contender>) {
         if self.file.protocol() != Protocol::Https {
             return;
         }
@@ -174,7 +174,7 @@ impl<'a> Resolver<'a> {
     /// Has the reference there twice, as in every run: what the two differ by is what this machine cannot tell. Returns the
     /// name of the reference: of those that the scenario gives the first that takes part, and what was given first if none
     /// does.
-    pub(super) fn give_twin(&mut self, contenders: &mut Vec<Contender>) -> String {
+    pub(super) fn add_twin(&mut self, contenders: &mut Vec<Contender>) -> String {
         let names = &self.file.reference.get_ref().0;
         let place = |name: &String| contenders.iter().position(|contender| contender.name == *name);
         let first = names.first().cloned().unwrap_or_default();
@@ -191,7 +191,7 @@ impl<'a> Resolver<'a> {
 
     /// Puts the core in the place of [`FURTHER_CORE`], and gives it back if anybody asked for it. Where there is none, who
     /// asks for it is left out: on a core of servers or load it would not be what it is called.
-    pub(super) fn give_further_core(
+    pub(super) fn assign_further_core(
         &mut self,
         contenders: &mut Vec<Contender>,
         core: Option<usize>,
@@ -227,21 +227,21 @@ impl<'a> Resolver<'a> {
         };
         let unbuilt = self.peers().1.iter().map(String::as_str);
         let names: Vec<&str> =
-            names_but_twins(contenders).into_iter().chain(unbuilt.filter(is_asked_for)).collect();
+            names_without_twins(contenders).into_iter().chain(unbuilt.filter(is_asked_for)).collect();
         for entry in entries() {
             let ContenderEntry::Inline(InlineContender { name, against: Some(base), .. }) = entry else {
                 continue;
             };
-            if let Err(why) = check_against(name.trim(), base.get_ref().trim(), &names) {
-                return self.wrong(base.span(), why);
+            if let Err(why) = check_base(name.trim(), base.get_ref().trim(), &names) {
+                return self.error(base.span(), why);
             }
         }
         Ok(())
     }
 
     /// Who is to be set against a contender that takes no part on this machine stands alone, and this is said.
-    pub(super) fn forget_missing_bases(&mut self, contenders: &mut [Contender]) {
-        let names: Vec<String> = names_but_twins(contenders).into_iter().map(str::to_owned).collect();
+    pub(super) fn clear_missing_bases(&mut self, contenders: &mut [Contender]) {
+        let names: Vec<String> = names_without_twins(contenders).into_iter().map(str::to_owned).collect();
         let mut alone = Vec::new();
         for contender in contenders {
             if let Some(base) = contender.base.take_if(|base| !names.contains(base)) {
