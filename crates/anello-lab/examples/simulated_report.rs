@@ -18,10 +18,10 @@ fn main() -> Result<(), Box<dyn Error>> {
         ("bare epoll", SimulatedServer::costing(6_000.0).with_fault(Fault::DiesOnce(40))),
         ("bare epoll again", SimulatedServer::costing(6_000.0)),
         ("bare threads", SimulatedServer::costing(8_100.0)),
-        ("bare poll", SimulatedServer::costing(6_300.0).with_cost_per_connection(9.0)),
+        ("bare poll", SimulatedServer::costing(6_300.0).with_cpu_ns_per_connection(9.0)),
         ("bare select", SimulatedServer::costing(6_400.0).with_fault(Fault::WrongBytesFrom(1024))),
     ];
-    let simulation = Simulation::new(7, Noise::USUAL, &servers);
+    let simulation = Simulation::new(7, Noise::TYPICAL, &servers);
     let config = LabConfig::quick(PathBuf::from("anello"));
     let stop = AtomicBool::new(false);
     let result = run(&config, &mut simulation.load(), &mut simulation.machine(), &mut |_| {}, &stop)?;

@@ -35,7 +35,7 @@ pub trait Machine {
     fn prepare(&mut self, config: &LabConfig) -> Vec<String>;
 
     /// How many connections the lab can have open at once: its open files, but for a few that it needs otherwise.
-    fn connections_at_once(&mut self) -> usize;
+    fn max_open_connections(&mut self) -> usize;
 
     /// A clock that never goes back, in nanoseconds from some fixed moment.
     fn now_ns(&mut self) -> u64;
@@ -191,7 +191,7 @@ impl Machine for LocalMachine {
             notes.push(format!("The load could not be pinned to cores {:?}: {error}.", config.load_cores));
         }
         raise_descriptor_limit();
-        let (most, all) = (config.max_connections(), self.connections_at_once());
+        let (most, all) = (config.max_connections(), self.max_open_connections());
         if most * config.contenders.len() > all {
             notes.push(format!(
                 "The lab may have {} files open (`ulimit -Hn`), too few for the connections of all contenders at once in \
@@ -202,7 +202,7 @@ impl Machine for LocalMachine {
         notes
     }
 
-    fn connections_at_once(&mut self) -> usize {
+    fn max_open_connections(&mut self) -> usize {
         let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
         usize::try_from(limit).unwrap_or(usize::MAX).saturating_sub(SPARE_DESCRIPTORS)
     }

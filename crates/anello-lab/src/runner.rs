@@ -235,7 +235,7 @@ impl<'a> Runner<'a> {
         let mut random = Random::of_place(self.config.seed, pass, Some(cell));
         let taking_part = (0..count).filter(|&index| self.participates(index, cell)).count();
         let keep_open =
-            self.config.cells[cell].connections * taking_part <= self.machine.connections_at_once();
+            self.config.cells[cell].connections * taking_part <= self.machine.max_open_connections();
         let mut contender_sessions: Vec<Option<ContenderSession>> = (0..count).map(|_| None).collect();
         for index in random.order(count) {
             if self.stopped() {

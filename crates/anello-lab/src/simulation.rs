@@ -25,10 +25,10 @@ use crate::schedule::Random;
 const LOAD_NS_PER_REQUEST: f64 = 3_000.0;
 
 /// Time on the wire and for two wake-ups at one connection.
-const WAKE_NS: f64 = 9_000.0;
+const WAKE_UP_NS: f64 = 9_000.0;
 
 /// Memory of a process that has had no connection yet.
-const EMPTY_BYTES: u64 = 3 << 20;
+const BASE_RESIDENT_BYTES: u64 = 3 << 20;
 
 /// Ports of simulated servers begin here, so that the address tells the process.
 const FIRST_PORT: u16 = 10_000;
@@ -43,7 +43,7 @@ pub struct SimulatedServer {
     /// Memory that it takes for each connection.
     pub bytes_per_connection: u64,
     /// Memory that it takes once, with its first connection; bytes.
-    pub bytes_once: u64,
+    pub base_bytes: u64,
     /// What goes wrong with it.
     pub fault: Fault,
 }
@@ -81,7 +81,7 @@ impl SimulatedServer {
             cpu_ns,
             cpu_ns_per_connection: 0.0,
             bytes_per_connection: 4096,
-            bytes_once: 0,
+            base_bytes: 0,
             fault: Fault::None,
         }
     }
@@ -100,13 +100,13 @@ impl SimulatedServer {
 
     /// The same server with so much memory that it takes once, with its first connection.
     #[must_use]
-    pub fn with_bytes_once(self, bytes_once: u64) -> SimulatedServer {
-        SimulatedServer { bytes_once, ..self }
+    pub fn with_base_bytes(self, base_bytes: u64) -> SimulatedServer {
+        SimulatedServer { base_bytes, ..self }
     }
 
     /// The same server, dearer with every connection.
     #[must_use]
-    pub fn with_cost_per_connection(self, cpu_ns_per_connection: f64) -> SimulatedServer {
+    pub fn with_cpu_ns_per_connection(self, cpu_ns_per_connection: f64) -> SimulatedServer {
         SimulatedServer { cpu_ns_per_connection, ..self }
     }
 }
@@ -146,18 +146,18 @@ impl Noise {
     };
 
     /// A decent virtual machine.
-    pub const USUAL: Noise =
+    pub const TYPICAL: Noise =
         Noise { slice: 0.015, process: 0.004, drift: 0.05, stolen: 0.05, foreign: 0.004, ..Noise::NONE };
 }
 
 /// A simulated machine; gives out the two doors that the lab uses.
 #[derive(Debug, Clone)]
 pub struct Simulation {
-    world: Rc<RefCell<World>>,
+    state: Rc<RefCell<SimulationState>>,
 }
 
 #[derive(Debug)]
-struct World {
+struct SimulationState {
     servers: HashMap<String, SimulatedServer>,
     noise: Noise,
     random: Random,
@@ -168,15 +168,15 @@ struct World {
     phase_ends_ns: u64,
     processes: Vec<Process>,
     open_sessions: usize,
-    most_open_sessions: usize,
-    connections_at_once: usize,
+    max_open_sessions: usize,
+    max_open_connections: usize,
     throttle_error: Option<String>,
 }
 
 #[derive(Debug)]
 struct Process {
     server: String,
-    luck: f64,
+    process_factor: f64,
     cpu_ns: u64,
     resident_bytes: u64,
     alive: bool,
@@ -189,7 +189,7 @@ impl Simulation {
     #[must_use]
     pub fn new(seed: u64, noise: Noise, servers: &[(&str, SimulatedServer)]) -> Simulation {
         let servers = servers.iter().map(|(name, server)| ((*name).to_owned(), server.clone())).collect();
-        let world = World {
+        let state = SimulationState {
             servers,
             noise,
             random: Random::stream(seed, 77),
@@ -200,65 +200,65 @@ impl Simulation {
             phase_ends_ns: 0,
             processes: Vec::new(),
             open_sessions: 0,
-            most_open_sessions: 0,
-            connections_at_once: 1 << 20,
+            max_open_sessions: 0,
+            max_open_connections: 1 << 20,
             throttle_error: None,
         };
-        Simulation { world: Rc::new(RefCell::new(world)) }
+        Simulation { state: Rc::new(RefCell::new(state)) }
     }
 
     /// The machine, for the lab.
     #[must_use]
     pub fn machine(&self) -> impl Machine + use<> {
-        SimulatedMachine { world: Rc::clone(&self.world) }
+        SimulatedMachine { state: Rc::clone(&self.state) }
     }
 
     /// The load generator, for the lab.
     #[must_use]
     pub fn load(&self) -> impl Load + use<> {
-        SimulatedLoad { world: Rc::clone(&self.world) }
+        SimulatedLoad { state: Rc::clone(&self.state) }
     }
 
     /// The same machine with so few open files that only so many connections fit.
     #[must_use]
-    pub fn with_connections_at_once(self, connections: usize) -> Simulation {
-        self.world.borrow_mut().connections_at_once = connections;
+    pub fn with_max_open_connections(self, connections: usize) -> Simulation {
+        self.state.borrow_mut().max_open_connections = connections;
         self
     }
 
     /// The same machine, of whose cores no part can be taken away from servers, for this reason.
     #[must_use]
     pub fn with_throttle_error(self, reason: &str) -> Simulation {
-        self.world.borrow_mut().throttle_error = Some(reason.to_owned());
+        self.state.borrow_mut().throttle_error = Some(reason.to_owned());
         self
     }
 
     /// Processes that have been started and not stopped.
     #[must_use]
     pub fn processes_left(&self) -> usize {
-        self.world.borrow().processes.iter().filter(|process| !process.stopped).count()
+        self.state.borrow().processes.iter().filter(|process| !process.stopped).count()
     }
 
     /// The most sets of connections that were open at once.
     #[must_use]
-    pub fn most_sessions(&self) -> usize {
-        self.world.borrow().most_open_sessions
+    pub fn max_open_sessions(&self) -> usize {
+        self.state.borrow().max_open_sessions
     }
 
     /// Processes that were ever started.
     #[must_use]
     pub fn processes_started(&self) -> usize {
-        self.world.borrow().processes.len()
+        self.state.borrow().processes.len()
     }
 
     /// Sets of connections that are open.
     #[must_use]
     pub fn sessions_left(&self) -> usize {
-        self.world.borrow().open_sessions
+        self.state.borrow().open_sessions
     }
 }
 
-impl World {
+impl SimulationState {
     /// A draw of mean 0 and standard deviation 1, roughly normal.
     fn normal(&mut self) -> f64 {
         (0..12).map(|_| self.random.unit()).sum::<f64>() - 6.0
@@ -294,12 +294,12 @@ impl World {
             load.wrong_replies = 7;
             return Ok(load);
         }
-        self.fill(&mut load, pid, &server, cell, duration);
+        self.simulate_slice(&mut load, pid, &server, cell, duration);
         Ok(load)
     }
 
     /// Part of the core that a process uses while it has nothing to do.
-    fn idle_use(&self, index: usize) -> f64 {
+    fn idle_cpu_fraction(&self, index: usize) -> f64 {
         let process = &self.processes[index];
         match self.servers[&process.server].fault {
             Fault::BusyWhenIdle(part) if process.alive && !process.paused => part,
@@ -308,18 +308,18 @@ impl World {
     }
 
     /// How much slower than its best the machine is for this slice.
-    fn weather(&mut self) -> f64 {
+    fn machine_factor(&mut self) -> f64 {
         while self.clock_ns >= self.phase_ends_ns {
             self.slow = self.random.unit() < 0.5;
             let length_s = self.noise.phase_s * (0.5 + self.random.unit());
             self.phase_ends_ns = self.clock_ns + (length_s * 1e9) as u64 + 1;
         }
-        let season = self.clock_ns as f64 / 20e9 * std::f64::consts::TAU;
+        let drift_angle = self.clock_ns as f64 / 20e9 * std::f64::consts::TAU;
         let phase = if self.slow { self.noise.slow_factor } else { 1.0 };
-        phase * (1.0 + self.noise.drift * season.sin()) * (1.0 + self.noise.slice * self.normal())
+        phase * (1.0 + self.noise.drift * drift_angle.sin()) * (1.0 + self.noise.slice * self.normal())
     }
 
-    fn fill(
+    fn simulate_slice(
         &mut self,
         load: &mut SliceLoad,
         pid: usize,
@@ -328,17 +328,21 @@ impl World {
         duration: Duration,
     ) {
         let connections = cell.connections;
-        let weather = self.weather();
+        let machine_factor = self.machine_factor();
         let batching = if connections == 1 { 1.0 } else { 0.75 };
         let per_connection = server.cpu_ns_per_connection * connections as f64;
         let cost = server.cpu_ns * batching + per_connection + message_bytes(cell) as f64 * 0.4;
         // Whoever cannot rest pushes this one's memory out of the caches.
         let others = (0..self.processes.len()).filter(|&other| other != pid);
-        let disturbance: f64 = others.map(|other| self.idle_use(other)).sum();
-        let cpu_ns = (cost * weather * self.processes[pid].luck * (1.0 + disturbance)).max(1.0);
-        let wake_ns = if connections == 1 { WAKE_NS * weather + LOAD_NS_PER_REQUEST } else { 0.0 };
-        let request_ns =
-            if connections == 1 { cpu_ns + wake_ns } else { cpu_ns.max(LOAD_NS_PER_REQUEST * weather) };
+        let disturbance: f64 = others.map(|other| self.idle_cpu_fraction(other)).sum();
+        let cpu_ns =
+            (cost * machine_factor * self.processes[pid].process_factor * (1.0 + disturbance)).max(1.0);
+        let wake_ns = if connections == 1 { WAKE_UP_NS * machine_factor + LOAD_NS_PER_REQUEST } else { 0.0 };
+        let request_ns = if connections == 1 {
+            cpu_ns + wake_ns
+        } else {
+            cpu_ns.max(LOAD_NS_PER_REQUEST * machine_factor)
+        };
         let duration_ns = duration.as_nanos() as u64;
         let capacity = duration_ns as f64 / request_ns;
         let mut latency_ns = (request_ns * connections as f64) as u64;
@@ -360,12 +364,12 @@ impl World {
         let process = &mut self.processes[pid];
         process.cpu_ns += (cpu_ns * load.requests as f64) as u64;
         if cell.workload == Workload::Idle {
-            let luck = process.luck;
-            if process.resident_bytes == EMPTY_BYTES {
-                process.resident_bytes += server.bytes_once;
+            let process_factor = process.process_factor;
+            if process.resident_bytes == BASE_RESIDENT_BYTES {
+                process.resident_bytes += server.base_bytes;
             }
             process.resident_bytes +=
-                (server.bytes_per_connection as f64 * connections as f64 * luck).round() as u64;
+                (server.bytes_per_connection as f64 * connections as f64 * process_factor).round() as u64;
         }
         if self.random.unit() < self.noise.stolen {
             self.stolen_ns += 10_000_000;
@@ -395,7 +399,7 @@ fn latencies_around(latency_ns: u64) -> Histogram<u64> {
 }
 
 struct SimulatedMachine {
-    world: Rc<RefCell<World>>,
+    state: Rc<RefCell<SimulationState>>,
 }
 
 impl Machine for SimulatedMachine {
@@ -404,7 +408,7 @@ impl Machine for SimulatedMachine {
     }
 
     fn now_ns(&mut self) -> u64 {
-        self.world.borrow().clock_ns
+        self.state.borrow().clock_ns
     }
 
     fn unix_time_s(&mut self) -> u64 {
@@ -412,19 +416,19 @@ impl Machine for SimulatedMachine {
     }
 
     fn stolen_ns(&mut self, _cores: &[usize]) -> Result<u64, String> {
-        Ok(self.world.borrow().stolen_ns)
+        Ok(self.state.borrow().stolen_ns)
     }
 
-    fn connections_at_once(&mut self) -> usize {
-        self.world.borrow().connections_at_once
+    fn max_open_connections(&mut self) -> usize {
+        self.state.borrow().max_open_connections
     }
 
     fn throttled_ns(&mut self) -> u64 {
-        self.world.borrow().throttled_ns
+        self.state.borrow().throttled_ns
     }
 
     fn usage(&mut self, pid: u32) -> Result<Usage, String> {
-        let process = &self.world.borrow().processes[pid as usize];
+        let process = &self.state.borrow().processes[pid as usize];
         Ok(Usage {
             cpu_ns: process.cpu_ns,
             voluntary_switches: Some(process.cpu_ns / 50_000),
@@ -434,12 +438,12 @@ impl Machine for SimulatedMachine {
     }
 
     fn load_cpu_ns(&mut self) -> u64 {
-        self.world.borrow().clock_ns
+        self.state.borrow().clock_ns
     }
 
     fn other_cpu_ns(&mut self, cores: &[usize]) -> Option<u64> {
-        let world = self.world.borrow();
-        Some((world.clock_ns as f64 * world.noise.foreign * cores.len() as f64) as u64)
+        let state = self.state.borrow();
+        Some((state.clock_ns as f64 * state.noise.foreign * cores.len() as f64) as u64)
     }
 
     fn start(
@@ -448,10 +452,10 @@ impl Machine for SimulatedMachine {
         _config: &LabConfig,
         _cores: &[usize],
     ) -> Result<Running, String> {
-        let mut world = self.world.borrow_mut();
+        let mut state = self.state.borrow_mut();
         let name = &contender.name;
         let server =
-            world.servers.get_mut(name).ok_or_else(|| format!("cannot start {name}: no such program"))?;
+            state.servers.get_mut(name).ok_or_else(|| format!("cannot start {name}: no such program"))?;
         if let Fault::CannotStart(why) = &server.fault {
             return Err(format!("exited with status 1: {why}"));
         }
@@ -462,18 +466,18 @@ impl Machine for SimulatedMachine {
         if server.fault == Fault::StartsOnce {
             server.fault = Fault::CannotStart("no more".to_owned());
         }
-        world.clock_ns += 5_000_000;
-        let luck = 1.0 + world.noise.process * world.normal();
-        world.processes.push(Process {
+        state.clock_ns += 5_000_000;
+        let process_factor = 1.0 + state.noise.process * state.normal();
+        state.processes.push(Process {
             server: name.clone(),
-            luck,
+            process_factor,
             cpu_ns: 0,
-            resident_bytes: EMPTY_BYTES,
+            resident_bytes: BASE_RESIDENT_BYTES,
             alive: true,
             stopped: false,
             paused: false,
         });
-        let pid = world.processes.len() - 1;
+        let pid = state.processes.len() - 1;
         let port = FIRST_PORT + u16::try_from(pid).map_err(|_| "too many simulated processes".to_owned())?;
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         let ready_line = format!("ready addr={address} driver=simulated features=none");
@@ -481,37 +485,37 @@ impl Machine for SimulatedMachine {
     }
 
     fn exit_description(&mut self, pid: u32, _patience: Duration) -> Option<String> {
-        let alive = self.world.borrow().processes[pid as usize].alive;
+        let alive = self.state.borrow().processes[pid as usize].alive;
         (!alive).then(|| "was killed by signal 9 (SIGKILL)".to_owned())
     }
 
     fn sleep(&mut self, duration: Duration) {
-        let mut world = self.world.borrow_mut();
+        let mut state = self.state.borrow_mut();
         let duration_ns = duration.as_nanos() as u64;
-        world.clock_ns += duration_ns;
-        for index in 0..world.processes.len() {
-            let idle = world.idle_use(index);
-            world.processes[index].cpu_ns += (idle * duration_ns as f64) as u64;
+        state.clock_ns += duration_ns;
+        for index in 0..state.processes.len() {
+            let idle = state.idle_cpu_fraction(index);
+            state.processes[index].cpu_ns += (idle * duration_ns as f64) as u64;
         }
     }
 
     fn throttle_servers(&mut self, _cores: &[usize], _share: f64) -> Result<(), String> {
-        self.world.borrow().throttle_error.clone().map_or(Ok(()), Err)
+        self.state.borrow().throttle_error.clone().map_or(Ok(()), Err)
     }
 
     fn unthrottle_servers(&mut self) {}
 
     fn pause(&mut self, pid: u32) {
-        self.world.borrow_mut().processes[pid as usize].paused = true;
+        self.state.borrow_mut().processes[pid as usize].paused = true;
     }
 
     fn resume(&mut self, pid: u32) {
-        self.world.borrow_mut().processes[pid as usize].paused = false;
+        self.state.borrow_mut().processes[pid as usize].paused = false;
     }
 
     fn stop(&mut self, pids: &[u32]) {
         for &pid in pids {
-            let process = &mut self.world.borrow_mut().processes[pid as usize];
+            let process = &mut self.state.borrow_mut().processes[pid as usize];
             process.alive = false;
             process.stopped = true;
         }
@@ -524,7 +528,7 @@ impl Machine for SimulatedMachine {
             cpu_model: "Simulated CPU".to_owned(),
             cores_online: 2,
             cores_allowed: "0-1".to_owned(),
-            stolen_ticks: Some(self.world.borrow().stolen_ns / 10_000_000),
+            stolen_ticks: Some(self.state.borrow().stolen_ns / 10_000_000),
             load_average: Some([0.4, 0.3, 0.2]),
             congestion_control: Some("cubic".to_owned()),
             somaxconn: Some(4096),
@@ -536,26 +540,26 @@ impl Machine for SimulatedMachine {
 }
 
 struct SimulatedLoad {
-    world: Rc<RefCell<World>>,
+    state: Rc<RefCell<SimulationState>>,
 }
 
 impl Load for SimulatedLoad {
     fn connect(&mut self, target: SocketAddr, cell: &Cell) -> Result<Box<dyn LoadSession>, String> {
         let pid = usize::from(target.port() - FIRST_PORT);
-        let mut world = self.world.borrow_mut();
-        if !world.processes[pid].alive {
+        let mut state = self.state.borrow_mut();
+        if !state.processes[pid].alive {
             return Err("connection refused".to_owned());
         }
-        world.open_sessions += 1;
-        world.most_open_sessions = world.most_open_sessions.max(world.open_sessions);
-        Ok(Box::new(SimulatedSession { world: Rc::clone(&self.world), pid, cell: *cell }))
+        state.open_sessions += 1;
+        state.max_open_sessions = state.max_open_sessions.max(state.open_sessions);
+        Ok(Box::new(SimulatedSession { state: Rc::clone(&self.state), pid, cell: *cell }))
     }
 
     fn check(&mut self, target: SocketAddr, check: Check, _stop: &AtomicBool) -> Result<Vec<String>, String> {
-        let mut world = self.world.borrow_mut();
-        world.clock_ns += 1_000_000;
-        let process = &world.processes[usize::from(target.port() - FIRST_PORT)];
-        match (&world.servers[&process.server].fault, check) {
+        let mut state = self.state.borrow_mut();
+        state.clock_ns += 1_000_000;
+        let process = &state.processes[usize::from(target.port() - FIRST_PORT)];
+        match (&state.servers[&process.server].fault, check) {
             (Fault::LosesBytes, Check::StalledReader | Check::StalledDownload(_)) => {
                 Err("2097152 bytes were sent and 1048576 came back".to_owned())
             }
@@ -565,19 +569,19 @@ impl Load for SimulatedLoad {
 }
 
 struct SimulatedSession {
-    world: Rc<RefCell<World>>,
+    state: Rc<RefCell<SimulationState>>,
     pid: usize,
     cell: Cell,
 }
 
 impl LoadSession for SimulatedSession {
     fn run_slice(&mut self, duration: Duration) -> Result<SliceLoad, String> {
-        self.world.borrow_mut().slice(self.pid, &self.cell, duration)
+        self.state.borrow_mut().slice(self.pid, &self.cell, duration)
     }
 }
 
 impl Drop for SimulatedSession {
     fn drop(&mut self) {
-        self.world.borrow_mut().open_sessions -= 1;
+        self.state.borrow_mut().open_sessions -= 1;
     }
 }

@@ -63,7 +63,7 @@ impl Runner<'_> {
 
     fn check(&mut self, index: usize) {
         let contender = &self.config.contenders[index];
-        let most = self.machine.connections_at_once();
+        let most = self.machine.max_open_connections();
         let limit = contender.connections_limit.unwrap_or(usize::MAX);
         let workload = self.config.cells[0].workload;
         let wanted_connections =

@@ -21,10 +21,10 @@ fn a_peak_is_the_highest_median_and_told_apart_from_the_end_of_the_sweep() {
     let costing = SimulatedServer::costing;
     let field = [
         // Each connection costs it 0.1 µs more, or saves 20 ns, for every request.
-        ("steep", costing(6_000.0).with_cost_per_connection(100.0)),
-        ("rising", costing(6_000.0).with_cost_per_connection(-20.0)),
+        ("steep", costing(6_000.0).with_cpu_ns_per_connection(100.0)),
+        ("rising", costing(6_000.0).with_cpu_ns_per_connection(-20.0)),
         ("light", costing(2_000.0)),
-        ("fragile", costing(6_000.0).with_cost_per_connection(-20.0).with_fault(Fault::DiesAbove(40))),
+        ("fragile", costing(6_000.0).with_cpu_ns_per_connection(-20.0).with_fault(Fault::DiesAbove(40))),
         ("absent", costing(1.0).with_fault(Fault::CannotStart("no".to_owned()))),
     ];
     let names = field.each_ref().map(|(name, _)| *name);
@@ -65,7 +65,7 @@ fn few_cells_and_offered_rates_are_no_sweep_and_sizes_and_cores_are_kept_apart()
 
 #[test]
 fn cells_in_which_servers_had_another_part_of_their_core_are_no_part_of_the_sweep() {
-    let field = [("steep", SimulatedServer::costing(6_000.0).with_cost_per_connection(100.0))];
+    let field = [("steep", SimulatedServer::costing(6_000.0).with_cpu_ns_per_connection(100.0))];
     let of = |share: f64, connections: &[usize]| {
         let config = config_with(share, &["steep"], echo_cells(&[128], connections));
         sweeps(&simulate(&config, Noise::NONE, &field))
