@@ -5,8 +5,8 @@
 //! Only clean slices count. A ratio is taken within a round, between slices that ran moments apart and in the same phase
 //! of the machine; a round in which either side has no clean slice, or the phase changed in between, gives none.
 
-mod kin;
-mod later;
+mod backfill;
+mod comparability;
 
 use std::collections::HashMap;
 
@@ -23,24 +23,24 @@ use crate::runner::{limit_reason, unsupported_reason};
 use crate::schedule::Random;
 use crate::statistics::phases::{self, Sample};
 use crate::statistics::{Estimate, Ratio, quantile};
-use crate::verdict::{self, SERVER_BUSY};
+use crate::verdict::{self, SERVER_BUSY_THRESHOLD};
 
-pub use kin::driver_family;
-pub use later::add_missing;
+pub use backfill::add_missing;
+pub use comparability::driver_family;
 
-use kin::{comparable, is_of_neither, is_other_runtime};
+use comparability::{does_same_io, is_other_runtime, is_other_server};
 
 /// Above this part of its cores the load sets the pace.
-pub const LOAD_BUSY: f64 = 0.95;
+pub const LOAD_BUSY_THRESHOLD: f64 = 0.95;
 
 /// An offered rate counts as reached when this part of its requests was answered.
-const RATE_REACHED: f64 = 0.99;
+const MIN_REACHED_FRACTION: f64 = 0.99;
 
 /// More than this part of the offered requests sent late, or not at all, is worth a word.
-pub const LATE: f64 = 0.01;
+pub const LATE_FRACTION_THRESHOLD: f64 = 0.01;
 
 /// Random streams of the pairs with peers and bases begin here, apart from those of the pairs with the reference.
-const VERSUS_STREAMS: u64 = 1 << 40;
+const PAIR_STREAM_BASE: u64 = 1 << 40;
 
 /// Fills in the phases, cells, pairs and findings of `result` from its plan, slices, latencies and failures.
 pub fn analyse(result: &mut LabResult) {
@@ -51,14 +51,14 @@ pub fn analyse(result: &mut LabResult) {
         let cells = phases.into_iter().enumerate();
         let cells: Vec<CellResult> =
             cells.map(|(cell, phases)| analyse_cell(result, &index, cell, phases)).collect();
-        let versus = all_versus(result, &index, &cells, comparable);
-        let runtime_versus = all_versus(result, &index, &cells, is_other_runtime);
-        let other_versus = all_versus(result, &index, &cells, is_of_neither);
-        let base_versus = base_versus(result, &index, &cells);
+        let versus = compare_all_pairs(result, &index, &cells, does_same_io);
+        let runtime_versus = compare_all_pairs(result, &index, &cells, is_other_runtime);
+        let other_versus = compare_all_pairs(result, &index, &cells, is_other_server);
+        let base_versus = compare_with_bases(result, &index, &cells);
         (cells, versus, runtime_versus, other_versus, base_versus)
     };
     (result.cells, result.versus, result.runtime_versus, result.other_versus, result.base_versus) = analysed;
-    later::fill_in_cpu_of_both(result);
+    backfill::fill_total_cpu(result);
     verdict::judge(result);
 }
 
@@ -69,19 +69,19 @@ fn mark_phases(result: &mut LabResult, cell: usize) -> Option<PhaseSummary> {
         slice.phase = None;
     }
     let clean = |slice: &Slice| slice.cell == cell && slice.quality == Quality::Clean && slice.cpu_ns > 0;
-    let mut places: Vec<usize> =
-        (0..result.slices.len()).filter(|&place| !idle && clean(&result.slices[place])).collect();
-    places.sort_by_key(|&place| (result.slices[place].pass, result.slices[place].start_ns));
-    let samples: Vec<Sample> = places
+    let mut indices: Vec<usize> =
+        (0..result.slices.len()).filter(|&position| !idle && clean(&result.slices[position])).collect();
+    indices.sort_by_key(|&position| (result.slices[position].pass, result.slices[position].start_ns));
+    let samples: Vec<Sample> = indices
         .iter()
-        .map(|&place| {
-            let slice = &result.slices[place];
+        .map(|&position| {
+            let slice = &result.slices[position];
             Sample { contender: slice.contender, stretch: slice.pass, cost: slice.cpu_ns_per_request() }
         })
         .collect();
     let phases = phases::find(&samples)?;
-    for (&place, &slow) in places.iter().zip(&phases.slow) {
-        result.slices[place].phase = Some(u8::from(slow));
+    for (&position, &slow) in indices.iter().zip(&phases.slow) {
+        result.slices[position].phase = Some(u8::from(slow));
     }
     Some(PhaseSummary {
         slow_factor: phases.slow_factor,
@@ -165,8 +165,8 @@ impl Pairs {
         let mut pairs = Pairs { ratios: vec![Vec::new(); plan_passes], mixed_rounds: 0 };
         let mut seen = std::collections::HashSet::new();
         for slice in index.clean(cell_index, left) {
-            let place = (slice.pass, slice.round);
-            let Some(other) = right_slices.get(&place).filter(|_| seen.insert(place)) else { continue };
+            let position = (slice.pass, slice.round);
+            let Some(other) = right_slices.get(&position).filter(|_| seen.insert(position)) else { continue };
             if slice.phase != other.phase {
                 pairs.mixed_rounds += 1;
                 continue;
@@ -345,7 +345,9 @@ fn figures_of(
     };
     let (late_fraction, unsent_fraction) = (of_offered(|slice| slice.late), of_offered(|slice| slice.unsent));
     // At an offered rate a busy load is no harm as long as it sends in time.
-    let behind = late_fraction.zip(unsent_fraction).is_none_or(|(late, unsent)| late.max(unsent) > LATE);
+    let behind = late_fraction
+        .zip(unsent_fraction)
+        .is_none_or(|(late, unsent)| late.max(unsent) > LATE_FRACTION_THRESHOLD);
     let uncorrected: Option<Vec<f64>> =
         slices.iter().map(|slice| slice.uncorrected_p99_ns.map(|ns| ns as f64)).collect();
     Some(Figures {
@@ -367,10 +369,10 @@ fn figures_of(
         resident_bytes: middle(&|slice| slice.resident_bytes.map(|bytes| bytes as f64)),
         load_busy,
         load_bottleneck: behind
-            && load_busy > LOAD_BUSY * load_cores
-            && server_busy < SERVER_BUSY * share * cell.server_cores as f64,
+            && load_busy > LOAD_BUSY_THRESHOLD * load_cores
+            && server_busy < SERVER_BUSY_THRESHOLD * share * cell.server_cores as f64,
         reached_fraction,
-        rate_reached: reached_fraction.map(|fraction| fraction >= RATE_REACHED),
+        rate_reached: reached_fraction.map(|fraction| fraction >= MIN_REACHED_FRACTION),
         late_fraction,
         unsent_fraction,
     })
@@ -389,7 +391,7 @@ fn curve_of(result: &LabResult, cell: usize, contender: usize) -> Vec<(f64, u64)
 }
 
 /// Anello on each driver against every peer that is to be compared with it, in every cell where both were measured.
-fn all_versus(
+fn compare_all_pairs(
     result: &LabResult,
     index: &SliceIndex<'_>,
     cells: &[CellResult],
@@ -401,7 +403,7 @@ fn all_versus(
     for (peer_index, peer) in contenders().filter(|(_, record)| is(record, Role::Peer)) {
         for (own_index, own) in contenders().filter(|(_, record)| is(record, Role::Anello)) {
             if compared(own, peer) {
-                versus.extend(versus_of(result, index, cells, (own_index, peer_index)));
+                versus.extend(compare_pair(result, index, cells, (own_index, peer_index)));
             }
         }
     }
@@ -409,20 +411,24 @@ fn all_versus(
 }
 
 /// Every contender that names its base against that, in every cell where both were measured.
-fn base_versus(result: &LabResult, index: &SliceIndex<'_>, cells: &[CellResult]) -> Vec<PairComparison> {
-    let place = |name: &str| {
+fn compare_with_bases(
+    result: &LabResult,
+    index: &SliceIndex<'_>,
+    cells: &[CellResult],
+) -> Vec<PairComparison> {
+    let index_of = |name: &str| {
         result.contenders.iter().position(|record| record.name == name && record.twin_of.is_none())
     };
     let pair = |(own, record): (usize, &ContenderRecord)| {
-        let base = place(record.base.as_deref()?)?;
+        let base = index_of(record.base.as_deref()?)?;
         (base != own).then_some((own, base))
     };
     let versus = |(own, base): (usize, usize)| {
         if result.contenders[base].name == result.plan.reference {
-            let cells = with_both(cells, (own, base));
-            cells.map(|(_, cell)| versus_of_row(cell, own, &result.plan.reference)).collect()
+            let cells = cells_with_both(cells, (own, base));
+            cells.map(|(_, cell)| comparison_from_row(cell, own, &result.plan.reference)).collect()
         } else {
-            versus_of(result, index, cells, (own, base))
+            compare_pair(result, index, cells, (own, base))
         }
     };
     let pairs = result.contenders.iter().enumerate().filter_map(pair);
@@ -430,18 +436,20 @@ fn base_versus(result: &LabResult, index: &SliceIndex<'_>, cells: &[CellResult])
 }
 
 /// One contender against another in every cell where both were measured.
-fn versus_of(
+fn compare_pair(
     result: &LabResult,
     index: &SliceIndex<'_>,
     cells: &[CellResult],
     pair: (usize, usize),
 ) -> Vec<PairComparison> {
-    let places = with_both(cells, pair);
-    places.map(|(place, cell)| versus_in(result, index, (place, &cell.cell), pair)).collect()
+    let indices = cells_with_both(cells, pair);
+    indices
+        .map(|(position, cell)| compare_pair_in_cell(result, index, (position, &cell.cell), pair))
+        .collect()
 }
 
 /// The cells, with their places, in which both contenders were measured.
-fn with_both(
+fn cells_with_both(
     cells: &[CellResult],
     (one, other): (usize, usize),
 ) -> impl Iterator<Item = (usize, &CellResult)> {
@@ -453,7 +461,7 @@ fn with_both(
 
 /// A contender against the reference: the ratios of its row, since drawn again they would have other intervals, and the
 /// same pair would stand in one report with two.
-fn versus_of_row(cell: &CellResult, contender: usize, reference: &str) -> PairComparison {
+fn comparison_from_row(cell: &CellResult, contender: usize, reference: &str) -> PairComparison {
     let row = &cell.rows[contender];
     PairComparison {
         contender: row.contender.clone(),
@@ -473,20 +481,20 @@ fn versus_of_row(cell: &CellResult, contender: usize, reference: &str) -> PairCo
     }
 }
 
-fn versus_in(
+fn compare_pair_in_cell(
     result: &LabResult,
     index: &SliceIndex<'_>,
     (cell_index, cell): (usize, &Cell),
     (own, peer): (usize, usize),
 ) -> PairComparison {
-    let stream = VERSUS_STREAMS + ((cell_index as u64) << 24) + ((own as u64) << 12) + peer as u64;
+    let stream = PAIR_STREAM_BASE + ((cell_index as u64) << 24) + ((own as u64) << 12) + peer as u64;
     let mut random = Random::stream(result.plan.seed, stream);
     let mut mixed_phase_rounds = 0;
     let mut ratio = |measure: Measure| {
-        let place = (cell_index, cell);
+        let position = (cell_index, cell);
         let pairs = measure
             .applies(cell)
-            .then(|| Pairs::of(index, result.plan.passes, place, (own, peer), measure))?;
+            .then(|| Pairs::of(index, result.plan.passes, position, (own, peer), measure))?;
         mixed_phase_rounds = pairs.mixed_rounds;
         Ratio::of(&pairs.ratios, &mut random)
     };

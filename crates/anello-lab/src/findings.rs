@@ -15,10 +15,10 @@ use crate::result::{
 use crate::statistics::{Ratio, quantile};
 
 /// Other programs that take more than this part of the cores are worth a word.
-const FOREIGN: f64 = 0.02;
+const FOREIGN_CPU_THRESHOLD: f64 = 0.02;
 
 /// Cells that are named one by one in a sentence; more are counted.
-const NAMED_CELLS: usize = 6;
+const MAX_NAMED_CELLS: usize = 6;
 
 /// Everything worth saying about a judged result.
 pub fn findings(result: &LabResult) -> Vec<Finding> {
@@ -31,7 +31,7 @@ pub fn findings(result: &LabResult) -> Vec<Finding> {
         );
     }
     equality::sentences(result).into_iter().for_each(|text| add(FindingKind::Headline, text));
-    versus_headlines(result).into_iter().for_each(|text| add(FindingKind::Headline, text));
+    peer_headlines(result).into_iter().for_each(|text| add(FindingKind::Headline, text));
     runtimes::sentences(result).into_iter().for_each(|text| add(FindingKind::Headline, text));
     add(FindingKind::Headline, headline::sentence(result));
     peer_sentences(result).into_iter().for_each(|text| add(FindingKind::Peer, text));
@@ -41,14 +41,14 @@ pub fn findings(result: &LabResult) -> Vec<Finding> {
     phase_sentence(result).into_iter().for_each(|text| add(FindingKind::Resolution, text));
     busy_when_idle_sentence(result).into_iter().for_each(|text| add(FindingKind::Resolution, text));
     let cautions = [
-        untold_resolution_sentence(result),
+        unknown_resolution_sentence(result),
         rates::behind_sentence(result),
         rates::late_sentence(result),
         rates::load_behind_sentence(result),
-        foreign_sentence(result),
-        dropped_sentence(result),
+        other_cpu_sentence(result),
+        excluded_slices_sentence(result),
         pace::load_bound_sentence(result),
-        pace::abreast_sentence(result),
+        pace::both_busy_sentence(result),
         pace::large_answers_sentence(result),
         idle_sentence(result),
         unchecked_sentence(result),
@@ -82,7 +82,7 @@ fn rows_of<'a>(result: &'a LabResult, name: &'a str) -> impl Iterator<Item = (&'
 }
 
 /// Whether anello is ahead of every peer: a sentence for each of its drivers.
-fn versus_headlines(result: &LabResult) -> Vec<String> {
+fn peer_headlines(result: &LabResult) -> Vec<String> {
     let mut sentences = Vec::new();
     for contender in &result.contenders {
         let pairs = field::decisive(result, &contender.name);
@@ -119,7 +119,7 @@ fn versus_headlines(result: &LabResult) -> Vec<String> {
         };
         let (count, peers) = field::counted_peers(result, contender, &pairs);
         sentences.push(if lost.is_empty() {
-            let seen = unseen_sentence(result, &all).unwrap_or_default();
+            let seen = undetected_sentence(result, &all).unwrap_or_default();
             let any = if count == 1 { format!("the one {peers}") } else { format!("one of {count} {peers}") };
             format!("In no cell does {any} beat {name} beyond what this run can resolve.{seen}{unclear}")
         } else {
@@ -136,16 +136,16 @@ fn versus_headlines(result: &LabResult) -> Vec<String> {
 
 /// Differences that may have gone unseen in these comparisons, where they were not too noisy altogether: what equal
 /// servers differ by, or half the interval, whichever is more.
-fn unseen_sentence(result: &LabResult, all: &[(Measure, &PairComparison, Verdict)]) -> Option<String> {
-    let told = all.iter().filter(|(_, _, verdict)| *verdict == Verdict::NoDifference);
-    let unseen = told.filter_map(|(measure, versus, _)| {
+fn undetected_sentence(result: &LabResult, all: &[(Measure, &PairComparison, Verdict)]) -> Option<String> {
+    let selected = all.iter().filter(|(_, _, verdict)| *verdict == Verdict::NoDifference);
+    let undetected = selected.filter_map(|(measure, versus, _)| {
         let cell = result.cells.iter().find(|cell| cell.cell == versus.cell)?;
         let ratio = measure.pair_ratio(versus)?;
         let half = (ratio.estimate - ratio.low).max(ratio.high - ratio.estimate);
         Some(measure.resolution(cell)?.max(half))
     });
-    let unseen: Vec<f64> = unseen.collect();
-    let percent = |at: f64| Some(quantile(&unseen, at)? * 100.0);
+    let undetected: Vec<f64> = undetected.collect();
+    let percent = |at: f64| Some(quantile(&undetected, at)? * 100.0);
     Some(format!(
         " Where they look level, differences below {:.1}\u{a0}% could not have been told in half of the comparisons, and \
          below {:.1}\u{a0}% in one of ten.",
@@ -163,8 +163,8 @@ fn peer_sentences(result: &LabResult) -> Vec<String> {
         }
     }
     // One driver after the other.
-    let place = |name: &str| result.contenders.iter().position(|contender| contender.name == name);
-    pairs.sort_by_key(|(contender, _)| place(contender));
+    let index_of = |name: &str| result.contenders.iter().position(|contender| contender.name == name);
+    pairs.sort_by_key(|(contender, _)| index_of(contender));
     let sentence_on = |(contender, peer): (&str, &str)| {
         let of_pair = || {
             result.versus.iter().filter(move |versus| versus.contender == contender && versus.peer == peer)
@@ -361,7 +361,7 @@ fn busy_when_idle_sentence(result: &LabResult) -> Option<String> {
 }
 
 /// Without a twin nobody knows what equal servers differ by.
-fn untold_resolution_sentence(result: &LabResult) -> Option<String> {
+fn unknown_resolution_sentence(result: &LabResult) -> Option<String> {
     let untold = |cell: &&CellResult| {
         let figures = || Measure::ALL.into_iter().filter(|measure| measure.applies(&cell.cell));
         let compared = cell.rows.iter().any(|row| figures().any(|measure| measure.ratio(row).is_some()));
@@ -380,15 +380,15 @@ fn untold_resolution_sentence(result: &LabResult) -> Option<String> {
     })
 }
 
-fn foreign_sentence(result: &LabResult) -> Option<String> {
-    let fraction = result.foreign_fraction.filter(|&fraction| fraction > FOREIGN)?;
+fn other_cpu_sentence(result: &LabResult) -> Option<String> {
+    let fraction = result.foreign_fraction.filter(|&fraction| fraction > FOREIGN_CPU_THRESHOLD)?;
     Some(format!(
         "Other programs took {:.0}\u{a0}% of the cores' time during the run: stop them and repeat it for finer differences.",
         fraction * 100.0
     ))
 }
 
-fn dropped_sentence(result: &LabResult) -> Option<String> {
+fn excluded_slices_sentence(result: &LabResult) -> Option<String> {
     let sum = |count: fn(&Row) -> usize| -> usize {
         result.cells.iter().flat_map(|cell| &cell.rows).map(count).sum()
     };
@@ -396,12 +396,12 @@ fn dropped_sentence(result: &LabResult) -> Option<String> {
         (sum(|row| row.stolen_slices), "the hypervisor took time from a core during them"),
         (sum(|row| row.throttled_slices), "a CPU limit held them back"),
     ];
-    let told: Vec<String> = reasons
+    let selected: Vec<String> = reasons
         .into_iter()
         .filter(|(count, _)| *count > 0)
         .map(|(count, why)| format!("{count} of {} slices were dropped because {why}.", result.slices.len()))
         .collect();
-    (!told.is_empty()).then(|| told.join(" "))
+    (!selected.is_empty()).then(|| selected.join(" "))
 }
 
 fn idle_sentence(result: &LabResult) -> Option<String> {
@@ -461,9 +461,9 @@ fn failure_sentences(result: &LabResult) -> Vec<String> {
 
 /// The first few, and how many more.
 fn listed(all: &[String]) -> String {
-    match all.len().saturating_sub(NAMED_CELLS) {
+    match all.len().saturating_sub(MAX_NAMED_CELLS) {
         0 => all.join("; "),
-        more => format!("{}; and {more} more", all[..NAMED_CELLS].join("; ")),
+        more => format!("{}; and {more} more", all[..MAX_NAMED_CELLS].join("; ")),
     }
 }
 

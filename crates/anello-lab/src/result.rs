@@ -107,7 +107,7 @@ impl LabResult {
 
     /// Anello against every peer, cell by cell: those that do I/O the same way first, then the runtimes among the others,
     /// then the rest of them.
-    pub fn all_versus(&self) -> impl Iterator<Item = &PairComparison> {
+    pub fn all_pair_comparisons(&self) -> impl Iterator<Item = &PairComparison> {
         self.versus.iter().chain(&self.runtime_versus).chain(&self.other_versus)
     }
 
@@ -163,7 +163,7 @@ impl LabResult {
 }
 
 /// What servers had of their cores before runs told it.
-fn all_of_it() -> f64 {
+fn default_server_share() -> f64 {
     1.0
 }
 
@@ -196,7 +196,7 @@ pub struct Plan {
     #[serde(default)]
     pub load_driver: Option<String>,
     /// The part of their cores that servers had in crowded closed loops, see [`LabConfig`](crate::LabConfig).
-    #[serde(default = "all_of_it")]
+    #[serde(default = "default_server_share")]
     pub server_share: f64,
     /// The file that disk workers read and wrote; none where there were none, or where its path is no UTF-8. Whoever
     /// takes the run up again must name the same, since it stands in the workers' commands.

@@ -131,7 +131,7 @@ impl<'a> Runner<'a> {
         let mut core_counts: Vec<usize> = self.config.cells.iter().map(|cell| cell.server_cores).collect();
         core_counts.sort_unstable();
         core_counts.dedup();
-        let mut random = Random::of_place(self.config.seed, pass, None);
+        let mut random = Random::for_position(self.config.seed, pass, None);
         for index in random.order(core_counts.len()) {
             let server_cores = core_counts[index];
             let with_cores = |&cell: &usize| self.config.cells[cell].server_cores == server_cores;
@@ -212,7 +212,7 @@ impl<'a> Runner<'a> {
             return; // They are started one at a time.
         }
         self.skipped.clear();
-        let mut random = Random::of_place(self.config.seed, pass, Some(usize::MAX - server_cores));
+        let mut random = Random::for_position(self.config.seed, pass, Some(usize::MAX - server_cores));
         for index in random.order(self.config.contenders.len()) {
             if self.stopped() {
                 return;
@@ -232,7 +232,7 @@ impl<'a> Runner<'a> {
     fn run_cell(&mut self, pass: usize, cell: usize) {
         self.start_cell(pass, cell);
         let count = self.config.contenders.len();
-        let mut random = Random::of_place(self.config.seed, pass, Some(cell));
+        let mut random = Random::for_position(self.config.seed, pass, Some(cell));
         let taking_part = (0..count).filter(|&index| self.participates(index, cell)).count();
         let keep_open =
             self.config.cells[cell].connections * taking_part <= self.machine.max_open_connections();

@@ -27,7 +27,7 @@ impl Random {
     /// The sequence that decides the order of things in a cell of a pass, or in the pass itself. It depends on nothing
     /// else, so that a run that is taken up again goes on in the same order.
     #[must_use]
-    pub fn of_place(seed: u64, pass: usize, cell: Option<usize>) -> Random {
+    pub fn for_position(seed: u64, pass: usize, cell: Option<usize>) -> Random {
         let mut random = Random::stream(seed, 1 << 63 | pass as u64);
         Random::stream(random.next_bits(), cell.map_or(0, |cell| cell as u64 + 1))
     }
@@ -93,7 +93,7 @@ mod tests {
 
     #[test]
     fn every_place_has_an_order_of_its_own() {
-        let order = |pass, cell| Random::of_place(3, pass, cell).order(20);
+        let order = |pass, cell| Random::for_position(3, pass, cell).order(20);
         assert_eq!(order(1, Some(2)), order(1, Some(2)));
         let all = [order(0, None), order(1, None), order(0, Some(0)), order(0, Some(1)), order(1, Some(0))];
         assert!((0..all.len()).all(|left| (0..left).all(|right| all[left] != all[right])));

@@ -72,11 +72,11 @@ pub struct Ratio {
     #[serde(default)]
     pub passes: usize,
     /// By how much the interval was stretched, as an exponent, because passes are few.
-    #[serde(default = "unstretched")]
+    #[serde(default = "default_stretch")]
     pub stretch: f64,
 }
 
-fn unstretched() -> f64 {
+fn default_stretch() -> f64 {
     1.0
 }
 
@@ -118,7 +118,7 @@ impl Ratio {
         let tail = (1.0 - CONFIDENCE) / 2.0;
         let low = quantile_of_sorted(&resampled, tail)?;
         let high = quantile_of_sorted(&resampled, 1.0 - tail)?;
-        let stretch = few_passes_factor(pairs, passes, runs);
+        let stretch = small_sample_stretch(pairs, passes, runs);
         // Ratios are stretched as factors, so that they stay above 0.
         let stretched = |end: f64| if end > 0.0 { estimate * (end / estimate).powf(stretch) } else { end };
         (estimate.is_finite() && estimate > 0.0).then(|| Ratio {
@@ -181,7 +181,7 @@ impl Ratio {
 /// By how much the interval of a bootstrap over so few pairs and passes is to be stretched: Student's quantile in place of
 /// the normal one, and the spread of a sample in place of that of what it was drawn from. One pass tells nothing of the
 /// luck of a process; it is treated as two. `runs` is how many runs of as many passes each are compared.
-fn few_passes_factor(pairs: usize, passes: usize, runs: usize) -> f64 {
+fn small_sample_stretch(pairs: usize, passes: usize, runs: usize) -> f64 {
     /// The 99.5 % quantiles of Student's distribution for 1 to 8 degrees of freedom.
     const STUDENT: [f64; 8] = [63.657, 9.925, 5.841, 4.604, 4.032, 3.707, 3.499, 3.355];
     /// The same of the normal distribution.
@@ -263,14 +263,14 @@ mod tests {
 
     /// How many of `trials` intervals leave out the true ratio, with noise of 1.5 % in each of a pair of slices and luck
     /// of this size for each of the two processes of a pass.
-    fn missed(trials: u64, passes: usize, rounds: usize, luck: f64) -> usize {
+    fn count_misses(trials: u64, passes: usize, rounds: usize, process_factor: f64) -> usize {
         let one = |seed: u64| {
             let mut random = Random::stream(seed, (passes * 100 + rounds) as u64);
             let mut factor = |spread: f64| 1.0 + spread * ((0..12).map(|_| random.unit()).sum::<f64>() - 6.0);
             let passes: Vec<Vec<f64>> = (0..passes)
                 .map(|_| {
-                    let luck = factor(luck) / factor(luck);
-                    (0..rounds).map(|_| luck * factor(0.015) / factor(0.015)).collect()
+                    let process_factor = factor(process_factor) / factor(process_factor);
+                    (0..rounds).map(|_| process_factor * factor(0.015) / factor(0.015)).collect()
                 })
                 .collect();
             Ratio::of(&passes, &mut Random::new(seed)).unwrap().includes_one()
@@ -282,12 +282,12 @@ mod tests {
     fn the_interval_covers_the_truth_as_often_as_it_says_whatever_the_luck_of_a_process() {
         const TRIALS: u64 = 250;
         for (passes, rounds) in [(9, 1), (15, 1), (3, 3)] {
-            for luck in [0.02, 0.05] {
-                let missed = missed(TRIALS, passes, rounds, luck);
+            for process_factor in [0.02, 0.05] {
+                let missed = count_misses(TRIALS, passes, rounds, process_factor);
                 // The confidence allows 2.5; the rest is what chance makes of it.
                 assert!(
                     missed <= 6,
-                    "{passes} x {rounds}, luck {luck}: {missed} of {TRIALS} leave out the truth"
+                    "{passes} x {rounds}, luck {process_factor}: {missed} of {TRIALS} leave out the truth"
                 );
             }
         }
@@ -295,11 +295,11 @@ mod tests {
 
     #[test]
     fn few_passes_stretch_the_interval_and_many_little() {
-        let factor = |passes: usize| few_passes_factor(passes * 3, passes, 1);
+        let factor = |passes: usize| small_sample_stretch(passes * 3, passes, 1);
         let factors: Vec<f64> = [1, 2, 3, 5, 9, 30, 1000].map(factor).to_vec();
         assert!(factors.windows(2).all(|pair| pair[0] >= pair[1]), "{factors:?}");
         assert!((factors[4] - 1.38).abs() < 0.01 && factors[6] < 1.01, "{factors:?}");
-        assert!(few_passes_factor(27, 9, 2) < factor(9), "two runs know more than one");
+        assert!(small_sample_stretch(27, 9, 2) < factor(9), "two runs know more than one");
         // The table and the expansion meet.
         assert!((factor(10) - 3.250 / 2.5758 * (10.0f64 / 9.0).sqrt()).abs() < 0.01);
     }

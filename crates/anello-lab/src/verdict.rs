@@ -23,7 +23,7 @@ pub const MIN_PAIRS: usize = 5;
 pub const MIN_PASSES: usize = 3;
 
 /// Below this part of its core the server was waiting for the load.
-pub const SERVER_BUSY: f64 = 0.9;
+pub const SERVER_BUSY_THRESHOLD: f64 = 0.9;
 
 /// Fills in the resolutions, the verdicts and the findings.
 pub fn judge(result: &mut LabResult) {
@@ -41,8 +41,9 @@ pub(crate) fn judge_measure(result: &mut LabResult, measure: Measure) {
         .contenders
         .iter()
         .position(|contender| contender.twin_of.as_ref() == Some(&result.plan.reference));
-    let reach =
-        |cell: &CellResult| Some(measure.ratio(&cell.rows[twin?]).filter(rests_on_enough)?.max_deviation());
+    let reach = |cell: &CellResult| {
+        Some(measure.ratio(&cell.rows[twin?]).filter(has_enough_samples)?.max_deviation())
+    };
     let reaches: Vec<f64> = result.cells.iter().filter_map(reach).collect();
     let middle = quantile(&reaches, 0.5);
     for cell in result.cells.iter_mut().filter(|cell| measure.applies(&cell.cell)) {
@@ -104,14 +105,16 @@ pub(crate) fn judge_pairs_by(cells: &[CellResult], pairs: &mut [PairComparison],
 
 /// Whether a ratio rests on so many pairs from so many passes that its interval means something.
 #[must_use]
-pub fn rests_on_enough(ratio: &Ratio) -> bool {
+pub fn has_enough_samples(ratio: &Ratio) -> bool {
     ratio.pairs >= MIN_PAIRS && ratio.passes >= MIN_PASSES
 }
 
 /// The verdict on one ratio, given what the machine resolves: without that, nobody knows what equal servers differ by.
 #[must_use]
 pub fn verdict_on(ratio: Ratio, resolution: Option<f64>) -> Verdict {
-    let Some(resolution) = resolution.filter(|_| rests_on_enough(&ratio)) else { return Verdict::TooNoisy };
+    let Some(resolution) = resolution.filter(|_| has_enough_samples(&ratio)) else {
+        return Verdict::TooNoisy;
+    };
     if !ratio.includes_one() && (ratio.estimate - 1.0).abs() > resolution {
         // Even in a noisy cell a difference that dwarfs the noise can be told.
         if ratio.estimate > 1.0 { Verdict::More } else { Verdict::Less }

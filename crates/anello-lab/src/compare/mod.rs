@@ -36,7 +36,7 @@ use crate::pairs::CleanSlices;
 use crate::result::{LabResult, Outcome, Row, Verdict};
 use crate::schedule::Random;
 use crate::statistics::{Ratio, quantile};
-use crate::verdict::{rests_on_enough, verdict_on};
+use crate::verdict::{has_enough_samples, verdict_on};
 
 /// Name of the format of a comparison as JSON.
 pub const SCHEMA: &str = "anello-lab-compare";
@@ -357,7 +357,7 @@ impl Runs<'_> {
                     let (before, after) =
                         (self.before_ratios(place.before, measure), self.after_ratios(place.after, measure));
                     let change = ratio_of_medians(&before, &after, &mut stream(place, measure));
-                    Some((index, change.filter(rests_on_enough).map(|change| change.max_deviation())))
+                    Some((index, change.filter(has_enough_samples).map(|change| change.max_deviation())))
                 })
                 .collect();
             let known: Vec<f64> = reaches.iter().filter_map(|(_, reach)| *reach).collect();

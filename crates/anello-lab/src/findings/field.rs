@@ -22,7 +22,7 @@ pub fn counted_peers(
     peers.sort_unstable();
     peers.dedup();
     let all = if peers.len() == 1 { "peer" } else { "peers" };
-    let mut others = result.all_versus().filter(|versus| versus.contender == own.name);
+    let mut others = result.all_pair_comparisons().filter(|versus| versus.contender == own.name);
     let is_left_aside = others.any(|versus| !peers.contains(&versus.peer.as_str()));
     let Some(kin) = driver_family(own).filter(|_| is_left_aside) else {
         return (peers.len(), all.to_owned());

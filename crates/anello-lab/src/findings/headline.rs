@@ -36,15 +36,15 @@ pub fn sentence(result: &LabResult) -> String {
             let runner_up = ranking.get(1).filter(|((better, _), _)| *better > 0);
             cheapest(result, &cells, measure, first, runner_up.map(|(_, name)| *name))
         }
-        _ => nobody(result, &cells, measure),
+        _ => no_cheaper_contender(result, &cells, measure),
     }
 }
 
 /// The measure by which the headline judges: what a request costs the server, where all answers are large, what it costs
 /// both sides, and, where nothing but idle connections was measured, what these cost.
 fn headline_measure(result: &LabResult) -> Measure {
-    let all = |wanted: fn(Workload) -> bool| {
-        !result.cells.is_empty() && result.cells.iter().all(|cell| wanted(cell.cell.workload))
+    let all = |predicate: fn(Workload) -> bool| {
+        !result.cells.is_empty() && result.cells.iter().all(|cell| predicate(cell.cell.workload))
     };
     if all(|workload| workload == Workload::Idle) {
         Measure::Memory
@@ -77,14 +77,14 @@ fn cheapest(
         0 => String::new(),
         _ => format!(", but {} at {}", range(&entries, measure, false), listed(&dearer)),
     };
-    let (beats_runner_up, beside) = match runner_up {
-        Some(second) => beside_runner_up(result, first, second, measure).unwrap_or_default(),
+    let (beats_runner_up, runner_up_sentence) = match runner_up {
+        Some(second) => compare_with_runner_up(result, first, second, measure).unwrap_or_default(),
         None => (true, String::new()),
     };
     let opening =
         if beats_runner_up && dearer.is_empty() { "Cheapest here" } else { "Among the cheapest here" };
     format!(
-        "{opening}: {first}, with {} {} than {} in {} of {}{but}.{beside}",
+        "{opening}: {first}, with {} {} than {} in {} of {}{but}.{runner_up_sentence}",
         range(&entries, measure, true),
         measure_name(result, measure),
         result.plan.reference,
@@ -95,16 +95,16 @@ fn cheapest(
 
 /// Whether the first is cheaper than the second somewhere and dearer nowhere, and a sentence on it; none if no cell has
 /// both.
-fn beside_runner_up(
+fn compare_with_runner_up(
     result: &LabResult,
     first: &str,
     second: &str,
     measure: Measure,
 ) -> Option<(bool, String)> {
-    let place = |name: &str| result.contenders.iter().position(|contender| contender.name == name);
-    let (one, other) = (place(first)?, place(second)?);
+    let index_of = |name: &str| result.contenders.iter().position(|contender| contender.name == name);
+    let (one, other) = (index_of(first)?, index_of(second)?);
     let slices = CleanSlices::of(result);
-    let measured = |cell: &CellResult, place: usize| cell.rows[place].outcome == Outcome::Measured;
+    let measured = |cell: &CellResult, index: usize| cell.rows[index].outcome == Outcome::Measured;
     let entries: Vec<Entry> = (result.cells.iter().enumerate())
         .filter(|(_, cell)| measure.applies(&cell.cell) && measured(cell, one) && measured(cell, other))
         .filter_map(|(index, cell)| {
@@ -115,12 +115,12 @@ fn beside_runner_up(
     let count =
         |better| entries.iter().filter(|entry| measure.is_better(entry.verdict) == Some(better)).count();
     let text = super::sentence(result, &entries, measure)?;
-    let text = format!(" Compared with the runner-up, {second}: {}.", without_capital(&text));
+    let text = format!(" Compared with the runner-up, {second}: {}.", lowercase_first(&text));
     Some((count(true) > 0 && count(false) == 0, text))
 }
 
 /// A sentence as it goes on behind a colon: "CPU" stays as it is.
-fn without_capital(sentence: &str) -> String {
+fn lowercase_first(sentence: &str) -> String {
     let mut rest = sentence.chars();
     match (rest.next(), rest.clone().next()) {
         (Some(first), Some(second)) if second.is_lowercase() => first.to_lowercase().chain(rest).collect(),
@@ -129,7 +129,7 @@ fn without_capital(sentence: &str) -> String {
 }
 
 /// Nobody is cheaper than the reference, as far as can be told.
-fn nobody(result: &LabResult, cells: &[&CellResult], measure: Measure) -> String {
+fn no_cheaper_contender(result: &LabResult, cells: &[&CellResult], measure: Measure) -> String {
     let (reference, server_noun) = (&result.plan.reference, result.workload().server_noun());
     let name_of_measure = measure_name(result, measure).trim_start_matches("server ");
     let competitors = competitors(result);
@@ -163,12 +163,12 @@ fn nobody(result: &LabResult, cells: &[&CellResult], measure: Measure) -> String
 
 #[cfg(test)]
 mod tests {
-    use super::without_capital;
+    use super::lowercase_first;
 
     #[test]
     fn an_abbreviation_keeps_its_capitals() {
-        assert_eq!(without_capital("CPU per operation: 3 % less"), "CPU per operation: 3 % less");
-        assert_eq!(without_capital("Memory per connection: 3 % less"), "memory per connection: 3 % less");
-        assert_eq!(without_capital(""), "");
+        assert_eq!(lowercase_first("CPU per operation: 3 % less"), "CPU per operation: 3 % less");
+        assert_eq!(lowercase_first("Memory per connection: 3 % less"), "memory per connection: 3 % less");
+        assert_eq!(lowercase_first(""), "");
     }
 }

@@ -1,19 +1,19 @@
 //! Who sets the pace of a closed loop: the servers, the load, or both.
 
 use super::{counted, listed};
-use crate::analysis::LOAD_BUSY;
+use crate::analysis::LOAD_BUSY_THRESHOLD;
 use crate::result::{CellResult, Figures, LabResult, Quality};
 use crate::statistics::quantile;
-use crate::verdict::SERVER_BUSY;
+use crate::verdict::SERVER_BUSY_THRESHOLD;
 
-fn of_reference<'a>(result: &LabResult, cell: &'a CellResult) -> Option<&'a Figures> {
+fn reference_figures<'a>(result: &LabResult, cell: &'a CellResult) -> Option<&'a Figures> {
     cell.rows.iter().find(|row| row.contender == result.plan.reference)?.figures.as_ref()
 }
 
 /// Where the load, not the server, set the pace, the rate says little about the server.
 pub fn load_bound_sentence(result: &LabResult) -> Option<String> {
     let bound = |cell: &&CellResult| {
-        let figures = of_reference(result, cell);
+        let figures = reference_figures(result, cell);
         cell.cell.is_saturated() && figures.is_some_and(|figures| figures.load_bottleneck)
     };
     let bound: Vec<&CellResult> = result.cells.iter().filter(bound).collect();
@@ -46,7 +46,7 @@ pub fn large_answers_sentence(result: &LabResult) -> Option<String> {
 
 /// Where load and servers were both busy, what servers differ by shows only in part: one that needs less than the load
 /// finds fewer requests waiting each time it looks, so that each of them bears more of the looking.
-pub fn abreast_sentence(result: &LabResult) -> Option<String> {
+pub fn both_busy_sentence(result: &LabResult) -> Option<String> {
     let loops: Vec<(usize, &CellResult)> =
         result.cells.iter().enumerate().filter(|(_, cell)| cell.cell.is_saturated()).collect();
     let plan = &result.plan;
@@ -54,17 +54,17 @@ pub fn abreast_sentence(result: &LabResult) -> Option<String> {
     let load_is_busy = |index: usize| {
         let clean = result.slices.iter().filter(|slice| slice.quality == Quality::Clean);
         let busy: Vec<f64> = clean.filter(|slice| slice.cell == index).map(|slice| slice.load_busy).collect();
-        quantile(&busy, 0.5).is_some_and(|busy| busy > LOAD_BUSY * load_cores)
+        quantile(&busy, 0.5).is_some_and(|busy| busy > LOAD_BUSY_THRESHOLD * load_cores)
     };
     let server_is_busy = |cell: &CellResult| {
         let share = cell.cell.server_share(plan.server_share, &plan.server_cores, &plan.load_cores);
-        let least = SERVER_BUSY * share * cell.cell.server_cores as f64;
-        of_reference(result, cell).is_some_and(|figures| figures.server_busy >= least)
+        let least = SERVER_BUSY_THRESHOLD * share * cell.cell.server_cores as f64;
+        reference_figures(result, cell).is_some_and(|figures| figures.server_busy >= least)
     };
-    let abreast = loops.iter().filter(|(index, cell)| load_is_busy(*index) && server_is_busy(cell)).count();
-    (abreast > 0).then(|| {
+    let both_busy = loops.iter().filter(|(index, cell)| load_is_busy(*index) && server_is_busy(cell)).count();
+    (both_busy > 0).then(|| {
         format!(
-            "In {abreast} of {} with several connections the load was as busy as the servers: for each request both do the \
+            "In {both_busy} of {} with several connections the load was as busy as the servers: for each request both do the \
              same work in the kernel. A server that needs less than the load then finds fewer requests waiting and gains \
              less by taking many at once: the differences are larger than they look here.",
             counted(loops.len(), "cell")

@@ -1,7 +1,7 @@
 //! What went wrong at offered rates: servers that did not keep up, and requests that were not sent when they were due.
 
 use super::{listed, rows_of};
-use crate::analysis::LATE;
+use crate::analysis::LATE_FRACTION_THRESHOLD;
 use crate::result::{Figures, LabResult};
 
 /// Who did not keep up with the offered rate, where the load did.
@@ -27,14 +27,14 @@ pub fn behind_sentence(result: &LabResult) -> Option<String> {
 }
 
 /// A cell of a contender with a rate, and what part of the requests was late or never sent.
-fn late_cells(result: &LabResult, wanted: impl Fn(&Figures) -> bool) -> Vec<String> {
+fn late_cells(result: &LabResult, predicate: impl Fn(&Figures) -> bool) -> Vec<String> {
     let mut cells = Vec::new();
     for contender in result.contenders.iter().filter(|contender| contender.twin_of.is_none()) {
         for (cell, row) in rows_of(result, &contender.name) {
-            let Some(figures) = row.figures.as_ref().filter(|figures| wanted(figures)) else { continue };
+            let Some(figures) = row.figures.as_ref().filter(|figures| predicate(figures)) else { continue };
             let (late, unsent) =
                 (figures.late_fraction.unwrap_or(0.0), figures.unsent_fraction.unwrap_or(0.0));
-            if late.max(unsent) > LATE {
+            if late.max(unsent) > LATE_FRACTION_THRESHOLD {
                 let (late, unsent) = (late * 100.0, unsent * 100.0);
                 cells.push(format!(
                     "{} at {} ({late:.0}\u{a0}% late, {unsent:.0}\u{a0}% never)",

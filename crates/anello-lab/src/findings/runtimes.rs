@@ -22,7 +22,7 @@ fn sentence(result: &LabResult, name: &str) -> Option<String> {
         let peer = result.contenders.iter().find(|record| record.name == versus.peer);
         peer.is_some_and(|peer| peer.kind == Some(Kind::Runtime))
     };
-    let met: Vec<&PairComparison> = result
+    let comparisons_with_runtimes: Vec<&PairComparison> = result
         .versus
         .iter()
         .chain(&result.runtime_versus)
@@ -30,22 +30,23 @@ fn sentence(result: &LabResult, name: &str) -> Option<String> {
         .filter(|versus| matches!(versus.cell.workload, Workload::Echo { .. }))
         .filter(runtime)
         .collect();
-    if met.is_empty() {
+    if comparisons_with_runtimes.is_empty() {
         return None;
     }
-    let mut runtimes: Vec<&str> = met.iter().map(|versus| versus.peer.as_str()).collect();
+    let mut runtimes: Vec<&str> =
+        comparisons_with_runtimes.iter().map(|versus| versus.peer.as_str()).collect();
     runtimes.sort_unstable();
     runtimes.dedup();
     let of = |runtime: &str| {
-        let comparisons = met.iter().filter(|versus| versus.peer == runtime);
-        Tally { standings: comparisons.map(|versus| standing(versus)).collect() }
+        let comparisons = comparisons_with_runtimes.iter().filter(|versus| versus.peer == runtime);
+        Tally { standings: comparisons.map(|versus| standing_of(versus)).collect() }
     };
     let tallies: Vec<(&str, Tally)> = runtimes.iter().map(|&runtime| (runtime, of(runtime))).collect();
     let ahead: usize = tallies.iter().map(|(_, tally)| tally.ahead()).sum();
-    let compared = counted(met.len(), "comparison");
+    let compared = counted(comparisons_with_runtimes.len(), "comparison");
     let runtimes_met = counted(runtimes.len(), "async runtime");
     let head = format!("At {MANY_CONNECTIONS} connections and more {name} is ahead of {runtimes_met}");
-    if ahead == met.len() {
+    if ahead == comparisons_with_runtimes.len() {
         return Some(format!(
             "{head} ({}) in all of {compared}: better in CPU per request, rate or latency, and worse in none of them.",
             runtimes.join(", ")
@@ -58,7 +59,7 @@ fn sentence(result: &LabResult, name: &str) -> Option<String> {
         let names: Vec<&str> = all.iter().map(|(runtime, _)| *runtime).collect();
         clauses.push(format!("of {} in every cell", names.join(", ")));
     }
-    clauses.extend(some.iter().map(|(runtime, tally)| format!("of {runtime} {}", tally.in_words(result))));
+    clauses.extend(some.iter().map(|(runtime, tally)| format!("of {runtime} {}", tally.describe(result))));
     Some(format!("{head} in {ahead} of {compared}: {}.", clauses.join("; ")))
 }
 
@@ -72,7 +73,7 @@ enum Standing {
     TooNoisy,
 }
 
-fn standing(versus: &PairComparison) -> Standing {
+fn standing_of(versus: &PairComparison) -> Standing {
     let verdicts = DECISIVE.map(|measure| (measure, measure.pair_verdict(versus)));
     let worse = verdicts.iter().find(|(measure, verdict)| measure.is_better(*verdict) == Some(false));
     if let Some((measure, _)) = worse {
@@ -92,8 +93,8 @@ struct Tally {
 }
 
 impl Tally {
-    fn count(&self, wanted: fn(&Standing) -> bool) -> usize {
-        self.standings.iter().filter(|standing| wanted(standing)).count()
+    fn count(&self, predicate: fn(&Standing) -> bool) -> usize {
+        self.standings.iter().filter(|standing| predicate(standing)).count()
     }
 
     fn ahead(&self) -> usize {
@@ -101,7 +102,7 @@ impl Tally {
     }
 
     /// "in 3 of 20 cells (16 no detectable difference, 1 too noisy to tell)"
-    fn in_words(&self, result: &LabResult) -> String {
+    fn describe(&self, result: &LabResult) -> String {
         let behind: Vec<(Measure, f64)> = (self.standings.iter())
             .filter_map(|standing| match standing {
                 Standing::Behind(measure, by) => Some((*measure, *by)),

@@ -95,7 +95,7 @@ fn measures_of(result: &LabResult, group: &Group) -> impl Iterator<Item = Measur
 
 fn sides(result: &LabResult) -> Vec<Side<'_>> {
     let mut sides: Vec<Side> = Vec::new();
-    for versus in result.all_versus() {
+    for versus in result.all_pair_comparisons() {
         let place = sides.iter().position(|side| side.name == versus.contender).unwrap_or_else(|| {
             sides.push(Side { name: &versus.contender, peers: Vec::new() });
             sides.len() - 1
@@ -111,7 +111,10 @@ fn sides(result: &LabResult) -> Vec<Side<'_>> {
 fn summary(result: &LabResult, side: &Side) -> String {
     let of_side = |versus: &&PairComparison| versus.contender == side.name;
     let compared = |measure: &Measure| {
-        result.all_versus().filter(of_side).any(|versus| value::against_peer(versus, *measure).0.is_some())
+        result
+            .all_pair_comparisons()
+            .filter(of_side)
+            .any(|versus| value::against_peer(versus, *measure).0.is_some())
     };
     let measures: Vec<Measure> = Measure::IN_PAIRS.into_iter().filter(compared).collect();
     let workload = |measure: &Measure| {
@@ -127,7 +130,7 @@ fn summary(result: &LabResult, side: &Side) -> String {
         let tally = |measure: &Measure| {
             let mut tally = Tally::default();
             result
-                .all_versus()
+                .all_pair_comparisons()
                 .filter(|versus| versus.contender == side.name && versus.peer == *peer)
                 .for_each(|versus| tally.add(*measure, value::against_peer(versus, *measure).1));
             tally.shown()
@@ -141,7 +144,7 @@ fn summary(result: &LabResult, side: &Side) -> String {
 fn ratios(result: &LabResult, side: &Side, group: &Group, measure: Measure) -> String {
     let row = |peer: &&str| {
         let of_both = |versus: &&PairComparison| versus.contender == side.name && versus.peer == *peer;
-        (side.head(result, peer), result.all_versus().filter(of_both).collect::<Vec<_>>())
+        (side.head(result, peer), result.all_pair_comparisons().filter(of_both).collect::<Vec<_>>())
     };
     let rows: Vec<Line> = side.peers.iter().map(row).collect();
     ratio_table(

@@ -21,7 +21,7 @@ impl Runner<'_> {
     pub(super) fn run_idle_cell(&mut self, pass: usize, cell: usize) {
         self.stop_all();
         self.start_cell(pass, cell);
-        let mut random = Random::of_place(self.config.seed, pass, Some(cell));
+        let mut random = Random::for_position(self.config.seed, pass, Some(cell));
         let mut left_out = HashSet::new();
         for round in 0..self.config.rounds {
             for index in random.order(self.config.contenders.len()) {

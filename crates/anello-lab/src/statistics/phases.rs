@@ -10,10 +10,10 @@
 //!
 //! 1. the residual of each slice is its slowness less its contender's own;
 //! 2. the most likely sequence of phases is found, given gap and noise, where every change costs `CHANGE_COST` and a
-//!    single slice counts for at most `OUTLIER_COST` (the Viterbi algorithm; first guess: a running mean cut in two);
+//!    single slice counts for at most `MAX_OUTLIER_COST` (the Viterbi algorithm; first guess: a running mean cut in two);
 //! 3. own values (medians), gap and noise are taken again with these phases.
 //!
-//! Phases are *believed* only if the gap is at least `LEAST_GAP` and `LEAST_SEPARATION` times the noise, each phase
+//! Phases are *believed* only if the gap is at least `MIN_GAP` and `MIN_SEPARATION` times the noise, each phase
 //! holds a fair part of the slices, and phases last. Otherwise there is one phase, and nothing changes for anybody:
 //! noise that is not in two levels, slow drift and single outliers are no phases.
 //!
@@ -22,31 +22,31 @@
 //! seconds at random, no ratio is off by more than with a steady machine and as many rounds.
 
 /// Natural logarithm of the least factor between two phases: 1.12. What is less is treated as noise.
-const LEAST_GAP: f64 = 0.113;
+const MIN_GAP: f64 = 0.113;
 
 /// The gap must be at least so many times the noise of one slice.
-const LEAST_SEPARATION: f64 = 3.0;
+const MIN_SEPARATION: f64 = 3.0;
 
 /// A phase that holds fewer slices than this is a few outliers.
-const LEAST_SLICES: usize = 6;
+const MIN_SLICES: usize = 6;
 
 /// Phases must last for so many slices on average.
-const LEAST_LENGTH: usize = 4;
+const MIN_PHASE_LENGTH: usize = 4;
 
 /// Slices that each contender must have on average: with fewer its own cost cannot be told from the phases it met.
-const LEAST_SLICES_EACH: usize = 4;
+const MIN_SLICES_PER_CONTENDER: usize = 4;
 
 /// What a change of phase must gain, in units of squared noise.
 const CHANGE_COST: f64 = 12.0;
 
 /// Most that one slice can say for or against a phase, in the same units.
-const OUTLIER_COST: f64 = 9.0;
+const MAX_OUTLIER_COST: f64 = 9.0;
 
 /// Slices on either side in the running mean of the first guess.
-const REACH: usize = 4;
+const SMOOTHING_RADIUS: usize = 4;
 
 /// Turns of the fit. It has settled after three or four.
-const TURNS: usize = 6;
+const FIT_ITERATIONS: usize = 6;
 
 /// One slice, as far as phases are concerned.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -79,7 +79,7 @@ impl Phases {
 /// Finds the phases of samples in the order of time; none if there is but one.
 #[must_use]
 pub fn find(samples: &[Sample]) -> Option<Phases> {
-    if samples.len() < 2 * LEAST_SLICES
+    if samples.len() < 2 * MIN_SLICES
         || samples.iter().any(|sample| sample.cost.is_nan() || sample.cost <= 0.0)
     {
         return None;
@@ -87,13 +87,13 @@ pub fn find(samples: &[Sample]) -> Option<Phases> {
     let mut contenders: Vec<usize> = samples.iter().map(|sample| sample.contender).collect();
     contenders.sort_unstable();
     contenders.dedup();
-    if samples.len() < LEAST_SLICES_EACH * contenders.len() {
+    if samples.len() < MIN_SLICES_PER_CONTENDER * contenders.len() {
         return None;
     }
     let slowness: Vec<f64> = samples.iter().map(|sample| sample.cost.ln()).collect();
-    let mut slow = first_guess(samples, &slowness)?;
+    let mut slow = initial_phases(samples, &slowness)?;
     let (mut gap, mut noise) = (0.0, 0.0);
-    for _ in 0..TURNS {
+    for _ in 0..FIT_ITERATIONS {
         let residuals = residuals(samples, &slowness, &slow, gap);
         gap = level(&residuals, &slow, true)? - level(&residuals, &slow, false)?;
         noise = noise_of(&residuals, &slow, gap).max(1e-4);
@@ -101,14 +101,14 @@ pub fn find(samples: &[Sample]) -> Option<Phases> {
             return None;
         }
         let zero = level(&residuals, &slow, false)?;
-        slow = most_likely(samples, &residuals, zero, gap, noise);
+        slow = most_likely_phases(samples, &residuals, zero, gap, noise);
     }
     let slices = slow.iter().filter(|&&slow| slow).count();
-    let least = LEAST_SLICES.max(samples.len() / 50);
-    let believed = gap >= LEAST_GAP
-        && gap >= LEAST_SEPARATION * noise
+    let least = MIN_SLICES.max(samples.len() / 50);
+    let believed = gap >= MIN_GAP
+        && gap >= MIN_SEPARATION * noise
         && slices.min(samples.len() - slices) >= least
-        && (changes(samples, &slow) + 1) * LEAST_LENGTH <= samples.len();
+        && (changes(samples, &slow) + 1) * MIN_PHASE_LENGTH <= samples.len();
     believed.then(|| Phases { slow, slow_factor: gap.exp() })
 }
 
@@ -120,23 +120,24 @@ pub fn changes(samples: &[Sample], slow: &[bool]) -> usize {
 }
 
 /// A running mean over the residuals of neighbours, cut in two where the two parts differ most.
-fn first_guess(samples: &[Sample], slowness: &[f64]) -> Option<Vec<bool>> {
+fn initial_phases(samples: &[Sample], slowness: &[f64]) -> Option<Vec<bool>> {
     let residuals = residuals(samples, slowness, &vec![false; samples.len()], 0.0);
     let smooth: Vec<f64> = (0..samples.len())
         .map(|index| {
-            let neighbours = index.saturating_sub(REACH)..(index + REACH + 1).min(samples.len());
+            let neighbours =
+                index.saturating_sub(SMOOTHING_RADIUS)..(index + SMOOTHING_RADIUS + 1).min(samples.len());
             let near = neighbours.filter(|&other| samples[other].stretch == samples[index].stretch);
             let (sum, count) =
                 near.fold((0.0, 0.0), |(sum, count), other| (sum + residuals[other], count + 1.0));
             sum / count
         })
         .collect();
-    let cut = best_cut(&smooth)?;
+    let cut = best_threshold(&smooth)?;
     Some(smooth.iter().map(|&value| value > cut).collect())
 }
 
 /// The value that cuts the values in two parts with the least variance within them.
-fn best_cut(values: &[f64]) -> Option<f64> {
+fn best_threshold(values: &[f64]) -> Option<f64> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
     let total: f64 = sorted.iter().sum();
@@ -190,10 +191,10 @@ fn noise_of(residuals: &[f64], slow: &[bool], gap: f64) -> f64 {
 }
 
 /// The cheapest sequence of phases: squared deviations in units of noise, and a price for each change.
-fn most_likely(samples: &[Sample], residuals: &[f64], zero: f64, gap: f64, noise: f64) -> Vec<bool> {
+fn most_likely_phases(samples: &[Sample], residuals: &[f64], zero: f64, gap: f64, noise: f64) -> Vec<bool> {
     let cost = |index: usize, slow: usize| {
         let deviation = (residuals[index] - zero - gap * slow as f64) / noise;
-        (deviation * deviation).min(OUTLIER_COST)
+        (deviation * deviation).min(MAX_OUTLIER_COST)
     };
     // `came_from[i][s]`: the phase before sample i on the cheapest way that ends there in phase s.
     let mut came_from: Vec<[usize; 2]> = vec![[0, 1]; samples.len()];

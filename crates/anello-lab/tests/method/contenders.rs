@@ -264,12 +264,16 @@ fn every_peer_is_in_the_pairs_of_both_drivers_and_findings_speak_of_their_kin_al
     }
     anello_lab::analysis::analyse(&mut result);
     let mut met: Vec<String> = result
-        .all_versus()
+        .all_pair_comparisons()
         .map(|versus| format!("{}, {}, {}", versus.contender, versus.peer, versus.cell))
         .collect();
     met.sort_unstable();
     met.dedup();
-    assert_eq!((met.len(), result.all_versus().count()), (2 * 3 * 2, 2 * 3 * 2), "each pair once: {met:?}");
+    assert_eq!(
+        (met.len(), result.all_pair_comparisons().count()),
+        (2 * 3 * 2, 2 * 3 * 2),
+        "each pair once: {met:?}"
+    );
     let others = result.other_versus.iter();
     let mut pairs: Vec<(&str, &str)> =
         others.map(|versus| (versus.contender.as_str(), versus.peer.as_str())).collect();

@@ -126,7 +126,7 @@ impl Page {
 
     /// Anello against each peer: cells won, level and lost.
     pub(super) fn versus(&mut self, view: &View<'_>) {
-        let all: Vec<&PairComparison> = view.result.all_versus().collect();
+        let all: Vec<&PairComparison> = view.result.all_pair_comparisons().collect();
         let measures: Vec<Measure> = Measure::IN_PAIRS
             .into_iter()
             .filter(|&measure| all.iter().any(|versus| value::against_peer(versus, measure).0.is_some()))

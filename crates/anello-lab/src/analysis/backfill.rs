@@ -1,7 +1,7 @@
 //! What runs were kept without, because they were analysed before it was looked at: it is worked out from their slices.
 
-use super::kin::is_of_neither;
-use super::{SliceIndex, all_versus};
+use super::comparability::is_other_server;
+use super::{SliceIndex, compare_all_pairs};
 use crate::measure::Measure;
 use crate::pairs::CleanSlices;
 use crate::result::{LabResult, Outcome, PairComparison, Row};
@@ -11,26 +11,26 @@ use crate::verdict;
 /// Adds the pairs of anello and peers, and the CPU of server and load together, that a kept run lacks because it was
 /// analysed before they were looked at. All else stays as it was written, the findings among it.
 pub fn add_missing(result: &mut LabResult) {
-    add_missing_pairs(result);
-    add_missing_cpu_of_both(result);
+    backfill_pairs(result);
+    backfill_total_cpu(result);
 }
 
-fn add_missing_pairs(result: &mut LabResult) {
+fn backfill_pairs(result: &mut LabResult) {
     if !result.other_versus.is_empty() {
         return;
     }
-    let mut versus = all_versus(result, &SliceIndex::of(result), &result.cells, is_of_neither);
+    let mut versus = compare_all_pairs(result, &SliceIndex::of(result), &result.cells, is_other_server);
     verdict::judge_pairs(&result.cells, &mut versus);
     result.other_versus = versus;
 }
 
-fn add_missing_cpu_of_both(result: &mut LabResult) {
+fn backfill_total_cpu(result: &mut LabResult) {
     let figures = |row: &Row| row.figures.as_ref().is_some_and(|figures| figures.cpu_of_both_ns.is_some());
-    let is_there = result.cells.iter().flat_map(|cell| &cell.rows).any(figures);
-    if is_there || !result.plan.cells.iter().any(|cell| Measure::TotalCpu.applies(cell)) {
+    let is_filled = result.cells.iter().flat_map(|cell| &cell.rows).any(figures);
+    if is_filled || !result.plan.cells.iter().any(|cell| Measure::TotalCpu.applies(cell)) {
         return;
     }
-    fill_in_cpu_of_both(result);
+    fill_total_cpu(result);
     verdict::judge_measure(result, Measure::TotalCpu);
     let LabResult { cells, versus, runtime_versus, other_versus, base_versus, .. } = result;
     for pairs in [versus, runtime_versus, other_versus, base_versus] {
@@ -40,7 +40,7 @@ fn add_missing_cpu_of_both(result: &mut LabResult) {
 
 /// Fills in the figures and ratios of [`Measure::TotalCpu`] in rows and pairs. Each ratio is drawn from a stream of its
 /// own, so that all others are what they were before there was this measure.
-pub(super) fn fill_in_cpu_of_both(result: &mut LabResult) {
+pub(super) fn fill_total_cpu(result: &mut LabResult) {
     let slices = CleanSlices::of(result);
     let rows: Vec<Vec<_>> = (0..result.cells.len()).map(|cell| rows_of(result, &slices, cell)).collect();
     let of_pairs = |pairs: &[PairComparison]| -> Vec<Option<Ratio>> {
@@ -69,18 +69,18 @@ fn rows_of(
     cell: usize,
 ) -> Vec<(Option<Estimate>, Option<Ratio>)> {
     const MEASURE: Measure = Measure::TotalCpu;
-    let found = &result.cells[cell];
-    let is_measured = |row: &Row| MEASURE.applies(&found.cell) && row.outcome == Outcome::Measured;
-    let reference = found.rows.iter().position(|row| row.contender == result.plan.reference);
-    let reference = reference.filter(|&place| is_measured(&found.rows[place]));
-    let rows = found.rows.iter().enumerate().map(|(place, row)| {
+    let cell_result = &result.cells[cell];
+    let is_measured = |row: &Row| MEASURE.applies(&cell_result.cell) && row.outcome == Outcome::Measured;
+    let reference = cell_result.rows.iter().position(|row| row.contender == result.plan.reference);
+    let reference = reference.filter(|&index| is_measured(&cell_result.rows[index]));
+    let rows = cell_result.rows.iter().enumerate().map(|(index, row)| {
         if !is_measured(row) {
             return (None, None);
         }
-        let to = reference.filter(|&reference| reference != place);
+        let to = reference.filter(|&reference| reference != index);
         (
-            Estimate::of(&slices.values(cell, place, MEASURE).concat()),
-            to.and_then(|to| slices.ratio(cell, place, to, MEASURE)),
+            Estimate::of(&slices.values(cell, index, MEASURE).concat()),
+            to.and_then(|to| slices.ratio(cell, index, to, MEASURE)),
         )
     });
     rows.collect()
@@ -90,10 +90,10 @@ fn rows_of(
 /// same cell are always drawn alike.
 fn ratio_of(result: &LabResult, slices: &CleanSlices<'_>, versus: &PairComparison) -> Option<Ratio> {
     let cell = result.plan.cells.iter().position(|cell| *cell == versus.cell)?;
-    let place = |name: &str| {
+    let index_of = |name: &str| {
         result.contenders.iter().position(|record| record.name == name && record.twin_of.is_none())
     };
-    let (one, other) = (place(&versus.contender)?, place(&versus.peer)?);
+    let (one, other) = (index_of(&versus.contender)?, index_of(&versus.peer)?);
     let applies = Measure::TotalCpu.applies(&versus.cell);
     applies.then(|| slices.ratio(cell, one, other, Measure::TotalCpu))?
 }
