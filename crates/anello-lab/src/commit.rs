@@ -12,10 +12,10 @@ use std::process::{Command, Stdio};
 pub const CHANGED: &str = "+changes";
 
 /// The same in results of older versions.
-const CHANGED_BEFORE: &str = "-dirty";
+const OLD_DIRTY_SUFFIX: &str = "-dirty";
 
 /// Digits that tell commits apart.
-const DIGITS: usize = 12;
+const COMMIT_DIGITS: usize = 12;
 
 /// The commit that these folders of one repository are at, with [`CHANGED`] if tracked files below them differ from it;
 /// none if the first is not under git with anything tracked in it, or there is no git here.
@@ -35,7 +35,7 @@ pub fn of_sources(folders: &[&Path]) -> Option<String> {
     };
     let here = Path::new(".");
     git(&["ls-files", "--error-unmatch"], &[here]).filter(|tracked| tracked.status.success())?;
-    let length = format!("--short={DIGITS}");
+    let length = format!("--short={COMMIT_DIGITS}");
     let commit = git(&["rev-parse", "--verify", &length, "HEAD"], &[])?;
     let digits = String::from_utf8(commit.stdout).ok()?.lines().next()?.trim().to_owned();
     let paths: Vec<&Path> = [here].into_iter().chain(rest.iter().copied()).collect();
@@ -55,24 +55,24 @@ pub fn of_version(version: &str) -> Option<&str> {
     let digits = |text: &str, length: usize, radix: u32| {
         text.len() == length && text.chars().all(|digit| digit.is_digit(radix))
     };
-    (digits(commit, DIGITS, 16) && digits(time, 14, 10)).then_some(commit)
+    (digits(commit, COMMIT_DIGITS, 16) && digits(time, 14, 10)).then_some(commit)
 }
 
 /// A commit without the mark of files that were changed since, and whether it had one.
 #[must_use]
-pub fn unmarked(commit: &str) -> (&str, bool) {
-    let without = [CHANGED, CHANGED_BEFORE].into_iter().find_map(|mark| commit.strip_suffix(mark));
+pub fn strip_dirty_suffix(commit: &str) -> (&str, bool) {
+    let without = [CHANGED, OLD_DIRTY_SUFFIX].into_iter().find_map(|mark| commit.strip_suffix(mark));
     (without.unwrap_or(commit), without.is_some())
 }
 
 /// A commit in as few digits as tell commits apart, with [`CHANGED`] if it has the mark of changes, be it the older one.
 #[must_use]
 pub fn short(commit: &str) -> String {
-    let (commit, changed) = unmarked(commit);
+    let (commit, changed) = strip_dirty_suffix(commit);
     let digits = commit.chars().take_while(char::is_ascii_hexdigit).count();
     let (hash, rest) = commit.split_at(digits);
     let mark = if changed { CHANGED } else { "" };
-    format!("{}{rest}{mark}", hash.get(..DIGITS).unwrap_or(hash))
+    format!("{}{rest}{mark}", hash.get(..COMMIT_DIGITS).unwrap_or(hash))
 }
 
 #[cfg(test)]
@@ -105,7 +105,10 @@ mod tests {
         assert_eq!(of_sources(&[&peer]), None, "no commit yet");
         git(&["commit", "-m", "one"]);
         let commit = of_sources(&[&peer, Path::new("../shared")]).unwrap();
-        assert!(commit.len() >= DIGITS && commit.chars().all(|digit| digit.is_ascii_hexdigit()), "{commit}");
+        assert!(
+            commit.len() >= COMMIT_DIGITS && commit.chars().all(|digit| digit.is_ascii_hexdigit()),
+            "{commit}"
+        );
         assert_eq!(of_sources(&[&path("untracked")]), None, "what is in no commit comes from none");
         let both = || of_sources(&[&peer, Path::new("../shared")]);
         fs::write(path("other/file"), "two").unwrap();
@@ -135,8 +138,8 @@ mod tests {
         assert_eq!(short(&long), "aaaaaaaaaaaa");
         assert_eq!(short(&format!("{long}-dirty")), "aaaaaaaaaaaa+changes");
         assert_eq!(short(&format!("{long}+changes")), "aaaaaaaaaaaa+changes");
-        assert_eq!(unmarked("69611e8b13d5-dirty"), ("69611e8b13d5", true));
-        assert_eq!(unmarked("69611e8b13d5"), ("69611e8b13d5", false));
+        assert_eq!(strip_dirty_suffix("69611e8b13d5-dirty"), ("69611e8b13d5", true));
+        assert_eq!(strip_dirty_suffix("69611e8b13d5"), ("69611e8b13d5", false));
         assert_eq!(short("69611e8b13d5+changes"), "69611e8b13d5+changes");
         assert_eq!(short("v1"), "v1");
     }

@@ -157,7 +157,7 @@ impl Environment {
             clock_source: tree.line("sys/devices/system/clocksource/clocksource0/current_clocksource"),
             transparent_huge_pages: tree
                 .line("sys/kernel/mm/transparent_hugepage/enabled")
-                .and_then(|line| chosen(&line)),
+                .and_then(|line| bracketed_option(&line)),
             cpu_limit: tree.cpu_limit(),
             tcp_receive_buffer: tree.words("proc/sys/net/ipv4/tcp_rmem"),
             tcp_send_buffer: tree.words("proc/sys/net/ipv4/tcp_wmem"),
@@ -345,7 +345,7 @@ fn field(text: &str, name: &str) -> Option<String> {
 }
 
 /// The word in brackets: "always [madvise] never".
-fn chosen(line: &str) -> Option<String> {
+fn bracketed_option(line: &str) -> Option<String> {
     Some(line.split_once('[')?.1.split_once(']')?.0.to_owned())
 }
 

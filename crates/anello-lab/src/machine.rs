@@ -22,8 +22,8 @@ use crate::contender::{Contender, ServerProcess};
 use crate::cpu_throttle::CpuThrottle;
 use crate::environment::Environment;
 use crate::scenario::LabConfig;
-use crate::site::{Site, housed};
-use crate::tls::{Identity, identified};
+use crate::site::{Site, with_site};
+use crate::tls::{Identity, with_certificate};
 
 /// Descriptors that the lab needs besides its connections.
 const SPARE_DESCRIPTORS: usize = 256;
@@ -78,9 +78,9 @@ pub trait Machine {
         cores: &[usize],
     ) -> Result<Running, String>;
 
-    /// How the process ended, or that somebody has halted it; none if it still runs after `patience`. A process that is
+    /// How the process ended, or that somebody has halted it; none if it still runs after `timeout`. A process that is
     /// about to end is waited for no longer than its end takes.
-    fn exit_description(&mut self, pid: u32, patience: Duration) -> Option<String>;
+    fn exit_description(&mut self, pid: u32, timeout: Duration) -> Option<String>;
 
     /// Waits without using any of the cores.
     fn sleep(&mut self, duration: Duration);
@@ -187,7 +187,7 @@ impl Machine for LocalMachine {
         if self.original_cores.is_none() {
             self.original_cores = sched_getaffinity(None).ok();
         }
-        if let Err(error) = sched_setaffinity(None, &only(&config.load_cores)) {
+        if let Err(error) = sched_setaffinity(None, &cpu_set(&config.load_cores)) {
             notes.push(format!("The load could not be pinned to cores {:?}: {error}.", config.load_cores));
         }
         raise_descriptor_limit();
@@ -268,16 +268,16 @@ impl Machine for LocalMachine {
         config: &LabConfig,
         cores: &[usize],
     ) -> Result<Running, String> {
-        let contender = identified(housed(contender, &mut self.site)?, self.identity.as_ref())?;
+        let contender = with_certificate(with_site(contender, &mut self.site)?, self.identity.as_ref())?;
         let (process, running) =
             ServerProcess::start(&contender, &config.launcher, cores, config.start_timeout)?;
         self.processes.insert(running.pid, process);
         Ok(running)
     }
 
-    fn exit_description(&mut self, pid: u32, patience: Duration) -> Option<String> {
+    fn exit_description(&mut self, pid: u32, timeout: Duration) -> Option<String> {
         match self.processes.get_mut(&pid) {
-            Some(process) => process.ended(patience),
+            Some(process) => process.exit_description(timeout),
             None => Some("was never started".to_owned()),
         }
     }
@@ -321,7 +321,7 @@ impl Machine for LocalMachine {
         let mut ending: Vec<ServerProcess> =
             pids.iter().filter_map(|pid| self.processes.remove(pid)).collect();
         // All at once first, so that they wind down side by side; each drop then waits for one.
-        ending.iter_mut().for_each(ServerProcess::ask_to_end);
+        ending.iter_mut().for_each(ServerProcess::terminate);
     }
 
     fn environment(&mut self, config: &LabConfig) -> Environment {
@@ -362,10 +362,10 @@ pub(crate) fn pin_process(pid: u32, cores: &[usize]) -> io::Result<()> {
         let name = task.file_name();
         let thread = name.to_str().and_then(|name| name.parse().ok()).and_then(Pid::from_raw);
         let now = sched_getaffinity(thread).ok();
-        if now.is_some_and(|now| has_chosen(&task.path(), &now, cores)) {
+        if now.is_some_and(|now| is_placed_on_purpose(&task.path(), &now, cores)) {
             continue;
         }
-        match sched_setaffinity(thread, &only(cores)) {
+        match sched_setaffinity(thread, &cpu_set(cores)) {
             Err(Errno::SRCH) | Ok(()) => {}
             // Some kernels do not let go of io_uring's own threads; they say so with EINVAL.
             Err(Errno::INVAL) if name.to_str() != Some(pid.to_string().as_str()) => {}
@@ -376,7 +376,7 @@ pub(crate) fn pin_process(pid: u32, cores: &[usize]) -> io::Result<()> {
 }
 
 /// Whether a thread that may run on the cores of `now` is where it should be, or where somebody has put it on purpose.
-fn has_chosen(task: &Path, now: &CpuSet, cores: &[usize]) -> bool {
+fn is_placed_on_purpose(task: &Path, now: &CpuSet, cores: &[usize]) -> bool {
     let chosen: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|&core| now.is_set(core)).collect();
     let of_kernel = || fs::read_to_string(task.join("comm")).is_ok_and(|name| name.starts_with("iou-"));
     chosen.iter().all(|core| cores.contains(core)) || (chosen.len() == 1 && of_kernel())
@@ -386,7 +386,7 @@ fn has_chosen(task: &Path, now: &CpuSet, cores: &[usize]) -> bool {
 pub(crate) fn on_cores<T>(cores: &[usize], work: impl FnOnce() -> T) -> T {
     let before = sched_getaffinity(None);
     // A core that cannot be had is an error when the child is pinned, which names it.
-    sched_setaffinity(None, &only(cores)).ok();
+    sched_setaffinity(None, &cpu_set(cores)).ok();
     let done = work();
     if let Ok(before) = before {
         sched_setaffinity(None, &before).ok();
@@ -394,7 +394,7 @@ pub(crate) fn on_cores<T>(cores: &[usize], work: impl FnOnce() -> T) -> T {
     done
 }
 
-fn only(cores: &[usize]) -> CpuSet {
+fn cpu_set(cores: &[usize]) -> CpuSet {
     let mut set = CpuSet::new();
     cores.iter().filter(|&&core| core < CpuSet::MAX_CPU).for_each(|&core| set.set(core));
     set
@@ -574,13 +574,13 @@ mod tests {
         let of = |pid: u32| sched_getaffinity(Pid::from_raw(pid as i32)).unwrap();
         let mut child = std::process::Command::new("/bin/sleep").arg("60").spawn().unwrap();
         let last = &cores[cores.len() - 1..];
-        sched_setaffinity(Pid::from_raw(child.id() as i32), &only(last)).unwrap();
+        sched_setaffinity(Pid::from_raw(child.id() as i32), &cpu_set(last)).unwrap();
         let confined = pin_process(child.id(), &cores).map(|()| of(child.id()));
         let moved = pin_process(child.id(), &cores[..1]).map(|()| of(child.id()));
         child.kill().unwrap();
         child.wait().unwrap();
-        assert_eq!(confined.unwrap(), only(last), "one of its cores, and its own choice");
-        assert_eq!(moved.unwrap(), only(&cores[..1]));
+        assert_eq!(confined.unwrap(), cpu_set(last), "one of its cores, and its own choice");
+        assert_eq!(moved.unwrap(), cpu_set(&cores[..1]));
     }
 
     #[test]
@@ -588,9 +588,9 @@ mod tests {
         let task = tempfile::tempdir().unwrap();
         for (name, own_core) in [("iou-sqp-7", true), ("iou-wrk-7", true), ("echo", false)] {
             fs::write(task.path().join("comm"), name).unwrap();
-            assert_eq!(has_chosen(task.path(), &only(&[3]), &[0]), own_core, "{name}");
-            assert!(!has_chosen(task.path(), &only(&[0, 3]), &[0]), "{name}");
-            assert!(has_chosen(task.path(), &only(&[1]), &[0, 1]), "{name}");
+            assert_eq!(is_placed_on_purpose(task.path(), &cpu_set(&[3]), &[0]), own_core, "{name}");
+            assert!(!is_placed_on_purpose(task.path(), &cpu_set(&[0, 3]), &[0]), "{name}");
+            assert!(is_placed_on_purpose(task.path(), &cpu_set(&[1]), &[0, 1]), "{name}");
         }
     }
 }

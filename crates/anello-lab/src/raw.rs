@@ -19,10 +19,10 @@ const END: &str = "</script>";
 /// How a page ends.
 const PAGE_END: &str = "</html>";
 
-const CUT_SHORT: &str = "raw data that are cut short: the file is not whole";
+const TRUNCATED: &str = "raw data that are cut short: the file is not whole";
 
 /// No run is longer than this; what claims to be is not unpacked.
-const LONGEST_JSON_BYTES: u64 = 1 << 30;
+const MAX_JSON_BYTES: u64 = 1 << 30;
 
 /// The element of a page with the JSON of its run number `run`: gzip in base64, of which no sign means anything in HTML.
 pub(crate) fn element(run: usize, json: &str) -> String {
@@ -54,11 +54,11 @@ pub fn runs_of(text: &str) -> Result<Vec<LabResult>, String> {
     let Some(last) = elements.last() else { return Err("a page without the raw data of a run".to_owned()) };
     // Where the page has no end, runs may be missing without a trace.
     if !last.contains(PAGE_END) {
-        return Err(CUT_SHORT.to_owned());
+        return Err(TRUNCATED.to_owned());
     }
     let run = |element: &str| {
         let packed = element.split_once('>').and_then(|(_, rest)| rest.split_once(END));
-        LabResult::from_json(&unpack(packed.ok_or(CUT_SHORT)?.0)?)
+        LabResult::from_json(&unpack(packed.ok_or(TRUNCATED)?.0)?)
     };
     elements.into_iter().map(run).collect()
 }
@@ -67,7 +67,7 @@ fn unpack(packed: &str) -> Result<String, String> {
     let damaged = |why: String| format!("raw data that are damaged: {why}");
     let packed = STANDARD.decode(packed).map_err(|error| damaged(error.to_string()))?;
     let mut json = String::new();
-    let mut decoder = GzDecoder::new(packed.as_slice()).take(LONGEST_JSON_BYTES);
+    let mut decoder = GzDecoder::new(packed.as_slice()).take(MAX_JSON_BYTES);
     decoder.read_to_string(&mut json).map_err(|error| damaged(error.to_string()))?;
     Ok(json)
 }

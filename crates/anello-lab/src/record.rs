@@ -15,7 +15,7 @@ use crate::result::{Completed, ContenderRecord, LabResult, Plan, SCHEMA, SCHEMA_
 use crate::scenario::LabConfig;
 
 /// A result with nothing in it yet but the plan.
-pub fn begin(config: &LabConfig, machine: &mut dyn Machine) -> LabResult {
+pub fn new_result(config: &LabConfig, machine: &mut dyn Machine) -> LabResult {
     let mut notes = Vec::new();
     let mut hashes = Hashes::new();
     if config.server_cores == config.load_cores {
@@ -82,8 +82,8 @@ pub fn begin(config: &LabConfig, machine: &mut dyn Machine) -> LabResult {
 ///
 /// # Errors
 /// The first difference that forbids it.
-pub fn take_up(mut previous: LabResult, fresh: LabResult) -> Result<LabResult, String> {
-    agree(&previous, &fresh)?;
+pub fn resume(mut previous: LabResult, fresh: LabResult) -> Result<LabResult, String> {
+    check_same_plan(&previous, &fresh)?;
     let completed: HashSet<Completed> = previous.completed.iter().copied().collect();
     previous.slices.retain(|slice| completed.contains(&Completed { pass: slice.pass, cell: slice.cell }));
     previous.latencies.retain(|record| record.unfinished_pass.is_none());
@@ -111,26 +111,26 @@ pub fn take_up(mut previous: LabResult, fresh: LabResult) -> Result<LabResult, S
     })
 }
 
-fn agree(previous: &LabResult, fresh: &LabResult) -> Result<(), String> {
+fn check_same_plan(previous: &LabResult, fresh: &LabResult) -> Result<(), String> {
     let (old, new) = (&previous.plan, &fresh.plan);
-    same("version", &old.version, &new.version)?;
-    same("scenario", &old.scenario.name, &new.scenario.name)?;
-    same("seed", old.seed, new.seed)?;
-    same("length of a slice in ns", old.slice_ns, new.slice_ns)?;
-    same("warm-up in ns", old.warm_up_ns, new.warm_up_ns)?;
-    same("number of passes", old.passes, new.passes)?;
-    same("number of rounds", old.rounds, new.rounds)?;
-    same("reference", &old.reference, &new.reference)?;
-    same("cores of the servers", &old.server_cores, &new.server_cores)?;
-    same("cores of the load", &old.load_cores, &new.load_cores)?;
-    same("share of their cores that servers have", old.server_share, new.server_share)?;
-    same("driver of the load", &old.load_driver, &new.load_driver)?;
+    check_equal("version", &old.version, &new.version)?;
+    check_equal("scenario", &old.scenario.name, &new.scenario.name)?;
+    check_equal("seed", old.seed, new.seed)?;
+    check_equal("length of a slice in ns", old.slice_ns, new.slice_ns)?;
+    check_equal("warm-up in ns", old.warm_up_ns, new.warm_up_ns)?;
+    check_equal("number of passes", old.passes, new.passes)?;
+    check_equal("number of rounds", old.rounds, new.rounds)?;
+    check_equal("reference", &old.reference, &new.reference)?;
+    check_equal("cores of the servers", &old.server_cores, &new.server_cores)?;
+    check_equal("cores of the load", &old.load_cores, &new.load_cores)?;
+    check_equal("share of their cores that servers have", old.server_share, new.server_share)?;
+    check_equal("driver of the load", &old.load_driver, &new.load_driver)?;
     if old.disk_file.is_some() {
-        same("file of the disk workers (--disk-file)", &old.disk_file, &new.disk_file)?;
+        check_equal("file of the disk workers (--disk-file)", &old.disk_file, &new.disk_file)?;
     }
-    same("limit of stolen time", old.stolen_fraction_limit, new.stolen_fraction_limit)?;
-    same("choice whether to check", old.checked, new.checked)?;
-    same("number of cells", old.cells.len(), new.cells.len())?;
+    check_equal("limit of stolen time", old.stolen_fraction_limit, new.stolen_fraction_limit)?;
+    check_equal("choice whether to check", old.checked, new.checked)?;
+    check_equal("number of cells", old.cells.len(), new.cells.len())?;
     for (index, (old, new)) in old.cells.iter().zip(&new.cells).enumerate() {
         if old != new {
             return Err(format!("cell {} is \"{old}\" there and \"{new}\" here", index + 1));
@@ -139,33 +139,37 @@ fn agree(previous: &LabResult, fresh: &LabResult) -> Result<(), String> {
     let names = |result: &LabResult| -> Vec<String> {
         result.contenders.iter().map(|contender| contender.name.clone()).collect()
     };
-    same("list of contenders", names(previous), names(fresh))?;
+    check_equal("list of contenders", names(previous), names(fresh))?;
     for (old, new) in previous.contenders.iter().zip(&fresh.contenders) {
-        same(&format!("command of {}", new.name), &old.command, &new.command)?;
-        same(&format!("declared version of {}", new.name), &old.version, &new.version)?;
-        same(&format!("most connections of {}", new.name), old.connections_limit, new.connections_limit)?;
-        same(&format!("list of what {} serves", new.name), &old.serves, &new.serves)?;
+        check_equal(&format!("command of {}", new.name), &old.command, &new.command)?;
+        check_equal(&format!("declared version of {}", new.name), &old.version, &new.version)?;
+        check_equal(
+            &format!("most connections of {}", new.name),
+            old.connections_limit,
+            new.connections_limit,
+        )?;
+        check_equal(&format!("list of what {} serves", new.name), &old.serves, &new.serves)?;
         let built = |record: &ContenderRecord| -> Vec<String> {
             let executables = record.executables.iter();
             executables.map(|executable| format!("{} {}", executable.file, executable.short())).collect()
         };
-        same(&format!("program of {} (by its hash)", new.name), built(old), built(new))?;
+        check_equal(&format!("program of {} (by its hash)", new.name), built(old), built(new))?;
     }
-    agree_on_machine(&previous.environment, &fresh.environment)
+    check_same_machine(&previous.environment, &fresh.environment)
 }
 
 /// What bears on every figure; what comes and goes by itself, like the load average, does not count.
-fn agree_on_machine(old: &Environment, new: &Environment) -> Result<(), String> {
-    same("kernel", &old.kernel, &new.kernel)?;
-    same("CPU", &old.cpu_model, &new.cpu_model)?;
-    same("congestion control", &old.congestion_control, &new.congestion_control)?;
-    same("TCP receive buffer", &old.tcp_receive_buffer, &new.tcp_receive_buffer)?;
-    same("TCP send buffer", &old.tcp_send_buffer, &new.tcp_send_buffer)?;
-    same("CPU limit of the control group", &old.cpu_limit, &new.cpu_limit)?;
-    same("limit of open files", &old.open_files, &new.open_files)
+fn check_same_machine(old: &Environment, new: &Environment) -> Result<(), String> {
+    check_equal("kernel", &old.kernel, &new.kernel)?;
+    check_equal("CPU", &old.cpu_model, &new.cpu_model)?;
+    check_equal("congestion control", &old.congestion_control, &new.congestion_control)?;
+    check_equal("TCP receive buffer", &old.tcp_receive_buffer, &new.tcp_receive_buffer)?;
+    check_equal("TCP send buffer", &old.tcp_send_buffer, &new.tcp_send_buffer)?;
+    check_equal("CPU limit of the control group", &old.cpu_limit, &new.cpu_limit)?;
+    check_equal("limit of open files", &old.open_files, &new.open_files)
 }
 
-fn same<T: PartialEq + Debug>(what: &str, there: T, here: T) -> Result<(), String> {
+fn check_equal<T: PartialEq + Debug>(what: &str, there: T, here: T) -> Result<(), String> {
     if there == here { Ok(()) } else { Err(format!("the {what} is {there:?} there and {here:?} here")) }
 }
 

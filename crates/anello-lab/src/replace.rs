@@ -22,15 +22,17 @@ pub(crate) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
         Ok(_) => fs::canonicalize(path)?,
         Err(_) => path.to_owned(),
     };
-    let beside = beside(&path);
-    write_synced(&beside, bytes).and_then(|()| fs::rename(&beside, &path)).inspect_err(|_| {
-        // Half a file is of no use; that it cannot be removed is of less interest than why it is half.
-        fs::remove_file(&beside).ok();
-    })?;
+    let temporary_path = temporary_path(&path);
+    write_synced(&temporary_path, bytes).and_then(|()| fs::rename(&temporary_path, &path)).inspect_err(
+        |_| {
+            // Half a file is of no use; that it cannot be removed is of less interest than why it is half.
+            fs::remove_file(&temporary_path).ok();
+        },
+    )?;
     sync_directory(&path)
 }
 
-fn beside(path: &Path) -> PathBuf {
+fn temporary_path(path: &Path) -> PathBuf {
     let mut name = OsString::from(path);
     name.push(".part");
     PathBuf::from(name)

@@ -160,9 +160,9 @@ pub fn run_from(
     stop: &AtomicBool,
 ) -> Result<LabResult, LabError> {
     config.validate().map_err(LabError::Config)?;
-    let mut result = record::begin(config, machine);
+    let mut result = record::new_result(config, machine);
     if let Some(previous) = previous {
-        result = record::take_up(previous, result).map_err(LabError::Resume)?;
+        result = record::resume(previous, result).map_err(LabError::Resume)?;
     }
     for note in machine.prepare(config) {
         if !result.notes.contains(&note) {

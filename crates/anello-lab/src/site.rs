@@ -33,7 +33,7 @@ const HELLO: &[u8] = b"Hello, World!";
 
 /// When the files were last changed, in seconds since 1970: long ago (1 January 2026), so that no cache waits for them to
 /// grow older, and the same in every run.
-const CHANGED_UNIX_S: u64 = 1_767_225_600;
+const MODIFIED_UNIX_S: u64 = 1_767_225_600;
 
 /// What is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -172,7 +172,7 @@ impl Site {
     ///
     /// # Errors
     /// What could not be written, and where.
-    pub fn make() -> io::Result<Site> {
+    pub fn create() -> io::Result<Site> {
         let parent = std::env::temp_dir();
         let named = |what: &Path, error: io::Error| {
             let text = format!("{}: {error}; set TMPDIR to a folder with room for 11 MiB", what.display());
@@ -198,14 +198,14 @@ impl Site {
 
 /// The contender with the folder of the site in its arguments, where it asks for that; the site is made if nobody has asked
 /// before.
-pub(crate) fn housed(contender: &Contender, site: &mut Option<Site>) -> Result<Contender, String> {
+pub(crate) fn with_site(contender: &Contender, site: &mut Option<Site>) -> Result<Contender, String> {
     let mut contender = contender.clone();
     if !contender.arguments.iter().any(|argument| argument.contains(ROOT)) {
         return Ok(contender);
     }
     let site = match site {
         Some(site) => site,
-        none => none.insert(Site::make().map_err(|error| format!("has nothing to serve: {error}"))?),
+        none => none.insert(Site::create().map_err(|error| format!("has nothing to serve: {error}"))?),
     };
     let folder = site.path().to_string_lossy();
     contender.arguments.iter_mut().for_each(|argument| *argument = argument.replace(ROOT, &folder));
@@ -216,7 +216,7 @@ fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut file = File::create(path)?;
     file.write_all(bytes)?;
     file.set_permissions(Permissions::from_mode(0o644))?;
-    file.set_modified(SystemTime::UNIX_EPOCH + Duration::from_secs(CHANGED_UNIX_S))?;
+    file.set_modified(SystemTime::UNIX_EPOCH + Duration::from_secs(MODIFIED_UNIX_S))?;
     file.sync_all()
 }
 
@@ -274,7 +274,7 @@ mod tests {
 
     #[test]
     fn a_site_has_every_file_for_everybody_and_is_removed() {
-        let site = Site::make().unwrap();
+        let site = Site::create().unwrap();
         let folder = site.path().to_owned();
         let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
         assert_eq!(mode(&folder), 0o755);

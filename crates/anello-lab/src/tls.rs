@@ -103,7 +103,10 @@ impl Identity {
 }
 
 /// The contender with the files of the identity in its arguments, where it asks for them.
-pub(crate) fn identified(contender: Contender, identity: Option<&Identity>) -> Result<Contender, String> {
+pub(crate) fn with_certificate(
+    contender: Contender,
+    identity: Option<&Identity>,
+) -> Result<Contender, String> {
     if !contender.serves_tls() {
         return Ok(contender);
     }
@@ -157,12 +160,12 @@ mod tests {
     fn who_asks_for_an_identity_gets_its_files() {
         let of = |words: &[&str]| Contender::new("a", Path::new("x"), words);
         let plain = of(&["--addr", "127.0.0.1:0"]);
-        assert_eq!(identified(plain.clone(), None), Ok(plain));
+        assert_eq!(with_certificate(plain.clone(), None), Ok(plain));
         let told = of(&["--pair={certificate}:{key}"]);
-        assert!(identified(told.clone(), None).unwrap_err().contains("no certificate"));
+        assert!(with_certificate(told.clone(), None).unwrap_err().contains("no certificate"));
         let identity = Identity::make().unwrap();
         let pair = format!("--pair={}:{}", identity.certificate().display(), identity.key().display());
-        assert_eq!(identified(told, Some(&identity)).unwrap().arguments, [pair]);
+        assert_eq!(with_certificate(told, Some(&identity)).unwrap().arguments, [pair]);
     }
 
     #[test]

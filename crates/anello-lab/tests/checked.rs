@@ -105,14 +105,14 @@ fn a_run_stopped_between_checks_makes_the_others_when_it_is_taken_up_again() {
 /// A load that stops the run in its n-th slice or check, and counts what it is asked for.
 struct StopsIn<L> {
     load: L,
-    asked: Rc<StdCell<usize>>,
+    requests: Rc<StdCell<usize>>,
     at: usize,
     stop: Arc<AtomicBool>,
 }
 
 struct StopsInSession {
     session: Box<dyn LoadSession>,
-    asked: Rc<StdCell<usize>>,
+    requests: Rc<StdCell<usize>>,
     at: usize,
     stop: Arc<AtomicBool>,
 }
@@ -120,8 +120,8 @@ struct StopsInSession {
 impl<L: Load> Load for StopsIn<L> {
     fn connect(&mut self, target: SocketAddr, cell: &Cell) -> Result<Box<dyn LoadSession>, String> {
         let session = self.load.connect(target, cell)?;
-        let (asked, at, stop) = (Rc::clone(&self.asked), self.at, Arc::clone(&self.stop));
-        Ok(Box::new(StopsInSession { session, asked, at, stop }))
+        let (requests, at, stop) = (Rc::clone(&self.requests), self.at, Arc::clone(&self.stop));
+        Ok(Box::new(StopsInSession { session, requests, at, stop }))
     }
 
     fn check(
@@ -130,7 +130,7 @@ impl<L: Load> Load for StopsIn<L> {
         _check: Check,
         stop: &AtomicBool,
     ) -> Result<Vec<String>, String> {
-        self.asked.set(self.asked.get() + 1);
+        self.requests.set(self.requests.get() + 1);
         stop.store(true, Ordering::Relaxed);
         Err("was stopped before its end".to_owned())
     }
@@ -138,26 +138,27 @@ impl<L: Load> Load for StopsIn<L> {
 
 impl LoadSession for StopsInSession {
     fn run_slice(&mut self, duration: Duration) -> Result<SliceLoad, String> {
-        self.asked.set(self.asked.get() + 1);
-        self.stop.store(self.asked.get() >= self.at, Ordering::Relaxed);
+        self.requests.set(self.requests.get() + 1);
+        self.stop.store(self.requests.get() >= self.at, Ordering::Relaxed);
         self.session.run_slice(duration)
     }
 }
 
 fn stopped_in(config: &LabConfig, at: usize) -> (LabResult, usize) {
     let simulation = simulation("slow", Fault::None);
-    let (asked, stop) = (Rc::new(StdCell::new(0)), Arc::new(AtomicBool::new(false)));
-    let mut load = StopsIn { load: simulation.load(), asked: Rc::clone(&asked), at, stop: Arc::clone(&stop) };
+    let (requests, stop) = (Rc::new(StdCell::new(0)), Arc::new(AtomicBool::new(false)));
+    let mut load =
+        StopsIn { load: simulation.load(), requests: Rc::clone(&requests), at, stop: Arc::clone(&stop) };
     let result = run(config, &mut load, &mut simulation.machine(), &mut |_| {}, &stop).unwrap();
     assert_eq!((simulation.processes_left(), simulation.sessions_left()), (0, 0));
-    (result, asked.get())
+    (result, requests.get())
 }
 
 #[test]
 fn a_check_that_was_interrupted_is_no_failure() {
-    let (result, asked) = stopped_in(&config("slow"), 1);
+    let (result, requests) = stopped_in(&config("slow"), 1);
     assert!(result.interrupted && result.checks.is_empty() && result.failures.is_empty(), "{result:?}");
-    assert_eq!(asked, 1);
+    assert_eq!(requests, 1);
 }
 
 #[test]
@@ -166,8 +167,8 @@ fn a_long_warm_up_is_left_when_the_run_is_to_stop() {
     for contender in &mut config.contenders {
         contender.warm_up = Duration::from_secs(3600);
     }
-    let (result, asked) = stopped_in(&config, 3);
+    let (result, requests) = stopped_in(&config, 3);
     assert!(result.interrupted && result.slices.is_empty());
     // The third step of the first contender, and the common warm-up of its cell.
-    assert!((3..=4).contains(&asked), "{asked}");
+    assert!((3..=4).contains(&requests), "{requests}");
 }

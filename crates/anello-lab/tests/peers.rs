@@ -139,11 +139,11 @@ connections_limit = 7
 "#;
 
 /// A folder of peers with one in it, and a folder to build in.
-struct Workshop {
+struct PeerFixture {
     folder: tempfile::TempDir,
 }
 
-impl Workshop {
+impl PeerFixture {
     fn new(manifest: &str) -> Self {
         let workshop = Self { folder: tempfile::tempdir().unwrap() };
         fs::create_dir_all(workshop.peer()).unwrap();
@@ -174,7 +174,7 @@ impl Workshop {
 
 #[test]
 fn a_peer_is_built_once_and_again_when_a_source_or_the_caller_says_so() {
-    let workshop = Workshop::new(FAKE);
+    let workshop = PeerFixture::new(FAKE);
     let (peers, tools) = (workshop.peers(), Toolchains::from_environment());
     let peer = &peers.all()[0];
     assert_eq!(peer.state(), State::NotBuilt);
@@ -201,7 +201,7 @@ fn a_peer_is_built_once_and_again_when_a_source_or_the_caller_says_so() {
 
 #[test]
 fn a_built_peer_gives_contenders_that_start() {
-    let workshop = Workshop::new(FAKE);
+    let workshop = PeerFixture::new(FAKE);
     let peers = workshop.peers();
     assert!(matches!(peers.all()[0].build(&Toolchains::from_environment(), false), Outcome::Built(_)));
     let contenders = peers.contenders(Protocol::Echo, "0,1");
@@ -221,7 +221,7 @@ fn a_built_peer_gives_contenders_that_start() {
 fn http_peers_are_told_the_folder_and_are_no_echo_servers() {
     let http =
         FAKE.replace("kind = \"loop\"", "kind = \"server\"\nprotocol = \"http\"\nserves = [\"files\"]");
-    let workshop = Workshop::new(&http);
+    let workshop = PeerFixture::new(&http);
     let peers = workshop.peers();
     assert!(matches!(peers.all()[0].build(&Toolchains::from_environment(), false), Outcome::Built(_)));
     assert!(peers.contenders(Protocol::Echo, "0").is_empty());
@@ -237,7 +237,7 @@ fn a_build_keeps_where_library_and_server_come_from() {
     let pinned = FAKE
         .replace("library = \"shell\"", "library = \"example.org/shell\"")
         .replace("\"echo 5.2\"", "\"echo v0.0.0-20220926161041-69611e8b13d5\"");
-    let workshop = Workshop::new(&pinned);
+    let workshop = PeerFixture::new(&pinned);
     workshop.write(
         "go.sum",
         "example.org/shell v0.0.0-20220926161041-69611e8b13d5/go.mod h1:no\n\
@@ -275,7 +275,7 @@ fn a_build_keeps_where_library_and_server_come_from() {
 
 #[test]
 fn a_missing_toolchain_is_named_and_nothing_is_done() {
-    let workshop = Workshop::new(FAKE);
+    let workshop = PeerFixture::new(FAKE);
     let tools = tempfile::tempdir().unwrap();
     let shell = tools.path().join("sh");
     fs::write(&shell, "").unwrap();
@@ -292,7 +292,7 @@ fn a_missing_toolchain_is_named_and_nothing_is_done() {
 
 #[test]
 fn a_failed_build_is_no_build_and_tells_its_last_words() {
-    let workshop = Workshop::new(FAKE);
+    let workshop = PeerFixture::new(FAKE);
     let tools = Toolchains::from_environment();
     assert!(matches!(workshop.peers().all()[0].build(&tools, false), Outcome::Built(_)));
     let broken = FAKE.replace("echo copying", "echo no such header: uv.h; exit 3");
@@ -307,8 +307,9 @@ fn a_failed_build_is_no_build_and_tells_its_last_words() {
 
 #[test]
 fn a_build_that_makes_no_program_has_failed() {
-    let workshop =
-        Workshop::new(&FAKE.replace("\"fake.sh\", \"{out}/bin/fake\"", "\"fake.sh\", \"{out}/bin/other\""));
+    let workshop = PeerFixture::new(
+        &FAKE.replace("\"fake.sh\", \"{out}/bin/fake\"", "\"fake.sh\", \"{out}/bin/other\""),
+    );
     let peers = workshop.peers();
     let outcome = peers.all()[0].build(&Toolchains::from_environment(), false);
     let Outcome::Failed { why, .. } = outcome else { panic!("{outcome:?}") };
@@ -317,7 +318,7 @@ fn a_build_that_makes_no_program_has_failed() {
 
 #[test]
 fn peers_answer_to_their_names_and_mistakes_are_told_with_their_place() {
-    let workshop = Workshop::new(FAKE);
+    let workshop = PeerFixture::new(FAKE);
     let peers = workshop.peers();
     for name in ["fake", "fake-echo", "fake two"] {
         assert_eq!(peers.named(&[name.to_owned()]).unwrap().len(), 1, "{name}");

@@ -12,8 +12,8 @@ pub fn ratio_of_medians(before: &[Vec<f64>], after: &[Vec<f64>], random: &mut Ra
     let mut ratios = Vec::with_capacity(RESAMPLES);
     let mut draw = Vec::new();
     for _ in 0..RESAMPLES {
-        let before = redrawn_median(before, &mut draw, random);
-        ratios.push(redrawn_median(after, &mut draw, random) / before);
+        let before = resampled_median(before, &mut draw, random);
+        ratios.push(resampled_median(after, &mut draw, random) / before);
     }
     let pairs = |passes: &[Vec<f64>]| passes.iter().map(Vec::len).sum::<usize>();
     let with_any = |passes: &[Vec<f64>]| passes.iter().filter(|pass| !pass.is_empty()).count();
@@ -23,7 +23,7 @@ pub fn ratio_of_medians(before: &[Vec<f64>], after: &[Vec<f64>], random: &mut Ra
 
 /// The median of passes drawn anew, and of values drawn anew within each; at least one pass must hold a value. `draw` is
 /// memory to use.
-fn redrawn_median(passes: &[Vec<f64>], draw: &mut Vec<f64>, random: &mut Random) -> f64 {
+fn resampled_median(passes: &[Vec<f64>], draw: &mut Vec<f64>, random: &mut Random) -> f64 {
     draw.clear();
     while draw.is_empty() {
         for _ in 0..passes.len() {
@@ -53,7 +53,7 @@ mod tests {
         let passes = vec![vec![1.0, 2.0], vec![4.0]];
         let mut random = Random::new(3);
         for _ in 0..200 {
-            let median = redrawn_median(&passes, &mut Vec::new(), &mut random);
+            let median = resampled_median(&passes, &mut Vec::new(), &mut random);
             assert!((1.0..=4.0).contains(&median), "{median}");
         }
     }

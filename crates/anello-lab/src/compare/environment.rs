@@ -11,7 +11,7 @@ use crate::report::format::milliseconds;
 use crate::result::{ContenderRecord, LabResult};
 
 /// Facts that differ from one minute to the next.
-const FLEETING: [&str; 3] = ["Load average", "Load average after", "Stolen by the hypervisor"];
+const VOLATILE_FACTS: [&str; 3] = ["Load average", "Load average after", "Stolen by the hypervisor"];
 
 /// Facts that tell of CPU faults which old results knew nothing of.
 const MITIGATIONS: &str = "Mitigations at work";
@@ -37,7 +37,8 @@ pub fn differences(before: &LabResult, after: &LabResult) -> Vec<Difference> {
         }
     };
     let (facts_before, facts_after) = (before.environment.facts(), after.environment.facts());
-    let is_compared = |label: &str| !FLEETING.contains(&label) && !is_unknown_fault(label, before, after);
+    let is_compared =
+        |label: &str| !VOLATILE_FACTS.contains(&label) && !is_unknown_fault(label, before, after);
     for (label, value) in facts_before.iter().filter(|(label, _)| is_compared(label)) {
         let other = facts_after.iter().find(|(other, _)| other == label);
         add(label, value.clone(), other.map_or(String::new(), |(_, value)| value.clone()));

@@ -198,7 +198,7 @@ struct Runs<'a> {
 
 /// Where one contender stands in one cell in each of the runs: indexes of cell and contender.
 #[derive(Clone, Copy)]
-struct Place {
+struct CellPosition {
     before: (usize, usize),
     after: (usize, usize),
 }
@@ -214,8 +214,9 @@ impl Runs<'_> {
                 match (cell_after, other) {
                     _ if record.twin_of.is_some() => {}
                     (Some(cell_after), Some(other)) => {
-                        let place = Place { before: (cell_before, one), after: (cell_after, other) };
-                        changes.extend(self.changes_at(*cell, &record.name, place, &noise));
+                        let position =
+                            CellPosition { before: (cell_before, one), after: (cell_after, other) };
+                        changes.extend(self.changes_at(*cell, &record.name, position, &noise));
                     }
                     (None, _) => {
                         changes.push(missing(&record.name, *cell, "the second run does not have the cell"))
@@ -226,12 +227,12 @@ impl Runs<'_> {
                 }
             }
         }
-        self.add_what_is_new(&mut changes);
+        self.add_new_cells(&mut changes);
         changes
     }
 
     /// What only the second run has.
-    fn add_what_is_new(&self, changes: &mut Vec<Change>) {
+    fn add_new_cells(&self, changes: &mut Vec<Change>) {
         for cell in &self.after.plan.cells {
             let known_cell = self.before.plan.cells.contains(cell);
             for record in self.after.contenders.iter().filter(|record| record.twin_of.is_none()) {
@@ -249,11 +250,11 @@ impl Runs<'_> {
         &self,
         cell: Cell,
         name: &str,
-        place: Place,
+        position: CellPosition,
         noise: &HashMap<(usize, Measure), f64>,
     ) -> Vec<Change> {
-        let row_before = row(self.before, place.before);
-        let row_after = row(self.after, place.after);
+        let row_before = row(self.before, position.before);
+        let row_after = row(self.after, position.after);
         let (Some(row_before), Some(row_after)) = (row_before, row_after) else {
             return vec![missing(name, cell, "one of the runs ended before it")];
         };
@@ -274,8 +275,8 @@ impl Runs<'_> {
         Measure::of_cell(&cell)
             .iter()
             .filter_map(|&measure| {
-                let noise = noise.get(&(place.before.0, measure)).copied();
-                self.change(cell, name, place, measure, noise)
+                let noise = noise.get(&(position.before.0, measure)).copied();
+                self.change(cell, name, position, measure, noise)
             })
             .collect()
     }
@@ -284,18 +285,18 @@ impl Runs<'_> {
         &self,
         cell: Cell,
         name: &str,
-        place: Place,
+        position: CellPosition,
         measure: Measure,
         noise: Option<f64>,
     ) -> Option<Change> {
-        let absolute = self.absolute(place, measure);
+        let absolute = self.absolute(position, measure);
         let blank = Change { measure: Some(measure), absolute, noise, ..missing(name, cell, "") };
         if name == self.before.plan.reference && name == self.after.plan.reference {
             return Some(Change { verdict: ChangeVerdict::Reference, why: None, ..blank });
         }
         let (before, after) =
-            (self.before_ratios(place.before, measure), self.after_ratios(place.after, measure));
-        let Some(change) = ratio_of_medians(&before, &after, &mut stream(place, measure)) else {
+            (self.before_ratios(position.before, measure), self.after_ratios(position.after, measure));
+        let Some(change) = ratio_of_medians(&before, &after, &mut stream(position, measure)) else {
             // A cell without this figure (a disk worker that uses no CPU that could be counted) is not worth a line.
             let nothing = before.concat().is_empty() && after.concat().is_empty() && absolute.is_none();
             return (!nothing)
@@ -331,13 +332,13 @@ impl Runs<'_> {
             .map_or_else(Vec::new, |to| self.after_slices.ratios(cell, contender, to, measure))
     }
 
-    fn absolute(&self, place: Place, measure: Measure) -> Option<Ratio> {
+    fn absolute(&self, position: CellPosition, measure: Measure) -> Option<Ratio> {
         if !self.obstacles.is_empty() {
             return None;
         }
-        let before = self.before_slices.values(place.before.0, place.before.1, measure);
-        let after = self.after_slices.values(place.after.0, place.after.1, measure);
-        ratio_of_medians(&before, &after, &mut stream(place, measure))
+        let before = self.before_slices.values(position.before.0, position.before.1, measure);
+        let after = self.after_slices.values(position.after.0, position.after.1, measure);
+        ratio_of_medians(&before, &after, &mut stream(position, measure))
     }
 
     /// What the twin changed by, by cell of the first run and measure: the farther end of the interval, or the middle of
@@ -353,10 +354,12 @@ impl Runs<'_> {
                 .filter(|(_, cell)| Measure::of_cell(cell).contains(&measure))
                 .filter_map(|(index, cell)| {
                     let after = self.after.plan.cells.iter().position(|other| other == cell)?;
-                    let place = Place { before: (index, twin_before), after: (after, twin_after) };
-                    let (before, after) =
-                        (self.before_ratios(place.before, measure), self.after_ratios(place.after, measure));
-                    let change = ratio_of_medians(&before, &after, &mut stream(place, measure));
+                    let position = CellPosition { before: (index, twin_before), after: (after, twin_after) };
+                    let (before, after) = (
+                        self.before_ratios(position.before, measure),
+                        self.after_ratios(position.after, measure),
+                    );
+                    let change = ratio_of_medians(&before, &after, &mut stream(position, measure));
                     Some((index, change.filter(has_enough_samples).map(|change| change.max_deviation())))
                 })
                 .collect();
@@ -373,8 +376,8 @@ impl Runs<'_> {
 }
 
 /// A stream of its own for every question.
-fn stream(place: Place, measure: Measure) -> Random {
-    Random::stream(place.before.0 as u64 * 4096 + place.before.1 as u64, 1 << 40 | measure as u64)
+fn stream(position: CellPosition, measure: Measure) -> Random {
+    Random::stream(position.before.0 as u64 * 4096 + position.before.1 as u64, 1 << 40 | measure as u64)
 }
 
 fn row(result: &LabResult, (cell, contender): (usize, usize)) -> Option<&Row> {

@@ -3,7 +3,7 @@
 use crate::compare::{Change, ChangeVerdict, Comparison, Difference, RunName};
 use crate::measure::Measure;
 use crate::report::format::{cut, interval, percent, readable_time, times};
-use crate::report::text::{WIDTH, put, wrap};
+use crate::report::text::{WIDTH, push_line, wrap};
 
 /// Values that differ are cut to this.
 const VALUE_WIDTH: usize = 34;
@@ -15,19 +15,19 @@ pub fn render_comparison(comparison: &Comparison) -> String {
     let name = |run: &RunName| {
         format!("{}, {}, anello {}", readable_time(run.started_unix_s), run.scenario, run.version)
     };
-    put(&mut text, &format!("A: {}", name(&comparison.before)));
-    put(&mut text, &format!("B: {}\n", name(&comparison.after)));
+    push_line(&mut text, &format!("A: {}", name(&comparison.before)));
+    push_line(&mut text, &format!("B: {}\n", name(&comparison.after)));
     differences(&mut text, comparison);
-    put(&mut text, "");
+    push_line(&mut text, "");
     verdict(comparison).iter().for_each(|sentence| wrap(&mut text, "", sentence));
     let shown: Vec<&Change> =
-        comparison.changes.iter().filter(|change| worth_a_line(change.verdict)).collect();
+        comparison.changes.iter().filter(|change| is_better_or_worse(change.verdict)).collect();
     if !shown.is_empty() {
         let head = format!("\n{:<20} {:<27} {:<21} {:>5} {:>5}  B / A", "contender", "cell", "", "A", "B");
-        put(&mut text, &head);
-        put(&mut text, &"─".repeat(WIDTH));
+        push_line(&mut text, &head);
+        push_line(&mut text, &"─".repeat(WIDTH));
     }
-    shown.into_iter().for_each(|change| put(&mut text, &line(comparison, change)));
+    shown.into_iter().for_each(|change| push_line(&mut text, &line(comparison, change)));
     for (title, verdict) in
         [("broke in B", ChangeVerdict::Broken), ("works again in B", ChangeVerdict::Fixed)]
     {
@@ -42,18 +42,18 @@ pub fn render_comparison(comparison: &Comparison) -> String {
 /// What is not the same in both runs, apart from the figures.
 fn differences(text: &mut String, comparison: &Comparison) {
     if comparison.differences.is_empty() {
-        put(text, "The two runs were made alike: same machine, same plan, same programs.");
+        push_line(text, "The two runs were made alike: same machine, same plan, same programs.");
         return;
     }
-    put(text, &format!("{:<37} {:<34} B", "differs", "A"));
+    push_line(text, &format!("{:<37} {:<34} B", "differs", "A"));
     for Difference { what, before, after } in &comparison.differences {
-        let (before, after) = apart(before, after);
-        put(text, &format!("{:<37} {before:<34} {after:<34}", cut(what, 37)));
+        let (before, after) = distinguishing_parts(before, after);
+        push_line(text, &format!("{:<37} {before:<34} {after:<34}", cut(what, 37)));
     }
 }
 
 /// Two values, cut to the width that there is; without the words in front that they share where they would look alike.
-fn apart(before: &str, after: &str) -> (String, String) {
+fn distinguishing_parts(before: &str, after: &str) -> (String, String) {
     let shown = |value: &str| if value.is_empty() { "–".to_owned() } else { cut(value, VALUE_WIDTH) };
     if shown(before) != shown(after) {
         return (shown(before), shown(after));
@@ -65,7 +65,7 @@ fn apart(before: &str, after: &str) -> (String, String) {
     (rest(&before), rest(&after))
 }
 
-fn worth_a_line(verdict: ChangeVerdict) -> bool {
+fn is_better_or_worse(verdict: ChangeVerdict) -> bool {
     matches!(verdict, ChangeVerdict::Better | ChangeVerdict::Worse)
 }
 
@@ -81,11 +81,11 @@ fn verdict(comparison: &Comparison) -> Vec<String> {
         return sentences;
     }
     let threshold = percent(comparison.threshold);
-    let own = || comparison.changes.iter().filter(|change| counts(comparison, change));
+    let own = || comparison.changes.iter().filter(|change| is_counted(comparison, change));
     let told = |change: &&Change| change.change.is_some() || change.verdict == ChangeVerdict::Broken;
     let told = own().filter(told).count();
     let noisy = own().filter(|change| change.verdict == ChangeVerdict::TooNoisy).count();
-    let everyone = comparison.changes.iter().all(|change| counts(comparison, change));
+    let everyone = comparison.changes.iter().all(|change| is_counted(comparison, change));
     let reference = reference_among(&comparison.counted, comparison);
     let names = comparison.counted.iter().map(String::as_str);
     let mut names: Vec<&str> = names.filter(|&name| Some(name) != reference).collect();
@@ -105,7 +105,7 @@ fn verdict(comparison: &Comparison) -> Vec<String> {
     sentences.extend(reference.map(|name| {
         format!("{name} is what all are compared with: of itself only that it broke could be told.")
     }));
-    sentences.extend(of_others(comparison));
+    sentences.extend(uncounted_regressions(comparison));
     sentences.push(format!(
         "Beyond noise: {} better, {} worse. No detectable difference: {}. Too noisy to tell: {}. Not comparable: {}.",
         count(ChangeVerdict::Better),
@@ -149,14 +149,15 @@ fn reference_among<'a>(names: &'a [String], comparison: &Comparison) -> Option<&
     names.iter().find(|name| *name == reference).map(String::as_str)
 }
 
-fn counts(comparison: &Comparison, change: &Change) -> bool {
+fn is_counted(comparison: &Comparison, change: &Change) -> bool {
     comparison.counted.contains(&change.contender)
 }
 
 /// What became worse of those who do not count.
-fn of_others(comparison: &Comparison) -> Option<String> {
+fn uncounted_regressions(comparison: &Comparison) -> Option<String> {
     let mut names: Vec<&str> = Vec::new();
-    for change in comparison.changes.iter().filter(|change| change.regression && !counts(comparison, change))
+    for change in
+        comparison.changes.iter().filter(|change| change.regression && !is_counted(comparison, change))
     {
         if !names.contains(&change.contender.as_str()) {
             names.push(&change.contender);
@@ -180,7 +181,7 @@ fn line(comparison: &Comparison, change: &Change) -> String {
     let shown = change
         .change
         .map_or(String::new(), |ratio| format!("{} ({})", times(ratio.estimate), interval(&ratio)));
-    let verdict = match (change.verdict, change.regression && counts(comparison, change)) {
+    let verdict = match (change.verdict, change.regression && is_counted(comparison, change)) {
         (ChangeVerdict::Better, _) => "better",
         (_, true) => "WORSE",
         _ => "worse",

@@ -25,13 +25,13 @@ const TERMINATION_GRACE: Duration = Duration::from_millis(300);
 
 /// How long the last words of a child that has ended may take to be read; much longer than that takes, but a
 /// grandchild may hold its output open for good.
-const LAST_WORDS_TIME: Duration = Duration::from_secs(5);
+const STDERR_EOF_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How often it is looked whether a child that is waited for is halted.
-const HALT_LOOK: Duration = Duration::from_millis(20);
+const STOP_CHECK_INTERVAL: Duration = Duration::from_millis(20);
 
 /// How much of a child's last words is kept.
-const LAST_WORDS_BYTES: usize = 4096;
+const MAX_STDERR_TAIL_BYTES: usize = 4096;
 
 /// A contender that runs as a child process. Dropping it ends the process (SIGTERM, then SIGKILL) with all that belong to
 /// its process group, and reaps it.
@@ -82,7 +82,7 @@ impl ServerProcess {
                 let (sender, ready) = sync_channel(1);
                 thread::spawn(move || watch_output(stdout, &sender));
                 thread::spawn(move || {
-                    keep_last_words(stderr, &errors);
+                    capture_stderr_tail(stderr, &errors);
                     drop::<SyncSender<()>>(complete);
                 });
                 ready
@@ -103,16 +103,16 @@ impl ServerProcess {
     }
 
     /// How the process ended, with its last words, or that it is halted, which somebody else has done; none if it still
-    /// runs after `patience`. Sleeps meanwhile.
-    pub fn ended(&mut self, patience: Duration) -> Option<String> {
-        let deadline = Instant::now() + patience;
+    /// runs after `timeout`. Sleeps meanwhile.
+    pub fn exit_description(&mut self, timeout: Duration) -> Option<String> {
+        let deadline = Instant::now() + timeout;
         loop {
-            match self.wait_until(deadline.min(Instant::now() + HALT_LOOK)) {
-                Ok(Some(status)) => return Some(self.describe_end(status)),
+            match self.wait_until(deadline.min(Instant::now() + STOP_CHECK_INTERVAL)) {
+                Ok(Some(status)) => return Some(self.describe_exit(status)),
                 Err(error) => return Some(format!("is lost: {error}")),
                 Ok(None) => {}
             }
-            if let Some(signal) = self.halted_by() {
+            if let Some(signal) = self.stop_signal() {
                 return Some(format!("is halted by signal {signal}{}", signal_name(signal)));
             }
             if Instant::now() >= deadline {
@@ -122,13 +122,13 @@ impl ServerProcess {
     }
 
     /// The signal that has halted the process, if it is halted now.
-    fn halted_by(&self) -> Option<i32> {
+    fn stop_signal(&self) -> Option<i32> {
         let seen = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         waitid(WaitId::Pid(Pid::from_child(&self.child)), seen).ok()??.stopping_signal()
     }
 
     /// Asks the process and its group to end (SIGTERM) without waiting. Dropping does the rest.
-    pub fn ask_to_end(&mut self) {
+    pub fn terminate(&mut self) {
         self.signal(Signal::TERM);
         // One that is halted would hear it only then.
         self.signal(Signal::CONT);
@@ -173,12 +173,14 @@ impl ServerProcess {
             Err(RecvTimeoutError::Timeout) => Err(format!(
                 "printed no ready line (addr=IP:PORT) within {:.1} s{}",
                 timeout.as_secs_f64(),
-                self.last_words()
+                self.stderr_tail()
             )),
             Err(RecvTimeoutError::Disconnected) => {
                 let closed = "closed its output before it was ready";
-                let patience = deadline.saturating_duration_since(Instant::now());
-                Err(self.ended(patience).unwrap_or_else(|| format!("{closed}{}", self.last_words())))
+                let timeout = deadline.saturating_duration_since(Instant::now());
+                Err(self
+                    .exit_description(timeout)
+                    .unwrap_or_else(|| format!("{closed}{}", self.stderr_tail())))
             }
         }
     }
@@ -186,27 +188,27 @@ impl ServerProcess {
     /// The child's status once it has ended; none if it still runs at the deadline. Asks at least once.
     fn wait_until(&mut self, deadline: Instant) -> io::Result<Option<ExitStatus>> {
         loop {
-            let ended = self.reap()?;
-            if ended.is_some() || Instant::now() >= deadline {
-                return Ok(ended);
+            let exit_description = self.reap()?;
+            if exit_description.is_some() || Instant::now() >= deadline {
+                return Ok(exit_description);
             }
             thread::sleep(Duration::from_millis(2));
         }
     }
 
-    fn describe_end(&self, status: ExitStatus) -> String {
+    fn describe_exit(&self, status: ExitStatus) -> String {
         let how = match (status.code(), status.signal()) {
             (Some(code), _) => format!("exited with status {code}"),
             (None, Some(signal)) => format!("was killed by signal {signal}{}", signal_name(signal)),
             (None, None) => "ended".to_owned(),
         };
         // The words may still be in the pipe. Wait for its end, but not for a grandchild that holds it open.
-        self.errors_complete.recv_timeout(LAST_WORDS_TIME).ok();
-        how + &self.last_words()
+        self.errors_complete.recv_timeout(STDERR_EOF_TIMEOUT).ok();
+        how + &self.stderr_tail()
     }
 
     /// The end of what it wrote to standard error, as a clause to append.
-    fn last_words(&self) -> String {
+    fn stderr_tail(&self) -> String {
         let kept = self.errors.lock().unwrap_or_else(PoisonError::into_inner);
         let text = String::from_utf8_lossy(&kept);
         let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
@@ -218,7 +220,7 @@ impl ServerProcess {
 
 impl Drop for ServerProcess {
     fn drop(&mut self) {
-        self.ask_to_end();
+        self.terminate();
         if !matches!(self.wait_until(Instant::now() + TERMINATION_GRACE), Ok(Some(_))) {
             // Does nothing if it has just ended; the wait below reaps it either way.
             self.signal(Signal::KILL);
@@ -258,7 +260,7 @@ fn watch_output(stdout: impl Read, ready: &SyncSender<String>) {
     let mut reader = BufReader::new(stdout);
     loop {
         let mut line = Vec::new();
-        match (&mut reader).take(LAST_WORDS_BYTES as u64).read_until(b'\n', &mut line) {
+        match (&mut reader).take(MAX_STDERR_TAIL_BYTES as u64).read_until(b'\n', &mut line) {
             Ok(0) | Err(_) => return,
             Ok(_) if waiting => {
                 let line = String::from_utf8_lossy(&line).trim().to_owned();
@@ -271,12 +273,12 @@ fn watch_output(stdout: impl Read, ready: &SyncSender<String>) {
     }
 }
 
-fn keep_last_words(mut stderr: impl Read, kept: &Mutex<Vec<u8>>) {
+fn capture_stderr_tail(mut stderr: impl Read, kept: &Mutex<Vec<u8>>) {
     let mut buffer = [0u8; 1024];
     while let Ok(count @ 1..) = stderr.read(&mut buffer) {
         let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
         kept.extend_from_slice(&buffer[..count]);
-        let surplus = kept.len().saturating_sub(LAST_WORDS_BYTES);
+        let surplus = kept.len().saturating_sub(MAX_STDERR_TAIL_BYTES);
         kept.drain(..surplus);
     }
 }
@@ -333,7 +335,7 @@ mod tests {
                 start(&format!("{deaf}; echo addr=127.0.0.1:1 child=$child; {end}")).unwrap();
             let (_, child) = running.ready_line.split_once("child=").unwrap();
             if end.starts_with(['k', 'e']) {
-                assert!(process.ended(Duration::from_secs(20)).is_some(), "{end}");
+                assert!(process.exit_description(Duration::from_secs(20)).is_some(), "{end}");
             } else {
                 assert!(!has_ended(child), "{end}");
             }
@@ -402,7 +404,7 @@ mod tests {
     #[test]
     fn fault_45_a_killed_server_says_by_what() {
         let (mut process, _) = start("echo addr=127.0.0.1:1; kill -9 $$").unwrap();
-        let end = process.ended(Duration::from_secs(20));
+        let end = process.exit_description(Duration::from_secs(20));
         assert_eq!(end.as_deref(), Some("was killed by signal 9 (SIGKILL)"));
     }
 
@@ -410,7 +412,7 @@ mod tests {
     fn fault_45_a_halted_server_is_not_waited_for_to_the_end() {
         let (mut process, running) = start("echo addr=127.0.0.1:1; kill -STOP $$; exec sleep 60").unwrap();
         // Far longer than the test may take: only one that is seen to be halted is given up before.
-        let end = process.ended(Duration::from_secs(600));
+        let end = process.exit_description(Duration::from_secs(600));
         assert_eq!(end.as_deref(), Some("is halted by signal 19 (SIGSTOP)"));
         drop(process);
         assert!(!exists(running.pid), "it is ended nevertheless");

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::{Tree, chosen};
+use super::{Tree, bracketed_option};
 
 /// What a file lies on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -88,7 +88,7 @@ fn name_of_device(tree: &Tree<'_>, folder: &str) -> Option<String> {
 fn scheduler(tree: &Tree<'_>, folder: &str) -> Option<String> {
     let queues = [format!("{folder}/queue/scheduler"), format!("{folder}/../queue/scheduler")];
     let line = queues.iter().find_map(|path| tree.line(path))?;
-    Some(chosen(&line).unwrap_or(line))
+    Some(bracketed_option(&line).unwrap_or(line))
 }
 
 /// The path that a file has, or will have, when no link stands in it any more.

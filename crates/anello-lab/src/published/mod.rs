@@ -4,10 +4,10 @@
 //! little here, but their *ratios* are claims ("io_uring answers 1.5 times as many requests as epoll at 300
 //! connections") that this machine can confirm or refute: [`compare_with_published()`] looks up the same pair in the same cell.
 
-mod beside;
+mod comparison;
 mod sources;
 
-pub use beside::{
+pub use comparison::{
     ClaimResult, Comparison, Judgement, LocalResult, PublishedComparison, compare_with_published, judge,
 };
 pub use sources::{Claim, Expectation, Pair, SOURCES, Source};

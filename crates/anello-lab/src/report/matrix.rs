@@ -15,7 +15,7 @@ use crate::peak::sweeps;
 use crate::report::base::{self, BaseRow};
 use crate::report::format::{cut, interval, sign, times};
 use crate::report::peaks;
-use crate::report::text::{WIDTH, put, wrap};
+use crate::report::text::{WIDTH, push_line, wrap};
 use crate::report::value;
 use crate::result::{CellResult, LabResult, Outcome};
 
@@ -60,12 +60,15 @@ fn matrix(text: &mut String, result: &LabResult, group: &Group, cells: &[&CellRe
         measure.name(group.workload),
         value::better(measure)
     );
-    put(text, &title);
+    push_line(text, &title);
     let row = |name: &str, values: Vec<String>| {
         let values: String = values.iter().map(|value| format!("{value:>CELL_WIDTH$}")).collect();
         format!("{:NAME_WIDTH$}{values}", cut(name, NAME_WIDTH - 1))
     };
-    put(text, &row(value::axis_title(group), cells.iter().map(|cell| value::place(&cell.cell)).collect()));
+    push_line(
+        text,
+        &row(value::axis_title(group), cells.iter().map(|cell| value::place(&cell.cell)).collect()),
+    );
     for (index, contender) in result.contenders.iter().enumerate() {
         let shown = |cell: &&CellResult| {
             let Some(row) = cell.rows.get(index) else { return String::new() };
@@ -85,12 +88,12 @@ fn matrix(text: &mut String, result: &LabResult, group: &Group, cells: &[&CellRe
         } else {
             contender.name.clone()
         };
-        put(text, &row(&name, cells.iter().map(shown).collect()));
+        push_line(text, &row(&name, cells.iter().map(shown).collect()));
     }
     let resolution = |cell: &&CellResult| {
         measure.resolution(cell).map_or_else(String::new, |by| format!("±{:.1}%", by * 100.0))
     };
-    put(
+    push_line(
         text,
         &row(&format!("(equal {}s)", group.workload.server_noun()), cells.iter().map(resolution).collect()),
     );
@@ -103,7 +106,7 @@ pub fn render_bases(text: &mut String, result: &LabResult) {
         let (cells, rows) = (result.cells_of(&group), base::rows(result, &group));
         let Some(first) = cells.first().filter(|_| !rows.is_empty()) else { continue };
         if !is_titled {
-            put(text, &format!("\n{}", base::title(group.workload)));
+            push_line(text, &format!("\n{}", base::title(group.workload)));
             is_titled = true;
         }
         for measure in base::measures(&first.cell) {
@@ -122,7 +125,7 @@ fn base_matrix(
     measure: Measure,
 ) {
     let (title, name) = (value::group_title(group), measure.name(group.workload));
-    put(text, &format!("\n{title}: {name} ({})", value::better(measure)));
+    push_line(text, &format!("\n{title}: {name} ({})", value::better(measure)));
     let line = |name: &str, base: &str, values: Vec<String>| {
         let values: String = values
             .iter()
@@ -132,7 +135,7 @@ fn base_matrix(
         format!("{name:NAME_WIDTH$}{base:BASE_WIDTH$}{values}")
     };
     let places = cells.iter().map(|cell| value::place(&cell.cell)).collect();
-    put(text, &line(value::axis_title(group), "", places));
+    push_line(text, &line(value::axis_title(group), "", places));
     for row in rows {
         let shown = |cell: &&CellResult| {
             let compared = row.in_cell(&cell.cell).map(|versus| value::against_peer(versus, measure));
@@ -143,7 +146,7 @@ fn base_matrix(
                 _ => "–".to_owned(),
             }
         };
-        put(text, &line(row.name, &format!("× {}", row.base), cells.iter().map(shown).collect()));
+        push_line(text, &line(row.name, &format!("× {}", row.base), cells.iter().map(shown).collect()));
     }
 }
 
@@ -163,7 +166,7 @@ fn why_none(outcome: &Outcome) -> &'static str {
 pub fn render_peaks(text: &mut String, result: &LabResult) {
     let sweeps = sweeps(result);
     for part in sweeps.chunks((WIDTH - NAME_WIDTH) / PEAK_WIDTH) {
-        put(
+        push_line(
             text,
             "\nPeak of requests/s while connections rise (→ at the last of them: may lie beyond; ‡ the load set the pace)",
         );
@@ -175,13 +178,13 @@ pub fn render_peaks(text: &mut String, result: &LabResult) {
                 values.iter().map(|value| format!("{:>PEAK_WIDTH$}", cut(value, PEAK_WIDTH - 1))).collect();
             format!("{:NAME_WIDTH$}{values}", cut(name, NAME_WIDTH - 1))
         };
-        put(text, &row("", part.iter().map(|sweep| sweep.group.to_string()).collect()));
+        push_line(text, &row("", part.iter().map(|sweep| sweep.group.to_string()).collect()));
         for (index, contender) in peaks::contenders(result) {
             let shown = part.iter().map(|sweep| {
                 let words = sweep.peaks[index].as_ref().map(peaks::words);
                 words.map_or_else(|| "–".to_owned(), |(rate, place)| format!("{rate} {place}"))
             });
-            put(text, &row(&contender.name, shown.collect()));
+            push_line(text, &row(&contender.name, shown.collect()));
         }
     }
 }
@@ -199,7 +202,10 @@ pub fn render_bars(text: &mut String, result: &LabResult) {
             |cell: &&CellResult| cell.rows.iter().any(|row| value::estimate(row, measure).is_some());
         if cells.iter().any(measured) {
             let heading = value::heading(measure, group.workload);
-            put(text, &format!("\n{}: {heading} ({})", value::group_title(&group), value::better(measure)));
+            push_line(
+                text,
+                &format!("\n{}: {heading} ({})", value::group_title(&group), value::better(measure)),
+            );
             cells.chunks(BARS_ABREAST).for_each(|abreast| bars(text, result, &group, abreast, measure));
         }
     }
@@ -209,7 +215,7 @@ fn bars(text: &mut String, result: &LabResult, group: &Group, cells: &[&CellResu
     let blank = BAR_WIDTH + FIGURE_WIDTH + 2;
     let heads: String =
         cells.iter().map(|cell| format!("{:<blank$}", value::place_in_words(group, &cell.cell))).collect();
-    put(text, &format!("{:NAME_WIDTH$}{heads}", ""));
+    push_line(text, &format!("{:NAME_WIDTH$}{heads}", ""));
     let most = |cell: &CellResult| {
         let values = cell.rows.iter().filter_map(|row| Some(value::estimate(row, measure)?.median));
         values.fold(0.0, f64::max)
@@ -227,7 +233,7 @@ fn bars(text: &mut String, result: &LabResult, group: &Group, cells: &[&CellResu
             }
         };
         let all: String = cells.iter().map(shown).collect();
-        put(text, &format!("{:NAME_WIDTH$}{all}", cut(&contender.name, NAME_WIDTH - 1)));
+        push_line(text, &format!("{:NAME_WIDTH$}{all}", cut(&contender.name, NAME_WIDTH - 1)));
     }
 }
 

@@ -7,7 +7,7 @@ use crate::report::format::{
     bytes, count, cut, grouped, interval, micros, percent, readable_time, sign, spread, times,
 };
 use crate::report::matrix::{render_bars, render_bases, render_matrices, render_peaks};
-use crate::report::text::{WIDTH, put, wrap};
+use crate::report::text::{WIDTH, push_line, wrap};
 use crate::result::{CellResult, Failure, Figures, FindingKind, LabResult, Outcome, Row, Verdict};
 use crate::statistics::{Estimate, Ratio};
 
@@ -44,7 +44,7 @@ pub fn render_table(result: &LabResult) -> String {
             render_cell(&mut text, result, cell);
         }
     } else {
-        put(&mut text, "\nEvery figure of every cell: see the HTML report or the JSON.");
+        push_line(&mut text, "\nEvery figure of every cell: see the HTML report or the JSON.");
     }
     text.push('\n');
     wrap(
@@ -76,7 +76,7 @@ fn render_cell(text: &mut String, result: &LabResult, cell: &CellResult) {
         render_columns(text, &result.plan.reference, cell.cell.workload);
     }
     for row in &cell.rows {
-        put(text, &render_row(row));
+        push_line(text, &render_row(row));
     }
     render_instructions(text, result, cell);
 }
@@ -87,11 +87,11 @@ fn render_heading(text: &mut String, cell: &CellResult) {
     let resolution = resolution(cell);
     let taken = title.chars().count() + resolution.chars().count();
     if taken < WIDTH {
-        put(text, &format!("\n{title}{}{resolution}", " ".repeat(WIDTH - taken)));
+        push_line(text, &format!("\n{title}{}{resolution}", " ".repeat(WIDTH - taken)));
     } else {
-        put(text, &format!("\n{title}\n{resolution:>WIDTH$}"));
+        push_line(text, &format!("\n{title}\n{resolution:>WIDTH$}"));
     }
-    put(text, &"─".repeat(WIDTH));
+    push_line(text, &"─".repeat(WIDTH));
 }
 
 /// What two equal servers may differ by, in the figures by which they are compared in such a cell.
@@ -115,13 +115,13 @@ fn resolution(cell: &CellResult) -> String {
 
 fn render_idle_columns(text: &mut String, reference: &str) {
     let server_noun = Workload::Idle.server_noun();
-    put(text, &format!("{server_noun:NAME_WIDTH$} {:>MEMORY_WIDTH$}  memory", "memory/connection"));
-    put(text, &format!("{:NAME_WIDTH$} {:MEMORY_WIDTH$}  × {reference}", "", ""));
+    push_line(text, &format!("{server_noun:NAME_WIDTH$} {:>MEMORY_WIDTH$}  memory", "memory/connection"));
+    push_line(text, &format!("{:NAME_WIDTH$} {:MEMORY_WIDTH$}  × {reference}", "", ""));
 }
 
 fn render_columns(text: &mut String, reference: &str, workload: Workload) {
     let reference = format!("× {reference}");
-    put(
+    push_line(
         text,
         &format!(
             "{:NAME_WIDTH$} {:>12} {:>11} {:>11} {:>11} {:>5}  {:<17} {:<17}",
@@ -135,7 +135,7 @@ fn render_columns(text: &mut String, reference: &str, workload: Workload) {
             "CPU"
         ),
     );
-    put(text, &format!("{:NAME_WIDTH$} {:>54}  {reference:<17} {reference:<17}", "", "decile"));
+    push_line(text, &format!("{:NAME_WIDTH$} {:>54}  {reference:<17} {reference:<17}", "", "decile"));
 }
 
 /// The rows of the table have no room left for them.
@@ -210,7 +210,7 @@ fn render_ratio(ratio: Option<Ratio>, verdict: Verdict) -> String {
 
 fn render_failures(text: &mut String, result: &LabResult) {
     if !result.failures.is_empty() {
-        put(text, "\nfailures");
+        push_line(text, "\nfailures");
     }
     for (failure, passes) in grouped(&result.failures) {
         let place = failure.cell.map_or(String::new(), |cell| format!(", {cell}"));

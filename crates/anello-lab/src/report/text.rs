@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 pub const WIDTH: usize = 108;
 
 /// Writes a line without the blanks at its end.
-pub fn put(text: &mut String, line: &str) {
+pub fn push_line(text: &mut String, line: &str) {
     // Writing to a string cannot fail.
     writeln!(text, "{}", line.trim_end()).ok();
 }
@@ -20,7 +20,7 @@ pub fn wrap(text: &mut String, lead: &str, paragraph: &str) {
     for word in paragraph.split(' ').filter(|word| !word.is_empty()) {
         let length = word.chars().count();
         if filled > indent && filled + 1 + length > WIDTH {
-            put(text, &line);
+            push_line(text, &line);
             line = " ".repeat(indent);
             filled = indent;
         }
@@ -31,5 +31,5 @@ pub fn wrap(text: &mut String, lead: &str, paragraph: &str) {
         line.push_str(word);
         filled += length;
     }
-    put(text, &line);
+    push_line(text, &line);
 }

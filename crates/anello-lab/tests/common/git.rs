@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 /// Set within hooks of git, where they name the developer's repository.
-const OF_ANOTHER_REPOSITORY: [&str; 5] =
+const REPOSITORY_VARIABLES: [&str; 5] =
     ["GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR", "GIT_OBJECT_DIRECTORY"];
 
 /// The format of references is the one whose files tests look at.
@@ -16,7 +16,8 @@ const SETTINGS: [(&str, &str); 3] =
 /// itself.
 pub fn is_here() -> bool {
     let mut version = Command::new("git");
-    let here = version.arg("--version").stdin(Stdio::null()).output().is_ok_and(|said| said.status.success());
+    let here =
+        version.arg("--version").stdin(Stdio::null()).output().is_ok_and(|output| output.status.success());
     if !here {
         let why = b"`git --version` fails: what needs a repository is not tested\n";
         std::io::stderr().write_all(why).unwrap();
@@ -28,9 +29,9 @@ pub fn is_here() -> bool {
 pub fn git(folder: &Path, words: &[&str]) {
     let mut command = Command::new("git");
     command.args(["-c", "user.name=one", "-c", "user.email=one@example.org"]).args(words).current_dir(folder);
-    for variable in OF_ANOTHER_REPOSITORY {
+    for variable in REPOSITORY_VARIABLES {
         command.env_remove(variable);
     }
-    let said = command.envs(SETTINGS).stdin(Stdio::null()).output().unwrap();
-    assert!(said.status.success(), "git {words:?}: {}", String::from_utf8_lossy(&said.stderr));
+    let output = command.envs(SETTINGS).stdin(Stdio::null()).output().unwrap();
+    assert!(output.status.success(), "git {words:?}: {}", String::from_utf8_lossy(&output.stderr));
 }

@@ -9,7 +9,7 @@ use anello_lab::result::{PairComparison, Verdict};
 use anello_lab::simulation::{Fault, Noise, SimulatedServer, Simulation};
 use anello_lab::{Cell, LabConfig, LabError, LabResult, Workload, echo_cells, run_from};
 
-use super::{Keeper, REFERENCE, TWIN, config, row, servers, simulate, simulate_on};
+use super::{CheckpointRecorder, REFERENCE, TWIN, config, row, servers, simulate, simulate_on};
 
 /// Contenders after the reference and its twin, each with whom it is set against.
 fn config_of(field: &[(&str, Option<&str>)], cells: Vec<Cell>, seed: u64) -> LabConfig {
@@ -184,10 +184,11 @@ fn a_run_that_is_taken_up_again_is_compared_as_its_scenario_says_now() {
     let field = servers(&[("one", SimulatedServer::costing(6_000.0))]);
     let simulation = Simulation::new(7, Noise::NONE, &field);
     let stop = AtomicBool::new(false);
-    let mut keeper = Keeper { stop_at_slice: Some((4, &stop)), ..Keeper::default() };
+    let mut recorder =
+        CheckpointRecorder { stop_at_slice: Some((4, &stop)), ..CheckpointRecorder::default() };
     let (mut load, mut machine) = (simulation.load(), simulation.machine());
     let alone = config_of(&[("one", None)], cells.clone(), 7);
-    let part = run_from(&alone, None, &mut load, &mut machine, &mut keeper, &stop).unwrap();
+    let part = run_from(&alone, None, &mut load, &mut machine, &mut recorder, &stop).unwrap();
     assert!(part.interrupted && part.base_versus.is_empty());
     let config = config_of(&[("one", Some(REFERENCE))], cells, 7);
     let whole = simulate_on(&Simulation::new(7, Noise::NONE, &field), &config, Some(part)).unwrap();

@@ -50,13 +50,13 @@ fn servers(others: &[(&'static str, SimulatedServer)]) -> Vec<(&'static str, Sim
 
 /// Keeps the last checkpoint, and may stop the run after so many.
 #[derive(Default)]
-struct Keeper<'a> {
+struct CheckpointRecorder<'a> {
     checkpoints: Vec<LabResult>,
     stop_after: Option<(usize, &'a AtomicBool)>,
     stop_at_slice: Option<(usize, &'a AtomicBool)>,
 }
 
-impl Observer for Keeper<'_> {
+impl Observer for CheckpointRecorder<'_> {
     fn keeps_checkpoints(&self) -> bool {
         self.stop_after.is_some() || self.stop_at_slice.is_some()
     }
@@ -82,7 +82,7 @@ fn simulate_on(
 ) -> Result<LabResult, LabError> {
     let stop = AtomicBool::new(false);
     let (mut load, mut machine) = (simulation.load(), simulation.machine());
-    run_from(config, previous, &mut load, &mut machine, &mut Keeper::default(), &stop)
+    run_from(config, previous, &mut load, &mut machine, &mut CheckpointRecorder::default(), &stop)
 }
 
 fn simulate(config: &LabConfig, noise: Noise, others: &[(&'static str, SimulatedServer)]) -> LabResult {

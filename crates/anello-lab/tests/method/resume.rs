@@ -6,7 +6,7 @@ use anello_lab::result::Outcome;
 use anello_lab::simulation::{Fault, Noise, SimulatedServer, Simulation};
 use anello_lab::{Cell, LabConfig, LabError, LabResult, echo_cells, run_from};
 
-use super::{Keeper, config, servers, simulate, simulate_on};
+use super::{CheckpointRecorder, config, servers, simulate, simulate_on};
 
 #[test]
 fn a_stopped_run_is_taken_up_again_and_ends_as_if_it_had_not_been_stopped() {
@@ -16,10 +16,11 @@ fn a_stopped_run_is_taken_up_again_and_ends_as_if_it_had_not_been_stopped() {
     let whole = simulate_on(&Simulation::new(7, Noise::NONE, &field), &config, None).unwrap();
     // Stopped in the middle of a cell of the second pass: 9 slices to a cell, 4 cells to a pass.
     let stop = AtomicBool::new(false);
-    let mut keeper = Keeper { stop_at_slice: Some((50, &stop)), ..Keeper::default() };
+    let mut recorder =
+        CheckpointRecorder { stop_at_slice: Some((50, &stop)), ..CheckpointRecorder::default() };
     let simulation = Simulation::new(7, Noise::NONE, &field);
     let (mut load, mut machine) = (simulation.load(), simulation.machine());
-    let part = run_from(&config, None, &mut load, &mut machine, &mut keeper, &stop).unwrap();
+    let part = run_from(&config, None, &mut load, &mut machine, &mut recorder, &stop).unwrap();
     assert!(part.interrupted && part.slices.len() == 50 && part.completed.len() == 5);
     assert!(part.latencies.iter().any(|record| record.unfinished_pass == Some(1)));
     let json = anello_lab::render_json(&part).unwrap();
@@ -40,7 +41,7 @@ fn a_stopped_run_is_taken_up_again_and_ends_as_if_it_had_not_been_stopped() {
     assert_eq!(counts(&resumed), counts(&whole));
     assert_eq!(resumed.latencies, whole.latencies, "without noise the very same");
     // From a checkpoint, which has no figures, as well.
-    let checkpoint = keeper.checkpoints.last().unwrap().clone();
+    let checkpoint = recorder.checkpoints.last().unwrap().clone();
     assert!(checkpoint.cells.is_empty() && checkpoint.completed.len() == 5);
     let resumed = simulate_on(&Simulation::new(7, Noise::NONE, &field), &config, Some(checkpoint)).unwrap();
     assert_eq!(order(&resumed), order(&whole));
@@ -52,22 +53,23 @@ fn what_a_crash_leaves_behind_is_read_as_a_run_that_was_stopped() {
     let field = servers(&[("one", SimulatedServer::costing(6_000.0))]);
     let never = AtomicBool::new(false);
     // Never stopped: only the checkpoints are looked at.
-    let mut keeper = Keeper { stop_after: Some((usize::MAX, &never)), ..Keeper::default() };
+    let mut recorder =
+        CheckpointRecorder { stop_after: Some((usize::MAX, &never)), ..CheckpointRecorder::default() };
     let simulation = Simulation::new(7, Noise::NONE, &field);
     let (mut load, mut machine) = (simulation.load(), simulation.machine());
-    let whole = run_from(&config, None, &mut load, &mut machine, &mut keeper, &never).unwrap();
+    let whole = run_from(&config, None, &mut load, &mut machine, &mut recorder, &never).unwrap();
     assert!(!whole.interrupted);
-    assert_eq!(keeper.checkpoints.len(), 10, "one for each cell of each pass");
-    let last = LabResult::from_json(&anello_lab::render_json(&keeper.checkpoints[9]).unwrap()).unwrap();
+    assert_eq!(recorder.checkpoints.len(), 10, "one for each cell of each pass");
+    let last = LabResult::from_json(&anello_lab::render_json(&recorder.checkpoints[9]).unwrap()).unwrap();
     assert!(last.interrupted && !last.findings.is_empty());
     assert_eq!((&last.slices, &last.cells), (&whole.slices, &whole.cells));
     assert!(anello_lab::render_table(&last).contains("stopped before its end"));
-    let first = LabResult::from_json(&anello_lab::render_json(&keeper.checkpoints[0]).unwrap()).unwrap();
+    let first = LabResult::from_json(&anello_lab::render_json(&recorder.checkpoints[0]).unwrap()).unwrap();
     assert_eq!((first.cells.len(), first.slices.len()), (2, 3));
     // It can still be gone on with as it was written.
     let folder = tempfile::tempdir().unwrap();
-    let path = anello_lab::checkpoint::save(&keeper.checkpoints[0], folder.path()).unwrap();
-    assert_eq!(anello_lab::checkpoint::load(&path).unwrap(), keeper.checkpoints[0]);
+    let path = anello_lab::checkpoint::save(&recorder.checkpoints[0], folder.path()).unwrap();
+    assert_eq!(anello_lab::checkpoint::load(&path).unwrap(), recorder.checkpoints[0]);
 }
 
 #[test]
@@ -146,10 +148,10 @@ fn a_contender_disqualified_before_the_stop_stays_so() {
     let liar = SimulatedServer::costing(3_000.0).with_fault(Fault::WrongBytesFrom(1));
     let field = servers(&[("liar", liar)]);
     let stop = AtomicBool::new(false);
-    let mut keeper = Keeper { stop_after: Some((2, &stop)), ..Keeper::default() };
+    let mut recorder = CheckpointRecorder { stop_after: Some((2, &stop)), ..CheckpointRecorder::default() };
     let simulation = Simulation::new(3, Noise::NONE, &field);
     let (mut load, mut machine) = (simulation.load(), simulation.machine());
-    let part = run_from(&config, None, &mut load, &mut machine, &mut keeper, &stop).unwrap();
+    let part = run_from(&config, None, &mut load, &mut machine, &mut recorder, &stop).unwrap();
     assert_eq!(part.failures.len(), 2);
     let whole = simulate_on(&Simulation::new(3, Noise::NONE, &field), &config, Some(part)).unwrap();
     assert_eq!(whole.failures.len(), 2, "not asked again: {:?}", whole.failures);

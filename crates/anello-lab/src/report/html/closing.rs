@@ -265,7 +265,7 @@ fn identity(contender: &ContenderRecord) -> String {
 /// A commit in few digits, with the mark of sources that were changed since in words.
 fn in_words(commit: &str) -> String {
     let short = commit::short(commit);
-    match commit::unmarked(&short) {
+    match commit::strip_dirty_suffix(&short) {
         (digits, true) => format!("{digits} and changes"),
         (digits, false) => digits.to_owned(),
     }

@@ -21,13 +21,13 @@ use crate::result::{LabResult, Row};
 use crate::statistics::Ratio;
 
 /// Published ratios nearer to 1 than this factor say that the two are level.
-const LEVEL: f64 = 1.05;
+const MAX_LEVEL_RATIO: f64 = 1.05;
 
 /// Two servers are level here if the whole interval lies within this factor of 1.
-const LEVEL_INTERVAL: f64 = 1.10;
+const MAX_LEVEL_INTERVAL_RATIO: f64 = 1.10;
 
 /// Offered rates that differ by less than this factor are compared.
-const NEAR_RATE: f64 = 1.3;
+const MAX_RATE_RATIO: f64 = 1.3;
 
 /// One published table beside a run.
 #[derive(Debug, Clone)]
@@ -126,12 +126,16 @@ impl ClaimResult {
 pub fn compare_with_published(result: &LabResult) -> Vec<PublishedComparison> {
     let slices = CleanSlices::of(result);
     let mut found: Vec<PublishedComparison> =
-        SOURCES.iter().filter_map(|source| beside_one(result, &slices, source)).collect();
+        SOURCES.iter().filter_map(|source| compare_with_source(result, &slices, source)).collect();
     found.sort_by_key(|beside| beside.source.key != result.plan.scenario.name);
     found
 }
 
-fn beside_one(result: &LabResult, slices: &CleanSlices<'_>, source: &Source) -> Option<PublishedComparison> {
+fn compare_with_source(
+    result: &LabResult,
+    slices: &CleanSlices<'_>,
+    source: &Source,
+) -> Option<PublishedComparison> {
     // The tables are part of the program and are read by its tests: one that cannot be read does not get here.
     let figures = parse(source.table).ok()?;
     let mut comparisons = Vec::new();
@@ -206,7 +210,7 @@ fn matching_cell(result: &LabResult, source: &Source, published: &PublishedCell)
             (None, None) if same => Some(0.0),
             (Some(here), Some(there)) if same => {
                 let factor = (here as f64 * share as f64 / there.max(1) as f64).ln().abs();
-                (factor < NEAR_RATE.ln()).then_some(factor)
+                (factor < MAX_RATE_RATIO.ln()).then_some(factor)
             }
             _ => None,
         }
@@ -279,13 +283,13 @@ fn median_of(row: &Row, measure: Measure) -> Option<f64> {
 /// is less than half as far.
 #[must_use]
 pub fn judge(published: f64, ratio: Ratio) -> Judgement {
-    if (1.0 / LEVEL..=LEVEL).contains(&published) {
-        return if ratio.low >= 1.0 / LEVEL_INTERVAL
-            && ratio.high <= LEVEL_INTERVAL
-            && near_one(ratio.estimate)
+    if (1.0 / MAX_LEVEL_RATIO..=MAX_LEVEL_RATIO).contains(&published) {
+        return if ratio.low >= 1.0 / MAX_LEVEL_INTERVAL_RATIO
+            && ratio.high <= MAX_LEVEL_INTERVAL_RATIO
+            && is_close_to_one(ratio.estimate)
         {
             Judgement::Confirmed
-        } else if ratio.low > LEVEL || ratio.high < 1.0 / LEVEL {
+        } else if ratio.low > MAX_LEVEL_RATIO || ratio.high < 1.0 / MAX_LEVEL_RATIO {
             Judgement::Refuted
         } else {
             Judgement::Inconclusive
@@ -310,17 +314,17 @@ pub fn judge(published: f64, ratio: Ratio) -> Judgement {
 fn judge_level_or_ahead(ratio: Ratio, measure: Measure) -> Judgement {
     let (low, high) =
         if measure.more_is_better() { (ratio.low, ratio.high) } else { (1.0 / ratio.high, 1.0 / ratio.low) };
-    if low >= 1.0 / LEVEL {
+    if low >= 1.0 / MAX_LEVEL_RATIO {
         Judgement::Confirmed
-    } else if high < 1.0 / LEVEL {
+    } else if high < 1.0 / MAX_LEVEL_RATIO {
         Judgement::Refuted
     } else {
         Judgement::Inconclusive
     }
 }
 
-fn near_one(ratio: f64) -> bool {
-    (1.0 / LEVEL..=LEVEL).contains(&ratio)
+fn is_close_to_one(ratio: f64) -> bool {
+    (1.0 / MAX_LEVEL_RATIO..=MAX_LEVEL_RATIO).contains(&ratio)
 }
 
 /// What each pair of contenders says about a claim.
