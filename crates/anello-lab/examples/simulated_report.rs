@@ -21,7 +21,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         ("bare poll", SimulatedServer::costing(6_300.0).with_cpu_ns_per_connection(9.0)),
         ("bare select", SimulatedServer::costing(6_400.0).with_fault(Fault::WrongBytesFrom(1024))),
     ];
-    let simulation = Simulation::new(7, Noise::TYPICAL, &servers);
+    let simulation = Simulation::new(7, Noise::USUAL, &servers);
     let config = LabConfig::quick(PathBuf::from("anello"));
     let stop = AtomicBool::new(false);
     let result = run(&config, &mut simulation.load(), &mut simulation.machine(), &mut |_| {}, &stop)?;

@@ -146,7 +146,7 @@ impl Noise {
     };
 
     /// A decent virtual machine.
-    pub const TYPICAL: Noise =
+    pub const USUAL: Noise =
         Noise { slice: 0.015, process: 0.004, drift: 0.05, stolen: 0.05, foreign: 0.004, ..Noise::NONE };
 }
 

@@ -36,7 +36,7 @@ fn simulate(seed: u64, servers: &[(&'static str, SimulatedServer)]) -> LabResult
         ("bare epoll again", SimulatedServer::costing(REFERENCE_NS)),
     ];
     all.extend_from_slice(servers);
-    let simulation = Simulation::new(seed, Noise::TYPICAL, &all);
+    let simulation = Simulation::new(seed, Noise::USUAL, &all);
     let stop = AtomicBool::new(false);
     run(&config, &mut simulation.load(), &mut simulation.machine(), &mut |_| {}, &stop).unwrap()
 }

@@ -69,7 +69,7 @@ fn equal_servers_are_called_equal_in_at_least_95_of_100_runs() {
     let servers = others.map(|name| (name, SimulatedServer::costing(6_000.0)));
     let mut quiet_runs = 0;
     for seed in 0..100 {
-        let (_, result) = simulate(&config(&others, seed), Noise::TYPICAL, &servers);
+        let (_, result) = simulate(&config(&others, seed), Noise::USUAL, &servers);
         let result = result.unwrap();
         // Not one claim about any of three equal servers, in any cell, about either figure.
         let wrong: usize = [TWIN, "one", "two"].iter().map(|name| claims(&result, name)).sum();
@@ -83,7 +83,7 @@ fn a_server_that_costs_ten_percent_more_or_less_is_found_in_at_least_19_of_20_ru
     let servers = [("dear", SimulatedServer::costing(6_600.0)), ("cheap", SimulatedServer::costing(5_400.0))];
     let mut found = 0;
     for seed in 0..20 {
-        let (_, result) = simulate(&config(&["dear", "cheap"], seed), Noise::TYPICAL, &servers);
+        let (_, result) = simulate(&config(&["dear", "cheap"], seed), Noise::USUAL, &servers);
         let result = result.unwrap();
         let right = [1, 50].iter().all(|&connections| {
             row(&result, "dear", connections).cpu_verdict == Verdict::More
@@ -134,8 +134,8 @@ fn a_noisy_machine_is_called_noisy_and_still_shows_what_dwarfs_the_noise() {
 #[test]
 fn the_same_seed_gives_the_same_result_and_every_round_has_its_own_order() {
     let servers = [("one", SimulatedServer::costing(6_000.0))];
-    let once = simulate(&config(&["one"], 9), Noise::TYPICAL, &servers).1.unwrap();
-    let again = simulate(&config(&["one"], 9), Noise::TYPICAL, &servers).1.unwrap();
+    let once = simulate(&config(&["one"], 9), Noise::USUAL, &servers).1.unwrap();
+    let again = simulate(&config(&["one"], 9), Noise::USUAL, &servers).1.unwrap();
     assert_eq!(once, again);
     let firsts: Vec<usize> = once.slices.chunks(3).map(|round| round[0].contender).collect();
     assert!((0..3).all(|contender| firsts.contains(&contender)), "{firsts:?}");
@@ -143,7 +143,7 @@ fn the_same_seed_gives_the_same_result_and_every_round_has_its_own_order() {
 
 #[test]
 fn slices_with_stolen_time_are_tried_again_and_never_count() {
-    let noise = Noise { stolen: 0.4, ..Noise::TYPICAL };
+    let noise = Noise { stolen: 0.4, ..Noise::USUAL };
     let (_, result) = simulate(&config(&[], 4), noise, &[]);
     let result = result.unwrap();
     let stolen = result.slices.iter().filter(|slice| slice.quality == Quality::Stolen).count();
@@ -167,7 +167,7 @@ fn a_machine_that_always_loses_time_measures_nothing_and_says_so() {
 fn fault_45_a_contender_that_cannot_start_is_skipped_and_the_matrix_goes_on() {
     let why = "io_uring_setup: Operation not permitted".to_owned();
     let servers = [("uring", SimulatedServer::costing(5_000.0).with_fault(Fault::CannotStart(why)))];
-    let (_, result) = simulate(&config(&["uring"], 1), Noise::TYPICAL, &servers);
+    let (_, result) = simulate(&config(&["uring"], 1), Noise::USUAL, &servers);
     let result = result.unwrap();
     let uring = row(&result, "uring", 50);
     assert!(matches!(&uring.outcome, Outcome::Skipped(what) if what.contains("not permitted")), "{uring:?}");
@@ -183,7 +183,7 @@ fn fault_45_a_contender_killed_in_a_cell_is_started_again_once_and_measured() {
     // The 9th slice: after the warm-up of some cell, with rounds still to come.
     let servers = [("fragile", SimulatedServer::costing(6_000.0).with_fault(Fault::DiesOnce(9)))];
     let config = LabConfig { passes: 5, rounds: 3, ..config(&["fragile"], 2) };
-    let (simulation, result) = simulate(&config, Noise::TYPICAL, &servers);
+    let (simulation, result) = simulate(&config, Noise::USUAL, &servers);
     let result = result.unwrap();
     let restarts: usize =
         [1, 50].iter().map(|&connections| row(&result, "fragile", connections).restarts).sum();
@@ -204,7 +204,7 @@ fn fault_45_a_contender_killed_in_a_cell_is_started_again_once_and_measured() {
 #[test]
 fn fault_45_a_contender_that_keeps_dying_in_a_cell_fails_there_and_only_there() {
     let servers = [("small", SimulatedServer::costing(6_000.0).with_fault(Fault::DiesAbove(50)))];
-    let (simulation, result) = simulate(&config(&["small"], 2), Noise::TYPICAL, &servers);
+    let (simulation, result) = simulate(&config(&["small"], 2), Noise::USUAL, &servers);
     let result = result.unwrap();
     assert_eq!(row(&result, "small", 1).outcome, Outcome::Measured);
     assert_eq!(row(&result, "small", 1).clean_slices + row(&result, "small", 1).stolen_slices, {
@@ -220,7 +220,7 @@ fn fault_45_a_contender_that_keeps_dying_in_a_cell_fails_there_and_only_there() 
 #[test]
 fn fault_45_a_contender_that_hangs_up_and_lives_is_told_from_one_that_died() {
     let servers = [("rude", SimulatedServer::costing(6_000.0).with_fault(Fault::ClosesConnections))];
-    let (simulation, result) = simulate(&config(&["rude"], 2), Noise::TYPICAL, &servers);
+    let (simulation, result) = simulate(&config(&["rude"], 2), Noise::USUAL, &servers);
     let result = result.unwrap();
     let whats = result.failures.iter().map(|failure| failure.what.as_str());
     assert!(whats.into_iter().all(|what| what == "connection reset (it was still running 5 s later)"));
@@ -231,7 +231,7 @@ fn fault_45_a_contender_that_hangs_up_and_lives_is_told_from_one_that_died() {
 #[test]
 fn wrong_bytes_disqualify_without_a_restart() {
     let servers = [("liar", SimulatedServer::costing(3_000.0).with_fault(Fault::WrongBytesFrom(1)))];
-    let (_, result) = simulate(&config(&["liar"], 2), Noise::TYPICAL, &servers);
+    let (_, result) = simulate(&config(&["liar"], 2), Noise::USUAL, &servers);
     let result = result.unwrap();
     for connections in [1, 50] {
         let liar = row(&result, "liar", connections);
@@ -245,7 +245,7 @@ fn wrong_bytes_disqualify_without_a_restart() {
 fn a_reference_that_cannot_start_leaves_figures_without_ratios() {
     let mut servers = reference_servers();
     servers[0].1.fault = Fault::CannotStart("no".to_owned());
-    let simulation = Simulation::new(1, Noise::TYPICAL, &servers);
+    let simulation = Simulation::new(1, Noise::USUAL, &servers);
     let stop = AtomicBool::new(false);
     let result =
         run(&config(&[], 1), &mut simulation.load(), &mut simulation.machine(), &mut |_| {}, &stop).unwrap();
@@ -275,7 +275,7 @@ fn a_bad_configuration_is_refused_before_anything_starts() {
 
 #[test]
 fn a_stop_ends_the_run_with_what_there_is() {
-    let simulation = Simulation::new(1, Noise::TYPICAL, &reference_servers());
+    let simulation = Simulation::new(1, Noise::USUAL, &reference_servers());
     let stop = AtomicBool::new(false);
     let after = 13;
     let mut progress = |progress: Progress| {
@@ -296,7 +296,7 @@ fn a_stop_ends_the_run_with_what_there_is() {
 
 #[test]
 fn a_stop_before_the_start_is_no_error() {
-    let simulation = Simulation::new(1, Noise::TYPICAL, &reference_servers());
+    let simulation = Simulation::new(1, Noise::USUAL, &reference_servers());
     let stop = AtomicBool::new(true);
     let result =
         run(&config(&[], 1), &mut simulation.load(), &mut simulation.machine(), &mut |_| {}, &stop).unwrap();
@@ -307,7 +307,7 @@ fn a_stop_before_the_start_is_no_error() {
 
 #[test]
 fn progress_ends_at_the_number_it_announced_even_if_some_fail() {
-    let simulation = Simulation::new(1, Noise::TYPICAL, &reference_servers()[1..]);
+    let simulation = Simulation::new(1, Noise::USUAL, &reference_servers()[1..]);
     let stop = AtomicBool::new(false);
     let (announced, reached) = (StdCell::new(0), StdCell::new(0));
     let mut progress = |progress: Progress| match progress {
@@ -325,14 +325,14 @@ fn progress_ends_at_the_number_it_announced_even_if_some_fail() {
 #[test]
 fn one_core_is_said_to_be_shared() {
     let shared = LabConfig { load_cores: vec![0], ..config(&[], 1) };
-    let result = simulate(&shared, Noise::TYPICAL, &[]).1.unwrap();
+    let result = simulate(&shared, Noise::USUAL, &[]).1.unwrap();
     assert!(render_table(&result).contains("share core 0"));
     assert!(render_html(&result).contains("share core 0"));
 }
 
 #[test]
 fn the_json_is_versioned_and_read_back_whole() {
-    let result = simulate(&config(&[], 1), Noise::TYPICAL, &[]).1.unwrap();
+    let result = simulate(&config(&[], 1), Noise::USUAL, &[]).1.unwrap();
     let json = render_json(&result).unwrap();
     let value: serde_json::Value = serde_json::from_str(&json).unwrap();
     assert_eq!((value["schema"].as_str(), value["schema_version"].as_u64()), (Some("anello-lab"), Some(2)));
@@ -361,7 +361,7 @@ fn no_line_of_the_table_is_wider_than_110_columns() {
         ("broken", SimulatedServer::costing(1.0).with_fault(Fault::CannotStart(why))),
     ];
     let names = servers.each_ref().map(|(name, _)| *name);
-    let result = simulate(&config(&names, 1), Noise::TYPICAL, &servers).1.unwrap();
+    let result = simulate(&config(&names, 1), Noise::USUAL, &servers).1.unwrap();
     let table = render_table(&result);
     for line in table.lines() {
         assert!(line.chars().count() <= 110, "{} columns: {line}", line.chars().count());
@@ -373,7 +373,7 @@ fn no_line_of_the_table_is_wider_than_110_columns() {
 fn the_page_needs_no_network_and_lets_nothing_out_of_its_quotes() {
     let hostile = "</script><img src=x onerror=alert(1)> & 'quoted'".to_owned();
     let servers = [("bad", SimulatedServer::costing(1.0).with_fault(Fault::CannotStart(hostile)))];
-    let result = simulate(&config(&["bad"], 1), Noise::TYPICAL, &servers).1.unwrap();
+    let result = simulate(&config(&["bad"], 1), Noise::USUAL, &servers).1.unwrap();
     let page = render_html(&result);
     assert!(!page.contains("<img"), "escaped");
     assert_eq!(page.matches("</script>").count(), 2, "raw data and the button's");
@@ -385,7 +385,7 @@ fn the_page_needs_no_network_and_lets_nothing_out_of_its_quotes() {
 #[test]
 fn reports_are_written_and_a_bad_directory_is_named() {
     let directory = tempfile::tempdir().unwrap();
-    let result = simulate(&config(&[], 1), Noise::TYPICAL, &[]).1.unwrap();
+    let result = simulate(&config(&[], 1), Noise::USUAL, &[]).1.unwrap();
     let paths = anello_lab::write_reports(&result, &directory.path().join("new")).unwrap();
     for path in [&paths.json, &paths.html, &paths.table] {
         assert!(std::fs::metadata(path).unwrap().len() > 1000, "{}", path.display());

@@ -65,7 +65,7 @@ fn a_tenth_between_option_and_base_is_found_on_a_usual_machine_and_nothing_where
     let (mut right, mut wrong) = (0, 0);
     for seed in 0..20 {
         let config = config_of(&bases, echo_cells(&[128], &[1, 50]), seed);
-        let result = simulate(&config, Noise::TYPICAL, &field);
+        let result = simulate(&config, Noise::USUAL, &field);
         let verdicts = |name: &str| [1, 50].map(|connections| found(&result, name, connections).cpu_verdict);
         right += usize::from(verdicts("option") == [Verdict::Less; 2]);
         let claims = |verdict: &Verdict| matches!(verdict, Verdict::More | Verdict::Less);
@@ -82,7 +82,7 @@ fn who_is_set_against_the_reference_has_the_ratios_and_verdicts_of_its_row() {
     let idle = Cell { workload: Workload::Idle, ..Cell::echo(1, 20) };
     for cells in [echo_cells(&[128], &[1, 50]), vec![rated], vec![idle]] {
         let config = config_of(&[("option", Some(REFERENCE))], cells.clone(), 3);
-        let result = simulate(&config, Noise::TYPICAL, &field);
+        let result = simulate(&config, Noise::USUAL, &field);
         assert_eq!(result.base_versus.len(), cells.len());
         for (versus, cell) in result.base_versus.iter().zip(&result.cells) {
             let row = row(cell, "option");
@@ -112,7 +112,7 @@ fn only_cells_that_both_were_measured_in_are_compared_and_a_verdict_needs_the_tw
     let small = SimulatedServer::costing(9_000.0).with_fault(Fault::DiesAbove(50));
     let field = [("small", small), ("option", SimulatedServer::costing(6_000.0))];
     let config = config_of(&[("small", None), ("option", Some("small"))], echo_cells(&[128], &[1, 50]), 2);
-    let mut result = simulate(&config, Noise::TYPICAL, &field);
+    let mut result = simulate(&config, Noise::USUAL, &field);
     let cells: Vec<usize> = result.base_versus.iter().map(|versus| versus.cell.connections).collect();
     assert_eq!(cells, [1]);
     assert_eq!(found(&result, "option", 1).cpu_verdict, Verdict::Less);
@@ -163,7 +163,7 @@ fn who_is_set_against_nobody_or_itself_is_refused() {
 fn a_result_from_before_there_were_bases_is_read_and_has_none() {
     let field = [("option", SimulatedServer::costing(9_000.0))];
     let config = config_of(&[("option", Some(REFERENCE))], echo_cells(&[128], &[1]), 1);
-    let result = simulate(&config, Noise::TYPICAL, &field);
+    let result = simulate(&config, Noise::USUAL, &field);
     let json = anello_lab::render_json(&result).unwrap();
     assert_eq!(LabResult::from_json(&json).as_ref(), Ok(&result));
     let mut value: serde_json::Value = serde_json::from_str(&json).unwrap();

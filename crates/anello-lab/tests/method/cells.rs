@@ -15,7 +15,7 @@ fn cells_beyond_a_limit_are_shown_as_beyond_it() {
     config.contenders[2].connections_limit = Some(100);
     config.contenders[3].arguments.clear();
     let field = ["small", "single"].map(|name| (name, SimulatedServer::costing(6_000.0)));
-    let result = simulate(&config, Noise::TYPICAL, &field);
+    let result = simulate(&config, Noise::USUAL, &field);
     let outcome = |cell: usize, name: &str| row(&result.cells[cell], name).outcome.clone();
     assert_eq!(outcome(0, "small"), Outcome::Measured);
     assert!(matches!(outcome(1, "small"), Outcome::BeyondLimit(why) if why.contains("100 connections")));
@@ -28,12 +28,12 @@ fn cells_beyond_a_limit_are_shown_as_beyond_it() {
 #[test]
 fn connections_that_do_not_fit_at_once_are_opened_for_each_slice() {
     let config = config(&[], echo_cells(&[128], &[10, 100]), 1);
-    let simulation = Simulation::new(1, Noise::TYPICAL, &servers(&[])).with_max_open_connections(150);
+    let simulation = Simulation::new(1, Noise::USUAL, &servers(&[])).with_max_open_connections(150);
     let result = simulate_on(&simulation, &config, None).unwrap();
     assert!(result.cells.iter().all(|cell| row(cell, TWIN).outcome == Outcome::Measured));
     assert_eq!((simulation.max_open_sessions(), simulation.sessions_left()), (2, 0), "2 in the small cell");
     let large = LabConfig { cells: echo_cells(&[128], &[100]), ..config };
-    let simulation = Simulation::new(1, Noise::TYPICAL, &servers(&[])).with_max_open_connections(150);
+    let simulation = Simulation::new(1, Noise::USUAL, &servers(&[])).with_max_open_connections(150);
     simulate_on(&simulation, &large, None).unwrap();
     assert_eq!(simulation.max_open_sessions(), 1, "one at a time in the large one");
 }
@@ -65,7 +65,7 @@ fn offered_rates_are_judged_by_latency_and_cpu_and_who_falls_behind_is_named() {
     let rated = |rate| Cell { offered_per_second: Some(rate), ..Cell::echo(128, 80) };
     let config = config(&["slow", "dear"], vec![rated(20_000), rated(100_000)], 1);
     let field = [("slow", SimulatedServer::costing(30_000.0)), ("dear", SimulatedServer::costing(9_000.0))];
-    let result = simulate(&config, Noise::TYPICAL, &field);
+    let result = simulate(&config, Noise::USUAL, &field);
     let dear = row(&result.cells[0], "dear");
     assert_eq!((dear.rate_ratio, dear.rate_verdict), (None, Verdict::NotComparable), "the rate is given");
     assert_eq!(dear.cpu_verdict, Verdict::More);
@@ -87,7 +87,7 @@ fn offered_rates_are_judged_by_latency_and_cpu_and_who_falls_behind_is_named() {
 fn late_requests_are_told_and_a_load_that_is_behind_is_blamed_itself() {
     let cell = Cell { offered_per_second: Some(1_000), ..Cell::echo(128, 50) };
     let config = config(&["one"], vec![cell], 1);
-    let mut result = simulate(&config, Noise::TYPICAL, &[("one", SimulatedServer::costing(6_000.0))]);
+    let mut result = simulate(&config, Noise::USUAL, &[("one", SimulatedServer::costing(6_000.0))]);
     assert_eq!(row(&result.cells[0], "one").figures.as_ref().unwrap().late_fraction, Some(0.0));
     let quiet = texts(&result, FindingKind::Caution).join("\n");
     assert!(!quiet.contains("after their time") && !quiet.contains("behind its schedule"), "{quiet}");
@@ -136,7 +136,7 @@ fn memory_of_idle_connections_is_that_of_fresh_servers() {
     let idle = Cell { workload: Workload::Idle, ..Cell::echo(1, 1000) };
     let config = config(&["large"], vec![idle], 1);
     let large = SimulatedServer::costing(6_000.0).with_bytes_per_connection(8192);
-    let simulation = Simulation::new(1, Noise::TYPICAL, &servers(&[("large", large)]));
+    let simulation = Simulation::new(1, Noise::USUAL, &servers(&[("large", large)]));
     let result = simulate_on(&simulation, &config, None).unwrap();
     let large = row(&result.cells[0], "large");
     let bytes = large.memory_per_connection_bytes.expect("measured").median;
@@ -182,7 +182,7 @@ fn disks_are_spoken_of_in_operations() {
     let cells = [1, 16].map(|depth| Cell { workload, ..Cell::echo(1, depth) });
     let result = simulate(
         &config(&["uring"], cells.to_vec(), 1),
-        Noise::TYPICAL,
+        Noise::USUAL,
         &[("uring", SimulatedServer::costing(3_000.0))],
     );
     let text = &result.findings[0].text;
@@ -192,7 +192,7 @@ fn disks_are_spoken_of_in_operations() {
 
 #[test]
 fn latencies_of_all_clean_slices_are_kept() {
-    let result = simulate(&config(&[], echo_cells(&[128], &[50]), 1), Noise::TYPICAL, &[]);
+    let result = simulate(&config(&[], echo_cells(&[128], &[50]), 1), Noise::USUAL, &[]);
     for (contender, row) in result.cells[0].rows.iter().enumerate() {
         let record = result.latencies.iter().find(|record| record.contender == contender).unwrap();
         let histogram = anello_lab::latency::decode(&record.histogram).unwrap();

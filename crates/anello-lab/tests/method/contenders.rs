@@ -11,7 +11,7 @@ use super::{REFERENCE, TWIN, config, row, servers, simulate, simulate_on, texts}
 fn a_contender_that_fails_its_check_is_shown_and_not_timed() {
     let losing = SimulatedServer::costing(1_000.0).with_fault(Fault::LosesBytes);
     let config = LabConfig { check: true, ..config(&["loser"], echo_cells(&[128], &[1, 50]), 1) };
-    let result = simulate(&config, Noise::TYPICAL, &[("loser", losing)]);
+    let result = simulate(&config, Noise::USUAL, &[("loser", losing)]);
     for cell in &result.cells {
         let loser = row(cell, "loser");
         assert!(matches!(&loser.outcome, Outcome::CheckFailed(why) if why.contains("1048576")), "{loser:?}");
@@ -33,7 +33,7 @@ fn a_reference_that_fails_its_check_takes_its_twin_with_it() {
     let mut field = servers(&[("one", SimulatedServer::costing(6_000.0))]);
     field[0].1.fault = Fault::LosesBytes;
     let config = LabConfig { check: true, ..config(&["one"], echo_cells(&[128], &[1]), 1) };
-    let result = simulate_on(&Simulation::new(1, Noise::TYPICAL, &field), &config, None).unwrap();
+    let result = simulate_on(&Simulation::new(1, Noise::USUAL, &field), &config, None).unwrap();
     for name in [REFERENCE, TWIN] {
         assert!(matches!(row(&result.cells[0], name).outcome, Outcome::CheckFailed(_)), "{name}");
     }
@@ -158,7 +158,7 @@ fn anello_is_compared_with_peers_of_its_kin_and_a_lost_cell_is_named() {
         ("other", costing(9_000.0)),
     ];
     // The simulation says "driver=simulated" when it is ready, which is no kin: all are compared with all.
-    let result = simulate(&field_with_peers(), Noise::TYPICAL, &field);
+    let result = simulate(&field_with_peers(), Noise::USUAL, &field);
     assert_eq!(result.versus.len(), 2 * 3 * 2);
     let headline: Vec<&str> = result
         .findings
@@ -185,7 +185,7 @@ fn anello_is_compared_with_peers_of_its_kin_and_a_lost_cell_is_named() {
 fn who_declares_a_driver_is_compared_with_its_kin_alone() {
     let names = ["anello io_uring", "anello epoll", "ring", "tokio", "other"];
     let field = names.map(|name| (name, SimulatedServer::costing(6_000.0)));
-    let mut result = simulate(&field_with_peers(), Noise::TYPICAL, &field);
+    let mut result = simulate(&field_with_peers(), Noise::USUAL, &field);
     for (record, contender) in result.contenders.iter_mut().zip(&field_with_peers().contenders) {
         record.driver.clone_from(&contender.driver);
     }
@@ -216,7 +216,7 @@ fn async_runtimes_are_met_whichever_way_they_do_io_and_kept_apart() {
         ("tokio", costing(5_000.0)),
         ("other", costing(9_000.0)),
     ];
-    let mut result = simulate(&config, Noise::TYPICAL, &field);
+    let mut result = simulate(&config, Noise::USUAL, &field);
     for (record, contender) in result.contenders.iter_mut().zip(&config.contenders) {
         record.driver.clone_from(&contender.driver);
     }
@@ -257,7 +257,7 @@ fn every_peer_is_in_the_pairs_of_both_drivers_and_findings_speak_of_their_kin_al
         ("tokio", costing(9_000.0)),
         ("other", costing(9_000.0)),
     ];
-    let mut result = simulate(&field_with_peers(), Noise::TYPICAL, &field);
+    let mut result = simulate(&field_with_peers(), Noise::USUAL, &field);
     for (record, contender) in result.contenders.iter_mut().zip(&field_with_peers().contenders) {
         record.driver.clone_from(&contender.driver);
         record.kind = (record.name == "tokio").then_some(Kind::Loop);
@@ -300,7 +300,7 @@ fn every_peer_is_in_the_pairs_of_both_drivers_and_findings_speak_of_their_kin_al
 fn a_run_that_was_kept_before_there_were_all_pairs_gets_them() {
     let names = ["anello io_uring", "anello epoll", "ring", "tokio", "other"];
     let field = names.map(|name| (name, SimulatedServer::costing(6_000.0)));
-    let mut result = simulate(&field_with_peers(), Noise::TYPICAL, &field);
+    let mut result = simulate(&field_with_peers(), Noise::USUAL, &field);
     for (record, contender) in result.contenders.iter_mut().zip(&field_with_peers().contenders) {
         record.driver.clone_from(&contender.driver);
     }
@@ -319,7 +319,7 @@ fn who_is_dearer_somewhere_is_not_the_cheapest() {
     let config = config(&["steep"], echo_cells(&[128], &[1, 300]), 1);
     // 4 µs against 6 at one connection; at 300 each request costs it 4.5 µs more.
     let steep = SimulatedServer::costing(4_000.0).with_cpu_ns_per_connection(15.0);
-    let result = simulate(&config, Noise::TYPICAL, &[("steep", steep)]);
+    let result = simulate(&config, Noise::USUAL, &[("steep", steep)]);
     let text = texts(&result, FindingKind::Headline)[0].replace('\u{a0}', " ");
     assert!(text.starts_with("Among the cheapest here: steep, with 3"), "{text}");
     assert!(text.contains("than bare epoll in 1 of 2 cells, but 6"), "{text}");
@@ -331,7 +331,7 @@ fn cells_in_which_nobody_was_compared_are_told() {
     let headline = |fault: Fault| {
         let dear = SimulatedServer::costing(9_000.0).with_fault(fault);
         let config = config(&["dear"], echo_cells(&[128], &[1, 50]), 1);
-        let result = simulate(&config, Noise::TYPICAL, &[("dear", dear)]);
+        let result = simulate(&config, Noise::USUAL, &[("dear", dear)]);
         texts(&result, FindingKind::Headline)[0].to_owned()
     };
     let nobody = "No server here takes detectably less CPU per request than bare epoll";
@@ -349,14 +349,14 @@ fn the_cheapest_is_named_beside_the_runner_up() {
     let config = config(&["first", "second", "third"], echo_cells(&[128], &[20, 50]), 3);
     let costing = SimulatedServer::costing;
     let clear = [("first", costing(4_000.0)), ("second", costing(5_000.0)), ("third", costing(7_000.0))];
-    let result = simulate(&config, Noise::TYPICAL, &clear);
+    let result = simulate(&config, Noise::USUAL, &clear);
     let text = texts(&result, FindingKind::Headline)[0];
     assert!(
         text.starts_with("Cheapest here: first") && text.contains("Compared with the runner-up, second: "),
         "{text}"
     );
     let level = [("first", costing(5_000.0)), ("second", costing(5_000.0)), ("third", costing(7_000.0))];
-    let result = simulate(&config, Noise::TYPICAL, &level);
+    let result = simulate(&config, Noise::USUAL, &level);
     let text = texts(&result, FindingKind::Headline)[0];
     assert!(
         text.starts_with("Among the cheapest here: ") && text.contains("no detectable difference"),

@@ -33,7 +33,7 @@ fn a_contender_sits_out_what_it_does_not_serve_with_a_word_and_without_a_failure
     let costing = SimulatedServer::costing;
     let field = [("framework", costing(3_000.0)), ("files", costing(9_000.0))];
     let config = with_framework(&["framework", "files"], cells(&[Target::Page, Target::Fixed], &[50]));
-    let result = simulate(&config, Noise::TYPICAL, &field);
+    let result = simulate(&config, Noise::USUAL, &field);
     let turns = config.passes * config.rounds * (3 + 4);
     assert_eq!(config.slice_count(), turns, "without the turns of who sits out");
     assert_eq!(result.failures, []);
@@ -68,7 +68,7 @@ fn equal_http_servers_are_called_equal_and_unequal_ones_told_apart() {
     let mut config = config(&["equal", "dearer"], cells, 3);
     config.contenders.iter_mut().for_each(|contender| contender.driver = Some("epoll".to_owned()));
     config.contenders[2].role = Role::Anello;
-    let result = simulate(&config, Noise::TYPICAL, &field);
+    let result = simulate(&config, Noise::USUAL, &field);
     let claimed: usize = result.cells.iter().map(|cell| claims(cell, "equal")).sum();
     assert!(claimed <= 1, "{claimed} of {} cells", result.cells.len());
     for cell in &result.cells {
@@ -89,7 +89,7 @@ fn equal_http_servers_are_called_equal_and_unequal_ones_told_apart() {
 #[test]
 fn servers_of_large_answers_are_not_held_back_and_compared_by_their_slowest_answers_too() {
     let cells = cells(&[Target::Large, Target::Huge], &[50, 300]);
-    let refused = Simulation::new(1, Noise::TYPICAL, &servers(&[])).with_throttle_error("no such core");
+    let refused = Simulation::new(1, Noise::USUAL, &servers(&[])).with_throttle_error("no such core");
     let result = simulate_on(&refused, &config(&[], cells.clone(), 1), None).unwrap();
     assert!(
         result.notes.iter().all(|note| !note.contains("no such core")),
@@ -118,7 +118,7 @@ fn servers_are_checked_for_what_they_serve() {
     let config =
         LabConfig { check: true, ..with_framework(&others, cells(&[Target::Hello, Target::Fixed], &[50])) };
     let field = [("framework", SimulatedServer::costing(6_000.0)), ("loser", losing)];
-    let result = simulate(&config, Noise::TYPICAL, &field);
+    let result = simulate(&config, Noise::USUAL, &field);
     let made: Vec<(&str, &str, bool)> = result
         .checks
         .iter()
@@ -146,7 +146,7 @@ fn cells_that_differ_in_how_connections_are_used_are_kept_apart() {
         Cell { workload, ..Cell::echo(1, 50) }
     };
     let cells = vec![manner(1, false), manner(16, false), manner(1, true)];
-    let result = simulate(&config(&[], cells, 1), Noise::TYPICAL, &[]);
+    let result = simulate(&config(&[], cells, 1), Noise::USUAL, &[]);
     assert_eq!(result.groups().len(), 3);
     let table = render_table(&result);
     for title in
@@ -163,7 +163,7 @@ fn with_drivers(field: &[(&'static str, &str, f64)], cells: Vec<Cell>, seed: u64
         field.iter().map(|(name, _, cost_ns)| (*name, SimulatedServer::costing(*cost_ns))).collect();
     let mut config = config(&names, cells, seed);
     config.contenders[2].role = Role::Anello;
-    let mut result = simulate(&config, Noise::TYPICAL, &costs);
+    let mut result = simulate(&config, Noise::USUAL, &costs);
     // The simulation calls its own driver "simulated".
     for (record, (_, driver, _)) in result.contenders.iter_mut().skip(2).zip(field) {
         record.driver = Some((*driver).to_owned());

@@ -7,12 +7,12 @@ use anello_lab::{Executable, LabConfig, echo_cells};
 use super::{TWIN, claims, config, row, simulate, texts};
 
 /// A steady machine that is slow by a factor of 1.6 for about three seconds at a time.
-const PHASES: Noise = Noise { slow_factor: 1.6, ..Noise::TYPICAL };
+const PHASES: Noise = Noise { slow_factor: 1.6, ..Noise::USUAL };
 
 #[test]
 fn a_run_over_a_hundred_cells_of_equal_servers_claims_nothing_in_at_least_95() {
     let sizes: Vec<usize> = (1..=100).collect();
-    for (seed, noise) in [(1, Noise::TYPICAL), (2, PHASES)] {
+    for (seed, noise) in [(1, Noise::USUAL), (2, PHASES)] {
         let config = LabConfig { passes: 9, ..config(&["one"], echo_cells(&sizes, &[50]), seed) };
         let result = simulate(&config, noise, &[("one", SimulatedServer::costing(6_000.0))]);
         let quiet = |cell: &&CellResult| claims(cell, "one") + claims(cell, TWIN) == 0;
@@ -38,7 +38,7 @@ fn phases_neither_bias_ratios_nor_widen_intervals() {
     let (mut off, mut reach, mut seen, mut mixed) = ([0.0; 2], [0.0; 2], 0, 0);
     let seeds = 8;
     for seed in 0..seeds {
-        for (which, noise) in [Noise::TYPICAL, PHASES].into_iter().enumerate() {
+        for (which, noise) in [Noise::USUAL, PHASES].into_iter().enumerate() {
             let config = config(&names, echo_cells(&[128], &[50, 300]), seed);
             let result = simulate(&config, noise, &all);
             for cell in &result.cells {
@@ -85,7 +85,7 @@ fn phases_are_told_in_a_sentence() {
 fn slices_that_a_cpu_limit_held_back_are_dropped_and_counted() {
     let result = simulate(
         &config(&[], echo_cells(&[128], &[50]), 1),
-        Noise { throttled: 0.3, stolen: 0.0, ..Noise::TYPICAL },
+        Noise { throttled: 0.3, stolen: 0.0, ..Noise::USUAL },
         &[],
     );
     let throttled = result.slices.iter().filter(|slice| slice.quality == Quality::Throttled).count();
@@ -99,7 +99,7 @@ fn slices_that_a_cpu_limit_held_back_are_dropped_and_counted() {
 fn without_a_twin_nothing_is_claimed_and_the_reader_is_told() {
     let mut config = config(&["dear"], echo_cells(&[128], &[50]), 1);
     config.contenders.remove(1);
-    let result = simulate(&config, Noise::TYPICAL, &[("dear", SimulatedServer::costing(12_000.0))]);
+    let result = simulate(&config, Noise::USUAL, &[("dear", SimulatedServer::costing(12_000.0))]);
     assert_eq!(row(&result.cells[0], "dear").cpu_verdict, Verdict::TooNoisy);
     let cautions = texts(&result, FindingKind::Caution).join("\n");
     assert!(cautions.contains("In 1 of 1 cell bare epoll was not measured a second time"), "{cautions}");
@@ -130,7 +130,7 @@ fn copies_of_the_reference_tell_how_often_a_difference_is_claimed_where_there_is
     let arguments = config.contenders[0].arguments.clone();
     config.contenders.iter_mut().for_each(|contender| contender.arguments.clone_from(&arguments));
     let field = names.map(|name| (name, SimulatedServer::costing(6_000.0)));
-    let result = simulate(&config, Noise::TYPICAL, &field);
+    let result = simulate(&config, Noise::USUAL, &field);
     let first = texts(&result, FindingKind::Headline)[0];
     assert!(
         first.starts_with("Equal servers: copy a, copy b are the same command as bare epoll."),
@@ -144,7 +144,7 @@ fn another_build_under_the_same_command_is_no_copy_of_the_reference() {
     let mut config = config(&["new build"], echo_cells(&[128], &[1, 50]), 5);
     config.contenders[2].arguments = config.contenders[0].arguments.clone();
     let field = [("new build", SimulatedServer::costing(5_000.0))];
-    let mut result = simulate(&config, Noise::TYPICAL, &field);
+    let mut result = simulate(&config, Noise::USUAL, &field);
     for (record, letter) in result.contenders.iter_mut().zip(["a", "a", "b"]) {
         record.executables = vec![Executable { file: "server".to_owned(), sha256: letter.repeat(64) }];
     }

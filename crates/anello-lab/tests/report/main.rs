@@ -30,7 +30,7 @@ const FIELD: [(&str, Role, f64); 8] = [
 /// A run like frevib's with something of everything: a peer that cannot start, one that dies, a name full of signs.
 fn sample() -> LabResult {
     static SAMPLE: LazyLock<LabResult> =
-        LazyLock::new(|| simulate_in(echo_cells(&[128, 512], &[1, 50, 300]), Noise::TYPICAL));
+        LazyLock::new(|| simulate_in(echo_cells(&[128, 512], &[1, 50, 300]), Noise::USUAL));
     SAMPLE.clone()
 }
 

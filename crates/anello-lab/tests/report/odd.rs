@@ -48,7 +48,7 @@ fn a_run_that_measured_nothing_still_makes_reports() {
 #[test]
 fn a_result_put_together_by_hand_still_makes_reports() {
     let idle = Cell { workload: Workload::Idle, ..Cell::echo(1, 1000) };
-    let idle = simulate_in(vec![idle], Noise::TYPICAL);
+    let idle = simulate_in(vec![idle], Noise::USUAL);
     type Change = fn(&mut LabResult);
     let changes: [Change; 9] = [
         |result| result.contenders.clear(),

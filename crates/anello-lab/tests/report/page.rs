@@ -72,7 +72,7 @@ fn the_page_says_how_connections_were_held() {
         ("all servers hold their connections open", "Idle connections are opened to a server");
     let busy = render_html(&sample());
     assert!(busy.contains(held) && !busy.contains(alone));
-    let idle = render_html(&simulate_in(vec![idle], Noise::TYPICAL));
+    let idle = render_html(&simulate_in(vec![idle], Noise::USUAL));
     assert!(idle.contains(alone) && !idle.contains(held));
 }
 

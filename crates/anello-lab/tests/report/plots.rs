@@ -27,7 +27,7 @@ fn plots_stand_alone() {
 #[test]
 fn latency_and_cpu_are_drawn_against_the_offered_rate() {
     let rated = [20_000, 50_000].map(|rate| Cell { offered_per_second: Some(rate), ..Cell::echo(128, 80) });
-    let result = simulate_in(rated.to_vec(), Noise::TYPICAL);
+    let result = simulate_in(rated.to_vec(), Noise::USUAL);
     let (plots, page) = (render_plots(&result), render_html(&result));
     let names: Vec<&String> = plots.iter().map(|(name, _)| name).collect();
     for (name, title) in [

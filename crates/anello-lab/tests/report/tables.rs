@@ -40,7 +40,7 @@ fn low_deciles_stand_behind_the_ratios_of_cpu_time() {
         assert!(page.contains(&format!(" title=\"low deciles: {shown}\">")), "{shown}");
         assert!(page.contains(&format!(" <small>× {shown}</small></td>")), "{shown}");
     }
-    let idle = simulate_in(vec![Cell { workload: Workload::Idle, ..Cell::echo(1, 20) }], Noise::TYPICAL);
+    let idle = simulate_in(vec![Cell { workload: Workload::Idle, ..Cell::echo(1, 20) }], Noise::USUAL);
     assert!(!render_html(&idle).contains("low deciles"));
 }
 
@@ -48,7 +48,7 @@ fn low_deciles_stand_behind_the_ratios_of_cpu_time() {
 fn peaks_of_a_sweep_stand_in_page_and_table() {
     let (page, table) = (render_html(&sample()), render_table(&sample()));
     assert!(!page.contains("<h2>Peak</h2>") && !table.contains("Peak of"), "three cells are no sweep");
-    let result = simulate_in(echo_cells(&[100], &[1, 50, 150, 220, 300]), Noise::TYPICAL);
+    let result = simulate_in(echo_cells(&[100], &[1, 50, 150, 220, 300]), Noise::USUAL);
     let page = render_html(&result);
     check_markup(&page).unwrap();
     let peaks = page.split("<h2>Peak</h2>").nth(1).unwrap().split("</table>").next().unwrap();
@@ -89,7 +89,7 @@ fn the_table_shows_a_matrix_and_bars_within_its_width() {
 fn disks_are_reported_in_operations_of_workers() {
     let workload = Workload::Disk { operation: DiskOperation::RandomRead, direct: true, block_bytes: 4096 };
     let depths = [1, 16].map(|depth| Cell { workload, ..Cell::echo(1, depth) });
-    let result = simulate_in(depths.to_vec(), Noise { slow_factor: 1.6, ..Noise::TYPICAL });
+    let result = simulate_in(depths.to_vec(), Noise { slow_factor: 1.6, ..Noise::USUAL });
     let table = render_table(&result);
     for wanted in [
         "4096 bytes: CPU per operation, × bare epoll (less is better)",
@@ -118,7 +118,7 @@ fn disks_are_reported_in_operations_of_workers() {
 #[test]
 fn idle_connections_are_reported_by_their_memory() {
     let cell = Cell { workload: Workload::Idle, ..Cell::echo(1, 200) };
-    let result = simulate_in(vec![cell], Noise::TYPICAL);
+    let result = simulate_in(vec![cell], Noise::USUAL);
     let table = render_table(&result);
     let block = table.split("\n200 idle connections ").nth(1).unwrap_or_else(|| panic!("{table}"));
     let (heading, block) = block.split_once('\n').unwrap();
@@ -143,7 +143,7 @@ fn idle_connections_are_reported_by_their_memory() {
 #[test]
 fn the_resolution_of_a_cell_is_that_of_its_figures() {
     let rated = Cell { offered_per_second: Some(100_000), ..Cell::echo(128, 80) };
-    let table = render_table(&simulate_in(vec![rated, Cell::echo(128, 80)], Noise::TYPICAL));
+    let table = render_table(&simulate_in(vec![rated, Cell::echo(128, 80)], Noise::USUAL));
     let told: Vec<&str> = table.lines().filter(|line| line.contains("resolves ")).collect();
     let [of_rated, of_loop] = told[..] else { panic!("{table}") };
     for (line, wanted, other) in [
@@ -161,7 +161,7 @@ fn one_connection_is_one_at_the_head_of_bars() {
     assert!(table.contains(" 1 connection ") && table.contains("50 connections"), "{table}");
     assert!(!table.contains("1 connections"), "{table}");
     let idle = [1, 1000].map(|connections| Cell { workload: Workload::Idle, ..Cell::echo(1, connections) });
-    let table = render_table(&simulate_in(idle.to_vec(), Noise::TYPICAL));
+    let table = render_table(&simulate_in(idle.to_vec(), Noise::USUAL));
     assert!(table.contains(" 1 idle connection ") && table.contains("1000 idle connections"), "{table}");
     assert!(!table.contains("1 idle connections"), "{table}");
 }
