@@ -19,18 +19,18 @@ use crate::duration;
 #[command(disable_help_subcommand = true)]
 pub struct Arguments {
     #[command(subcommand)]
-    yardstick: Yardstick,
+    yardstick: Baseline,
 }
 
 #[derive(clap::Subcommand)]
-enum Yardstick {
+enum Baseline {
     Uring(UringArguments),
     /// TCP echo by epoll_wait, edge-triggered.
     Epoll {
         #[command(flatten)]
         address: Address,
         /// Look for events so long before sleeping, as in 50us.
-        #[arg(long, value_name = "DURATION", value_parser = duration::spin, default_value = "0s")]
+        #[arg(long, value_name = "DURATION", value_parser = duration::parse_spin, default_value = "0s")]
         spin: Duration,
     },
     /// TCP echo by poll.
@@ -124,7 +124,7 @@ struct UringFlags {
     shared_workers: bool,
 
     /// Look for completions so long before sleeping, as in 50us.
-    #[arg(long, value_name = "DURATION", value_parser = duration::spin, default_value = "0s")]
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse_spin, default_value = "0s")]
     spin: Duration,
 }
 
@@ -157,24 +157,24 @@ struct DiskArguments {
 /// Serves until killed.
 pub fn run(arguments: Arguments) -> io::Result<ExitCode> {
     match arguments.yardstick {
-        Yardstick::Uring(UringArguments { address, configurable, options }) => {
+        Baseline::Uring(UringArguments { address, configurable, options }) => {
             let options = options.into_options();
             let chosen = configurable || options != UringOptions::default();
             echo(Model::Uring, address, Options { uring: chosen.then_some(options), ..Options::default() })
         }
-        Yardstick::Epoll { address, spin } => {
+        Baseline::Epoll { address, spin } => {
             echo(Model::Epoll, address, Options { spin, ..Options::default() })
         }
-        Yardstick::Poll(address) => echo(Model::Poll, address, Options::default()),
-        Yardstick::Select(address) => echo(Model::Select, address, Options::default()),
-        Yardstick::Threads(address) => echo(Model::Threads, address, Options::default()),
-        Yardstick::Disk(arguments) => disk(&arguments),
+        Baseline::Poll(address) => echo(Model::Poll, address, Options::default()),
+        Baseline::Select(address) => echo(Model::Select, address, Options::default()),
+        Baseline::Threads(address) => echo(Model::Threads, address, Options::default()),
+        Baseline::Disk(arguments) => disk(&arguments),
     }
 }
 
 fn echo(model: Model, Address { addr }: Address, options: Options) -> io::Result<ExitCode> {
     let features = anello_bare::check(model, &options)?;
-    let listeners = anello_bare::listen_for(addr, &options).map_err(|error| about(addr, error))?;
+    let listeners = anello_bare::listen_for(addr, &options).map_err(|error| with_address(addr, error))?;
     let bound = bound_address(listeners.first())?;
     match features {
         Some(features) => println!("anello bare ready addr={bound} model={model} features={features}"),
@@ -188,7 +188,7 @@ fn echo(model: Model, Address { addr }: Address, options: Options) -> io::Result
 fn disk(arguments: &DiskArguments) -> io::Result<ExitCode> {
     let DiskArguments { engine, file, create_bytes, address: Address { addr } } = arguments;
     let worker = Worker::open(*engine, file, *create_bytes)?;
-    let listener = anello_bare::listen(*addr).map_err(|error| about(*addr, error))?;
+    let listener = anello_bare::listen(*addr).map_err(|error| with_address(*addr, error))?;
     println!(
         "anello bare disk ready addr={} engine={engine} file_bytes={} way=\"{}\" sync=\"direct writes only\"",
         listener.local_addr()?,
@@ -200,7 +200,7 @@ fn disk(arguments: &DiskArguments) -> io::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn about(address: SocketAddr, error: io::Error) -> io::Error {
+fn with_address(address: SocketAddr, error: io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{address}: {error}"))
 }
 
@@ -247,7 +247,7 @@ mod tests {
         for variant in anello_bare::variants() {
             let words = ["bare"].into_iter().chain(variant.arguments.iter().copied());
             let line = Line::try_parse_from(words.chain(["--addr", "127.0.0.1:0"])).expect(variant.name);
-            let Yardstick::Uring(arguments) = line.arguments.yardstick else {
+            let Baseline::Uring(arguments) = line.arguments.yardstick else {
                 panic!("{}: not uring", variant.name);
             };
             arguments.options.into_options().validate().expect(variant.name);

@@ -38,11 +38,11 @@ impl Cores {
     /// Returns the error of a command line that names cores that this process may not use.
     pub fn check(&self) -> io::Result<()> {
         let invalid = |why| io::Error::new(io::ErrorKind::InvalidInput, format!("--cores: {why}"));
-        self.fault_here().map_or(Ok(()), |why| Err(invalid(why)))
+        self.local_problem().map_or(Ok(()), |why| Err(invalid(why)))
     }
 
     /// Returns what is wrong if some of them are not among those that this process may use.
-    pub fn fault(&self, allowed: &[usize]) -> Option<String> {
+    pub fn problem(&self, allowed: &[usize]) -> Option<String> {
         let mut others: Vec<usize> = self.0.iter().copied().filter(|core| !allowed.contains(core)).collect();
         others.sort_unstable();
         let (plural, others, allowed) = match &others[..] {
@@ -54,8 +54,8 @@ impl Cores {
     }
 
     /// Returns the same for the cores that this process may use; `None` if the kernel does not report them.
-    pub fn fault_here(&self) -> Option<String> {
-        self.fault(&anello::allowed_cores().ok()?)
+    pub fn local_problem(&self) -> Option<String> {
+        self.problem(&anello::allowed_cores().ok()?)
     }
 }
 
@@ -75,10 +75,10 @@ mod tests {
 
     #[test]
     fn cores_that_may_not_be_used_are_summarised() {
-        let fault = |cores: &str| parse(cores).unwrap().fault(&[0, 1, 4]);
-        assert_eq!(fault("4,0-1"), None);
-        assert!(fault("0-2").unwrap().starts_with("core 2 may not"));
-        let all = fault("99,0-10").unwrap();
+        let problem = |cores: &str| parse(cores).unwrap().problem(&[0, 1, 4]);
+        assert_eq!(problem("4,0-1"), None);
+        assert!(problem("0-2").unwrap().starts_with("core 2 may not"));
+        let all = problem("99,0-10").unwrap();
         assert_eq!(all, "cores 2-3,5-10,99 may not be used by this process: choose from 0-1,4");
     }
 

@@ -23,7 +23,7 @@ pub struct DriverFlags {
     driver: Choice,
 
     /// Look for work so long before sleeping, as in 50us, at most 1s: lower latency for more processor time.
-    #[arg(long, value_name = "DURATION", value_parser = duration::spin, default_value = "0s")]
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse_spin, default_value = "0s")]
     spin: Duration,
 
     /// When the kernel runs completion work (io_uring).

@@ -26,7 +26,7 @@ pub fn parse(text: &str) -> Result<Duration, String> {
 }
 
 /// The same for how long a worker spins before it sleeps.
-pub fn spin(text: &str) -> Result<Duration, String> {
+pub fn parse_spin(text: &str) -> Result<Duration, String> {
     match parse(text)? {
         duration if duration > MAX_SPIN => {
             Err(format!("{text:?} is too long to spin: give at most 1s, as in 50us"))
@@ -36,7 +36,7 @@ pub fn spin(text: &str) -> Result<Duration, String> {
 }
 
 /// The same where none at all would leave no time for anything.
-pub fn some(text: &str) -> Result<Duration, String> {
+pub fn parse_nonzero(text: &str) -> Result<Duration, String> {
     match parse(text)? {
         Duration::ZERO => Err(format!("{text:?} leaves no time at all: give more than that")),
         duration => Ok(duration),
@@ -49,14 +49,14 @@ mod tests {
 
     #[test]
     fn where_time_is_needed_none_is_refused() {
-        assert_eq!(some("1us"), Ok(Duration::from_micros(1)));
-        assert!(some("0s").is_err_and(|why| why.contains("no time")) && some("1").is_err());
+        assert_eq!(parse_nonzero("1us"), Ok(Duration::from_micros(1)));
+        assert!(parse_nonzero("0s").is_err_and(|why| why.contains("no time")) && parse_nonzero("1").is_err());
     }
 
     #[test]
     fn spinning_is_limited() {
-        assert_eq!(spin("1s"), Ok(Duration::from_secs(1)));
-        assert!(spin("10h").is_err_and(|why| why.contains("\"10h\"") && why.contains("at most 1s")));
+        assert_eq!(parse_spin("1s"), Ok(Duration::from_secs(1)));
+        assert!(parse_spin("10h").is_err_and(|why| why.contains("\"10h\"") && why.contains("at most 1s")));
     }
 
     #[test]

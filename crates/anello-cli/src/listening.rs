@@ -27,12 +27,12 @@ use crate::address::Address;
 const BACKLOG: i32 = 4096;
 
 /// How long clients that wait at the end may take to be accepted; more than there is room for are refused one by one.
-const LAST_ACCEPTS_WITHIN: Duration = Duration::from_secs(2);
+const FINAL_ACCEPT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Waits until what accepts has ended by itself, because its sockets were closed and nobody waits there.
-pub async fn end_accepting(accepting: &mut [JoinHandle<()>]) {
+pub async fn finish_accepting(accepting: &mut [JoinHandle<()>]) {
     for accepting in accepting {
-        if timeout(LAST_ACCEPTS_WITHIN, &mut *accepting).await.is_err() {
+        if timeout(FINAL_ACCEPT_TIMEOUT, &mut *accepting).await.is_err() {
             tracing::warn!("clients still waited to be accepted when the server ended");
             accepting.abort();
         }
@@ -94,18 +94,18 @@ impl ListeningSocket {
 pub fn listen(address: &Address, workers: usize) -> io::Result<(Vec<ListeningSocket>, Option<SocketFile>)> {
     let name = match address {
         Address::Internet(address) => {
-            let first = listen_at(*address, if workers > 1 { Place::First } else { Place::Only })?;
+            let first = bind_tcp(*address, if workers > 1 { SocketRole::First } else { SocketRole::Only })?;
             // With the port that the first one was given.
             let bound = first.local_addr()?;
             let mut sockets = vec![ListeningSocket::Internet(first)];
             for _ in 1..workers {
-                sockets.push(ListeningSocket::Internet(listen_at(bound, Place::Further)?));
+                sockets.push(ListeningSocket::Internet(bind_tcp(bound, SocketRole::Further)?));
             }
             return Ok((sockets, None));
         }
         Address::Unix(name) => name,
     };
-    let listener = listen_at_name(name).map_err(|error| {
+    let listener = bind_unix(name).map_err(|error| {
         let remedy = match (error.kind(), name.as_pathname()) {
             (io::ErrorKind::AddrInUse, Some(_)) => {
                 ": a server listens there, or it is no socket: choose another path"
@@ -114,12 +114,12 @@ pub fn listen(address: &Address, workers: usize) -> io::Result<(Vec<ListeningSoc
         };
         io::Error::new(error.kind(), format!("{address}: {error}{remedy}"))
     })?;
-    let file = name.as_pathname().map(SocketFile::made).transpose()?;
+    let file = name.as_pathname().map(SocketFile::new_owned).transpose()?;
     Ok((vec![ListeningSocket::Unix(listener)], file))
 }
 
 /// The error of a flag that says something else than sockets that were passed.
-pub fn passed_and(flag: &str) -> io::Error {
+pub fn conflicting_flag_error(flag: &str) -> io::Error {
     let message = format!(
         "sockets were passed by the service manager (LISTEN_FDS), and {flag} says otherwise: leave one of the two out"
     );
@@ -128,21 +128,21 @@ pub fn passed_and(flag: &str) -> io::Error {
 
 /// Which of the sockets at an address.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum SocketRole {
     Only,
     First,
     Further,
 }
 
-fn listen_at(address: SocketAddr, place: Place) -> io::Result<StdTcpListener> {
+fn bind_tcp(address: SocketAddr, role: SocketRole) -> io::Result<StdTcpListener> {
     let listen = || {
         let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
         socket.set_reuse_address(true)?;
-        socket.set_reuse_port(place == Place::Further)?;
+        socket.set_reuse_port(role == SocketRole::Further)?;
         socket.set_tcp_nodelay(true)?;
         socket.bind(&SockAddr::from(address))?;
         // Only now, so that the address is refused while another server has it, which would get a part of the clients.
-        socket.set_reuse_port(place != Place::Only)?;
+        socket.set_reuse_port(role != SocketRole::Only)?;
         socket.listen(BACKLOG)?;
         Ok(socket.into())
     };
@@ -151,9 +151,9 @@ fn listen_at(address: SocketAddr, place: Place) -> io::Result<StdTcpListener> {
 
 /// A socket of this name. A file that a server which is gone has left is replaced: who starts again after a crash is not to
 /// wait for somebody to remove it.
-fn listen_at_name(name: &UnixAddress) -> io::Result<StdUnixListener> {
+fn bind_unix(name: &UnixAddress) -> io::Result<StdUnixListener> {
     match (StdUnixListener::bind_addr(name), name.as_pathname()) {
-        (Err(error), Some(path)) if error.kind() == io::ErrorKind::AddrInUse && is_left_over(path)? => {
+        (Err(error), Some(path)) if error.kind() == io::ErrorKind::AddrInUse && is_stale_socket(path)? => {
             tracing::warn!(path = %path.display(), "a socket file at which nobody listens is replaced");
             fs::remove_file(path)?;
             StdUnixListener::bind_addr(name)
@@ -163,7 +163,7 @@ fn listen_at_name(name: &UnixAddress) -> io::Result<StdUnixListener> {
 }
 
 /// Whether it is the file of a socket that nobody has any more.
-fn is_left_over(path: &Path) -> io::Result<bool> {
+fn is_stale_socket(path: &Path) -> io::Result<bool> {
     if !fs::symlink_metadata(path)?.file_type().is_socket() {
         return Ok(false);
     }
@@ -182,41 +182,41 @@ pub struct Listening {
     unix: Option<ListenerGroup<UnixListener>>,
     sockets: usize,
     /// What becomes of connections that wait when the process ends.
-    waiting: PendingConnections,
+    pending: PendingConnections,
     file: Option<SocketFile>,
-    is_given_away: AtomicBool,
+    is_transferred: AtomicBool,
 }
 
 /// A worker's part.
-pub struct Share {
+pub struct WorkerListeners {
     pub internet: Option<GroupMember<TcpListener>>,
     pub unix: Option<GroupMember<UnixListener>>,
 }
 
 impl Listening {
     /// Takes the sockets that were passed, or else makes some at the address, or at the one that is taken by default.
-    pub fn prepare_any(
+    pub fn from_passed_or_bind(
         address: Option<&Address>,
         default: &str,
-        passed: Vec<ListeningSocket>,
+        from_passed: Vec<ListeningSocket>,
         workers: usize,
     ) -> io::Result<Self> {
-        match (passed.is_empty(), address) {
-            (true, Some(address)) => Self::prepare(address, workers),
-            (true, None) => Self::prepare(&default.parse().map_err(io::Error::other)?, workers),
-            (false, None) => Self::passed(passed, workers),
-            (false, Some(_)) => Err(passed_and("--addr")),
+        match (from_passed.is_empty(), address) {
+            (true, Some(address)) => Self::bind(address, workers),
+            (true, None) => Self::bind(&default.parse().map_err(io::Error::other)?, workers),
+            (false, None) => Self::from_passed(from_passed, workers),
+            (false, Some(_)) => Err(conflicting_flag_error("--addr")),
         }
     }
 
     /// Makes sockets at the address.
-    pub fn prepare(address: &Address, workers: usize) -> io::Result<Self> {
+    pub fn bind(address: &Address, workers: usize) -> io::Result<Self> {
         let (sockets, file) = listen(address, workers)?;
         Self::new(sockets, workers, PendingConnections::Serve, file)
     }
 
     /// Takes sockets that the service manager has passed: what waits at the end is left for the next process that it starts.
-    pub fn passed(sockets: Vec<ListeningSocket>, workers: usize) -> io::Result<Self> {
+    pub fn from_passed(sockets: Vec<ListeningSocket>, workers: usize) -> io::Result<Self> {
         Self::new(sockets, workers, PendingConnections::Leave, None)
     }
 
@@ -224,7 +224,7 @@ impl Listening {
     pub fn new(
         sockets: Vec<ListeningSocket>,
         workers: usize,
-        waiting: PendingConnections,
+        pending: PendingConnections,
         file: Option<SocketFile>,
     ) -> io::Result<Self> {
         let count = sockets.len();
@@ -244,9 +244,9 @@ impl Listening {
             internet: (!internet.is_empty()).then(|| ListenerGroup::new_paused(internet, workers)),
             unix: (!unix.is_empty()).then(|| ListenerGroup::new_paused(unix, workers)),
             sockets: count,
-            waiting,
+            pending,
             file,
-            is_given_away: AtomicBool::new(false),
+            is_transferred: AtomicBool::new(false),
         })
     }
 
@@ -270,8 +270,8 @@ impl Listening {
     }
 
     /// The part of the worker of this number.
-    pub fn join(&self, worker: usize) -> Share {
-        Share {
+    pub fn join(&self, worker: usize) -> WorkerListeners {
+        WorkerListeners {
             internet: self.internet.as_ref().map(|group| group.join(worker)),
             unix: self.unix.as_ref().map(|group| group.join(worker)),
         }
@@ -290,7 +290,7 @@ impl Listening {
     }
 
     /// Waits until the workers have done as they were told; how many there are.
-    pub fn settle(&self, within: Duration) -> io::Result<usize> {
+    pub fn wait_applied(&self, within: Duration) -> io::Result<usize> {
         let internet = self.internet.as_ref().map(|group| group.wait_applied(within)).transpose()?;
         let unix = self.unix.as_ref().map(|group| group.wait_applied(within)).transpose()?;
         Ok(internet.or(unix).unwrap_or(0))
@@ -298,22 +298,22 @@ impl Listening {
 
     /// Ends accepting, when the process ends.
     pub fn close(&self) {
-        self.close_and(self.waiting);
+        self.close_with(self.pending);
     }
 
     /// Ends accepting: another process has the sockets.
-    pub fn give_away(&self) {
-        self.is_given_away.store(true, Ordering::Relaxed);
-        self.abandon();
+    pub fn close_transferred(&self) {
+        self.is_transferred.store(true, Ordering::Relaxed);
+        self.close_now();
     }
 
     /// Ends accepting, whoever waits.
-    pub fn abandon(&self) {
-        self.close_and(PendingConnections::Leave);
+    pub fn close_now(&self) {
+        self.close_with(PendingConnections::Leave);
     }
 
-    pub fn is_given_away(&self) -> bool {
-        self.is_given_away.load(Ordering::Relaxed)
+    pub fn is_transferred(&self) -> bool {
+        self.is_transferred.load(Ordering::Relaxed)
     }
 
     /// The file of the socket, if it has one.
@@ -321,9 +321,9 @@ impl Listening {
         self.file.as_ref()
     }
 
-    fn close_and(&self, waiting: PendingConnections) {
-        self.internet.iter().for_each(|group| group.close(waiting));
-        self.unix.iter().for_each(|group| group.close(waiting));
+    fn close_with(&self, pending: PendingConnections) {
+        self.internet.iter().for_each(|group| group.close(pending));
+        self.unix.iter().for_each(|group| group.close(pending));
     }
 
     pub fn is_closed(&self) -> bool {
@@ -333,8 +333,8 @@ impl Listening {
 
     /// Waits until there is a reason to end; whether it is a signal, or otherwise that accepting has ended: another worker
     /// has heard the signal, before this one could or will.
-    pub async fn told_to_end(&self, signals: &mut Signals) -> io::Result<bool> {
-        let (mut signal, mut closed) = (pin!(signals.recv()), pin!(self.closed()));
+    pub async fn wait_for_shutdown(&self, signals: &mut Signals) -> io::Result<bool> {
+        let (mut signal, mut closed) = (pin!(signals.recv()), pin!(self.wait_closed()));
         poll_fn(|context| {
             if let Poll::Ready(signal) = signal.as_mut().poll(context) {
                 return Poll::Ready(signal.map(|_| true));
@@ -345,7 +345,7 @@ impl Listening {
     }
 
     /// Waits until accepting has ended for whatever reason.
-    async fn closed(&self) {
+    async fn wait_closed(&self) {
         match (&self.internet, &self.unix) {
             (Some(group), _) => group.closed().await,
             (None, Some(group)) => group.closed().await,
@@ -370,8 +370,8 @@ impl Listening {
 /// The addresses, as the ready line has them.
 impl fmt::Display for Listening {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (place, address) in self.addresses.iter().enumerate() {
-            let comma = if place == 0 { "" } else { "," };
+        for (index, address) in self.addresses.iter().enumerate() {
+            let comma = if index == 0 { "" } else { "," };
             write!(formatter, "{comma}{address}")?;
         }
         Ok(())
@@ -382,24 +382,24 @@ impl fmt::Display for Listening {
 #[derive(Debug)]
 pub struct SocketFile {
     path: PathBuf,
-    identity: (u64, u64),
+    file_id: (u64, u64),
     /// Whether it is this process that removes it.
     is_own: AtomicBool,
 }
 
 impl SocketFile {
     /// The file at this path, which this process has made.
-    pub fn made(path: &Path) -> io::Result<Self> {
-        let file = Self::of_another(path)?;
+    pub fn new_owned(path: &Path) -> io::Result<Self> {
+        let file = Self::new_unowned(path)?;
         file.claim();
         Ok(file)
     }
 
     /// The file at this path, which is to be this process's when that [claims](Self::claim) it.
-    pub fn of_another(path: &Path) -> io::Result<Self> {
+    pub fn new_unowned(path: &Path) -> io::Result<Self> {
         // Workers may end elsewhere than they began.
         let path = std::path::absolute(path)?;
-        Ok(Self { identity: identity(&path)?, path, is_own: AtomicBool::new(false) })
+        Ok(Self { file_id: file_id(&path)?, path, is_own: AtomicBool::new(false) })
     }
 
     pub fn path(&self) -> &Path {
@@ -412,15 +412,15 @@ impl SocketFile {
     }
 
     /// Another process is. Whether this one was to.
-    pub fn give_away(&self) -> bool {
+    pub fn release(&self) -> bool {
         self.is_own.swap(false, Ordering::Relaxed)
     }
 
     pub fn remove(&self) {
-        if !self.give_away() {
+        if !self.release() {
             return;
         }
-        let removed = identity(&self.path).and_then(|found| match found == self.identity {
+        let removed = file_id(&self.path).and_then(|found| match found == self.file_id {
             true => fs::remove_file(&self.path),
             false => Ok(()),
         });
@@ -437,7 +437,7 @@ impl Drop for SocketFile {
 }
 
 /// Device and number of a file.
-fn identity(path: &Path) -> io::Result<(u64, u64)> {
+fn file_id(path: &Path) -> io::Result<(u64, u64)> {
     let found = fs::symlink_metadata(path)?;
     Ok((found.dev(), found.ino()))
 }

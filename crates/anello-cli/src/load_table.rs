@@ -8,7 +8,7 @@ use anello_load::{Latency, ModeReport, ProtocolReport, Report, Step};
 const NAME_WIDTH: usize = 14;
 
 /// No server answers a request for less CPU time than this: another process has done it.
-const LEAST_CPU_NS: f64 = 20.0;
+const MIN_PLAUSIBLE_CPU_NS: f64 = 20.0;
 
 /// The report for people.
 pub fn render(report: &Report) -> String {
@@ -307,7 +307,7 @@ fn warnings(table: &mut Table, report: &Report) {
         table.line("WARNING", text);
     }
     if let Some(server) = &report.server
-        && server.cpu_ns_per_request.is_some_and(|cpu_ns| cpu_ns < LEAST_CPU_NS)
+        && server.cpu_ns_per_request.is_some_and(|cpu_ns| cpu_ns < MIN_PLAUSIBLE_CPU_NS)
     {
         let text = format!(
             "process {} has done nothing for these requests: name the one that answers them, as a worker of nginx",

@@ -74,7 +74,7 @@ enum Command {
 fn main() -> ExitCode {
     let (arguments, configuration) = match http::config::read::<Arguments>(env::args_os()) {
         Ok(read) => read,
-        Err(failure) => return failure.tell(),
+        Err(failure) => return failure.report(),
     };
     start_log();
     let result = match arguments.command {

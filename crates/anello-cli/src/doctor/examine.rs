@@ -27,7 +27,7 @@ pub struct Section {
 #[derive(Debug, Serialize)]
 pub struct Check {
     pub topic: String,
-    pub mark: Mark,
+    pub mark: CheckStatus,
     pub value: String,
     /// What it means, in a phrase.
     pub note: String,
@@ -36,7 +36,7 @@ pub struct Check {
 /// How a fact is judged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Mark {
+pub enum CheckStatus {
     Ok,
     /// Costs something: there is advice.
     Attention,
@@ -56,25 +56,25 @@ pub struct Advice {
 type Version = (u32, u32);
 
 /// The oldest kernel whose io_uring has what the driver cannot do without.
-const FLOOR: Version = (5, 13);
+const MIN_KERNEL_VERSION: Version = (5, 13);
 
 /// Since then rings are not counted against the limit of locked memory.
-const RINGS_UNLOCKED: Version = (5, 12);
+const UNACCOUNTED_RINGS_VERSION: Version = (5, 12);
 
 /// Open files below which a server soon has no descriptors left.
-const OPEN_FILES_AMPLE: u64 = 16_384;
+const RECOMMENDED_OPEN_FILES: u64 = 16_384;
 
 /// Locked memory that one ring per core needs where it is counted.
-const LOCKED_MEMORY_AMPLE_BYTES: u64 = 8 << 20;
+const RECOMMENDED_LOCKED_BYTES: u64 = 8 << 20;
 
 /// The backlog that listeners ask for by default.
 const BACKLOG: u64 = 4096;
 
 /// A TCP window below this holds back large messages.
-const WINDOW_AMPLE_BYTES: u64 = 1 << 20;
+const RECOMMENDED_WINDOW_BYTES: u64 = 1 << 20;
 
 /// An io_uring feature as people should know it.
-struct Known {
+struct KnownFeature {
     name: &'static str,
     since: Version,
     meaning: &'static str,
@@ -82,12 +82,12 @@ struct Known {
     option: bool,
 }
 
-const KNOWN: [Known; 14] = [
+const KNOWN: [KnownFeature; 14] = [
     known("no-sqarray", (6, 6), "submissions without an index array between"),
     known("defer-taskrun", (6, 1), "completion work in batches, when the worker asks for it"),
     known("single-issuer", (6, 0), "one thread submits, which spares the kernel locks"),
     known("coop-taskrun", (5, 19), "completion work does not interrupt the worker"),
-    Known { option: true, ..known("sqpoll", (5, 11), "a kernel thread takes submissions (--sqpoll)") },
+    KnownFeature { option: true, ..known("sqpoll", (5, 11), "a kernel thread takes submissions (--sqpoll)") },
     known("multishot-accept", (5, 19), "one submission accepts all connections"),
     known("multishot-recv", (6, 0), "one submission receives all messages of a connection"),
     known("buffer-ring", (5, 19), "the kernel picks receive memory when bytes arrive"),
@@ -96,14 +96,14 @@ const KNOWN: [Known; 14] = [
     known("send-zc", (6, 0), "large sends to other machines without a copy"),
     known("msg-ring", (5, 18), "workers wake each other through their rings"),
     known("registered-ring", (5, 18), "no look-up of the ring's descriptor at each call"),
-    Known {
+    KnownFeature {
         option: true,
         ..known("registered-files", (6, 14), "indexes for descriptors (--registered-files)")
     },
 ];
 
-const fn known(name: &'static str, since: Version, meaning: &'static str) -> Known {
-    Known { name, since, meaning, option: false }
+const fn known(name: &'static str, since: Version, meaning: &'static str) -> KnownFeature {
+    KnownFeature { name, since, meaning, option: false }
 }
 
 /// Judges all facts.
@@ -123,7 +123,7 @@ pub fn examine(facts: &Facts) -> Diagnosis {
     Diagnosis { works, sections, verdict, advice }
 }
 
-fn check(topic: &str, mark: Mark, value: impl Into<String>, note: impl Into<String>) -> Check {
+fn check(topic: &str, mark: CheckStatus, value: impl Into<String>, note: impl Into<String>) -> Check {
     Check { topic: topic.to_owned(), mark, value: value.into(), note: note.into() }
 }
 
@@ -143,21 +143,23 @@ fn version(release: &str) -> Option<Version> {
 fn kernel(facts: &Facts, version: Option<Version>) -> Vec<Check> {
     let Restrictions { io_uring_disabled, io_uring_group, seccomp_mode, container } = &facts.restrictions;
     let (mark, note) = match version {
-        Some(version) if version >= (6, 6) => (Mark::Ok, "has all that the drivers use"),
-        Some(version) if version >= FLOOR => (Mark::Note, "newer ones have more of io_uring, see below"),
-        Some(_) => (Mark::Attention, "too old for the io_uring driver, which needs 5.13"),
-        None => (Mark::Note, "not a version that could be read"),
+        Some(version) if version >= (6, 6) => (CheckStatus::Ok, "has all that the drivers use"),
+        Some(version) if version >= MIN_KERNEL_VERSION => {
+            (CheckStatus::Note, "newer ones have more of io_uring, see below")
+        }
+        Some(_) => (CheckStatus::Attention, "too old for the io_uring driver, which needs 5.13"),
+        None => (CheckStatus::Note, "not a version that could be read"),
     };
     let mut checks =
         vec![check("release", mark, format!("{} ({})", facts.kernel_release, facts.architecture), note)];
     let (mark, value, note) = match io_uring_disabled {
-        None => (Mark::Note, "absent".to_owned(), "kernels before 6.6 have no such switch"),
-        Some(0) => (Mark::Ok, "0".to_owned(), "everybody may use io_uring"),
+        None => (CheckStatus::Note, "absent".to_owned(), "kernels before 6.6 have no such switch"),
+        Some(0) => (CheckStatus::Ok, "0".to_owned(), "everybody may use io_uring"),
         Some(1) => {
             let group = io_uring_group.map_or("none".to_owned(), |group| group.to_string());
-            (Mark::Note, format!("1, group {group}"), "only this group and root may use io_uring")
+            (CheckStatus::Note, format!("1, group {group}"), "only this group and root may use io_uring")
         }
-        Some(other) => (Mark::Attention, other.to_string(), "nobody may use io_uring"),
+        Some(other) => (CheckStatus::Attention, other.to_string(), "nobody may use io_uring"),
     };
     checks.push(check("io_uring_disabled", mark, value, note));
     let (value, note) = match seccomp_mode {
@@ -166,18 +168,19 @@ fn kernel(facts: &Facts, version: Option<Version>) -> Vec<Check> {
         Some(1) => ("strict", "hardly any system call is allowed"),
         Some(_) => ("filtered", "a filter may forbid io_uring: tried below"),
     };
-    checks.push(check("seccomp", Mark::Note, value, note));
-    checks.push(check("container", Mark::Note, container.as_deref().unwrap_or("no sign of one"), ""));
+    checks.push(check("seccomp", CheckStatus::Note, value, note));
+    checks.push(check("container", CheckStatus::Note, container.as_deref().unwrap_or("no sign of one"), ""));
     checks
 }
 
 fn uring(facts: &Facts, version: Option<Version>, advice: &mut Vec<Advice>) -> Section {
     if let Some(refusal) = &facts.uring.refusal {
-        let checks = vec![check("set-up", Mark::Attention, "refused", refusal.error.clone())];
+        let checks = vec![check("set-up", CheckStatus::Attention, "refused", refusal.error.clone())];
         allow_uring(refusal, &facts.restrictions, version, advice);
         return Section { title: "io_uring", checks };
     }
-    let mut checks = vec![check("set-up", Mark::Ok, "works", "a ring was set up, and each feature tried")];
+    let mut checks =
+        vec![check("set-up", CheckStatus::Ok, "works", "a ring was set up, and each feature tried")];
     checks.extend(facts.uring.features.iter().map(feature));
     newer_kernel(&facts.uring.features, version, advice);
     Section { title: "io_uring", checks }
@@ -185,13 +188,17 @@ fn uring(facts: &Facts, version: Option<Version>, advice: &mut Vec<Advice>) -> S
 
 fn feature(feature: &Feature) -> Check {
     let Some(known) = KNOWN.iter().find(|known| known.name == feature.name) else {
-        return check(&feature.name, Mark::Note, if feature.used { "used" } else { "not used" }, "");
+        return check(&feature.name, CheckStatus::Note, if feature.used { "used" } else { "not used" }, "");
     };
     let since = format!("{}.{}", known.since.0, known.since.1);
     match (feature.used, known.option) {
-        (true, _) => check(known.name, Mark::Ok, since, known.meaning),
-        (false, true) => check(known.name, Mark::Note, since, format!("option, off: {}", known.meaning)),
-        (false, false) => check(known.name, Mark::Attention, since, format!("missing: {}", known.meaning)),
+        (true, _) => check(known.name, CheckStatus::Ok, since, known.meaning),
+        (false, true) => {
+            check(known.name, CheckStatus::Note, since, format!("option, off: {}", known.meaning))
+        }
+        (false, false) => {
+            check(known.name, CheckStatus::Attention, since, format!("missing: {}", known.meaning))
+        }
     }
 }
 
@@ -199,9 +206,9 @@ fn feature(feature: &Feature) -> Check {
 fn newer_kernel(features: &[Feature], version: Option<Version>, advice: &mut Vec<Advice>) {
     let missing = |name: &str| features.iter().any(|feature| feature.name == name && !feature.used);
     let missing = KNOWN.iter().filter(|known| !known.option && missing(known.name));
-    let (absent, hidden): (Vec<&Known>, Vec<&Known>) =
+    let (absent, hidden): (Vec<&KnownFeature>, Vec<&KnownFeature>) =
         missing.partition(|known| version.is_none_or(|version| version < known.since));
-    let names = |list: &[&Known]| list.iter().map(|known| known.name).collect::<Vec<_>>().join(", ");
+    let names = |list: &[&KnownFeature]| list.iter().map(|known| known.name).collect::<Vec<_>>().join(", ");
     if let Some(since) = absent.iter().map(|known| known.since).max() {
         let text = format!(
             "A newer kernel would make io_uring cheaper: Linux {}.{} or later has what is missing here ({}).",
@@ -229,7 +236,7 @@ fn allow_uring(
     advice: &mut Vec<Advice>,
 ) {
     let filtered = restrictions.seccomp_mode.is_some_and(|mode| mode != 0);
-    let too_old = version.is_some_and(|version| version < FLOOR);
+    let too_old = version.is_some_and(|version| version < MIN_KERNEL_VERSION);
     match (refusal.cause, restrictions.io_uring_disabled) {
         (Cause::Forbidden, Some(2..)) => advise(
             advice,
@@ -297,14 +304,14 @@ fn allow_in_container(restrictions: &Restrictions, advice: &mut Vec<Advice>) {
 fn limits(limits: &Limits, version: Option<Version>, advice: &mut Vec<Advice>) -> Vec<Check> {
     let files = limits.open_files;
     let (soft, hard) = (files.soft.unwrap_or(u64::MAX), files.hard.unwrap_or(u64::MAX));
-    let mark = if soft < OPEN_FILES_AMPLE { Mark::Attention } else { Mark::Ok };
+    let mark = if soft < RECOMMENDED_OPEN_FILES { CheckStatus::Attention } else { CheckStatus::Ok };
     let mut checks = vec![check(
         "open files",
         mark,
         format!("{} (hard {})", amount(files.soft), amount(files.hard)),
         "each connection takes one",
     )];
-    if hard < OPEN_FILES_AMPLE {
+    if hard < RECOMMENDED_OPEN_FILES {
         let text =
             format!("A server here can hold about {hard} connections: raise the hard limit of open files.");
         let commands = [
@@ -313,7 +320,7 @@ fn limits(limits: &Limits, version: Option<Version>, advice: &mut Vec<Advice>) -
             "systemd: LimitNOFILE=1048576",
         ];
         advise(advice, text, &commands);
-    } else if soft < OPEN_FILES_AMPLE {
+    } else if soft < RECOMMENDED_OPEN_FILES {
         let text = format!(
             "Programs start with {soft} open files. anello's own commands raise that to the hard limit by themselves; for \
              other programs, raise it before they start:"
@@ -326,12 +333,12 @@ fn limits(limits: &Limits, version: Option<Version>, advice: &mut Vec<Advice>) -
     }
 
     let memory = limits.locked_memory_bytes;
-    let counted = version.is_none_or(|version| version < RINGS_UNLOCKED);
-    let small = memory.soft.is_some_and(|bytes| bytes < LOCKED_MEMORY_AMPLE_BYTES);
+    let counted = version.is_none_or(|version| version < UNACCOUNTED_RINGS_VERSION);
+    let small = memory.soft.is_some_and(|bytes| bytes < RECOMMENDED_LOCKED_BYTES);
     let (mark, note) = match (counted, small) {
-        (true, true) => (Mark::Attention, "rings count against it before Linux 5.12"),
-        (true, false) => (Mark::Ok, "rings count against it before Linux 5.12"),
-        (false, _) => (Mark::Ok, "rings do not count against it since Linux 5.12"),
+        (true, true) => (CheckStatus::Attention, "rings count against it before Linux 5.12"),
+        (true, false) => (CheckStatus::Ok, "rings count against it before Linux 5.12"),
+        (false, _) => (CheckStatus::Ok, "rings do not count against it since Linux 5.12"),
     };
     if counted && small {
         advise(
@@ -348,7 +355,7 @@ fn limits(limits: &Limits, version: Option<Version>, advice: &mut Vec<Advice>) -
 fn network(network: &Network, advice: &mut Vec<Advice>) -> Vec<Check> {
     let mut checks = Vec::new();
     if let Some(bound) = network.somaxconn {
-        let mark = if bound < 1024 { Mark::Attention } else { Mark::Ok };
+        let mark = if bound < 1024 { CheckStatus::Attention } else { CheckStatus::Ok };
         checks.push(check("somaxconn", mark, bound.to_string(), "connections that may wait to be accepted"));
         if bound < 1024 {
             let text = format!(
@@ -358,7 +365,12 @@ fn network(network: &Network, advice: &mut Vec<Advice>) -> Vec<Check> {
         }
     }
     if let Some(algorithm) = &network.congestion_control {
-        checks.push(check("congestion control", Mark::Note, algorithm.clone(), "of new TCP connections"));
+        checks.push(check(
+            "congestion control",
+            CheckStatus::Note,
+            algorithm.clone(),
+            "of new TCP connections",
+        ));
     }
     let windows = [
         ("receive buffer", "tcp_rmem", network.receive_memory_bytes),
@@ -366,8 +378,8 @@ fn network(network: &Network, advice: &mut Vec<Advice>) -> Vec<Check> {
     ];
     for (topic, setting, bytes) in windows {
         let Some([least, default, most]) = bytes else { continue };
-        let small = most < WINDOW_AMPLE_BYTES;
-        let mark = if small { Mark::Attention } else { Mark::Ok };
+        let small = most < RECOMMENDED_WINDOW_BYTES;
+        let mark = if small { CheckStatus::Attention } else { CheckStatus::Ok };
         let value = format!("{} to {}", size(Some(default)), size(Some(most)));
         checks.push(check(topic, mark, value, format!("of one connection, grown on demand ({setting})")));
         if small {
@@ -385,10 +397,10 @@ fn processor(processor: &Processor, advice: &mut Vec<Advice>) -> Vec<Check> {
     let cores = &processor.allowed_cores;
     let list = cores.iter().map(usize::to_string).collect::<Vec<_>>().join(",");
     let value = if list.len() <= 20 { format!("{} ({list})", cores.len()) } else { cores.len().to_string() };
-    let mut checks = vec![check("cores allowed", Mark::Note, value, "one worker each, with --cores")];
+    let mut checks = vec![check("cores allowed", CheckStatus::Note, value, "one worker each, with --cores")];
     let limit = processor.cgroup_cpus;
     let throttled = limit.is_some_and(|cpus| cpus < cores.len() as f64);
-    let mark = if throttled { Mark::Attention } else { Mark::Ok };
+    let mark = if throttled { CheckStatus::Attention } else { CheckStatus::Ok };
     let value = limit.map_or("none".to_owned(), |cpus| format!("{cpus:.2} cores"));
     checks.push(check("cgroup limit", mark, value, "time that the control group grants"));
     if throttled && let Some(cpus) = limit {
@@ -403,11 +415,11 @@ fn processor(processor: &Processor, advice: &mut Vec<Advice>) -> Vec<Check> {
     }
     if let Some(active) = processor.smt_active {
         let (value, note) = if active { ("on", "cores in pairs share their hardware") } else { ("off", "") };
-        checks.push(check("SMT", Mark::Note, value, note));
+        checks.push(check("SMT", CheckStatus::Note, value, note));
     }
     if let Some(governor) = &processor.governor {
         let best = governor == "performance";
-        let mark = if best { Mark::Ok } else { Mark::Note };
+        let mark = if best { CheckStatus::Ok } else { CheckStatus::Note };
         checks.push(check("governor", mark, governor.clone(), "how the frequency follows the load"));
         if !best {
             let text = format!("For measurements, hold the frequency up: the governor is {governor}.");

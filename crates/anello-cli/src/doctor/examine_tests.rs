@@ -55,7 +55,7 @@ fn advice(diagnosis: &Diagnosis) -> String {
     lines.map(|line| format!("{line}\n")).collect()
 }
 
-fn mark(diagnosis: &Diagnosis, topic: &str) -> Mark {
+fn mark(diagnosis: &Diagnosis, topic: &str) -> CheckStatus {
     let mut checks = diagnosis.sections.iter().flat_map(|section| &section.checks);
     checks.find(|check| check.topic == topic).unwrap_or_else(|| panic!("no check of {topic}")).mark
 }
@@ -66,7 +66,7 @@ fn a_healthy_machine_needs_nothing() {
     assert!(diagnosis.works);
     assert_eq!(advice(&diagnosis), "");
     let marks = diagnosis.sections.iter().flat_map(|section| &section.checks).map(|check| check.mark);
-    assert!(marks.into_iter().all(|mark| mark != Mark::Attention));
+    assert!(marks.into_iter().all(|mark| mark != CheckStatus::Attention));
     assert!(diagnosis.verdict[0].starts_with("auto takes io_uring"), "{:?}", diagnosis.verdict);
 }
 
@@ -79,7 +79,7 @@ fn fault_07_a_filter_in_a_container_leads_to_its_profile() {
     assert!(diagnosis.works, "epoll does");
     assert!(advice(&diagnosis).contains("--security-opt seccomp="), "{}", advice(&diagnosis));
     assert!(diagnosis.verdict[0].starts_with("auto takes epoll"), "{:?}", diagnosis.verdict);
-    assert_eq!(mark(&diagnosis, "set-up"), Mark::Attention);
+    assert_eq!(mark(&diagnosis, "set-up"), CheckStatus::Attention);
 }
 
 #[test]
@@ -107,7 +107,7 @@ fn fault_07_a_missing_call_is_explained_by_age_filter_or_build() {
     facts.kernel_release = "5.10.0-21-amd64".to_owned();
     let diagnosis = examine(&facts);
     assert!(advice(&diagnosis).contains("Linux 5.13"));
-    assert_eq!(mark(&diagnosis, "release"), Mark::Attention);
+    assert_eq!(mark(&diagnosis, "release"), CheckStatus::Attention);
 }
 
 #[test]
@@ -117,7 +117,7 @@ fn fault_06_no_memory_leads_to_the_limits() {
     facts.limits.locked_memory_bytes = Limit { soft: Some(64 << 10), hard: Some(64 << 10) };
     let diagnosis = examine(&facts);
     assert!(advice(&diagnosis).contains("ulimit -l"));
-    assert_eq!(mark(&diagnosis, "locked memory"), Mark::Attention);
+    assert_eq!(mark(&diagnosis, "locked memory"), CheckStatus::Attention);
 }
 
 #[test]
@@ -130,8 +130,8 @@ fn an_older_kernel_is_told_which_one_has_more() {
     }
     let diagnosis = examine(&facts);
     assert!(advice(&diagnosis).contains("Linux 6.6 or later"), "{}", advice(&diagnosis));
-    assert_eq!(mark(&diagnosis, "defer-taskrun"), Mark::Attention);
-    assert_eq!(mark(&diagnosis, "sqpoll"), Mark::Note, "an option that is off is no fault");
+    assert_eq!(mark(&diagnosis, "defer-taskrun"), CheckStatus::Attention);
+    assert_eq!(mark(&diagnosis, "sqpoll"), CheckStatus::Note, "an option that is off is no fault");
 }
 
 #[test]
@@ -157,7 +157,7 @@ fn small_limits_come_with_commands() {
         assert!(advice.contains(command), "{command} is not in:\n{advice}");
     }
     for topic in ["open files", "somaxconn", "receive buffer", "cgroup limit"] {
-        assert_eq!(mark(&diagnosis, topic), Mark::Attention, "{topic}");
+        assert_eq!(mark(&diagnosis, topic), CheckStatus::Attention, "{topic}");
     }
     facts.limits.open_files = Limit { soft: Some(1024), hard: Some(1024) };
     assert!(self::advice(&examine(&facts)).contains("about 1024 connections"));

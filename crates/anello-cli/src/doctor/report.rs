@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::examine::{Advice, Check, Diagnosis, Mark};
+use super::examine::{Advice, Check, CheckStatus, Diagnosis};
 
 /// Columns of a line.
 const WIDTH: usize = 100;
@@ -46,9 +46,9 @@ pub fn render(diagnosis: &Diagnosis) -> String {
 
 fn render_check(text: &mut String, check: &Check, value_columns: usize) {
     let mark = match check.mark {
-        Mark::Ok => "ok",
-        Mark::Attention => "!!",
-        Mark::Note => "  ",
+        CheckStatus::Ok => "ok",
+        CheckStatus::Attention => "!!",
+        CheckStatus::Note => "  ",
     };
     let head = format!("  {mark}  {:<TOPIC_COLUMNS$}{:<value_columns$}", check.topic, check.value);
     // A value that is longer than its column pushes the note on.
@@ -107,8 +107,8 @@ mod tests {
             sections: vec![Section {
                 title: "Title",
                 checks: vec![
-                    check("short", Mark::Ok, ""),
-                    check("longer", Mark::Attention, &"word ".repeat(30)),
+                    check("short", CheckStatus::Ok, ""),
+                    check("longer", CheckStatus::Attention, &"word ".repeat(30)),
                 ],
             }],
             verdict: vec!["a sentence".to_owned()],

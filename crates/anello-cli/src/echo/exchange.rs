@@ -20,19 +20,22 @@ pub struct Sizes {
 }
 
 /// A response is made and handed over in pieces of at most so many bytes.
-const PIECE_BYTES: usize = 64 * 1024;
+const CHUNK_BYTES: usize = 64 * 1024;
 
 /// Serves one connection until the peer has ended its side, or nothing has moved for `idle`; what was accepted by then
 /// is still sent when the stream is dropped.
 pub async fn serve(stream: &mut impl Stream, sizes: Option<Sizes>, idle: Option<Duration>) -> io::Result<()> {
     match sizes {
         None => echo(stream, idle).await,
-        Some(sizes) => answer(stream, sizes, idle).await,
+        Some(sizes) => serve_sized(stream, sizes, idle).await,
     }
 }
 
 /// Waits for so long, or for ever. A peer that does not take what it is owed is idle, too.
-async fn within<T>(idle: Option<Duration>, operation: impl Future<Output = io::Result<T>>) -> io::Result<T> {
+async fn with_timeout<T>(
+    idle: Option<Duration>,
+    operation: impl Future<Output = io::Result<T>>,
+) -> io::Result<T> {
     match idle {
         None => operation.await,
         Some(idle) => timeout(idle, operation).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())),
@@ -41,23 +44,23 @@ async fn within<T>(idle: Option<Duration>, operation: impl Future<Output = io::R
 
 async fn echo(stream: &mut impl Stream, idle: Option<Duration>) -> io::Result<()> {
     let (mut reader, mut writer) = stream.split();
-    while let Some(chunk) = within(idle, reader.recv()).await? {
-        within(idle, writer.send(chunk)).await?;
+    while let Some(chunk) = with_timeout(idle, reader.recv()).await? {
+        with_timeout(idle, writer.send(chunk)).await?;
     }
-    within(idle, writer.flush()).await
+    with_timeout(idle, writer.flush()).await
 }
 
 /// Answers each whole request. Requests that lie one behind the other are answered in order, and one that is not whole
 /// when the peer ends is not answered.
-async fn answer(stream: &mut impl Stream, sizes: Sizes, idle: Option<Duration>) -> io::Result<()> {
+async fn serve_sized(stream: &mut impl Stream, sizes: Sizes, idle: Option<Duration>) -> io::Result<()> {
     let (mut reader, mut writer) = stream.split();
     let mut request = Request::default();
-    while let Some(mut chunk) = within(idle, reader.recv()).await? {
+    while let Some(mut chunk) = with_timeout(idle, reader.recv()).await? {
         let whole = request.received_bytes == 0 && chunk.len() == sizes.request_bytes;
         if whole && sizes.response_bytes <= sizes.request_bytes {
             // Sent from where it lies.
             chunk.truncate(sizes.response_bytes);
-            within(idle, writer.send(chunk)).await?;
+            with_timeout(idle, writer.send(chunk)).await?;
             continue;
         }
         let mut rest = &chunk[..];
@@ -75,7 +78,7 @@ async fn answer(stream: &mut impl Stream, sizes: Sizes, idle: Option<Duration>) 
             }
         }
     }
-    within(idle, writer.flush()).await
+    with_timeout(idle, writer.flush()).await
 }
 
 /// As much of a request as has arrived.
@@ -107,9 +110,9 @@ async fn respond<P: Deref<Target: Stream>>(
 ) -> io::Result<()> {
     let mut sent_bytes = 0;
     while sent_bytes < response_bytes {
-        let piece = repeated(request, sent_bytes, (response_bytes - sent_bytes).min(PIECE_BYTES));
+        let piece = repeated(request, sent_bytes, (response_bytes - sent_bytes).min(CHUNK_BYTES));
         sent_bytes += piece.len();
-        within(idle, writer.send(piece)).await?;
+        with_timeout(idle, writer.send(piece)).await?;
     }
     Ok(())
 }

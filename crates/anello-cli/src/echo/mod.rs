@@ -26,7 +26,7 @@ use self::exchange::Sizes;
 use crate::address::Address;
 use crate::cores::{self, Cores};
 use crate::driver_flags::DriverFlags;
-use crate::listening::{Distribution, Listening, end_accepting};
+use crate::listening::{Distribution, Listening, finish_accepting};
 use crate::{activation, duration, limits, output};
 
 /// Serve echo (RFC 862): everything received is sent back.
@@ -98,7 +98,8 @@ pub fn run(arguments: Arguments) -> io::Result<ExitCode> {
     let cores = arguments.cores.map(|cores| cores.0);
     let workers = cores.as_ref().map_or(1, Vec::len);
     let sizes = arguments.request_bytes.zip(arguments.response_bytes);
-    let listening = Listening::prepare_any(arguments.addr.as_ref(), "127.0.0.1:7000", passed, workers)?;
+    let listening =
+        Listening::from_passed_or_bind(arguments.addr.as_ref(), "127.0.0.1:7000", passed, workers)?;
     listening.set_distribution(arguments.distribution);
     listening.resume();
     let service = Arc::new(Service {
@@ -131,17 +132,17 @@ pub fn run(arguments: Arguments) -> io::Result<ExitCode> {
 
 /// One worker: accepts until a signal, then drains.
 async fn serve(service: Arc<Service>, worker: WorkerContext) -> io::Result<()> {
-    let share = service.listening.join(worker.index);
+    let listeners = service.listening.join(worker.index);
     let mut signals = Signals::new(&[INTERRUPT, TERMINATE])?;
     if worker.index == 0 {
         announce(&service, worker.count);
     }
-    let open = Rc::new(Open::default());
-    let internet = share.internet.map(|member| accept(member, &service, &open));
-    let unix = share.unix.map(|member| accept(member, &service, &open));
-    let has_heard_signal = service.listening.told_to_end(&mut signals).await?;
+    let open = Rc::new(OpenConnections::default());
+    let internet = listeners.internet.map(|member| accept(member, &service, &open));
+    let unix = listeners.unix.map(|member| accept(member, &service, &open));
+    let has_heard_signal = service.listening.wait_for_shutdown(&mut signals).await?;
     service.listening.close();
-    end_accepting(&mut internet.into_iter().chain(unix).collect::<Vec<_>>()).await;
+    finish_accepting(&mut internet.into_iter().chain(unix).collect::<Vec<_>>()).await;
     // The first one asks for what is being done already; another worker may have heard it before.
     let missing = if has_heard_signal { 1 } else { 2 };
     open.drain(service.drain_timeout, &mut signals, missing).await;
@@ -166,13 +167,17 @@ fn announce(service: &Service, workers: usize) {
 fn accept<L: GroupListener>(
     member: GroupMember<L>,
     service: &Arc<Service>,
-    open: &Rc<Open>,
+    open: &Rc<OpenConnections>,
 ) -> JoinHandle<()> {
     anello::spawn(accept_all(member, Arc::clone(service), Rc::clone(open)))
 }
 
 /// Accepts until there will be no more.
-async fn accept_all<L: GroupListener>(member: GroupMember<L>, service: Arc<Service>, open: Rc<Open>) {
+async fn accept_all<L: GroupListener>(
+    member: GroupMember<L>,
+    service: Arc<Service>,
+    open: Rc<OpenConnections>,
+) {
     loop {
         let stream = match member.accept().await {
             Ok(Some(stream)) => stream,
@@ -187,9 +192,9 @@ async fn accept_all<L: GroupListener>(member: GroupMember<L>, service: Arc<Servi
             service.connections.fetch_sub(1, Ordering::Relaxed);
             continue;
         }
-        let place = Open::enter(&open, &service, &stream);
+        let place = OpenConnections::enter(&open, &service, &stream);
         match (service.sizes, service.idle_timeout) {
-            (None, None) => anello::spawn(Connection { echo: echo(stream), _place: place }).detach(),
+            (None, None) => anello::spawn(Connection { echo: echo(stream), _permit: place }).detach(),
             _ => anello::spawn(connection_with_options(stream, place)).detach(),
         }
     }
@@ -201,7 +206,7 @@ async fn accept_all<L: GroupListener>(member: GroupMember<L>, service: Arc<Servi
 #[repr(C)]
 struct Connection<S> {
     echo: Echo<S>,
-    _place: Place,
+    _permit: ConnectionPermit,
 }
 
 impl<S: Stream> Future for Connection<S> {
@@ -216,7 +221,7 @@ impl<S: Stream> Future for Connection<S> {
     }
 }
 
-async fn connection_with_options(mut stream: impl Stream, place: Place) {
+async fn connection_with_options(mut stream: impl Stream, place: ConnectionPermit) {
     let Service { sizes, idle_timeout, .. } = *place.service;
     if let Err(error) = exchange::serve(&mut stream, sizes, idle_timeout).await {
         tracing::debug!(%error, "a connection broke");
@@ -225,21 +230,21 @@ async fn connection_with_options(mut stream: impl Stream, place: Place) {
 
 /// The connections of one worker.
 #[derive(Default)]
-struct Open {
+struct OpenConnections {
     closers: RefCell<Vec<Option<ShutdownHandle>>>,
     vacant: RefCell<Vec<usize>>,
     count: Cell<usize>,
 }
 
 /// A connection's place among the open ones, given up when dropped.
-struct Place {
-    open: Rc<Open>,
+struct ConnectionPermit {
+    open: Rc<OpenConnections>,
     service: Arc<Service>,
     index: usize,
 }
 
-impl Open {
-    fn enter(open: &Rc<Self>, service: &Arc<Service>, stream: &impl Stream) -> Place {
+impl OpenConnections {
+    fn enter(open: &Rc<Self>, service: &Arc<Service>, stream: &impl Stream) -> ConnectionPermit {
         let mut closers = open.closers.borrow_mut();
         let index = open.vacant.borrow_mut().pop().unwrap_or_else(|| {
             closers.push(None);
@@ -247,7 +252,7 @@ impl Open {
         });
         closers[index] = Some(stream.shutdown_handle());
         open.count.set(open.count.get() + 1);
-        Place { open: Rc::clone(open), service: Arc::clone(service), index }
+        ConnectionPermit { open: Rc::clone(open), service: Arc::clone(service), index }
     }
 
     /// Ends the receiving side of all, which lets them echo what has arrived, and waits for them, until so many signals
@@ -274,7 +279,7 @@ impl Open {
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionPermit {
     fn drop(&mut self) {
         self.open.closers.borrow_mut()[self.index] = None;
         self.open.vacant.borrow_mut().push(self.index);

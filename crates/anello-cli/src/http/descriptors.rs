@@ -13,13 +13,13 @@ use anello_http::server::Eviction;
 use rustix::process::{Resource, getrlimit};
 
 /// Standard streams, listening sockets, signals, the log, the metrics' thread and what a handover needs for a while.
-const OWN: usize = 24;
+const BASE_DESCRIPTORS: usize = 24;
 
 /// Driver, wake-ups, signals, the served folder, a duplicate of each listening socket.
-const OWN_OF_WORKER: usize = 10;
+const DESCRIPTORS_PER_WORKER: usize = 10;
 
 /// Files that a worker keeps open at most.
-const FILES_OF_WORKER: usize = 512;
+const MAX_FILES_PER_WORKER: usize = 512;
 
 /// Clients at `/metrics` and `/health`: they are few.
 const MAX_METRICS_CONNECTIONS: usize = 64;
@@ -50,9 +50,9 @@ impl Descriptors {
     }
 
     fn divide(limit: usize, workers: usize, has_metrics: bool) -> Self {
-        let own = OWN + OWN_OF_WORKER * workers;
+        let own = BASE_DESCRIPTORS + DESCRIPTORS_PER_WORKER * workers;
         let left = limit.saturating_sub(own);
-        let files = (limit / 4).min(FILES_OF_WORKER * workers).min(left / 2);
+        let files = (limit / 4).min(MAX_FILES_PER_WORKER * workers).min(left / 2);
         let left = left - files;
         let refusals = (left / 16 / workers).clamp(1, ServerOptions::default().refusals);
         let metrics = if has_metrics { (left / 16).clamp(2, MAX_METRICS_CONNECTIONS) } else { 0 };
@@ -70,18 +70,19 @@ impl Descriptors {
     }
 
     /// What does not fit: too few descriptors for a server, or for as many connections as the command line wants.
-    pub fn fault(&self, max_connections: Option<usize>) -> Option<String> {
+    pub fn problem(&self, max_connections: Option<usize>) -> Option<String> {
         let Self { limit, workers, own, files, connections, .. } = self;
-        let wanted = max_connections.unwrap_or(MIN_CONNECTIONS);
-        if wanted <= *connections {
+        let requested = max_connections.unwrap_or(MIN_CONNECTIONS);
+        if requested <= *connections {
             return None;
         }
         let others = limit.saturating_sub(*connections).saturating_sub(*own).saturating_sub(*files);
-        let least = wanted.saturating_mul(2).saturating_add(limit.saturating_sub(*connections)).max(own * 2);
+        let required =
+            requested.saturating_mul(2).saturating_add(limit.saturating_sub(*connections)).max(own * 2);
         Some(format!(
-            "{wanted} connections do not fit the limit of open files ({limit}): {workers} workers need {own} for \
+            "{requested} connections do not fit the limit of open files ({limit}): {workers} workers need {own} for \
              themselves, {files} are reserved for files and {others} for refusals and metrics, which leaves \
-             {connections}: raise the limit (ulimit -Hn {least}, LimitNOFILE={least}), or have fewer workers (--cores) or \
+             {connections}: raise the limit (ulimit -Hn {required}, LimitNOFILE={required}), or have fewer workers (--cores) or \
              connections (--max-connections)"
         ))
     }
@@ -108,7 +109,7 @@ mod tests {
                     assert!(sum <= limit || shares.connections == 0, "{shares:?}");
                     assert_eq!(
                         shares.connections >= MIN_CONNECTIONS,
-                        shares.fault(None).is_none(),
+                        shares.problem(None).is_none(),
                         "{shares:?}"
                     );
                 }
@@ -136,9 +137,9 @@ mod tests {
         shares.fit(&mut options, Some(1000));
         assert_eq!(options.max_connections, 1000);
         assert_eq!(options.eviction, Eviction::Idle { threshold: shares.connections });
-        let fault = shares.fault(Some(1000)).expect("it does not fit");
-        assert!(fault.contains("1000 connections") && fault.contains("(64)"), "{fault}");
-        assert_eq!(shares.fault(Some(shares.connections)), None);
-        assert_eq!(shares.fault(None), None);
+        let problem = shares.problem(Some(1000)).expect("it does not fit");
+        assert!(problem.contains("1000 connections") && problem.contains("(64)"), "{problem}");
+        assert_eq!(shares.problem(Some(shares.connections)), None);
+        assert_eq!(shares.problem(None), None);
     }
 }

@@ -211,7 +211,7 @@ pub struct ConnectionFlags {
 
     /// How long the head of a request may take. As all deadlines of connections it is looked at four times a second, and
     /// strikes up to half a second late.
-    #[arg(long, value_name = "DURATION", value_parser = duration::some, default_value = "10s")]
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse_nonzero, default_value = "10s")]
     header_timeout: Duration,
 
     /// How long a connection may be idle between requests.
@@ -219,7 +219,7 @@ pub struct ConnectionFlags {
     keep_alive_timeout: Duration,
 
     /// How long the body of a request may take beyond what --min-body-rate allows it.
-    #[arg(long, value_name = "DURATION", value_parser = duration::some, default_value = "10s")]
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse_nonzero, default_value = "10s")]
     body_timeout: Duration,
 
     /// The least rate of a body, in bytes a second from its start on.
@@ -227,11 +227,11 @@ pub struct ConnectionFlags {
     min_body_rate: u64,
 
     /// How long a client may take none of what it is sent, once the kernel's buffers for it are full.
-    #[arg(long, value_name = "DURATION", value_parser = duration::some, default_value = "30s")]
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse_nonzero, default_value = "30s")]
     send_timeout: Duration,
 
     /// How long a request may take in all; for ever by default.
-    #[arg(long, value_name = "DURATION", value_parser = duration::some)]
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse_nonzero)]
     request_timeout: Option<Duration>,
 
     /// How long a client that still sends is listened to after the server has ended the connection, so that the last

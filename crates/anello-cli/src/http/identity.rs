@@ -13,7 +13,7 @@ use rustix::fs::{AtFlags, CWD, chownat};
 use rustix::process::{Gid, Uid, getegid, geteuid, getuid};
 use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 
-use super::sandboxing::is_only_thread;
+use super::sandbox_setup::is_single_threaded;
 use crate::sandbox::capabilities;
 
 /// Who the process is to be.
@@ -44,7 +44,7 @@ impl IdentityFlags {
     ///
     /// # Errors
     /// `InvalidInput` for a user or a group that there is not; the error of `getpwnam_r(3)` or `getgrnam_r(3)`.
-    pub fn find(&self) -> io::Result<Option<Identity>> {
+    pub fn resolve(&self) -> io::Result<Option<Identity>> {
         let user = self.user.as_deref().map(find_user).transpose()?;
         let group = self.group.as_deref().map(find_group).transpose()?;
         let flags = self.text();
@@ -53,7 +53,7 @@ impl IdentityFlags {
             (None, Some(group)) => (geteuid(), group, vec![group]),
             (Some((uid, Some(entry))), group) => {
                 let group = group.unwrap_or_else(|| Gid::from_raw(entry.gid.as_raw()));
-                (uid, group, groups_of(&entry, group)?)
+                (uid, group, group_list(&entry, group)?)
             }
             (Some((uid, None)), Some(group)) => (uid, group, vec![group]),
             (Some((_, None)), None) => {
@@ -62,8 +62,8 @@ impl IdentityFlags {
                 return Err(invalid(format!("{flags}: {why}")));
             }
         };
-        let is_so_already = (uid, uid, group) == (geteuid(), getuid(), getegid());
-        Ok((!is_so_already).then_some(Identity { uid, group, groups, flags }))
+        let is_unchanged = (uid, uid, group) == (geteuid(), getuid(), getegid());
+        Ok((!is_unchanged).then_some(Identity { uid, group, groups, flags }))
     }
 
     fn text(&self) -> String {
@@ -75,18 +75,18 @@ impl IdentityFlags {
 
 /// A user's number and its entry in the user database, which a number need not have.
 fn find_user(text: &str) -> io::Result<(Uid, Option<User>)> {
-    if let Some(uid) = number(text) {
-        let entry = entry("--user", text, User::from_uid(nix::unistd::Uid::from_raw(uid)))?;
+    if let Some(uid) = parse_id(text) {
+        let entry = database_entry("--user", text, User::from_uid(nix::unistd::Uid::from_raw(uid)))?;
         return Ok((Uid::from_raw(uid), entry));
     }
-    match entry("--user", text, User::from_name(text))? {
+    match database_entry("--user", text, User::from_name(text))? {
         Some(entry) => Ok((Uid::from_raw(entry.uid.as_raw()), Some(entry))),
         None => Err(invalid(format!("--user {text}: there is no such user: create it, or give another one"))),
     }
 }
 
 /// An entry of the user database, which may be missing as a whole: getpwnam(3) lists the errors that say so.
-fn entry<T>(flag: &str, text: &str, found: nix::Result<Option<T>>) -> io::Result<Option<T>> {
+fn database_entry<T>(flag: &str, text: &str, found: nix::Result<Option<T>>) -> io::Result<Option<T>> {
     match found {
         Err(Errno::ENOENT | Errno::ESRCH | Errno::EBADF | Errno::EPERM) => Ok(None),
         Err(error) => {
@@ -100,17 +100,17 @@ fn entry<T>(flag: &str, text: &str, found: nix::Result<Option<T>>) -> io::Result
 }
 
 /// This group, and those that the user is a member of.
-fn groups_of(entry: &User, group: Gid) -> io::Result<Vec<Gid>> {
+fn group_list(entry: &User, group: Gid) -> io::Result<Vec<Gid>> {
     let name = CString::new(entry.name.as_str()).map_err(io::Error::other)?;
     let groups = getgrouplist(&name, nix::unistd::Gid::from_raw(group.as_raw()))?;
     Ok(groups.into_iter().map(|group| Gid::from_raw(group.as_raw())).collect())
 }
 
 fn find_group(text: &str) -> io::Result<Gid> {
-    if let Some(gid) = number(text) {
+    if let Some(gid) = parse_id(text) {
         return Ok(Gid::from_raw(gid));
     }
-    match entry("--group", text, Group::from_name(text))? {
+    match database_entry("--group", text, Group::from_name(text))? {
         Some(found) => Ok(Gid::from_raw(found.gid.as_raw())),
         None => {
             Err(invalid(format!("--group {text}: there is no such group: create it, or give another one")))
@@ -119,7 +119,7 @@ fn find_group(text: &str) -> io::Result<Gid> {
 }
 
 /// The largest number means "unchanged" to the kernel.
-fn number(text: &str) -> Option<u32> {
+fn parse_id(text: &str) -> Option<u32> {
     text.parse().ok().filter(|number| *number != u32::MAX)
 }
 
@@ -132,10 +132,10 @@ impl Identity {
     ///
     /// # Errors
     /// That of the call.
-    pub fn own(&self, file: &Path) -> io::Result<()> {
+    pub fn chown_socket_file(&self, file: &Path) -> io::Result<()> {
         let owned = chownat(CWD, file, Some(self.uid), Some(self.group), AtFlags::SYMLINK_NOFOLLOW);
         owned.map_err(|error| {
-            self.refused(error).unwrap_or_else(|error| named(&self.flags, file, error.into()))
+            self.permission_error(error).unwrap_or_else(|error| with_path(&self.flags, file, error.into()))
         })
     }
 
@@ -153,14 +153,14 @@ impl Identity {
             // The kernel does that, unless it was told not to (securebits).
             if self.uid.is_root() { Ok(()) } else { capabilities::drop_all() }
         };
-        change().map_err(|error| self.refused(error).unwrap_or_else(|error| error.into()))
+        change().map_err(|error| self.permission_error(error).unwrap_or_else(|error| error.into()))
     }
 
     /// As [`assume`](Self::assume), of the whole process, which must have one thread.
-    pub fn assume_alone(&self) -> io::Result<()> {
+    pub fn assume_process_wide(&self) -> io::Result<()> {
         // One that has been joined may still be there for a moment.
         let ends = Instant::now() + Duration::from_secs(1);
-        while !is_only_thread() {
+        while !is_single_threaded() {
             if Instant::now() > ends {
                 let why = "other threads have started: this is a fault of anello, report it";
                 return Err(io::Error::other(format!("{}: {why}", self.flags)));
@@ -174,7 +174,7 @@ impl Identity {
     ///
     /// # Errors
     /// Those of [`assume`](Self::assume), and what is returned.
-    pub fn try_out<T: Send>(&self, act: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
+    pub fn run_as<T: Send>(&self, act: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
         let tried = thread::scope(|scope| {
             let trying = scope.spawn(|| {
                 self.assume()?;
@@ -185,7 +185,7 @@ impl Identity {
         tried.unwrap_or_else(|_| Err(io::Error::other(format!("{}: it could not be tried out", self.flags))))
     }
 
-    fn refused(&self, error: rustix::io::Errno) -> Result<io::Error, rustix::io::Errno> {
+    fn permission_error(&self, error: rustix::io::Errno) -> Result<io::Error, rustix::io::Errno> {
         if error != rustix::io::Errno::PERM {
             return Err(error);
         }
@@ -195,6 +195,6 @@ impl Identity {
     }
 }
 
-fn named(flags: &str, file: &Path, error: io::Error) -> io::Error {
+fn with_path(flags: &str, file: &Path, error: io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{flags}: {}: {error}", file.display()))
 }

@@ -4,18 +4,18 @@
 //! nothing more is accepted, requests that have begun are answered; a second signal, or the deadline, ends it at once. What
 //! serving does not need is given up before the first request ([`Sandbox`]).
 
+mod admin;
 mod check;
 pub mod config;
 mod descriptors;
+mod directory_watch;
 mod flags;
-mod folder_watch;
-mod gate;
 mod handover;
 mod identity;
-mod observing;
-mod reloading;
-mod sandboxing;
+mod reload;
+mod sandbox_setup;
 mod sockets;
+mod start_barrier;
 mod worker;
 
 use std::io;
@@ -36,22 +36,22 @@ use anello_http::observe::health::Health;
 use anello_http::observe::metrics::{MetricsOptions, ServerMetrics};
 use anello_http::server::TlsConfig;
 
+use self::admin::AdminState;
 use self::config::Configuration;
 use self::descriptors::Descriptors;
+use self::directory_watch::DirectoryWatch;
 use self::flags::{ConnectionFlags, FileFlags, ObserverFlags, TlsFlags};
-use self::folder_watch::FolderWatch;
-use self::gate::Gate;
 use self::identity::{Identity, IdentityFlags};
-use self::observing::Told;
-use self::reloading::Hangups;
-use self::sockets::{Sockets, Wanted};
+use self::reload::ReloadSignals;
+use self::sockets::{SocketRequest, Sockets};
+use self::start_barrier::StartBarrier;
 use self::worker::serve;
 use crate::address::Address;
 use crate::cores::{self, Cores};
 use crate::driver_flags::DriverFlags;
 use crate::listening::{Distribution, Listening, SocketFile};
 use crate::notify::ServiceManager;
-use crate::sandbox::{Sandbox, Wish};
+use crate::sandbox::{Sandbox, SandboxMode};
 use crate::{activation, limits, output};
 
 /// Serve the files of a folder by HTTP/1.1.
@@ -98,8 +98,8 @@ pub struct Arguments {
     /// Give up what serving does not need: files outside of the folder, connections to others, most system calls.
     ///
     /// auto gives up what the kernel lets it (Landlock, seccomp, no_new_privs), and says what it could not; on fails then.
-    #[arg(long, value_enum, value_name = "MODE", default_value_t = Wish::Auto)]
-    sandbox: Wish,
+    #[arg(long, value_enum, value_name = "MODE", default_value_t = SandboxMode::Auto)]
+    sandbox: SandboxMode,
 
     #[command(flatten)]
     identity: IdentityFlags,
@@ -126,7 +126,7 @@ struct Service {
     /// What the first worker runs on.
     driver: OnceLock<DriverInfo>,
     folder: PathBuf,
-    folder_watch: FolderWatch,
+    directory_watch: DirectoryWatch,
     files: FileOptions,
     options: ServerOptions,
     /// Connections of all workers, where there are several.
@@ -137,14 +137,14 @@ struct Service {
     log: Option<AccessLogHandle>,
     metrics: Option<ServerMetrics>,
     /// Where that and the health are told.
-    observed_at: Option<SocketAddr>,
+    admin_addr: Option<SocketAddr>,
     health: Health,
     manager: ServiceManager,
     /// A worker has told the manager that the server ends.
     is_stopping: AtomicBool,
     sandbox: Sandbox,
     /// Opened, and the sandbox sealed, when all workers listen.
-    gate: Gate,
+    start_barrier: StartBarrier,
 }
 
 /// How many cores this process may use, as its affinity (`sched_getaffinity(2)`) and the quota of its cgroup have it.
@@ -159,30 +159,30 @@ pub fn run(arguments: Arguments, configuration: &Configuration) -> io::Result<Ex
     }
     let workers = arguments.cores.as_ref().map_or_else(usable_cores, |cores| cores.0.len());
     let files = arguments.files.into_options(workers);
-    configuration.refuse_faults_and(&files.validation_errors(), arguments.cores.as_ref())?;
-    let identity = arguments.identity.find()?;
+    configuration.reject_if_invalid(&files.validation_errors(), arguments.cores.as_ref())?;
+    let identity = arguments.identity.resolve()?;
     // Before anything opens descriptors.
     let passed = activation::take()?;
     limits::raise_open_files();
-    let wanted = Wanted {
+    let request = SocketRequest {
         address: arguments.addr.as_ref(),
         metrics: arguments.observer.metrics_addr,
         handover: arguments.handover.as_deref(),
         workers,
     };
-    let Sockets { listening, metrics: observed_on, beginning } = Sockets::find(&wanted, passed)?;
+    let Sockets { listening, metrics: admin_listener, startup } = Sockets::open(&request, passed)?;
     listening.set_distribution(arguments.distribution);
     // Before any worker, so that what is wrong is said once.
     open(&arguments.folder, &files)?;
-    let folder_watch = FolderWatch::of(&arguments.folder)?;
+    let directory_watch = DirectoryWatch::new(&arguments.folder)?;
     let tls = arguments.tls.read()?;
-    let metrics = observed_on.as_ref().map(|_| {
+    let metrics = admin_listener.as_ref().map(|_| {
         let mut options = MetricsOptions::default();
         options.workers = workers;
         ServerMetrics::new(options)
     });
-    let observed_at = observed_on.as_ref().map(StdTcpListener::local_addr).transpose()?;
-    let reach = sandboxing::Served {
+    let admin_addr = admin_listener.as_ref().map(StdTcpListener::local_addr).transpose()?;
+    let server_paths = sandbox_setup::ServerPaths {
         folder: &arguments.folder,
         socket_file: listening.file().map(SocketFile::path),
         handover: arguments.handover.as_deref(),
@@ -191,16 +191,16 @@ pub fn run(arguments: Arguments, configuration: &Configuration) -> io::Result<Ex
     };
     // Before the sandbox, which lets nothing be connected to.
     let manager = ServiceManager::find();
-    let hangups = Hangups::catch()?;
+    let reload_signals = ReloadSignals::install()?;
     if let Some(identity) = &identity {
-        become_user(identity, &reach, &files)?;
+        switch_user(identity, &server_paths, &files)?;
     }
-    let sandbox = sandboxing::enter(arguments.sandbox, &reach)?;
+    let sandbox = sandbox_setup::enter(arguments.sandbox, &server_paths)?;
     let descriptors = Descriptors::of_process(workers, metrics.is_some());
     let mut options = arguments.connections.options();
     let max_connections = arguments.connections.max_connections();
     descriptors.fit(&mut options, max_connections);
-    if let Some(why) = descriptors.fault(max_connections) {
+    if let Some(why) = descriptors.problem(max_connections) {
         output::say(format_args!("anello: {why}"));
     }
     // Threads begin here.
@@ -209,7 +209,7 @@ pub fn run(arguments: Arguments, configuration: &Configuration) -> io::Result<Ex
         listening: Arc::clone(&listening),
         driver: OnceLock::new(),
         folder: arguments.folder,
-        folder_watch,
+        directory_watch,
         files,
         options,
         connections: Arc::default(),
@@ -217,18 +217,18 @@ pub fn run(arguments: Arguments, configuration: &Configuration) -> io::Result<Ex
         tls_files: arguments.tls,
         log: log.as_ref().map(AccessLog::handle),
         metrics,
-        observed_at,
+        admin_addr,
         health: Health::new(),
         manager,
         is_stopping: AtomicBool::new(false),
         sandbox,
-        gate: Gate::new(workers),
+        start_barrier: StartBarrier::new(workers),
     });
-    let observing = match (observed_on, &service.metrics) {
+    let admin = match (admin_listener, &service.metrics) {
         (Some(listener), Some(metrics)) => {
             let (metrics, health) = (metrics.clone(), service.health.clone());
-            let told = Told { metrics, health, log: log.as_ref().map(AccessLog::handle) };
-            Some(observing::start(listener, told, descriptors.metrics)?)
+            let state = AdminState { metrics, health, log: log.as_ref().map(AccessLog::handle) };
+            Some(admin::start(listener, state, descriptors.metrics)?)
         }
         _ => None,
     };
@@ -241,18 +241,18 @@ pub fn run(arguments: Arguments, configuration: &Configuration) -> io::Result<Ex
         let service = Arc::clone(&service);
         move |worker| serve(Arc::clone(&service), worker)
     })?;
-    let begun = beginning.begin(&listening, observing, workers);
-    match &begun {
-        Ok((true, held)) => {
+    let startup_result = startup.start_accepting(&listening, admin, workers);
+    match &startup_result {
+        Ok((true, exit_guard)) => {
             // Before the line that says so.
             service.health.set_ready();
             announce(&service, workers, &arguments.driver);
-            service.manager.ready(held.took_over);
-            hangups.follow(Arc::clone(&service));
-            folder_watch::start(Arc::clone(&service));
+            service.manager.ready(exit_guard.took_over);
+            reload_signals.spawn_handler(Arc::clone(&service));
+            directory_watch::start(Arc::clone(&service));
         }
         Ok((false, _)) => {}
-        Err(_) => listening.abandon(),
+        Err(_) => listening.close_now(),
     }
     let ended: io::Result<()> = running.join()?.into_iter().collect();
     // The thread at the door has it, too, and does not end.
@@ -261,27 +261,36 @@ pub fn run(arguments: Arguments, configuration: &Configuration) -> io::Result<Ex
         log.close()?;
     }
     // What a worker has failed for is why it could not begin.
-    ended.and(begun)?;
+    ended.and(startup_result)?;
     Ok(ExitCode::SUCCESS)
 }
 
 /// Changes to the user, who has to be able to use everything that root could.
-fn become_user(identity: &Identity, reach: &sandboxing::Served<'_>, files: &FileOptions) -> io::Result<()> {
+fn switch_user(
+    identity: &Identity,
+    server_paths: &sandbox_setup::ServerPaths<'_>,
+    files: &FileOptions,
+) -> io::Result<()> {
     // While it is root, it can still take back what it has made, and nothing of a running server has been changed.
-    let told = |why| io::Error::new(io::ErrorKind::PermissionDenied, why);
-    identity.try_out(|| {
-        open(reach.folder, files)?;
-        check::may_enter(reach.folder).map_err(told)?;
-        reach.tls.read().map_err(|error| {
+    let denied = |why| io::Error::new(io::ErrorKind::PermissionDenied, why);
+    identity.run_as(|| {
+        open(server_paths.folder, files)?;
+        check::check_searchable(server_paths.folder).map_err(denied)?;
+        server_paths.tls.read().map_err(|error| {
             let remedy = "SIGHUP reads it again: let this user or its groups read it (chgrp, chmod g+r)";
             io::Error::new(error.kind(), format!("{error}: {remedy}"))
         })?;
-        reach.socket_file.into_iter().chain(reach.handover).try_for_each(check::may_remove).map_err(told)
+        server_paths
+            .socket_file
+            .into_iter()
+            .chain(server_paths.handover)
+            .try_for_each(check::check_can_remove)
+            .map_err(denied)
     })?;
-    for file in reach.socket_file.into_iter().chain(reach.handover) {
-        identity.own(file)?;
+    for file in server_paths.socket_file.into_iter().chain(server_paths.handover) {
+        identity.chown_socket_file(file)?;
     }
-    identity.assume_alone()
+    identity.assume_process_wide()
 }
 
 fn open(folder: &Path, options: &FileOptions) -> io::Result<Files> {
@@ -297,7 +306,7 @@ fn open(folder: &Path, options: &FileOptions) -> io::Result<Files> {
 /// The ready line.
 fn announce(service: &Service, workers: usize, flags: &DriverFlags) {
     let Some(driver) = service.driver.get() else { return };
-    let metrics = service.observed_at.map(|address| format!(" metrics={address}")).unwrap_or_default();
+    let metrics = service.admin_addr.map(|address| format!(" metrics={address}")).unwrap_or_default();
     output::announce(&format!(
         "anello http ready addr={} driver={} features={} workers={workers} {}{metrics} sandbox={}\n",
         service.listening,

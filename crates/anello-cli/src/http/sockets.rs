@@ -10,19 +10,19 @@ use std::time::Duration;
 
 use anello::net::{ListenerGroup, PendingConnections, TcpListener};
 
-use super::handover::{Door, Newcomer, StartLock, Wares, ask};
+use super::handover::{HandoverListener, HandoverSource, StartLock, Successor, request_handover};
 use crate::activation::Passed;
 use crate::address::Address;
-use crate::listening::{Listening, ListeningSocket, SocketFile, passed_and};
+use crate::listening::{Listening, ListeningSocket, SocketFile, conflicting_flag_error};
 
 /// Where a server listens that is not told where.
 pub const DEFAULT_ADDRESS: &str = "127.0.0.1:8080";
 
 /// How long the workers may take to be ready, and then to accept.
-const STARTS_WITHIN: Duration = Duration::from_secs(60);
+const START_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Where it is to listen.
-pub struct Wanted<'a> {
+pub struct SocketRequest<'a> {
     pub address: Option<&'a Address>,
     pub metrics: Option<SocketAddr>,
     /// Where servers ask, and are asked, to hand over.
@@ -35,108 +35,115 @@ pub struct Sockets {
     pub listening: Arc<Listening>,
     /// Where metrics and health are to be told.
     pub metrics: Option<StdTcpListener>,
-    pub beginning: Beginning,
+    pub startup: Startup,
 }
 
 /// What is to be done when the workers are there.
-pub struct Beginning {
-    door: Option<Door>,
-    newcomer: Option<Newcomer>,
+pub struct Startup {
+    handover_listener: Option<HandoverListener>,
+    successor: Option<Successor>,
     /// Of the door, to be removed at the end.
-    door_file: Option<Arc<SocketFile>>,
+    handover_file: Option<Arc<SocketFile>>,
 }
 
 impl Sockets {
     /// Finds them.
-    pub fn find(wanted: &Wanted<'_>, passed: Passed) -> io::Result<Self> {
+    pub fn open(request: &SocketRequest<'_>, passed: Passed) -> io::Result<Self> {
         if !passed.sockets.is_empty() {
-            return Self::passed(wanted, passed);
+            return Self::from_passed(request, passed);
         }
-        let address = match wanted.address {
+        let address = match request.address {
             Some(address) => address.clone(),
             None => DEFAULT_ADDRESS.parse().map_err(io::Error::other)?,
         };
-        let Some(path) = wanted.handover else { return Self::made(wanted, &address, None) };
+        let Some(path) = request.handover else { return Self::bind(request, &address, None) };
         // Until this one can be asked, or has asked.
-        let _lock = StartLock::take(path)?;
-        match ask(path)? {
-            Some(newcomer) => Self::taken_over(wanted, &address, path, newcomer),
-            None => Self::made(wanted, &address, Some(path)),
+        let _lock = StartLock::acquire(path)?;
+        match request_handover(path)? {
+            Some(successor) => Self::from_predecessor(request, &address, path, successor),
+            None => Self::bind(request, &address, Some(path)),
         }
     }
 
-    fn made(wanted: &Wanted<'_>, address: &Address, door: Option<&Path>) -> io::Result<Self> {
-        let listening = Listening::prepare(address, wanted.workers)?;
-        let metrics = wanted.metrics.map(listen_for_metrics).transpose()?;
-        let door = door.map(Door::make).transpose()?;
-        Ok(Self::new(listening, metrics, door, None))
+    fn bind(
+        request: &SocketRequest<'_>,
+        address: &Address,
+        handover_listener: Option<&Path>,
+    ) -> io::Result<Self> {
+        let listening = Listening::bind(address, request.workers)?;
+        let metrics = request.metrics.map(listen_for_metrics).transpose()?;
+        let handover_listener = handover_listener.map(HandoverListener::bind).transpose()?;
+        Ok(Self::new(listening, metrics, handover_listener, None))
     }
 
-    fn passed(wanted: &Wanted<'_>, passed: Passed) -> io::Result<Self> {
-        if wanted.handover.is_some() {
-            return Err(passed_and("--handover"));
+    fn from_passed(request: &SocketRequest<'_>, passed: Passed) -> io::Result<Self> {
+        if request.handover.is_some() {
+            return Err(conflicting_flag_error("--handover"));
         }
-        let metrics = match (passed.metrics, wanted.metrics) {
-            (Some(_), Some(_)) => return Err(passed_and("--metrics-addr")),
+        let metrics = match (passed.metrics, request.metrics) {
+            (Some(_), Some(_)) => return Err(conflicting_flag_error("--metrics-addr")),
             (Some(listener), None) => Some(listener),
             (None, address) => address.map(listen_for_metrics).transpose()?,
         };
-        if wanted.address.is_some() {
-            return Err(passed_and("--addr"));
+        if request.address.is_some() {
+            return Err(conflicting_flag_error("--addr"));
         }
-        let listening = Listening::passed(passed.sockets, wanted.workers)?;
+        let listening = Listening::from_passed(passed.sockets, request.workers)?;
         Ok(Self::new(listening, metrics, None, None))
     }
 
-    fn taken_over(
-        wanted: &Wanted<'_>,
+    fn from_predecessor(
+        request: &SocketRequest<'_>,
         address: &Address,
         path: &Path,
-        mut newcomer: Newcomer,
+        mut successor: Successor,
     ) -> io::Result<Self> {
-        for socket in &newcomer.sockets {
-            let found = socket.address()?;
-            if !is_meant(address, &found) {
+        for socket in &successor.sockets {
+            let actual = socket.address()?;
+            if !matches_request(address, &actual) {
                 let message = format!(
-                    "--handover {}: the running server listens on {found}, and not on {address}: give that as --addr, or \
+                    "--handover {}: the running server listens on {actual}, and not on {address}: give that as --addr, or \
                      stop that server first",
                     path.display()
                 );
                 return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
             }
         }
-        let file = match &newcomer.sockets[..] {
+        let file = match &successor.sockets[..] {
             [ListeningSocket::Unix(listener), ..] => {
-                listener.local_addr()?.as_pathname().map(file_of_another).transpose()?
+                listener.local_addr()?.as_pathname().map(inherited_socket_file).transpose()?
             }
             _ => None,
         };
-        let sockets = std::mem::take(&mut newcomer.sockets);
-        let listening = Listening::new(sockets, wanted.workers, PendingConnections::Serve, file)?;
-        let metrics = match (newcomer.metrics.take(), wanted.metrics) {
+        let sockets = std::mem::take(&mut successor.sockets);
+        let listening = Listening::new(sockets, request.workers, PendingConnections::Serve, file)?;
+        let metrics = match (successor.metrics.take(), request.metrics) {
             (_, None) => None,
-            (Some(listener), Some(address)) if is_at(address, listener.local_addr()?) => Some(listener),
+            (Some(listener), Some(address)) if is_same_address(address, listener.local_addr()?) => {
+                Some(listener)
+            }
             (_, Some(address)) => Some(listen_for_metrics(address)?),
         };
-        let door = Door::taken_over(newcomer.door.try_clone()?, path)?;
-        Ok(Self::new(listening, metrics, Some(door), Some(newcomer)))
+        let handover_listener =
+            HandoverListener::from_predecessor(successor.handover_listener.try_clone()?, path)?;
+        Ok(Self::new(listening, metrics, Some(handover_listener), Some(successor)))
     }
 
     fn new(
         listening: Listening,
         metrics: Option<StdTcpListener>,
-        door: Option<Door>,
-        newcomer: Option<Newcomer>,
+        handover_listener: Option<HandoverListener>,
+        successor: Option<Successor>,
     ) -> Self {
-        let door_file = door.as_ref().map(Door::file);
-        let beginning = Beginning { door, newcomer, door_file };
-        Self { listening: Arc::new(listening), metrics, beginning }
+        let handover_file = handover_listener.as_ref().map(HandoverListener::file);
+        let startup = Startup { handover_listener, successor, handover_file };
+        Self { listening: Arc::new(listening), metrics, startup }
     }
 }
 
 /// The file of a socket that another process has made, which it may have named by a path that counts from where it is.
-fn file_of_another(path: &Path) -> io::Result<SocketFile> {
-    SocketFile::of_another(path).map_err(|error| {
+fn inherited_socket_file(path: &Path) -> io::Result<SocketFile> {
+    SocketFile::new_unowned(path).map_err(|error| {
         let remedy = match path.is_relative() {
             true => "start in the folder in which the running server was started",
             false => "it was removed: stop the running server, which nobody can reach by it",
@@ -146,16 +153,16 @@ fn file_of_another(path: &Path) -> io::Result<SocketFile> {
 }
 
 /// Whether a socket at the second address is one that was asked for by the first.
-fn is_meant(asked: &Address, found: &Address) -> bool {
-    match (asked, found) {
-        (Address::Internet(asked), Address::Internet(found)) => is_at(*asked, *found),
-        (asked, found) => asked.to_string() == found.to_string(),
+fn matches_request(requested: &Address, actual: &Address) -> bool {
+    match (requested, actual) {
+        (Address::Internet(requested), Address::Internet(actual)) => is_same_address(*requested, *actual),
+        (requested, actual) => requested.to_string() == actual.to_string(),
     }
 }
 
 /// The same, where port 0 is any.
-fn is_at(asked: SocketAddr, found: SocketAddr) -> bool {
-    asked == found || (asked.port() == 0 && asked.ip() == found.ip())
+fn is_same_address(requested: SocketAddr, actual: SocketAddr) -> bool {
+    requested == actual || (requested.port() == 0 && requested.ip() == actual.ip())
 }
 
 fn listen_for_metrics(address: SocketAddr) -> io::Result<StdTcpListener> {
@@ -164,71 +171,75 @@ fn listen_for_metrics(address: SocketAddr) -> io::Result<StdTcpListener> {
 }
 
 /// What a door hands over.
-struct Shop {
+struct ServerHandover {
     listening: Arc<Listening>,
     metrics: Option<ListenerGroup<TcpListener>>,
 }
 
-impl Beginning {
+impl Startup {
     /// Has so many workers accept, when all are there and whoever accepted before has stopped. Whether they do, and the
     /// server has not been told to end meanwhile. What is returned is to be held until the process ends.
-    pub fn begin(
+    pub fn start_accepting(
         self,
         listening: &Arc<Listening>,
         metrics: Option<ListenerGroup<TcpListener>>,
         workers: usize,
-    ) -> io::Result<(bool, Held)> {
-        let Self { door, mut newcomer, door_file } = self;
-        let held = Held { took_over: newcomer.is_some(), door_file };
-        let shop = Shop { listening: Arc::clone(listening), metrics };
-        let are_there = |count: usize| match count {
+    ) -> io::Result<(bool, ExitGuard)> {
+        let Self { handover_listener, mut successor, handover_file } = self;
+        let exit_guard = ExitGuard { took_over: successor.is_some(), handover_file };
+        let handover = ServerHandover { listening: Arc::clone(listening), metrics };
+        let check_worker_count = |count: usize| match count {
             count if count == workers => Ok(()),
             count => Err(io::Error::other(format!("only {count} of {workers} workers have started"))),
         };
-        let settled = shop.settle(STARTS_WITHIN)?;
+        let ready_workers = handover.wait_applied(START_TIMEOUT)?;
         if listening.is_closed() {
-            return Ok((false, held));
+            return Ok((false, exit_guard));
         }
-        are_there(settled)?;
-        if let Some(newcomer) = &mut newcomer {
-            newcomer.ready()?;
+        check_worker_count(ready_workers)?;
+        if let Some(successor) = &mut successor {
+            successor.report_ready()?;
         }
-        shop.resume(STARTS_WITHIN)?;
+        handover.resume(START_TIMEOUT)?;
         if listening.is_closed() {
-            return Ok((false, held));
+            return Ok((false, exit_guard));
         }
-        if let Some(newcomer) = &mut newcomer {
-            newcomer.accepting()?;
-            listening.file().into_iter().chain(held.door_file.as_deref()).for_each(SocketFile::claim);
+        if let Some(successor) = &mut successor {
+            successor.report_accepting()?;
+            listening
+                .file()
+                .into_iter()
+                .chain(exit_guard.handover_file.as_deref())
+                .for_each(SocketFile::claim);
         }
-        if let Some(door) = door {
-            door.open(shop)?;
+        if let Some(handover_listener) = handover_listener {
+            handover_listener.spawn(handover)?;
         }
-        Ok((true, held))
+        Ok((true, exit_guard))
     }
 }
 
 /// What ends with the process.
-pub struct Held {
+pub struct ExitGuard {
     pub took_over: bool,
-    door_file: Option<Arc<SocketFile>>,
+    handover_file: Option<Arc<SocketFile>>,
 }
 
-impl Drop for Held {
+impl Drop for ExitGuard {
     fn drop(&mut self) {
         // The thread at the door has it, too, and does not end.
-        self.door_file.iter().for_each(|file| file.remove());
+        self.handover_file.iter().for_each(|file| file.remove());
     }
 }
 
-impl Shop {
-    fn settle(&self, within: Duration) -> io::Result<usize> {
+impl ServerHandover {
+    fn wait_applied(&self, within: Duration) -> io::Result<usize> {
         self.metrics.as_ref().map(|group| group.wait_applied(within)).transpose()?;
-        self.listening.settle(within)
+        self.listening.wait_applied(within)
     }
 }
 
-impl Wares for Shop {
+impl HandoverSource for ServerHandover {
     fn sockets(&self) -> io::Result<Vec<OwnedFd>> {
         self.listening.sockets()
     }
@@ -245,17 +256,17 @@ impl Wares for Shop {
     fn pause(&self, within: Duration) -> io::Result<()> {
         self.listening.pause();
         self.metrics.iter().for_each(ListenerGroup::pause);
-        self.settle(within).map(drop)
+        self.wait_applied(within).map(drop)
     }
 
     fn resume(&self, within: Duration) -> io::Result<()> {
         self.listening.resume();
         self.metrics.iter().for_each(ListenerGroup::resume);
-        self.settle(within).map(drop)
+        self.wait_applied(within).map(drop)
     }
 
-    fn give_away(&self) {
+    fn transfer_done(&self) {
         self.metrics.iter().for_each(|group| group.close(PendingConnections::Leave));
-        self.listening.give_away();
+        self.listening.close_transferred();
     }
 }

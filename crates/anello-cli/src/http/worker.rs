@@ -13,29 +13,29 @@ use anello::{JoinHandle, WorkerContext};
 use anello_http::files::Files;
 use anello_http::{Request, Server};
 
-use super::gate::Place;
+use super::start_barrier::BarrierTicket;
 use super::{Service, open};
-use crate::listening::{Share, end_accepting};
+use crate::listening::{WorkerListeners, finish_accepting};
 
 /// Serves until a signal, or until the sockets are another's, then drains.
 pub async fn serve(service: Arc<Service>, worker: WorkerContext) -> io::Result<()> {
     // First of all, so that a worker that fails is missed.
-    let share = service.listening.join(worker.index);
-    let place = service.gate.place();
-    let served = serve_share(share, &service, &worker, &place).await;
+    let listeners = service.listening.join(worker.index);
+    let ticket = service.start_barrier.ticket();
+    let served = serve_listeners(listeners, &service, &worker, &ticket).await;
     if let Err(error) = &served {
-        place.fail(error);
+        ticket.fail(error);
         tracing::error!(worker = worker.index, %error, "a worker has failed");
     }
     served
 }
 
 /// Serves, when all other workers are ready to, and the sandbox stands.
-async fn serve_share(
-    share: Share,
+async fn serve_listeners(
+    listeners: WorkerListeners,
     service: &Arc<Service>,
     worker: &WorkerContext,
-    place: &Place<'_>,
+    ticket: &BarrierTicket<'_>,
 ) -> io::Result<()> {
     let mut signals = Signals::new(&[INTERRUPT, TERMINATE])?;
     let mut files = open(&service.folder, &service.files)?;
@@ -56,59 +56,59 @@ async fn serve_share(
     }
     let (server, files) = (builder.build(), Rc::new(files));
     if let Some(driver) = anello::current_driver() {
-        service.sandbox.uses(&driver);
+        service.sandbox.register_driver(&driver);
         if worker.index == 0 {
             service.driver.get_or_init(|| driver);
         }
     }
-    place.pass(|| service.sandbox.seal())?;
-    let accepting = accept(share, &server, &files);
-    let has_heard_signal = service.listening.told_to_end(&mut signals).await?;
+    ticket.wait(|| service.sandbox.seal())?;
+    let accepting = accept(listeners, &server, &files);
+    let signal_received = service.listening.wait_for_shutdown(&mut signals).await?;
     service.health.set_draining();
     service.listening.close();
-    if !service.listening.is_given_away() && !service.is_stopping.swap(true, Ordering::Relaxed) {
+    if !service.listening.is_transferred() && !service.is_stopping.swap(true, Ordering::Relaxed) {
         service.manager.stopping();
     }
-    let cut = end(&server, accepting, second_signal(&mut signals, has_heard_signal)).await;
-    if cut > 0 {
-        tracing::warn!(connections = cut, "connections were closed before they were done");
+    let aborted = drain_or_abort(&server, accepting, second_signal(&mut signals, signal_received)).await;
+    if aborted > 0 {
+        tracing::warn!(connections = aborted, "connections were closed before they were done");
     }
     Ok(())
 }
 
 /// Serves what comes to either kind of socket.
-fn accept(share: Share, server: &Server, files: &Rc<Files>) -> Vec<JoinHandle<()>> {
+fn accept(listeners: WorkerListeners, server: &Server, files: &Rc<Files>) -> Vec<JoinHandle<()>> {
     let answering = |files: &Rc<Files>| {
         let files = Rc::clone(files);
         async move |request: Request| files.handle(&request).await
     };
-    let internet = share.internet.map(|member| server.serve(member, answering(files)));
-    let unix = share.unix.map(|member| server.serve(member, answering(files)));
+    let internet = listeners.internet.map(|member| server.serve(member, answering(files)));
+    let unix = listeners.unix.map(|member| server.serve(member, answering(files)));
     internet.into_iter().chain(unix).collect()
 }
 
 /// Serves who waits and what has begun, unless there is no time for it; how many connections were broken.
-async fn end(
+async fn drain_or_abort(
     server: &Server,
     mut accepting: Vec<JoinHandle<()>>,
     is_urgent: impl Future<Output = ()>,
 ) -> usize {
     let draining = async {
-        end_accepting(&mut accepting).await;
+        finish_accepting(&mut accepting).await;
         server.drain().await
     };
-    if let Some(cut) = unless(draining, is_urgent).await {
-        return cut;
+    if let Some(aborted) = run_until(draining, is_urgent).await {
+        return aborted;
     }
     accepting.iter().for_each(JoinHandle::abort);
     server.abort_and_wait().await
 }
 
 /// Waits for the signal that ends it at once.
-async fn second_signal(signals: &mut Signals, has_heard_signal: bool) {
+async fn second_signal(signals: &mut Signals, signal_received: bool) {
     // The first one asks for what is being done already; another worker may have heard it before.
-    let missing = if has_heard_signal { 1 } else { 2 };
-    for _ in 0..missing {
+    let signals_left = if signal_received { 1 } else { 2 };
+    for _ in 0..signals_left {
         if let Err(error) = signals.recv().await {
             tracing::error!(%error, "signals cannot be waited for");
             return pending().await;
@@ -117,7 +117,7 @@ async fn second_signal(signals: &mut Signals, has_heard_signal: bool) {
 }
 
 /// The first one's result, unless the other one is done before.
-async fn unless<T>(first: impl Future<Output = T>, other: impl Future<Output = ()>) -> Option<T> {
+async fn run_until<T>(first: impl Future<Output = T>, other: impl Future<Output = ()>) -> Option<T> {
     let (mut first, mut other) = (pin!(first), pin!(other));
     poll_fn(|context| match first.as_mut().poll(context) {
         Poll::Ready(result) => Poll::Ready(Some(result)),

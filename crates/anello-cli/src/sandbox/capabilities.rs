@@ -14,7 +14,7 @@ use rustix::thread::{
     remove_capability_from_bounding_set, set_capabilities,
 };
 
-use super::Reach;
+use super::AllowedPaths;
 
 const NONE: CapabilitySets = CapabilitySets {
     effective: CapabilitySet::empty(),
@@ -24,7 +24,7 @@ const NONE: CapabilitySets = CapabilitySets {
 
 /// Gives up all capabilities of the calling thread, and of those that it starts, but those that these paths need, which are
 /// returned (`capset(2)`, `PR_CAPBSET_DROP`).
-pub fn drop_all_but_needed(reach: &Reach) -> Result<CapabilitySet, String> {
+pub fn drop_all_but_required(allowed_paths: &AllowedPaths) -> Result<CapabilitySet, String> {
     let refused = |error: Errno| format!("capabilities could not be dropped: {error}");
     let before = capabilities(None).map_err(refused)?;
     if before.permitted.is_empty() && before.inheritable.is_empty() {
@@ -33,7 +33,7 @@ pub fn drop_all_but_needed(reach: &Reach) -> Result<CapabilitySet, String> {
     }
     drop_bounding_set().map_err(refused)?;
     set_capabilities(None, CapabilitySets { permitted: before.permitted, ..NONE }).map_err(refused)?;
-    let kept = needed(reach) & before.permitted;
+    let kept = required_capabilities(allowed_paths) & before.permitted;
     set_capabilities(None, CapabilitySets { effective: kept, permitted: kept, ..NONE }).map_err(refused)?;
     Ok(kept)
 }
@@ -62,12 +62,14 @@ pub fn drop_bounding_set() -> rustix::io::Result<()> {
 }
 
 /// What a thread without effective capabilities lacks to use these paths.
-fn needed(reach: &Reach) -> CapabilitySet {
-    let mut needed = CapabilitySet::empty();
-    let reads = reach.read_again.iter().map(|file| (file.as_path(), Access::READ_OK));
-    if reads.chain([(reach.served.as_path(), Access::EXEC_OK)]).any(|(path, access)| is_denied(path, access))
+fn required_capabilities(allowed_paths: &AllowedPaths) -> CapabilitySet {
+    let mut required_capabilities = CapabilitySet::empty();
+    let reads = allowed_paths.reloaded.iter().map(|file| (file.as_path(), Access::READ_OK));
+    if reads
+        .chain([(allowed_paths.served.as_path(), Access::EXEC_OK)])
+        .any(|(path, access)| is_denied(path, access))
     {
-        needed |= CapabilitySet::DAC_READ_SEARCH;
+        required_capabilities |= CapabilitySet::DAC_READ_SEARCH;
     }
     let is_file_denied = |file: &Path| is_denied(file, Access::WRITE_OK);
     let is_folder_denied = |file: &Path| {
@@ -78,12 +80,12 @@ fn needed(reach: &Reach) -> CapabilitySet {
         Ok(found) if !found.is_file() => is_file_denied(file),
         _ => is_file_denied(file) || is_folder_denied(file),
     };
-    if reach.appended.iter().any(|file| is_log_denied(file))
-        || reach.sockets.iter().any(|file| is_folder_denied(file))
+    if allowed_paths.appended.iter().any(|file| is_log_denied(file))
+        || allowed_paths.sockets.iter().any(|file| is_folder_denied(file))
     {
-        needed |= CapabilitySet::DAC_OVERRIDE;
+        required_capabilities |= CapabilitySet::DAC_OVERRIDE;
     }
-    needed
+    required_capabilities
 }
 
 fn is_denied(path: &Path, access: Access) -> bool {

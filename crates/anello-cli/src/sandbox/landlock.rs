@@ -12,14 +12,14 @@ use ::landlock::{
     Ruleset, RulesetAttr, RulesetCreatedAttr, RulesetError, RulesetStatus, Scope,
 };
 
-use super::Reach;
+use super::AllowedPaths;
 
 /// The interface whose restrictions are asked for; on older kernels as many of them as there are. Later ones restrict more,
 /// which the server has not been tried with.
-const ASKED_FOR: ABI = ABI::V6;
+const REQUESTED_ABI: ABI = ABI::V6;
 
 /// What each interface brought.
-const BROUGHT: [(i32, &str); 4] = [
+const ABI_FEATURES: [(i32, &str); 4] = [
     (3, "truncating files by name (Linux 6.2)"),
     (4, "TCP (6.7)"),
     (5, "ioctls of devices (6.10)"),
@@ -35,8 +35,8 @@ pub struct Landlock {
 
 impl Landlock {
     /// Forbids the calling thread, and those that it starts, all files but these, and all ports.
-    pub fn restrict(reach: &Reach) -> Result<Self, String> {
-        let status = restrict(reach).map_err(|error| format!("Landlock was refused: {error}"))?;
+    pub fn restrict(allowed_paths: &AllowedPaths) -> Result<Self, String> {
+        let status = restrict(allowed_paths).map_err(|error| format!("Landlock was refused: {error}"))?;
         match (status.landlock, status.ruleset) {
             (LandlockStatus::NotImplemented, _) => Err(
                 "the kernel has no Landlock: take one of Linux 5.13 or later with CONFIG_SECURITY_LANDLOCK, \
@@ -49,15 +49,18 @@ impl Landlock {
             }
             (_, RulesetStatus::NotEnforced) => Err("Landlock was not put in force".to_owned()),
             (LandlockStatus::Available { effective_abi, .. }, _) => {
-                Ok(Self { version: (effective_abi as i32).min(ASKED_FOR as i32) })
+                Ok(Self { version: (effective_abi as i32).min(REQUESTED_ABI as i32) })
             }
         }
     }
 
     /// What the kernel's interface is too old to restrict.
     pub fn gaps(&self) -> Option<String> {
-        let gaps: Vec<_> =
-            BROUGHT.iter().filter(|(version, _)| self.version < *version).map(|(_, what)| *what).collect();
+        let gaps: Vec<_> = ABI_FEATURES
+            .iter()
+            .filter(|(version, _)| self.version < *version)
+            .map(|(_, what)| *what)
+            .collect();
         (!gaps.is_empty()).then(|| {
             let (version, gaps) = (self.version, gaps.join(", "));
             format!("Landlock of ABI {version} does not restrict {gaps}: take a newer kernel")
@@ -71,14 +74,14 @@ impl fmt::Display for Landlock {
     }
 }
 
-fn restrict(reach: &Reach) -> Result<RestrictionStatus, RulesetError> {
+fn restrict(allowed_paths: &AllowedPaths) -> Result<RestrictionStatus, RulesetError> {
     let mut ruleset = Ruleset::default()
-        .handle_access(AccessFs::from_all(ASKED_FOR))?
-        .handle_access(AccessNet::from_all(ASKED_FOR))?
-        .scope(Scope::from_all(ASKED_FOR))?
+        .handle_access(AccessFs::from_all(REQUESTED_ABI))?
+        .handle_access(AccessNet::from_all(REQUESTED_ABI))?
+        .scope(Scope::from_all(REQUESTED_ABI))?
         .create()?;
-    for (path, rights) in rules(reach) {
-        let rights = if path.is_dir() { rights } else { rights & AccessFs::from_file(ASKED_FOR) };
+    for (path, rights) in rules(allowed_paths) {
+        let rights = if path.is_dir() { rights } else { rights & AccessFs::from_file(REQUESTED_ABI) };
         // What is not there, or may not be looked at, needs no rule.
         let Ok(file) = PathFd::new(&path) else { continue };
         // What is no file of any file system has none: a pipe, by the name of standard output, is always open.
@@ -90,43 +93,43 @@ fn restrict(reach: &Reach) -> Result<RestrictionStatus, RulesetError> {
 }
 
 /// Files and folders, with what may be done to them and to all that is below them.
-fn rules(reach: &Reach) -> Vec<(PathBuf, BitFlags<AccessFs>)> {
+fn rules(allowed_paths: &AllowedPaths) -> Vec<(PathBuf, BitFlags<AccessFs>)> {
     let read = AccessFs::ReadFile | AccessFs::ReadDir;
-    let mut rules = vec![(reach.served.clone(), read)];
+    let mut rules = vec![(allowed_paths.served.clone(), read)];
     // What the kernel tells of this process: metrics, and where the C library does not, the size of a page.
     rules.push(("/proc/self".into(), read));
     // For the names in the backtrace of a panic.
     rules.extend(std::env::current_exe().ok().map(|program| (program, AccessFs::ReadFile.into())));
-    for file in &reach.read_again {
-        rules.extend(places(file).into_iter().map(|place| (place, AccessFs::ReadFile.into())));
+    for file in &allowed_paths.reloaded {
+        rules.extend(rule_paths(file).into_iter().map(|place| (place, AccessFs::ReadFile.into())));
     }
-    for file in &reach.appended {
+    for file in &allowed_paths.appended {
         let write = AccessFs::WriteFile | AccessFs::MakeReg;
         match std::fs::metadata(file) {
             // A device or a FIFO is never renamed to make room for another.
             Ok(found) if !found.is_file() => rules.push((file.clone(), write)),
-            _ => rules.extend(places(file).into_iter().map(|place| (place, write))),
+            _ => rules.extend(rule_paths(file).into_iter().map(|place| (place, write))),
         }
     }
-    for file in &reach.sockets {
-        rules.extend(places(file).into_iter().map(|place| (place, AccessFs::RemoveFile.into())));
+    for file in &allowed_paths.sockets {
+        rules.extend(rule_paths(file).into_iter().map(|place| (place, AccessFs::RemoveFile.into())));
     }
     rules
 }
 
 /// The folder of a file; if it is a link, that of what it leads to as well. In folders that hold everything, or what is of
 /// nobody's concern here, the file itself.
-fn places(file: &Path) -> Vec<PathBuf> {
+fn rule_paths(file: &Path) -> Vec<PathBuf> {
     let paths = [std::path::absolute(file), file.canonicalize()];
     let place = |path: PathBuf| match path.parent() {
-        Some(folder) if !is_too_wide(folder) => folder.to_owned(),
+        Some(folder) if !is_too_broad(folder) => folder.to_owned(),
         _ => path,
     };
     paths.into_iter().flatten().map(place).collect()
 }
 
 /// The root folder, devices, and what the kernel tells of processes.
-fn is_too_wide(folder: &Path) -> bool {
+fn is_too_broad(folder: &Path) -> bool {
     folder.parent().is_none() || folder == Path::new("/dev") || folder.starts_with("/proc")
 }
 
@@ -137,9 +140,9 @@ mod tests {
     #[test]
     fn folders_that_hold_too_much_are_not_open_for_a_file_in_them() {
         for file in ["/cert.pem", "/dev/no-such-log", "/proc/self/fd/999"] {
-            assert_eq!(places(Path::new(file)), [Path::new(file)]);
+            assert_eq!(rule_paths(Path::new(file)), [Path::new(file)]);
         }
-        assert_eq!(places(Path::new("/no/such/cert.pem")), [Path::new("/no/such")]);
+        assert_eq!(rule_paths(Path::new("/no/such/cert.pem")), [Path::new("/no/such")]);
     }
 
     #[test]
@@ -152,12 +155,12 @@ mod tests {
         std::fs::write(archive.join("cert-1.pem"), "").unwrap();
         std::os::unix::fs::symlink("../archive/cert-1.pem", live.join("cert.pem")).unwrap();
         let archive = archive.canonicalize().unwrap();
-        assert_eq!(places(&live.join("cert.pem")), [live, archive]);
+        assert_eq!(rule_paths(&live.join("cert.pem")), [live, archive]);
     }
 
     #[test]
     fn what_an_old_kernel_does_not_restrict_is_said() {
-        assert_eq!(Landlock { version: ASKED_FOR as i32 }.gaps(), None);
+        assert_eq!(Landlock { version: REQUESTED_ABI as i32 }.gaps(), None);
         let gaps = Landlock { version: 4 }.gaps().unwrap();
         assert!(gaps.contains("ioctls") && gaps.contains("signals") && !gaps.contains("TCP"), "{gaps}");
     }

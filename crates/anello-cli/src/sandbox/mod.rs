@@ -33,7 +33,7 @@ use crate::output::say;
 
 /// Whether there is to be a sandbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Wish {
+pub enum SandboxMode {
     /// All of it, or an error.
     On,
     /// None of it.
@@ -44,11 +44,11 @@ pub enum Wish {
 
 /// What serving does need: the sandbox leaves it open.
 #[derive(Clone, Debug, Default)]
-pub struct Reach {
+pub struct AllowedPaths {
     /// The folder that is served. Everything below it may be read.
     pub served: PathBuf,
     /// Files that are read again when they have been replaced. The folders that they are in may be read.
-    pub read_again: Vec<PathBuf>,
+    pub reloaded: Vec<PathBuf>,
     /// Files that are appended to, and created again when they have been renamed, in whose folders files may be made and
     /// written.
     pub appended: Vec<PathBuf>,
@@ -59,7 +59,7 @@ pub struct Reach {
 /// What this process has given up.
 #[derive(Debug)]
 pub struct Sandbox {
-    wish: Wish,
+    mode: SandboxMode,
     has_no_new_privileges: bool,
     landlock: Option<Landlock>,
     is_sealed: AtomicBool,
@@ -74,24 +74,24 @@ impl Sandbox {
     /// thread and those that it starts. So call it before there are others.
     ///
     /// # Errors
-    /// When something is not to be had and the wish is [`On`](Wish::On); otherwise standard error says what is missing.
-    pub fn enter(wish: Wish, reach: &Reach) -> io::Result<Self> {
+    /// When something is not to be had and the wish is [`On`](SandboxMode::On); otherwise standard error says what is missing.
+    pub fn enter(mode: SandboxMode, allowed_paths: &AllowedPaths) -> io::Result<Self> {
         let mut sandbox = Self {
-            wish,
+            mode,
             has_no_new_privileges: false,
             landlock: None,
             is_sealed: AtomicBool::new(false),
             has_rings: AtomicBool::new(false),
-            has_socket_files: !reach.sockets.is_empty(),
+            has_socket_files: !allowed_paths.sockets.is_empty(),
         };
-        if wish == Wish::Off {
+        if mode == SandboxMode::Off {
             return Ok(sandbox);
         }
         match rustix::thread::set_no_new_privs(true) {
             Ok(()) => sandbox.has_no_new_privileges = true,
-            Err(error) => sandbox.lacks(&format!("no_new_privs was refused: {error}"))?,
+            Err(error) => sandbox.report_missing(&format!("no_new_privs was refused: {error}"))?,
         }
-        match capabilities::drop_all_but_needed(reach) {
+        match capabilities::drop_all_but_required(allowed_paths) {
             Ok(kept) if kept.is_empty() => {}
             Ok(kept) => {
                 let names: Vec<_> = kept.iter_names().map(|(name, _)| format!("CAP_{name}")).collect();
@@ -101,16 +101,16 @@ impl Sandbox {
                     names.join(" and ")
                 ));
             }
-            Err(why) => sandbox.lacks(&why)?,
+            Err(why) => sandbox.report_missing(&why)?,
         }
-        match Landlock::restrict(reach) {
+        match Landlock::restrict(allowed_paths) {
             Ok(landlock) => {
                 if let Some(gaps) = landlock.gaps() {
-                    sandbox.lacks(&gaps)?;
+                    sandbox.report_missing(&gaps)?;
                 }
                 sandbox.landlock = Some(landlock);
             }
-            Err(why) => sandbox.lacks(&why)?,
+            Err(why) => sandbox.report_missing(&why)?,
         }
         Ok(sandbox)
     }
@@ -120,14 +120,15 @@ impl Sandbox {
     ///
     /// # Errors
     /// What is missing.
-    pub fn try_out(reach: &Reach) -> io::Result<()> {
-        let entering = thread::scope(|scope| scope.spawn(|| Self::enter(Wish::On, reach)).join());
+    pub fn probe(allowed_paths: &AllowedPaths) -> io::Result<()> {
+        let entering =
+            thread::scope(|scope| scope.spawn(|| Self::enter(SandboxMode::On, allowed_paths)).join());
         let sandbox = entering.map_err(|_| io::Error::other("the sandbox could not be tried out"))??;
-        seccomp::try_out().or_else(|why| sandbox.lacks(&why))
+        seccomp::probe().or_else(|why| sandbox.report_missing(&why))
     }
 
     /// A worker has this driver.
-    pub fn uses(&self, driver: &DriverInfo) {
+    pub fn register_driver(&self, driver: &DriverInfo) {
         self.has_rings.fetch_or(driver.name == "uring", Ordering::Relaxed);
     }
 
@@ -138,20 +139,20 @@ impl Sandbox {
     /// # Errors
     /// As those of [`enter`](Self::enter).
     pub fn seal(&self) -> io::Result<()> {
-        if self.wish == Wish::Off {
+        if self.mode == SandboxMode::Off {
             return Ok(());
         }
         let rings = self.has_rings.load(Ordering::Relaxed);
-        match seccomp::allow_only(seccomp::Uses { rings, socket_files: self.has_socket_files }) {
+        match seccomp::install_filter(seccomp::FilterOptions { rings, socket_files: self.has_socket_files }) {
             Ok(()) => self.is_sealed.store(true, Ordering::Relaxed),
-            Err(why) => self.lacks(&why)?,
+            Err(why) => self.report_missing(&why)?,
         }
         Ok(())
     }
 
     /// Something is not to be had.
-    fn lacks(&self, why: &str) -> io::Result<()> {
-        if self.wish == Wish::On {
+    fn report_missing(&self, why: &str) -> io::Result<()> {
+        if self.mode == SandboxMode::On {
             let message = format!("--sandbox on: {why}; --sandbox auto does without what is missing");
             return Err(io::Error::new(io::ErrorKind::Unsupported, message));
         }
@@ -172,8 +173,8 @@ impl fmt::Display for Sandbox {
         if self.is_sealed.load(Ordering::Relaxed) {
             parts.push("seccomp".to_owned());
         }
-        match (self.wish, parts.is_empty()) {
-            (Wish::Off, _) => formatter.write_str("off"),
+        match (self.mode, parts.is_empty()) {
+            (SandboxMode::Off, _) => formatter.write_str("off"),
             (_, true) => formatter.write_str("none"),
             _ => formatter.write_str(&parts.join(",")),
         }

@@ -14,14 +14,14 @@ use std::thread;
 
 use rustix::process::{Pid, Resource, Rlimit, Signal, getppid, kill_process, setrlimit};
 
-use super::{Reach, Sandbox, Wish};
+use super::{AllowedPaths, Sandbox, SandboxMode};
 
 /// Which deed the child does, in which folder.
-const DEED: &str = "ANELLO_TEST_SANDBOX_DEED";
+const ACTION: &str = "ANELLO_TEST_SANDBOX_DEED";
 const FOLDER: &str = "ANELLO_TEST_SANDBOX_FOLDER";
 
 /// What is done inside. Whoever survives and finds nothing wrong exits 0.
-type Deed = (&'static str, fn(&Inside));
+type Action = (&'static str, fn(&Inside));
 
 /// The folder of the test, in which `served` is served and the log is in `logs`.
 struct Inside {
@@ -36,9 +36,12 @@ impl Inside {
 }
 
 /// Runs a child that does this.
-fn child(deed: &str, folder: &Path) -> Output {
+fn child(action: &str, folder: &Path) -> Output {
     let mut command = Command::new(env::current_exe().expect("this program"));
-    command.args(["--exact", "sandbox::tests::inside", "--nocapture"]).env(DEED, deed).env(FOLDER, folder);
+    command
+        .args(["--exact", "sandbox::tests::inside", "--nocapture"])
+        .env(ACTION, action)
+        .env(FOLDER, folder);
     command.env("RUST_BACKTRACE", "full").output().expect("it runs")
 }
 
@@ -69,21 +72,21 @@ fn has(part: &str) -> bool {
 /// Not a test by itself: what the children run.
 #[test]
 fn inside() {
-    let (Ok(deed), Some(folder)) = (env::var(DEED), env::var_os(FOLDER)) else { return };
+    let (Ok(action), Some(folder)) = (env::var(ACTION), env::var_os(FOLDER)) else { return };
     let folder = PathBuf::from(folder);
-    let (_, act) = [BEFORE_THE_SEAL, FORBIDDEN, ALLOWED]
+    let (_, act) = [UNSEALED, FORBIDDEN, ALLOWED]
         .into_iter()
         .flatten()
-        .find(|(name, _)| *name == deed)
-        .unwrap_or_else(|| panic!("no deed {deed:?}"));
-    let reach = Reach {
+        .find(|(name, _)| *name == action)
+        .unwrap_or_else(|| panic!("no deed {action:?}"));
+    let allowed_paths = AllowedPaths {
         served: folder.join("served"),
         appended: vec![folder.join("logs/access.log")],
-        ..Reach::default()
+        ..AllowedPaths::default()
     };
-    let sandbox = Sandbox::enter(Wish::Auto, &reach).expect("auto takes what there is");
+    let sandbox = Sandbox::enter(SandboxMode::Auto, &allowed_paths).expect("auto takes what there is");
     let inside = Inside { folder, sandbox };
-    if !BEFORE_THE_SEAL.iter().any(|(name, _)| *name == deed) {
+    if !UNSEALED.iter().any(|(name, _)| *name == action) {
         inside.sandbox.seal().expect("auto takes what there is");
     }
     act(&inside);
@@ -91,7 +94,7 @@ fn inside() {
 }
 
 /// What Landlock alone refuses: these are done before system calls are forbidden.
-const BEFORE_THE_SEAL: &[Deed] = &[
+const UNSEALED: &[Action] = &[
     ("connect", |_| refused(TcpStream::connect("127.0.0.1:9"))),
     ("connect by a ring", |_| match anello::Runtime::builder().driver(anello::DriverKind::Uring).build() {
         Ok(runtime) => refused(runtime.block_on(anello::net::TcpStream::connect("127.0.0.1:9"))),
@@ -110,25 +113,25 @@ const BEFORE_THE_SEAL: &[Deed] = &[
 ];
 
 /// What ends the process.
-const FORBIDDEN: &[Deed] = &[
-    ("a process", |_| came_back(Command::new("/bin/true").status())),
-    ("exec", |_| came_back(Command::new("/bin/true").exec())),
-    ("a socket", |_| came_back(TcpStream::connect("127.0.0.1:9"))),
-    ("a datagram socket", |_| came_back(UdpSocket::bind("127.0.0.1:0"))),
-    ("a signal", |_| came_back(kill_process(Pid::INIT, Signal::CONT))),
-    ("a ring", |_| came_back(anello::Runtime::builder().driver(anello::DriverKind::Uring).build())),
+const FORBIDDEN: &[Action] = &[
+    ("a process", |_| assert_returned(Command::new("/bin/true").status())),
+    ("exec", |_| assert_returned(Command::new("/bin/true").exec())),
+    ("a socket", |_| assert_returned(TcpStream::connect("127.0.0.1:9"))),
+    ("a datagram socket", |_| assert_returned(UdpSocket::bind("127.0.0.1:0"))),
+    ("a signal", |_| assert_returned(kill_process(Pid::INIT, Signal::CONT))),
+    ("a ring", |_| assert_returned(anello::Runtime::builder().driver(anello::DriverKind::Uring).build())),
     ("a limit", |_| {
-        came_back(setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) }));
+        assert_returned(setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) }));
     }),
-    ("a folder to run in", |_| came_back(env::set_current_dir("/"))),
-    ("another name", |inside| came_back(fs::rename(inside.path("logs"), inside.path("others")))),
+    ("a folder to run in", |_| assert_returned(env::set_current_dir("/"))),
+    ("another name", |inside| assert_returned(fs::rename(inside.path("logs"), inside.path("others")))),
     ("rights of a file", |inside| {
-        came_back(fs::set_permissions(inside.path("served/file"), fs::Permissions::from_mode(0o777)));
+        assert_returned(fs::set_permissions(inside.path("served/file"), fs::Permissions::from_mode(0o777)));
     }),
 ];
 
 /// What goes on as outside, or is refused without harm.
-const ALLOWED: &[Deed] = &[
+const ALLOWED: &[Action] = &[
     ("tell", |inside| println!("in force: {}", inside.sandbox)),
     ("files", |inside| {
         let mut text = String::new();
@@ -161,7 +164,7 @@ const ALLOWED: &[Deed] = &[
 ];
 
 /// Of what never comes back.
-fn came_back<T: std::fmt::Debug>(result: T) {
+fn assert_returned<T: std::fmt::Debug>(result: T) {
     panic!("it came back: {result:?}");
 }
 
@@ -170,9 +173,9 @@ fn refused<T>(result: std::io::Result<T>) {
     assert_eq!(error.kind(), ErrorKind::PermissionDenied, "{error}");
 }
 
-fn survives(deed: &str, folder: &Path) -> Output {
-    let output = child(deed, folder);
-    assert_eq!(output.status.code(), Some(0), "{deed}: {output:?}");
+fn survives(action: &str, folder: &Path) -> Output {
+    let output = child(action, folder);
+    assert_eq!(output.status.code(), Some(0), "{action}: {output:?}");
     output
 }
 
@@ -181,10 +184,10 @@ fn fault_40_forbidden_calls_end_the_process() {
     if !has("seccomp") {
         return;
     }
-    for (deed, _) in FORBIDDEN {
+    for (action, _) in FORBIDDEN {
         let folder = folder();
-        let output = child(deed, folder.path());
-        assert_eq!(output.status.signal(), Some(libc::SIGSYS), "{deed}: {output:?}");
+        let output = child(action, folder.path());
+        assert_eq!(output.status.signal(), Some(libc::SIGSYS), "{action}: {output:?}");
         assert!(folder.path().join("logs").exists());
     }
 }
@@ -192,8 +195,8 @@ fn fault_40_forbidden_calls_end_the_process() {
 #[test]
 fn fault_40_what_serving_needs_goes_on() {
     let folder = folder();
-    for deed in ["files", "threads", "a panic"] {
-        survives(deed, folder.path());
+    for action in ["files", "threads", "a panic"] {
+        survives(action, folder.path());
     }
     let aborted = child("an abort", folder.path());
     assert_eq!(aborted.status.signal(), Some(libc::SIGABRT), "{aborted:?}");
@@ -216,8 +219,8 @@ fn fault_40_landlock_forbids_what_io_uring_could_be_asked_for() {
         let folder = folder();
         let name = SocketAddr::from_abstract_name(folder.path().to_str().expect("text")).expect("a name");
         let _abstract = UnixListener::bind_addr(&name).expect("it listens");
-        for (deed, _) in BEFORE_THE_SEAL {
-            survives(deed, folder.path());
+        for (action, _) in UNSEALED {
+            survives(action, folder.path());
         }
     }
 }

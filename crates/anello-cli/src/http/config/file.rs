@@ -11,14 +11,14 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::key::Key;
-use super::{CHECK, CONFIG, words_of};
+use super::{CHECK, CONFIG, error_text};
 use crate::value_errors::remedy;
 
 /// What a file says, as far as it is right, and what is wrong in it, in order.
 #[derive(Debug, Default)]
 pub struct Contents {
     pub entries: Vec<Entry>,
-    pub faults: Vec<String>,
+    pub problems: Vec<String>,
 }
 
 /// A key that is right.
@@ -26,7 +26,7 @@ pub struct Contents {
 pub struct Entry {
     pub name: String,
     /// File and line.
-    pub place: String,
+    pub location: String,
     /// None for `false`.
     pub arguments: Vec<OsString>,
 }
@@ -37,37 +37,40 @@ pub fn read(path: &Path, http: &Command) -> Contents {
         Ok(text) => parse(&text, path, http),
         Err(error) => {
             let remedy = "--config names a file in TOML that this user may read";
-            Contents { faults: vec![format!("{}: {error}: {remedy}", path.display())], ..Contents::default() }
+            Contents {
+                problems: vec![format!("{}: {error}: {remedy}", path.display())],
+                ..Contents::default()
+            }
         }
     }
 }
 
 /// Reads a text. `path` is what it is called in errors.
 pub fn parse(text: &str, path: &Path, http: &Command) -> Contents {
-    let place = |span: Range<usize>| {
+    let location = |span: Range<usize>| {
         let before = text.as_bytes().get(..span.start).unwrap_or_default();
         format!("{}:{}", path.display(), 1 + before.iter().filter(|byte| **byte == b'\n').count())
     };
     let (table, errors) = DeTable::parse_recoverable(text);
     let mut contents = Contents::default();
     if !errors.is_empty() {
-        let told = errors.iter().map(|error| {
-            format!("{}: not TOML: {}", place(error.span().unwrap_or_default()), error.message())
+        let reported = errors.iter().map(|error| {
+            format!("{}: not TOML: {}", location(error.span().unwrap_or_default()), error.message())
         });
-        contents.faults.extend(told);
+        contents.problems.extend(reported);
         return contents;
     }
     let mut pairs: Vec<_> = table.get_ref().iter().collect();
     pairs.sort_by_key(|(key, _)| key.span().start);
     for (key, value) in pairs {
-        let place = place(key.span());
+        let location = location(key.span());
         match arguments(key.get_ref(), value, http) {
             Ok(arguments) => {
-                contents.entries.push(Entry { name: key.get_ref().to_string(), place, arguments });
+                contents.entries.push(Entry { name: key.get_ref().to_string(), location, arguments });
             }
-            Err(faults) => {
-                let told = faults.iter().map(|why| format!("{place}: {}: {why}", key.get_ref()));
-                contents.faults.extend(told);
+            Err(problems) => {
+                let reported = problems.iter().map(|why| format!("{location}: {}: {why}", key.get_ref()));
+                contents.problems.extend(reported);
             }
         }
     }
@@ -76,19 +79,19 @@ pub fn parse(text: &str, path: &Path, http: &Command) -> Contents {
 
 /// The arguments that a key stands for; each has been parsed once, so that all that is wrong is told with its line.
 fn arguments(name: &str, value: &Spanned<DeValue<'_>>, http: &Command) -> Result<Vec<OsString>, Vec<String>> {
-    let Some(key) = Key::named(http, name) else { return Err(vec![unknown(name, value, http)]) };
+    let Some(key) = Key::find(http, name) else { return Err(vec![unknown_key_error(name, value, http)]) };
     let arguments = key.arguments(value.get_ref())?;
-    let fault = |argument: &OsString| {
+    let problem = |argument: &OsString| {
         let error = http.clone().try_get_matches_from([&OsString::from("http"), argument]).err()?;
         // That something else is missing is not this key's fault.
-        (error.kind() != ErrorKind::MissingRequiredArgument).then(|| refused(&error))
+        (error.kind() != ErrorKind::MissingRequiredArgument).then(|| rejection_reason(&error))
     };
-    let faults: Vec<String> = arguments.iter().filter_map(fault).collect();
-    if faults.is_empty() { Ok(arguments) } else { Err(faults) }
+    let problems: Vec<String> = arguments.iter().filter_map(problem).collect();
+    if problems.is_empty() { Ok(arguments) } else { Err(problems) }
 }
 
 /// Why the command line refuses a value.
-fn refused(error: &clap::Error) -> String {
+fn rejection_reason(error: &clap::Error) -> String {
     let text = |kind| match error.get(kind) {
         Some(ContextValue::String(text)) => text.as_str(),
         _ => "",
@@ -99,15 +102,15 @@ fn refused(error: &clap::Error) -> String {
     {
         return format!("{value:?} is none of its values: choose from {}", choices.join(", "));
     }
-    let told = |source: &(dyn std::error::Error + 'static)| {
+    let reported = |source: &(dyn std::error::Error + 'static)| {
         remedy(source).map_or_else(|| source.to_string(), str::to_owned)
     };
-    let why = std::error::Error::source(error).map_or_else(|| words_of(error), told);
+    let why = std::error::Error::source(error).map_or_else(|| error_text(error), reported);
     if why.contains(value) { why } else { format!("{value:?}: {why}") }
 }
 
 /// What to say of a key that is no flag.
-fn unknown(name: &str, value: &Spanned<DeValue<'_>>, http: &Command) -> String {
+fn unknown_key_error(name: &str, value: &Spanned<DeValue<'_>>, http: &Command) -> String {
     if [CONFIG, CHECK].contains(&name) {
         return "it is for the command line alone: leave it out here".to_owned();
     }
@@ -116,7 +119,7 @@ fn unknown(name: &str, value: &Spanned<DeValue<'_>>, http: &Command) -> String {
             .to_owned();
     }
     let hyphened = name.replace('_', "-");
-    let similar = Key::named(http, &hyphened).map(|key| key.name().to_owned()).or_else(|| {
+    let similar = Key::find(http, &hyphened).map(|key| key.name().to_owned()).or_else(|| {
         let error = http.clone().try_get_matches_from(["http", &format!("--{hyphened}")]).err()?;
         match error.get(ContextKind::SuggestedArg) {
             Some(ContextValue::String(flag)) => Some(flag.trim_start_matches('-').to_owned()),

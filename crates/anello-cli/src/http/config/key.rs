@@ -17,7 +17,7 @@ pub struct Key<'a> {
 
 /// What the value of a flag is in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Takes {
+enum ValueKind {
     /// True or false: the flag is there or not.
     Switch,
     /// A whole number.
@@ -42,7 +42,7 @@ pub fn keys(http: &Command) -> impl Iterator<Item = Key<'_>> {
 }
 
 impl<'a> Key<'a> {
-    pub fn named(http: &'a Command, wanted: &str) -> Option<Self> {
+    pub fn find(http: &'a Command, wanted: &str) -> Option<Self> {
         keys(http).find(|key| key.name() == wanted)
     }
 
@@ -56,30 +56,30 @@ impl<'a> Key<'a> {
     /// All that is wrong with it, or with what is in it if it is a list.
     pub fn arguments(&self, value: &DeValue<'_>) -> Result<Vec<OsString>, Vec<String>> {
         match value {
-            DeValue::Boolean(is_on) if self.may_stand_alone() => {
+            DeValue::Boolean(is_on) if self.accepts_no_value() => {
                 Ok(is_on.then(|| format!("--{}", self.name()).into()).into_iter().collect())
             }
             DeValue::Array(items) if self.is_list() && !items.is_empty() => {
-                let (mut arguments, mut faults) = (Vec::new(), Vec::new());
+                let (mut arguments, mut problems) = (Vec::new(), Vec::new());
                 for item in items {
                     match self.argument(item.get_ref()) {
                         Ok(argument) => arguments.push(argument),
-                        Err(fault) => faults.push(fault),
+                        Err(problem) => problems.push(problem),
                     }
                 }
-                if faults.is_empty() { Ok(arguments) } else { Err(faults) }
+                if problems.is_empty() { Ok(arguments) } else { Err(problems) }
             }
             DeValue::Array(_) if self.is_list() => {
                 Err(vec!["an empty list says nothing: leave the key out to have the default".to_owned()])
             }
-            value => self.argument(value).map(|argument| vec![argument]).map_err(|fault| vec![fault]),
+            value => self.argument(value).map(|argument| vec![argument]).map_err(|problem| vec![problem]),
         }
     }
 
     fn argument(&self, value: &DeValue<'_>) -> Result<OsString, String> {
-        let text = match (value, self.takes()) {
-            (DeValue::String(text), Takes::Text) => text.to_string(),
-            (DeValue::Integer(number), Takes::Number) => decimal(number)?,
+        let text = match (value, self.value_kind()) {
+            (DeValue::String(text), ValueKind::Text) => text.to_string(),
+            (DeValue::Integer(number), ValueKind::Number) => decimal(number)?,
             _ => return Err(self.wrong_type(value)),
         };
         Ok(match self.arg.get_long() {
@@ -90,17 +90,17 @@ impl<'a> Key<'a> {
         })
     }
 
-    fn takes(&self) -> Takes {
+    fn value_kind(&self) -> ValueKind {
         if matches!(self.arg.get_action(), ArgAction::SetTrue) {
-            return Takes::Switch;
+            return ValueKind::Switch;
         }
         let parsed = self.arg.get_value_parser().type_id();
-        let is_number = NUMBERS.iter().any(|number| parsed == number());
-        if is_number { Takes::Number } else { Takes::Text }
+        let is_number = INTEGER_TYPES.iter().any(|number| parsed == number());
+        if is_number { ValueKind::Number } else { ValueKind::Text }
     }
 
     pub fn is_number(&self) -> bool {
-        self.takes() == Takes::Number
+        self.value_kind() == ValueKind::Number
     }
 
     pub fn is_list(&self) -> bool {
@@ -108,9 +108,9 @@ impl<'a> Key<'a> {
     }
 
     /// Whether the flag may be given without a value.
-    fn may_stand_alone(&self) -> bool {
+    fn accepts_no_value(&self) -> bool {
         let takes_none = self.arg.get_num_args().is_some_and(|values| values.min_values() == 0);
-        self.takes() == Takes::Switch || takes_none
+        self.value_kind() == ValueKind::Switch || takes_none
     }
 
     fn wrong_type(&self, value: &DeValue<'_>) -> String {
@@ -123,12 +123,12 @@ impl<'a> Key<'a> {
             DeValue::Array(_) => "a list",
             DeValue::Table(_) => "a section",
         };
-        let expected = match (self.takes(), self.is_list()) {
-            (Takes::Switch, _) => "true or false",
-            (Takes::Number, false) => "a whole number",
-            (Takes::Number, true) => "whole numbers",
-            (Takes::Text, false) => "text",
-            (Takes::Text, true) => "a list of texts",
+        let expected = match (self.value_kind(), self.is_list()) {
+            (ValueKind::Switch, _) => "true or false",
+            (ValueKind::Number, false) => "a whole number",
+            (ValueKind::Number, true) => "whole numbers",
+            (ValueKind::Text, false) => "text",
+            (ValueKind::Text, true) => "a list of texts",
         };
         format!("it takes {expected}, not {found}: write it as in {} = {}", self.name(), self.example())
     }
@@ -137,17 +137,17 @@ impl<'a> Key<'a> {
     fn example(&self) -> String {
         let default = self.arg.get_default_values().first().map(|value| value.to_string_lossy().into_owned());
         let word = self.arg.get_value_names().and_then(|names| names.first()).map(ToString::to_string);
-        let one = match self.takes() {
-            Takes::Switch => return "true".to_owned(),
-            Takes::Number => default.unwrap_or_else(|| "1".to_owned()),
-            Takes::Text => format!("{:?}", default.or(word).unwrap_or_else(|| self.name().to_owned())),
+        let one = match self.value_kind() {
+            ValueKind::Switch => return "true".to_owned(),
+            ValueKind::Number => default.unwrap_or_else(|| "1".to_owned()),
+            ValueKind::Text => format!("{:?}", default.or(word).unwrap_or_else(|| self.name().to_owned())),
         };
         if self.is_list() { format!("[{one}]") } else { one }
     }
 }
 
 /// The types of whole numbers that flags may have.
-const NUMBERS: [fn() -> TypeId; 11] = [
+const INTEGER_TYPES: [fn() -> TypeId; 11] = [
     TypeId::of::<u8>,
     TypeId::of::<u16>,
     TypeId::of::<u32>,

@@ -50,11 +50,11 @@ const FOLDER: &str = "folder";
 #[derive(Debug, Default)]
 pub struct Configuration {
     /// What is wrong in the file. What is right counts, so that all else can be looked at.
-    pub faults: Vec<String>,
+    pub problems: Vec<String>,
     /// The flags that are not as by default, in the words of a file.
     pub settings: Vec<String>,
     /// Where in the file the flags stand that count.
-    places: BTreeMap<String, String>,
+    locations: BTreeMap<String, String>,
 }
 
 /// Why a command line does not count.
@@ -84,43 +84,43 @@ fn read_matches(command: &Command, given: &[OsString]) -> Result<(ArgMatches, Co
     };
     let http = command.find_subcommand(HTTP).filter(|_| given.get(1).is_some_and(|word| word == HTTP));
     let Some(http) = http else { return Ok((parse(given)?, Configuration::default())) };
-    let Some((path, is_given)) = named_file(http, &given[1..]) else {
+    let Some((path, is_given)) = config_file_argument(http, &given[1..]) else {
         let matches = parse(given)?;
-        let settings = settings::other_than_defaults(http, &matches);
+        let settings = settings::non_default_settings(http, &matches);
         return Ok((matches, Configuration { settings, ..Configuration::default() }));
     };
-    let file::Contents { mut entries, faults } = file::read(&path, http);
+    let file::Contents { mut entries, problems } = file::read(&path, http);
     entries.retain(|entry| !is_given.contains(&entry.name));
     let from_file = entries.iter().flat_map(|entry| entry.arguments.iter().cloned());
     let merged: Vec<OsString> =
         given[..2].iter().cloned().chain(from_file).chain(given[2..].iter().cloned()).collect();
     let matches = match parse(&merged) {
         Ok(matches) => matches,
-        Err(error) if is_between_flags(&error) => {
+        Err(error) if is_flag_conflict(&error) => {
             // What contradicts itself without the file is not the file's doing.
             let alone = parse(given).err().filter(|alone| alone.kind() == ErrorKind::ArgumentConflict);
             if let Some(alone) = alone {
                 return Err(Failure::CommandLine(alone));
             }
-            let fault = format!("{}, with the command line: {}", path.display(), words_of(&error));
-            return Err(Failure::file(faults, fault));
+            let problem = format!("{}, with the command line: {}", path.display(), error_text(&error));
+            return Err(Failure::file(problems, problem));
         }
         Err(error) => return Err(Failure::CommandLine(error)),
     };
     let served = matches.subcommand_matches(HTTP).and_then(|http| http.value_source(FOLDER));
     if served.is_none() {
         let remedy = "name it there, as in folder = \"public\", or on the command line";
-        let fault = format!("{}: {FOLDER}: nothing says what to serve: {remedy}", path.display());
-        return Err(Failure::file(faults, fault));
+        let problem = format!("{}: {FOLDER}: nothing says what to serve: {remedy}", path.display());
+        return Err(Failure::file(problems, problem));
     }
-    let places = entries.into_iter().map(|entry| (entry.name, entry.place)).collect();
-    let settings = settings::other_than_defaults(http, &matches);
-    Ok((matches, Configuration { faults, settings, places }))
+    let locations = entries.into_iter().map(|entry| (entry.name, entry.location)).collect();
+    let settings = settings::non_default_settings(http, &matches);
+    Ok((matches, Configuration { problems, settings, locations }))
 }
 
 /// The file that the command line names, and the flags that are given on it. A command line that is wrong may hide some:
 /// that is told when the whole is parsed.
-fn named_file(http: &Command, given: &[OsString]) -> Option<(PathBuf, Vec<String>)> {
+fn config_file_argument(http: &Command, given: &[OsString]) -> Option<(PathBuf, Vec<String>)> {
     let matches = http.clone().ignore_errors(true).try_get_matches_from(given).ok()?;
     let path = matches.get_one::<PathBuf>(CONFIG)?.clone();
     let is_given =
@@ -130,12 +130,12 @@ fn named_file(http: &Command, given: &[OsString]) -> Option<(PathBuf, Vec<String
 }
 
 /// Whether flags do not go together, or one lacks another.
-fn is_between_flags(error: &clap::Error) -> bool {
+fn is_flag_conflict(error: &clap::Error) -> bool {
     matches!(error.kind(), ErrorKind::MissingRequiredArgument | ErrorKind::ArgumentConflict)
 }
 
 /// What an error says, in one line, without how the command is used.
-fn words_of(error: &clap::Error) -> String {
+fn error_text(error: &clap::Error) -> String {
     let text = error.render().to_string();
     let said = text.split("\n\n").next().unwrap_or_default();
     let words: Vec<&str> = said.trim_start_matches("error: ").split_whitespace().collect();
@@ -144,29 +144,30 @@ fn words_of(error: &clap::Error) -> String {
 
 impl Configuration {
     /// A flag, as whoever set it knows it: where it stands in the file, or with its dashes.
-    pub fn place(&self, name: &str) -> String {
-        match self.places.get(name) {
-            Some(place) => format!("{place}: {name}"),
+    pub fn location(&self, name: &str) -> String {
+        match self.locations.get(name) {
+            Some(location) => format!("{location}: {name}"),
             None if name == FOLDER => name.to_owned(),
             None => format!("--{name}"),
         }
     }
 
     /// What is wrong with an option, and where that was set.
-    pub fn told(&self, invalid: &InvalidOption) -> String {
+    pub fn describe_invalid(&self, invalid: &InvalidOption) -> String {
         let text = invalid.to_string();
         let why = text.strip_prefix(invalid.option()).and_then(|rest| rest.strip_prefix(": "));
-        format!("{}: {}", self.place(invalid.option()), why.unwrap_or(&text))
+        format!("{}: {}", self.location(invalid.option()), why.unwrap_or(&text))
     }
 
     /// Fails if something is wrong in the file, with these options or with the cores, and tells all of it.
-    pub fn refuse_faults_and(&self, invalid: &[InvalidOption], cores: Option<&Cores>) -> io::Result<()> {
-        let invalid = invalid.iter().map(|one| self.told(one));
-        let cores = cores.and_then(Cores::fault_here).map(|why| format!("{}: {why}", self.place("cores")));
-        let told: Vec<_> = self.faults.iter().cloned().chain(invalid).chain(cores).collect();
-        match told.is_empty() {
+    pub fn reject_if_invalid(&self, invalid: &[InvalidOption], cores: Option<&Cores>) -> io::Result<()> {
+        let invalid = invalid.iter().map(|one| self.describe_invalid(one));
+        let cores =
+            cores.and_then(Cores::local_problem).map(|why| format!("{}: {why}", self.location("cores")));
+        let reported: Vec<_> = self.problems.iter().cloned().chain(invalid).chain(cores).collect();
+        match reported.is_empty() {
             true => Ok(()),
-            false => Err(io::Error::new(io::ErrorKind::InvalidInput, told.join("\nanello: "))),
+            false => Err(io::Error::new(io::ErrorKind::InvalidInput, reported.join("\nanello: "))),
         }
     }
 }
@@ -179,20 +180,20 @@ impl From<clap::Error> for Failure {
 
 impl Failure {
     /// What is wrong in a file; only if nothing is, what is wrong with the whole, which may come of it.
-    fn file(faults: Vec<String>, of_the_whole: String) -> Self {
-        Self::File(if faults.is_empty() { vec![of_the_whole] } else { faults })
+    fn file(problems: Vec<String>, command_line_problem: String) -> Self {
+        Self::File(if problems.is_empty() { vec![command_line_problem] } else { problems })
     }
 
     /// Tells it, and says what the process is to exit with.
-    pub fn tell(&self) -> ExitCode {
+    pub fn report(&self) -> ExitCode {
         match self {
             Self::CommandLine(error) => {
                 // Nobody is left to be told that it could not be told.
                 error.print().ok();
                 ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2))
             }
-            Self::File(faults) => {
-                faults.iter().for_each(|fault| output::say(format_args!("anello: {fault}")));
+            Self::File(problems) => {
+                problems.iter().for_each(|problem| output::say(format_args!("anello: {problem}")));
                 ExitCode::from(1)
             }
         }

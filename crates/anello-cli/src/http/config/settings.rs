@@ -8,12 +8,12 @@ use super::HTTP;
 use super::key::{Key, keys};
 
 /// A line for each flag of `anello http` that is not as by default.
-pub fn other_than_defaults(http: &Command, matches: &ArgMatches) -> Vec<String> {
+pub fn non_default_settings(http: &Command, matches: &ArgMatches) -> Vec<String> {
     let Some(matches) = matches.subcommand_matches(HTTP) else { return Vec::new() };
-    keys(http).filter_map(|key| Some(format!("{} = {}", key.name(), set_value(key, matches)?))).collect()
+    keys(http).filter_map(|key| Some(format!("{} = {}", key.name(), explicit_value(key, matches)?))).collect()
 }
 
-fn set_value(key: Key<'_>, matches: &ArgMatches) -> Option<String> {
+fn explicit_value(key: Key<'_>, matches: &ArgMatches) -> Option<String> {
     let id = key.arg.get_id().as_str();
     if matches.value_source(id)? == ValueSource::DefaultValue {
         return None;
@@ -22,7 +22,7 @@ fn set_value(key: Key<'_>, matches: &ArgMatches) -> Option<String> {
     if given == key.arg.get_default_values() {
         return None;
     }
-    let value = |text: &std::ffi::OsStr| written(key, &text.to_string_lossy());
+    let value = |text: &std::ffi::OsStr| format_value(key, &text.to_string_lossy());
     let is_switch = !key.arg.get_action().takes_values();
     Some(match given[..] {
         [] => true.to_string(),
@@ -34,7 +34,7 @@ fn set_value(key: Key<'_>, matches: &ArgMatches) -> Option<String> {
 
 /// A value as a file has it. [`Value`] has no numbers beyond those of 64 bits with a sign; some flags do, and so does a
 /// file.
-fn written(key: Key<'_>, text: &str) -> String {
+fn format_value(key: Key<'_>, text: &str) -> String {
     match text.parse::<i128>() {
         Ok(number) if key.is_number() => number.to_string(),
         _ => Value::from(text).to_string(),

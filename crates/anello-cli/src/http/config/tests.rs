@@ -15,15 +15,15 @@ fn http() -> Command {
 }
 
 /// What is wrong in a text.
-fn faults(text: &str) -> Vec<String> {
-    file::parse(text, Path::new("site.toml"), &http()).faults
+fn problems(text: &str) -> Vec<String> {
+    file::parse(text, Path::new("site.toml"), &http()).problems
 }
 
 /// What is wrong in a text, which is one thing.
-fn fault(text: &str) -> String {
-    let faults = faults(text);
-    let [fault] = &faults[..] else { panic!("{text:?}: {faults:?}") };
-    fault.clone()
+fn problem(text: &str) -> String {
+    let problems = problems(text);
+    let [problem] = &problems[..] else { panic!("{text:?}: {problems:?}") };
+    problem.clone()
 }
 
 /// What arguments make of a file: settings, or what is wrong.
@@ -34,9 +34,9 @@ fn read_with(file: &str, given: &[&str]) -> Result<Vec<String>, Vec<String>> {
     let words = ["anello", "http", "--config"].map(OsString::from).into_iter();
     let all = words.chain([path.into_os_string()]).chain(given.iter().map(OsString::from));
     match read_matches(&command(), &all.collect::<Vec<_>>()) {
-        Ok((_, configuration)) if configuration.faults.is_empty() => Ok(configuration.settings),
-        Ok((_, configuration)) => Err(configuration.faults),
-        Err(Failure::File(faults)) => Err(faults),
+        Ok((_, configuration)) if configuration.problems.is_empty() => Ok(configuration.settings),
+        Ok((_, configuration)) => Err(configuration.problems),
+        Err(Failure::File(problems)) => Err(problems),
         Err(Failure::CommandLine(error)) => Err(vec![error.to_string()]),
     }
 }
@@ -46,14 +46,14 @@ fn every_flag_is_a_key() {
     let http = http();
     for arg in http.get_arguments() {
         let name = key::name(arg);
-        let said = fault(&format!("{name} = 1979-05-27"));
+        let said = problem(&format!("{name} = 1979-05-27"));
         if [CONFIG, CHECK].contains(&name) {
             assert!(said.contains("for the command line alone"), "{said}");
         } else {
             assert!(said.contains("it takes ") && said.contains("not a date"), "{said}");
         }
     }
-    assert!(Key::named(&http, FOLDER).is_some_and(|key| key.arg.is_positional()));
+    assert!(Key::find(&http, FOLDER).is_some_and(|key| key.arg.is_positional()));
 }
 
 #[test]
@@ -71,7 +71,7 @@ fn every_default_and_every_choice_may_stand_in_a_file() {
             (false, false) => choices.chain(defaults).map(|value| format!("{value:?}")).collect(),
         };
         for value in values {
-            assert_eq!(faults(&format!("{} = {value}", key.name())), [""; 0]);
+            assert_eq!(problems(&format!("{} = {value}", key.name())), [""; 0]);
             tried += 1;
         }
     }
@@ -153,7 +153,7 @@ fn the_command_line_wins() {
 
 #[test]
 fn what_is_wrong_is_told_with_its_line_and_remedy() {
-    for (text, told) in [
+    for (text, reported) in [
         ("\n\nlistings = true", "site.toml:3: listings: there is no such flag: is listing meant?"),
         ("keep_alive_timeout = \"5s\"", "is keep-alive-timeout meant?"),
         ("zzzzzzzz = 1", "keys are the long flags that anello http --help shows"),
@@ -182,27 +182,27 @@ fn what_is_wrong_is_told_with_its_line_and_remedy() {
         ("listing = ", "site.toml:1: not TOML: "),
         ("listing = true\nlisting = true", "site.toml:2: not TOML: "),
     ] {
-        let said = fault(text);
-        assert!(said.contains(told), "{said}\n{told}");
+        let said = problem(text);
+        assert!(said.contains(reported), "{said}\n{reported}");
         assert!(said.starts_with("site.toml:"), "{said}");
     }
 }
 
 #[test]
 fn all_that_is_wrong_is_told_at_once_and_in_order() {
-    let said = faults("listings = true\naddr = 80\nlisting = true\n\ndriver = \"x\"");
-    let places: Vec<&str> = said.iter().map(|fault| &fault[..12]).collect();
-    assert_eq!(places, ["site.toml:1:", "site.toml:2:", "site.toml:5:"], "{said:?}");
+    let said = problems("listings = true\naddr = 80\nlisting = true\n\ndriver = \"x\"");
+    let locations: Vec<&str> = said.iter().map(|problem| &problem[..12]).collect();
+    assert_eq!(locations, ["site.toml:1:", "site.toml:2:", "site.toml:5:"], "{said:?}");
 }
 
 #[test]
 fn every_wrong_value_of_a_list_is_told() {
-    let said = faults(
+    let said = problems(
         "cache-control = ['*.css', 'a=b', 1, '*.js']\ncors-origin = ['https://example.org', 2]\nmax-connections = 0",
     );
     assert_eq!(said.len(), 3, "{said:?}");
     let said =
-        faults("cache-control = ['*.css', 'a=b', '*.js']\nmax-connections = 0\nmax-listing-entries = -1");
+        problems("cache-control = ['*.css', 'a=b', '*.js']\nmax-connections = 0\nmax-listing-entries = -1");
     let [first, second, zero, negative] = &said[..] else { panic!("{said:?}") };
     assert!(first.starts_with("site.toml:1: cache-control: \"*.css\" lacks a ="), "{first}");
     assert!(second.starts_with("site.toml:1: cache-control: \"*.js\" lacks a ="), "{second}");
@@ -219,7 +219,7 @@ fn flags_for_io_uring_are_refused_on_epoll_in_files() {
     ] {
         let said = read_with(file, given).unwrap_err();
         assert!(
-            said.iter().any(|fault| fault.contains("--sqpoll") && fault.contains("--driver uring")),
+            said.iter().any(|problem| problem.contains("--sqpoll") && problem.contains("--driver uring")),
             "{said:?}"
         );
     }
@@ -262,7 +262,7 @@ fn a_wrong_command_line_is_told_as_ever() {
     assert_eq!(failure(&["anello", "echo", "--config", "x"]).kind(), ErrorKind::UnknownArgument);
     let (_, configuration) =
         read(&["anello", "http", "a", "--config", "/no/such.toml"]).expect("the rest is well");
-    assert!(configuration.faults[0].starts_with("/no/such.toml: "), "{:?}", configuration.faults);
+    assert!(configuration.problems[0].starts_with("/no/such.toml: "), "{:?}", configuration.problems);
 }
 
 #[test]
@@ -274,10 +274,10 @@ fn places_are_those_of_the_file_or_flags() {
     let given =
         ["anello", "http", "--config", config, "--cors-origin", "x", "--index", "z"].map(OsString::from);
     let (_, configuration) = read_matches(&command(), &given).expect("well");
-    assert_eq!(configuration.place("listing"), format!("{config}:4: listing"));
-    assert_eq!(configuration.place("index"), "--index");
-    assert_eq!(configuration.place("cors-origin"), "--cors-origin");
-    assert_eq!(Configuration::default().place("folder"), "folder");
+    assert_eq!(configuration.location("listing"), format!("{config}:4: listing"));
+    assert_eq!(configuration.location("index"), "--index");
+    assert_eq!(configuration.location("cors-origin"), "--cors-origin");
+    assert_eq!(Configuration::default().location("folder"), "folder");
 }
 
 #[test]

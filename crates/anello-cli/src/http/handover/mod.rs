@@ -24,9 +24,9 @@
 //!
 //! Nothing is opened for it while the server runs: it needs accept, sendmsg, recvmsg, read, write and close.
 
-mod door;
-mod newcomer;
-mod wire;
+mod channel;
+mod listener;
+mod successor;
 
-pub use self::door::{Door, Wares};
-pub use self::newcomer::{Newcomer, StartLock, ask};
+pub use self::listener::{HandoverListener, HandoverSource};
+pub use self::successor::{StartLock, Successor, request_handover};

@@ -5,7 +5,7 @@
 
 use libc::c_long;
 
-use super::Uses;
+use super::FilterOptions;
 
 /// A system call that is allowed.
 #[derive(Debug)]
@@ -32,13 +32,13 @@ use Call::{Any, Only};
 use Condition::{Has, Is, IsNull, IsThisProcess, Lacks};
 
 /// All that is allowed.
-pub fn lists(uses: Uses) -> Vec<&'static [Call]> {
-    let mut lists = vec![MEMORY, THREADS, ENDINGS, TIME, WAITING, SOCKETS, FILES, OLD_NAMES];
-    if uses.rings {
+pub fn lists(options: FilterOptions) -> Vec<&'static [Call]> {
+    let mut lists = vec![MEMORY, THREADS, SIGNALS_AND_EXIT, TIME, POLLING, SOCKETS, FILES, LEGACY_CALLS];
+    if options.rings {
         lists.push(RINGS);
     }
-    if uses.socket_files {
-        lists.extend([SOCKET_FILES, HANDING_OVER]);
+    if options.socket_files {
+        lists.extend([SOCKET_FILES, HANDOVER]);
     }
     lists
 }
@@ -83,7 +83,7 @@ const THREADS: &[Call] = &[
 ];
 
 /// Signals that are waited for, and the ends of the process: in order, by a panic, by an abort.
-const ENDINGS: &[Call] = &[
+const SIGNALS_AND_EXIT: &[Call] = &[
     Any(libc::SYS_rt_sigaction),
     Any(libc::SYS_rt_sigprocmask),
     Any(libc::SYS_rt_sigreturn),
@@ -105,7 +105,7 @@ const TIME: &[Call] =
     &[Any(libc::SYS_clock_gettime), Any(libc::SYS_clock_nanosleep), Any(libc::SYS_getrandom)];
 
 /// Waiting: of workers on epoll, of the metrics' thread, of the log for a FIFO that is full.
-const WAITING: &[Call] = &[
+const POLLING: &[Call] = &[
     // The metrics' thread may still set its own up.
     Any(libc::SYS_epoll_create1),
     Any(libc::SYS_epoll_ctl),
@@ -120,8 +120,8 @@ const SOCKET: u64 = libc::SOL_SOCKET as u64;
 const TCP: u64 = libc::IPPROTO_TCP as u64;
 
 /// FIONBIO and FIONREAD, of which each C library has another type.
-const NOT_TO_WAIT: u64 = 0x5421;
-const BYTES_LEFT: u64 = 0x541b;
+const FIONBIO: u64 = 0x5421;
+const FIONREAD: u64 = 0x541b;
 
 /// Connections that others have begun: none is begun here, and nobody listens anew.
 const SOCKETS: &[Call] = &[
@@ -154,7 +154,7 @@ const SOCKETS: &[Call] = &[
         ],
     ),
     // A socket that must not wait for sendfile(2); whether bytes are left in one.
-    Only(libc::SYS_ioctl, &[&[Is(1, NOT_TO_WAIT)], &[Is(1, BYTES_LEFT)]]),
+    Only(libc::SYS_ioctl, &[&[Is(1, FIONBIO)], &[Is(1, FIONREAD)]]),
     Only(
         libc::SYS_fcntl,
         &[
@@ -210,11 +210,11 @@ const SOCKET_FILES: &[Call] = &[Any(libc::SYS_unlink), Any(libc::SYS_unlinkat)];
 const SOCKET_FILES: &[Call] = &[Any(libc::SYS_unlinkat)];
 
 /// With descriptors, when sockets are handed over, and to whom they may be.
-const HANDING_OVER: &[Call] = &[Any(libc::SYS_geteuid), Any(libc::SYS_recvmsg)];
+const HANDOVER: &[Call] = &[Any(libc::SYS_geteuid), Any(libc::SYS_recvmsg)];
 
 /// What newer calls above do as well, under the names by which the C libraries still call it here.
 #[cfg(target_arch = "x86_64")]
-const OLD_NAMES: &[Call] = &[
+const LEGACY_CALLS: &[Call] = &[
     Any(libc::SYS_epoll_wait),
     Any(libc::SYS_lstat),
     Any(libc::SYS_open),
@@ -223,4 +223,4 @@ const OLD_NAMES: &[Call] = &[
     Any(libc::SYS_stat),
 ];
 #[cfg(target_arch = "aarch64")]
-const OLD_NAMES: &[Call] = &[];
+const LEGACY_CALLS: &[Call] = &[];

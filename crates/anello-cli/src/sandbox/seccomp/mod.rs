@@ -9,7 +9,7 @@ mod calls;
 
 /// What the list depends on.
 #[derive(Clone, Copy, Debug)]
-pub struct Uses {
+pub struct FilterOptions {
     /// A worker runs on io_uring.
     pub rings: bool,
     /// There is the file of a Unix socket.
@@ -17,15 +17,15 @@ pub struct Uses {
 }
 
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-pub fn allow_only(_: Uses) -> Result<(), String> {
+pub fn install_filter(_: FilterOptions) -> Result<(), String> {
     Err(format!("there is no list of system calls for {}: seccomp is not in force", std::env::consts::ARCH))
 }
 
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
-pub use filter::allow_only;
+pub use filter::install_filter;
 
 /// Whether there is a list for this machine, and the kernel ends processes by it (Linux 4.14), as far as it tells.
-pub fn try_out() -> Result<(), String> {
+pub fn probe() -> Result<(), String> {
     if cfg!(not(any(target_arch = "x86_64", target_arch = "aarch64"))) {
         return Err(format!("there is no list of system calls for {}", std::env::consts::ARCH));
     }
@@ -47,13 +47,13 @@ mod filter {
         SeccompFilter, SeccompRule, TargetArch, apply_filter_all_threads,
     };
 
-    use super::Uses;
+    use super::FilterOptions;
     use super::calls::{Call, Condition, lists};
 
     /// Forbids all threads of the process all system calls that are not on the list.
-    pub fn allow_only(uses: Uses) -> Result<(), String> {
-        let programs =
-            [without_clone3(), allowed(uses)].map(|program| program.map_err(|error| error.to_string()));
+    pub fn install_filter(options: FilterOptions) -> Result<(), String> {
+        let programs = [without_clone3(), build_filter(options)]
+            .map(|program| program.map_err(|error| error.to_string()));
         for program in programs {
             apply_filter_all_threads(&program?).map_err(|error| match error {
                 Error::Seccomp(error) => format!(
@@ -72,9 +72,9 @@ mod filter {
         SeccompFilter::new(rules, SeccompAction::Allow, none, architecture()?)?.try_into()
     }
 
-    fn allowed(uses: Uses) -> Result<BpfProgram, BackendError> {
+    fn build_filter(options: FilterOptions) -> Result<BpfProgram, BackendError> {
         let mut rules = BTreeMap::new();
-        for call in lists(uses).into_iter().flatten() {
+        for call in lists(options).into_iter().flatten() {
             match call {
                 Call::Any(number) => rules.insert(*number, Vec::new()),
                 Call::Only(number, ways) => {
@@ -124,7 +124,7 @@ mod filter {
         #[test]
         fn no_call_is_listed_twice() {
             let mut seen = BTreeSet::new();
-            for call in lists(Uses { rings: true, socket_files: true }).into_iter().flatten() {
+            for call in lists(FilterOptions { rings: true, socket_files: true }).into_iter().flatten() {
                 let (Call::Any(number) | Call::Only(number, _)) = call;
                 assert!(seen.insert(*number), "system call {number}");
             }
@@ -133,7 +133,7 @@ mod filter {
         #[test]
         fn what_is_not_used_is_not_allowed() {
             let numbers = |rings, socket_files| -> BTreeSet<_> {
-                let calls = lists(Uses { rings, socket_files }).into_iter().flatten();
+                let calls = lists(FilterOptions { rings, socket_files }).into_iter().flatten();
                 calls
                     .map(|call| match call {
                         Call::Any(number) | Call::Only(number, _) => *number,

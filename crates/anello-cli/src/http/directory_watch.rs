@@ -11,51 +11,52 @@ use std::time::Duration;
 
 use super::Service;
 
-const LOOKS_EVERY: Duration = Duration::from_secs(5);
+const POLL_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Device and number.
-type Identity = (u64, u64);
+type FileId = (u64, u64);
 
 /// The folder that was opened.
 #[derive(Debug)]
-pub struct FolderWatch {
+pub struct DirectoryWatch {
     path: PathBuf,
-    opened: Identity,
+    opened: FileId,
     /// What was there at the last look.
-    seen: Mutex<Option<Identity>>,
+    last_seen: Mutex<Option<FileId>>,
 }
 
 /// Looks now and then, by a thread that ends with the process.
 pub fn start(service: Arc<Service>) {
-    let looking = thread::Builder::new().name("folder".into()).spawn(move || {
+    let spawned = thread::Builder::new().name("folder".into()).spawn(move || {
         while !service.listening.is_closed() {
-            service.folder_watch.look();
-            thread::sleep(LOOKS_EVERY);
+            service.directory_watch.check();
+            thread::sleep(POLL_INTERVAL);
         }
     });
-    if let Err(error) = looking {
+    if let Err(error) = spawned {
         tracing::warn!(%error, "nobody looks whether the served folder is replaced");
     }
 }
 
-impl FolderWatch {
+impl DirectoryWatch {
     /// Of the folder at this path now.
-    pub fn of(path: &Path) -> io::Result<Self> {
-        let opened = identity(path)?;
-        Ok(Self { path: path.to_owned(), opened, seen: Mutex::new(Some(opened)) })
+    pub fn new(path: &Path) -> io::Result<Self> {
+        let opened = file_id(path)?;
+        Ok(Self { path: path.to_owned(), opened, last_seen: Mutex::new(Some(opened)) })
     }
 
     /// Tells where the path leads to, if that has changed.
-    pub fn look(&self) {
-        let found = identity(&self.path);
-        let seen = found.as_ref().ok().copied();
-        let before = std::mem::replace(&mut *self.seen.lock().unwrap_or_else(PoisonError::into_inner), seen);
-        if seen == before {
+    pub fn check(&self) {
+        let current = file_id(&self.path);
+        let last_seen = current.as_ref().ok().copied();
+        let previous =
+            std::mem::replace(&mut *self.last_seen.lock().unwrap_or_else(PoisonError::into_inner), last_seen);
+        if last_seen == previous {
             return;
         }
         let path = self.path.display();
-        match found {
-            Ok(found) if found == self.opened => {
+        match current {
+            Ok(current) if current == self.opened => {
                 tracing::info!(%path, "the path leads to the served folder again")
             }
             Ok(_) => tracing::error!(
@@ -70,7 +71,7 @@ impl FolderWatch {
     }
 }
 
-fn identity(path: &Path) -> io::Result<Identity> {
-    let found = fs::metadata(path)?;
-    Ok((found.dev(), found.ino()))
+fn file_id(path: &Path) -> io::Result<FileId> {
+    let current = fs::metadata(path)?;
+    Ok((current.dev(), current.ino()))
 }

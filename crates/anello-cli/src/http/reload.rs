@@ -11,26 +11,26 @@ use super::Service;
 
 /// SIGHUPs, kept until they are [followed](Self::follow).
 #[derive(Debug)]
-pub struct Hangups(Signals);
+pub struct ReloadSignals(Signals);
 
-impl Hangups {
+impl ReloadSignals {
     /// Catches them from now on (`sigaction(2)`), instead of ending by them.
-    pub fn catch() -> io::Result<Self> {
+    pub fn install() -> io::Result<Self> {
         Signals::new([SIGHUP]).map(Self)
     }
 
     /// Does what they ask for, by a thread that ends with the process.
-    pub fn follow(self, service: Arc<Service>) {
-        let Self(mut hangups) = self;
-        let following = thread::Builder::new().name("reload".into()).spawn(move || {
-            for _ in hangups.forever() {
+    pub fn spawn_handler(self, service: Arc<Service>) {
+        let Self(mut reload_signals) = self;
+        let spawned = thread::Builder::new().name("reload".into()).spawn(move || {
+            for _ in reload_signals.forever() {
                 // A server that is told to end, and has said so, is not to say that it is ready.
                 if !service.listening.is_closed() {
                     reload(&service);
                 }
             }
         });
-        if let Err(error) = following {
+        if let Err(error) = spawned {
             tracing::error!(%error, "SIGHUP does nothing: certificates and the log stay as they are");
         }
     }
@@ -39,7 +39,7 @@ impl Hangups {
 fn reload(service: &Service) {
     service.manager.reloading();
     // Who replaces the folder and then sends the signal hears at once that this is not enough.
-    service.folder_watch.look();
+    service.directory_watch.check();
     if let Some(log) = &service.log {
         log.reopen();
     }

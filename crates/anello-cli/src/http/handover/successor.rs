@@ -10,21 +10,21 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FlockOperation, OFlags, flock};
 use rustix::io::retry_on_intr;
 
-use super::wire::{Talk, Word, is_gone, is_silent};
+use super::channel::{HandoverChannel, HandoverMessage, is_disconnected, is_timeout};
 use crate::listening::ListeningSocket;
 
 /// How often a server that goes while it is asked is asked again: another may have taken its place.
-const TRIES: usize = 5;
+const MAX_ATTEMPTS: usize = 5;
 
 /// What a newcomer was given, and its word with the server that gave it.
 #[derive(Debug)]
-pub struct Newcomer {
-    talk: Talk,
+pub struct Successor {
+    channel: HandoverChannel,
     pub sockets: Vec<ListeningSocket>,
     pub metrics: Option<TcpListener>,
-    pub door: UnixListener,
+    pub handover_listener: UnixListener,
     /// The server has died: there is nobody to talk to.
-    is_alone: bool,
+    predecessor_gone: bool,
 }
 
 /// Keeps others from starting at the same path until this one has a door of its own, or has asked whoever has one.
@@ -32,7 +32,7 @@ pub struct Newcomer {
 pub struct StartLock(#[expect(dead_code, reason = "held")] File);
 
 impl StartLock {
-    pub fn take(path: &Path) -> io::Result<Self> {
+    pub fn acquire(path: &Path) -> io::Result<Self> {
         let mut name = path.as_os_str().to_owned();
         name.push(".lock");
         let name = PathBuf::from(name);
@@ -55,27 +55,27 @@ impl StartLock {
 
 /// Asks whoever serves at this path for the sockets. `None` when nobody does; what a server that has died left there is
 /// removed then.
-pub fn ask(path: &Path) -> io::Result<Option<Newcomer>> {
-    let named =
+pub fn request_handover(path: &Path) -> io::Result<Option<Successor>> {
+    let with_path =
         |error: io::Error| io::Error::new(error.kind(), format!("--handover {}: {error}", path.display()));
-    for _ in 0..TRIES {
+    for _ in 0..MAX_ATTEMPTS {
         let stream = match UnixStream::connect(path) {
             Ok(stream) => stream,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-                remove_stale(path).map_err(named)?;
+                remove_stale(path).map_err(with_path)?;
                 return Ok(None);
             }
-            Err(error) => return Err(named(error)),
+            Err(error) => return Err(with_path(error)),
         };
-        match Talk::new(stream).and_then(Newcomer::given) {
-            Ok(newcomer) => return Ok(Some(newcomer)),
-            Err(error) if is_gone(&error) => {}
-            Err(error) => return Err(named(error)),
+        match HandoverChannel::new(stream).and_then(Successor::receive) {
+            Ok(successor) => return Ok(Some(successor)),
+            Err(error) if is_disconnected(&error) => {}
+            Err(error) => return Err(with_path(error)),
         }
     }
     let message = "somebody listens there, and hands nothing over: stop that, or name another path";
-    Err(named(io::Error::new(io::ErrorKind::AddrInUse, message)))
+    Err(with_path(io::Error::new(io::ErrorKind::AddrInUse, message)))
 }
 
 fn remove_stale(path: &Path) -> io::Result<()> {
@@ -86,41 +86,45 @@ fn remove_stale(path: &Path) -> io::Result<()> {
     fs::remove_file(path)
 }
 
-impl Newcomer {
-    fn given(mut talk: Talk) -> io::Result<Self> {
-        talk.expect_greeting()?;
-        let (mut sockets, mut metrics, mut door) = (Vec::new(), None, None);
+impl Successor {
+    fn receive(mut channel: HandoverChannel) -> io::Result<Self> {
+        channel.expect_hello()?;
+        let (mut sockets, mut metrics, mut handover_listener) = (Vec::new(), None, None);
         loop {
-            match talk.take()? {
-                (Word::Socket, Some(descriptor)) => {
+            match channel.recv_fd()? {
+                (HandoverMessage::Socket, Some(descriptor)) => {
                     sockets.push(ListeningSocket::from_descriptor(descriptor)?);
                 }
-                (Word::Metrics, Some(descriptor)) => metrics = Some(TcpListener::from(descriptor)),
-                (Word::Door, Some(descriptor)) => door = Some(UnixListener::from(descriptor)),
-                (Word::End, None) => break,
-                (Word::Withdrawn, _) => return Err(withdrawn()),
-                (word, _) => return Err(unexpected(word)),
+                (HandoverMessage::Metrics, Some(descriptor)) => metrics = Some(TcpListener::from(descriptor)),
+                (HandoverMessage::HandoverSocket, Some(descriptor)) => {
+                    handover_listener = Some(UnixListener::from(descriptor))
+                }
+                (HandoverMessage::EndOfSockets, None) => break,
+                (HandoverMessage::Withdrawn, _) => return Err(withdrawn_error()),
+                (message, _) => return Err(unexpected_message(message)),
             }
         }
-        match door {
-            Some(door) if !sockets.is_empty() => Ok(Self { talk, sockets, metrics, door, is_alone: false }),
-            _ => Err(unexpected(Word::End)),
+        match handover_listener {
+            Some(handover_listener) if !sockets.is_empty() => {
+                Ok(Self { channel, sockets, metrics, handover_listener, predecessor_gone: false })
+            }
+            _ => Err(unexpected_message(HandoverMessage::EndOfSockets)),
         }
     }
 
     /// Says that everything is prepared, and waits until the server has stopped accepting.
-    pub fn ready(&mut self) -> io::Result<()> {
-        self.tell(Word::Ready, Word::Stopped)
+    pub fn report_ready(&mut self) -> io::Result<()> {
+        self.exchange(HandoverMessage::Ready, HandoverMessage::Stopped)
     }
 
     /// Says that this process accepts, and waits until the server knows.
-    pub fn accepting(&mut self) -> io::Result<()> {
-        if self.is_alone {
+    pub fn report_accepting(&mut self) -> io::Result<()> {
+        if self.predecessor_gone {
             return Ok(());
         }
-        match self.tell(Word::Accepting, Word::Done) {
+        match self.exchange(HandoverMessage::Accepting, HandoverMessage::Done) {
             // It has stopped accepting, and hears this first when it goes on: there is to be one that serves.
-            Err(error) if is_silent(&error) => {
+            Err(error) if is_timeout(&error) => {
                 tracing::warn!("the server that has stopped accepting says nothing more: this one goes on");
                 Ok(())
             }
@@ -129,16 +133,16 @@ impl Newcomer {
     }
 
     /// Says a word, and waits for the answer to it. Without one from a server that has gone, this process is alone.
-    fn tell(&mut self, word: Word, expected: Word) -> io::Result<()> {
+    fn exchange(&mut self, message: HandoverMessage, expected: HandoverMessage) -> io::Result<()> {
         // What it has said before it went is heard, whether or not this is.
-        let said = self.talk.say(word);
-        match self.talk.hear() {
-            Ok(word) if word == expected => Ok(()),
-            Ok(Word::Withdrawn) => Err(withdrawn()),
-            Ok(word) => Err(unexpected(word)),
-            Err(error) if is_gone(&error) => {
+        let said = self.channel.send(message);
+        match self.channel.recv() {
+            Ok(message) if message == expected => Ok(()),
+            Ok(HandoverMessage::Withdrawn) => Err(withdrawn_error()),
+            Ok(message) => Err(unexpected_message(message)),
+            Err(error) if is_disconnected(&error) => {
                 tracing::warn!("the server that handed its sockets over has died: this one goes on alone");
-                self.is_alone = true;
+                self.predecessor_gone = true;
                 Ok(())
             }
             Err(error) => Err(said.err().unwrap_or(error)),
@@ -146,13 +150,13 @@ impl Newcomer {
     }
 }
 
-fn withdrawn() -> io::Error {
+fn withdrawn_error() -> io::Error {
     let message = "the running server has not waited for this one, and goes on: see its log";
     io::Error::new(io::ErrorKind::ConnectionAborted, message)
 }
 
-fn unexpected(word: Word) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, format!("{word:?} was not to be said by the server now"))
+fn unexpected_message(message: HandoverMessage) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, format!("{message:?} was not to be said by the server now"))
 }
 
 #[cfg(test)]
@@ -162,49 +166,52 @@ mod tests {
     use super::*;
 
     /// A newcomer that waits for so long, and the server that has given it what it has.
-    fn pair(patience: Duration) -> (Newcomer, Talk) {
+    fn pair(timeout: Duration) -> (Successor, HandoverChannel) {
         let (one, other) = UnixStream::pair().unwrap();
         let folder = tempfile::tempdir().unwrap();
-        let newcomer = Newcomer {
-            talk: Talk::within(one, patience).unwrap(),
+        let successor = Successor {
+            channel: HandoverChannel::with_timeout(one, timeout).unwrap(),
             sockets: Vec::new(),
             metrics: None,
-            door: UnixListener::bind(folder.path().join("door")).unwrap(),
-            is_alone: false,
+            handover_listener: UnixListener::bind(folder.path().join("door")).unwrap(),
+            predecessor_gone: false,
         };
-        (newcomer, Talk::new(other).unwrap())
+        (successor, HandoverChannel::new(other).unwrap())
     }
 
-    const FOR_EVER: Duration = Duration::from_secs(3600);
+    const LONG_TIMEOUT: Duration = Duration::from_secs(3600);
 
     #[test]
     fn fault_38_who_is_told_to_be_late_does_not_take_the_server_for_dead() {
-        for tell in [Newcomer::ready, Newcomer::accepting] {
-            let (mut newcomer, mut server) = pair(FOR_EVER);
-            server.say(Word::Withdrawn).unwrap();
+        for report in [Successor::report_ready, Successor::report_accepting] {
+            let (mut successor, mut server) = pair(LONG_TIMEOUT);
+            server.send(HandoverMessage::Withdrawn).unwrap();
             drop(server);
-            let error = tell(&mut newcomer).unwrap_err();
+            let error = report(&mut successor).unwrap_err();
             assert!(error.to_string().contains("goes on"), "{error}");
-            assert!(!newcomer.is_alone);
+            assert!(!successor.predecessor_gone);
         }
     }
 
     #[test]
     fn fault_38_a_server_that_has_died_leaves_the_newcomer_alone() {
-        let (mut newcomer, server) = pair(FOR_EVER);
+        let (mut successor, server) = pair(LONG_TIMEOUT);
         drop(server);
-        newcomer.ready().unwrap();
-        assert!(newcomer.is_alone);
-        newcomer.accepting().unwrap();
+        successor.report_ready().unwrap();
+        assert!(successor.predecessor_gone);
+        successor.report_accepting().unwrap();
     }
 
     #[test]
     fn fault_38_a_server_that_has_stopped_and_says_nothing_consents() {
-        let (mut newcomer, mut server) = pair(Duration::from_millis(20));
+        let (mut successor, mut server) = pair(Duration::from_millis(20));
         // Before it has stopped, it does not.
-        assert!(is_silent(&newcomer.ready().unwrap_err()));
-        newcomer.accepting().unwrap();
+        assert!(is_timeout(&successor.report_ready().unwrap_err()));
+        successor.report_accepting().unwrap();
         // It hears what was said when it goes on.
-        assert_eq!((server.hear().unwrap(), server.hear().unwrap()), (Word::Ready, Word::Accepting));
+        assert_eq!(
+            (server.recv().unwrap(), server.recv().unwrap()),
+            (HandoverMessage::Ready, HandoverMessage::Accepting)
+        );
     }
 }

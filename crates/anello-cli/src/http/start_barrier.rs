@@ -5,7 +5,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 /// What the workers wait at.
 #[derive(Debug)]
-pub struct Gate {
+pub struct StartBarrier {
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -14,22 +14,22 @@ pub struct Gate {
 enum State {
     /// So many workers are not ready yet.
     Waiting(usize),
-    Open,
+    Released,
     /// For good, with what went wrong.
-    Shut(io::ErrorKind, String),
+    Failed(io::ErrorKind, String),
 }
 
 /// One worker's place at the gate. If it is given up before the worker has passed, nobody passes.
 #[derive(Debug)]
-pub struct Place<'a>(&'a Gate);
+pub struct BarrierTicket<'a>(&'a StartBarrier);
 
-impl Gate {
+impl StartBarrier {
     pub fn new(workers: usize) -> Self {
         Self { state: Mutex::new(State::Waiting(workers)), changed: Condvar::new() }
     }
 
-    pub fn place(&self) -> Place<'_> {
-        Place(self)
+    pub fn ticket(&self) -> BarrierTicket<'_> {
+        BarrierTicket(self)
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -38,28 +38,28 @@ impl Gate {
     }
 
     /// Only while somebody still waits.
-    fn shut(&self, kind: io::ErrorKind, why: String) {
+    fn fail_all(&self, kind: io::ErrorKind, why: String) {
         let mut state = self.lock();
         if matches!(*state, State::Waiting(_)) {
-            *state = State::Shut(kind, why);
+            *state = State::Failed(kind, why);
             self.changed.notify_all();
         }
     }
 }
 
-impl Place<'_> {
+impl BarrierTicket<'_> {
     /// Waits, blocking the thread, until all workers are here. The last one to come does `last` before any of them passes.
     ///
     /// # Errors
     /// That of `last`, or of the worker that failed: the same for all.
-    pub fn pass(&self, last: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+    pub fn wait(&self, last: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
         let mut state = self.0.lock();
         if let State::Waiting(missing) = &mut *state {
             *missing -= 1;
             if *missing == 0 {
                 *state = match last() {
-                    Ok(()) => State::Open,
-                    Err(error) => State::Shut(error.kind(), error.to_string()),
+                    Ok(()) => State::Released,
+                    Err(error) => State::Failed(error.kind(), error.to_string()),
                 };
                 self.0.changed.notify_all();
             }
@@ -67,8 +67,8 @@ impl Place<'_> {
         loop {
             match &*state {
                 State::Waiting(_) => {}
-                State::Open => return Ok(()),
-                State::Shut(kind, why) => return Err(io::Error::new(*kind, why.clone())),
+                State::Released => return Ok(()),
+                State::Failed(kind, why) => return Err(io::Error::new(*kind, why.clone())),
             }
             state = self.0.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
@@ -76,14 +76,14 @@ impl Place<'_> {
 
     /// This worker will not come.
     pub fn fail(&self, error: &io::Error) {
-        self.0.shut(error.kind(), error.to_string());
+        self.0.fail_all(error.kind(), error.to_string());
     }
 }
 
-impl Drop for Place<'_> {
+impl Drop for BarrierTicket<'_> {
     fn drop(&mut self) {
         // Nobody has said why: a panic has.
-        self.0.shut(io::ErrorKind::Other, "a worker ended before it served".to_owned());
+        self.0.fail_all(io::ErrorKind::Other, "a worker ended before it served".to_owned());
     }
 }
 
@@ -96,18 +96,18 @@ mod tests {
 
     #[test]
     fn the_last_to_come_opens_it_for_all() {
-        let (gate, ready, opened) = (Gate::new(3), AtomicUsize::new(0), AtomicUsize::new(0));
+        let (start_barrier, ready, opened) = (StartBarrier::new(3), AtomicUsize::new(0), AtomicUsize::new(0));
         thread::scope(|scope| {
             for _ in 0..3 {
                 scope.spawn(|| {
-                    let place = gate.place();
+                    let place = start_barrier.ticket();
                     ready.fetch_add(1, Ordering::SeqCst);
                     let open = || {
                         assert_eq!(ready.load(Ordering::SeqCst), 3);
                         opened.fetch_add(1, Ordering::SeqCst);
                         Ok(())
                     };
-                    place.pass(open).expect("it opens");
+                    place.wait(open).expect("it opens");
                     assert_eq!(opened.load(Ordering::SeqCst), 1);
                 });
             }
@@ -117,17 +117,18 @@ mod tests {
     #[test]
     fn whoever_fails_fails_all_with_its_own_error() {
         let taken = io::Error::new(io::ErrorKind::AddrInUse, "the port is taken");
-        type Failure<'a> = &'a (dyn Fn(Place<'_>) + Sync);
+        type Failure<'a> = &'a (dyn Fn(BarrierTicket<'_>) + Sync);
         let failures: [(Failure<'_>, &str); 3] = [
             (&|place| place.fail(&taken), "the port is taken"),
             (&|place| drop(place), "before it served"),
-            (&|place| assert!(place.pass(|| Err(io::Error::other("no sandbox"))).is_err()), "no sandbox"),
+            (&|place| assert!(place.wait(|| Err(io::Error::other("no sandbox"))).is_err()), "no sandbox"),
         ];
         for (failure, why) in failures {
-            let gate = Gate::new(2);
+            let start_barrier = StartBarrier::new(2);
             thread::scope(|scope| {
-                let waiting = scope.spawn(|| gate.place().pass(|| Err(io::Error::other("no sandbox"))));
-                failure(gate.place());
+                let waiting =
+                    scope.spawn(|| start_barrier.ticket().wait(|| Err(io::Error::other("no sandbox"))));
+                failure(start_barrier.ticket());
                 let error = waiting.join().expect("no panic").expect_err("it stays shut");
                 assert!(error.to_string().contains(why), "{error}");
             });
