@@ -10,7 +10,7 @@ use listenfd::ListenFd;
 use crate::listening::ListeningSocket;
 
 /// The first descriptor that is passed.
-const FIRST: usize = 3;
+const FIRST_DESCRIPTOR: usize = 3;
 
 /// The name, `FileDescriptorName=`, of the socket for /metrics.
 const METRICS: &str = "metrics";
@@ -48,13 +48,14 @@ pub fn take() -> io::Result<Passed> {
     let names = env::var("LISTEN_FDNAMES").unwrap_or_default();
     let mut names = names.split(':');
     let mut passed = Passed::default();
-    for place in 0..given.len() {
+    for index in 0..given.len() {
         let name = names.next().unwrap_or_default();
         let refused = |error: io::Error| {
-            let message = format!("descriptor {} of LISTEN_FDS ({name:?}): {error}", place + FIRST);
+            let message =
+                format!("descriptor {} of LISTEN_FDS ({name:?}): {error}", index + FIRST_DESCRIPTOR);
             io::Error::new(error.kind(), message)
         };
-        let Some(descriptor) = descriptor(&mut given, place).map_err(refused)? else { continue };
+        let Some(descriptor) = descriptor(&mut given, index).map_err(refused)? else { continue };
         match ListeningSocket::from_descriptor(descriptor).map_err(refused)? {
             ListeningSocket::Internet(listener) if name == METRICS && passed.metrics.is_none() => {
                 passed.metrics = Some(listener);
@@ -75,11 +76,11 @@ pub fn take() -> io::Result<Passed> {
 }
 
 /// A descriptor that is a stream socket.
-fn descriptor(given: &mut ListenFd, place: usize) -> io::Result<Option<OwnedFd>> {
+fn descriptor(given: &mut ListenFd, index: usize) -> io::Result<Option<OwnedFd>> {
     // What is a Unix socket is no TCP socket: the first says so, and leaves it.
-    match given.take_tcp_listener(place) {
+    match given.take_tcp_listener(index) {
         Ok(listener) => Ok(listener.map(OwnedFd::from)),
-        Err(not_tcp) => match given.take_unix_listener(place) {
+        Err(not_tcp) => match given.take_unix_listener(index) {
             Ok(listener) => Ok(listener.map(OwnedFd::from)),
             Err(not_unix) => {
                 let remedy = "pass stream sockets that listen, of TCP or Unix (ListenStream= of systemd)";

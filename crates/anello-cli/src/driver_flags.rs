@@ -167,7 +167,7 @@ impl DriverFlags {
         let given = self.given_for_uring();
         if driver == "epoll" && !given.is_empty() {
             let given = given.join(", ");
-            output::say(format_args!(
+            output::print_stderr(format_args!(
                 "anello: the driver is epoll, which ignores {given}: leave them out, or see anello doctor"
             ));
         }
@@ -250,14 +250,14 @@ mod tests {
     fn flags_for_io_uring_are_refused_on_epoll() {
         let command = Arguments::command();
         for name in ["echo", "http"] {
-            let said = |flags: &[&str]| {
+            let rejection = |flags: &[&str]| {
                 let line = [&["anello", name], flags, &["--driver", "epoll"]].concat();
                 let line = if name == "http" { [&line[..], &["."]].concat() } else { line };
                 let matches = command.clone().try_get_matches_from(line).unwrap();
                 check(&matches).err().map(|error| error.to_string())
             };
-            assert_eq!(said(&["--spin", "50us", "--direct-send-threshold-bytes", "1"]), None);
-            let refused = said(&["--sqpoll", "10", "--completion-per-send"]).unwrap();
+            assert_eq!(rejection(&["--spin", "50us", "--direct-send-threshold-bytes", "1"]), None);
+            let refused = rejection(&["--sqpoll", "10", "--completion-per-send"]).unwrap();
             assert!(refused.contains("--sqpoll, --completion-per-send"), "{refused}");
         }
     }

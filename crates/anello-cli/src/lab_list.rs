@@ -45,7 +45,7 @@ fn list_presets(resources: &Resources) {
                 "  {name:14} {:>3} cells {:>3} contenders {:>8}  {}",
                 config.cells.len(),
                 config.contenders.len(),
-                about(config.estimated_time().as_secs()),
+                format_duration(config.estimated_time().as_secs()),
                 config.scenario.title
             ),
             Err(error) => println!("  {name:14} not on this machine: {error}"),
@@ -54,7 +54,7 @@ fn list_presets(resources: &Resources) {
 }
 
 /// A time in words, roughly.
-fn about(seconds: u64) -> String {
+fn format_duration(seconds: u64) -> String {
     match seconds {
         0..90 => format!("{seconds} s"),
         90..5400 => format!("{} min", (seconds + 30) / 60),
@@ -73,7 +73,7 @@ fn list_contenders(resources: &Resources) {
     }
     println!("\ncontenders built in for HTTP");
     for contender in Contender::http_servers(&resources.executable) {
-        let (driver, serves) = (contender.driver.as_deref().unwrap_or(""), served(&contender));
+        let (driver, serves) = (contender.driver.as_deref().unwrap_or(""), served_targets(&contender));
         println!("  {:NAME_WIDTH$} {driver:10} {serves}", contender.name);
     }
     list_peers("peers", &resources.peers, &resources.unbuilt_peers);
@@ -84,7 +84,7 @@ fn list_peers(what: &str, built: &[Contender], unbuilt: &[String]) {
     println!("\n{what} built (anello lab peers build)");
     for peer in built {
         let (driver, version) = (peer.driver.as_deref().unwrap_or(""), peer.version.as_deref().unwrap_or(""));
-        let line = format!("  {:NAME_WIDTH$} {driver:10} {version:10} {}", peer.name, served(peer));
+        let line = format!("  {:NAME_WIDTH$} {driver:10} {version:10} {}", peer.name, served_targets(peer));
         println!("{}", line.trim_end());
     }
     if built.is_empty() {
@@ -96,7 +96,7 @@ fn list_peers(what: &str, built: &[Contender], unbuilt: &[String]) {
 }
 
 /// What an HTTP server has answers for; nothing of others.
-fn served(contender: &Contender) -> String {
+fn served_targets(contender: &Contender) -> String {
     let serves = contender.serves.iter().map(|what| match what {
         Serves::Files => "files",
         Serves::Fixed => "/fixed",

@@ -27,19 +27,20 @@ use crate::lab_load_http::{self, HandshakeKinds};
 
 /// How long the connections of one contender in one cell may take to open, and a request to be answered: far more
 /// than a server in order ever needs.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The same for what a check asks for: thousands of connections, megabytes.
-const CHECK_PATIENCE: Duration = Duration::from_secs(10);
+const CHECK_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The same under TLS, where thousands of connections cost both sides seconds of their cores.
-const CHECK_PATIENCE_TLS: Duration = Duration::from_secs(30);
+const TLS_CHECK_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// How often a check looks whether the run is to stop.
-const STOP_LOOK: Duration = Duration::from_millis(100);
+const STOP_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Replies that came whole and were not the right ones. All else has cost a connection.
-const WRONG: [ErrorKind; 3] = [ErrorKind::WrongBytes, ErrorKind::WrongStatus, ErrorKind::WrongLength];
+const WRONG_REPLY_KINDS: [ErrorKind; 3] =
+    [ErrorKind::WrongBytes, ErrorKind::WrongStatus, ErrorKind::WrongLength];
 
 /// Size of the one message that an idle connection has exchanged.
 const IDLE_MESSAGE_BYTES: usize = 128;
@@ -148,8 +149,8 @@ impl Load for LabLoad {
         let echo = |message_bytes: usize| anello_load::LoadConfig {
             connections: cell.connections,
             verify: true,
-            connect_timeout: PATIENCE,
-            stall_timeout: PATIENCE,
+            connect_timeout: TIMEOUT,
+            stall_timeout: TIMEOUT,
             ..anello_load::LoadConfig::echo(target, message_bytes)
         };
         let in_time = |load: anello_load::LoadConfig| match cell.offered_per_second {
@@ -163,7 +164,7 @@ impl Load for LabLoad {
             Workload::Echo { message_bytes } => Ok(Box::new(self.open(&in_time(echo(message_bytes)))?)),
             Workload::Http { target: asked, pipelining, reconnect, cipher } => {
                 let server = self.http_server(target, cipher)?;
-                let load = lab_load_http::load(server, cell, (asked, pipelining, reconnect), PATIENCE);
+                let load = lab_load_http::load(server, cell, (asked, pipelining, reconnect), TIMEOUT);
                 Ok(Box::new(self.open(&in_time(load))?))
             }
             Workload::Idle => {
@@ -187,23 +188,23 @@ impl Load for LabLoad {
 
     fn check(&mut self, target: SocketAddr, check: Check, stop: &AtomicBool) -> Result<Vec<String>, String> {
         let server = self.http_server(target, self.checked_by)?;
-        let patience = if server.tls.is_some() { CHECK_PATIENCE_TLS } else { CHECK_PATIENCE };
+        let timeout = if server.tls.is_some() { TLS_CHECK_TIMEOUT } else { CHECK_TIMEOUT };
         self.runtime.block_on(async {
             let checked = async {
                 match check {
-                    Check::CompleteBytes => check::complete_bytes(target, CHECK_PATIENCE).await,
-                    Check::StalledReader => check::stalled_reader(target, CHECK_PATIENCE).await,
+                    Check::CompleteBytes => check::complete_bytes(target, CHECK_TIMEOUT).await,
+                    Check::StalledReader => check::stalled_reader(target, CHECK_TIMEOUT).await,
                     Check::ManyConnections(connections) => {
-                        check::many_connections(target, connections, CHECK_PATIENCE).await
+                        check::many_connections(target, connections, CHECK_TIMEOUT).await
                     }
                     Check::CompleteAnswers(served) => {
-                        lab_load_http::complete_answers(server, served, patience).await
+                        lab_load_http::check_complete_responses(server, served, timeout).await
                     }
                     Check::StalledDownload(served) => {
-                        lab_load_http::stalled_download(server, served, patience).await
+                        lab_load_http::check_stalled_download(server, served, timeout).await
                     }
                     Check::ManyRequests(served, connections) => {
-                        lab_load_http::many_requests(server, served, connections, patience).await
+                        lab_load_http::check_many_requests(server, served, connections, timeout).await
                     }
                 }
             };
@@ -219,7 +220,7 @@ async fn unless_stopped<T>(
 ) -> Result<T, String> {
     let mut work = pin!(work);
     loop {
-        if let Ok(done) = timeout(STOP_LOOK, work.as_mut()).await {
+        if let Ok(done) = timeout(STOP_POLL_INTERVAL, work.as_mut()).await {
             return done;
         }
         if stop.load(Ordering::Relaxed) {
@@ -242,7 +243,7 @@ impl LoadSession for NetworkSession {
         let Some(session) = &mut self.session else { return Err("is closed".to_owned()) };
         let slice = self.runtime.block_on(session.run_slice(duration));
         let (wrong, others): (Vec<_>, Vec<_>) =
-            slice.errors.iter().partition(|error| WRONG.contains(&error.kind));
+            slice.errors.iter().partition(|error| WRONG_REPLY_KINDS.contains(&error.kind));
         Ok(SliceLoad {
             requests: slice.requests,
             elapsed_ns: slice.elapsed_ns,
@@ -302,7 +303,7 @@ struct DiskCommand {
 
 /// What it answers: what it did, or why it did not.
 #[derive(Deserialize)]
-struct DiskAnswer {
+struct DiskReply {
     error: Option<String>,
     #[serde(default)]
     operations: u64,
@@ -326,18 +327,18 @@ struct DiskSession {
 impl DiskSession {
     fn connect(target: SocketAddr, command: DiskCommand, file: &Path) -> Result<Self, String> {
         let open = || {
-            let stream = TcpStream::connect_timeout(&target, PATIENCE)?;
+            let stream = TcpStream::connect_timeout(&target, TIMEOUT)?;
             stream.set_nodelay(true)?;
-            stream.set_write_timeout(Some(PATIENCE))?;
+            stream.set_write_timeout(Some(TIMEOUT))?;
             Ok(stream)
         };
         let stream = open().map_err(|error: io::Error| error.to_string())?;
         Ok(Self { stream: BufReader::new(stream), command, file: file.to_owned() })
     }
 
-    fn ask(&mut self, duration: Duration) -> io::Result<DiskAnswer> {
+    fn request(&mut self, duration: Duration) -> io::Result<DiskReply> {
         // A disk may hold an operation for long: what is in flight at the end of the slice is waited for.
-        self.stream.get_ref().set_read_timeout(Some(duration + 6 * PATIENCE))?;
+        self.stream.get_ref().set_read_timeout(Some(duration + 6 * TIMEOUT))?;
         self.command.duration_ns = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
         self.command.seed += 1;
         let mut line = serde_json::to_string(&self.command)?;
@@ -353,7 +354,7 @@ impl DiskSession {
 
 impl LoadSession for DiskSession {
     fn run_slice(&mut self, duration: Duration) -> Result<SliceLoad, String> {
-        let answer = self.ask(duration).map_err(|error| error.to_string())?;
+        let answer = self.request(duration).map_err(|error| error.to_string())?;
         if let Some(error) = answer.error {
             return Err(error);
         }

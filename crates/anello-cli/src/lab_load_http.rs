@@ -21,19 +21,19 @@ const HOST: &str = SERVER_NAME;
 const SLOW_BYTES_PER_SECOND: f64 = 100e6;
 
 /// The load of a cell that asks for `target`, pipelined so deep, over connections that are kept or not; without its rate.
-/// `patience` is for opening all connections, and for a request beside what its answer and those of the others take.
+/// `timeout` is for opening all connections, and for a request beside what its answer and those of the others take.
 pub fn load(
     server: Server,
     cell: &Cell,
     (target, pipelining, reconnect): (Target, usize, bool),
-    patience: Duration,
+    timeout: Duration,
 ) -> LoadConfig {
     let owed_bytes = (cell.connections.saturating_mul(pipelining) as f64) * target.bytes() as f64;
     let mut load = LoadConfig {
         connections: cell.connections,
         verify: true,
-        connect_timeout: patience,
-        stall_timeout: patience + Duration::from_secs_f64(owed_bytes / SLOW_BYTES_PER_SECOND),
+        connect_timeout: timeout,
+        stall_timeout: timeout + Duration::from_secs_f64(owed_bytes / SLOW_BYTES_PER_SECOND),
         ..LoadConfig::http(server.address, HOST, &target.path())
     };
     if let Protocol::Http(http) = &mut load.protocol {
@@ -73,34 +73,34 @@ impl HandshakeKinds {
 }
 
 /// Checks that all answers of a server that has these come whole and right.
-pub async fn complete_answers(
+pub async fn check_complete_responses(
     server: Server,
     served: SupportedTargets,
-    patience: Duration,
+    timeout: Duration,
 ) -> Result<Vec<String>, String> {
     let pages: Vec<Page> = served.targets().into_iter().map(|target| page(target, served)).collect();
-    complete_bytes(server, &pages, patience).await
+    complete_bytes(server, &pages, timeout).await
 }
 
 /// Checks that a reader of the largest file who stalls costs the others nothing.
-pub async fn stalled_download(
+pub async fn check_stalled_download(
     server: Server,
     served: SupportedTargets,
-    patience: Duration,
+    timeout: Duration,
 ) -> Result<Vec<String>, String> {
     let (large, small) = (page(Target::Huge, served), page(Target::Hello, served));
-    stalled_reader(server, &large, &small, patience).await
+    stalled_reader(server, &large, &small, timeout).await
 }
 
 /// Checks that so many connections at once have their answers.
-pub async fn many_requests(
+pub async fn check_many_requests(
     server: Server,
     served: SupportedTargets,
     connections: usize,
-    patience: Duration,
+    timeout: Duration,
 ) -> Result<Vec<String>, String> {
     let smallest = served.targets().first().copied().unwrap_or(Target::Fixed);
-    many_connections(server, connections, &page(smallest, served), patience).await
+    many_connections(server, connections, &page(smallest, served), timeout).await
 }
 
 /// What is asked for, and what the answer must be. Who has a handler for the fixed answer need not have one for HEAD.
@@ -144,8 +144,8 @@ mod tests {
         };
         kinds.clone().add(&[kind("B"), kind("A")]);
         kinds.add(&[kind("A")]);
-        let told = "HandshakeSummary of TLS came to: TLS 1.3, A, X25519; TLS 1.3, B, X25519.";
-        assert_eq!(kinds.note().as_deref(), Some(told));
+        let expected = "HandshakeSummary of TLS came to: TLS 1.3, A, X25519; TLS 1.3, B, X25519.";
+        assert_eq!(kinds.note().as_deref(), Some(expected));
     }
 
     #[test]

@@ -66,7 +66,7 @@ pub fn run(arguments: &Arguments) -> io::Result<ExitCode> {
 
 fn build(arguments: &BuildArguments) -> io::Result<ExitCode> {
     let peers = Peers::find(arguments.folder.peers.as_deref())?;
-    let wanted = if arguments.names.is_empty() {
+    let selected = if arguments.names.is_empty() {
         peers.all().iter().collect()
     } else {
         let unknown = |why| io::Error::new(io::ErrorKind::InvalidInput, why);
@@ -74,7 +74,7 @@ fn build(arguments: &BuildArguments) -> io::Result<ExitCode> {
     };
     let toolchains = Toolchains::from_environment();
     let mut all_built = true;
-    for peer in &wanted {
+    for peer in &selected {
         if io::stderr().is_terminal() {
             eprintln!("building {} ...", peer.manifest.name);
         }
@@ -92,7 +92,7 @@ fn list(peers: &Peers) -> io::Result<ExitCode> {
         ["peer", "contender", "protocol", "driver", "language", "version", "state"].map(str::to_owned);
     let mut rows = vec![heading];
     for peer in peers.all() {
-        let (version, state) = standing(peer, &toolchains);
+        let (version, state) = peer_status(peer, &toolchains);
         for contender in &peer.manifest.contenders {
             let (manifest, name) = (&peer.manifest, contender.name.clone());
             let (protocol, driver) = (manifest.protocol.to_string(), contender.driver.to_string());
@@ -128,7 +128,7 @@ fn table<const COLUMNS: usize>(rows: &[[String; COLUMNS]]) -> String {
 }
 
 /// A peer's version, as far as it is known, and whether it is built.
-fn standing(peer: &Peer, toolchains: &Toolchains) -> (String, String) {
+fn peer_status(peer: &Peer, toolchains: &Toolchains) -> (String, String) {
     let (version, state) = match peer.state() {
         State::Built(built) => (Some(built.version), "built".to_owned()),
         State::Outdated(built) => (Some(built.version), "built, but its sources are newer".to_owned()),

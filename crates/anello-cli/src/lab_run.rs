@@ -14,10 +14,10 @@ use anello_lab::{
 };
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::lab_disk_file::{DiskFile, disk_file, is_labs_own};
+use crate::lab_disk_file::{DiskFile, disk_file, is_owned_by_lab};
 use crate::lab_load::{LabLoad, LoadDriver};
-use crate::lab_with::{given, parse_contender};
-use crate::output::{say, show};
+use crate::lab_with::{adapt_to_cells, parse_contender};
+use crate::output::{print_stderr, show};
 use crate::{build_identity, duration, stop};
 
 /// Compare servers by interleaved slices of load; without flags anello and the bare servers, in about a minute.
@@ -111,7 +111,7 @@ pub fn run(arguments: &RunArguments) -> io::Result<ExitCode> {
     let previous = arguments.resume.as_deref().map(checkpoint::load).transpose()?;
     let disk_file = disk_file(arguments.disk_file.as_deref(), previous.as_ref());
     let earlier = previous.as_ref().map(|previous| previous.plan.repeat_command.as_str());
-    let is_own = is_labs_own(&disk_file, arguments.disk_file.as_deref(), earlier);
+    let is_own = is_owned_by_lab(&disk_file, arguments.disk_file.as_deref(), earlier);
     let disk_file = DiskFile { was_there: !is_own && disk_file.exists(), path: disk_file };
     let mut config = configuration(arguments, &disk_file.path, previous.as_ref())?;
     let driver =
@@ -126,7 +126,7 @@ pub fn run(arguments: &RunArguments) -> io::Result<ExitCode> {
     config.validate().map_err(invalid)?;
     announce(&config);
     let mut display =
-        Display { bar: progress_bar(), directory: config.output_directory.clone(), unsaved: false };
+        Display { bar: progress_bar(), directory: config.output_directory.clone(), has_unsaved: false };
     let result = run_from(&config, previous, &mut load, &mut machine, &mut display, &stop);
     display.bar.finish_and_clear();
     // Before the reports are made, which needs no core of its own: the machine gives the thread its cores back.
@@ -151,7 +151,7 @@ fn instructions(path: &Path, config: &LabConfig) -> io::Result<Instructions> {
     let unknown: Vec<&str> =
         contenders.map(|contender| contender.name.as_str()).filter(|name| !counts.know(name)).collect();
     if !unknown.is_empty() {
-        say(format_args!("  {} counts no instructions of {}", path.display(), unknown.join(", ")));
+        print_stderr(format_args!("  {} counts no instructions of {}", path.display(), unknown.join(", ")));
     }
     Ok(counts)
 }
@@ -176,8 +176,11 @@ fn announce(config: &LabConfig) {
     let time =
         if seconds < 90 { format!("{seconds} seconds") } else { format!("{} minutes", (seconds + 30) / 60) };
     let (cells, contenders) = (config.cells.len(), config.contenders.len());
-    say(format_args!("{}: {contenders} contenders in {cells} cells, about {time}", config.scenario.name));
-    config.scenario.scaling.iter().for_each(|note| say(format_args!("  {note}")));
+    print_stderr(format_args!(
+        "{}: {contenders} contenders in {cells} cells, about {time}",
+        config.scenario.name
+    ));
+    config.scenario.scaling.iter().for_each(|note| print_stderr(format_args!("  {note}")));
 }
 
 fn invalid(why: String) -> io::Error {
@@ -194,7 +197,7 @@ fn configuration(
     let mut config = resolve(&file_name, &text, &resources(arguments.peers.as_deref(), disk_file)?)
         .map_err(|why| invalid(why.to_string()))?;
     config.launcher = launcher()?;
-    config.contenders.extend(given(&arguments.contender, &config.cells)?);
+    config.contenders.extend(adapt_to_cells(&arguments.contender, &config.cells)?);
     let executable = std::env::current_exe()?;
     for own in config.contenders.iter_mut().filter(|contender| contender.program == executable) {
         own.commit = build_identity::commit();
@@ -213,17 +216,21 @@ fn configuration(
             config.warm_up = Duration::from_nanos(plan.warm_up_ns);
             config.scenario.scaling.clone_from(&plan.scenario.scaling);
         }
-        None => change(&mut config, arguments, machine::connections_limit())?,
+        None => apply_overrides(&mut config, arguments, machine::connections_limit())?,
     }
     Ok(config)
 }
 
 /// What flags say instead of the scenario, as far as the lab may have so many connections open; all of it goes into the
 /// report.
-fn change(config: &mut LabConfig, arguments: &RunArguments, connections_limit: usize) -> io::Result<()> {
+fn apply_overrides(
+    config: &mut LabConfig,
+    arguments: &RunArguments,
+    connections_limit: usize,
+) -> io::Result<()> {
     let mut notes = Vec::new();
     if !(arguments.connections.is_empty() && arguments.message_bytes.is_empty()) {
-        config.cells = other_cells(&config.cells, &arguments.connections, &arguments.message_bytes);
+        config.cells = override_cells(&config.cells, &arguments.connections, &arguments.message_bytes);
         notes.push("The cells were changed by flags.".to_owned());
         notes.extend(drop_cells_over_limit(&mut config.cells, connections_limit));
         if config.cells.is_empty() {
@@ -257,7 +264,7 @@ fn fit_passes(config: &mut LabConfig, time: Duration) -> Option<String> {
 }
 
 /// The cells with other connections (disk: depths), other message sizes, or both; as they are where none are given.
-fn other_cells(cells: &[Cell], connections: &[usize], message_bytes: &[usize]) -> Vec<Cell> {
+fn override_cells(cells: &[Cell], connections: &[usize], message_bytes: &[usize]) -> Vec<Cell> {
     let mut others: Vec<Cell> = Vec::new();
     for &cell in cells {
         let workloads = match cell.workload {
@@ -305,13 +312,13 @@ pub fn resources(folder: Option<&Path>, disk_file: &Path) -> io::Result<Resource
         }
         Err(error) => return Err(error),
     };
-    (resources.peers, resources.unbuilt_peers) = speaking(&peers, Protocol::Echo);
-    (resources.http_peers, resources.unbuilt_http_peers) = speaking(&peers, Protocol::Http);
+    (resources.peers, resources.unbuilt_peers) = contenders_for(&peers, Protocol::Echo);
+    (resources.http_peers, resources.unbuilt_http_peers) = contenders_for(&peers, Protocol::Http);
     Ok(resources)
 }
 
 /// The peers of a protocol: the contenders of those that are built, and the names of those of the others.
-fn speaking(peers: &Peers, protocol: Protocol) -> (Vec<Contender>, Vec<String>) {
+fn contenders_for(peers: &Peers, protocol: Protocol) -> (Vec<Contender>, Vec<String>) {
     let built = peers.contenders(protocol, "{cores}").into_iter().map(peer_contender).collect();
     let unbuilt = peers.speaking(protocol).filter(|peer| !matches!(peer.state(), State::Built(_)));
     let contenders = unbuilt.flat_map(|peer| &peer.manifest.contenders);
@@ -352,7 +359,7 @@ fn repeat_command(words: impl Iterator<Item = String>) -> String {
         if word == "--out" {
             words.next();
         } else if !word.starts_with("--out=") {
-            add_word(&mut command, &word);
+            append_argument(&mut command, &word);
         }
     }
     command
@@ -362,8 +369,8 @@ fn repeat_command(words: impl Iterator<Item = String>) -> String {
 fn resume_command(arguments: &RunArguments, json: &Path) -> String {
     let mut command = "anello lab run".to_owned();
     let mut add = |flag: &str, value: &str| {
-        add_word(&mut command, flag);
-        add_word(&mut command, value);
+        append_argument(&mut command, flag);
+        append_argument(&mut command, value);
     };
     add("--resume", &json.to_string_lossy());
     for contender in &arguments.contender {
@@ -379,7 +386,7 @@ fn resume_command(arguments: &RunArguments, json: &Path) -> String {
 }
 
 /// Adds a word to a command line, in quotes where a shell would not take it as it is.
-fn add_word(command: &mut String, word: &str) {
+fn append_argument(command: &mut String, word: &str) {
     let plain =
         !word.is_empty() && !word.contains(|c: char| c.is_whitespace() || "'\"\\$;&|<>*?".contains(c));
     command.push(' ');
@@ -416,7 +423,7 @@ struct Display {
     bar: ProgressBar,
     directory: PathBuf,
     /// Whether it was said that checkpoints cannot be written.
-    unsaved: bool,
+    has_unsaved: bool,
 }
 
 impl Observer for Display {
@@ -431,7 +438,10 @@ impl Observer for Display {
             Progress::Slices { done } => bar.set_position(done as u64),
             Progress::Failed(failure) => {
                 bar.suspend(|| {
-                    say(format_args!("{}: {} ({})", failure.contender, failure.what, failure.consequence));
+                    print_stderr(format_args!(
+                        "{}: {} ({})",
+                        failure.contender, failure.what, failure.consequence
+                    ));
                 });
             }
             Progress::Analysis => bar.set_message("working it out"),
@@ -442,10 +452,10 @@ impl Observer for Display {
     fn checkpoint(&mut self, result: &LabResult) {
         if let Err(error) = checkpoint::save(result, &self.directory) {
             // The run goes on; the reports may have better luck.
-            if !self.unsaved {
-                self.bar.suspend(|| say(format_args!("this run could not be resumed: {error}")));
+            if !self.has_unsaved {
+                self.bar.suspend(|| print_stderr(format_args!("this run could not be resumed: {error}")));
             }
-            self.unsaved = true;
+            self.has_unsaved = true;
         }
     }
 }
@@ -486,11 +496,11 @@ mod tests {
     #[test]
     fn cells_of_flags_keep_what_the_scenario_says_otherwise() {
         let cells = echo_cells(&[128, 1024], &[1, 50]);
-        assert_eq!(other_cells(&cells, &[7], &[]), echo_cells(&[128, 1024], &[7]));
-        assert_eq!(other_cells(&cells, &[], &[9]), echo_cells(&[9], &[1, 50]));
-        assert_eq!(other_cells(&cells, &[7], &[9]), echo_cells(&[9], &[7]));
+        assert_eq!(override_cells(&cells, &[7], &[]), echo_cells(&[128, 1024], &[7]));
+        assert_eq!(override_cells(&cells, &[], &[9]), echo_cells(&[9], &[1, 50]));
+        assert_eq!(override_cells(&cells, &[7], &[9]), echo_cells(&[9], &[7]));
         let idle = Cell { workload: Workload::Idle, ..Cell::echo(1, 1000) };
-        assert_eq!(other_cells(&[idle], &[7], &[9]), [Cell { connections: 7, ..idle }]);
+        assert_eq!(override_cells(&[idle], &[7], &[9]), [Cell { connections: 7, ..idle }]);
     }
 
     /// The flags of a run as they come from a command line.
@@ -507,18 +517,19 @@ mod tests {
     #[test]
     fn connections_of_flags_obey_the_limit_of_open_files() {
         let mut config = LabConfig::smoke(PathBuf::from("anello"));
-        change(&mut config, &flags(&["--connections", "5,100,101", "--message-bytes", "64"]), 100).unwrap();
+        apply_overrides(&mut config, &flags(&["--connections", "5,100,101", "--message-bytes", "64"]), 100)
+            .unwrap();
         assert_eq!(config.cells, echo_cells(&[64], &[5, 100]));
         let scaling = config.scenario.scaling.join("\n");
         assert!(
             scaling.contains("only 100 connections open here (`ulimit -Hn`): 101 connections."),
             "{scaling}"
         );
-        let why = change(&mut config, &flags(&["--connections", "101"]), 100).unwrap_err();
+        let why = apply_overrides(&mut config, &flags(&["--connections", "101"]), 100).unwrap_err();
         assert_eq!(why.kind(), io::ErrorKind::InvalidInput);
         assert!(why.to_string().contains("nothing is left to measure"), "{why}");
         let mut disk = LabConfig::preset("disk", PathBuf::from("anello")).unwrap();
-        change(&mut disk, &flags(&["--connections", "101"]), 100).unwrap();
+        apply_overrides(&mut disk, &flags(&["--connections", "101"]), 100).unwrap();
         assert!(
             disk.cells.iter().all(|cell| cell.connections == 101),
             "operations in flight, not connections"

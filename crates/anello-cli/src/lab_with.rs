@@ -15,7 +15,7 @@ pub fn parse_contender(text: &str) -> Result<Contender, String> {
 }
 
 /// The contenders of flags, as these cells want them.
-pub fn given(contenders: &[Contender], cells: &[Cell]) -> io::Result<Vec<Contender>> {
+pub fn adapt_to_cells(contenders: &[Contender], cells: &[Cell]) -> io::Result<Vec<Contender>> {
     let is_http = cells.iter().any(|cell| cell.workload.target().is_some());
     let is_secure = cells.iter().any(|cell| cell.workload.cipher().is_some());
     if let Some(plain) = contenders.iter().find(|contender| is_secure && !contender.serves_tls()) {
@@ -46,13 +46,13 @@ mod tests {
         let secure = parse_contender("b=./b --pem {certificate} {key}").unwrap();
         let target = Target::Hello;
         let cell = Cell::http(target, 1);
-        let both = given(&[plain.clone(), secure.clone()], &[cell]).unwrap();
+        let both = adapt_to_cells(&[plain.clone(), secure.clone()], &[cell]).unwrap();
         assert_eq!(both[0].serves, [Serves::Files]);
         let cipher = Cipher::Aes128Gcm;
         let cells = [Cell { workload: cell.workload.under(cipher), ..cell }];
-        let why = given(&[secure.clone(), plain], &cells).unwrap_err().to_string();
+        let why = adapt_to_cells(&[secure.clone(), plain], &cells).unwrap_err().to_string();
         assert!(why.starts_with("a would serve no TLS") && why.contains("{certificate} and {key}"), "{why}");
-        assert_eq!(given(&[secure], &cells).unwrap().len(), 1);
+        assert_eq!(adapt_to_cells(&[secure], &cells).unwrap().len(), 1);
     }
 
     #[test]

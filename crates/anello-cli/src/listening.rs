@@ -420,7 +420,7 @@ impl SocketFile {
         if !self.release() {
             return;
         }
-        let removed = file_id(&self.path).and_then(|found| match found == self.file_id {
+        let removed = file_id(&self.path).and_then(|current| match current == self.file_id {
             true => fs::remove_file(&self.path),
             false => Ok(()),
         });
@@ -438,6 +438,6 @@ impl Drop for SocketFile {
 
 /// Device and number of a file.
 fn file_id(path: &Path) -> io::Result<(u64, u64)> {
-    let found = fs::symlink_metadata(path)?;
-    Ok((found.dev(), found.ino()))
+    let current = fs::symlink_metadata(path)?;
+    Ok((current.dev(), current.ino()))
 }

@@ -19,7 +19,7 @@ use crate::load_progress::ProgressLine;
 use crate::load_tls_flags::with_flags;
 use crate::{limits, load_merge, load_table, stop};
 
-pub(crate) use crate::load_table::{grouped, readable};
+pub(crate) use crate::load_table::{format_ns, group_digits};
 
 /// Load a server and report what it did.
 #[derive(clap::Args)]
@@ -49,7 +49,7 @@ fn execute(load: &LoadConfig, flags: &CommonFlags) -> io::Result<ExitCode> {
     limits::raise_open_files();
     let stop = stop::flag()?;
     let mut line = ProgressLine::new();
-    let mut files = Files::create(flags)?;
+    let mut files = OutputWriters::create(flags)?;
     let mut failed = None;
     let outcome = run_load(load, &flags.driver.builder(), |event| {
         let written = match event {
@@ -81,7 +81,7 @@ fn execute(load: &LoadConfig, flags: &CommonFlags) -> io::Result<ExitCode> {
     files.finish(&outcome)?;
     flags.driver.report_ignored(&outcome.report.driver);
     print(&outcome, flags)?;
-    Ok(ExitCode::from(if flags.is_good(&outcome.report) { 0 } else { 1 }))
+    Ok(ExitCode::from(if flags.is_success(&outcome.report) { 0 } else { 1 }))
 }
 
 /// The report: on standard output, or, where a stream of intervals goes there, on standard error.
@@ -100,21 +100,21 @@ fn print(outcome: &Outcome, flags: &CommonFlags) -> io::Result<()> {
 
 /// The files that intervals are written to.
 #[derive(Default)]
-struct Files {
+struct OutputWriters {
     /// Opened at once, so that a path that cannot be written does not cost the whole load.
-    opened: Option<Opened>,
+    opened: Option<OutputFiles>,
     hdr: Option<HdrLogWriter<File>>,
     ndjson: Option<NdjsonWriter<Box<dyn Write>>>,
     csv: Option<CsvWriter<File>>,
 }
 
-struct Opened {
+struct OutputFiles {
     hdr: Option<File>,
     ndjson: Option<Box<dyn Write>>,
     csv: Option<File>,
 }
 
-impl Files {
+impl OutputWriters {
     fn create(flags: &CommonFlags) -> io::Result<Self> {
         let ndjson: Option<Box<dyn Write>> = match &flags.ndjson {
             Some(path) if path.as_os_str() == "-" => Some(Box::new(io::stdout())),
@@ -122,7 +122,7 @@ impl Files {
             None => None,
         };
         let file = |path: &Option<std::path::PathBuf>| path.as_deref().map(create).transpose();
-        let opened = Opened { hdr: file(&flags.hdr)?, ndjson, csv: file(&flags.csv)? };
+        let opened = OutputFiles { hdr: file(&flags.hdr)?, ndjson, csv: file(&flags.csv)? };
         Ok(Self { opened: Some(opened), ..Self::default() })
     }
 
@@ -170,7 +170,7 @@ fn create(path: &Path) -> io::Result<File> {
 }
 
 /// How long each address of a name that has several is tried.
-const TRIAL: Duration = Duration::from_secs(1);
+const CONNECT_PROBE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The address of a host and port: where a name has several, as `localhost` mostly does, the first at which somebody
 /// accepts, or, if nobody does, the first.
@@ -178,7 +178,7 @@ pub(crate) fn resolve(host_and_port: &str) -> io::Result<SocketAddr> {
     let failed = |error: io::Error| io::Error::new(error.kind(), format!("{host_and_port}: {error}"));
     let mut addresses: Vec<SocketAddr> = host_and_port.to_socket_addrs().map_err(failed)?.collect();
     addresses.dedup();
-    let accepts = |address: &&SocketAddr| TcpStream::connect_timeout(address, TRIAL).is_ok();
+    let accepts = |address: &&SocketAddr| TcpStream::connect_timeout(address, CONNECT_PROBE_TIMEOUT).is_ok();
     let several = addresses.len() > 1;
     let accepting = addresses.iter().filter(|_| several).find(accepts);
     accepting

@@ -124,7 +124,7 @@ impl HttpArguments {
         let tls = self.tls.of(&self.url)?;
         let mut paths = self.path.clone();
         if let Some(file) = &self.paths {
-            let text = fs::read_to_string(file).map_err(|error| named(file, &error))?;
+            let text = fs::read_to_string(file).map_err(|error| with_path(file, &error))?;
             paths.extend(text.lines().map(str::trim).filter(|line| !line.is_empty()).map(str::to_owned));
         }
         if paths.is_empty() || self.url.path != "/" {
@@ -143,7 +143,7 @@ impl HttpArguments {
             http.pipeline_depth = self.pipeline_depth;
             http.expected_status.clone_from(&self.expect_status.0);
             http.expected_body = match &self.expect_file {
-                Some(file) => Some(fs::read(file).map_err(|error| named(file, &error))?.into()),
+                Some(file) => Some(fs::read(file).map_err(|error| with_path(file, &error))?.into()),
                 None => None,
             };
             http.tls = tls;
@@ -153,7 +153,7 @@ impl HttpArguments {
     }
 }
 
-fn named(file: &std::path::Path, error: &io::Error) -> io::Error {
+fn with_path(file: &std::path::Path, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("cannot read {}: {error}", file.display()))
 }
 
@@ -329,8 +329,8 @@ impl CommonFlags {
     }
 
     /// Whether something was answered, and nothing went wrong that is not allowed.
-    pub fn is_good(&self, report: &Report) -> bool {
-        report.requests > 0 && self.allowed.cover(&report.errors)
+    pub fn is_success(&self, report: &Report) -> bool {
+        report.requests > 0 && self.allowed.allows(&report.errors)
     }
 }
 
@@ -354,7 +354,7 @@ pub struct AllowedErrors {
 
 impl AllowedErrors {
     /// Whether these errors, if any, are all allowed.
-    pub fn cover(&self, errors: &Errors) -> bool {
+    pub fn allows(&self, errors: &Errors) -> bool {
         let allowed = |kind: ErrorKind| {
             self.allow_errors.iter().flatten().any(|kinds| kinds.0.is_none_or(|allowed| allowed == kind))
         };

@@ -12,7 +12,7 @@ use anello_load::merge::{self, NamedLog, Sum, TagSum};
 use anello_load::{ErrorKind, Errors, Latency};
 use serde::Serialize;
 
-use crate::load::{grouped, readable};
+use crate::load::{format_ns, group_digits};
 use crate::load_flags::AllowedErrors;
 
 /// Name of the JSON's format.
@@ -60,16 +60,16 @@ pub fn run(arguments: &MergeArguments) -> io::Result<ExitCode> {
     let errors = merge::errors(&logs).map_err(invalid)?;
     if let Some(path) = &arguments.hdr {
         refuse_to_overwrite(path, &arguments.logs)?;
-        let file = File::create(path).map_err(|error| named(path, error))?;
-        merge::write_log(&logs, file).map_err(|error| named(path, error))?;
+        let file = File::create(path).map_err(|error| with_path(path, error))?;
+        merge::write_log(&logs, file).map_err(|error| with_path(path, error))?;
     }
-    if let Some(warning) = apart(&logs) {
+    if let Some(warning) = time_gap_warning(&logs) {
         eprintln!("anello: {warning}");
     }
     let text = match (arguments.json, arguments.csv) {
         (true, _) => serde_json::to_string_pretty(&Report::new(&logs, &sums, &errors))? + "\n",
         (_, true) => {
-            eprint!("{}", trouble(&logs, &errors));
+            eprint!("{}", error_summary(&logs, &errors));
             csv(&logs, &sums)?
         }
         _ => render(&logs, &sums, &errors),
@@ -78,7 +78,7 @@ pub fn run(arguments: &MergeArguments) -> io::Result<ExitCode> {
     output.write_all(text.as_bytes())?;
     output.flush()?;
     let is_answered = sums.iter().any(|sum| !sum.total.latency.is_empty());
-    let is_allowed = arguments.allowed.cover(&errors.known);
+    let is_allowed = arguments.allowed.allows(&errors.known);
     if !is_answered && is_allowed {
         // Nothing else says why the exit code is 1.
         eprintln!("anello: nothing was answered in any of the runs");
@@ -86,13 +86,13 @@ pub fn run(arguments: &MergeArguments) -> io::Result<ExitCode> {
     Ok(ExitCode::from(if is_answered && is_allowed { 0 } else { 1 }))
 }
 
-fn named(path: &Path, error: io::Error) -> io::Error {
+fn with_path(path: &Path, error: io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{}: {error}", path.display()))
 }
 
 fn read(path: &Path) -> io::Result<NamedLog> {
-    let text = fs::read(path).map_err(|error| named(path, error))?;
-    let failed = |why: String| named(path, io::Error::new(io::ErrorKind::InvalidData, why));
+    let text = fs::read(path).map_err(|error| with_path(path, error))?;
+    let failed = |why: String| with_path(path, io::Error::new(io::ErrorKind::InvalidData, why));
     let log = HdrLog::parse(&text).map_err(|error| failed(error.to_string()))?;
     // A run in which no connection could be opened has errors alone.
     if log.records.is_empty() && log.errors.known.is_empty() {
@@ -107,14 +107,14 @@ fn refuse_to_overwrite(path: &Path, logs: &[PathBuf]) -> io::Result<()> {
     match logs.iter().any(|log| log.canonicalize().is_ok_and(|log| log == target)) {
         true => {
             let why = "is one of the logs to be added; name another file for the sum";
-            Err(named(path, io::Error::new(io::ErrorKind::InvalidInput, why)))
+            Err(with_path(path, io::Error::new(io::ErrorKind::InvalidInput, why)))
         }
         false => Ok(()),
     }
 }
 
 /// What to tell if one log ended before another began: the rates of sums are then of no moment.
-fn apart(logs: &[NamedLog]) -> Option<String> {
+fn time_gap_warning(logs: &[NamedLog]) -> Option<String> {
     let timed = || logs.iter().filter(|log| !log.log.records.is_empty());
     let first_end = timed().min_by_key(|log| log.log.end_ns())?;
     let last_start = timed().max_by_key(|log| log.log.start_ns())?;
@@ -154,13 +154,13 @@ fn render(logs: &[NamedLog], sums: &[TagSum], errors: &ReportedErrors) -> String
     let row = |name: &str, sum: &Sum| {
         let figures = Latency::of(&sum.latency).map_or([(); 5].map(|()| "-".to_owned()), |latency| {
             let figures = [latency.p50_ns, latency.p90_ns, latency.p99_ns, latency.p999_ns, latency.max_ns];
-            figures.map(|ns| readable(ns as f64))
+            figures.map(|ns| format_ns(ns as f64))
         });
-        let requests = grouped(sum.latency.len() as f64);
+        let requests = group_digits(sum.latency.len() as f64);
         let [p50, p90, p99, p999, max] = figures;
         format!(
             "{name:<width$}  {requests:>14}  {:>12}  {p50:>9}  {p90:>9}  {p99:>9}  {p999:>9}  {max:>9}\n",
-            grouped(sum.per_second())
+            group_digits(sum.per_second())
         )
     };
     for sum in sums {
@@ -178,21 +178,21 @@ fn render(logs: &[NamedLog], sums: &[TagSum], errors: &ReportedErrors) -> String
         text += &row("all tags", &all);
         text.push('\n');
     }
-    match trouble(logs, errors) {
-        trouble if trouble.is_empty() => text + "errors          none\n",
-        trouble => text + &trouble,
+    match error_summary(logs, errors) {
+        summary if summary.is_empty() => text + "errors          none\n",
+        summary => text + &summary,
     }
 }
 
 /// What went wrong, for people: a line for each kind, and one for the logs that do not tell the whole.
-fn trouble(logs: &[NamedLog], errors: &ReportedErrors) -> String {
+fn error_summary(logs: &[NamedLog], errors: &ReportedErrors) -> String {
     let mut text = String::new();
     for error in errors.known.iter() {
         let count_of = |log: &NamedLog| log.log.errors.known.count(error.kind);
         let with_some = logs.iter().filter(|log| count_of(log) > 0);
         let parts: Vec<String> =
-            with_some.map(|log| format!("{} in {}", grouped(count_of(log) as f64), log.name)).collect();
-        let (count, parts) = (grouped(error.count as f64), parts.join(", "));
+            with_some.map(|log| format!("{} in {}", group_digits(count_of(log) as f64), log.name)).collect();
+        let (count, parts) = (group_digits(error.count as f64), parts.join(", "));
         // Writing to a string cannot fail.
         writeln!(text, "ERRORS          {count} × {}: {parts}", error.kind).ok();
     }

@@ -5,17 +5,17 @@ use std::time::Duration;
 use anello_load::{Interval, Latency, Phase, Progress, Step};
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::load_table::{grouped, readable};
+use crate::load_table::{format_ns, group_digits};
 
 /// What the line shows: how far it is, the rate since a second ago, the last interval's quantiles, errors.
 pub struct ProgressLine {
     bar: ProgressBar,
     latency: Option<Latency>,
     /// Phase, time and requests some progress ago, for the rate of now.
-    before: Option<(Phase, Duration, u64)>,
+    previous: Option<(Phase, Duration, u64)>,
     rate: f64,
     /// It is that of a whole second.
-    settled: bool,
+    is_full_second: bool,
 }
 
 impl ProgressLine {
@@ -23,7 +23,7 @@ impl ProgressLine {
         let style = ProgressStyle::with_template("{wide_bar} {percent}%  {msg}");
         let bar = ProgressBar::new(0);
         bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
-        Self { bar, latency: None, before: None, rate: 0.0, settled: false }
+        Self { bar, latency: None, previous: None, rate: 0.0, is_full_second: false }
     }
 
     /// An interval is over.
@@ -33,10 +33,11 @@ impl ProgressLine {
 
     /// A step of a sweep is over: a line of its own, above.
     pub fn step(&mut self, step: &Step) {
-        let p99 = step.total.latency.map_or("-".to_owned(), |latency| readable(latency.p99_ns as f64));
-        let (offered, answered) = (grouped(step.per_second as f64), grouped(step.answered_per_second));
+        let p99 = step.total.latency.map_or("-".to_owned(), |latency| format_ns(latency.p99_ns as f64));
+        let (offered, answered) =
+            (group_digits(step.per_second as f64), group_digits(step.answered_per_second));
         self.bar.println(format!("{offered} offered/s: {answered} answered/s, p99 {p99}"));
-        (self.latency, self.before) = (None, None);
+        (self.latency, self.previous) = (None, None);
     }
 
     pub fn show(&mut self, progress: &Progress) {
@@ -46,26 +47,26 @@ impl ProgressLine {
         self.measure_rate(progress);
         let mut text = match progress.phase {
             Phase::Connecting => "connecting".to_owned(),
-            Phase::WarmUp => format!("warming up, {} requests/s", grouped(self.rate)),
-            Phase::Measuring => format!("{} requests/s", grouped(self.rate)),
+            Phase::WarmUp => format!("warming up, {} requests/s", group_digits(self.rate)),
+            Phase::Measuring => format!("{} requests/s", group_digits(self.rate)),
         };
         if let Some(offered) = progress.offered_per_second {
-            text += &format!(" of {}", grouped(offered as f64));
+            text += &format!(" of {}", group_digits(offered as f64));
         }
         if let Some(latency) = &self.latency {
-            let (p50, p99) = (readable(latency.p50_ns as f64), readable(latency.p99_ns as f64));
+            let (p50, p99) = (format_ns(latency.p50_ns as f64), format_ns(latency.p99_ns as f64));
             text += &format!(", p50 {p50}, p99 {p99}");
         }
         text += &format!(", {} connections", progress.connections);
         if progress.errors > 0 {
-            text += &format!(", {} errors", grouped(progress.errors as f64));
+            text += &format!(", {} errors", group_digits(progress.errors as f64));
         }
         self.bar.set_message(text);
     }
 
     fn measure_rate(&mut self, progress: &Progress) {
         let now = (progress.phase, progress.elapsed, progress.requests);
-        match self.before {
+        match self.previous {
             Some((phase, elapsed, requests))
                 if phase == progress.phase
                     && requests <= progress.requests
@@ -74,16 +75,16 @@ impl ProgressLine {
                 let passed = progress.elapsed - elapsed;
                 let whole = passed >= Duration::from_millis(900);
                 // Until the first second is over, what there is of it.
-                if whole || !self.settled {
+                if whole || !self.is_full_second {
                     self.rate = (progress.requests - requests) as f64 / passed.as_secs_f64().max(1e-9);
                 }
                 if whole {
-                    (self.settled, self.before) = (true, Some(now));
+                    (self.is_full_second, self.previous) = (true, Some(now));
                 }
             }
             _ => {
                 self.rate = progress.requests as f64 / progress.elapsed.as_secs_f64().max(1e-9);
-                (self.settled, self.before) = (false, Some(now));
+                (self.is_full_second, self.previous) = (false, Some(now));
             }
         }
     }

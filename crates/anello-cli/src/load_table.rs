@@ -24,10 +24,10 @@ pub fn render(report: &Report) -> String {
     let stopped = if report.interrupted { ", stopped early" } else { "" };
     let given_up = match report.abandoned {
         0 => String::new(),
-        count => format!(", {} given up", grouped(count as f64)),
+        count => format!(", {} given up", group_digits(count as f64)),
     };
     let seconds = report.elapsed_ns as f64 / 1e9;
-    let requests = grouped(report.requests as f64);
+    let requests = group_digits(report.requests as f64);
     table.line("requests", &format!("{requests} in {seconds:.3} s{stopped}{given_up}"));
     if report.steps.is_empty() {
         table.line("requests/s", &rate(report));
@@ -40,7 +40,7 @@ pub fn render(report: &Report) -> String {
     let several = report.connections > 1 && report.steps.is_empty();
     if let Some(spread) = report.requests_per_connection.filter(|_| several) {
         let figures = [("min", spread.min), ("median", spread.median), ("max", spread.max)];
-        let figures = figures.map(|(name, count)| format!("{name} {}", grouped(count as f64)));
+        let figures = figures.map(|(name, count)| format!("{name} {}", group_digits(count as f64)));
         table.line("a connection", &format!("{} requests", figures.join("   ")));
     }
     costs(&mut table, report);
@@ -48,7 +48,10 @@ pub fn render(report: &Report) -> String {
         table.line("errors", "none");
     }
     for error in report.errors.iter() {
-        table.line("ERRORS", &format!("{} × {}: {}", grouped(error.count as f64), error.kind, error.example));
+        table.line(
+            "ERRORS",
+            &format!("{} × {}: {}", group_digits(error.count as f64), error.kind, error.example),
+        );
     }
     warnings(&mut table, report);
     table.text
@@ -75,15 +78,19 @@ impl Table {
 fn protocol(protocol: &ProtocolReport) -> String {
     match protocol {
         ProtocolReport::Messages { request_bytes, response_bytes } if request_bytes == response_bytes => {
-            format!("echo of {} bytes", grouped(*request_bytes as f64))
+            format!("echo of {} bytes", group_digits(*request_bytes as f64))
         }
         ProtocolReport::Messages { request_bytes, response_bytes } => {
-            format!("{} bytes for {}", grouped(*response_bytes as f64), grouped(*request_bytes as f64))
+            format!(
+                "{} bytes for {}",
+                group_digits(*response_bytes as f64),
+                group_digits(*request_bytes as f64)
+            )
         }
         ProtocolReport::Http { paths, path_count, keep_alive, pipeline } => {
             let mut text = match paths.as_slice() {
                 [path] => format!("GET {path}"),
-                _ => format!("GET of {} paths", grouped(*path_count as f64)),
+                _ => format!("GET of {} paths", group_digits(*path_count as f64)),
             };
             if *pipeline > 1 {
                 text += &format!(", {pipeline} at a time");
@@ -100,17 +107,21 @@ fn load(report: &Report) -> String {
     let mode = match &report.mode {
         ModeReport::Closed { think_ns: 0 } => "closed loop".to_owned(),
         ModeReport::Closed { think_ns } => {
-            format!("closed loop, {} after each reply", readable(*think_ns as f64))
+            format!("closed loop, {} after each reply", format_ns(*think_ns as f64))
         }
         ModeReport::Open { per_second, arrivals, seed } => {
-            format!("open loop, {} requests/s, {}", grouped(*per_second as f64), spread(arrivals, *seed))
+            format!(
+                "open loop, {} requests/s, {}",
+                group_digits(*per_second as f64),
+                arrivals_text(arrivals, *seed)
+            )
         }
         ModeReport::Sweep { first, last, step, arrivals, seed } => format!(
             "open loop, {} to {} requests/s in steps of {}, {}",
-            grouped(*first as f64),
-            grouped(*last as f64),
-            grouped(*step as f64),
-            spread(arrivals, *seed)
+            group_digits(*first as f64),
+            group_digits(*last as f64),
+            group_digits(*step as f64),
+            arrivals_text(arrivals, *seed)
         ),
     };
     let threads = match report.threads {
@@ -122,7 +133,7 @@ fn load(report: &Report) -> String {
     format!("{mode}; {threads}{cores}, {}", report.driver)
 }
 
-fn spread(arrivals: &str, seed: u64) -> String {
+fn arrivals_text(arrivals: &str, seed: u64) -> String {
     match arrivals {
         "poisson" => format!("Poisson (seed {seed})"),
         other => other.to_owned(),
@@ -130,21 +141,21 @@ fn spread(arrivals: &str, seed: u64) -> String {
 }
 
 fn connections(report: &Report) -> String {
-    let mut text = grouped(report.connections as f64);
+    let mut text = group_digits(report.connections as f64);
     if report.connections_opened < report.connections {
-        text = format!("{} of {text}", grouped(report.connections_opened as f64));
+        text = format!("{} of {text}", group_digits(report.connections_opened as f64));
     }
     if report.connections_left < report.connections_opened {
-        text += &format!(", {} left at the end", grouped(report.connections_left as f64));
+        text += &format!(", {} left at the end", group_digits(report.connections_left as f64));
     }
     if report.connections_reopened > 0 {
-        text += &format!(", opened again {} times", grouped(report.connections_reopened as f64));
+        text += &format!(", opened again {} times", group_digits(report.connections_reopened as f64));
     }
     if report.sources.len() > 1 {
         text += &format!(", from {} addresses", report.sources.len());
     }
     if report.ramp_ns > 0 {
-        text += &format!(", opened over {}", readable(report.ramp_ns as f64));
+        text += &format!(", opened over {}", format_ns(report.ramp_ns as f64));
     }
     text
 }
@@ -153,7 +164,7 @@ fn connections(report: &Report) -> String {
 fn tls(table: &mut Table, report: &Report) {
     let Some(tls) = &report.tls else { return };
     for kind in &tls.handshakes {
-        table.line("TLS", &format!("{} × {}", grouped(kind.count as f64), kind.in_words()));
+        table.line("TLS", &format!("{} × {}", group_digits(kind.count as f64), kind.in_words()));
     }
     if !tls.certificates_verified {
         table.line("WARNING", "certificates were not verified: nobody knows who answered");
@@ -162,10 +173,10 @@ fn tls(table: &mut Table, report: &Report) {
 
 /// Requests per second, and of which, where much of the time was spent waiting for the last.
 fn rate(report: &Report) -> String {
-    let mut text = grouped(report.requests_per_second);
+    let mut text = group_digits(report.requests_per_second);
     if report.answered_in_time > 0 && report.elapsed_ns > report.in_time_ns.saturating_mul(11) / 10 {
         let (count, seconds) = (report.answered_in_time as f64, report.in_time_ns as f64 / 1e9);
-        text += &format!("  ({} in the first {seconds:.3} s; the rest was owed then)", grouped(count));
+        text += &format!("  ({} in the first {seconds:.3} s; the rest was owed then)", group_digits(count));
     }
     text
 }
@@ -175,11 +186,11 @@ fn schedule(table: &mut Table, report: &Report) {
     let Some(offered) = report.offered else { return };
     let share = |count: u64| {
         let percent = count as f64 * 100.0 / offered.max(1) as f64;
-        if count == 0 { "0".to_owned() } else { format!("{} ({percent:.2} %)", grouped(count as f64)) }
+        if count == 0 { "0".to_owned() } else { format!("{} ({percent:.2} %)", group_digits(count as f64)) }
     };
     let text = format!(
         "{} offered, {} sent more than 1 ms late, {} not sent",
-        grouped(offered as f64),
+        group_digits(offered as f64),
         share(report.late),
         share(report.unsent)
     );
@@ -206,8 +217,8 @@ fn latency(table: &mut Table, report: &Report) {
 fn figures(latency: &Latency) -> [String; 6] {
     let figures =
         [latency.p50_ns, latency.p90_ns, latency.p99_ns, latency.p999_ns, latency.max_ns].map(|ns| ns as f64);
-    let [p50, p90, p99, p999, max] = figures.map(readable);
-    [p50, p90, p99, p999, max, readable(latency.mean_ns)]
+    let [p50, p90, p99, p999, max] = figures.map(format_ns);
+    [p50, p90, p99, p999, max, format_ns(latency.mean_ns)]
 }
 
 /// The steps of a sweep, and its knee.
@@ -222,10 +233,12 @@ fn steps(table: &mut Table, report: &Report) {
             (false, true) => " !",
             (true, true) => " *!",
         };
-        table.row(&format!("  {}{marks}", grouped(step.per_second as f64)), &step_cells(step));
+        table.row(&format!("  {}{marks}", group_digits(step.per_second as f64)), &step_cells(step));
     }
     match &report.knee {
-        Some(knee) => table.line("* knee", &format!("{}/s: {}", grouped(knee.per_second as f64), knee.why)),
+        Some(knee) => {
+            table.line("* knee", &format!("{}/s: {}", group_digits(knee.per_second as f64), knee.why))
+        }
         None if report.interrupted => table.line("knee", "stopped before it was found"),
         None if !has_last_step(report) => table.line("knee", "not found: no connection was left"),
         None => table.line("knee", "none: the server followed to the last step"),
@@ -243,19 +256,19 @@ fn step_cells(step: &Step) -> [String; 8] {
     let quantiles = match &total.latency {
         None => ["-"; 4].map(str::to_owned),
         Some(latency) => {
-            [latency.p50_ns, latency.p99_ns, latency.p999_ns, latency.max_ns].map(|ns| readable(ns as f64))
+            [latency.p50_ns, latency.p99_ns, latency.p999_ns, latency.max_ns].map(|ns| format_ns(ns as f64))
         }
     };
     let [p50, p99, p999, max] = quantiles;
-    let cpu = total.server_cpu_ns_per_request.map_or("-".to_owned(), readable);
+    let cpu = total.server_cpu_ns_per_request.map_or("-".to_owned(), format_ns);
     [
-        grouped(step.answered_per_second),
+        group_digits(step.answered_per_second),
         p50,
         p99,
         p999,
         max,
-        grouped(total.late as f64),
-        grouped(total.unsent as f64),
+        group_digits(total.late as f64),
+        group_digits(total.unsent as f64),
         cpu,
     ]
 }
@@ -263,7 +276,7 @@ fn step_cells(step: &Step) -> [String; 8] {
 /// What server and load spent.
 fn costs(table: &mut Table, report: &Report) {
     let each = |cpu: Option<f64>| {
-        cpu.map_or("no requests".to_owned(), |cpu| format!("{} per request", readable(cpu)))
+        cpu.map_or("no requests".to_owned(), |cpu| format!("{} per request", format_ns(cpu)))
     };
     if let Some(server) = &report.server {
         let switches = server.switches_per_request;
@@ -322,7 +335,7 @@ fn warnings(table: &mut Table, report: &Report) {
             report.intervals.iter().filter(|interval| interval.stolen_ns.unwrap_or(0) > 0).count();
         let text = format!(
             "the hypervisor took {} ({percent:.1} % of a core), in {intervals} of {} intervals",
-            readable(stolen_ns as f64),
+            format_ns(stolen_ns as f64),
             report.intervals.len()
         );
         table.line("WARNING", &text);
@@ -334,14 +347,14 @@ fn warnings(table: &mut Table, report: &Report) {
     {
         let text = format!(
             "1 % of the requests were sent {} late or more by the load itself, which is in the latency",
-            readable(error.p99_ns as f64)
+            format_ns(error.p99_ns as f64)
         );
         table.line("WARNING", &text);
     }
 }
 
 /// Nanoseconds in the unit that suits them, at three digits or so.
-pub fn readable(ns: f64) -> String {
+pub fn format_ns(ns: f64) -> String {
     let (value, unit) = match ns {
         ..1e3 => (ns, "ns"),
         ..1e6 => (ns / 1e3, "µs"),
@@ -357,7 +370,7 @@ pub fn readable(ns: f64) -> String {
 }
 
 /// A whole number with commas: 1,234,567.
-pub fn grouped(number: f64) -> String {
+pub fn group_digits(number: f64) -> String {
     let digits = format!("{:.0}", number.max(0.0));
     let mut text = String::with_capacity(digits.len() * 4 / 3);
     for (index, digit) in digits.chars().enumerate() {
@@ -431,10 +444,10 @@ mod tests {
     #[test]
     fn times_and_counts_are_readable() {
         assert_eq!(
-            [7.0, 812.0, 1_234.0, 56_789.0, 123_456.0].map(readable),
+            [7.0, 812.0, 1_234.0, 56_789.0, 123_456.0].map(format_ns),
             ["7.00 ns", "812 ns", "1.23 µs", "56.8 µs", "123 µs"]
         );
-        assert_eq!([5e6, 1.5e9].map(readable), ["5.00 ms", "1.50 s"]);
-        assert_eq!([0.0, 999.0, 1000.0, 1_234_567.8].map(grouped), ["0", "999", "1,000", "1,234,568"]);
+        assert_eq!([5e6, 1.5e9].map(format_ns), ["5.00 ms", "1.50 s"]);
+        assert_eq!([0.0, 999.0, 1000.0, 1_234_567.8].map(group_digits), ["0", "999", "1,000", "1,234,568"]);
     }
 }

@@ -90,7 +90,7 @@ fn main() -> ExitCode {
     match result {
         Ok(code) => code,
         Err(error) => {
-            output::say(format_args!("anello: {error}"));
+            output::print_stderr(format_args!("anello: {error}"));
             ExitCode::from(1)
         }
     }

@@ -32,24 +32,24 @@ impl ServiceManager {
     /// The server accepts connections. `took_over` from another process, instead of which the manager is to watch this one.
     pub fn ready(&self, took_over: bool) {
         match took_over {
-            true => self.tell(&format!("MAINPID={}\nREADY=1\n", std::process::id())),
-            false => self.tell("READY=1\n"),
+            true => self.notify(&format!("MAINPID={}\nREADY=1\n", std::process::id())),
+            false => self.notify("READY=1\n"),
         }
     }
 
     /// The server ends.
     pub fn stopping(&self) {
-        self.tell("STOPPING=1\n");
+        self.notify("STOPPING=1\n");
     }
 
     /// The server reads something anew, and says that it is ready when it has.
     pub fn reloading(&self) {
         let now = clock_gettime(ClockId::Monotonic);
         let now_us = now.tv_sec * 1_000_000 + now.tv_nsec / 1000;
-        self.tell(&format!("RELOADING=1\nMONOTONIC_USEC={now_us}\n"));
+        self.notify(&format!("RELOADING=1\nMONOTONIC_USEC={now_us}\n"));
     }
 
-    fn tell(&self, states: &str) {
+    fn notify(&self, states: &str) {
         if let Some(socket) = &self.0
             && let Err(error) = socket.send(states.as_bytes())
         {

@@ -25,6 +25,6 @@ pub fn announce(line: &str) {
 }
 
 /// Writes a line to standard error, if anybody can still read it.
-pub fn say(line: impl Display) {
+pub fn print_stderr(line: impl Display) {
     writeln!(io::stderr(), "{line}").ok();
 }

@@ -6,18 +6,18 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 /// A running yardstick, ended when dropped.
-struct Yardstick {
+struct BaselineServer {
     process: Child,
     ready: String,
 }
 
-impl Yardstick {
-    fn start(arguments: &[&str]) -> Yardstick {
+impl BaselineServer {
+    fn start(arguments: &[&str]) -> BaselineServer {
         let mut process = command(arguments).stdout(Stdio::piped()).spawn().expect("starts");
         let mut ready = String::new();
         let output = process.stdout.take().expect("is piped");
         BufReader::new(output).read_line(&mut ready).expect("a line");
-        Yardstick { process, ready }
+        BaselineServer { process, ready }
     }
 
     fn connect(&self) -> TcpStream {
@@ -29,7 +29,7 @@ impl Yardstick {
     }
 }
 
-impl Drop for Yardstick {
+impl Drop for BaselineServer {
     fn drop(&mut self) {
         self.process.kill().and_then(|()| self.process.wait()).expect("ends");
     }
@@ -64,7 +64,7 @@ fn servers_say_what_they_run_on_and_echo() {
         Err(error) => println!("uring: skipped: {error}"),
     }
     for (arguments, part) in ways {
-        let server = Yardstick::start(&arguments);
+        let server = BaselineServer::start(&arguments);
         assert!(server.ready.starts_with("anello bare ready addr="), "{arguments:?}: {}", server.ready);
         assert!(server.ready.contains(part), "{arguments:?}: {}", server.ready);
         let mut stream = server.connect();
@@ -81,7 +81,7 @@ fn disk_workers_do_what_a_line_says() {
     let path = folder.path().join("blocks");
     let path = path.to_str().expect("a path in UTF-8");
     let arguments = ["disk", "--engine", "pread", "--file", path, "--create-bytes", "1048576"];
-    let worker = Yardstick::start(&arguments);
+    let worker = BaselineServer::start(&arguments);
     assert!(worker.ready.contains(" engine=pread file_bytes=1048576 "), "{}", worker.ready);
     let mut stream = worker.connect();
     let line =

@@ -40,14 +40,14 @@ fn write(root: &Path, file: &str, text: &str) {
 }
 
 fn commit(root: &Path) -> Result<String, &'static str> {
-    build::commit(root, &build::sources(root))
+    build::commit(root, &build::source_paths(root))
 }
 
 /// That a workspace has no commit, for this reason, and nothing to watch for another.
 fn assert_unknown(root: &Path, reason: &str) {
     let why = commit(root).unwrap_err();
     assert!(why.contains(reason), "{why}");
-    assert_eq!(build::marks_of_commit(root), Vec::<std::path::PathBuf>::new());
+    assert_eq!(build::commit_state_files(root), Vec::<std::path::PathBuf>::new());
 }
 
 fn is_commit(text: &str) -> bool {
@@ -136,10 +136,10 @@ fn a_published_crate_has_the_commit_that_it_was_published_from() {
 fn what_cargo_watches_is_there_and_changes_with_the_commit() {
     let Some(root) = repository() else { return };
     let root = root.path();
-    let marks = || build::marks_of_commit(root);
+    let marks = || build::commit_state_files(root);
     let contents = || marks().iter().map(|path| fs::read(path).unwrap_or_default()).collect::<Vec<_>>();
     let before = contents();
-    assert!(marks().iter().chain(&build::sources(root)).all(|path| path.exists()), "{:?}", marks());
+    assert!(marks().iter().chain(&build::source_paths(root)).all(|path| path.exists()), "{:?}", marks());
     git::git(root, &["commit", "--allow-empty", "-m", "two"]);
     assert_ne!(contents(), before);
     // Packed, a branch has no file of its own: the folder takes its place, which the next commit writes to.
@@ -149,7 +149,7 @@ fn what_cargo_watches_is_there_and_changes_with_the_commit() {
     assert!(marks.iter().any(|path| path.ends_with("packed-refs")), "{marks:?}");
     assert!(marks.iter().any(|path| path.ends_with("refs/heads") && path.is_dir()), "{marks:?}");
     git::git(root, &["checkout", "--detach"]);
-    assert!(build::marks_of_commit(root).iter().any(|path| path.ends_with("HEAD")));
+    assert!(build::commit_state_files(root).iter().any(|path| path.ends_with("HEAD")));
     assert!(commit(root).is_ok());
 }
 

@@ -13,7 +13,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 
 /// How long a peer waits before the test has failed.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 fn command(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_anello"));
@@ -41,8 +41,8 @@ impl Server {
 
     fn tcp(&self) -> TcpStream {
         let stream = TcpStream::connect(&self.address).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        stream.set_write_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(TIMEOUT)).unwrap();
+        stream.set_write_timeout(Some(TIMEOUT)).unwrap();
         stream
     }
 
@@ -53,8 +53,8 @@ impl Server {
             None => UnixStream::connect(name),
         };
         let stream = stream.unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        stream.set_write_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(TIMEOUT)).unwrap();
+        stream.set_write_timeout(Some(TIMEOUT)).unwrap();
         stream
     }
 
@@ -316,7 +316,7 @@ fn a_server_whose_output_nobody_reads_serves_all_the_same() {
             Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::ConnectionRefused),
         }
     };
-    client.set_read_timeout(Some(PATIENCE)).unwrap();
+    client.set_read_timeout(Some(TIMEOUT)).unwrap();
     client.write_all(b"ciao").unwrap();
     let mut answer = [0; 4];
     client.read_exact(&mut answer).unwrap();

@@ -24,7 +24,7 @@ fn a_folder_is_served_on_both_drivers_until_a_signal() {
     let folder = folder();
     for driver in ["epoll", "auto"] {
         let server = start(folder.path(), &["--driver", driver, "--cores", "0"]);
-        let address = server.told("addr").to_owned();
+        let address = server.ready_value("addr").to_owned();
         let answer = get(&address, "/hello.txt");
         assert!(
             answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.ends_with("\r\n\r\nHello, world!"),
@@ -43,7 +43,7 @@ fn there_is_a_worker_for_each_core_that_may_be_used() {
     let usable = thread::available_parallelism().expect("a number").to_string();
     for (flags, workers) in [(&[][..], &usable[..]), (&["--cores", "0"], "1"), (&["--cores", "0,0,0"], "3")] {
         let server = start(folder.path(), flags);
-        assert_eq!(server.told("workers"), workers, "{flags:?}");
+        assert_eq!(server.ready_value("workers"), workers, "{flags:?}");
         server.end();
     }
 }
@@ -54,7 +54,8 @@ fn requests_are_logged_and_counted_and_health_is_told() {
     let (log, rotated) = (logs.path().join("access.log"), logs.path().join("access.log.1"));
     let arguments = ["--access-log", log.to_str().expect("text"), "--metrics-addr", "127.0.0.1:0"];
     let server = start(folder.path(), &arguments);
-    let (address, observed_at) = (server.told("addr").to_owned(), server.told("metrics").to_owned());
+    let (address, observed_at) =
+        (server.ready_value("addr").to_owned(), server.ready_value("metrics").to_owned());
     get(&address, "/hello.txt");
     let lines = |path: &Path| fs::read_to_string(path).unwrap_or_default();
     until(|| lines(&log).contains("\"GET /hello.txt HTTP/1.1\" 200 13"));
@@ -114,10 +115,10 @@ fn fault_37_a_slow_download_is_finished_after_a_signal() {
     for driver in drivers() {
         let server =
             start(folder.path(), &["--driver", driver, "--drain-timeout", "60s", "--send-timeout", "60s"]);
-        let (mut client, bytes) = download(folder.path(), server.told("addr"));
+        let (mut client, bytes) = download(folder.path(), server.ready_value("addr"));
         server.signal(Signal::TERM);
         // Nobody is accepted any more: it is ending.
-        until(|| TcpStream::connect(server.told("addr")).is_err());
+        until(|| TcpStream::connect(server.ready_value("addr")).is_err());
         let mut rest = Vec::new();
         client.read_to_end(&mut rest).expect("the rest");
         let head = rest.len() - bytes;
@@ -132,7 +133,7 @@ fn fault_37_a_download_that_takes_longer_than_may_be_is_broken_off() {
     for driver in drivers() {
         let server =
             start(folder.path(), &["--driver", driver, "--drain-timeout", "100ms", "--send-timeout", "1h"]);
-        let (_client, _) = download(folder.path(), server.told("addr"));
+        let (_client, _) = download(folder.path(), server.ready_value("addr"));
         server.signal(Signal::TERM);
         server.ended();
     }
@@ -148,7 +149,7 @@ fn fault_37_a_second_signal_ends_it_at_once_also_while_clients_wait_to_be_accept
         command.args(["--drain-timeout", "1h", "--send-timeout", "1h"]).env("NOTIFY_SOCKET", notices.path());
         let server = Served::of(command);
         assert_eq!(notices.next(), "READY=1\n");
-        let address = server.told("addr").to_owned();
+        let address = server.ready_value("addr").to_owned();
         let (first, _) = download(folder.path(), &address);
         server.signal(Signal::STOP);
         let waiting: Vec<TcpStream> = (0..700)
@@ -174,7 +175,7 @@ fn connections_are_limited_over_all_workers() {
         let arguments = ["--driver", driver, "--cores", "0,0,0,0", "--max-connections", "4"];
         let server = start(folder.path(), &arguments);
         let ask = || {
-            let mut client = connect(server.told("addr"));
+            let mut client = connect(server.ready_value("addr"));
             client.write_all(request(true).as_bytes()).expect("sends");
             let mut status = [0; 12];
             client.read_exact(&mut status).expect("an answer");
@@ -226,6 +227,6 @@ fn whoever_puts_another_folder_in_the_place_of_the_served_one_is_told() {
     server.signal(Signal::HUP);
     until(|| says("another folder is there now"));
     // The workers have the first one, whatever the path leads to.
-    assert!(get(server.told("addr"), "/hello.txt").ends_with(BODY));
+    assert!(get(server.ready_value("addr"), "/hello.txt").ends_with(BODY));
     server.end();
 }

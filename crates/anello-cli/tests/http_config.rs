@@ -60,8 +60,8 @@ fn a_server_has_its_flags_from_a_file_and_the_command_line_wins() {
          max-request-line-bytes = 100\nmax-body-bytes = 10\n",
     );
     let server = start(place.path(), &["http", "--config", "site.toml"]);
-    let address = server.told("addr");
-    assert_eq!(server.told("driver"), "epoll");
+    let address = server.ready_value("addr");
+    assert_eq!(server.ready_value("driver"), "epoll");
     assert!(ask(address, "GET /docs/", "").contains("a.txt"));
     let hello = ask(address, "GET /hello.txt", "");
     assert!(hello.contains("Cache-Control: no-cache\r\n") && hello.ends_with("this is hello.txt"), "{hello}");
@@ -71,8 +71,8 @@ fn a_server_has_its_flags_from_a_file_and_the_command_line_wins() {
     assert_eq!(status(&ask(address, "POST /", "Content-Length: 11\r\n")), "413");
     drop(server);
     let other = start(place.path(), &["http", "public/docs", "--config=site.toml", "--cores", "0"]);
-    assert_eq!(status(&ask(other.told("addr"), "GET /a.txt", "")), "200");
-    assert_eq!(status(&ask(other.told("addr"), "GET /hello.txt", "")), "404");
+    assert_eq!(status(&ask(other.ready_value("addr"), "GET /a.txt", "")), "200");
+    assert_eq!(status(&ask(other.ready_value("addr"), "GET /hello.txt", "")), "404");
 }
 
 #[test]
@@ -83,9 +83,9 @@ fn hits_and_misses_of_the_cache_are_counted() {
     // Each worker has a cache of its own.
     let server = start(place.path(), &["http", "--config", "site.toml", "--cores", "0"]);
     for path in ["/hello.txt", "/hello.txt", "/docs/a.txt", "/hello.txt", "/lost"] {
-        ask(server.told("addr"), &format!("GET {path}"), "");
+        ask(server.ready_value("addr"), &format!("GET {path}"), "");
     }
-    let metrics = ask(server.told("metrics"), "GET /metrics", "");
+    let metrics = ask(server.ready_value("metrics"), "GET /metrics", "");
     assert!(metrics.contains("\nanello_http_cache_hits_total 2\n"), "{metrics}");
     assert!(metrics.contains("\nanello_http_cache_misses_total 2\n"), "{metrics}");
     assert!(!metrics.contains("\nanello_http_cache_bytes 0\n"), "{metrics}");

@@ -15,12 +15,12 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use socket2::{Domain, SockRef, Socket, Type};
 
 use served::tls::{identity, tls};
-use served::{BODY, PATIENCE, Served, drivers, folder, is_answered, request, until};
+use served::{BODY, Served, TIMEOUT, drivers, folder, is_answered, request, until};
 
-static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+static SERIAL: Mutex<()> = Mutex::new(());
 
 fn alone() -> MutexGuard<'static, ()> {
-    ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner)
+    SERIAL.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Lets this process, and servers that it starts, open so many files, or as many as it may; how many that is, but for
@@ -45,7 +45,7 @@ fn connect(address: &str, number: usize) -> TcpStream {
     socket.bind(&SocketAddr::from((source, 0)).into()).expect("a port");
     let address: SocketAddr = address.parse().expect("an address");
     socket.connect(&address.into()).expect("connects");
-    socket.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+    socket.set_read_timeout(Some(TIMEOUT)).expect("a timeout");
     socket.into()
 }
 
@@ -72,7 +72,7 @@ impl Served {
     }
 
     /// Its memory, once it grows no more.
-    fn resident_bytes_at_last(&self) -> usize {
+    fn settled_resident_bytes(&self) -> usize {
         let mut resident = self.resident_bytes();
         loop {
             thread::sleep(Duration::from_millis(200));
@@ -86,7 +86,7 @@ impl Served {
 
     /// A client that means well.
     fn still_serves(&self) {
-        let mut client = served::connect(self.told("addr"));
+        let mut client = served::connect(self.ready_value("addr"));
         client.write_all(request(false).as_bytes()).expect("sends");
         is_answered(client);
     }
@@ -116,7 +116,7 @@ fn fault_18_heads_of_two_thousand_clients_that_drip() {
         let flags = ["--addr", "127.0.0.1:0", "--driver", driver, "--header-timeout", "3s"];
         let server = Served::start(folder.path(), &flags);
         let base = server.descriptors();
-        let address = server.told("addr").to_owned();
+        let address = server.ready_value("addr").to_owned();
         let mut dripping: Vec<_> = (0..count).map(|number| connect(&address, number)).collect();
         // Where the machine is slow, the first have been told to go by then.
         dripping.retain_mut(|stream| stream.write_all(b"GET / HTTP/1.1\r\nSlow: ").is_ok());
@@ -134,7 +134,7 @@ fn fault_18_heads_of_two_thousand_clients_that_drip() {
 const DOWNLOADS: usize = 500;
 
 /// What a client that reads nothing may cost: the send queue, what is read for it, and as much again.
-const DOWNLOAD_COSTS_BYTES: usize = 512 << 10;
+const MAX_BYTES_PER_DOWNLOAD: usize = 512 << 10;
 
 /// Asks with each, and reads of each answer what it needs to have begun; what that has cost the server for each.
 fn unread<S: Read + Write>(server: &Served, connect: impl Fn(usize) -> S) -> (Vec<S>, usize) {
@@ -148,7 +148,7 @@ fn unread<S: Read + Write>(server: &Served, connect: impl Fn(usize) -> S) -> (Ve
             client
         })
         .collect();
-    let each = server.resident_bytes_at_last().saturating_sub(before) / DOWNLOADS;
+    let each = server.settled_resident_bytes().saturating_sub(before) / DOWNLOADS;
     (clients, each)
 }
 
@@ -171,7 +171,7 @@ fn fault_20_five_hundred_downloads_that_nobody_reads() {
                 flags.extend(["--tls-cert", certificate, "--tls-key", key]);
             }
             let server = Served::start(folder.path(), &flags);
-            let address = server.told("addr").to_owned();
+            let address = server.ready_value("addr").to_owned();
             let each = if secured {
                 let (clients, each) = unread(&server, |_| {
                     let stream = tls(&client, &address);
@@ -191,14 +191,14 @@ fn fault_20_five_hundred_downloads_that_nobody_reads() {
                 each
             };
             eprintln!("{driver}, TLS {secured}: {each} bytes for each download that nobody reads");
-            assert!(each <= DOWNLOAD_COSTS_BYTES, "{driver}, TLS {secured}: {each} bytes");
+            assert!(each <= MAX_BYTES_PER_DOWNLOAD, "{driver}, TLS {secured}: {each} bytes");
             server.end();
         }
     }
 }
 
 /// What an idle connection may cost the server.
-const IDLE_COSTS_BYTES: usize = 4096;
+const MAX_BYTES_PER_IDLE_CLIENT: usize = 4096;
 
 #[test]
 fn fault_21_a_flood_of_idle_clients() {
@@ -212,7 +212,7 @@ fn fault_21_a_flood_of_idle_clients() {
         // Nobody is told to go while memory and the cap are looked at.
         let patient = ["--keep-alive-timeout", "1h", "--max-connections", &most];
         let server = Served::start(folder.path(), &[&common[..], &patient].concat());
-        let address = server.told("addr").to_owned();
+        let address = server.ready_value("addr").to_owned();
         let asks = |number: usize| -> io::Result<(TcpStream, Vec<u8>)> {
             let mut client = connect(&address, number);
             client.write_all(request(true).as_bytes())?;
@@ -233,9 +233,9 @@ fn fault_21_a_flood_of_idle_clients() {
         let mut clients = idle(0..100);
         let before = server.resident_bytes();
         clients.extend(idle(100..count - 100));
-        let each = server.resident_bytes_at_last().saturating_sub(before) / (count - 200);
+        let each = server.settled_resident_bytes().saturating_sub(before) / (count - 200);
         eprintln!("{driver}: {each} bytes for each idle client");
-        assert!(each <= IDLE_COSTS_BYTES, "{driver}: {each} bytes for each idle client");
+        assert!(each <= MAX_BYTES_PER_IDLE_CLIENT, "{driver}: {each} bytes for each idle client");
         for number in 0..100 {
             let (client, head) = asks(number).expect("a refusal");
             assert!(head.starts_with(b"HTTP/1.1 503 "), "{}", String::from_utf8_lossy(&head));
@@ -252,7 +252,7 @@ fn fault_21_a_flood_of_idle_clients() {
         let brief = ["--keep-alive-timeout", "1s", "--header-timeout", "1s", "--max-connections", &most];
         let server = Served::start(folder.path(), &[&common[..], &brief].concat());
         let base = server.descriptors();
-        let address = server.told("addr");
+        let address = server.ready_value("addr");
         let clients: Vec<_> = (0..count - 100).map(|number| connect(address, number)).collect();
         until(|| clients.iter().all(is_ended));
         until(|| server.descriptors() <= base);
@@ -262,10 +262,10 @@ fn fault_21_a_flood_of_idle_clients() {
 }
 
 /// Refused clients that a worker waits for, so that they can read why.
-const REFUSALS_OF_WORKER: usize = 64;
+const REFUSALS_PER_WORKER: usize = 64;
 
 /// Connections that wait at a worker that does not accept ahead.
-const TRANSFERRED_TO_WORKER: usize = 16;
+const TRANSFERS_PER_WORKER: usize = 16;
 
 #[test]
 fn fault_21_silent_clients_beyond_the_limit_hold_few_descriptors_and_no_place() {
@@ -277,7 +277,7 @@ fn fault_21_silent_clients_beyond_the_limit_hold_few_descriptors_and_no_place() 
         let flags = ["--addr", "127.0.0.1:0", "--driver", driver, "--cores", "0,0", "--max-connections", "3"];
         let server = Served::start(folder.path(), &flags);
         let base = server.descriptors();
-        let address = server.told("addr").to_owned();
+        let address = server.ready_value("addr").to_owned();
         let mut holders: Vec<_> = (0..limit).map(|number| connect(&address, number)).collect();
         for holder in &mut holders {
             holder.write_all(request(true).as_bytes()).expect("sends");
@@ -285,7 +285,7 @@ fn fault_21_silent_clients_beyond_the_limit_hold_few_descriptors_and_no_place() 
         }
         // Those that are refused, for each worker one that is accepted and one that ends, and what other workers have accepted
         // for it.
-        let bound = base + limit + workers * (REFUSALS_OF_WORKER + 2 + TRANSFERRED_TO_WORKER);
+        let bound = base + limit + workers * (REFUSALS_PER_WORKER + 2 + TRANSFERS_PER_WORKER);
         let mut most = 0;
         let silent: Vec<_> = (0..count)
             .map(|number| {
@@ -341,18 +341,18 @@ fn stalled_readers_of_a_large_file_under_tls_hold_little_memory() {
         let flags = ["--addr", "127.0.0.1:0", "--cores", "0", "--driver", driver];
         let tls_flags = ["--tls-cert", certificate, "--tls-key", key, "--send-timeout", "1h"];
         let server = Served::start(folder.path(), &[&flags[..], &tls_flags].concat());
-        let address = server.told("addr").to_owned();
+        let address = server.ready_value("addr").to_owned();
         let mut clients: Vec<_> = (0..STALLED).map(|_| tls(&config, &address)).collect();
         for client in &mut clients {
             client.write_all(request(true).as_bytes()).expect("sends");
             client.read_exact(&mut [0]).expect("an answer");
         }
-        let before = server.resident_bytes_at_last();
+        let before = server.settled_resident_bytes();
         for client in &mut clients {
             client.write_all(b"GET /large HTTP/1.1\r\nHost: h\r\n\r\n").expect("sends");
         }
         // If the kernel takes more later, the test proves less, but does not fail.
-        let last = server.resident_bytes_at_last();
+        let last = server.settled_resident_bytes();
         let each = last.saturating_sub(before) / STALLED / 1024;
         eprintln!("{driver}: {each} KiB for each stalled client");
         assert!(each <= MAX_STALLED_KIB, "{driver}: {each} KiB");

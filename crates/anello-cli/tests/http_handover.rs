@@ -17,7 +17,7 @@ use std::thread::{self, JoinHandle};
 use rustix::fs::FlockOperation;
 use rustix::process::Signal;
 
-use served::{BODY, PATIENCE, Served, connect, drivers, folder, is_answered, request};
+use served::{BODY, Served, TIMEOUT, connect, drivers, folder, is_answered, request};
 
 /// Clients that ask all the time until they are told to stop.
 struct Load {
@@ -52,7 +52,7 @@ impl Load {
     }
 
     /// Waits for so many more answers.
-    fn goes_on(&self, answers: usize) {
+    fn assert_still_serving(&self, answers: usize) {
         let before = self.answered.load(Ordering::Relaxed);
         served::until(|| {
             assert!(self.clients.iter().all(|client| !client.is_finished()), "a client has failed");
@@ -72,7 +72,7 @@ fn ask(stream: &mut TcpStream, keeps: bool) -> bool {
     let mut answer = Vec::new();
     let mut bytes = [0; 4096];
     while !answer.ends_with(BODY.as_bytes()) {
-        let count = served::uninterrupted(|| stream.read(&mut bytes)).expect("an answer");
+        let count = served::retry_interrupted(|| stream.read(&mut bytes)).expect("an answer");
         assert_ne!(count, 0, "cut off: {:?}", String::from_utf8_lossy(&answer));
         answer.extend_from_slice(&bytes[..count]);
     }
@@ -90,16 +90,16 @@ fn start(folder: &Path, address: &str, door: &Path, arguments: &[&str]) -> Serve
 }
 
 /// What a newcomer hears until the server has given all it has.
-fn offered(stream: &mut UnixStream) -> Vec<u8> {
+fn read_offer(stream: &mut UnixStream) -> Vec<u8> {
     let mut bytes = Vec::new();
     while !bytes.ends_with(b".") {
-        bytes.push(heard(stream));
+        bytes.push(read_byte(stream));
     }
     bytes
 }
 
 /// The next byte.
-fn heard(stream: &mut UnixStream) -> u8 {
+fn read_byte(stream: &mut UnixStream) -> u8 {
     let mut byte = [0];
     stream.read_exact(&mut byte).expect("a word");
     byte[0]
@@ -113,10 +113,11 @@ fn fault_38_one_server_after_the_other_takes_over_and_no_request_fails() {
     let first = all_drivers[0];
     let mut server =
         start(files.path(), "127.0.0.1:0", &door, &["--driver", first, "--metrics-addr", "127.0.0.1:0"]);
-    let (address, metrics) = (server.told("addr").to_owned(), server.told("metrics").to_owned());
+    let (address, metrics) =
+        (server.ready_value("addr").to_owned(), server.ready_value("metrics").to_owned());
     assert_eq!(fs::metadata(&door).expect("the door").permissions().mode() & 0o777, 0o600);
     let load = Load::start(&address, 6);
-    load.goes_on(100);
+    load.assert_still_serving(100);
     // From each driver to each, and from fewer workers to more and back.
     let cores = ["0", "0,0", "0"];
     for round in 0..3 * all_drivers.len() {
@@ -124,11 +125,11 @@ fn fault_38_one_server_after_the_other_takes_over_and_no_request_fails() {
         let cores = cores[round % cores.len()];
         let arguments = ["--driver", driver, "--cores", cores, "--metrics-addr", &metrics];
         let next = start(files.path(), &address, &door, &arguments);
-        assert_eq!((next.told("addr"), next.told("metrics")), (&*address, &*metrics));
+        assert_eq!((next.ready_value("addr"), next.ready_value("metrics")), (&*address, &*metrics));
         // The one before ends by itself, while requests go on.
         server.ended();
         server = next;
-        load.goes_on(100);
+        load.assert_still_serving(100);
         let mut health = connect(&metrics);
         health.write_all(b"GET /health HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n").expect("sends");
         let mut answer = String::new();
@@ -147,12 +148,12 @@ fn fault_38_groups_of_sockets_and_files_of_sockets_go_over_whole() {
     for driver in drivers() {
         // Two sockets of one port, which one worker takes over; nobody may wait at the other one for ever.
         let two = start(files.path(), "127.0.0.1:0", &door, &["--driver", driver, "--cores", "0,0"]);
-        let address = two.told("addr").to_owned();
+        let address = two.ready_value("addr").to_owned();
         let load = Load::start(&address, 4);
-        load.goes_on(50);
+        load.assert_still_serving(50);
         let one = start(files.path(), &address, &door, &["--driver", driver]);
         two.ended();
-        load.goes_on(50);
+        load.assert_still_serving(50);
         (0..20).for_each(|_| assert!(!ask(&mut connect(&address), false)));
         load.end();
         drop(one);
@@ -163,7 +164,7 @@ fn fault_38_groups_of_sockets_and_files_of_sockets_go_over_whole() {
         let second = start(files.path(), &named, &door, &["--driver", driver, "--cores", "0,0"]);
         first.ended();
         let mut client = UnixStream::connect(&path).expect("the file is still there");
-        client.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+        client.set_read_timeout(Some(TIMEOUT)).expect("a timeout");
         client.write_all(request(false).as_bytes()).expect("sends");
         is_answered(client);
         second.signal(Signal::TERM);
@@ -178,27 +179,27 @@ fn fault_38_a_newcomer_that_dies_at_any_step_changes_nothing() {
     let door = places.path().join("door");
     for driver in drivers() {
         let server = start(files.path(), "127.0.0.1:0", &door, &["--driver", driver, "--cores", "0,0"]);
-        let address = server.told("addr").to_owned();
+        let address = server.ready_value("addr").to_owned();
         let load = Load::start(&address, 4);
-        load.goes_on(20);
+        load.assert_still_serving(20);
         // It has only knocked; it has heard the offer; it was waited for; it has said something else, which it is told.
         let knock = || UnixStream::connect(&door).expect("the door is open");
         drop(knock());
         let mut newcomer = knock();
-        assert!(offered(&mut newcomer).starts_with(b"anello handover 1\nssd"));
+        assert!(read_offer(&mut newcomer).starts_with(b"anello handover 1\nssd"));
         drop(newcomer);
-        load.goes_on(20);
+        load.assert_still_serving(20);
         let mut newcomer = knock();
-        offered(&mut newcomer);
+        read_offer(&mut newcomer);
         newcomer.write_all(b"r").expect("ready");
-        assert_eq!(heard(&mut newcomer), b'p', "it has stopped");
+        assert_eq!(read_byte(&mut newcomer), b'p', "it has stopped");
         drop(newcomer);
-        load.goes_on(20);
+        load.assert_still_serving(20);
         let mut newcomer = knock();
-        offered(&mut newcomer);
+        read_offer(&mut newcomer);
         newcomer.write_all(b"G").expect("sends");
-        assert_eq!(heard(&mut newcomer), b'x', "it goes on by itself");
-        load.goes_on(20);
+        assert_eq!(read_byte(&mut newcomer), b'x', "it goes on by itself");
+        load.assert_still_serving(20);
         // And those that fail by themselves when they have asked: there is no such folder; the address is another.
         for (argument, complaint) in
             [("/no/such/folder", "/no/such/folder"), (files.path().to_str().expect("text"), "127.0.0.1:1")]
@@ -210,11 +211,11 @@ fn fault_38_a_newcomer_that_dies_at_any_step_changes_nothing() {
             let said = String::from_utf8_lossy(&output.stderr).into_owned();
             assert!(output.status.code() == Some(1) && said.contains(complaint), "{said}");
         }
-        load.goes_on(20);
+        load.assert_still_serving(20);
         // The door is open still.
         let next = start(files.path(), &address, &door, &["--driver", driver]);
         server.ended();
-        load.goes_on(20);
+        load.assert_still_serving(20);
         load.end();
         next.signal(Signal::TERM);
         next.ended();
@@ -226,9 +227,9 @@ fn fault_38_of_two_newcomers_one_takes_over_from_the_other() {
     let (files, places) = (folder(), tempfile::tempdir().expect("a folder"));
     let door = places.path().join("door");
     let server = start(files.path(), "127.0.0.1:0", &door, &[]);
-    let address = server.told("addr").to_owned();
+    let address = server.ready_value("addr").to_owned();
     let load = Load::start(&address, 4);
-    load.goes_on(20);
+    load.assert_still_serving(20);
     let newcomers: Vec<JoinHandle<Served>> = (0..2)
         .map(|_| {
             let (files, address, door) = (files.path().to_owned(), address.clone(), door.clone());
@@ -242,7 +243,7 @@ fn fault_38_of_two_newcomers_one_takes_over_from_the_other() {
     served::until(|| newcomers.iter_mut().any(|newcomer| newcomer.has_ended()));
     let last = newcomers.iter_mut().position(|newcomer| !newcomer.has_ended()).expect("one serves");
     let last = newcomers.swap_remove(last);
-    load.goes_on(20);
+    load.assert_still_serving(20);
     newcomers.into_iter().for_each(Served::ended);
     load.end();
     last.end();
@@ -273,7 +274,7 @@ fn fault_38_of_servers_that_start_at_once_where_nobody_is_one_is_first() {
     let last = servers.swap_remove(last);
     servers.into_iter().for_each(Served::ended);
     let mut client = UnixStream::connect(&socket).expect("the file is there");
-    client.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+    client.set_read_timeout(Some(TIMEOUT)).expect("a timeout");
     client.write_all(request(false).as_bytes()).expect("sends");
     is_answered(client);
     last.end();
@@ -289,7 +290,7 @@ fn fault_38_a_server_that_is_told_to_end_while_it_hands_over_leaves_its_files() 
         let knock = || UnixStream::connect(&door).expect("the door is open");
         let server = start(files.path(), &address, &door, &["--driver", driver]);
         let mut newcomer = knock();
-        assert!(offered(&mut newcomer).starts_with(b"anello handover 1\nsd"));
+        assert!(read_offer(&mut newcomer).starts_with(b"anello handover 1\nsd"));
         server.signal(Signal::TERM);
         server.ended();
         // The newcomer has the sockets, and would serve now.
@@ -300,9 +301,9 @@ fn fault_38_a_server_that_is_told_to_end_while_it_hands_over_leaves_its_files() 
         // After one that came to nothing, they are the server's again.
         let server = start(files.path(), &address, &door, &["--driver", driver]);
         let mut newcomer = knock();
-        offered(&mut newcomer);
+        read_offer(&mut newcomer);
         newcomer.write_all(b"G").expect("sends");
-        assert_eq!(heard(&mut newcomer), b'x');
+        assert_eq!(read_byte(&mut newcomer), b'x');
         server.signal(Signal::TERM);
         server.ended();
         assert!(!door.exists() && !socket.exists());
@@ -310,30 +311,30 @@ fn fault_38_a_server_that_is_told_to_end_while_it_hands_over_leaves_its_files() 
 }
 
 /// A server that gives a newcomer what it has, says this, and goes without another word.
-fn dying(door: &Path, last_words: &'static [u8]) -> (TcpListener, JoinHandle<()>) {
+fn spawn_dying_server(door: &Path, last_words: &'static [u8]) -> (TcpListener, JoinHandle<()>) {
     let (listener, control) =
         (TcpListener::bind("127.0.0.1:0").expect("a port"), UnixListener::bind(door).expect("a door"));
     let given = listener.try_clone().expect("a descriptor");
-    let dying = thread::spawn(move || {
+    let spawn_dying_server = thread::spawn(move || {
         let (stream, _) = control.accept().expect("a newcomer");
         (&stream).write_all(b"anello handover 1\n").expect("sends");
         served::give(&stream, b's', &given);
         served::give(&stream, b'd', &control);
         (&stream).write_all(last_words).expect("sends");
     });
-    (listener, dying)
+    (listener, spawn_dying_server)
 }
 
 #[test]
 fn fault_38_a_newcomer_that_is_late_leaves_the_server_alone() {
     let (files, places) = (folder(), tempfile::tempdir().expect("a folder"));
     let door = places.path().join("door");
-    let (listener, dying) = dying(&door, b".x");
+    let (listener, spawn_dying_server) = spawn_dying_server(&door, b".x");
     let address = listener.local_addr().expect("an address").to_string();
     let mut command = Command::new(env!("CARGO_BIN_EXE_anello"));
     command.arg("http").arg(files.path()).args(["--addr", &address, "--handover"]).arg(&door);
     let output = command.output().expect("runs");
-    dying.join().expect("it has done what it should");
+    spawn_dying_server.join().expect("it has done what it should");
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.code() == Some(1) && said.contains("has not waited for this one"), "{said}");
     assert!(door.exists(), "it is the server's");
@@ -363,13 +364,13 @@ fn fault_38_a_socket_file_that_a_newcomer_does_not_find_is_said_with_its_remedy(
 fn fault_38_a_server_that_dies_while_it_hands_over_leaves_its_sockets() {
     let (files, places) = (folder(), tempfile::tempdir().expect("a folder"));
     let door = places.path().join("door");
-    let (listener, dying) = dying(&door, b".");
+    let (listener, spawn_dying_server) = spawn_dying_server(&door, b".");
     let address = listener.local_addr().expect("an address").to_string();
     let mut waiting = connect(&address);
     waiting.write_all(request(false).as_bytes()).expect("sends");
     drop(listener);
     let server = start(files.path(), &address, &door, &[]);
-    dying.join().expect("it has done what it should");
+    spawn_dying_server.join().expect("it has done what it should");
     is_answered(waiting);
     server.signal(Signal::TERM);
     server.ended();
@@ -383,7 +384,7 @@ fn fault_39_who_waits_to_be_accepted_when_the_server_is_told_to_end_is_answered(
             eprintln!("{driver}, cores {cores}");
             let server =
                 Served::start(files.path(), &["--addr", "127.0.0.1:0", "--driver", driver, "--cores", cores]);
-            let address = server.told("addr").to_owned();
+            let address = server.ready_value("addr").to_owned();
             // It stands still: the kernel completes handshakes, and nobody accepts.
             server.signal(Signal::STOP);
             let waiting: Vec<TcpStream> = (0..40)
@@ -414,7 +415,7 @@ fn sockets_are_passed_by_a_service_manager_and_stay_its_own() {
         let both = || [tcp.try_clone().expect("a descriptor").into(), unix.try_clone().expect("one").into()];
         let arguments = ["--driver", driver, "--cores", cores];
         let server = Served::activated(files.path(), &arguments, &both(), &environment);
-        assert_eq!(server.told("addr"), format!("{address},unix:{}", path.display()));
+        assert_eq!(server.ready_value("addr"), format!("{address},unix:{}", path.display()));
         assert_eq!(notices.next(), "READY=1\n");
         assert!(!ask(&mut connect(&address), false));
         let mut client = UnixStream::connect(&path).expect("connects");
@@ -448,8 +449,8 @@ fn a_passed_socket_of_the_name_metrics_tells_them() {
     let (address, observed_at) = (tcp.local_addr().expect("one"), metrics.local_addr().expect("one"));
     let names = [("LISTEN_FDNAMES", Path::new("web:metrics"))];
     let server = Served::activated(files.path(), &[], &[tcp.into(), metrics.into()], &names);
-    assert_eq!(server.told("addr"), address.to_string());
-    assert_eq!(server.told("metrics"), observed_at.to_string());
+    assert_eq!(server.ready_value("addr"), address.to_string());
+    assert_eq!(server.ready_value("metrics"), observed_at.to_string());
 }
 
 #[test]
@@ -457,12 +458,12 @@ fn ready_line_has_the_sockets_and_the_distribution() {
     let files = folder();
     let tcp = || TcpListener::bind("127.0.0.1:0").expect("a port").into();
     let server = Served::activated(files.path(), &[], &[tcp(), tcp()], &[]);
-    assert_eq!([server.told("sockets"), server.told("distribution")], ["2", "balanced"]);
+    assert_eq!([server.ready_value("sockets"), server.ready_value("distribution")], ["2", "balanced"]);
     let server = Served::activated(files.path(), &["--distribution", "kernel"], &[tcp(), tcp()], &[]);
-    assert_eq!([server.told("sockets"), server.told("distribution")], ["2", "kernel"]);
+    assert_eq!([server.ready_value("sockets"), server.ready_value("distribution")], ["2", "kernel"]);
     // One for each worker.
     let server = Served::start(files.path(), &["--addr", "127.0.0.1:0"]);
-    assert_eq!(server.told("sockets"), server.told("workers"));
+    assert_eq!(server.ready_value("sockets"), server.ready_value("workers"));
 }
 
 /// In the sandbox, too: of two workers with a socket each, the second serves half of what comes to the first's.
@@ -535,12 +536,12 @@ fn fault_38_no_request_fails_while_a_service_manager_starts_it_anew() {
         let mut server = Served::activated(files.path(), &arguments, &given(), &[]);
         let load = Load::start(&address, 4);
         for _ in 0..3 {
-            load.goes_on(50);
+            load.assert_still_serving(50);
             // Who comes meanwhile waits.
             server.end();
             server = Served::activated(files.path(), &arguments, &given(), &[]);
         }
-        load.goes_on(50);
+        load.assert_still_serving(50);
         load.end();
         server.end();
     }

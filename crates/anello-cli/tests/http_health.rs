@@ -49,7 +49,7 @@ fn health_answers_while_clients_of_metrics_stall() {
     for driver in drivers() {
         let folder = folder();
         let server = start(folder.path(), driver);
-        let address = server.told("metrics").to_owned();
+        let address = server.ready_value("metrics").to_owned();
         let mut stalled = Vec::new();
         for number in 0..STALLED {
             stalled.push(stall(&address, number));
@@ -66,7 +66,8 @@ fn health_of_a_draining_server_has_a_body_of_its_own() {
     for driver in drivers() {
         let folder = folder();
         let server = start(folder.path(), driver);
-        let (files, metrics) = (server.told("addr").to_owned(), server.told("metrics").to_owned());
+        let (files, metrics) =
+            (server.ready_value("addr").to_owned(), server.ready_value("metrics").to_owned());
         // A request that has begun keeps the server from ending.
         let mut slow = connect(&files);
         slow.write_all(b"GET /hello.txt HTTP/1.1\r\nHost: h\r\n").expect("sends");

@@ -14,12 +14,12 @@ use rustix::process::Signal;
 use tempfile::TempDir;
 
 use served::tls::{identity, tls};
-use served::{BODY, PATIENCE, Served, ask, drivers, get, until};
+use served::{BODY, Served, TIMEOUT, ask, drivers, get, until};
 
 const NOBODY: u32 = 65534;
 
 /// A user and a group that no database knows.
-const STRANGER: (u32, u32) = (54_321, 54_322);
+const UNKNOWN_USER: (u32, u32) = (54_321, 54_322);
 
 const NO_CAPABILITIES: &str = "0000000000000000";
 
@@ -107,7 +107,7 @@ fn fault_40_root_keeps_no_capability() {
     let log = text(&places.path().join("state/access.log"));
     for driver in drivers() {
         let server = start(&places, &["--addr", "127.0.0.1:0", "--driver", driver, "--access-log", &log]);
-        assert!(get(server.told("addr"), "/hello.txt").ends_with(BODY));
+        assert!(get(server.ready_value("addr"), "/hello.txt").ends_with(BODY));
         has_capabilities(&server, NO_CAPABILITIES);
         assert_eq!(status(&server, "Uid"), ["0 0 0 0"]);
         server.end();
@@ -127,17 +127,17 @@ fn fault_40_root_keeps_what_paths_of_others_need() {
         return;
     }
     for (closed, capability) in [("state", "0000000000000002"), ("site", "0000000000000004")] {
-        let places = places(STRANGER);
+        let places = places(UNKNOWN_USER);
         let log = text(&places.path().join("state/access.log"));
         let path = places.path().join(closed);
-        chown(&path, Some(STRANGER.0), Some(STRANGER.1)).expect("it is given away");
+        chown(&path, Some(UNKNOWN_USER.0), Some(UNKNOWN_USER.1)).expect("it is given away");
         fs::set_permissions(&path, Permissions::from_mode(0o700)).expect("rights");
         let arguments: &[&str] = if closed == "state" { &["--access-log", &log] } else { &[] };
         let mut server = start(&places, &[&["--addr", "127.0.0.1:0"], arguments].concat());
-        assert!(get(server.told("addr"), "/hello.txt").ends_with(BODY));
+        assert!(get(server.ready_value("addr"), "/hello.txt").ends_with(BODY));
         has_capabilities(&server, capability);
         server.signal(Signal::HUP);
-        assert!(get(server.told("addr"), "/hello.txt").ends_with(BODY));
+        assert!(get(server.ready_value("addr"), "/hello.txt").ends_with(BODY));
         drop(server.output());
         server.end();
         if closed == "state" {
@@ -151,7 +151,7 @@ fn fault_40_user_and_group_are_those_of_every_thread() {
     if !is_root() {
         return;
     }
-    let (nobody, stranger) = ((NOBODY, NOBODY), STRANGER);
+    let (nobody, stranger) = ((NOBODY, NOBODY), UNKNOWN_USER);
     let own_groups = status_of_self("Groups");
     for (flags, expected, groups) in [
         (&["--user", "nobody"][..], nobody, "65534".to_owned()),
@@ -166,7 +166,7 @@ fn fault_40_user_and_group_are_those_of_every_thread() {
             let low = ["--addr", "127.77.66.55:77", "--metrics-addr", "127.0.0.1:0", "--sandbox", sandbox];
             let log = text(&places.path().join("state/access.log"));
             let server = start(&places, &[&low[..], flags, &["--access-log", &log]].concat());
-            assert!(get(server.told("addr"), "/hello.txt").ends_with(BODY));
+            assert!(get(server.ready_value("addr"), "/hello.txt").ends_with(BODY));
             is_of(&server, expected, &groups);
             if expected.0 != 0 || sandbox == "auto" {
                 assert_eq!(status(&server, "CapEff"), [NO_CAPABILITIES]);
@@ -176,7 +176,7 @@ fn fault_40_user_and_group_are_those_of_every_thread() {
                 assert_eq!(status(&server, "CapBnd"), [NO_CAPABILITIES]);
             }
             // What the metrics say of the process is still to be had.
-            assert!(get(server.told("metrics"), "/metrics").contains("\nprocess_open_fds "));
+            assert!(get(server.ready_value("metrics"), "/metrics").contains("\nprocess_open_fds "));
             server.end();
             let found = fs::metadata(&log).expect("a log");
             assert_eq!((found.uid(), found.gid()), expected);
@@ -204,7 +204,7 @@ fn user_serves_by_socket_files_reopens_its_log_and_hands_over() {
         let arguments = [&arguments[..], &["--user", "nobody", "--access-log", &log_file]].concat();
         let served = || {
             let stream = UnixStream::connect(&socket).expect("connects");
-            stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+            stream.set_read_timeout(Some(TIMEOUT)).expect("a timeout");
             assert!(String::from_utf8_lossy(&ask(stream, "GET /hello.txt", "")).ends_with(BODY));
         };
         let first = start(&places, &arguments);
@@ -256,7 +256,7 @@ fn user_reads_certificates_again_or_the_server_does_not_start() {
     chown(&key, None, Some(NOBODY)).expect("it is given away");
     fs::set_permissions(&key, Permissions::from_mode(0o640)).expect("rights");
     let server = start(&places, &files);
-    let mut stream = tls(&first, server.told("addr"));
+    let mut stream = tls(&first, server.ready_value("addr"));
     stream.write_all(served::request(false).as_bytes()).expect("sends");
     let mut answer = String::new();
     stream.read_to_string(&mut answer).expect("an answer");
@@ -264,7 +264,7 @@ fn user_reads_certificates_again_or_the_server_does_not_start() {
     let second = identity(&certificate, &key);
     server.signal(Signal::HUP);
     until(|| {
-        let mut stream = tls(&second, server.told("addr"));
+        let mut stream = tls(&second, server.ready_value("addr"));
         stream.conn.complete_io(&mut stream.sock).is_ok()
     });
     server.end();

@@ -25,7 +25,7 @@ fn command(folder: &Path, arguments: &[&str]) -> Command {
 }
 
 /// Whether that user may start the program, wherever it was built.
-fn may_start() -> io::Result<()> {
+fn check_can_start() -> io::Result<()> {
     let mut command = command(Path::new("/"), &["--check"]);
     command.stdout(Stdio::null()).stderr(Stdio::null()).status().map(drop)
 }
@@ -75,13 +75,13 @@ fn give_back(site: &tempfile::TempDir) {
 
 #[test]
 fn folders_need_not_be_readable_and_what_may_not_be_read_is_not_there() {
-    if let Err(error) = may_start() {
+    if let Err(error) = check_can_start() {
         assert_eq!(error.kind(), ErrorKind::PermissionDenied, "{error}");
         return eprintln!("skipped: nobody may not start what was built here: {error}");
     }
     let site = site();
     let server = Served::of(command(site.path(), &["--listing"]));
-    let address = server.told("addr").to_owned();
+    let address = server.ready_value("addr").to_owned();
     let status = |path: &str| get(&address, path).split(' ').nth(1).map(str::to_owned);
     for (path, expected) in [
         ("/", "200"),
@@ -113,6 +113,6 @@ fn folders_need_not_be_readable_and_what_may_not_be_read_is_not_there() {
     fs::remove_file(site.path().join("index.html")).expect("it is there");
     fs::set_permissions(site.path(), Permissions::from_mode(0o311)).expect("rights");
     let server = Served::of(command(site.path(), &["--listing"]));
-    assert!(get(server.told("addr"), "/").starts_with("HTTP/1.1 404 "));
+    assert!(get(server.ready_value("addr"), "/").starts_with("HTTP/1.1 404 "));
     give_back(&site);
 }

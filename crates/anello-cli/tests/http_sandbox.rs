@@ -20,7 +20,7 @@ use rustls::HandshakeKind;
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, apply_filter};
 
 use served::tls::{identity, tls};
-use served::{PATIENCE, Served, connect, get, until};
+use served::{Served, TIMEOUT, connect, get, until};
 
 /// io_uring where it may be had, and epoll.
 const DRIVERS: [&str; 2] = ["auto", "epoll"];
@@ -135,7 +135,7 @@ fn fault_40_everything_is_served_inside_on_both_drivers() {
         for way in ways {
             let server =
                 start(&site, &[&["--addr", "127.0.0.1:0", "--driver", driver, "--listing"], way].concat());
-            let address = server.told("addr").to_owned();
+            let address = server.ready_value("addr").to_owned();
             everything_is_served(&site, || connect(&address));
             // One that goes away in the middle of an answer, and one that has said nothing.
             let mut leaving = connect(&address);
@@ -149,7 +149,7 @@ fn fault_40_everything_is_served_inside_on_both_drivers() {
             server.end();
         }
         let server = start(&site, &["--addr", "127.0.0.1:0", "--driver", driver, "--no-symlinks"]);
-        assert!(get(server.told("addr"), "/inside.txt").starts_with("HTTP/1.1 404 "));
+        assert!(get(server.ready_value("addr"), "/inside.txt").starts_with("HTTP/1.1 404 "));
         server.end();
     }
 }
@@ -162,10 +162,10 @@ fn fault_40_every_way_of_using_io_uring_works_inside() {
         [&["--registered-files"][..], &["--sqpoll", "20"], &["--completion-per-send", "--one-shot-receive"]]
     {
         let server = start(&site, &[&["--addr", "127.0.0.1:0", "--listing"], way].concat());
-        if server.told("driver") != "uring" {
+        if server.ready_value("driver") != "uring" {
             return eprintln!("skipped: no io_uring here: {}", server.ready);
         }
-        let address = server.told("addr").to_owned();
+        let address = server.ready_value("addr").to_owned();
         everything_is_served(&site, || connect(&address));
         server.end();
     }
@@ -181,7 +181,7 @@ fn fault_40_a_unix_socket_is_served_and_removed_inside() {
         let server = start(&site, &["--addr", &address, "--driver", driver, "--listing"]);
         everything_is_served(&site, || {
             let stream = UnixStream::connect(&socket).expect("connects");
-            stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+            stream.set_read_timeout(Some(TIMEOUT)).expect("a timeout");
             stream
         });
         server.end();
@@ -198,7 +198,7 @@ fn fault_40_clients_are_refused_inside_when_no_descriptors_are_left() {
         command.arg(outer.path().join("site")).args(["--addr", "127.0.0.1:0", "--driver", driver]);
         command.env_remove("ANELLO_DRIVER");
         let server = Served::of(command);
-        let address = server.told("addr").to_owned();
+        let address = server.ready_value("addr").to_owned();
         let mut many: Vec<_> = (0..100).map(|_| connect(&address)).collect();
         // The last one is refused, though the first ones have not been answered.
         // By the driver, which has no descriptor for it, or by the server, whose limit of connections follows from theirs.
@@ -234,9 +234,9 @@ fn fault_40_every_thread_is_inside() {
         let common = ["--addr", "127.0.0.1:0", "--driver", driver, "--sandbox", wish];
         let server = start(&outer.path().join("site"), &[&common[..], &observed].concat());
         // A listing takes a thread for work that blocks.
-        assert!(get(server.told("addr"), "/").contains("hello.txt"));
-        assert!(get(server.told("metrics"), "/metrics").contains("process_resident_memory_bytes"));
-        assert_eq!(server.told("sandbox"), expected);
+        assert!(get(server.ready_value("addr"), "/").contains("hello.txt"));
+        assert!(get(server.ready_value("metrics"), "/metrics").contains("process_resident_memory_bytes"));
+        assert_eq!(server.ready_value("sandbox"), expected);
         let threads = threads(&server);
         assert!(threads.len() >= 6, "main, two workers, log, metrics, work that blocks: {threads:?}");
         for (part, says) in [("no_new_privs", "\nNoNewPrivs:\t1\n"), ("seccomp", "\nSeccomp:\t2\n")] {
@@ -273,7 +273,7 @@ fn fault_40_certificates_and_logs_are_replaced_inside() {
         let common = ["--addr", "127.0.0.1:0", "--driver", driver, "--listing"];
         let files = ["--tls-cert", &cert, "--tls-key", &key, "--access-log", &log_file];
         let server = start(&site, &[&common[..], &files].concat());
-        let address = server.told("addr").to_owned();
+        let address = server.ready_value("addr").to_owned();
         everything_is_served(&site, || tls(&first, &address));
         let second = identity(&at("archive/cert-2.pem"), &at("archive/key-2.pem"));
         point_to(2);
@@ -301,7 +301,7 @@ fn sessions_are_resumed_whichever_worker_they_come_to() {
     let arguments = ["--addr", "127.0.0.1:0", "--cores", "0,0,0,0", "--tls-cert", cert, "--tls-key", key];
     let server = start(&outer.path().join("site"), &arguments);
     let handshake = || {
-        let mut stream = tls(&client, server.told("addr"));
+        let mut stream = tls(&client, server.ready_value("addr"));
         ask(&mut stream, "/hello.txt", "");
         stream.conn.handshake_kind()
     };
@@ -318,8 +318,8 @@ fn fault_40_a_log_that_is_a_pipe_or_a_device_is_written_inside() {
     let site = outer.path().join("site");
     for (log, line) in [("/dev/stdout", "\"GET /hello.txt HTTP/1.1\" 200 13"), ("/dev/null", "")] {
         let mut server = start(&site, &["--addr", "127.0.0.1:0", "--access-log", log]);
-        assert_eq!(server.told("sandbox"), expected());
-        get(server.told("addr"), "/hello.txt");
+        assert_eq!(server.ready_value("sandbox"), expected());
+        get(server.ready_value("addr"), "/hello.txt");
         let mut output = server.output();
         server.end();
         let mut lines = String::new();
@@ -332,7 +332,7 @@ fn fault_40_a_log_that_is_a_pipe_or_a_device_is_written_inside() {
 fn fault_40_without_a_wish_for_it_there_is_no_sandbox() {
     let outer = site();
     let server = start(&outer.path().join("site"), &["--addr", "127.0.0.1:0", "--sandbox", "off"]);
-    assert_eq!(server.told("sandbox"), "off");
+    assert_eq!(server.ready_value("sandbox"), "off");
     let own = fs::read_to_string("/proc/self/status").expect("a status");
     let line = |status: &str| status.lines().find(|line| line.starts_with("Seccomp:")).map(str::to_owned);
     assert!(threads(&server).iter().all(|status| line(status) == line(&own)));

@@ -73,7 +73,7 @@ fn fault_21_files_are_served_while_idle_clients_want_every_descriptor() {
             let mut command = limited(LIMIT, folder.path(), &[&common[..], way].concat());
             command.stderr(File::create(log.path()).expect("a file"));
             let server = Served::of(command);
-            let address = server.told("addr").to_owned();
+            let address = server.ready_value("addr").to_owned();
             let clients: Vec<_> = (0..IDLE).map(|_| idle(&address)).collect();
             // Without a word, all of them at the same time.
             let silent: Vec<_> = (0..IDLE).map(|_| connect(&address)).collect();
@@ -105,7 +105,7 @@ fn fault_04_lasting_shortage_is_logged_once_in_ten_seconds() {
         let mut command = limited(LIMIT, folder.path(), &common);
         command.stderr(File::create(log.path()).expect("a file"));
         let server = Served::of(command);
-        let address = server.told("addr").to_owned();
+        let address = server.ready_value("addr").to_owned();
         let mut clients = Vec::new();
         let ends = std::time::Instant::now() + std::time::Duration::from_secs(3);
         while std::time::Instant::now() < ends {
@@ -153,7 +153,7 @@ fn check_tells_of_a_limit_that_does_not_fit() {
     let mut command = limited(LIMIT, folder.path(), &arguments);
     command.stderr(File::create(log.path()).expect("a file"));
     let server = Served::of(command);
-    assert!(get(server.told("addr"), "/hello.txt").ends_with(BODY));
+    assert!(get(server.ready_value("addr"), "/hello.txt").ends_with(BODY));
     server.end();
     let said = fs::read_to_string(log.path()).expect("text");
     assert!(said.contains("anello: 1000 connections do not fit the limit of open files (64)"), "{said}");

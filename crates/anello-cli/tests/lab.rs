@@ -310,7 +310,7 @@ fn a_disk_run_is_taken_up_again_with_the_file_that_it_had() {
     let Output { status, stderr, .. } = lab(&other).output().unwrap();
     assert_eq!(status.code(), Some(1));
     assert!(String::from_utf8_lossy(&stderr).contains("file of the disk workers (--disk-file) is "));
-    leave_behind(&file);
+    create_stale_file(&file);
     let again = lab(&["--resume", json.to_str().unwrap(), "--out", out]).output().unwrap();
     assert!(again.status.success(), "{}", String::from_utf8_lossy(&again.stderr));
     let whole = read(&json);
@@ -321,7 +321,7 @@ fn a_disk_run_is_taken_up_again_with_the_file_that_it_had() {
 }
 
 /// Leaves the file of disk workers behind, as a lab does that crashed.
-fn leave_behind(file: &str) {
+fn create_stale_file(file: &str) {
     let worker = ["bare", "disk", "--engine", "pread", "--file", file, "--create-bytes", "65536"];
     let mut command = Command::new(env!("CARGO_BIN_EXE_anello"));
     command.args(worker).args(["--addr", "127.0.0.1:0"]).env_remove("ANELLO_DRIVER");

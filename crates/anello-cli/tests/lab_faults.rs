@@ -34,7 +34,7 @@ const SCENARIO: &str = r#"
 "#;
 
 /// What is long over in every run that does not hang.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Cells of the scenario.
 const CELLS: usize = 3;
@@ -43,7 +43,7 @@ const CELLS: usize = 3;
 const ATTEMPTS: usize = 5;
 
 /// A run in which the victim was struck.
-struct Struck {
+struct SignalledRun {
     status: ExitStatus,
     /// Whether the last strike came before the last cell: later, there may be no turn left in which it shows.
     in_time: bool,
@@ -53,13 +53,13 @@ struct Struck {
 }
 
 /// A run that was struck as it should be; the last one if none was, whose assertions then tell.
-fn struck_as(signal: Signal, most: usize, is_right: impl Fn(&Struck) -> bool) -> Struck {
-    let mut attempts = (1..ATTEMPTS).map(|_| run_and_strike(signal, most));
-    attempts.find(is_right).unwrap_or_else(|| run_and_strike(signal, most))
+fn attempt_until(signal: Signal, most: usize, is_right: impl Fn(&SignalledRun) -> bool) -> SignalledRun {
+    let mut attempts = (1..ATTEMPTS).map(|_| run_and_signal(signal, most));
+    attempts.find(is_right).unwrap_or_else(|| run_and_signal(signal, most))
 }
 
 /// Runs the scenario and sends the signal to the victim while its connections are open, so often at most.
-fn run_and_strike(signal: Signal, most: usize) -> Struck {
+fn run_and_signal(signal: Signal, most: usize) -> SignalledRun {
     let directory = tempfile::tempdir().unwrap();
     let path = |name: &str| directory.path().join(name);
     fs::write(path("struck.toml"), SCENARIO).unwrap();
@@ -73,12 +73,12 @@ fn run_and_strike(signal: Signal, most: usize) -> Struck {
         if let Some(status) = lab.try_wait().unwrap() {
             break status;
         }
-        if began.elapsed() > PATIENCE {
+        if began.elapsed() > TIMEOUT {
             lab.kill().unwrap();
             lab.wait().unwrap();
             panic!("the run has not ended after {strikes} strikes");
         }
-        if strikes < most && strike(&lab, signal) {
+        if strikes < most && send_signal(&lab, signal) {
             strikes += 1;
             in_time = cells_behind(&path("reports")) + 1 < CELLS;
         }
@@ -86,11 +86,11 @@ fn run_and_strike(signal: Signal, most: usize) -> Struck {
     };
     let shown = fs::read_to_string(path("shown")).unwrap();
     let shown = shown.split_whitespace().collect::<Vec<_>>().join(" ");
-    Struck { status, in_time, shown, result: result_in(&path("reports")) }
+    SignalledRun { status, in_time, shown, result: result_in(&path("reports")) }
 }
 
 /// Sends the signal to the lab's victim if that has its connections open; whether it did.
-fn strike(lab: &Child, signal: Signal) -> bool {
+fn send_signal(lab: &Child, signal: Signal) -> bool {
     let children = fs::read_to_string(format!("/proc/{0}/task/{0}/children", lab.id())).unwrap_or_default();
     children.split_whitespace().any(|child| {
         let Some(pid) = child.parse().ok().and_then(Pid::from_raw) else { return false };
@@ -123,14 +123,14 @@ fn result_in(directory: &Path) -> LabResult {
     LabResult::from_json(&fs::read_to_string(json).unwrap()).unwrap()
 }
 
-impl Struck {
+impl SignalledRun {
     fn rows(&self, name: &str) -> Vec<&Row> {
         let rows = self.result.cells.iter().flat_map(|cell| &cell.rows);
         rows.filter(|row| row.contender == name).collect()
     }
 
     /// The run went to its end and counts as done, and all that failed was the victim.
-    fn assert_it_went_on(&self) {
+    fn assert_run_completed(&self) {
         assert_eq!(self.status.code(), Some(0), "{}", self.shown);
         assert_eq!((self.result.interrupted, self.result.completed.len()), (false, CELLS));
         let failures = &self.result.failures;
@@ -141,7 +141,7 @@ impl Struck {
     }
 
     /// The victim was started again once, and measured in every cell.
-    fn assert_it_was_started_again_once(&self) -> &Failure {
+    fn assert_restarted_once(&self) -> &Failure {
         let [failure] = &self.result.failures[..] else { panic!("{:?}", self.result.failures) };
         assert_eq!((failure.consequence, failure.cell.is_some()), (Consequence::Restarted, true));
         let rows = self.rows("victim");
@@ -165,9 +165,9 @@ fn has_failed(row: &Row) -> bool {
 
 #[test]
 fn fault_45_a_contender_killed_within_a_cell_is_started_again_and_the_run_goes_on() {
-    let struck = struck_as(Signal::KILL, 1, |struck| struck.in_time);
-    struck.assert_it_went_on();
-    let what = &struck.assert_it_was_started_again_once().what;
+    let struck = attempt_until(Signal::KILL, 1, |struck| struck.in_time);
+    struck.assert_run_completed();
+    let what = &struck.assert_restarted_once().what;
     assert!(
         what.starts_with("was killed by signal 9 (SIGKILL)") && what.contains("(the load saw: "),
         "{what}"
@@ -178,8 +178,8 @@ fn fault_45_a_contender_killed_within_a_cell_is_started_again_and_the_run_goes_o
 #[test]
 fn fault_45_a_contender_killed_every_time_fails_and_the_others_are_measured() {
     let struck =
-        struck_as(Signal::KILL, usize::MAX, |struck| struck.rows("victim").into_iter().any(has_failed));
-    struck.assert_it_went_on();
+        attempt_until(Signal::KILL, usize::MAX, |struck| struck.rows("victim").into_iter().any(has_failed));
+    struck.assert_run_completed();
     for failure in &struck.result.failures {
         assert!(failure.what.starts_with("was killed by signal 9 (SIGKILL)"), "{failure:?}");
         assert!(matches!(failure.consequence, Consequence::Restarted | Consequence::LeftOut), "{failure:?}");
@@ -194,9 +194,9 @@ fn fault_45_a_contender_killed_every_time_fails_and_the_others_are_measured() {
 /// It does not end, so that the load's patience with a reply is waited for, once.
 #[test]
 fn fault_45_a_contender_halted_within_a_cell_is_started_again_and_the_run_goes_on() {
-    let struck = struck_as(Signal::STOP, 1, |struck| struck.in_time);
-    struck.assert_it_went_on();
-    let what = &struck.assert_it_was_started_again_once().what;
+    let struck = attempt_until(Signal::STOP, 1, |struck| struck.in_time);
+    struck.assert_run_completed();
+    let what = &struck.assert_restarted_once().what;
     assert!(what.starts_with("is halted by signal 19 (SIGSTOP) (the load saw: "), "{what}");
     assert!(struck.shown.contains("is halted by signal 19 (SIGSTOP)"), "{}", struck.shown);
 }

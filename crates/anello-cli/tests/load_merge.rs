@@ -13,12 +13,12 @@ use hdrhistogram::Histogram;
 use serde_json::Value;
 use socket2::{Domain, Socket, Type};
 
-const BEGAN_NS: u64 = 1_700_000_000_000_000_000;
+const START_UNIX_NS: u64 = 1_700_000_000_000_000_000;
 const SECOND_NS: u64 = 1_000_000_000;
 
 /// A log of two seconds: 1000 requests of these latencies in each, and half of them uncorrected.
 fn write_log(folder: &Path, name: &str, offset_ns: u64, latency_ns: u64) -> PathBuf {
-    let mut writer = HdrLogWriter::new(Vec::new(), BEGAN_NS + offset_ns, &[]).unwrap();
+    let mut writer = HdrLogWriter::new(Vec::new(), START_UNIX_NS + offset_ns, &[]).unwrap();
     let mut histogram = Histogram::<u64>::new_with_bounds(1, 60 * SECOND_NS, 3).unwrap();
     histogram.record_n(latency_ns, 1000).unwrap();
     let mut uncorrected = Histogram::<u64>::new_with_bounds(1, 60 * SECOND_NS, 3).unwrap();
@@ -68,7 +68,10 @@ fn logs_are_added_for_each_tag_and_in_every_form() {
         (&4000.into(), &2_200_000_000u64.into())
     );
     assert_eq!(report["tags"][0]["by_log"][1]["requests"], 2000);
-    assert_eq!((&report["all_tags"], &report["tags"][0]["start_unix_ns"]), (&Value::Null, &BEGAN_NS.into()));
+    assert_eq!(
+        (&report["all_tags"], &report["tags"][0]["start_unix_ns"]),
+        (&Value::Null, &START_UNIX_NS.into())
+    );
 
     let (code, text, _) = merge(&["--csv"], &logs);
     let kinds: Vec<&str> = text.lines().map(|line| line.split(',').next().unwrap()).collect();
@@ -84,7 +87,7 @@ fn logs_are_added_for_each_tag_and_in_every_form() {
     let log = HdrLog::parse(&fs::read(&sum).unwrap()).unwrap();
     assert_eq!((code, log.records.len()), (Some(0), 4));
     assert!(log.records.iter().all(|record| record.histogram().unwrap().len() == 2000));
-    assert_eq!((log.start_ns(), log.end_ns()), (Some(BEGAN_NS), Some(BEGAN_NS + 2_200_000_000)));
+    assert_eq!((log.start_ns(), log.end_ns()), (Some(START_UNIX_NS), Some(START_UNIX_NS + 2_200_000_000)));
 }
 
 #[test]
@@ -98,7 +101,7 @@ fn tags_that_were_measured_apart_have_a_sum_and_logs_apart_a_warning() {
         fs::write(folder.path().join(name), writer.into_inner()).unwrap();
         folder.path().join(name)
     };
-    let (read, write) = (path("a", "read", BEGAN_NS), path("b", "write", BEGAN_NS + 5 * SECOND_NS));
+    let (read, write) = (path("a", "read", START_UNIX_NS), path("b", "write", START_UNIX_NS + 5 * SECOND_NS));
     let (code, text, error) = merge(&[], &[&read, &write]);
     assert_eq!(code, Some(0));
     let all = text.lines().find(|line| line.starts_with("all tags")).unwrap();
@@ -187,7 +190,7 @@ fn a_log_of_several_runs_of_which_one_was_killed_has_unknown_errors() {
 fn runs_in_which_nothing_was_answered_exit_1() {
     let folder = tempfile::tempdir().unwrap();
     let log = |name: &str, seconds: u64| {
-        let mut writer = HdrLogWriter::new(Vec::new(), BEGAN_NS, &[]).unwrap();
+        let mut writer = HdrLogWriter::new(Vec::new(), START_UNIX_NS, &[]).unwrap();
         let histogram = Histogram::<u64>::new(3).unwrap();
         for second in 0..seconds {
             writer.write_histogram(None, second * SECOND_NS, (second + 1) * SECOND_NS, &histogram).unwrap();

@@ -9,7 +9,7 @@ fn anello(arguments: &[&str]) -> Output {
 }
 
 /// What a program says of a text on its standard input; none where there is no such program.
-fn said_of(program: &str, arguments: &[&str], text: &[u8]) -> Option<String> {
+fn checker_output(program: &str, arguments: &[&str], text: &[u8]) -> Option<String> {
     let piped = Stdio::piped;
     let started =
         Command::new(program).args(arguments).stdin(piped()).stdout(piped()).stderr(piped()).spawn();
@@ -41,7 +41,7 @@ fn pages_are_printed_one_by_one_or_written_all_together() {
             let words: Vec<&str> = name.split('-').skip(1).collect();
             assert_eq!(anello(&[&["man"], &words[..]].concat()).stdout, page, "{name}");
         }
-        if let Some(warnings) = said_of("groff", &["-man", "-Kutf8", "-Tutf8", "-ww", "-z"], &page) {
+        if let Some(warnings) = checker_output("groff", &["-man", "-Kutf8", "-Tutf8", "-ww", "-z"], &page) {
             assert_eq!(warnings, "", "{name}");
         }
         pages += 1;
@@ -57,7 +57,7 @@ fn completions_are_scripts_that_their_shells_can_read() {
     for shell in ["bash", "zsh", "fish"] {
         let output = anello(&["completions", shell]);
         assert!(output.status.success() && output.stdout.len() > 1000, "{shell}");
-        said_of(shell, &["-n"], &output.stdout);
+        checker_output(shell, &["-n"], &output.stdout);
     }
     assert_eq!(anello(&["completions", "cmd"]).status.code(), Some(2));
 }

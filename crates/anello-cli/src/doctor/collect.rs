@@ -219,10 +219,13 @@ mod tests {
             ("proc/self/status", "Name:\tanello\nSeccomp:\t2\nSeccomp_filters:\t3\n"),
             ("proc/self/cgroup", "0::/kubepods/pod1/abc\n"),
         ]);
-        let found = restrictions(&tree);
-        assert_eq!((found.io_uring_disabled, found.io_uring_group), (Some(1), Some(-1)));
-        assert_eq!(found.seccomp_mode, Some(2));
-        assert_eq!(found.container.as_deref(), Some("kubepods (/proc/self/cgroup)"));
+        let restrictions_read = restrictions(&tree);
+        assert_eq!(
+            (restrictions_read.io_uring_disabled, restrictions_read.io_uring_group),
+            (Some(1), Some(-1))
+        );
+        assert_eq!(restrictions_read.seccomp_mode, Some(2));
+        assert_eq!(restrictions_read.container.as_deref(), Some("kubepods (/proc/self/cgroup)"));
     }
 
     #[test]

@@ -140,11 +140,11 @@ async fn serve(service: Arc<Service>, worker: WorkerContext) -> io::Result<()> {
     let open = Rc::new(OpenConnections::default());
     let internet = listeners.internet.map(|member| accept(member, &service, &open));
     let unix = listeners.unix.map(|member| accept(member, &service, &open));
-    let has_heard_signal = service.listening.wait_for_shutdown(&mut signals).await?;
+    let signal_received = service.listening.wait_for_shutdown(&mut signals).await?;
     service.listening.close();
     finish_accepting(&mut internet.into_iter().chain(unix).collect::<Vec<_>>()).await;
     // The first one asks for what is being done already; another worker may have heard it before.
-    let missing = if has_heard_signal { 1 } else { 2 };
+    let missing = if signal_received { 1 } else { 2 };
     open.drain(service.drain_timeout, &mut signals, missing).await;
     Ok(())
 }
@@ -159,7 +159,7 @@ fn announce(service: &Service, workers: usize) {
         listening.summary()
     ));
     if let Some(reason) = &driver.fallback_reason {
-        output::say(format_args!("anello: io_uring was not taken: {reason}"));
+        output::print_stderr(format_args!("anello: io_uring was not taken: {reason}"));
     }
     service.driver.report_ignored(name);
 }
@@ -192,10 +192,10 @@ async fn accept_all<L: GroupListener>(
             service.connections.fetch_sub(1, Ordering::Relaxed);
             continue;
         }
-        let place = OpenConnections::enter(&open, &service, &stream);
+        let permit = OpenConnections::enter(&open, &service, &stream);
         match (service.sizes, service.idle_timeout) {
-            (None, None) => anello::spawn(Connection { echo: echo(stream), _permit: place }).detach(),
-            _ => anello::spawn(connection_with_options(stream, place)).detach(),
+            (None, None) => anello::spawn(Connection { echo: echo(stream), _permit: permit }).detach(),
+            _ => anello::spawn(connection_with_options(stream, permit)).detach(),
         }
     }
 }
@@ -221,8 +221,8 @@ impl<S: Stream> Future for Connection<S> {
     }
 }
 
-async fn connection_with_options(mut stream: impl Stream, place: ConnectionPermit) {
-    let Service { sizes, idle_timeout, .. } = *place.service;
+async fn connection_with_options(mut stream: impl Stream, permit: ConnectionPermit) {
+    let Service { sizes, idle_timeout, .. } = *permit.service;
     if let Err(error) = exchange::serve(&mut stream, sizes, idle_timeout).await {
         tracing::debug!(%error, "a connection broke");
     }

@@ -41,7 +41,7 @@ pub fn run(arguments: &Arguments, configuration: &Configuration) -> io::Result<E
         output::show(&success_report(arguments, configuration))?;
         return Ok(ExitCode::SUCCESS);
     }
-    check.problems.iter().for_each(|problem| output::say(format_args!("anello: {problem}")));
+    check.problems.iter().for_each(|problem| output::print_stderr(format_args!("anello: {problem}")));
     Ok(ExitCode::from(1))
 }
 
@@ -201,7 +201,7 @@ impl Check<'_> {
 /// Whether lines can be put at the end of a file, which need not be there. Nothing is made or opened.
 fn check_appendable(path: &Path) -> Result<(), String> {
     match fs::metadata(path) {
-        Ok(found) if found.is_dir() => Err("it is a folder: name a file in it".to_owned()),
+        Ok(metadata) if metadata.is_dir() => Err("it is a folder: name a file in it".to_owned()),
         Ok(_) => check_access(path, Access::WRITE_OK)
             .map_err(|error| format!("{error}: give this user the right to write to it")),
         Err(error) if error.kind() == io::ErrorKind::NotFound => check_can_create(parent(path)),
@@ -224,7 +224,7 @@ pub fn check_can_remove(file: &Path) -> Result<(), String> {
 fn check_can_create(folder: &Path) -> Result<(), String> {
     let named = |why: &dyn std::fmt::Display| format!("{}: {why}", folder.display());
     match fs::metadata(folder) {
-        Ok(found) if !found.is_dir() => Err(named(&"it is no folder: choose one")),
+        Ok(metadata) if !metadata.is_dir() => Err(named(&"it is no folder: choose one")),
         Ok(_) => check_access(folder, Access::WRITE_OK | Access::EXEC_OK)
             .map_err(|error| named(&format_args!("{error}: give this user the right to make files there"))),
         Err(error) => Err(named(&format_args!("{error}: make this folder first"))),
@@ -234,7 +234,7 @@ fn check_can_create(folder: &Path) -> Result<(), String> {
 /// A socket that is there is replaced if nobody listens, or is the running server's, which is to end before.
 fn check_socket_path(path: &Path) -> Result<(), String> {
     match fs::symlink_metadata(path) {
-        Ok(found) if !found.file_type().is_socket() => {
+        Ok(metadata) if !metadata.file_type().is_socket() => {
             Err("it exists, and is no socket: choose another path".to_owned())
         }
         _ => Ok(()),

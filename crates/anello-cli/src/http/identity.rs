@@ -86,8 +86,8 @@ fn find_user(text: &str) -> io::Result<(Uid, Option<User>)> {
 }
 
 /// An entry of the user database, which may be missing as a whole: getpwnam(3) lists the errors that say so.
-fn database_entry<T>(flag: &str, text: &str, found: nix::Result<Option<T>>) -> io::Result<Option<T>> {
-    match found {
+fn database_entry<T>(flag: &str, text: &str, entry: nix::Result<Option<T>>) -> io::Result<Option<T>> {
+    match entry {
         Err(Errno::ENOENT | Errno::ESRCH | Errno::EBADF | Errno::EPERM) => Ok(None),
         Err(error) => {
             let why = format!(
@@ -95,7 +95,7 @@ fn database_entry<T>(flag: &str, text: &str, found: nix::Result<Option<T>>) -> i
             );
             Err(io::Error::new(io::Error::from(error).kind(), why))
         }
-        Ok(found) => Ok(found),
+        Ok(entry) => Ok(entry),
     }
 }
 
@@ -111,7 +111,7 @@ fn find_group(text: &str) -> io::Result<Gid> {
         return Ok(Gid::from_raw(gid));
     }
     match database_entry("--group", text, Group::from_name(text))? {
-        Some(found) => Ok(Gid::from_raw(found.gid.as_raw())),
+        Some(entry) => Ok(Gid::from_raw(entry.gid.as_raw())),
         None => {
             Err(invalid(format!("--group {text}: there is no such group: create it, or give another one")))
         }

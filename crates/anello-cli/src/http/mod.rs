@@ -201,7 +201,7 @@ pub fn run(arguments: Arguments, configuration: &Configuration) -> io::Result<Ex
     let max_connections = arguments.connections.max_connections();
     descriptors.fit(&mut options, max_connections);
     if let Some(why) = descriptors.problem(max_connections) {
-        output::say(format_args!("anello: {why}"));
+        output::print_stderr(format_args!("anello: {why}"));
     }
     // Threads begin here.
     let log = arguments.observer.start_log()?;
@@ -316,7 +316,7 @@ fn announce(service: &Service, workers: usize, flags: &DriverFlags) {
         service.sandbox
     ));
     if let Some(reason) = &driver.fallback_reason {
-        output::say(format_args!("anello: io_uring was not taken: {reason}"));
+        output::print_stderr(format_args!("anello: io_uring was not taken: {reason}"));
     }
     flags.report_ignored(driver.name);
 }

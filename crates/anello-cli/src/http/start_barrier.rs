@@ -100,14 +100,14 @@ mod tests {
         thread::scope(|scope| {
             for _ in 0..3 {
                 scope.spawn(|| {
-                    let place = start_barrier.ticket();
+                    let ticket = start_barrier.ticket();
                     ready.fetch_add(1, Ordering::SeqCst);
                     let open = || {
                         assert_eq!(ready.load(Ordering::SeqCst), 3);
                         opened.fetch_add(1, Ordering::SeqCst);
                         Ok(())
                     };
-                    place.wait(open).expect("it opens");
+                    ticket.wait(open).expect("it opens");
                     assert_eq!(opened.load(Ordering::SeqCst), 1);
                 });
             }
@@ -119,9 +119,9 @@ mod tests {
         let taken = io::Error::new(io::ErrorKind::AddrInUse, "the port is taken");
         type Failure<'a> = &'a (dyn Fn(BarrierTicket<'_>) + Sync);
         let failures: [(Failure<'_>, &str); 3] = [
-            (&|place| place.fail(&taken), "the port is taken"),
-            (&|place| drop(place), "before it served"),
-            (&|place| assert!(place.wait(|| Err(io::Error::other("no sandbox"))).is_err()), "no sandbox"),
+            (&|ticket| ticket.fail(&taken), "the port is taken"),
+            (&|ticket| drop(ticket), "before it served"),
+            (&|ticket| assert!(ticket.wait(|| Err(io::Error::other("no sandbox"))).is_err()), "no sandbox"),
         ];
         for (failure, why) in failures {
             let start_barrier = StartBarrier::new(2);

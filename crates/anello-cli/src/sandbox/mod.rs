@@ -29,7 +29,7 @@ use anello::DriverInfo;
 use clap::ValueEnum;
 
 use self::landlock::Landlock;
-use crate::output::say;
+use crate::output::print_stderr;
 
 /// Whether there is to be a sandbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -95,7 +95,7 @@ impl Sandbox {
             Ok(kept) if kept.is_empty() => {}
             Ok(kept) => {
                 let names: Vec<_> = kept.iter_names().map(|(name, _)| format!("CAP_{name}")).collect();
-                say(format_args!(
+                print_stderr(format_args!(
                     "anello: {} is kept: permission bits do not let this user use the paths of the folder, certificates, log \
                      or sockets; name their owner as --user, or give them to this user",
                     names.join(" and ")
@@ -156,7 +156,7 @@ impl Sandbox {
             let message = format!("--sandbox on: {why}; --sandbox auto does without what is missing");
             return Err(io::Error::new(io::ErrorKind::Unsupported, message));
         }
-        say(format_args!("anello: the sandbox is not whole: {why}"));
+        print_stderr(format_args!("anello: the sandbox is not whole: {why}"));
         Ok(())
     }
 }

@@ -21,7 +21,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 /// A test that waits so long hangs.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// What is served.
 pub const BODY: &str = "Hello, world!";
@@ -41,7 +41,7 @@ pub fn request(keeps: bool) -> &'static str {
 
 pub fn connect(address: &str) -> TcpStream {
     let stream = TcpStream::connect(address).expect("connects");
-    stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+    stream.set_read_timeout(Some(TIMEOUT)).expect("a timeout");
     stream
 }
 
@@ -68,7 +68,7 @@ pub fn is_answered(mut client: impl Read) {
 
 /// What a read or a receive returns, made again while it is interrupted: one with a timeout is, under a tracer, whenever
 /// any child of the process ends.
-pub fn uninterrupted(mut read: impl FnMut() -> io::Result<usize>) -> io::Result<usize> {
+pub fn retry_interrupted(mut read: impl FnMut() -> io::Result<usize>) -> io::Result<usize> {
     loop {
         match read() {
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
@@ -80,7 +80,7 @@ pub fn uninterrupted(mut read: impl FnMut() -> io::Result<usize>) -> io::Result<
 pub fn until(mut is_so: impl FnMut() -> bool) {
     let began = Instant::now();
     while !is_so() {
-        assert!(began.elapsed() < PATIENCE, "it never is");
+        assert!(began.elapsed() < TIMEOUT, "it never is");
         thread::sleep(Duration::from_millis(5));
     }
 }
@@ -141,7 +141,7 @@ impl Served {
         Self { child, ready }
     }
 
-    pub fn told(&self, name: &str) -> &str {
+    pub fn ready_value(&self, name: &str) -> &str {
         let found = self.ready.split_whitespace().find_map(|word| word.strip_prefix(name)?.strip_prefix('='));
         found.unwrap_or_else(|| panic!("{name} in {:?}", self.ready))
     }
@@ -216,7 +216,7 @@ impl Notices {
     }
 
     fn at(socket: UnixDatagram, path: PathBuf) -> Self {
-        socket.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+        socket.set_read_timeout(Some(TIMEOUT)).expect("a timeout");
         Self { socket, path }
     }
 
@@ -227,7 +227,7 @@ impl Notices {
 
     pub fn next(&self) -> String {
         let mut bytes = [0; 1000];
-        let count = uninterrupted(|| self.socket.recv(&mut bytes)).expect("a notice");
+        let count = retry_interrupted(|| self.socket.recv(&mut bytes)).expect("a notice");
         String::from_utf8_lossy(&bytes[..count]).into_owned()
     }
 }

@@ -42,8 +42,8 @@ pub fn keys(http: &Command) -> impl Iterator<Item = Key<'_>> {
 }
 
 impl<'a> Key<'a> {
-    pub fn find(http: &'a Command, wanted: &str) -> Option<Self> {
-        keys(http).find(|key| key.name() == wanted)
+    pub fn find(http: &'a Command, name: &str) -> Option<Self> {
+        keys(http).find(|key| key.name() == name)
     }
 
     pub fn name(&self) -> &'a str {
@@ -114,7 +114,7 @@ impl<'a> Key<'a> {
     }
 
     fn wrong_type(&self, value: &DeValue<'_>) -> String {
-        let found = match value {
+        let actual = match value {
             DeValue::String(_) => "text",
             DeValue::Integer(_) => "a number",
             DeValue::Float(_) => "a fraction",
@@ -130,7 +130,7 @@ impl<'a> Key<'a> {
             (ValueKind::Text, false) => "text",
             (ValueKind::Text, true) => "a list of texts",
         };
-        format!("it takes {expected}, not {found}: write it as in {} = {}", self.name(), self.example())
+        format!("it takes {expected}, not {actual}: write it as in {} = {}", self.name(), self.example())
     }
 
     /// The default, or else something of the right type.

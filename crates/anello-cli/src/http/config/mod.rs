@@ -137,8 +137,8 @@ fn is_flag_conflict(error: &clap::Error) -> bool {
 /// What an error says, in one line, without how the command is used.
 fn error_text(error: &clap::Error) -> String {
     let text = error.render().to_string();
-    let said = text.split("\n\n").next().unwrap_or_default();
-    let words: Vec<&str> = said.trim_start_matches("error: ").split_whitespace().collect();
+    let reported_text = text.split("\n\n").next().unwrap_or_default();
+    let words: Vec<&str> = reported_text.trim_start_matches("error: ").split_whitespace().collect();
     words.join(" ")
 }
 
@@ -193,7 +193,7 @@ impl Failure {
                 ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2))
             }
             Self::File(problems) => {
-                problems.iter().for_each(|problem| output::say(format_args!("anello: {problem}")));
+                problems.iter().for_each(|problem| output::print_stderr(format_args!("anello: {problem}")));
                 ExitCode::from(1)
             }
         }

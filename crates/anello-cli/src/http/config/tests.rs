@@ -46,11 +46,14 @@ fn every_flag_is_a_key() {
     let http = http();
     for arg in http.get_arguments() {
         let name = key::name(arg);
-        let said = problem(&format!("{name} = 1979-05-27"));
+        let reported_text = problem(&format!("{name} = 1979-05-27"));
         if [CONFIG, CHECK].contains(&name) {
-            assert!(said.contains("for the command line alone"), "{said}");
+            assert!(reported_text.contains("for the command line alone"), "{reported_text}");
         } else {
-            assert!(said.contains("it takes ") && said.contains("not a date"), "{said}");
+            assert!(
+                reported_text.contains("it takes ") && reported_text.contains("not a date"),
+                "{reported_text}"
+            );
         }
     }
     assert!(Key::find(&http, FOLDER).is_some_and(|key| key.arg.is_positional()));
@@ -182,28 +185,28 @@ fn what_is_wrong_is_told_with_its_line_and_remedy() {
         ("listing = ", "site.toml:1: not TOML: "),
         ("listing = true\nlisting = true", "site.toml:2: not TOML: "),
     ] {
-        let said = problem(text);
-        assert!(said.contains(reported), "{said}\n{reported}");
-        assert!(said.starts_with("site.toml:"), "{said}");
+        let reported_text = problem(text);
+        assert!(reported_text.contains(reported), "{reported_text}\n{reported}");
+        assert!(reported_text.starts_with("site.toml:"), "{reported_text}");
     }
 }
 
 #[test]
 fn all_that_is_wrong_is_told_at_once_and_in_order() {
-    let said = problems("listings = true\naddr = 80\nlisting = true\n\ndriver = \"x\"");
-    let locations: Vec<&str> = said.iter().map(|problem| &problem[..12]).collect();
-    assert_eq!(locations, ["site.toml:1:", "site.toml:2:", "site.toml:5:"], "{said:?}");
+    let reported_text = problems("listings = true\naddr = 80\nlisting = true\n\ndriver = \"x\"");
+    let locations: Vec<&str> = reported_text.iter().map(|problem| &problem[..12]).collect();
+    assert_eq!(locations, ["site.toml:1:", "site.toml:2:", "site.toml:5:"], "{reported_text:?}");
 }
 
 #[test]
 fn every_wrong_value_of_a_list_is_told() {
-    let said = problems(
+    let reported_text = problems(
         "cache-control = ['*.css', 'a=b', 1, '*.js']\ncors-origin = ['https://example.org', 2]\nmax-connections = 0",
     );
-    assert_eq!(said.len(), 3, "{said:?}");
-    let said =
+    assert_eq!(reported_text.len(), 3, "{reported_text:?}");
+    let reported_text =
         problems("cache-control = ['*.css', 'a=b', '*.js']\nmax-connections = 0\nmax-listing-entries = -1");
-    let [first, second, zero, negative] = &said[..] else { panic!("{said:?}") };
+    let [first, second, zero, negative] = &reported_text[..] else { panic!("{reported_text:?}") };
     assert!(first.starts_with("site.toml:1: cache-control: \"*.css\" lacks a ="), "{first}");
     assert!(second.starts_with("site.toml:1: cache-control: \"*.js\" lacks a ="), "{second}");
     assert!(zero.contains("\"0\"") && zero.contains("at least 1"), "{zero}");
@@ -217,10 +220,12 @@ fn flags_for_io_uring_are_refused_on_epoll_in_files() {
         ("sqpoll = 10", &["--driver", "epoll", "."]),
         ("driver = 'epoll'", &["--sqpoll", "10", "."]),
     ] {
-        let said = read_with(file, given).unwrap_err();
+        let reported_text = read_with(file, given).unwrap_err();
         assert!(
-            said.iter().any(|problem| problem.contains("--sqpoll") && problem.contains("--driver uring")),
-            "{said:?}"
+            reported_text
+                .iter()
+                .any(|problem| problem.contains("--sqpoll") && problem.contains("--driver uring")),
+            "{reported_text:?}"
         );
     }
     assert!(read_with("spin = '10h'", &["."]).unwrap_err()[0].contains("at most 1s"));
@@ -228,27 +233,30 @@ fn flags_for_io_uring_are_refused_on_epoll_in_files() {
 
 #[test]
 fn flags_that_do_not_go_together_name_the_file() {
-    let said = read_with("folder = \".\"\ntls-cert = \"cert.pem\"", &[]).unwrap_err();
-    assert!(said[0].contains("site.toml, with the command line: "), "{said:?}");
-    assert!(said[0].ends_with("not provided: --tls-key <FILE>"), "{said:?}");
+    let reported_text = read_with("folder = \".\"\ntls-cert = \"cert.pem\"", &[]).unwrap_err();
+    assert!(reported_text[0].contains("site.toml, with the command line: "), "{reported_text:?}");
+    assert!(reported_text[0].ends_with("not provided: --tls-key <FILE>"), "{reported_text:?}");
     assert_eq!(
         read_with("folder = \".\"\ntls-cert = \"cert.pem\"", &["--tls-key", "key.pem"]).expect("well").len(),
         3
     );
-    let said = read_with("listing = true", &[]).unwrap_err();
-    assert!(said[0].contains("nothing says what to serve: name it there, as in folder = "), "{said:?}");
+    let reported_text = read_with("listing = true", &[]).unwrap_err();
+    assert!(
+        reported_text[0].contains("nothing says what to serve: name it there, as in folder = "),
+        "{reported_text:?}"
+    );
     // What comes of something else that is wrong is not told beside it.
     for file in ["folder = 1", "tls-cert = \"cert.pem\"\ntls-key = 1\nfolder = \".\"", "folder"] {
-        let said = read_with(file, &[]).unwrap_err();
-        assert_eq!(said.len(), 1, "{said:?}");
+        let reported_text = read_with(file, &[]).unwrap_err();
+        assert_eq!(reported_text.len(), 1, "{reported_text:?}");
     }
 }
 
 #[test]
 fn a_wrong_command_line_is_told_as_ever() {
     for given in [&["--listings"][..], &["--addr", "x"], &["a", "b"], &["--addr=[::1]:1", "--addr=[::1]:2"]] {
-        let said = read_with("folder = \"a\"\naddr = \"127.0.0.1:80\"", given).unwrap_err();
-        assert!(said[0].contains("error: "), "{said:?}");
+        let reported_text = read_with("folder = \"a\"\naddr = \"127.0.0.1:80\"", given).unwrap_err();
+        assert!(reported_text[0].contains("error: "), "{reported_text:?}");
     }
     let read =
         |given: &[&str]| read_matches(&command(), &given.iter().map(OsString::from).collect::<Vec<_>>());

@@ -240,22 +240,24 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let handover_listener = HandoverListener::bind(&folder.path().join("door")).unwrap();
         // It never says that it is ready; or it does, and then not that it accepts.
-        for (said, asked) in [(&[][..], &["resume"][..]), (&[HandoverMessage::Ready], &["pause", "resume"])] {
+        for (sent, expected_calls) in
+            [(&[][..], &["resume"][..]), (&[HandoverMessage::Ready], &["pause", "resume"])]
+        {
             let (server, successor) = UnixStream::pair().unwrap();
             let (source, mut successor) =
                 (RecordedCalls::default(), HandoverChannel::new(successor).unwrap());
-            said.iter().for_each(|message| successor.send(*message).unwrap());
+            sent.iter().for_each(|message| successor.send(*message).unwrap());
             let channel = HandoverChannel::with_timeout(server, Duration::from_millis(20)).unwrap();
             let lease = FileLease::new(handover_listener.files(&source));
             let error = run_handover(channel, &[], &source, &handover_listener.listener, lease).unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::TimedOut);
-            assert_eq!(*source.0.lock().unwrap(), asked);
+            assert_eq!(*source.0.lock().unwrap(), expected_calls);
             successor.expect_hello().unwrap();
-            let (mut heard, mut last) = (0, HandoverMessage::EndOfSockets);
+            let (mut received, mut last) = (0, HandoverMessage::EndOfSockets);
             while let Ok((message, _)) = successor.recv_fd() {
-                (heard, last) = (heard + 1, message);
+                (received, last) = (received + 1, message);
             }
-            assert_eq!((heard, last), (3 + said.len(), HandoverMessage::Withdrawn));
+            assert_eq!((received, last), (3 + sent.len(), HandoverMessage::Withdrawn));
         }
         // The file is the server's again.
         drop(handover_listener);

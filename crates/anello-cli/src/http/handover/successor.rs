@@ -128,14 +128,14 @@ impl Successor {
                 tracing::warn!("the server that has stopped accepting says nothing more: this one goes on");
                 Ok(())
             }
-            told => told,
+            result => result,
         }
     }
 
     /// Says a word, and waits for the answer to it. Without one from a server that has gone, this process is alone.
     fn exchange(&mut self, message: HandoverMessage, expected: HandoverMessage) -> io::Result<()> {
         // What it has said before it went is heard, whether or not this is.
-        let said = self.channel.send(message);
+        let send_result = self.channel.send(message);
         match self.channel.recv() {
             Ok(message) if message == expected => Ok(()),
             Ok(HandoverMessage::Withdrawn) => Err(withdrawn_error()),
@@ -145,7 +145,7 @@ impl Successor {
                 self.predecessor_gone = true;
                 Ok(())
             }
-            Err(error) => Err(said.err().unwrap_or(error)),
+            Err(error) => Err(send_result.err().unwrap_or(error)),
         }
     }
 }
