@@ -9,7 +9,7 @@ use signal_hook::iterator::Signals;
 
 use super::Service;
 
-/// SIGHUPs, kept until they are [followed](Self::follow).
+/// SIGHUPs, kept until they are [followed](Self::spawn_handler).
 #[derive(Debug)]
 pub struct ReloadSignals(Signals);
 

@@ -134,7 +134,7 @@ impl Sandbox {
 
     /// Gives up all system calls but those that serving needs (`seccomp(2)` with `SECCOMP_FILTER_FLAG_TSYNC`, Linux
     /// 3.17): for all threads. Any other ends the process by SIGSYS (`SECCOMP_RET_KILL_PROCESS`, Linux 4.14). To be called
-    /// when all workers have said what they [use](Self::uses) and are ready.
+    /// when all workers have said what they [use](Self::register_driver) and are ready.
     ///
     /// # Errors
     /// As those of [`enter`](Self::enter).
