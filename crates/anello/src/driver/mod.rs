@@ -79,7 +79,7 @@ use spin::Spin;
 pub(crate) use token::Key;
 pub use transmit::SendBuf;
 use uring::Uring;
-pub(crate) use wake::{Woken, wake_all};
+pub(crate) use wake::{WakeQueue, wake_all};
 
 /// Which driver to run on.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -275,11 +275,11 @@ impl Driver {
     }
 
     /// See the [contract](self).
-    pub fn turn(&mut self, wait: Wait, woken: &mut Woken) -> io::Result<()> {
-        if wait != Wait::No && self.spin.is_on() && self.look_before_waiting(woken)? {
+    pub fn turn(&mut self, wait: Wait, wakes: &mut WakeQueue) -> io::Result<()> {
+        if wait != Wait::No && self.spin.is_on() && self.look_before_waiting(wakes)? {
             return Ok(());
         }
-        on_each!(&mut *self.kernel, machine => machine.turn(wait, woken))
+        on_each!(&mut *self.kernel, machine => machine.turn(wait, wakes))
     }
 
     /// Whether something waits to be handed to the kernel by a turn, or for a turn to be read.
@@ -294,18 +294,18 @@ impl Driver {
     }
 
     /// The short spin. Whether there was something to do.
-    fn look_before_waiting(&mut self, woken: &mut Woken) -> io::Result<bool> {
+    fn look_before_waiting(&mut self, wakes: &mut WakeQueue) -> io::Result<bool> {
         // What was noted goes to the kernel first: it may be what the other side waits for.
-        on_each!(&mut *self.kernel, machine => machine.turn(Wait::No, woken))?;
-        if woken.any() {
+        on_each!(&mut *self.kernel, machine => machine.turn(Wait::No, wakes))?;
+        if wakes.any() {
             return Ok(true);
         }
         let mut failed = None;
         let found = match &mut *self.kernel {
             Kernel::Uring(uring) => self.spin.look(|| uring.kernel.has_news()),
             Kernel::Epoll(epoll) => self.spin.look(|| {
-                failed = epoll.turn(Wait::No, woken).err();
-                failed.is_some() || woken.any()
+                failed = epoll.turn(Wait::No, wakes).err();
+                failed.is_some() || wakes.any()
             }),
             Kernel::SimCompletion(_) | Kernel::SimReadiness(_) => false,
         };
@@ -313,7 +313,7 @@ impl Driver {
             return Err(error);
         }
         if found && let Kernel::Uring(uring) = &mut *self.kernel {
-            uring.turn(Wait::No, woken)?;
+            uring.turn(Wait::No, wakes)?;
         }
         Ok(found)
     }
@@ -607,24 +607,24 @@ impl Driver {
     }
 
     /// Releases every socket, sends for at most `drain` what was accepted, cancels the rest and waits until the kernel
-    /// holds nothing any more. The driver accepts no new sockets from then on. The caller calls the wakers in `woken`.
+    /// holds nothing any more. The driver accepts no new sockets from then on. The caller calls the wakers in `wakes`.
     ///
     /// # Errors
     /// When the kernel fails to wait, or has not ended all operations in time. Then their memory is never freed.
-    pub fn shut_down(&mut self, drain: Duration, woken: &mut Woken) -> io::Result<()> {
+    pub fn shut_down(&mut self, drain: Duration, wakes: &mut WakeQueue) -> io::Result<()> {
         self.closed = true;
         on_each!(&mut *self.kernel, machine => machine.release_all());
         let deadline_ns = self.now_ns().saturating_add(u64::try_from(drain.as_nanos()).unwrap_or(u64::MAX));
         loop {
-            on_each!(&mut *self.kernel, machine => machine.turn(Wait::No, woken))?;
+            on_each!(&mut *self.kernel, machine => machine.turn(Wait::No, wakes))?;
             let now_ns = self.now_ns();
             if self.metrics().sockets == 0 || now_ns >= deadline_ns {
                 break;
             }
             let wait = Wait::For((deadline_ns - now_ns).min(SHUT_DOWN_STEP_NS));
-            on_each!(&mut *self.kernel, machine => machine.turn(wait, woken))?;
+            on_each!(&mut *self.kernel, machine => machine.turn(wait, wakes))?;
         }
-        on_each!(&mut *self.kernel, machine => machine.shut_down(woken))
+        on_each!(&mut *self.kernel, machine => machine.shut_down(wakes))
     }
 }
 
@@ -634,13 +634,13 @@ impl Drop for Driver {
     fn drop(&mut self) {
         // Otherwise the runtime has shut it down.
         if !self.closed {
-            let mut woken = Woken::default();
+            let mut wakes = WakeQueue::default();
             contain("the driver panicked while it was shut down", || {
-                if let Err(error) = self.shut_down(Duration::ZERO, &mut woken) {
+                if let Err(error) = self.shut_down(Duration::ZERO, &mut wakes) {
                     log(|| tracing::error!(%error, "the driver could not be shut down"));
                 }
             });
-            contain("a waker panicked while its driver was shut down", || woken.call());
+            contain("a waker panicked while its driver was shut down", || wakes.call());
         }
         if on_each!(&*self.kernel, machine => machine.is_quiescent()) {
             // SAFETY: nothing touches the field after this. The kernel uses no memory of the machine: every operation that

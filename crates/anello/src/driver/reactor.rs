@@ -33,7 +33,7 @@ use super::sockets::{Family, ListenOptions, Sockets, is_of_file, is_of_one_clien
 use super::table::Table;
 use super::token::{Key, Kind, Token};
 use super::transmit::{Queued, SendBuf, Transmit, WriteSide, after_shutdown};
-use super::wake::{Waiter, Woken};
+use super::wake::{WakeQueue, WakerSlot};
 
 /// The longest message that is put off on epoll: with longer ones nothing is saved.
 const DEFERRED_BYTES: usize = 4096;
@@ -97,9 +97,9 @@ struct Stream<S> {
     may_be_shared: bool,
     family: Family,
     send_error: Option<NonZero<i32>>,
-    receive_waker: Waiter,
+    receive_waker: WakerSlot,
     transmit: Transmit,
-    send_waker: Waiter,
+    send_waker: WakerSlot,
     connect_error: Option<io::Error>,
 }
 
@@ -107,7 +107,7 @@ struct Stream<S> {
 struct Listener<S> {
     socket: S,
     family: Family,
-    waker: Waiter,
+    waker: WakerSlot,
 }
 
 impl<K: ReadinessKernel> Reactor<K> {
@@ -151,8 +151,8 @@ impl<K: ReadinessKernel> Reactor<K> {
             connect_error: None,
             send_error: None,
             transmit: Transmit::default(),
-            receive_waker: Waiter::default(),
-            send_waker: Waiter::default(),
+            receive_waker: WakerSlot::default(),
+            send_waker: WakerSlot::default(),
         });
         if let Some(stream) = self.streams.get(key)
             && let Err(error) = self.kernel.watch(&stream.socket, Token::new(Kind::Readable, key))
@@ -190,8 +190,8 @@ impl<K: ReadinessKernel> Reactor<K> {
     pub fn release(&mut self, key: Key) -> bool {
         let Some(stream) = self.streams.get_mut(key) else { return false };
         stream.released = true;
-        stream.receive_waker = Waiter::default();
-        stream.send_waker = Waiter::default();
+        stream.receive_waker = WakerSlot::default();
+        stream.send_waker = WakerSlot::default();
         // What was put off. Nobody is left to be told of a failure.
         stream.send_on(self.kernel.sockets_mut(), &mut self.metrics).ok();
         let linger = !stream.transmit.is_empty() && !stream.connecting;
@@ -527,7 +527,7 @@ impl<K: ReadinessKernel> Reactor<K> {
     }
 
     pub fn attach_listener(&mut self, socket: Socket<K>, family: Family) -> io::Result<Key> {
-        let key = self.listeners.insert(Listener { socket, family, waker: Waiter::default() });
+        let key = self.listeners.insert(Listener { socket, family, waker: WakerSlot::default() });
         if let Some(listener) = self.listeners.get(key)
             && let Err(error) = self.kernel.watch(&listener.socket, Token::new(Kind::Accept, key))
         {
@@ -591,22 +591,22 @@ impl<K: ReadinessKernel> Reactor<K> {
 
     // ---- The turn ------------------------------------------------------------------------------------------------
 
-    pub fn turn(&mut self, wait: Wait, woken: &mut Woken) -> io::Result<()> {
+    pub fn turn(&mut self, wait: Wait, wakes: &mut WakeQueue) -> io::Result<()> {
         self.metrics.turns += 1;
-        self.send_unsent(woken);
-        self.kernel.wait(if woken.any() { Wait::No } else { wait })?;
+        self.send_unsent(wakes);
+        self.kernel.wait(if wakes.any() { Wait::No } else { wait })?;
         let mut edges = 0;
         while let Some(edge) = self.kernel.edge() {
             edges += 1;
             let key = edge.token.key();
             match edge.token.kind() {
-                Some(Kind::Readable) => self.on_edge(key, edge, woken),
+                Some(Kind::Readable) => self.on_edge(key, edge, wakes),
                 Some(Kind::Accept) => {
                     if let Some(listener) = self.listeners.get_mut(key) {
-                        listener.waker.wake(woken);
+                        listener.waker.wake(wakes);
                     }
                 }
-                Some(Kind::Wake) => woken.rung(),
+                Some(Kind::Wake) => wakes.mark_notified(),
                 _ => {}
             }
         }
@@ -620,7 +620,7 @@ impl<K: ReadinessKernel> Reactor<K> {
     }
 
     /// Sends what was put off.
-    fn send_unsent(&mut self, woken: &mut Woken) {
+    fn send_unsent(&mut self, wakes: &mut WakeQueue) {
         let mut unsent = std::mem::take(&mut self.unsent);
         for key in unsent.drain(..) {
             let Some(stream) = self.streams.get_mut(key) else { continue };
@@ -632,21 +632,21 @@ impl<K: ReadinessKernel> Reactor<K> {
                 // The way of nearly every message.
                 self.metrics.sends += 1;
                 stream.transmit.taken_whole();
-                stream.send_waker.wake(woken);
+                stream.send_waker.wake(wakes);
             } else {
                 let sent = stream.sent(result, length, &mut self.metrics);
-                self.after_sending(key, sent, woken);
+                self.after_sending(key, sent, wakes);
             }
         }
         self.unsent = unsent;
     }
 
     /// Sends on from the queue of a stream that takes more, and tells who waits for that.
-    fn after_sending(&mut self, key: Key, sent: io::Result<()>, woken: &mut Woken) {
+    fn after_sending(&mut self, key: Key, sent: io::Result<()>, wakes: &mut WakeQueue) {
         let Some(stream) = self.streams.get_mut(key) else { return };
         let sent = sent.and_then(|()| stream.send_on(self.kernel.sockets_mut(), &mut self.metrics));
         if sent.is_err() || stream.transmit.queued_bytes() < self.send_queue_bytes.div_ceil(2) {
-            stream.send_waker.wake(woken);
+            stream.send_waker.wake(wakes);
         }
         if stream.write_side == WriteSide::ShutdownQueued {
             self.shutdown_sent(key);
@@ -658,7 +658,7 @@ impl<K: ReadinessKernel> Reactor<K> {
     }
 
     #[inline]
-    fn on_edge(&mut self, key: Key, edge: Edge, woken: &mut Woken) {
+    fn on_edge(&mut self, key: Key, edge: Edge, wakes: &mut WakeQueue) {
         let Some(stream) = self.streams.get_mut(key) else {
             self.metrics.late_completions += 1;
             return;
@@ -666,7 +666,7 @@ impl<K: ReadinessKernel> Reactor<K> {
         if edge.readable || edge.hung_up {
             stream.reads.readable = true;
             stream.reads.stops_short |= edge.hung_up;
-            stream.receive_waker.wake(woken);
+            stream.receive_waker.wake(wakes);
         }
         if (edge.writable || edge.hung_up) && !stream.writable {
             if stream.connecting {
@@ -674,7 +674,7 @@ impl<K: ReadinessKernel> Reactor<K> {
                 stream.connect_error = self.kernel.sockets_mut().connect_result(&stream.socket).err();
             }
             stream.writable = true;
-            self.after_sending(key, Ok(()), woken);
+            self.after_sending(key, Ok(()), wakes);
         }
     }
 
@@ -693,7 +693,7 @@ impl<K: ReadinessKernel> Reactor<K> {
     }
 
     /// Everything is in user space or done: nothing has to be waited for.
-    pub fn shut_down(&mut self, _woken: &mut Woken) -> io::Result<()> {
+    pub fn shut_down(&mut self, _woken: &mut WakeQueue) -> io::Result<()> {
         self.listeners = Table::new();
         self.streams = Table::new();
         Ok(())

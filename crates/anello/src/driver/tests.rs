@@ -48,7 +48,7 @@ fn sending(kind: &DriverKind, task_work: TaskWork) -> Option<(Driver, Key, UnixS
     let mut outgoing = Some(SendBuf::Bytes(Bytes::from_owner(message)));
     assert!(driver.poll_send(key, &mut outgoing, Waker::noop()).is_ready());
     for _ in 0..3 {
-        driver.turn(Wait::No, &mut Woken::default()).unwrap();
+        driver.turn(Wait::No, &mut WakeQueue::default()).unwrap();
     }
     Some((driver, key, far, freed))
 }
@@ -96,7 +96,7 @@ fn driver_that_could_not_shut_down_leaks_what_is_in_flight() {
 #[test]
 fn driver_that_was_shut_down_starts_nothing() {
     on_each(|mut driver, key, far, freed| {
-        driver.shut_down(Duration::ZERO, &mut Woken::default()).unwrap();
+        driver.shut_down(Duration::ZERO, &mut WakeQueue::default()).unwrap();
         assert_eq!((freed.load(Ordering::SeqCst), driver.metrics().sockets), (1, 0));
         drop(far);
         let any = SocketAddr::from(([127, 0, 0, 1], 0));

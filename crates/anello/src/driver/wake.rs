@@ -10,7 +10,7 @@ use super::contain::contain;
 
 /// One direction of a socket: the task that waits for it, if one does.
 #[derive(Debug, Default)]
-pub(crate) struct Waiter {
+pub(crate) struct WakerSlot {
     /// Kept after a wake: mostly the same task waits again.
     waker: Option<Waker>,
     waiting: bool,
@@ -18,9 +18,9 @@ pub(crate) struct Waiter {
 
 /// What was woken in a turn.
 #[derive(Debug, Default)]
-pub(crate) struct Woken {
+pub(crate) struct WakeQueue {
     /// The table of wakers that may be called at any time.
-    harmless: Option<&'static RawWakerVTable>,
+    task_vtable: Option<&'static RawWakerVTable>,
     /// All others, for the executor to call.
     list: Vec<Waker>,
     any: bool,
@@ -28,7 +28,7 @@ pub(crate) struct Woken {
     has_ready_tasks: Option<fn() -> bool>,
 }
 
-impl Waiter {
+impl WakerSlot {
     /// Waits with this waker, without work when the same task waited last.
     #[inline]
     pub fn wait(&mut self, waker: &Waker) {
@@ -56,22 +56,22 @@ impl Waiter {
 
     /// Wakes whoever waits.
     #[inline]
-    pub fn wake(&mut self, woken: &mut Woken) {
+    pub fn wake(&mut self, wakes: &mut WakeQueue) {
         if !std::mem::take(&mut self.waiting) {
             return;
         }
-        woken.any = true;
+        wakes.any = true;
         match &self.waker {
-            Some(waker) if woken.harmless.is_some_and(|table| std::ptr::eq(table, waker.vtable())) => {
+            Some(waker) if wakes.task_vtable.is_some_and(|table| std::ptr::eq(table, waker.vtable())) => {
                 waker.wake_by_ref();
             }
-            _ => woken.list.extend(self.waker.take()),
+            _ => wakes.list.extend(self.waker.take()),
         }
     }
 }
 
 /// Never unwinds: see [`drop_contained`].
-impl Drop for Waiter {
+impl Drop for WakerSlot {
     #[inline]
     fn drop(&mut self) {
         if self.waker.is_some() {
@@ -102,10 +102,10 @@ pub(crate) fn wake_all(wakers: impl IntoIterator<Item = Waker>) {
     }
 }
 
-impl Woken {
+impl WakeQueue {
     /// Wakers with this table may be called while the driver is borrowed, and so may `has_ready_tasks`.
-    pub fn new(harmless: &'static RawWakerVTable, has_ready_tasks: fn() -> bool) -> Self {
-        Self { harmless: Some(harmless), has_ready_tasks: Some(has_ready_tasks), ..Self::default() }
+    pub fn new(task_vtable: &'static RawWakerVTable, has_ready_tasks: fn() -> bool) -> Self {
+        Self { task_vtable: Some(task_vtable), has_ready_tasks: Some(has_ready_tasks), ..Self::default() }
     }
 
     /// Whether anybody was woken, or the worker rung, since the last [`call`](Self::call), or a task is ready: the driver must
@@ -116,12 +116,12 @@ impl Woken {
     }
 
     /// Another thread has rung: the executor looks into its inbox, and nothing may sleep before.
-    pub fn rung(&mut self) {
+    pub fn mark_notified(&mut self) {
         self.any = true;
     }
 
     /// Wakes somebody else than who waits for a socket, with the rest.
-    pub fn also(&mut self, wakers: Vec<Waker>) {
+    pub fn extend(&mut self, wakers: Vec<Waker>) {
         self.any |= !wakers.is_empty();
         self.list.extend(wakers);
     }

@@ -16,7 +16,7 @@ use super::mailbox::{Mailbox, Ring};
 use super::origin::Origin;
 use super::task::{Task, TaskPointer};
 use crate::driver::table::Table;
-use crate::driver::{Clock, Driver, Key, Notifier, Wait, Woken, contain, log};
+use crate::driver::{Clock, Driver, Key, Notifier, Wait, WakeQueue, contain, log};
 use crate::net::Lingering;
 use crate::time::wheel::{TimerKey, Wheel};
 
@@ -193,15 +193,15 @@ impl Shared {
             self.budget.set(0);
             return;
         };
-        let mut woken = Woken::default();
+        let mut wakes = WakeQueue::default();
         contain("the driver panicked while it was shut down", || {
-            if let Err(error) = driver.shut_down(drain, &mut woken) {
+            if let Err(error) = driver.shut_down(drain, &mut wakes) {
                 tracing::error!(%error, "the kernel has not ended all operations: their memory is leaked, not freed");
             }
         });
         drop(driver);
         // Tasks of other runtimes, which inherit what was accepted here.
-        contain("a waker panicked while its runtime was dropped", || woken.call());
+        contain("a waker panicked while its runtime was dropped", || wakes.call());
         // No task runs any more that others have to be protected from.
         self.budget.set(i64::MAX);
     }
@@ -223,16 +223,16 @@ impl Shared {
             self.shut_down_if_deferred();
             return;
         }
-        let mut woken = Woken::default();
+        let mut wakes = WakeQueue::default();
         for _ in 0..TURNS_TO_HAND_OVER {
             // Borrowed by a turn, or by what ends with one.
             let Ok(mut driver) = self.driver.try_borrow_mut() else { return };
             if !driver.needs_turn() {
                 return;
             }
-            let turned = driver.turn(Wait::No, &mut woken);
+            let turned = driver.turn(Wait::No, &mut wakes);
             drop(driver);
-            woken.call();
+            wakes.call();
             if let Err(error) = turned {
                 return log(|| tracing::error!(%error, "what was noted waits for the next turn"));
             }

@@ -32,7 +32,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::driver::{
-    Driver, DriverInfo, DriverKind, DriverMetrics, DriverOptions, Wait, Woken, contain, log,
+    Driver, DriverInfo, DriverKind, DriverMetrics, DriverOptions, Wait, WakeQueue, contain, log,
 };
 use context::{Entered, Inbox, POLLS_PER_TURN};
 use task::TaskPointer;
@@ -116,7 +116,7 @@ impl Runtime {
         let mut future = pin!(Some(future));
         // Changes places with the list of ready tasks: both have memory from the start, so that no wake allocates.
         let mut in_hand = Vec::with_capacity(POLLS_PER_TURN);
-        let mut turn = Turn { woken: Woken::new(&task::WAKER_VTABLE, context::has_ready_tasks) };
+        let mut turn = Turn { wakes: WakeQueue::new(&task::WAKER_VTABLE, context::has_ready_tasks) };
         loop {
             if main.woken.load(Ordering::Relaxed) && main.woken.swap(false, Ordering::Acquire) {
                 self.shared.renew_budget();
@@ -173,7 +173,7 @@ fn run_ready(shared: &Shared, in_hand: &mut Vec<TaskPointer>) {
 
 /// One turn of the driver and the timers, with the memory it reuses.
 struct Turn {
-    woken: Woken,
+    wakes: WakeQueue,
 }
 
 impl Turn {
@@ -193,17 +193,17 @@ impl Turn {
             mailbox.woke();
             wait = Wait::No;
         }
-        let turned = shared.driver.borrow_mut().turn(wait, &mut self.woken);
+        let turned = shared.driver.borrow_mut().turn(wait, &mut self.wakes);
         if wait != Wait::No {
             mailbox.woke();
         }
         turned?;
         if !shared.timers.borrow().is_empty() {
             let now_ns = shared.now_ns();
-            shared.timers.borrow_mut().expire(now_ns, self.woken.list());
+            shared.timers.borrow_mut().expire(now_ns, self.wakes.list());
         }
         // Called when nothing is borrowed any more: a waker may do anything.
-        self.woken.call();
+        self.wakes.call();
         if mailbox.is_rung() {
             shared.open_mail();
         }

@@ -14,7 +14,7 @@ use crate::driver::heir::Heir;
 use crate::driver::op::{Completion, Op};
 use crate::driver::sockets::{Family, ListenOptions, Sockets, is_of_one_client, kernel_error};
 use crate::driver::token::{Key, Kind, Token};
-use crate::driver::wake::{Waiter, Woken};
+use crate::driver::wake::{WakeQueue, WakerSlot};
 
 #[derive(Debug)]
 pub(super) struct Listener<S> {
@@ -32,7 +32,7 @@ pub(super) struct Listener<S> {
     heir: Option<Arc<dyn Heir>>,
     error: Option<i32>,
     queue: VecDeque<S>,
-    waker: Waiter,
+    waker: WakerSlot,
 }
 
 impl<S> Listener<S> {
@@ -65,7 +65,7 @@ impl<K: CompletionKernel> Proactor<K> {
     }
 
     #[inline(never)]
-    pub(super) fn on_connect(&mut self, key: Key, completion: &Completion, woken: &mut Woken) {
+    pub(super) fn on_connect(&mut self, key: Key, completion: &Completion, wakes: &mut WakeQueue) {
         let Some(stream) = self.streams.get_mut(key) else {
             self.metrics.late_completions += 1;
             return;
@@ -74,7 +74,7 @@ impl<K: CompletionKernel> Proactor<K> {
             0.. => Connect::Done,
             result => Connect::Failed(result),
         };
-        stream.send_waker.wake(woken);
+        stream.send_waker.wake(wakes);
         if stream.released {
             self.finish(key);
         }
@@ -97,7 +97,7 @@ impl<K: CompletionKernel> Proactor<K> {
             heir: None,
             error: None,
             queue: VecDeque::new(),
-            waker: Waiter::default(),
+            waker: WakerSlot::default(),
         }))
     }
 
@@ -159,7 +159,7 @@ impl<K: CompletionKernel> Proactor<K> {
     pub fn release_listener(&mut self, key: Key) {
         let Some(listener) = self.listeners.get_mut(key) else { return };
         listener.released = true;
-        listener.waker = Waiter::default();
+        listener.waker = WakerSlot::default();
         listener.queue.clear();
         if listener.armed {
             self.stop_accepting(key);
@@ -191,7 +191,7 @@ impl<K: CompletionKernel> Proactor<K> {
     }
 
     #[inline(never)]
-    pub(super) fn on_accept(&mut self, key: Key, completion: &Completion, woken: &mut Woken) {
+    pub(super) fn on_accept(&mut self, key: Key, completion: &Completion, wakes: &mut WakeQueue) {
         // A late success carries a socket: it is made whole first, so that it is closed wherever it ends.
         let socket = (completion.result >= 0).then(|| self.kernel.accepted(completion.result));
         let Some(listener) = self.listeners.get_mut(key) else {
@@ -209,7 +209,7 @@ impl<K: CompletionKernel> Proactor<K> {
                 None => listener.queue.push_back(socket),
                 Some(heir) => {
                     inherit(self.kernel.sockets_mut(), socket, &**heir);
-                    woken.also(heir.wakers());
+                    wakes.extend(heir.wakers());
                 }
             }
         } else {
@@ -219,12 +219,12 @@ impl<K: CompletionKernel> Proactor<K> {
                 listener.error = Some(completion.result);
             }
         }
-        listener.waker.wake(woken);
+        listener.waker.wake(wakes);
         let full = listener.queue.len() >= self.limits.max_accept_queue;
         if listener.released && !listener.armed {
             if let Some(heir) = self.listeners.remove(key).and_then(|listener| listener.heir) {
                 heir.let_go();
-                woken.also(heir.wakers());
+                wakes.extend(heir.wakers());
             }
         } else if full {
             self.stop_accepting(key);

@@ -16,7 +16,7 @@ use crate::driver::contain::log;
 use crate::driver::op::{Completion, Op};
 use crate::driver::sockets::{Sockets, StreamOption};
 use crate::driver::token::{GENERATION_MASK, Key, Kind, Token};
-use crate::driver::wake::Woken;
+use crate::driver::wake::WakeQueue;
 
 /// The operations that were cancelled because their completions may have been dropped.
 #[derive(Debug, Default)]
@@ -29,7 +29,7 @@ pub(super) struct Doubtful {
 impl<K: CompletionKernel> Proactor<K> {
     #[cold]
     #[inline(never)]
-    pub(super) fn on_dropped(&mut self, woken: &mut Woken) {
+    pub(super) fn on_dropped(&mut self, wakes: &mut WakeQueue) {
         log(|| {
             tracing::error!(
                 "the kernel had no memory for completions and dropped some: connections in use are reset; \
@@ -40,7 +40,7 @@ impl<K: CompletionKernel> Proactor<K> {
         self.doubtful.round = self.doubtful.round % GENERATION_MASK + 1;
         self.doubtful.targets.clear();
         for key in self.streams.keys() {
-            self.doubt_stream(key, woken);
+            self.doubt_stream(key, wakes);
         }
         for key in self.listeners.keys() {
             if let Some(listener) = self.listeners.get_mut(key)
@@ -51,10 +51,10 @@ impl<K: CompletionKernel> Proactor<K> {
             }
         }
         // A wake-up may be among them, too.
-        woken.rung();
+        wakes.mark_notified();
     }
 
-    fn doubt_stream(&mut self, key: Key, woken: &mut Woken) {
+    fn doubt_stream(&mut self, key: Key, wakes: &mut WakeQueue) {
         let Some(stream) = self.streams.get_mut(key) else { return };
         let receiving = match stream.receiving {
             Receiving::Idle => None,
@@ -88,8 +88,8 @@ impl<K: CompletionKernel> Proactor<K> {
             stream.received = Received::default();
             // An end behind bytes that are gone would make what came before look complete.
             stream.reads.ended = false;
-            stream.receive_waker.wake(woken);
-            stream.send_waker.wake(woken);
+            stream.receive_waker.wake(wakes);
+            stream.send_waker.wake(wakes);
             let reset = StreamOption::Linger(Some(Duration::ZERO));
             if let Err(error) = self.kernel.sockets().set_option(&stream.socket, reset) {
                 log(
@@ -114,7 +114,7 @@ impl<K: CompletionKernel> Proactor<K> {
     /// read before this one, or with one that was dropped.
     #[cold]
     #[inline(never)]
-    pub(super) fn on_absent(&mut self, cancel: Key, woken: &mut Woken) {
+    pub(super) fn on_absent(&mut self, cancel: Key, wakes: &mut WakeQueue) {
         if cancel.generation != self.doubtful.round {
             return;
         }
@@ -122,7 +122,7 @@ impl<K: CompletionKernel> Proactor<K> {
         let key = target.key();
         let stream = self.streams.get(key);
         let is_doubtful = match target.kind() {
-            Some(Kind::SendZeroCopy) => return self.leave_doubtful_memory(key, woken),
+            Some(Kind::SendZeroCopy) => return self.leave_doubtful_memory(key, wakes),
             // One that has ended meanwhile may have been armed again, which is not in doubt.
             Some(Kind::Accept) => self.listeners.get(key).is_some_and(|listener| listener.stopping),
             Some(Kind::Ended) => stream.is_some_and(|stream| stream.ending == Ending::Stopping),
@@ -132,17 +132,17 @@ impl<K: CompletionKernel> Proactor<K> {
             _ => stream.is_some(),
         };
         if is_doubtful {
-            self.dispatch(&Completion::new(target, -libc::ECANCELED, 0), woken);
+            self.dispatch(&Completion::new(target, -libc::ECANCELED, 0), wakes);
         }
     }
 
-    fn leave_doubtful_memory(&mut self, held: Key, woken: &mut Woken) {
+    fn leave_doubtful_memory(&mut self, held: Key, wakes: &mut WakeQueue) {
         // The kernel may still read its memory, and the notification may have been dropped.
         if let Some(&Held { stream: key, .. }) = self.held.get(held)
             && self.streams.get(key).is_some_and(|stream| stream.sending == Sending::ZeroCopy(held))
         {
             self.leave_memory(key, held);
-            self.after_send(key, false, woken);
+            self.after_send(key, false, wakes);
         }
     }
 }

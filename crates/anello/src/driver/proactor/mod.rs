@@ -62,7 +62,7 @@ use super::sockets::{Family, Sockets, StreamOption};
 use super::table::Table;
 use super::token::{Key, Kind, Token};
 use super::transmit::Queued;
-use super::wake::{Waiter, Woken};
+use super::wake::{WakeQueue, WakerSlot};
 
 /// Most bytes of one send.
 const MOST_PER_SEND_BYTES: usize = 1 << 30;
@@ -172,8 +172,8 @@ impl<K: CompletionKernel> Proactor<K> {
     pub fn release(&mut self, key: Key) -> bool {
         let Some(stream) = self.streams.get_mut(key) else { return false };
         stream.released = true;
-        stream.receive_waker = Waiter::default();
-        stream.send_waker = Waiter::default();
+        stream.receive_waker = WakerSlot::default();
+        stream.send_waker = WakerSlot::default();
         stream.received = Received::default();
         self.settle_soon |= stream.awaits_settling();
         if stream.connect == Connect::InFlight {
@@ -273,7 +273,7 @@ impl<K: CompletionKernel> Proactor<K> {
 
     // ---- The turn ------------------------------------------------------------------------------------------------
 
-    pub fn turn(&mut self, wait: Wait, woken: &mut Woken) -> io::Result<()> {
+    pub fn turn(&mut self, wait: Wait, wakes: &mut WakeQueue) -> io::Result<()> {
         loop {
             let settle = std::mem::take(&mut self.settle_soon);
             let wait_now = if settle { Wait::No } else { wait };
@@ -284,18 +284,18 @@ impl<K: CompletionKernel> Proactor<K> {
             }
             while let Some(completion) = self.kernel.completion() {
                 if completion.token.kind() == Some(Kind::Receive) {
-                    self.on_receive(completion, woken);
+                    self.on_receive(completion, wakes);
                 } else {
-                    self.dispatch(&completion, woken);
+                    self.dispatch(&completion, wakes);
                 }
             }
             if self.kernel.has_dropped() {
-                self.on_dropped(woken);
+                self.on_dropped(wakes);
             }
-            self.settle_sends(woken);
+            self.settle_sends(wakes);
             // The kernel may have stopped before the submission that somebody waits for.
             self.settle_soon |= settle && !self.unsettled.is_empty();
-            if wait_now == wait || woken.any() {
+            if wait_now == wait || wakes.any() {
                 return Ok(());
             }
         }
@@ -303,29 +303,29 @@ impl<K: CompletionKernel> Proactor<K> {
 
     /// Apart, so that receives have a short way.
     #[inline(never)]
-    fn dispatch(&mut self, completion: &Completion, woken: &mut Woken) {
+    fn dispatch(&mut self, completion: &Completion, wakes: &mut WakeQueue) {
         let key = completion.token.key();
         match completion.token.kind() {
-            Some(Kind::Receive) => self.on_receive(*completion, woken),
-            Some(Kind::Send) => self.on_send(key, completion, woken),
-            Some(Kind::SendZeroCopy) => self.on_send_zero_copy(key, completion, woken),
-            Some(Kind::Readable) => self.on_readable(key, completion, woken),
-            Some(Kind::Writable) => self.on_writable(key, woken),
-            Some(Kind::Ended) => self.on_ended(key, completion, woken),
-            Some(Kind::Accept) => self.on_accept(key, completion, woken),
+            Some(Kind::Receive) => self.on_receive(*completion, wakes),
+            Some(Kind::Send) => self.on_send(key, completion, wakes),
+            Some(Kind::SendZeroCopy) => self.on_send_zero_copy(key, completion, wakes),
+            Some(Kind::Readable) => self.on_readable(key, completion, wakes),
+            Some(Kind::Writable) => self.on_writable(key, wakes),
+            Some(Kind::Ended) => self.on_ended(key, completion, wakes),
+            Some(Kind::Accept) => self.on_accept(key, completion, wakes),
             Some(Kind::Connect) => {
                 self.kernel.ended(completion);
-                self.on_connect(key, completion, woken);
+                self.on_connect(key, completion, wakes);
             }
             Some(Kind::Wake) => {
                 self.kernel.ended(completion);
-                woken.rung();
+                wakes.mark_notified();
             }
             Some(Kind::Message) => self.kernel.ended(completion),
             // A failed cancellation means that its target has ended or is about to: that completion counts.
             Some(Kind::Cancel) => {
                 if completion.result == -libc::ENOENT {
-                    self.on_absent(key, woken);
+                    self.on_absent(key, wakes);
                 }
             }
             None => self.metrics.late_completions += 1,
@@ -349,7 +349,7 @@ impl<K: CompletionKernel> Proactor<K> {
     }
 
     /// Cancels everything and waits for every terminal completion.
-    pub fn shut_down(&mut self, woken: &mut Woken) -> io::Result<()> {
+    pub fn shut_down(&mut self, wakes: &mut WakeQueue) -> io::Result<()> {
         for key in self.listeners.keys() {
             self.release_listener(key);
         }
@@ -357,13 +357,13 @@ impl<K: CompletionKernel> Proactor<K> {
             self.abort(key);
         }
         let started_ns = self.kernel.sockets().now_ns();
-        if !self.turn_until(started_ns.saturating_add(SHUT_DOWN_WITHIN_NS), woken, |this| {
+        if !self.turn_until(started_ns.saturating_add(SHUT_DOWN_WITHIN_NS), wakes, |this| {
             this.streams.len() + this.listeners.len() == 0
         })? {
             return Err(io::ErrorKind::TimedOut.into());
         }
         let acknowledged_ns = self.kernel.sockets().now_ns().saturating_add(ACKNOWLEDGED_WITHIN_NS);
-        if !self.turn_until(acknowledged_ns, woken, |this| this.held.len() == 0)? {
+        if !self.turn_until(acknowledged_ns, wakes, |this| this.held.len() == 0)? {
             // The kernel may send it again: the bytes must stay what they are, for as long as the peer takes.
             for key in self.held.keys() {
                 std::mem::forget(self.held.remove(key));
@@ -376,14 +376,14 @@ impl<K: CompletionKernel> Proactor<K> {
     fn turn_until(
         &mut self,
         deadline_ns: u64,
-        woken: &mut Woken,
+        wakes: &mut WakeQueue,
         is_so: impl Fn(&Self) -> bool,
     ) -> io::Result<bool> {
         while !is_so(self) {
             if self.kernel.sockets().now_ns() > deadline_ns {
                 return Ok(false);
             }
-            self.turn(Wait::For(1_000_000), woken)?;
+            self.turn(Wait::For(1_000_000), wakes)?;
         }
         Ok(true)
     }

@@ -12,7 +12,7 @@ use crate::driver::direct::Outcome;
 use crate::driver::op::{Completion, Op};
 use crate::driver::sockets::{Family, Sockets, kernel_error};
 use crate::driver::token::{Key, Kind, Token};
-use crate::driver::wake::Woken;
+use crate::driver::wake::WakeQueue;
 
 /// Reads in a row that would have fitted a ring buffer after which a direct stream goes back to the ring.
 const SMALL_READS_TO_RING: u8 = 64;
@@ -141,14 +141,14 @@ impl<K: CompletionKernel> Proactor<K> {
     /// is not missed.
     #[cold]
     #[inline(never)]
-    pub(super) fn on_ended(&mut self, key: Key, completion: &Completion, woken: &mut Woken) {
+    pub(super) fn on_ended(&mut self, key: Key, completion: &Completion, wakes: &mut WakeQueue) {
         let Some(stream) = self.streams.get_mut(key).filter(|stream| stream.ending.is_in_flight()) else {
             self.metrics.late_completions += 1;
             return;
         };
         stream.ending = if completion.result < 0 { Ending::Unwatched } else { Ending::Seen };
         // Somebody may wait for the socket to be let go.
-        stream.receive_waker.wake(woken);
+        stream.receive_waker.wake(wakes);
         let broken = i32::from(libc::POLLHUP | libc::POLLERR);
         if completion.result > 0 && completion.result & broken != 0 && stream.receiving == Receiving::Ring {
             self.stop_receiving(key);
@@ -183,7 +183,7 @@ impl<K: CompletionKernel> Proactor<K> {
     }
 
     #[inline(always)]
-    pub(super) fn on_receive(&mut self, completion: Completion, woken: &mut Woken) {
+    pub(super) fn on_receive(&mut self, completion: Completion, wakes: &mut WakeQueue) {
         // The way of nearly every message.
         if let Some(id) = completion.one_of_many()
             && let Some(stream) = self.streams.get_mut(completion.token.key())
@@ -191,20 +191,20 @@ impl<K: CompletionKernel> Proactor<K> {
             && let Some(chunk) = self.pools.filled(id, completion.result as usize)
         {
             let queued = stream.received.push(chunk);
-            stream.receive_waker.wake(woken);
+            stream.receive_waker.wake(wakes);
             self.metrics.receives += 1;
             if queued >= self.limits.max_received_chunks {
                 self.stop_receiving(completion.token.key());
             }
             return;
         }
-        self.on_other_receive(completion, woken);
+        self.on_other_receive(completion, wakes);
     }
 
     /// A receive that is not just one of many: the last of its operation, the end, an error, or one after which the
     /// stream is received otherwise.
     #[inline(never)]
-    fn on_other_receive(&mut self, completion: Completion, woken: &mut Woken) {
+    fn on_other_receive(&mut self, completion: Completion, wakes: &mut WakeQueue) {
         let key = completion.token.key();
         let length = usize::try_from(completion.result).unwrap_or(0);
         // Made whole first, so that the buffer is given back wherever this ends.
@@ -213,7 +213,7 @@ impl<K: CompletionKernel> Proactor<K> {
             self.metrics.late_completions += 1;
             return;
         };
-        stream.receive_waker.wake(woken);
+        stream.receive_waker.wake(wakes);
         if !completion.more() {
             stream.receiving = Receiving::Idle;
         }
@@ -268,7 +268,7 @@ impl<K: CompletionKernel> Proactor<K> {
     }
 
     #[inline(never)]
-    pub(super) fn on_readable(&mut self, key: Key, completion: &Completion, woken: &mut Woken) {
+    pub(super) fn on_readable(&mut self, key: Key, completion: &Completion, wakes: &mut WakeQueue) {
         let Some(stream) = self.streams.get_mut(key) else {
             self.metrics.late_completions += 1;
             return;
@@ -284,7 +284,7 @@ impl<K: CompletionKernel> Proactor<K> {
         } else if completion.result != -libc::ECANCELED {
             stream.receive_error = NonZero::new(completion.result);
         }
-        stream.receive_waker.wake(woken);
+        stream.receive_waker.wake(wakes);
         if stream.released {
             self.finish(key);
         }

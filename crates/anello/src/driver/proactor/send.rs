@@ -16,7 +16,7 @@ use crate::driver::pieces::Pieces;
 use crate::driver::sockets::{Family, Sockets, is_of_file, kernel_error};
 use crate::driver::token::{Key, Kind, Token};
 use crate::driver::transmit::{Queued, SendBuf, WriteSide, after_shutdown};
-use crate::driver::wake::Woken;
+use crate::driver::wake::WakeQueue;
 
 impl<K: CompletionKernel> Proactor<K> {
     /// Accepts bytes for sending when there is room. `outgoing` is taken then.
@@ -252,14 +252,14 @@ impl<K: CompletionKernel> Proactor<K> {
     }
 
     #[inline(never)]
-    pub(super) fn on_writable(&mut self, key: Key, woken: &mut Woken) {
+    pub(super) fn on_writable(&mut self, key: Key, wakes: &mut WakeQueue) {
         let Some(stream) = self.streams.get_mut(key).filter(|stream| stream.sending == Sending::Watch) else {
             self.metrics.late_completions += 1;
             return;
         };
         // An error, too, is told by the next send.
         stream.sending = Sending::Idle;
-        self.after_send(key, false, woken);
+        self.after_send(key, false, wakes);
     }
 
     /// Ready when everything that was accepted is with the kernel, or goes to it with the next turns: pending while the
@@ -346,16 +346,16 @@ impl<K: CompletionKernel> Proactor<K> {
     }
 
     #[inline(never)]
-    pub(super) fn on_send(&mut self, key: Key, completion: &Completion, woken: &mut Woken) {
+    pub(super) fn on_send(&mut self, key: Key, completion: &Completion, wakes: &mut WakeQueue) {
         if self.streams.get(key).is_none() {
             self.metrics.late_completions += 1;
             return;
         }
-        self.sent(key, completion.result, woken);
+        self.sent(key, completion.result, wakes);
     }
 
     #[inline(never)]
-    pub(super) fn on_send_zero_copy(&mut self, held: Key, completion: &Completion, woken: &mut Woken) {
+    pub(super) fn on_send_zero_copy(&mut self, held: Key, completion: &Completion, wakes: &mut WakeQueue) {
         let Some(&mut Held { stream: key, ref mut short, ref memory }) = self.held.get_mut(held) else {
             self.metrics.late_completions += 1;
             return;
@@ -366,7 +366,7 @@ impl<K: CompletionKernel> Proactor<K> {
             let result = short.filter(|_| completion.notification()).unwrap_or(completion.result);
             self.held.remove(held);
             if !stream_has_gone_on {
-                self.sent(key, result, woken);
+                self.sent(key, result, wakes);
             }
             return;
         }
@@ -383,7 +383,7 @@ impl<K: CompletionKernel> Proactor<K> {
             self.metrics.short_sends += 1
         }
         self.leave_memory(key, held);
-        self.after_send(key, false, woken);
+        self.after_send(key, false, wakes);
     }
 
     /// The kernel has ended a zero-copy send and still reads its memory: that stays behind, and the stream is free.
@@ -396,7 +396,7 @@ impl<K: CompletionKernel> Proactor<K> {
     }
 
     /// A send has ended with a count or an error.
-    fn sent(&mut self, key: Key, result: i32, woken: &mut Woken) {
+    fn sent(&mut self, key: Key, result: i32, wakes: &mut WakeQueue) {
         let Some(stream) = self.streams.get_mut(key) else { return };
         let before = std::mem::replace(&mut stream.sending, Sending::Idle);
         let mut was_refused = matches!(before, Sending::AtSubmission(_));
@@ -422,12 +422,12 @@ impl<K: CompletionKernel> Proactor<K> {
                 _ => stream.send_error = stream.send_error.or(NonZero::new(result)),
             },
         }
-        self.after_send(key, was_refused, woken);
+        self.after_send(key, was_refused, wakes);
     }
 
     /// Goes on with the queue, wakes whoever waits for room, closes a stream that was released.
     #[inline(never)]
-    pub(super) fn after_send(&mut self, key: Key, was_refused: bool, woken: &mut Woken) {
+    pub(super) fn after_send(&mut self, key: Key, was_refused: bool, wakes: &mut WakeQueue) {
         let Some(stream) = self.streams.get_mut(key) else { return };
         if stream.send_error.is_some() {
             stream.transmit.clear();
@@ -445,7 +445,7 @@ impl<K: CompletionKernel> Proactor<K> {
         }
         let Some(stream) = self.streams.get_mut(key) else { return };
         if stream.transmit.queued_bytes() < self.limits.max_send_queue_bytes.div_ceil(2) {
-            stream.send_waker.wake(woken);
+            stream.send_waker.wake(wakes);
         }
         if stream.released {
             self.finish(key);
@@ -454,7 +454,7 @@ impl<K: CompletionKernel> Proactor<K> {
 
     /// Settles the sends whose submission was consumed and that posted no completion: all their bytes were taken.
     #[inline]
-    pub(super) fn settle_sends(&mut self, woken: &mut Woken) {
+    pub(super) fn settle_sends(&mut self, wakes: &mut WakeQueue) {
         let Some(&(_, last)) = self.unsettled.last() else { return };
         // What is sent on meanwhile is noted in the other list.
         let mut settling = std::mem::replace(&mut self.unsettled, std::mem::take(&mut self.spare_unsettled));
@@ -478,7 +478,7 @@ impl<K: CompletionKernel> Proactor<K> {
                 || stream.released
                 || stream.write_side == WriteSide::ShutdownQueued
             {
-                self.after_send(key, false, woken);
+                self.after_send(key, false, wakes);
             }
         }
         settling.clear();

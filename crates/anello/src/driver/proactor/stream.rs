@@ -9,7 +9,7 @@ use crate::driver::direct::Direct;
 use crate::driver::sockets::Family;
 use crate::driver::token::{Key, Kind};
 use crate::driver::transmit::{Transmit, WriteSide};
-use crate::driver::wake::Waiter;
+use crate::driver::wake::WakerSlot;
 
 /// In the order of use: what a small message touches comes first.
 #[derive(Debug)]
@@ -23,10 +23,10 @@ pub(super) struct Stream<S> {
     pub sending: Sending,
     /// The kernel's result that ended sending.
     pub send_error: Option<NonZero<i32>>,
-    pub receive_waker: Waiter,
+    pub receive_waker: WakerSlot,
     pub received: Received,
     pub transmit: Transmit,
-    pub send_waker: Waiter,
+    pub send_waker: WakerSlot,
     /// The kernel's result that ended receiving.
     pub receive_error: Option<NonZero<i32>>,
     pub reads: Direct,
@@ -49,10 +49,10 @@ impl<S> Stream<S> {
             released: false,
             write_side: WriteSide::Open,
             sending: Sending::Idle,
-            receive_waker: Waiter::default(),
+            receive_waker: WakerSlot::default(),
             received: Received::default(),
             transmit: Transmit::default(),
-            send_waker: Waiter::default(),
+            send_waker: WakerSlot::default(),
             send_error: None,
             receive_error: None,
             reads: Direct::speculative(family),

@@ -5,7 +5,7 @@ use std::io;
 use std::rc::Rc;
 
 use super::super::super::options::DriverOptions;
-use super::super::super::wake::Woken;
+use super::super::super::wake::WakeQueue;
 use super::super::{SimFaults, SimModel, SimOptions};
 use super::streams::{options, run_echo};
 use super::{Kernel, Stream, Wait, World, scaled};
@@ -21,9 +21,9 @@ fn turn(world: &World) {
 }
 
 fn turn_for(world: &World, wait: Wait) {
-    let mut woken = Woken::default();
-    world.driver.borrow_mut().turn(wait, &mut woken).unwrap();
-    woken.call();
+    let mut wakes = WakeQueue::default();
+    world.driver.borrow_mut().turn(wait, &mut wakes).unwrap();
+    wakes.call();
 }
 
 #[test]

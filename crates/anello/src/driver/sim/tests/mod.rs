@@ -25,7 +25,7 @@ use super::super::options::DriverOptions;
 use super::super::sockets::ListenOptions;
 use super::super::token::Key;
 use super::super::transmit::SendBuf;
-use super::super::wake::Woken;
+use super::super::wake::WakeQueue;
 use super::super::{Driver, DriverKind, DriverMetrics, Kernel};
 use super::random::Random;
 use super::{SimModel, SimOptions};
@@ -97,7 +97,7 @@ impl World {
     fn run_awaited(&self, tasks: Vec<Task>) -> io::Result<()> {
         let mut awaited = tasks.len();
         let mut running: Vec<Running> = tasks.into_iter().map(|task| Running::new(task, true)).collect();
-        let mut woken = Woken::default();
+        let mut wakes = WakeQueue::default();
         for _ in 0..MOST_TURNS {
             for running in &mut running {
                 if running.poll() {
@@ -111,8 +111,8 @@ impl World {
             running.extend(self.spawned.borrow_mut().drain(..).map(|task| Running::new(task, false)));
             let busy = running.iter().any(|running| running.flag.0.load(Ordering::Relaxed));
             let wait = if busy { Wait::No } else { Wait::Forever };
-            self.driver.borrow_mut().turn(wait, &mut woken)?;
-            woken.call();
+            self.driver.borrow_mut().turn(wait, &mut wakes)?;
+            wakes.call();
         }
         Err(io::Error::other("the tasks do not come to an end"))
     }
@@ -120,7 +120,7 @@ impl World {
     /// Shuts down: nothing may be left, in the driver or on the network.
     fn end(&self) -> io::Result<DriverMetrics> {
         let mut driver = self.driver.borrow_mut();
-        driver.shut_down(Duration::from_secs(10), &mut Woken::default())?;
+        driver.shut_down(Duration::from_secs(10), &mut WakeQueue::default())?;
         let metrics = driver.metrics();
         assert_eq!(metrics.sockets, 0, "sockets in the driver");
         drop(driver);

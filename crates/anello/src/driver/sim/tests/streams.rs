@@ -9,7 +9,7 @@ use std::task::Poll;
 
 use super::super::super::op::Wait;
 use super::super::super::options::{DriverOptions, SendCompletion, TaskWork, ZeroCopy};
-use super::super::super::wake::Woken;
+use super::super::super::wake::WakeQueue;
 use super::super::random::Random;
 use super::super::{SimFaults, SimModel, SimOptions};
 use super::{Listener, MODELS, Stream, Task, World, both, scaled, seeds};
@@ -441,7 +441,7 @@ fn a_wait_with_a_deadline_takes_just_that_long() {
         let world = World::new(&SimOptions::new(1).model(model), &DriverOptions::default());
         let mut driver = world.driver.borrow_mut();
         let before_ns = driver.now_ns();
-        driver.turn(Wait::For(3_600_000_000_000), &mut Woken::default()).unwrap();
+        driver.turn(Wait::For(3_600_000_000_000), &mut WakeQueue::default()).unwrap();
         let took_ns = driver.now_ns() - before_ns;
         assert!((3_600_000_000_000..3_600_000_010_000).contains(&took_ns), "{model:?}: {took_ns} ns");
     }
