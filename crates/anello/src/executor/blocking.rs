@@ -1,7 +1,7 @@
 //! Work that blocks, on threads of its own, so that no worker waits for a disk: two pools for the process.
 //!
 //! One runs the work of the application, the other file operations, which therefore never wait behind work that blocks for
-//! long. Threads are started as work comes, up to the pool's limit, and end when they have had none for `IDLE`. Work waits
+//! long. Threads are started as work comes, up to the pool's limit, and end when they have had none for `IDLE_TIMEOUT`. Work waits
 //! in the pool's queue, in order; nothing bounds it but what bounds the tasks that wait for their results.
 
 use std::collections::VecDeque;
@@ -25,7 +25,7 @@ pub const MOST_THREADS: usize = 512;
 pub(crate) const MAX_FILE_THREADS: usize = 32;
 
 /// How long a thread stays without work.
-const IDLE: Duration = Duration::from_secs(10);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(10);
 
 type Work = Box<dyn FnOnce() + Send>;
 
@@ -33,7 +33,7 @@ struct Pool {
     thread_name: &'static str,
     max_threads: usize,
     state: Mutex<State>,
-    news: Condvar,
+    work_available: Condvar,
 }
 
 struct State {
@@ -48,7 +48,7 @@ static FILES: Pool = Pool::new("anello-files", MAX_FILE_THREADS);
 impl Pool {
     const fn new(thread_name: &'static str, max_threads: usize) -> Self {
         let state = Mutex::new(State { work: VecDeque::new(), threads: 0, idle: 0 });
-        Self { thread_name, max_threads, state, news: Condvar::new() }
+        Self { thread_name, max_threads, state, work_available: Condvar::new() }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -60,7 +60,7 @@ impl Pool {
         let mut state = self.lock();
         state.work.push_back(work);
         if state.idle >= state.work.len() {
-            self.news.notify_one();
+            self.work_available.notify_one();
         } else if state.threads < self.max_threads {
             state.threads += 1;
             drop(state);
@@ -99,7 +99,8 @@ impl Pool {
                 continue;
             }
             state.idle += 1;
-            let (guard, waited) = self.news.wait_timeout(state, IDLE).unwrap_or_else(PoisonError::into_inner);
+            let (guard, waited) =
+                self.work_available.wait_timeout(state, IDLE_TIMEOUT).unwrap_or_else(PoisonError::into_inner);
             state = guard;
             state.idle -= 1;
             if waited.timed_out() && state.work.is_empty() {

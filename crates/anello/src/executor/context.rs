@@ -11,7 +11,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use super::join::{Join, JoinHandle, Supervised};
-use super::mailbox::{Mailbox, Ring};
+use super::mailbox::{Mailbox, NotifyResult};
 #[cfg(feature = "compat-hyper")]
 use super::origin::Origin;
 use super::task::{Task, TaskPointer};
@@ -62,7 +62,7 @@ pub(crate) struct Shared {
 /// The part that other threads reach.
 #[derive(Debug)]
 pub(crate) struct Inbox {
-    mailbox: Mailbox<Mail>,
+    mailbox: Mailbox<MailboxMessage>,
     notifier: Notifier,
     /// By which other mailboxes know the worker.
     number: u32,
@@ -70,15 +70,15 @@ pub(crate) struct Inbox {
 
 /// What other threads send.
 #[derive(Debug)]
-pub(super) enum Mail {
+pub(super) enum MailboxMessage {
     /// A new task.
-    Spawned(Task),
+    Spawn(Task),
     /// A task of this worker that was woken elsewhere.
-    Woken(TaskPointer),
+    Wake(TaskPointer),
 }
 
 // SAFETY: a task in the mail was made from a `Send` future that was not yet polled (see `Inbox::spawn`).
-unsafe impl Send for Mail {}
+unsafe impl Send for MailboxMessage {}
 
 thread_local! {
     static CURRENT: Cell<Option<NonNull<Shared>>> = const { Cell::new(None) };
@@ -323,12 +323,12 @@ impl Shared {
         let join = Join::new();
         let task = Task::new(Supervised::new(future, Arc::clone(&join)), Arc::clone(&self.inbox));
         let handle = JoinHandle::new(join, task.waker());
-        self.adopt(task);
+        self.register_task(task);
         handle
     }
 
     /// Enters a new task into the list and the ready queue.
-    fn adopt(&self, task: Task) {
+    fn register_task(&self, task: Task) {
         if self.is_closed.get() {
             // For example the task that closes lingering streams, when a stream outlives its runtime: it would own the
             // runtime that owns the list.
@@ -345,7 +345,7 @@ impl Shared {
 
     /// Puts a task behind those that are ready.
     #[inline]
-    fn make_ready(&self, pointer: TaskPointer) {
+    fn push_ready(&self, pointer: TaskPointer) {
         let mut ready = self.ready.borrow_mut();
         if ready.len() == ready.capacity() {
             grow(&mut ready);
@@ -354,11 +354,11 @@ impl Shared {
     }
 
     /// Takes what other threads have sent.
-    pub(super) fn open_mail(&self) {
-        for mail in self.inbox.mailbox.take() {
-            match mail {
-                Mail::Spawned(task) => self.adopt(task),
-                Mail::Woken(pointer) => self.ready.borrow_mut().push(pointer),
+    pub(super) fn drain_mailbox(&self) {
+        for message in self.inbox.mailbox.take() {
+            match message {
+                MailboxMessage::Spawn(task) => self.register_task(task),
+                MailboxMessage::Wake(pointer) => self.ready.borrow_mut().push(pointer),
             }
         }
     }
@@ -376,17 +376,17 @@ impl Shared {
     /// Drops every task, and whatever they spawn while they are dropped. No task runs after this. Never unwinds: what runs
     /// code of the application is the destructor of a task, which contains it.
     pub(super) fn cancel_tasks(&self) {
-        let mut mail = self.inbox.mailbox.close();
+        let mut message = self.inbox.mailbox.close();
         loop {
             let keys = self.tasks.borrow().keys();
-            if keys.is_empty() && mail.is_empty() {
+            if keys.is_empty() && message.is_empty() {
                 break;
             }
             for key in keys {
                 let task = self.tasks.borrow_mut().remove(key);
                 drop(task);
             }
-            mail.clear();
+            message.clear();
         }
         self.ready.borrow_mut().clear();
         self.is_closed.set(true);
@@ -426,11 +426,11 @@ impl Inbox {
         let local = with_current(|shared| {
             let own = self.is_of(shared);
             if own {
-                shared.make_ready(pointer);
+                shared.push_ready(pointer);
             }
             own
         });
-        local != Some(true) && self.send(Mail::Woken(pointer))
+        local != Some(true) && self.send(MailboxMessage::Wake(pointer))
     }
 
     fn is_of(&self, shared: &Shared) -> bool {
@@ -443,14 +443,14 @@ impl Inbox {
         with_current(|shared| self.is_of(shared)) == Some(true)
     }
 
-    /// Returns what [`ring`](Self::ring) returns.
+    /// Returns what [`notify_worker`](Self::notify_worker) returns.
     #[cold]
-    fn send(&self, mail: Mail) -> bool {
-        match self.mailbox.push(mail) {
-            Ok(()) => self.ring(),
+    fn send(&self, message: MailboxMessage) -> bool {
+        match self.mailbox.push(message) {
+            Ok(()) => self.notify_worker(),
             // The runtime is gone, and with it the tasks that were woken; one that was to be is cancelled here.
-            Err(mail) => {
-                drop(mail);
+            Err(message) => {
+                drop(message);
                 false
             }
         }
@@ -458,9 +458,9 @@ impl Inbox {
 
     /// Rings unless the worker is awake or being notified at once.
     #[inline]
-    pub(super) fn ring_if_asleep(&self) {
+    pub(super) fn notify_if_asleep(&self) {
         if self.mailbox.is_asleep() {
-            self.ring();
+            self.notify_worker();
         }
     }
 
@@ -473,24 +473,24 @@ impl Inbox {
     /// Rings, with mail or without, and ends the sleep of the worker: on io_uring, with the next turn of this thread's own
     /// worker, if there is one; at once by the eventfd otherwise. Returns whether the notification is only queued.
     #[cold]
-    pub fn ring(&self) -> bool {
+    pub fn notify_worker(&self) -> bool {
         let queued = with_current(|shared| {
             // Borrowed while the driver calls foreign code.
             let mut driver = shared.driver.try_borrow_mut().ok()?;
             if !driver.can_queue_wake() {
                 return None;
             }
-            match self.mailbox.queue_ring(shared.inbox.number) {
-                Ring::Queue if driver.queue_wake(&self.notifier) => Some(Ring::Queue),
-                Ring::Queue => Some(Ring::Sleeping),
-                ring => Some(ring),
+            match self.mailbox.queue_notify(shared.inbox.number) {
+                NotifyResult::Queue if driver.queue_wake(&self.notifier) => Some(NotifyResult::Queue),
+                NotifyResult::Queue => Some(NotifyResult::Sleeping),
+                result => Some(result),
             }
         });
-        let ring = queued.flatten().unwrap_or_else(|| self.mailbox.ring());
-        if ring == Ring::Sleeping {
+        let result = queued.flatten().unwrap_or_else(|| self.mailbox.notify());
+        if result == NotifyResult::Sleeping {
             self.notifier.notify();
         }
-        ring == Ring::Queue
+        result == NotifyResult::Queue
     }
 
     /// Closes the descriptors by which other threads reach the worker, which has ended.
@@ -507,12 +507,12 @@ impl Inbox {
         let join = Join::new();
         let task = Task::new(Supervised::new(future, Arc::clone(&join)), Arc::clone(self));
         let handle = JoinHandle::new(join, task.waker());
-        self.send(Mail::Spawned(task));
+        self.send(MailboxMessage::Spawn(task));
         handle
     }
 
     #[inline]
-    pub(super) fn mailbox(&self) -> &Mailbox<Mail> {
+    pub(super) fn mailbox(&self) -> &Mailbox<MailboxMessage> {
         &self.mailbox
     }
 }

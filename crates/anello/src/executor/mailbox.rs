@@ -1,19 +1,19 @@
 //! What other threads hand to a worker: a queue with a doorbell that is rung only when the worker sleeps.
 //!
 //! ```text
-//!            ring: swap(RUNG)            who replaced SLEEPING or QUEUED
-//!   AWAKE ───────────────────> RUNG <─────────────────────────┬──────────┐
+//!          notify: swap(NOTIFIED)        who replaced SLEEPING or QUEUED
+//!   AWAKE ───────────────────> NOTIFIED <─────────────────────┬──────────┐
 //!     ^  ^                      │        notifies at once     │          │
 //!     │  └───── take: swap ─────┴───────────────────────────< │ ─ QUEUED by a worker
 //!     │                                                       │          ^
-//!     └── woke ──────────────── prepare_to_sleep ───────> SLEEPING ──────┘
-//!                               fails when RUNG or QUEUED        queue_ring: that worker notifies later
+//!     └── finish_sleep ──────── prepare_to_sleep ───────> SLEEPING ──────┘
+//!                               fails when NOTIFIED or QUEUED    queue_notify: that worker notifies later
 //! ```
 //!
 //! A worker on io_uring does not notify another one at once: it queues a message that its next turn submits. Until then, any
 //! other thread that rings must notify by itself; hence the state `QUEUED`, which names the worker.
 //!
-//! Invariant: an item is in the queue before the state says `RUNG` or `QUEUED`, and the owner sleeps only after it has replaced
+//! Invariant: an item is in the queue before the state says `NOTIFIED` or `QUEUED`, and the owner sleeps only after it has replaced
 //! `AWAKE` by `SLEEPING` in one step. So either the owner sees that it was rung and does not sleep, or the pusher sees
 //! `SLEEPING` or the mark of another worker, and ends the sleep: no wake is lost. Every interleaving is tried by the loom
 //! models at the foot.
@@ -31,7 +31,7 @@ use std::sync::{
 
 const AWAKE: u32 = 0;
 const SLEEPING: u32 = 1;
-const RUNG: u32 = 2;
+const NOTIFIED: u32 = 2;
 /// A worker has queued a notification and not yet submitted it: the rest of the state is its number.
 const QUEUED: u32 = 1 << 31;
 
@@ -46,7 +46,7 @@ pub(crate) struct Mailbox<T> {
 /// What the sender has to do for the owner to take its mail.
 #[must_use]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Ring {
+pub(crate) enum NotifyResult {
     /// Nothing: the owner is awake, or is being notified.
     Awake,
     /// End the owner's sleep, at once.
@@ -72,34 +72,34 @@ impl<T> Mailbox<T> {
     }
 
     /// Rings, with or without an item. From any thread.
-    pub fn ring(&self) -> Ring {
-        match self.state.swap(RUNG, Ordering::SeqCst) {
-            AWAKE | RUNG => Ring::Awake,
+    pub fn notify(&self) -> NotifyResult {
+        match self.state.swap(NOTIFIED, Ordering::SeqCst) {
+            AWAKE | NOTIFIED => NotifyResult::Awake,
             // What another worker has queued may be submitted much later.
-            _ => Ring::Sleeping,
+            _ => NotifyResult::Sleeping,
         }
     }
 
     /// Rings from a worker with this number, which can queue a notification.
-    pub fn queue_ring(&self, worker: u32) -> Ring {
+    pub fn queue_notify(&self, worker: u32) -> NotifyResult {
         let queued = QUEUED | worker;
         match self.state.compare_exchange(SLEEPING, queued, Ordering::SeqCst, Ordering::SeqCst) {
-            Ok(_) => Ring::Queue,
-            Err(state) if state == queued => Ring::Awake,
-            Err(_) => self.ring(),
+            Ok(_) => NotifyResult::Queue,
+            Err(state) if state == queued => NotifyResult::Awake,
+            Err(_) => self.notify(),
         }
     }
 
     /// Whether there may be items. By the owner, cheap.
     #[inline]
-    pub fn is_rung(&self) -> bool {
-        self.state.load(Ordering::Relaxed) >= RUNG
+    pub fn is_notified(&self) -> bool {
+        self.state.load(Ordering::Relaxed) >= NOTIFIED
     }
 
     /// Whether the owner sleeps, with a queued notification or without. From any thread.
     #[inline]
     pub fn is_asleep(&self) -> bool {
-        !matches!(self.state.load(Ordering::SeqCst), AWAKE | RUNG)
+        !matches!(self.state.load(Ordering::SeqCst), AWAKE | NOTIFIED)
     }
 
     /// Takes all items. By the owner.
@@ -116,7 +116,7 @@ impl<T> Mailbox<T> {
 
     /// The sleep is over, whatever ended it. By the owner.
     #[inline]
-    pub fn woke(&self) {
+    pub fn finish_sleep(&self) {
         // A failure means that it was rung meanwhile: that stays.
         self.state.compare_exchange(SLEEPING, AWAKE, Ordering::SeqCst, Ordering::SeqCst).ok();
     }
@@ -139,15 +139,15 @@ mod tests {
     #[test]
     fn only_the_first_pusher_rings_a_sleeper() {
         let mailbox = Mailbox::new();
-        let push = |item| mailbox.push(item).map(|()| mailbox.ring());
-        assert_eq!(push(1), Ok(Ring::Awake));
+        let push = |item| mailbox.push(item).map(|()| mailbox.notify());
+        assert_eq!(push(1), Ok(NotifyResult::Awake));
         assert!(!mailbox.prepare_to_sleep(), "there is mail");
         assert_eq!(mailbox.take(), [1]);
         assert!(mailbox.prepare_to_sleep());
-        assert_eq!(push(2), Ok(Ring::Sleeping));
-        assert_eq!(push(3), Ok(Ring::Awake));
-        mailbox.woke();
-        assert!(mailbox.is_rung());
+        assert_eq!(push(2), Ok(NotifyResult::Sleeping));
+        assert_eq!(push(3), Ok(NotifyResult::Awake));
+        mailbox.finish_sleep();
+        assert!(mailbox.is_notified());
         assert_eq!(mailbox.take(), [2, 3]);
         assert_eq!(mailbox.close(), []);
         assert_eq!(push(4), Err(4));
@@ -156,20 +156,20 @@ mod tests {
     #[test]
     fn queued_notification_silences_only_its_worker() {
         let mailbox = Mailbox::<u32>::new();
-        assert_eq!(mailbox.queue_ring(7), Ring::Awake, "the owner is awake");
+        assert_eq!(mailbox.queue_notify(7), NotifyResult::Awake, "the owner is awake");
         assert_eq!(mailbox.take(), []);
         assert!(mailbox.prepare_to_sleep());
-        assert_eq!(mailbox.queue_ring(7), Ring::Queue);
-        assert_eq!(mailbox.queue_ring(7), Ring::Awake, "it is queued");
-        assert_eq!(mailbox.queue_ring(8), Ring::Sleeping, "another worker cannot rely on it");
-        assert_eq!(mailbox.queue_ring(9), Ring::Awake, "the owner is being notified");
-        mailbox.woke();
-        assert!(mailbox.is_rung());
+        assert_eq!(mailbox.queue_notify(7), NotifyResult::Queue);
+        assert_eq!(mailbox.queue_notify(7), NotifyResult::Awake, "it is queued");
+        assert_eq!(mailbox.queue_notify(8), NotifyResult::Sleeping, "another worker cannot rely on it");
+        assert_eq!(mailbox.queue_notify(9), NotifyResult::Awake, "the owner is being notified");
+        mailbox.finish_sleep();
+        assert!(mailbox.is_notified());
         assert_eq!(mailbox.take(), []);
         assert!(mailbox.prepare_to_sleep());
-        assert_eq!(mailbox.queue_ring(7), Ring::Queue);
-        mailbox.woke();
-        assert!(mailbox.is_rung() && !mailbox.prepare_to_sleep());
+        assert_eq!(mailbox.queue_notify(7), NotifyResult::Queue);
+        mailbox.finish_sleep();
+        assert!(mailbox.is_notified() && !mailbox.prepare_to_sleep());
     }
 }
 
@@ -193,7 +193,7 @@ mod models {
                     let (mailbox, notify) = (Arc::clone(&mailbox), notify.clone());
                     thread::spawn(move || {
                         mailbox.push(item).unwrap();
-                        if mailbox.ring() == Ring::Sleeping {
+                        if mailbox.notify() == NotifyResult::Sleeping {
                             notify.send(()).unwrap();
                         }
                     })
@@ -205,7 +205,7 @@ mod models {
                 if received.len() < 2 && mailbox.prepare_to_sleep() {
                     // The blocking wait: loom reports a deadlock if nobody ends it.
                     notified.recv().unwrap();
-                    mailbox.woke();
+                    mailbox.finish_sleep();
                 }
             }
             for pusher in pushers {
@@ -227,8 +227,8 @@ mod models {
                 let (mailbox, notify) = (Arc::clone(&mailbox), notify.clone());
                 thread::spawn(move || {
                     mailbox.push(queues).unwrap();
-                    let ring = if queues { mailbox.queue_ring(7) } else { mailbox.ring() };
-                    if ring == Ring::Sleeping {
+                    let result = if queues { mailbox.queue_notify(7) } else { mailbox.notify() };
+                    if result == NotifyResult::Sleeping {
                         notify.send(()).unwrap();
                     }
                 })
@@ -238,7 +238,7 @@ mod models {
                 received.extend(mailbox.take());
                 if !received.contains(&false) && mailbox.prepare_to_sleep() {
                     notified.recv().unwrap();
-                    mailbox.woke();
+                    mailbox.finish_sleep();
                 }
             }
             for pusher in pushers {
@@ -267,13 +267,14 @@ mod models {
                     if !queues {
                         told.store(true, Ordering::Relaxed);
                     }
-                    let ring = || if queues { mailbox.queue_ring(7) } else { mailbox.ring() };
+                    let notify = || if queues { mailbox.queue_notify(7) } else { mailbox.notify() };
                     let notifies = if scheduled.set() || scheduled.set_again() {
                         mailbox.push(()).unwrap();
-                        let ring = ring();
-                        ring == Ring::Sleeping || ring == Ring::Queue && scheduled.is_woken_again()
+                        let result = notify();
+                        result == NotifyResult::Sleeping
+                            || result == NotifyResult::Queue && scheduled.is_woken_again()
                     } else {
-                        mailbox.is_asleep() && ring() == Ring::Sleeping
+                        mailbox.is_asleep() && notify() == NotifyResult::Sleeping
                     };
                     if notifies {
                         notify.send(()).unwrap();
@@ -288,7 +289,7 @@ mod models {
                 }
                 if !is_polled && mailbox.prepare_to_sleep() {
                     notified.recv().unwrap();
-                    mailbox.woke();
+                    mailbox.finish_sleep();
                 }
             }
             for waker in wakers {

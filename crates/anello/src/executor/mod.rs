@@ -181,7 +181,7 @@ impl Turn {
     fn take(&mut self, shared: &Shared, busy: bool, main_is_woken: &AtomicBool) -> io::Result<()> {
         let mailbox = shared.inbox.mailbox();
         let mut wait = Wait::No;
-        if !busy && !mailbox.is_rung() {
+        if !busy && !mailbox.is_notified() {
             wait = time_to_wait(shared);
         }
         if wait != Wait::No && !mailbox.prepare_to_sleep() {
@@ -190,12 +190,12 @@ impl Turn {
         // Woken by two threads since it was looked at: the second one saw that the worker is awake, and the first one may
         // keep its notification queued for long.
         if wait != Wait::No && main_is_woken.load(Ordering::SeqCst) {
-            mailbox.woke();
+            mailbox.finish_sleep();
             wait = Wait::No;
         }
         let turned = shared.driver.borrow_mut().turn(wait, &mut self.wakes);
         if wait != Wait::No {
-            mailbox.woke();
+            mailbox.finish_sleep();
         }
         turned?;
         if !shared.timers.borrow().is_empty() {
@@ -204,8 +204,8 @@ impl Turn {
         }
         // Called when nothing is borrowed any more: a waker may do anything.
         self.wakes.call();
-        if mailbox.is_rung() {
-            shared.open_mail();
+        if mailbox.is_notified() {
+            shared.drain_mailbox();
         }
         Ok(())
     }
@@ -260,11 +260,11 @@ impl Wake for MainTask {
     fn wake_by_ref(self: &Arc<Self>) {
         if self.woken.swap(true, Ordering::SeqCst) {
             // Another worker may have woken it, and keep the notification queued for long.
-            return self.inbox.ring_if_asleep();
+            return self.inbox.notify_if_asleep();
         }
         let own = with_current(|shared| Arc::ptr_eq(&shared.inbox, &self.inbox));
         if own != Some(true) {
-            self.inbox.ring();
+            self.inbox.notify_worker();
         }
     }
 }

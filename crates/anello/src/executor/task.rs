@@ -286,7 +286,7 @@ unsafe fn wake_by_reference(data: *const ()) {
 #[cold]
 fn wake_again(header: &Header, pointer: TaskPointer) {
     if !header.scheduled.set_again() {
-        header.home.ring_if_asleep();
+        header.home.notify_if_asleep();
     } else if header.home.schedule(pointer) {
         notify_if_woken_again(header);
     }
