@@ -53,7 +53,7 @@ impl Timer for HyperTimer {
     }
 
     fn now(&self) -> Instant {
-        with_current(|shared| shared.origin.moment_at(shared.now_ns())).unwrap_or_else(Instant::now)
+        with_current(|shared| shared.runtime_clock.moment_at(shared.now_ns())).unwrap_or_else(Instant::now)
     }
 
     fn reset(&self, sleep: &mut Pin<Box<dyn Sleep>>, new_deadline: Instant) {
@@ -88,7 +88,7 @@ impl Sleeping {
     fn cancel(&mut self) {
         if let Some(Registration { runtime, timer }) = self.registered.take() {
             with_current(|shared| {
-                if shared.origin.number == runtime {
+                if shared.runtime_clock.number == runtime {
                     shared.cancel_timer(timer);
                 }
             });
@@ -97,7 +97,7 @@ impl Sleeping {
 
     fn poll_on(&mut self, shared: &Shared, waker: &Waker) -> Poll<()> {
         if let Some(Registration { timer, .. }) =
-            self.registered.filter(|at| at.runtime == shared.origin.number)
+            self.registered.filter(|at| at.runtime == shared.runtime_clock.number)
         {
             if shared.wait_on(timer, waker) {
                 return Poll::Pending;
@@ -107,9 +107,9 @@ impl Sleeping {
             return Poll::Ready(());
         }
         // A deadline that has passed is due at the runtime's next turn: no need to look at the clock here.
-        let deadline_ns = shared.origin.ns_at(self.deadline);
+        let deadline_ns = shared.runtime_clock.ns_at(self.deadline);
         let timer = shared.timers.borrow_mut().insert(deadline_ns, waker.clone());
-        self.registered = Some(Registration { runtime: shared.origin.number, timer });
+        self.registered = Some(Registration { runtime: shared.runtime_clock.number, timer });
         Poll::Pending
     }
 }

@@ -23,8 +23,8 @@
 //! [`reactor`] over kernels that report readiness (epoll, simulated). A shared suite runs on all.
 
 pub(crate) mod buffer;
+mod catch_panic;
 mod clock;
-mod contain;
 mod counters;
 mod direct;
 mod epoll;
@@ -59,8 +59,8 @@ use std::task::{Poll, Waker, ready};
 use std::time::Duration;
 
 use buffer::Chunk;
+pub(crate) use catch_panic::{catch_and_log_panic, log};
 pub(crate) use clock::Clock;
-pub(crate) use contain::{contain, log};
 pub use counters::DriverMetrics;
 use epoll::Epoll;
 pub(crate) use heir::Heir;
@@ -635,12 +635,12 @@ impl Drop for Driver {
         // Otherwise the runtime has shut it down.
         if !self.closed {
             let mut wakes = WakeQueue::default();
-            contain("the driver panicked while it was shut down", || {
+            catch_and_log_panic("the driver panicked while it was shut down", || {
                 if let Err(error) = self.shut_down(Duration::ZERO, &mut wakes) {
                     log(|| tracing::error!(%error, "the driver could not be shut down"));
                 }
             });
-            contain("a waker panicked while its driver was shut down", || wakes.call());
+            catch_and_log_panic("a waker panicked while its driver was shut down", || wakes.call());
         }
         if on_each!(&*self.kernel, machine => machine.is_quiescent()) {
             // SAFETY: nothing touches the field after this. The kernel uses no memory of the machine: every operation that

@@ -7,7 +7,7 @@
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::contain::log;
+use super::catch_panic::log;
 
 /// Ends another thread's wait. Cheap to clone, usable from any thread.
 #[derive(Clone, Debug)]

@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::task::{Poll, Waker, ready};
 
 use super::buffer::{Chunk, Pools, put_into};
-use super::contain::log;
+use super::catch_panic::log;
 use super::counters::DriverMetrics;
 use super::direct::{Direct, Outcome};
 use super::heir::Heir;

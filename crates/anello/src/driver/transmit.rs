@@ -7,7 +7,7 @@ use std::rc::Rc;
 use bytes::Bytes;
 
 use super::buffer::{CLASS_BYTES, Chunk, Pools};
-use super::contain::contain;
+use super::catch_panic::catch_and_log_panic;
 use super::pieces::Pieces;
 
 /// Memory that a stream owns until the kernel has taken it. Its bytes do not move while it is moved.
@@ -96,7 +96,9 @@ impl Drop for Queued {
 #[cold]
 #[inline(never)]
 fn drop_shared(bytes: &mut Bytes) {
-    contain("the owner of sent bytes panicked while it was dropped", || drop(std::mem::take(bytes)));
+    catch_and_log_panic("the owner of sent bytes panicked while it was dropped", || {
+        drop(std::mem::take(bytes))
+    });
 }
 
 /// The write direction of a stream.

@@ -6,7 +6,7 @@
 
 use std::task::{RawWakerVTable, Waker};
 
-use super::contain::contain;
+use super::catch_panic::catch_and_log_panic;
 
 /// One direction of a socket: the task that waits for it, if one does.
 #[derive(Debug, Default)]
@@ -41,7 +41,7 @@ impl WakerSlot {
 
     #[inline(never)]
     fn replace(&mut self, waker: &Waker) {
-        drop_contained(self.waker.replace(waker.clone()));
+        drop_catching_panics(self.waker.replace(waker.clone()));
     }
 
     #[inline]
@@ -70,12 +70,12 @@ impl WakerSlot {
     }
 }
 
-/// Never unwinds: see [`drop_contained`].
+/// Never unwinds: see [`drop_catching_panics`].
 impl Drop for WakerSlot {
     #[inline]
     fn drop(&mut self) {
         if self.waker.is_some() {
-            drop_contained(self.waker.take());
+            drop_catching_panics(self.waker.take());
         }
     }
 }
@@ -83,9 +83,9 @@ impl Drop for WakerSlot {
 /// Drops a waker while the driver is borrowed: its destructor is code of the application, and a panic in it must not stop
 /// what the driver does for other streams.
 #[inline(never)]
-fn drop_contained(waker: Option<Waker>) {
+fn drop_catching_panics(waker: Option<Waker>) {
     if let Some(waker) = waker {
-        contain("a waker panicked while it was dropped", || drop(waker));
+        catch_and_log_panic("a waker panicked while it was dropped", || drop(waker));
     }
 }
 
@@ -95,7 +95,7 @@ pub(crate) fn wake_all(wakers: impl IntoIterator<Item = Waker>) {
     let mut is_done = false;
     while !is_done {
         // The iterator stands behind the one that panicked.
-        contain("a waker panicked", || {
+        catch_and_log_panic("a waker panicked", || {
             wakers.by_ref().for_each(Waker::wake);
             is_done = true;
         });

@@ -14,9 +14,9 @@ use std::task::{Context, Poll};
 use std::thread;
 use std::time::Duration;
 
-use super::context::{Shared, hand_over_before_blocking, with_current};
+use super::context::{Shared, flush_wakes_before_blocking, with_current};
 use super::join::{Join, JoinError};
-use crate::driver::contain;
+use crate::driver::catch_and_log_panic;
 
 /// Maximum number of threads that run the work of [`spawn_blocking`] in a process. Further work waits in a queue.
 pub const MOST_THREADS: usize = 512;
@@ -79,7 +79,7 @@ impl Pool {
             }
             tracing::warn!(%error, "no thread for work that blocks: it is done by the thread that spawned it");
             drop(state);
-            contain("a waker panicked before work that blocks", hand_over_before_blocking);
+            catch_and_log_panic("a waker panicked before work that blocks", flush_wakes_before_blocking);
             state = self.lock();
             while let Some(work) = state.work.pop_front() {
                 drop(state);
@@ -114,7 +114,7 @@ impl Pool {
 /// Does the work, which tells its panics itself. But what it leaves for nobody is dropped here, and may panic in that: the
 /// thread goes on, of which there are few.
 fn run_alone(work: Work) {
-    contain("a result that nobody waited for panicked while it was dropped", work);
+    catch_and_log_panic("a result that nobody waited for panicked while it was dropped", work);
 }
 
 /// Runs `work`, which may block, on a thread of the process's pool for that, and waits for its result.

@@ -10,14 +10,14 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use super::join::{Join, JoinHandle, Supervised};
+use super::join::{Join, JoinFuture, JoinHandle};
 use super::mailbox::{Mailbox, NotifyResult};
 #[cfg(feature = "compat-hyper")]
-use super::origin::Origin;
+use super::runtime_clock::RuntimeClock;
 use super::task::{Task, TaskPointer};
 use crate::driver::table::Table;
-use crate::driver::{Clock, Driver, Key, Notifier, Wait, WakeQueue, contain, log};
-use crate::net::Lingering;
+use crate::driver::{Clock, Driver, Key, Notifier, Wait, WakeQueue, catch_and_log_panic, log};
+use crate::net::LingerQueue;
 use crate::time::wheel::{TimerKey, Wheel};
 
 /// Polls after which the driver has a turn although tasks are still ready; all that are ready have one first.
@@ -28,7 +28,7 @@ pub(super) const POLLS_PER_TURN: usize = 256;
 const BUDGET_PER_POLL: i64 = 128;
 
 /// Most turns by which something is handed over: a send that was queued behind another needs one of its own.
-const TURNS_TO_HAND_OVER: usize = 4;
+const MAX_FLUSH_TURNS: usize = 4;
 
 /// The parts of a runtime that its sockets, timers and tasks use.
 #[derive(Debug)]
@@ -52,11 +52,11 @@ pub(crate) struct Shared {
     /// What is left of it; below zero when the last operation was larger than what was left.
     budget: Cell<i64>,
     /// A task has spent its budget: the driver and the timers come first, then it goes on.
-    pub(super) turn_due: Cell<bool>,
+    pub(super) yield_requested: Cell<bool>,
     /// Streams that were dropped with bytes to send.
-    pub lingering: RefCell<Lingering>,
+    pub linger_queue: RefCell<LingerQueue>,
     #[cfg(feature = "compat-hyper")]
-    pub origin: Origin,
+    pub runtime_clock: RuntimeClock,
 }
 
 /// The part that other threads reach.
@@ -87,7 +87,7 @@ thread_local! {
 /// Calls `use_it` with the runtime that runs on this thread, if one does.
 #[inline]
 pub(crate) fn with_current<T>(use_it: impl FnOnce(&Shared) -> T) -> Option<T> {
-    // SAFETY: the pointer is set by `Entered`, which keeps its `Rc` alive and takes the pointer back when dropped, on
+    // SAFETY: the pointer is set by `EnterGuard`, which keeps its `Rc` alive and takes the pointer back when dropped, on
     // this thread; so it is valid whenever it can be read here.
     CURRENT.get().map(|shared| use_it(unsafe { shared.as_ref() }))
 }
@@ -100,7 +100,7 @@ pub(crate) fn current() -> Rc<Shared> {
     let Some(shared) = CURRENT.get() else {
         panic!("no runtime runs on this thread: call this inside Runtime::block_on or a spawned task")
     };
-    // SAFETY: the pointer came from an `Rc` that `Entered` still holds (see `with_current`); the count is raised for
+    // SAFETY: the pointer came from an `Rc` that `EnterGuard` still holds (see `with_current`); the count is raised for
     // the new one.
     unsafe {
         Rc::increment_strong_count(shared.as_ptr());
@@ -115,18 +115,18 @@ pub(super) fn has_ready_tasks() -> bool {
 
 /// Hands wake-ups of other workers to the kernel that the runtime of this thread has queued, if one runs. To be called before
 /// the thread blocks until another one has done something: the next turn, which would submit them, may depend on it.
-pub(crate) fn hand_over_before_blocking() {
-    with_current(Shared::hand_over);
+pub(crate) fn flush_wakes_before_blocking() {
+    with_current(Shared::flush_driver);
 }
 
 /// Makes a runtime the current one of this thread until dropped.
-pub(super) struct Entered {
+pub(super) struct EnterGuard {
     before: Option<NonNull<Shared>>,
     was_entered: bool,
     shared: Rc<Shared>,
 }
 
-impl Entered {
+impl EnterGuard {
     pub fn new(shared: &Rc<Shared>) -> Self {
         let shared = Rc::clone(shared);
         let pointer = NonNull::new(Rc::as_ptr(&shared).cast_mut());
@@ -134,7 +134,7 @@ impl Entered {
     }
 }
 
-impl Drop for Entered {
+impl Drop for EnterGuard {
     fn drop(&mut self) {
         debug_assert_eq!(
             CURRENT.get().map(|shared| shared.as_ptr().cast_const()),
@@ -154,7 +154,7 @@ impl Shared {
     pub fn new(driver: Driver) -> std::io::Result<Rc<Self>> {
         let notifier = driver.notifier()?;
         #[cfg(feature = "compat-hyper")]
-        let origin = Origin::new(|| driver.now_ns());
+        let runtime_clock = RuntimeClock::new(|| driver.now_ns());
         let (timers, clock) = (Wheel::new(driver.now_ns()), driver.clock());
         Ok(Rc::new(Self {
             driver: RefCell::new(driver),
@@ -167,10 +167,10 @@ impl Shared {
             is_closed: Cell::new(false),
             deferred_shut_down: Cell::new(None),
             budget: Cell::new(BUDGET_PER_POLL),
-            turn_due: Cell::new(false),
-            lingering: RefCell::default(),
+            yield_requested: Cell::new(false),
+            linger_queue: RefCell::default(),
             #[cfg(feature = "compat-hyper")]
-            origin,
+            runtime_clock,
         }))
     }
 
@@ -194,14 +194,14 @@ impl Shared {
             return;
         };
         let mut wakes = WakeQueue::default();
-        contain("the driver panicked while it was shut down", || {
+        catch_and_log_panic("the driver panicked while it was shut down", || {
             if let Err(error) = driver.shut_down(drain, &mut wakes) {
                 tracing::error!(%error, "the kernel has not ended all operations: their memory is leaked, not freed");
             }
         });
         drop(driver);
         // Tasks of other runtimes, which inherit what was accepted here.
-        contain("a waker panicked while its runtime was dropped", || wakes.call());
+        catch_and_log_panic("a waker panicked while its runtime was dropped", || wakes.call());
         // No task runs any more that others have to be protected from.
         self.budget.set(i64::MAX);
     }
@@ -211,20 +211,20 @@ impl Shared {
     fn shut_down_if_deferred(&self) -> bool {
         let Some(drain) = self.deferred_shut_down.take() else { return false };
         // Of a runtime around this one, which waits until this one has drained.
-        contain("a waker panicked before a runtime was shut down", hand_over_before_blocking);
+        catch_and_log_panic("a waker panicked before a runtime was shut down", flush_wakes_before_blocking);
         self.shut_down(drain);
         true
     }
 
     /// Hands what was noted to the kernel, and does what that answers at once, where it must not wait for the next turn.
-    pub fn hand_over(&self) {
+    pub fn flush_driver(&self) {
         if self.is_closed.get() {
             // A closed driver has nothing to hand over.
             self.shut_down_if_deferred();
             return;
         }
         let mut wakes = WakeQueue::default();
-        for _ in 0..TURNS_TO_HAND_OVER {
+        for _ in 0..MAX_FLUSH_TURNS {
             // Borrowed by a turn, or by what ends with one.
             let Ok(mut driver) = self.driver.try_borrow_mut() else { return };
             if !driver.needs_turn() {
@@ -241,7 +241,7 @@ impl Shared {
 
     /// Gives up a stream or a listener, which `own` makes, right after what the driver does now: it was dropped with
     /// something that the driver drops, a waker or the owner of bytes.
-    pub fn give_up_later<T: 'static>(self: &Rc<Self>, key: Key, own: fn(Rc<Self>, Key) -> T) {
+    pub fn release_deferred<T: 'static>(self: &Rc<Self>, key: Key, own: fn(Rc<Self>, Key) -> T) {
         let shared = Rc::downgrade(self);
         self.spawn(async move { drop(shared.upgrade().map(|shared| own(shared, key))) }).detach();
     }
@@ -273,13 +273,13 @@ impl Shared {
     }
 
     #[inline]
-    pub(super) fn renew_budget(&self) {
+    pub(super) fn reset_budget(&self) {
         self.budget.set(BUDGET_PER_POLL);
     }
 
     /// Whether the running task may do more before it lets others run; if not, it is woken again at once.
     #[inline]
-    pub fn may_proceed(&self, context: &Context<'_>) -> bool {
+    pub fn has_budget_or_yield(&self, context: &Context<'_>) -> bool {
         self.budget.get() > 0 || self.may_proceed_without_budget(context)
     }
 
@@ -295,7 +295,7 @@ impl Shared {
 
     /// Has the running task polled again when the driver and the timers have had a turn.
     fn yield_task(&self, context: &Context<'_>) {
-        self.turn_due.set(true);
+        self.yield_requested.set(true);
         context.waker().wake_by_ref();
     }
 
@@ -309,7 +309,7 @@ impl Shared {
 
     /// Counts an operation on `bytes` bytes against the running task.
     #[inline]
-    pub fn spend(&self, bytes: usize) {
+    pub fn spend_budget(&self, bytes: usize) {
         let cost = 1 + (bytes >> 12) as i64;
         self.budget.set(self.budget.get() - cost);
     }
@@ -321,7 +321,7 @@ impl Shared {
         F::Output: 'static,
     {
         let join = Join::new();
-        let task = Task::new(Supervised::new(future, Arc::clone(&join)), Arc::clone(&self.inbox));
+        let task = Task::new(JoinFuture::new(future, Arc::clone(&join)), Arc::clone(&self.inbox));
         let handle = JoinHandle::new(join, task.waker());
         self.register_task(task);
         handle
@@ -399,7 +399,7 @@ impl Drop for Shared {
         let mut wakers = Vec::new();
         self.timers.get_mut().expire(u64::MAX, &mut wakers);
         for waker in wakers {
-            contain("a waker panicked while it was dropped with its runtime", || drop(waker));
+            catch_and_log_panic("a waker panicked while it was dropped with its runtime", || drop(waker));
         }
     }
 }
@@ -505,7 +505,7 @@ impl Inbox {
         F::Output: Send + 'static,
     {
         let join = Join::new();
-        let task = Task::new(Supervised::new(future, Arc::clone(&join)), Arc::clone(self));
+        let task = Task::new(JoinFuture::new(future, Arc::clone(&join)), Arc::clone(self));
         let handle = JoinHandle::new(join, task.waker());
         self.send(MailboxMessage::Spawn(task));
         handle
@@ -557,14 +557,14 @@ pub async fn yield_now() {
 /// ```
 pub async fn consume_budget() {
     poll_fn(|context| {
-        let may_proceed = with_current(|shared| {
-            let may_proceed = shared.may_proceed(context);
-            if may_proceed {
-                shared.spend(0);
+        let has_budget_or_yield = with_current(|shared| {
+            let has_budget_or_yield = shared.has_budget_or_yield(context);
+            if has_budget_or_yield {
+                shared.spend_budget(0);
             }
-            may_proceed
+            has_budget_or_yield
         });
-        if may_proceed == Some(false) { Poll::Pending } else { Poll::Ready(()) }
+        if has_budget_or_yield == Some(false) { Poll::Pending } else { Poll::Ready(()) }
     })
     .await;
 }

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use super::task::{Abort, abort};
-use crate::driver::{contain, wake_all};
+use crate::driver::{catch_and_log_panic, wake_all};
 
 /// Waits for the result of a spawned task.
 ///
@@ -28,7 +28,7 @@ pub(super) struct Join<T> {
 
 enum State<T> {
     Running(Option<Waker>),
-    Ended(Result<T, JoinError>),
+    Finished(Result<T, JoinError>),
     Taken,
 }
 
@@ -54,7 +54,7 @@ impl<T> Join<T> {
             return Poll::Pending;
         }
         match std::mem::replace(&mut *state, State::Taken) {
-            State::Ended(result) => Poll::Ready(result),
+            State::Finished(result) => Poll::Ready(result),
             State::Running(_) | State::Taken => Poll::Ready(Err(JoinError(None))),
         }
     }
@@ -64,7 +64,7 @@ impl<T> Join<T> {
         let mut state = self.lock();
         if let State::Running(waker) = &mut *state {
             let waker = waker.take();
-            *state = State::Ended(result);
+            *state = State::Finished(result);
             drop(state);
             wake_all(waker);
         }
@@ -150,13 +150,13 @@ impl std::error::Error for JoinError {}
 ///
 /// The future comes first: it begins in the cache line of the task's header.
 #[repr(C)]
-pub(super) struct Supervised<F: Future> {
+pub(super) struct JoinFuture<F: Future> {
     /// `None` once it has ended.
     future: Option<F>,
     shared: Arc<Join<F::Output>>,
 }
 
-impl<F: Future> Supervised<F> {
+impl<F: Future> JoinFuture<F> {
     pub fn new(future: F, shared: Arc<Join<F::Output>>) -> Self {
         Self { future: Some(future), shared }
     }
@@ -171,7 +171,7 @@ impl<F: Future> Supervised<F> {
     }
 }
 
-impl<F: Future> Future for Supervised<F> {
+impl<F: Future> Future for JoinFuture<F> {
     type Output = ();
 
     #[inline]
@@ -192,7 +192,7 @@ impl<F: Future> Future for Supervised<F> {
     }
 }
 
-impl<F: Future> Abort for Supervised<F> {
+impl<F: Future> Abort for JoinFuture<F> {
     fn abort(self: Pin<&mut Self>) {
         let (future, shared) = self.parts();
         end(future, shared, Err(JoinError(None)));
@@ -207,12 +207,12 @@ fn end<F: Future>(
 ) {
     if let Err(panic) = catch_unwind(AssertUnwindSafe(|| future.set(None))) {
         let replaced = std::mem::replace(&mut result, Err(JoinError(Some(panic))));
-        contain("the result of a task panicked while it was dropped", || drop(replaced));
+        catch_and_log_panic("the result of a task panicked while it was dropped", || drop(replaced));
     }
     shared.end(result);
 }
 
-impl<F: Future> Drop for Supervised<F> {
+impl<F: Future> Drop for JoinFuture<F> {
     fn drop(&mut self) {
         self.shared.end(Err(JoinError(None)));
     }

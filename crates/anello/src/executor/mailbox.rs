@@ -267,14 +267,14 @@ mod models {
                     if !queues {
                         told.store(true, Ordering::Relaxed);
                     }
-                    let notify = || if queues { mailbox.queue_notify(7) } else { mailbox.notify() };
+                    let notify_mailbox = || if queues { mailbox.queue_notify(7) } else { mailbox.notify() };
                     let notifies = if scheduled.set() || scheduled.set_again() {
                         mailbox.push(()).unwrap();
-                        let result = notify();
+                        let result = notify_mailbox();
                         result == NotifyResult::Sleeping
                             || result == NotifyResult::Queue && scheduled.is_woken_again()
                     } else {
-                        mailbox.is_asleep() && notify() == NotifyResult::Sleeping
+                        mailbox.is_asleep() && notify_mailbox() == NotifyResult::Sleeping
                     };
                     if notifies {
                         notify.send(()).unwrap();

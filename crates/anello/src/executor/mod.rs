@@ -15,7 +15,7 @@ mod context;
 mod join;
 mod mailbox;
 #[cfg(feature = "compat-hyper")]
-mod origin;
+mod runtime_clock;
 mod scheduled;
 mod task;
 mod task_memory;
@@ -32,15 +32,15 @@ use std::thread;
 use std::time::Duration;
 
 use crate::driver::{
-    Driver, DriverInfo, DriverKind, DriverMetrics, DriverOptions, Wait, WakeQueue, contain, log,
+    Driver, DriverInfo, DriverKind, DriverMetrics, DriverOptions, Wait, WakeQueue, catch_and_log_panic, log,
 };
-use context::{Entered, Inbox, POLLS_PER_TURN};
+use context::{EnterGuard, Inbox, POLLS_PER_TURN};
 use task::TaskPointer;
 
 pub use blocking::{
     BlockingHandle, MOST_THREADS as MAX_BLOCKING_THREADS, spawn_blocking, spawn_file_operation,
 };
-pub(crate) use context::{Shared, current, hand_over_before_blocking, with_current};
+pub(crate) use context::{Shared, current, flush_wakes_before_blocking, with_current};
 pub use context::{consume_budget, unconstrained, yield_now};
 pub use join::{JoinError, JoinHandle};
 pub use workers::{WorkerContext, Workers, WorkersBuilder, allowed_cores};
@@ -108,8 +108,8 @@ impl Runtime {
             !context::is_entered(),
             "a runtime runs on this thread already: await the future instead of calling block_on"
         );
-        let _entered = Entered::new(&self.shared);
-        let _on_unwind = HandOverOnUnwind(&self.shared);
+        let _entered = EnterGuard::new(&self.shared);
+        let _on_unwind = FlushOnUnwind(&self.shared);
         let main = Arc::new(MainTask { woken: AtomicBool::new(true), inbox: Arc::clone(&self.shared.inbox) });
         let waker = Waker::from(Arc::clone(&main));
         let mut context = Context::from_waker(&waker);
@@ -119,14 +119,14 @@ impl Runtime {
         let mut turn = Turn { wakes: WakeQueue::new(&task::WAKER_VTABLE, context::has_ready_tasks) };
         loop {
             if main.woken.load(Ordering::Relaxed) && main.woken.swap(false, Ordering::Acquire) {
-                self.shared.renew_budget();
+                self.shared.reset_budget();
                 let polled = future.as_mut().as_pin_mut().map(|future| future.poll(&mut context));
                 if let Some(Poll::Ready(output)) = polled {
                     // Sockets that it still owns are closed by the last turns.
                     future.set(None);
                     // Nobody knows when this runtime runs again: bytes that were accepted and wakes of other workers go
                     // out now.
-                    self.shared.hand_over();
+                    self.shared.flush_driver();
                     return output;
                 }
             }
@@ -141,12 +141,12 @@ impl Runtime {
 
 /// Hands to the kernel what was noted when `block_on` unwinds: the runtime may not run again for long, and other workers wait
 /// for wake-ups that were queued.
-struct HandOverOnUnwind<'a>(&'a Shared);
+struct FlushOnUnwind<'a>(&'a Shared);
 
-impl Drop for HandOverOnUnwind<'_> {
+impl Drop for FlushOnUnwind<'_> {
     fn drop(&mut self) {
         if thread::panicking() {
-            contain("a waker panicked while block_on unwound", || self.0.hand_over());
+            catch_and_log_panic("a waker panicked while block_on unwound", || self.0.flush_driver());
         }
     }
 }
@@ -165,7 +165,7 @@ fn run_ready(shared: &Shared, in_hand: &mut Vec<TaskPointer>) {
         for pointer in in_hand.drain(..) {
             shared.run(pointer);
         }
-        if shared.turn_due.replace(false) {
+        if shared.yield_requested.replace(false) {
             return;
         }
     }
@@ -236,8 +236,8 @@ impl Drop for Runtime {
             return log(|| tracing::error!("the runtime was dropped while it runs: it is leaked, not freed"));
         }
         // Of a runtime around this one, which waits until this one has drained.
-        contain("a waker panicked before a runtime was dropped", hand_over_before_blocking);
-        let entered = Entered::new(&self.shared);
+        catch_and_log_panic("a waker panicked before a runtime was dropped", flush_wakes_before_blocking);
+        let entered = EnterGuard::new(&self.shared);
         // Tasks go first: what they own is released into the driver.
         self.shared.cancel_tasks();
         drop(entered);

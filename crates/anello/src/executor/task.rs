@@ -27,7 +27,7 @@ use std::task::{Context, RawWaker, RawWakerVTable, Waker};
 use super::context::Inbox;
 use super::scheduled::Scheduled;
 use super::task_memory;
-use crate::driver::{Key, contain};
+use crate::driver::{Key, catch_and_log_panic};
 
 /// The part of a task that does not depend on its future.
 pub(super) struct Header {
@@ -40,12 +40,12 @@ pub(super) struct Header {
     /// Place in the worker's list, once it has one. Only the worker looks.
     key: Cell<Key>,
     /// The worker that polls it.
-    home: Arc<Inbox>,
-    functions: &'static Functions,
+    owner: Arc<Inbox>,
+    vtable: &'static TaskVtable,
 }
 
 /// What depends on the future.
-struct Functions {
+struct TaskVtable {
     // SAFETY of calling each: the `# Safety` of the function below that stands here.
     poll: unsafe fn(NonNull<Header>, &mut Context<'_>) -> bool,
     abort: unsafe fn(NonNull<Header>),
@@ -83,7 +83,7 @@ pub(crate) static WAKER_VTABLE: RawWakerVTable =
 impl Task {
     /// A task, scheduled by whoever makes it. The future must be dropped by its worker's thread unless it is `Send`:
     /// that thread calls [`run`](TaskPointer::run) and drops the task.
-    pub fn new<F: Abort>(future: F, home: Arc<Inbox>) -> Self {
+    pub fn new<F: Abort>(future: F, owner: Arc<Inbox>) -> Self {
         let cell = task_memory::allocate(Layout::new::<TaskCell<F>>()).cast::<TaskCell<F>>();
         let task = TaskCell {
             header: Header {
@@ -93,9 +93,9 @@ impl Task {
                 done: Cell::new(false),
                 // Nobody's.
                 key: Cell::new(Key { index: u32::MAX, generation: 0 }),
-                home,
-                functions: const {
-                    &Functions {
+                owner,
+                vtable: const {
+                    &TaskVtable {
                         poll: poll::<F>,
                         abort: abort_future::<F>,
                         drop_future: drop_future::<F>,
@@ -132,9 +132,9 @@ impl Task {
         let header = self.0.header();
         header.done.set(true);
         header.scheduled.set();
-        contain("a task panicked while it was dropped with its runtime", || {
+        catch_and_log_panic("a task panicked while it was dropped with its runtime", || {
             // SAFETY: by the worker, or for a future that is `Send` and was never polled (see `new`).
-            unsafe { (header.functions.drop_future)(self.0.0) }
+            unsafe { (header.vtable.drop_future)(self.0.0) }
         });
     }
 }
@@ -172,9 +172,9 @@ impl TaskPointer {
         let waker = std::mem::ManuallyDrop::new(unsafe { Waker::new(data, &WAKER_VTABLE) });
         if header.aborted.load(Ordering::Relaxed) {
             // SAFETY: called by the worker, and not while the task is being polled.
-            unsafe { (header.functions.abort)(self.0) }
+            unsafe { (header.vtable.abort)(self.0) }
         // SAFETY: as above.
-        } else if !unsafe { (header.functions.poll)(self.0, &mut Context::from_waker(&waker)) } {
+        } else if !unsafe { (header.vtable.poll)(self.0, &mut Context::from_waker(&waker)) } {
             return None;
         }
         header.done.set(true);
@@ -222,7 +222,7 @@ unsafe fn abort_future<F: Abort>(header: NonNull<Header>) {
 
 /// Drops a future that has ended, and with it a result that nobody waits for. A panic in that is nobody's.
 fn end<F>(future: &mut Option<F>) {
-    contain("the result of a detached task panicked while it was dropped", || *future = None);
+    catch_and_log_panic("the result of a detached task panicked while it was dropped", || *future = None);
 }
 
 /// # Safety
@@ -274,10 +274,10 @@ unsafe fn wake_by_reference(data: *const ()) {
     // SAFETY: a waker's pointer is not null.
     let pointer = TaskPointer(unsafe { NonNull::new_unchecked(data.cast_mut().cast()) });
     if header.scheduled.set() {
-        if header.home.schedule(pointer) {
+        if header.owner.schedule(pointer) {
             notify_if_woken_again(header);
         }
-    } else if !header.home.is_current() {
+    } else if !header.owner.is_current() {
         wake_again(header, pointer);
     }
 }
@@ -286,8 +286,8 @@ unsafe fn wake_by_reference(data: *const ()) {
 #[cold]
 fn wake_again(header: &Header, pointer: TaskPointer) {
     if !header.scheduled.set_again() {
-        header.home.notify_if_asleep();
-    } else if header.home.schedule(pointer) {
+        header.owner.notify_if_asleep();
+    } else if header.owner.schedule(pointer) {
         notify_if_woken_again(header);
     }
 }
@@ -297,7 +297,7 @@ fn wake_again(header: &Header, pointer: TaskPointer) {
 #[cold]
 fn notify_if_woken_again(header: &Header) {
     if header.scheduled.is_woken_again() {
-        header.home.notify();
+        header.owner.notify();
     }
 }
 
@@ -310,6 +310,6 @@ unsafe fn drop_waker(data: *const ()) {
         // Everything that was done under other references happens before the memory goes.
         fence(Ordering::Acquire);
         // SAFETY: that was the last reference; the pointer came from `NonNull`, and the future is gone.
-        unsafe { ((*header).functions.free)(NonNull::new_unchecked(header.cast_mut())) }
+        unsafe { ((*header).vtable.free)(NonNull::new_unchecked(header.cast_mut())) }
     }
 }

@@ -8,21 +8,21 @@ use std::cell::RefCell;
 use std::ptr::NonNull;
 
 /// Most bytes that a thread keeps. None where a tool watches each allocation.
-const KEPT_BYTES: usize = if cfg!(any(miri, plain_memory)) { 0 } else { 256 * 1024 };
+const MAX_CACHED_BYTES: usize = if cfg!(any(miri, plain_memory)) { 0 } else { 256 * 1024 };
 
 /// Most sizes of which any are kept.
-const MOST_SIZES: usize = 8;
+const MAX_SIZES: usize = 8;
 
 thread_local! {
-    static KEPT: RefCell<Kept> = const { RefCell::new(Kept::new(KEPT_BYTES)) };
+    static TASK_CACHE: RefCell<TaskCache> = const { RefCell::new(TaskCache::new(MAX_CACHED_BYTES)) };
 }
 
 /// What a thread keeps.
-struct Kept {
+struct TaskCache {
     /// The one that was used last comes first.
     sizes: Vec<Blocks>,
     bytes: usize,
-    most_bytes: usize,
+    max_bytes: usize,
 }
 
 struct Blocks {
@@ -34,7 +34,7 @@ struct Blocks {
 /// A block of this layout, which is of some size. It may be freed on another thread.
 pub(super) fn allocate(layout: Layout) -> NonNull<u8> {
     // A thread at its end keeps nothing any more.
-    if let Ok(Some(block)) = KEPT.try_with(|kept| kept.borrow_mut().take(layout)) {
+    if let Ok(Some(block)) = TASK_CACHE.try_with(|cache| cache.borrow_mut().take(layout)) {
         return block;
     }
     assert_ne!(layout.size(), 0, "a task has a header");
@@ -48,19 +48,19 @@ pub(super) fn allocate(layout: Layout) -> NonNull<u8> {
 /// # Safety
 /// It must come from [`allocate`] with the same layout, and not be used any more.
 pub(super) unsafe fn free(block: NonNull<u8>, layout: Layout) {
-    if KEPT.try_with(|kept| kept.borrow_mut().keep(block, layout)) != Ok(true) {
+    if TASK_CACHE.try_with(|cache| cache.borrow_mut().keep(block, layout)) != Ok(true) {
         // SAFETY: as the caller promises; it was not kept.
         unsafe { dealloc(block.as_ptr(), layout) }
     }
 }
 
-impl Kept {
-    const fn new(most_bytes: usize) -> Self {
-        Self { sizes: Vec::new(), bytes: 0, most_bytes }
+impl TaskCache {
+    const fn new(max_bytes: usize) -> Self {
+        Self { sizes: Vec::new(), bytes: 0, max_bytes }
     }
 
     /// Has this size come first; whether it is known.
-    fn use_size(&mut self, layout: Layout) -> bool {
+    fn touch_size(&mut self, layout: Layout) -> bool {
         let known = self.sizes.iter().position(|blocks| blocks.layout == layout);
         if let Some(place @ 1..) = known {
             self.sizes[..=place].rotate_right(1);
@@ -69,7 +69,7 @@ impl Kept {
     }
 
     fn take(&mut self, layout: Layout) -> Option<NonNull<u8>> {
-        if !self.use_size(layout) {
+        if !self.touch_size(layout) {
             return None;
         }
         let block = self.sizes[0].free.pop()?;
@@ -79,21 +79,21 @@ impl Kept {
 
     /// Whether it was kept.
     fn keep(&mut self, block: NonNull<u8>, layout: Layout) -> bool {
-        if layout.size() > self.most_bytes {
+        if layout.size() > self.max_bytes {
             return false;
         }
-        if !self.use_size(layout) {
-            if self.sizes.len() == MOST_SIZES {
-                self.forget_last_size();
+        if !self.touch_size(layout) {
+            if self.sizes.len() == MAX_SIZES {
+                self.evict_lru_size();
             }
             self.sizes.insert(0, Blocks { layout, free: Vec::new() });
         }
-        while self.bytes + layout.size() > self.most_bytes {
+        while self.bytes + layout.size() > self.max_bytes {
             // As much as there may be is of this size.
             let [_, .., last] = &mut self.sizes[..] else { return false };
-            match last.give_back() {
+            match last.free_one() {
                 true => self.bytes -= last.layout.size(),
-                false => self.forget_last_size(),
+                false => self.evict_lru_size(),
             }
         }
         self.sizes[0].free.push(block);
@@ -101,7 +101,7 @@ impl Kept {
         true
     }
 
-    fn forget_last_size(&mut self) {
+    fn evict_lru_size(&mut self) {
         if let Some(last) = self.sizes.pop() {
             self.bytes -= last.free.len() * last.layout.size();
         }
@@ -110,7 +110,7 @@ impl Kept {
 
 impl Blocks {
     /// Gives one to the allocator, if there is any.
-    fn give_back(&mut self) -> bool {
+    fn free_one(&mut self) -> bool {
         let block = self.free.pop();
         if let Some(block) = block {
             // SAFETY: allocated with this layout, and nobody else's.
@@ -122,7 +122,7 @@ impl Blocks {
 
 impl Drop for Blocks {
     fn drop(&mut self) {
-        while self.give_back() {}
+        while self.free_one() {}
     }
 }
 
@@ -130,8 +130,8 @@ impl Drop for Blocks {
 mod tests {
     use super::*;
 
-    fn kept_bytes() -> usize {
-        KEPT.with(|kept| kept.borrow().bytes)
+    fn cached_bytes() -> usize {
+        TASK_CACHE.with(|cache| cache.borrow().bytes)
     }
 
     #[test]
@@ -139,24 +139,24 @@ mod tests {
         let [small, large] =
             [128, 4096].map(|bytes| Layout::from_size_align(bytes, 64).expect("a layout of a power of two"));
         let first = allocate(small);
-        assert_eq!((first.addr().get() % 64, kept_bytes()), (0, 0));
+        assert_eq!((first.addr().get() % 64, cached_bytes()), (0, 0));
         // SAFETY: allocated so, and not used any more; the same below.
         unsafe { free(first, small) };
         let (of_another_size, second) = (allocate(large), allocate(small));
-        assert_eq!((second == first, kept_bytes()), (KEPT_BYTES > 0, 0));
+        assert_eq!((second == first, cached_bytes()), (MAX_CACHED_BYTES > 0, 0));
         // SAFETY: as above.
         unsafe { free(second, small) };
         let many: Vec<_> = std::iter::repeat_with(|| allocate(large)).take(100).collect();
         for block in many.into_iter().chain([of_another_size]) {
             // SAFETY: as above.
             unsafe { free(block, large) };
-            assert!(kept_bytes() <= KEPT_BYTES);
+            assert!(cached_bytes() <= MAX_CACHED_BYTES);
         }
     }
 
     /// What a thread keeps, where tools watch, too.
-    fn kept() -> Kept {
-        Kept::new(256 * 1024)
+    fn cache() -> TaskCache {
+        TaskCache::new(256 * 1024)
     }
 
     fn layout(bytes: usize) -> Layout {
@@ -164,8 +164,8 @@ mod tests {
     }
 
     /// As [`allocate`] does; whether it was a kept one.
-    fn allocate_of(kept: &mut Kept, layout: Layout) -> (NonNull<u8>, bool) {
-        let taken = kept.take(layout);
+    fn allocate_of(cache: &mut TaskCache, layout: Layout) -> (NonNull<u8>, bool) {
+        let taken = cache.take(layout);
         // SAFETY: the layout is not of size zero.
         let block = taken.unwrap_or_else(|| NonNull::new(unsafe { alloc(layout) }).expect("memory"));
         // Where it is not this one's any more, tools see it.
@@ -175,53 +175,53 @@ mod tests {
     }
 
     /// As [`free`] does; whether it was kept.
-    fn free_of(kept: &mut Kept, block: NonNull<u8>, layout: Layout) -> bool {
-        let is_kept = kept.keep(block, layout);
-        if !is_kept {
+    fn free_of(cache: &mut TaskCache, block: NonNull<u8>, layout: Layout) -> bool {
+        let is_cached = cache.keep(block, layout);
+        if !is_cached {
             // SAFETY: allocated with this layout, and not kept.
             unsafe { dealloc(block.as_ptr(), layout) };
         }
-        is_kept
+        is_cached
     }
 
     /// Uses so many tasks of a size at a time, and ends them.
-    fn use_many(kept: &mut Kept, layout: Layout, count: usize) {
-        let blocks: Vec<_> = std::iter::repeat_with(|| allocate_of(kept, layout).0).take(count).collect();
+    fn use_many(cache: &mut TaskCache, layout: Layout, count: usize) {
+        let blocks: Vec<_> = std::iter::repeat_with(|| allocate_of(cache, layout).0).take(count).collect();
         for block in blocks {
-            free_of(kept, block, layout);
-            let counted: usize = kept.sizes.iter().map(|size| size.free.len() * size.layout.size()).sum();
-            assert_eq!(kept.bytes, counted);
-            assert!(kept.bytes <= kept.most_bytes && kept.sizes.len() <= MOST_SIZES);
+            free_of(cache, block, layout);
+            let counted: usize = cache.sizes.iter().map(|size| size.free.len() * size.layout.size()).sum();
+            assert_eq!(cache.bytes, counted);
+            assert!(cache.bytes <= cache.max_bytes && cache.sizes.len() <= MAX_SIZES);
         }
     }
 
     #[test]
     fn sizes_of_long_ago_make_room_for_others() {
-        let mut kept = kept();
-        for size in 1..=MOST_SIZES {
-            use_many(&mut kept, layout(size * 64), 1);
+        let mut cache = cache();
+        for size in 1..=MAX_SIZES {
+            use_many(&mut cache, layout(size * 64), 1);
         }
         let late = layout(4096);
-        use_many(&mut kept, late, 1);
-        assert!(kept.take(layout(64)).is_none(), "the size of longest ago");
-        let (block, is_kept) = allocate_of(&mut kept, late);
-        assert!(is_kept && free_of(&mut kept, block, late));
-        assert!(!kept.sizes.iter().any(|blocks| blocks.layout == layout(64)));
+        use_many(&mut cache, late, 1);
+        assert!(cache.take(layout(64)).is_none(), "the size of longest ago");
+        let (block, is_cached) = allocate_of(&mut cache, late);
+        assert!(is_cached && free_of(&mut cache, block, late));
+        assert!(!cache.sizes.iter().any(|blocks| blocks.layout == layout(64)));
     }
 
     #[test]
     fn blocks_that_nobody_asks_for_make_room_for_others() {
-        let mut kept = kept();
-        use_many(&mut kept, layout(1024), 300);
-        assert_eq!(kept.bytes, kept.most_bytes);
-        use_many(&mut kept, layout(2048), 100);
-        assert_eq!(kept.sizes[0].free.len(), 100);
-        let (block, _) = allocate_of(&mut kept, layout(512 * 1024));
-        assert!(!free_of(&mut kept, block, layout(512 * 1024)), "more than is kept of all");
-        assert_eq!(kept.bytes, kept.most_bytes);
+        let mut cache = cache();
+        use_many(&mut cache, layout(1024), 300);
+        assert_eq!(cache.bytes, cache.max_bytes);
+        use_many(&mut cache, layout(2048), 100);
+        assert_eq!(cache.sizes[0].free.len(), 100);
+        let (block, _) = allocate_of(&mut cache, layout(512 * 1024));
+        assert!(!free_of(&mut cache, block, layout(512 * 1024)), "more than is kept of all");
+        assert_eq!(cache.bytes, cache.max_bytes);
         // A size that takes all of it.
-        use_many(&mut kept, layout(256 * 1024), 2);
-        assert_eq!((kept.sizes.len(), kept.sizes[0].free.len()), (1, 1));
+        use_many(&mut cache, layout(256 * 1024), 2);
+        assert_eq!((cache.sizes.len(), cache.sizes[0].free.len()), (1, 1));
     }
 
     #[test]

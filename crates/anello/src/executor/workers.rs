@@ -6,7 +6,7 @@ use std::io;
 use std::sync::Arc;
 use std::thread;
 
-use super::{Handle, Runtime, RuntimeBuilder, hand_over_before_blocking};
+use super::{Handle, Runtime, RuntimeBuilder, flush_wakes_before_blocking};
 
 /// Running workers. Dropping this waits for them to end.
 #[derive(Debug)]
@@ -108,7 +108,7 @@ impl WorkersBuilder {
         // Now only the workers hold senders: if one ends without a word, waiting for it ends, too.
         drop(report);
         // What `make` does on the new workers may depend on others.
-        hand_over_before_blocking();
+        flush_wakes_before_blocking();
         for _ in 0..count {
             let reported =
                 reports.recv().map_err(|_| io::Error::other("a worker ended before it had started"))?;
@@ -165,7 +165,7 @@ impl<T> Workers<T> {
     /// # Errors
     /// When a worker panicked.
     pub fn join(mut self) -> io::Result<Vec<T>> {
-        hand_over_before_blocking();
+        flush_wakes_before_blocking();
         let ended: Vec<_> = self.threads.drain(..).map(thread::JoinHandle::join).collect();
         ended
             .into_iter()
@@ -178,7 +178,7 @@ impl<T> Workers<T> {
 
 impl<T> Drop for Workers<T> {
     fn drop(&mut self) {
-        hand_over_before_blocking();
+        flush_wakes_before_blocking();
         for thread in self.threads.drain(..) {
             if thread.join().is_err() {
                 tracing::error!("a worker panicked");

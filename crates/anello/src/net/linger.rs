@@ -16,13 +16,13 @@ const LINGER: Duration = Duration::from_secs(30);
 
 /// Dropped streams, in the order in which their time ends. May hold some that are done.
 #[derive(Debug, Default)]
-pub(crate) struct Lingering {
+pub(crate) struct LingerQueue {
     streams: VecDeque<(u64, Key)>,
     /// Whether the task runs.
-    attended: bool,
+    task_running: bool,
 }
 
-impl Lingering {
+impl LingerQueue {
     /// Adds a stream. Whether the task has to be spawned.
     pub fn add(&mut self, shared: &Shared, key: Key) -> bool {
         let driver = shared.driver.borrow();
@@ -31,13 +31,13 @@ impl Lingering {
         }
         let deadline_ns = driver.now_ns().saturating_add(LINGER.as_nanos() as u64);
         self.streams.push_back((deadline_ns, key));
-        !std::mem::replace(&mut self.attended, true)
+        !std::mem::replace(&mut self.task_running, true)
     }
 
     /// Closes each stream whose time is over; ends when none is left.
-    pub async fn end_in_time(shared: Rc<Shared>) {
+    pub async fn abort_expired(shared: Rc<Shared>) {
         loop {
-            let Some((deadline_ns, key)) = shared.lingering.borrow_mut().next(&shared) else { return };
+            let Some((deadline_ns, key)) = shared.linger_queue.borrow_mut().next(&shared) else { return };
             let left_ns = deadline_ns.saturating_sub(shared.now_ns());
             sleep(Duration::from_nanos(left_ns)).await;
             shared.driver.borrow_mut().abort(key);
@@ -52,7 +52,7 @@ impl Lingering {
                 return Some(stream);
             }
         }
-        self.attended = false;
+        self.task_running = false;
         None
     }
 }

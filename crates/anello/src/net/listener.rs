@@ -78,11 +78,11 @@ impl Listener {
 
     /// The next connection, or an error that may be of the kind [`is_exhausted`].
     pub fn poll_accept(&self, context: &Context<'_>) -> Poll<io::Result<Inner>> {
-        if !self.shared.may_proceed(context) {
+        if !self.shared.has_budget_or_yield(context) {
             return Poll::Pending;
         }
         let accepted = ready!(self.shared.driver.borrow_mut().poll_accept(self.key, context.waker()));
-        self.shared.spend(0);
+        self.shared.spend_budget(0);
         Poll::Ready(accepted.map(|key| Inner::new(Rc::clone(&self.shared), key)))
     }
 
@@ -92,12 +92,12 @@ impl Listener {
         context: &Context<'_>,
         keeps: impl FnOnce() -> bool,
     ) -> Poll<io::Result<Accepted>> {
-        if !self.shared.may_proceed(context) {
+        if !self.shared.has_budget_or_yield(context) {
             return Poll::Pending;
         }
         let accepted =
             ready!(self.shared.driver.borrow_mut().poll_accept_if(self.key, context.waker(), keeps));
-        self.shared.spend(0);
+        self.shared.spend_budget(0);
         Poll::Ready(accepted.map(|accepted| match accepted {
             driver::Accepted::Stream(key) => Accepted::Stream(Inner::new(Rc::clone(&self.shared), key)),
             driver::Accepted::Descriptor(descriptor) => Accepted::Descriptor(descriptor),
@@ -135,12 +135,12 @@ impl fmt::Debug for Listener {
 impl Drop for Listener {
     fn drop(&mut self) {
         let Ok(mut driver) = self.shared.driver.try_borrow_mut() else {
-            return self.shared.give_up_later(self.key, Self::new);
+            return self.shared.release_deferred(self.key, Self::new);
         };
         driver.release_listener(self.key);
         drop(driver);
         // Until the kernel has let go of it, it listens: who binds the address next would find it in use.
-        self.shared.hand_over();
+        self.shared.flush_driver();
     }
 }
 

@@ -14,7 +14,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use super::{Chunk, Lingering, SendBuf};
+use super::{Chunk, LingerQueue, SendBuf};
 #[cfg(doc)]
 use super::{TcpStream, UnixStream};
 use crate::driver::{Driver, Key, StreamOption, wake_all};
@@ -349,12 +349,12 @@ impl Inner {
     /// Puts the next bytes into what is `None`; it stays so at the end of the stream.
     #[inline(always)]
     pub fn poll_recv(&self, into: &mut Option<Chunk>, context: &Context<'_>) -> Poll<io::Result<()>> {
-        if !self.shared.may_proceed(context) {
+        if !self.shared.has_budget_or_yield(context) {
             return Poll::Pending;
         }
         let received = self.shared.driver.borrow_mut().poll_receive(self.key, into, context.waker());
         if let Some(chunk) = into {
-            self.shared.spend(chunk.len());
+            self.shared.spend_budget(chunk.len());
         }
         received
     }
@@ -390,12 +390,12 @@ impl Inner {
         context: &Context<'_>,
         poll: impl FnOnce(&mut Driver, &Waker) -> Poll<io::Result<usize>>,
     ) -> Poll<io::Result<usize>> {
-        if !self.shared.may_proceed(context) {
+        if !self.shared.has_budget_or_yield(context) {
             return Poll::Pending;
         }
         let polled = poll(&mut self.shared.driver.borrow_mut(), context.waker());
         if let Poll::Ready(Ok(count)) = polled {
-            self.shared.spend(count);
+            self.shared.spend_budget(count);
         }
         polled
     }
@@ -432,13 +432,13 @@ impl Inner {
     #[inline(always)]
     pub fn poll_send(&self, outgoing: &mut Option<SendBuf>, context: &Context<'_>) -> Poll<io::Result<()>> {
         // Counted like receives: a peer that reads as fast as we send must not keep the others waiting.
-        if !self.shared.may_proceed(context) {
+        if !self.shared.has_budget_or_yield(context) {
             return Poll::Pending;
         }
         let bytes = outgoing.as_ref().map_or(0, |outgoing| outgoing.as_slice().len());
         let sent = self.shared.driver.borrow_mut().poll_send(self.key, outgoing, context.waker());
         if sent.is_ready() {
-            self.shared.spend(bytes);
+            self.shared.spend_budget(bytes);
         }
         sent
     }
@@ -547,7 +547,7 @@ impl Inner {
         drop(driver);
         // When the runtime runs again is unknown: the peer is told now.
         if !self.shared.is_current() {
-            self.shared.hand_over();
+            self.shared.flush_driver();
         }
     }
 
@@ -571,17 +571,17 @@ impl Inner {
 impl Drop for Inner {
     fn drop(&mut self) {
         let Ok(mut driver) = self.shared.driver.try_borrow_mut() else {
-            return self.shared.give_up_later(self.key, Self::new);
+            return self.shared.release_deferred(self.key, Self::new);
         };
         let unsent = driver.release(self.key);
         drop(driver);
         // What was accepted is still sent, but a peer that never reads must not keep it for ever.
-        if unsent && self.shared.lingering.borrow_mut().add(&self.shared, self.key) {
-            self.shared.spawn(Lingering::end_in_time(Rc::clone(&self.shared))).detach();
+        if unsent && self.shared.linger_queue.borrow_mut().add(&self.shared, self.key) {
+            self.shared.spawn(LingerQueue::abort_expired(Rc::clone(&self.shared))).detach();
         }
         // Nobody knows when the runtime runs again: the peer is told now.
         if !self.shared.is_current() {
-            self.shared.hand_over();
+            self.shared.flush_driver();
         }
     }
 }

@@ -82,13 +82,13 @@ impl UnixStream {
         let mut pause = PAUSE;
         loop {
             let connected = poll_fn(|context| {
-                if !shared.may_proceed(context) {
+                if !shared.has_budget_or_yield(context) {
                     return Poll::Pending;
                 }
                 Poll::Ready(shared.driver.borrow_mut().connect_unix(address))
             })
             .await;
-            shared.spend(0);
+            shared.spend_budget(0);
             match connected {
                 Ok(key) => return Ok(Self::new(Inner::new(shared, key))),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {

@@ -111,11 +111,11 @@ impl Future for Sleep {
         if self.shared.now_ns() >= self.deadline_ns {
             // Counts as bytes do that are there: who is late for every tick must not keep the others waiting. Once only,
             // because what runs beside it may have spent the budget, and may do so each time.
-            if !self.put_off && !self.shared.may_proceed(context) {
+            if !self.put_off && !self.shared.has_budget_or_yield(context) {
                 self.put_off = true;
                 return Poll::Pending;
             }
-            self.shared.spend(0);
+            self.shared.spend_budget(0);
             return Poll::Ready(());
         }
         let timer = self.shared.timers.borrow_mut().insert(self.deadline_ns, context.waker().clone());

@@ -9,7 +9,7 @@ use std::task::{Poll, Waker, ready};
 use super::kernel::{CompletionKernel, Socket};
 use super::stream::Connect;
 use super::{Proactor, cancel_token, gone};
-use crate::driver::contain::log;
+use crate::driver::catch_panic::log;
 use crate::driver::heir::Heir;
 use crate::driver::op::{Completion, Op};
 use crate::driver::sockets::{Family, ListenOptions, Sockets, is_of_one_client, kernel_error};

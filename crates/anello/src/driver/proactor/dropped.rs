@@ -12,7 +12,7 @@ use std::time::Duration;
 use super::kernel::CompletionKernel;
 use super::stream::{Connect, Ending, Received, Receiving, Sending};
 use super::{Held, Proactor};
-use crate::driver::contain::log;
+use crate::driver::catch_panic::log;
 use crate::driver::op::{Completion, Op};
 use crate::driver::sockets::{Sockets, StreamOption};
 use crate::driver::token::{GENERATION_MASK, Key, Kind, Token};

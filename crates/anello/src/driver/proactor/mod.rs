@@ -54,7 +54,7 @@ use self::kernel::Socket;
 pub(crate) use self::kernel::{Abilities, CompletionKernel};
 use self::stream::{Connect, Received, Receiving, Sending, Stream};
 use super::buffer::{Chunk, Pools};
-use super::contain::log;
+use super::catch_panic::log;
 use super::counters::DriverMetrics;
 use super::op::{Completion, Op, SendHow, Wait};
 use super::options::DriverOptions;

@@ -10,7 +10,7 @@ use super::kernel::CompletionKernel;
 use super::stream::Sending;
 use super::{Held, MOST_PER_SEND_BYTES, Proactor, cancel_token, gone};
 use crate::driver::buffer::CLASS_BYTES;
-use crate::driver::contain::log;
+use crate::driver::catch_panic::log;
 use crate::driver::op::{Completion, Op, SendHow};
 use crate::driver::pieces::Pieces;
 use crate::driver::sockets::{Family, Sockets, is_of_file, kernel_error};

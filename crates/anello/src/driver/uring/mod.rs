@@ -22,7 +22,7 @@ use socket2::SockAddr;
 
 use super::Notifier;
 use super::buffer::Pools;
-use super::contain::log;
+use super::catch_panic::log;
 use super::counters::DriverMetrics;
 use super::op::{Completion, Op, SendHow, Wait};
 use super::options::DriverOptions;

@@ -26,7 +26,7 @@ use rustix::io_uring::{
 };
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 
-use super::super::contain::log;
+use super::super::catch_panic::log;
 use super::super::op::Wait;
 use super::sqe::Sqe;
 

@@ -336,7 +336,7 @@ impl<L: GroupListener> GroupMember<L> {
     }
 
     fn poll_next(&self, context: &Context<'_>) -> Poll<Next> {
-        if !self.shared.may_proceed(context) {
+        if !self.shared.has_budget_or_yield(context) {
             return Poll::Pending;
         }
         // Before the look: what changes behind it wakes.
@@ -357,7 +357,7 @@ impl<L: GroupListener> GroupMember<L> {
             let Some((_, listener)) = listeners.get(place) else {
                 let Some(transferred) = self.group.take_transferred(self.member) else { continue };
                 self.first.set(place + 1);
-                self.shared.spend(0);
+                self.shared.spend_budget(0);
                 return Poll::Ready(Next::Inherited(transferred));
             };
             let keeps = || self.group.balance.count(self.member);
@@ -393,7 +393,7 @@ impl<L: GroupListener> GroupMember<L> {
         let stage = {
             let mut state = self.group.lock();
             if let Some(left) = self.group.take_left(&mut state, self.member) {
-                self.shared.spend(0);
+                self.shared.spend_budget(0);
                 return Some(Next::Inherited(left));
             }
             state.stage
@@ -453,7 +453,7 @@ impl<L: GroupListener> GroupMember<L> {
             return None;
         }
         if let Some(left) = self.group.take_left(&mut state, self.member) {
-            self.shared.spend(0);
+            self.shared.spend_budget(0);
             return Some(Next::Inherited(left));
         }
         if let Stage::Closed(waiting) = stage
@@ -474,7 +474,7 @@ impl<L: GroupListener> GroupMember<L> {
             match accept_waiting(socket) {
                 Ok(connection) if *left > 0 => {
                     *left -= 1;
-                    self.shared.spend(0);
+                    self.shared.spend_budget(0);
                     return Next::Inherited(connection);
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use super::distribution::Balance;
 use crate::driver::{Heir, wake_all};
-use crate::executor::hand_over_before_blocking;
+use crate::executor::flush_wakes_before_blocking;
 
 /// What becomes of connections that wait in the kernel's queues when a group is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -224,7 +224,7 @@ impl Group {
 
     /// Blocks until every member that is not gone has settled in the present stage; how many those are.
     pub fn wait_applied(&self, timeout: Duration) -> io::Result<usize> {
-        hand_over_before_blocking();
+        flush_wakes_before_blocking();
         // No deadline is as good as one that the clock does not count to.
         let deadline = Instant::now().checked_add(timeout);
         let mut state = self.lock();

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 /// When and as which a runtime was built.
 #[derive(Debug)]
-pub(crate) struct Origin {
+pub(crate) struct RuntimeClock {
     /// No other runtime of this process has the same.
     pub number: u64,
     /// One moment on both clocks.
@@ -15,7 +15,7 @@ pub(crate) struct Origin {
     started_ns: u64,
 }
 
-impl Origin {
+impl RuntimeClock {
     /// That of a runtime whose clock says this.
     pub fn new(now_ns: impl FnOnce() -> u64) -> Self {
         static RUNTIMES: AtomicU64 = AtomicU64::new(0);
@@ -43,12 +43,12 @@ mod tests {
     #[test]
     fn the_clocks_agree() {
         let before = Instant::now();
-        let origin = Origin::new(|| 1_000_000);
-        let moment = origin.moment_at(1_000_500);
+        let runtime_clock = RuntimeClock::new(|| 1_000_000);
+        let moment = runtime_clock.moment_at(1_000_500);
         assert!(moment >= before + Duration::from_nanos(500));
-        assert_eq!(origin.ns_at(moment), 1_000_500);
-        assert_eq!(origin.ns_at(before), 1_000_000, "nothing is due before the runtime was there");
-        assert_eq!(origin.moment_at(0), origin.moment_at(1_000_000));
-        assert_ne!(Origin::new(|| 0).number, origin.number);
+        assert_eq!(runtime_clock.ns_at(moment), 1_000_500);
+        assert_eq!(runtime_clock.ns_at(before), 1_000_000, "nothing is due before the runtime was there");
+        assert_eq!(runtime_clock.moment_at(0), runtime_clock.moment_at(1_000_000));
+        assert_ne!(RuntimeClock::new(|| 0).number, runtime_clock.number);
     }
 }

@@ -7,15 +7,15 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Runs code that may panic and never unwinds; `message` is logged if it does.
 #[inline]
-pub(crate) fn contain(message: &'static str, run: impl FnOnce()) {
+pub(crate) fn catch_and_log_panic(message: &'static str, run: impl FnOnce()) {
     if let Err(panic) = catch_unwind(AssertUnwindSafe(run)) {
-        contained(message, panic);
+        log_panic(message, panic);
     }
 }
 
 #[cold]
 #[inline(never)]
-fn contained(message: &'static str, panic: Box<dyn Any + Send>) {
+fn log_panic(message: &'static str, panic: Box<dyn Any + Send>) {
     log(|| tracing::error!("{message}"));
     drop_payload(panic);
 }
