@@ -50,7 +50,7 @@ macro_rules! reads_and_writes {
             /// Hyper flushes after each response: to wait until the kernel has taken it would cost a wake-up each.
             #[inline]
             fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-                self.inner().poll_under_way(context)
+                self.inner().poll_submitted(context)
             }
 
             fn poll_shutdown(self: Pin<&mut Self>, _context: &mut Context<'_>) -> Poll<io::Result<()>> {

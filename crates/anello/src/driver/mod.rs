@@ -22,18 +22,18 @@
 //! Two state machines meet the contract: [`proactor`] over kernels that complete operations (io_uring, simulated) and
 //! [`reactor`] over kernels that report readiness (epoll, simulated). A shared suite runs on all.
 
+mod accept_sink;
 pub(crate) mod buffer;
 mod catch_panic;
 mod clock;
 mod counters;
 mod direct;
 mod epoll;
-mod heir;
+mod io_slice_cursor;
 mod notifier;
 mod op;
 mod options;
 pub(crate) mod page_cache;
-mod pieces;
 mod proactor;
 mod reactor;
 mod sim;
@@ -58,12 +58,12 @@ use std::sync::Arc;
 use std::task::{Poll, Waker, ready};
 use std::time::Duration;
 
+pub(crate) use accept_sink::AcceptSink;
 use buffer::Chunk;
 pub(crate) use catch_panic::{catch_and_log_panic, log};
 pub(crate) use clock::Clock;
 pub use counters::DriverMetrics;
 use epoll::Epoll;
-pub(crate) use heir::Heir;
 use notifier::Descriptors;
 pub(crate) use notifier::Notifier;
 pub(crate) use op::Wait;
@@ -137,7 +137,7 @@ pub(crate) enum Accepted {
 #[derive(Debug)]
 pub(crate) struct Driver {
     /// Dropped only when the kernel uses none of its memory: see `Drop`.
-    kernel: ManuallyDrop<Kernel>,
+    backend: ManuallyDrop<Backend>,
     spin: Spin,
     description: DriverInfo,
     /// Has begun to shut down: no new socket is accepted, so that nothing is started after the last cancellation.
@@ -157,7 +157,7 @@ pub struct DriverInfo {
 }
 
 #[derive(Debug)]
-enum Kernel {
+enum Backend {
     Uring(Box<Proactor<Uring>>),
     Epoll(Box<Reactor<Epoll>>),
     SimCompletion(Box<Proactor<SimCompletion>>),
@@ -165,29 +165,29 @@ enum Kernel {
 }
 
 /// The same call on whichever state machine it is: four arms that differ in nothing but a name.
-macro_rules! on_each {
+macro_rules! dispatch {
     ($driver:expr, $machine:ident => $call:expr) => {
         match $driver {
-            Kernel::Uring($machine) => $call,
-            Kernel::Epoll($machine) => $call,
-            Kernel::SimCompletion($machine) => $call,
-            Kernel::SimReadiness($machine) => $call,
+            Backend::Uring($machine) => $call,
+            Backend::Epoll($machine) => $call,
+            Backend::SimCompletion($machine) => $call,
+            Backend::SimReadiness($machine) => $call,
         }
     };
 }
 
 /// Apart, so that only the real kernels are inlined into whoever receives and sends.
-impl Kernel {
+impl Backend {
     #[cold]
     #[inline(never)]
     fn poll_receive(&mut self, key: Key, into: &mut Option<Chunk>, waker: &Waker) -> Poll<io::Result<()>> {
-        on_each!(self, machine => machine.poll_receive(key, into, waker))
+        dispatch!(self, machine => machine.poll_receive(key, into, waker))
     }
 
     #[cold]
     #[inline(never)]
     fn poll_send(&mut self, key: Key, outgoing: &mut Option<SendBuf>, waker: &Waker) -> Poll<io::Result<()>> {
-        on_each!(self, machine => machine.poll_send(key, outgoing, waker))
+        dispatch!(self, machine => machine.poll_send(key, outgoing, waker))
     }
 }
 
@@ -198,11 +198,11 @@ impl Driver {
     /// When the driver asked for by name is not to be had, or the process has no descriptors left.
     pub fn new(kind: &DriverKind, options: &DriverOptions) -> io::Result<Self> {
         let mut fallback_reason = None;
-        let kernel = match kind {
+        let backend = match kind {
             DriverKind::Uring => Self::uring(options)?,
             DriverKind::Epoll => Self::epoll(options)?,
             DriverKind::Auto => match Self::uring(options) {
-                Ok(kernel) => kernel,
+                Ok(backend) => backend,
                 Err(error) => {
                     fallback_reason = Some(error.to_string());
                     Self::epoll(options)?
@@ -210,30 +210,30 @@ impl Driver {
             },
             DriverKind::Sim(sim) => match sim.model {
                 SimModel::Completion => {
-                    Kernel::SimCompletion(Box::new(Proactor::new(SimCompletion::new(sim, options), options)))
+                    Backend::SimCompletion(Box::new(Proactor::new(SimCompletion::new(sim, options), options)))
                 }
                 SimModel::Readiness => {
-                    Kernel::SimReadiness(Box::new(Reactor::new(SimReadiness::new(sim), options)))
+                    Backend::SimReadiness(Box::new(Reactor::new(SimReadiness::new(sim), options)))
                 }
             },
         };
-        let (name, features) = match &kernel {
-            Kernel::Uring(uring) => ("uring", uring.kernel.features().to_string()),
-            Kernel::Epoll(_) => ("epoll", "edge-triggered,speculative".to_owned()),
-            Kernel::SimCompletion(_) => ("sim", "completion".to_owned()),
-            Kernel::SimReadiness(_) => ("sim", "readiness".to_owned()),
+        let (name, features) = match &backend {
+            Backend::Uring(uring) => ("uring", uring.kernel.features().to_string()),
+            Backend::Epoll(_) => ("epoll", "edge-triggered,speculative".to_owned()),
+            Backend::SimCompletion(_) => ("sim", "completion".to_owned()),
+            Backend::SimReadiness(_) => ("sim", "readiness".to_owned()),
         };
         let description = DriverInfo { name, features, fallback_reason };
-        let kernel = ManuallyDrop::new(kernel);
-        Ok(Self { kernel, spin: Spin::new(options.spin), description, closed: false })
+        let backend = ManuallyDrop::new(backend);
+        Ok(Self { backend, spin: Spin::new(options.spin), description, closed: false })
     }
 
-    fn uring(options: &DriverOptions) -> io::Result<Kernel> {
-        Ok(Kernel::Uring(Box::new(Proactor::new(Uring::new(options)?, options))))
+    fn uring(options: &DriverOptions) -> io::Result<Backend> {
+        Ok(Backend::Uring(Box::new(Proactor::new(Uring::new(options)?, options))))
     }
 
-    fn epoll(options: &DriverOptions) -> io::Result<Kernel> {
-        Ok(Kernel::Epoll(Box::new(Reactor::new(Epoll::new()?, options))))
+    fn epoll(options: &DriverOptions) -> io::Result<Backend> {
+        Ok(Backend::Epoll(Box::new(Reactor::new(Epoll::new()?, options))))
     }
 
     pub fn description(&self) -> &DriverInfo {
@@ -242,7 +242,7 @@ impl Driver {
 
     /// Whether time and network are simulated: then nothing happens that another thread does.
     pub fn is_simulated(&self) -> bool {
-        matches!(*self.kernel, Kernel::SimCompletion(_) | Kernel::SimReadiness(_))
+        matches!(*self.backend, Backend::SimCompletion(_) | Backend::SimReadiness(_))
     }
 
     /// How other threads wake this driver out of its wait, until the notifier is closed.
@@ -250,69 +250,71 @@ impl Driver {
     /// # Errors
     /// Returns the error of duplicating the descriptor of the ring.
     pub fn notifier(&self) -> io::Result<Notifier> {
-        Ok(Notifier::new(match &*self.kernel {
-            Kernel::Uring(uring) => {
+        Ok(Notifier::new(match &*self.backend {
+            Backend::Uring(uring) => {
                 let takes_messages = uring.kernel.features().msg_ring;
                 let ring = takes_messages.then(|| uring.kernel.duplicate().map(Arc::new)).transpose()?;
                 Some(Descriptors { eventfd: uring.kernel.wake_descriptor(), ring })
             }
-            Kernel::Epoll(epoll) => Some(Descriptors { eventfd: epoll.kernel.wake_descriptor(), ring: None }),
-            Kernel::SimCompletion(_) | Kernel::SimReadiness(_) => None,
+            Backend::Epoll(epoll) => {
+                Some(Descriptors { eventfd: epoll.kernel.wake_descriptor(), ring: None })
+            }
+            Backend::SimCompletion(_) | Backend::SimReadiness(_) => None,
         }))
     }
 
     /// Whether [`queue_wake`](Self::queue_wake) can reach other rings.
     pub fn can_queue_wake(&self) -> bool {
-        matches!(&*self.kernel, Kernel::Uring(uring) if uring.kernel.features().msg_ring)
+        matches!(&*self.backend, Backend::Uring(uring) if uring.kernel.features().msg_ring)
     }
 
     /// Queues a wake-up of the owner of another ring, which the next turn submits. Returns whether both are rings and open.
     pub fn queue_wake(&mut self, target: &Notifier) -> bool {
-        match &mut *self.kernel {
-            Kernel::Uring(uring) => uring.kernel.queue_wake(target),
+        match &mut *self.backend {
+            Backend::Uring(uring) => uring.kernel.queue_wake(target),
             _ => false,
         }
     }
 
     /// See the [contract](self).
     pub fn turn(&mut self, wait: Wait, wakes: &mut WakeQueue) -> io::Result<()> {
-        if wait != Wait::No && self.spin.is_on() && self.look_before_waiting(wakes)? {
+        if wait != Wait::No && self.spin.is_on() && self.spin_before_wait(wakes)? {
             return Ok(());
         }
-        on_each!(&mut *self.kernel, machine => machine.turn(wait, wakes))
+        dispatch!(&mut *self.backend, machine => machine.turn(wait, wakes))
     }
 
     /// Whether something waits to be handed to the kernel by a turn, or for a turn to be read.
     pub fn needs_turn(&self) -> bool {
-        match &*self.kernel {
-            Kernel::Uring(uring) => uring.kernel.needs_enter(),
-            Kernel::Epoll(epoll) => epoll.needs_turn(),
-            Kernel::SimReadiness(sim) => sim.needs_turn(),
+        match &*self.backend {
+            Backend::Uring(uring) => uring.kernel.needs_enter(),
+            Backend::Epoll(epoll) => epoll.needs_turn(),
+            Backend::SimReadiness(sim) => sim.needs_turn(),
             // Nobody else runs meanwhile.
-            Kernel::SimCompletion(_) => false,
+            Backend::SimCompletion(_) => false,
         }
     }
 
     /// The short spin. Whether there was something to do.
-    fn look_before_waiting(&mut self, wakes: &mut WakeQueue) -> io::Result<bool> {
+    fn spin_before_wait(&mut self, wakes: &mut WakeQueue) -> io::Result<bool> {
         // What was noted goes to the kernel first: it may be what the other side waits for.
-        on_each!(&mut *self.kernel, machine => machine.turn(Wait::No, wakes))?;
+        dispatch!(&mut *self.backend, machine => machine.turn(Wait::No, wakes))?;
         if wakes.any() {
             return Ok(true);
         }
         let mut failed = None;
-        let found = match &mut *self.kernel {
-            Kernel::Uring(uring) => self.spin.look(|| uring.kernel.has_news()),
-            Kernel::Epoll(epoll) => self.spin.look(|| {
+        let found = match &mut *self.backend {
+            Backend::Uring(uring) => self.spin.spin_until(|| uring.kernel.has_news()),
+            Backend::Epoll(epoll) => self.spin.spin_until(|| {
                 failed = epoll.turn(Wait::No, wakes).err();
                 failed.is_some() || wakes.any()
             }),
-            Kernel::SimCompletion(_) | Kernel::SimReadiness(_) => false,
+            Backend::SimCompletion(_) | Backend::SimReadiness(_) => false,
         };
         if let Some(error) = failed {
             return Err(error);
         }
-        if found && let Kernel::Uring(uring) = &mut *self.kernel {
+        if found && let Backend::Uring(uring) = &mut *self.backend {
             uring.turn(Wait::No, wakes)?;
         }
         Ok(found)
@@ -329,11 +331,11 @@ impl Driver {
 
     pub fn listen(&mut self, address: SocketAddr, options: &ListenOptions) -> io::Result<Key> {
         self.check_open()?;
-        on_each!(&mut *self.kernel, machine => machine.listen(address, options))
+        dispatch!(&mut *self.backend, machine => machine.listen(address, options))
     }
 
     pub fn poll_accept(&mut self, key: Key, waker: &Waker) -> Poll<io::Result<Key>> {
-        on_each!(&mut *self.kernel, machine => machine.poll_accept(key, waker))
+        dispatch!(&mut *self.backend, machine => machine.poll_accept(key, waker))
     }
 
     /// Accepts as [`poll_accept`](Self::poll_accept), but takes the connection out of the driver if `keeps` says so.
@@ -343,7 +345,7 @@ impl Driver {
         waker: &Waker,
         keeps: impl FnOnce() -> bool,
     ) -> Poll<io::Result<Accepted>> {
-        on_each!(&mut *self.kernel, machine => {
+        dispatch!(&mut *self.backend, machine => {
             let (socket, family) = ready!(machine.poll_accepted(key, waker))?;
             Poll::Ready(match keeps() {
                 true => machine.attach_accepted(socket, family).map(Accepted::Stream),
@@ -354,30 +356,30 @@ impl Driver {
 
     /// Sets whether connections may be accepted before the program asks for them. Readiness drivers never do that.
     pub fn set_accept_ahead(&mut self, key: Key, accepts_ahead: bool) {
-        match &mut *self.kernel {
-            Kernel::Uring(machine) => machine.set_accept_ahead(key, accepts_ahead),
-            Kernel::SimCompletion(machine) => machine.set_accept_ahead(key, accepts_ahead),
-            Kernel::Epoll(_) | Kernel::SimReadiness(_) => {}
+        match &mut *self.backend {
+            Backend::Uring(machine) => machine.set_accept_ahead(key, accepts_ahead),
+            Backend::SimCompletion(machine) => machine.set_accept_ahead(key, accepts_ahead),
+            Backend::Epoll(_) | Backend::SimReadiness(_) => {}
         }
     }
 
     pub fn refuse(&mut self, key: Key) -> usize {
-        on_each!(&mut *self.kernel, machine => machine.refuse(key))
+        dispatch!(&mut *self.backend, machine => machine.refuse(key))
     }
 
     pub fn release_listener(&mut self, key: Key) {
-        on_each!(&mut *self.kernel, machine => machine.release_listener(key));
+        dispatch!(&mut *self.backend, machine => machine.release_listener(key));
     }
 
-    /// Gives a listener up; what the kernel has accepted for it, and accepts until it lets go, is the heir's. Their wakers
+    /// Gives a listener up; what the kernel has accepted for it, and accepts until it lets go, goes to the sink. Its wakers
     /// are the caller's to call.
-    pub fn bequeath_listener(&mut self, key: Key, heir: Arc<dyn Heir>) {
-        on_each!(&mut *self.kernel, machine => machine.bequeath_listener(key, heir));
+    pub fn release_listener_to(&mut self, key: Key, accept_sink: Arc<dyn AcceptSink>) {
+        dispatch!(&mut *self.backend, machine => machine.release_listener_to(key, accept_sink));
     }
 
     pub fn listen_unix(&mut self, address: &UnixAddress, backlog: u32) -> io::Result<Key> {
         self.check_open()?;
-        on_each!(&mut *self.kernel, machine => {
+        dispatch!(&mut *self.backend, machine => {
             let socket = machine.kernel.sockets_mut().listen_unix(address, backlog)?;
             machine.attach_listener(socket, Family::Unix)
         })
@@ -385,7 +387,7 @@ impl Driver {
 
     pub fn import_listener(&mut self, descriptor: OwnedFd) -> io::Result<Key> {
         self.check_open()?;
-        on_each!(&mut *self.kernel, machine => {
+        dispatch!(&mut *self.backend, machine => {
             let socket = machine.kernel.sockets_mut().import(descriptor)?;
             let family = machine.kernel.sockets().family(&socket)?;
             machine.attach_listener(socket, family)
@@ -393,12 +395,12 @@ impl Driver {
     }
 
     pub fn share_listener(&mut self, key: Key) {
-        on_each!(&mut *self.kernel, machine => machine.share_listener(key));
+        dispatch!(&mut *self.backend, machine => machine.share_listener(key));
     }
 
     pub fn import_stream(&mut self, descriptor: OwnedFd) -> io::Result<Key> {
         self.check_open()?;
-        on_each!(&mut *self.kernel, machine => {
+        dispatch!(&mut *self.backend, machine => {
             let socket = machine.kernel.sockets_mut().import(descriptor)?;
             let family = machine.kernel.sockets().family(&socket)?;
             machine.attach(socket, family)
@@ -406,25 +408,25 @@ impl Driver {
     }
 
     pub fn poll_detach(&mut self, key: Key, waker: &Waker) -> Poll<io::Result<(OwnedFd, Vec<Chunk>)>> {
-        on_each!(&mut *self.kernel, machine => machine.poll_detach(key, waker))
+        dispatch!(&mut *self.backend, machine => machine.poll_detach(key, waker))
     }
 
     pub fn connect(&mut self, peer: SocketAddr, source: Option<SocketAddr>) -> io::Result<Key> {
         self.check_open()?;
-        on_each!(&mut *self.kernel, machine => machine.connect(peer, source))
+        dispatch!(&mut *self.backend, machine => machine.connect(peer, source))
     }
 
     /// Connects at once; `WouldBlock` when the listener's backlog is full, about which the kernel tells nothing further.
     pub fn connect_unix(&mut self, peer: &UnixAddress) -> io::Result<Key> {
         self.check_open()?;
-        on_each!(&mut *self.kernel, machine => {
+        dispatch!(&mut *self.backend, machine => {
             let socket = machine.kernel.sockets_mut().connect_unix(peer)?;
             machine.attach(socket, Family::Unix)
         })
     }
 
     pub fn poll_connect(&mut self, key: Key, waker: &Waker) -> Poll<io::Result<()>> {
-        on_each!(&mut *self.kernel, machine => machine.poll_connect(key, waker))
+        dispatch!(&mut *self.backend, machine => machine.poll_connect(key, waker))
     }
 
     /// The next bytes of a stream, put into what is `None`; it stays so at the end of the stream.
@@ -435,26 +437,26 @@ impl Driver {
         into: &mut Option<Chunk>,
         waker: &Waker,
     ) -> Poll<io::Result<()>> {
-        match &mut *self.kernel {
-            Kernel::Uring(uring) => uring.poll_receive(key, into, waker),
-            Kernel::Epoll(epoll) => epoll.poll_receive(key, into, waker),
+        match &mut *self.backend {
+            Backend::Uring(uring) => uring.poll_receive(key, into, waker),
+            Backend::Epoll(epoll) => epoll.poll_receive(key, into, waker),
             simulated => simulated.poll_receive(key, into, waker),
         }
     }
 
     pub fn poll_read(&mut self, key: Key, buffer: &mut [u8], waker: &Waker) -> Poll<io::Result<usize>> {
-        on_each!(&mut *self.kernel, machine => machine.poll_read(key, buffer, waker))
+        dispatch!(&mut *self.backend, machine => machine.poll_read(key, buffer, waker))
     }
 
     /// Hands at most so many bytes of a stream to `copy`, once; none at its end. How many.
     pub fn poll_copy(
         &mut self,
         key: Key,
-        most_bytes: usize,
+        max_bytes: usize,
         copy: impl FnOnce(&[u8]),
         waker: &Waker,
     ) -> Poll<io::Result<usize>> {
-        on_each!(&mut *self.kernel, machine => machine.poll_copy(key, most_bytes, copy, waker))
+        dispatch!(&mut *self.backend, machine => machine.poll_copy(key, max_bytes, copy, waker))
     }
 
     #[inline(always)]
@@ -464,9 +466,9 @@ impl Driver {
         outgoing: &mut Option<SendBuf>,
         waker: &Waker,
     ) -> Poll<io::Result<()>> {
-        match &mut *self.kernel {
-            Kernel::Uring(uring) => uring.poll_send(key, outgoing, waker),
-            Kernel::Epoll(epoll) => epoll.poll_send(key, outgoing, waker),
+        match &mut *self.backend {
+            Backend::Uring(uring) => uring.poll_send(key, outgoing, waker),
+            Backend::Epoll(epoll) => epoll.poll_send(key, outgoing, waker),
             simulated => simulated.poll_send(key, outgoing, waker),
         }
     }
@@ -474,21 +476,21 @@ impl Driver {
     /// Accepts as much of the slices as there is room for, or as the kernel takes at once.
     pub fn poll_write(&mut self, key: Key, slices: &[IoSlice<'_>], waker: &Waker) -> Poll<io::Result<usize>> {
         let slices = &slices[..slices.len().min(MOST_SLICES)];
-        on_each!(&mut *self.kernel, machine => machine.poll_write(key, slices, waker))
+        dispatch!(&mut *self.backend, machine => machine.poll_write(key, slices, waker))
     }
 
     /// As [`poll_write`](Self::poll_write), of bytes that more follows, or the end.
     pub fn poll_write_more(&mut self, key: Key, data: &[u8], waker: &Waker) -> Poll<io::Result<usize>> {
-        on_each!(&mut *self.kernel, machine => machine.poll_write_more(key, data, waker))
+        dispatch!(&mut *self.backend, machine => machine.poll_write_more(key, data, waker))
     }
 
     pub fn poll_flush(&mut self, key: Key, waker: &Waker) -> Poll<io::Result<()>> {
-        on_each!(&mut *self.kernel, machine => machine.poll_flush(key, waker))
+        dispatch!(&mut *self.backend, machine => machine.poll_flush(key, waker))
     }
 
     /// Shuts down the write direction behind what was accepted, without waiting for it; see the state machines.
     pub fn shutdown_write(&mut self, key: Key) -> io::Result<()> {
-        on_each!(&mut *self.kernel, machine => machine.shutdown_write(key))
+        dispatch!(&mut *self.backend, machine => machine.shutdown_write(key))
     }
 
     /// Sends bytes of a file, as many as the kernel takes at once, when everything accepted before was sent; zero at the
@@ -501,106 +503,106 @@ impl Driver {
         length: usize,
         waker: &Waker,
     ) -> Poll<io::Result<usize>> {
-        on_each!(&mut *self.kernel, machine => machine.poll_send_file(key, file, offset, length, waker))
+        dispatch!(&mut *self.backend, machine => machine.poll_send_file(key, file, offset, length, waker))
     }
 
     /// Ready when everything accepted is with the kernel, or goes to it with the next turns; see the state machines.
-    pub fn poll_under_way(&mut self, key: Key, waker: &Waker) -> Poll<io::Result<()>> {
-        on_each!(&mut *self.kernel, machine => machine.poll_under_way(key, waker))
+    pub fn poll_submitted(&mut self, key: Key, waker: &Waker) -> Poll<io::Result<()>> {
+        dispatch!(&mut *self.backend, machine => machine.poll_submitted(key, waker))
     }
 
     /// Gives a stream up. Whether bytes are left to send, which goes on without its owner.
     pub fn release(&mut self, key: Key) -> bool {
-        on_each!(&mut *self.kernel, machine => machine.release(key))
+        dispatch!(&mut *self.backend, machine => machine.release(key))
     }
 
     /// Whether a stream is still there, if only to send what is left.
     pub fn holds(&self, key: Key) -> bool {
-        on_each!(&*self.kernel, machine => machine.holds(key))
+        dispatch!(&*self.backend, machine => machine.holds(key))
     }
 
     pub fn abort(&mut self, key: Key) {
-        on_each!(&mut *self.kernel, machine => machine.abort(key));
+        dispatch!(&mut *self.backend, machine => machine.abort(key));
     }
 
     /// Who waits for a stream, on either side: to be woken when the driver is not borrowed, since nothing else does it.
-    pub fn take_waiting(&mut self, key: Key) -> [Option<Waker>; 2] {
-        on_each!(&mut *self.kernel, machine => machine.take_waiting(key))
+    pub fn take_wakers(&mut self, key: Key) -> [Option<Waker>; 2] {
+        dispatch!(&mut *self.backend, machine => machine.take_wakers(key))
     }
 
     pub fn now_ns(&self) -> u64 {
-        on_each!(&*self.kernel, machine => machine.kernel.sockets().now_ns())
+        dispatch!(&*self.backend, machine => machine.kernel.sockets().now_ns())
     }
 
     /// Returns the driver's clock.
     pub fn clock(&self) -> Clock {
-        on_each!(&*self.kernel, machine => machine.kernel.sockets().clock())
+        dispatch!(&*self.backend, machine => machine.kernel.sockets().clock())
     }
 
     pub fn metrics(&self) -> DriverMetrics {
-        on_each!(&*self.kernel, machine => machine.metrics())
+        dispatch!(&*self.backend, machine => machine.metrics())
     }
 
     // ---- What the kernel does or says of a socket at once ---------------------------------------------------------
 
     pub fn shutdown(&self, key: Key, how: Shutdown) -> io::Result<()> {
-        on_each!(&*self.kernel, machine => {
+        dispatch!(&*self.backend, machine => {
             let (sockets, socket) = machine.stream_socket(key)?;
             sockets.shutdown(socket, how)
         })
     }
 
     pub fn set_option(&self, key: Key, option: StreamOption) -> io::Result<()> {
-        on_each!(&*self.kernel, machine => {
+        dispatch!(&*self.backend, machine => {
             let (sockets, socket) = machine.stream_socket(key)?;
             sockets.set_option(socket, option)
         })
     }
 
     pub fn local_address(&self, key: Key) -> io::Result<SocketAddr> {
-        on_each!(&*self.kernel, machine => {
+        dispatch!(&*self.backend, machine => {
             let (sockets, socket) = machine.stream_socket(key)?;
             sockets.local_address(socket)
         })
     }
 
     pub fn peer_address(&self, key: Key) -> io::Result<SocketAddr> {
-        on_each!(&*self.kernel, machine => {
+        dispatch!(&*self.backend, machine => {
             let (sockets, socket) = machine.stream_socket(key)?;
             sockets.peer_address(socket)
         })
     }
 
     pub fn listener_address(&self, key: Key) -> io::Result<SocketAddr> {
-        on_each!(&*self.kernel, machine => {
+        dispatch!(&*self.backend, machine => {
             let (sockets, socket) = machine.listener_socket(key)?;
             sockets.local_address(socket)
         })
     }
 
     pub fn local_unix_address(&self, key: Key) -> io::Result<UnixAddress> {
-        on_each!(&*self.kernel, machine => {
+        dispatch!(&*self.backend, machine => {
             let (sockets, socket) = machine.stream_socket(key)?;
             sockets.local_unix_address(socket)
         })
     }
 
     pub fn peer_unix_address(&self, key: Key) -> io::Result<UnixAddress> {
-        on_each!(&*self.kernel, machine => {
+        dispatch!(&*self.backend, machine => {
             let (sockets, socket) = machine.stream_socket(key)?;
             sockets.peer_unix_address(socket)
         })
     }
 
     pub fn listener_unix_address(&self, key: Key) -> io::Result<UnixAddress> {
-        on_each!(&*self.kernel, machine => {
+        dispatch!(&*self.backend, machine => {
             let (sockets, socket) = machine.listener_socket(key)?;
             sockets.local_unix_address(socket)
         })
     }
 
     pub fn peer_credentials(&self, key: Key) -> io::Result<PeerCredentials> {
-        on_each!(&*self.kernel, machine => {
+        dispatch!(&*self.backend, machine => {
             let (sockets, socket) = machine.stream_socket(key)?;
             sockets.peer_credentials(socket)
         })
@@ -613,18 +615,18 @@ impl Driver {
     /// When the kernel fails to wait, or has not ended all operations in time. Then their memory is never freed.
     pub fn shut_down(&mut self, drain: Duration, wakes: &mut WakeQueue) -> io::Result<()> {
         self.closed = true;
-        on_each!(&mut *self.kernel, machine => machine.release_all());
+        dispatch!(&mut *self.backend, machine => machine.release_all());
         let deadline_ns = self.now_ns().saturating_add(u64::try_from(drain.as_nanos()).unwrap_or(u64::MAX));
         loop {
-            on_each!(&mut *self.kernel, machine => machine.turn(Wait::No, wakes))?;
+            dispatch!(&mut *self.backend, machine => machine.turn(Wait::No, wakes))?;
             let now_ns = self.now_ns();
             if self.metrics().sockets == 0 || now_ns >= deadline_ns {
                 break;
             }
             let wait = Wait::For((deadline_ns - now_ns).min(SHUT_DOWN_STEP_NS));
-            on_each!(&mut *self.kernel, machine => machine.turn(wait, wakes))?;
+            dispatch!(&mut *self.backend, machine => machine.turn(wait, wakes))?;
         }
-        on_each!(&mut *self.kernel, machine => machine.shut_down(wakes))
+        dispatch!(&mut *self.backend, machine => machine.shut_down(wakes))
     }
 }
 
@@ -642,10 +644,10 @@ impl Drop for Driver {
             });
             catch_and_log_panic("a waker panicked while its driver was shut down", || wakes.call());
         }
-        if on_each!(&*self.kernel, machine => machine.is_quiescent()) {
+        if dispatch!(&*self.backend, machine => machine.is_quiescent()) {
             // SAFETY: nothing touches the field after this. The kernel uses no memory of the machine: every operation that
             // names some belongs to an entry of its tables, which are empty.
-            unsafe { ManuallyDrop::drop(&mut self.kernel) }
+            unsafe { ManuallyDrop::drop(&mut self.backend) }
         } else {
             log(|| {
                 tracing::error!("operations are still in flight: the driver's memory is leaked, not freed")

@@ -18,25 +18,25 @@ pub(crate) enum Op<'a, S> {
     /// Receive into the buffer ring: until cancelled, or once, as the kernel was configured.
     Receive { socket: &'a S },
     /// Send memory that stays where it is until the send is settled.
-    Send { socket: &'a S, data: *const u8, length_bytes: u32, how: SendHow },
+    Send { socket: &'a S, data: *const u8, length_bytes: u32, mode: SendMode },
     /// Report whenever the socket becomes readable, until cancelled.
     Readable { socket: &'a S },
     /// Report once when the socket takes bytes again.
     Writable { socket: &'a S },
     /// Report once when the peer has ended its side or the connection is broken.
-    Ended { socket: &'a S },
+    Hangup { socket: &'a S },
     /// Ask the operation of that token to end.
     Cancel { target: Token },
 }
 
 /// How a send completes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum SendHow {
+pub(crate) enum SendMode {
     /// Never waits: no completion once the submission is consumed means that all bytes were taken; a completion gives
     /// the short count or the error.
-    AtSubmission,
+    Inline,
     /// Waits for room; one completion with the count.
-    Ordinary,
+    Async,
     /// Without a copy; a completion with the count and, when it says so, a second one when the memory is free again.
     ZeroCopy,
 }
@@ -55,7 +55,7 @@ impl Completion {
     /// The bits of `io_uring_cqe.flags`; with `BUFFER`, the upper half is its id.
     const BUFFER: u32 = 1;
     const MORE: u32 = 2;
-    const MORE_TO_RECEIVE: u32 = 4;
+    const SOCKET_NONEMPTY: u32 = 4;
     const NOTIFICATION: u32 = 8;
     const BUFFER_SHIFT: u32 = 16;
 
@@ -66,7 +66,7 @@ impl Completion {
 
     /// More completions of this operation follow; without it, the operation has ended.
     #[inline]
-    pub fn more(&self) -> bool {
+    pub fn has_more(&self) -> bool {
         self.flags & Self::MORE != 0
     }
 
@@ -78,19 +78,19 @@ impl Completion {
 
     /// The buffer, if this brings bytes, is not the last of its operation and has left nothing in the socket.
     #[inline]
-    pub fn one_of_many(&self) -> Option<u16> {
-        let all = Self::BUFFER | Self::MORE | Self::MORE_TO_RECEIVE;
+    pub fn plain_multishot_buffer(&self) -> Option<u16> {
+        let all = Self::BUFFER | Self::MORE | Self::SOCKET_NONEMPTY;
         let plain = self.flags & all == Self::BUFFER | Self::MORE && self.result > 0;
         plain.then_some((self.flags >> Self::BUFFER_SHIFT) as u16)
     }
 
     /// The socket holds more bytes than were received.
-    pub fn more_to_receive(&self) -> bool {
-        self.flags & Self::MORE_TO_RECEIVE != 0
+    pub fn is_socket_nonempty(&self) -> bool {
+        self.flags & Self::SOCKET_NONEMPTY != 0
     }
 
     /// The memory of a zero-copy send is free again; the result means nothing.
-    pub fn notification(&self) -> bool {
+    pub fn is_notification(&self) -> bool {
         self.flags & Self::NOTIFICATION != 0
     }
 
@@ -103,8 +103,8 @@ impl Completion {
         Self { flags: self.flags | flags, ..self }
     }
 
-    pub fn with_more_to_receive(self, more: bool) -> Self {
-        Self { flags: self.flags | if more { Self::MORE_TO_RECEIVE } else { 0 }, ..self }
+    pub fn with_socket_nonempty(self, more: bool) -> Self {
+        Self { flags: self.flags | if more { Self::SOCKET_NONEMPTY } else { 0 }, ..self }
     }
 
     pub fn as_notification(self) -> Self {

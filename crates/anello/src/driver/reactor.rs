@@ -20,14 +20,14 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Poll, Waker, ready};
 
+use super::accept_sink::AcceptSink;
 use super::buffer::{Chunk, Pools, put_into};
 use super::catch_panic::log;
 use super::counters::DriverMetrics;
 use super::direct::{Direct, Outcome};
-use super::heir::Heir;
+use super::io_slice_cursor::IoSliceCursor;
 use super::op::Wait;
 use super::options::DriverOptions;
-use super::pieces::Pieces;
 use super::proactor::gone;
 use super::sockets::{Family, ListenOptions, Sockets, is_of_file, is_of_one_client};
 use super::table::Table;
@@ -215,7 +215,7 @@ impl<K: ReadinessKernel> Reactor<K> {
     }
 
     /// Who waits for a stream, on either side.
-    pub fn take_waiting(&mut self, key: Key) -> [Option<Waker>; 2] {
+    pub fn take_wakers(&mut self, key: Key) -> [Option<Waker>; 2] {
         let Some(stream) = self.streams.get_mut(key) else { return [None, None] };
         [stream.receive_waker.take(), stream.send_waker.take()]
     }
@@ -292,7 +292,7 @@ impl<K: ReadinessKernel> Reactor<K> {
     pub fn poll_copy(
         &mut self,
         key: Key,
-        most_bytes: usize,
+        max_bytes: usize,
         copy: impl FnOnce(&[u8]),
         waker: &Waker,
     ) -> Poll<io::Result<usize>> {
@@ -303,9 +303,9 @@ impl<K: ReadinessKernel> Reactor<K> {
             return Poll::Pending;
         }
         // No more is received than fits, so that nothing is left over.
-        let mut chunk = self.pools.lease(Pools::class_for(most_bytes));
+        let mut chunk = self.pools.lease(Pools::class_for(max_bytes));
         let spare = chunk.spare();
-        let room = spare.len().min(most_bytes);
+        let room = spare.len().min(max_bytes);
         let count = ready!(self.poll_read(key, &mut spare[..room], waker))?;
         copy(&spare[..count]);
         Poll::Ready(Ok(count))
@@ -397,8 +397,8 @@ impl<K: ReadinessKernel> Reactor<K> {
         if let Some(errno) = stream.send_error {
             return Poll::Ready(Err(io::Error::from_raw_os_error(errno.get())));
         }
-        let mut pieces = Pieces::new(slices);
-        let length = pieces.left_bytes();
+        let mut cursor = IoSliceCursor::new(slices);
+        let length = cursor.remaining_bytes();
         if length == 0 {
             return Poll::Ready(Ok(0));
         }
@@ -407,7 +407,7 @@ impl<K: ReadinessKernel> Reactor<K> {
             // Copied together, they may be put off, and are sent by the plain call.
             let gathers = self.defers || slices.len() > 1;
             if gathers && length <= self.deferred_bytes.min(self.send_queue_bytes) {
-                let mut gathered = Some(SendBuf::Chunk(pieces.gather(&self.pools)));
+                let mut gathered = Some(SendBuf::Chunk(cursor.gather(&self.pools)));
                 return self.poll_send(key, &mut gathered, waker).map_ok(|()| length);
             }
             match self.kernel.sockets_mut().send_slices(&stream.socket, slices) {
@@ -424,14 +424,14 @@ impl<K: ReadinessKernel> Reactor<K> {
         } else if stream.write_side != WriteSide::Open {
             return Poll::Ready(Err(after_shutdown()));
         }
-        pieces.skip(written);
-        pieces.limit(self.send_queue_bytes.saturating_sub(stream.transmit.queued_bytes()));
-        let accepted = pieces.left_bytes();
+        cursor.advance(written);
+        cursor.limit(self.send_queue_bytes.saturating_sub(stream.transmit.queued_bytes()));
+        let accepted = cursor.remaining_bytes();
         if written + accepted == 0 {
             stream.send_waker.wait(waker);
             return Poll::Pending;
         }
-        stream.transmit.append_copy(&mut pieces, &self.pools);
+        stream.transmit.append_copy(&mut cursor, &self.pools);
         Poll::Ready(Ok(written + accepted))
     }
 
@@ -512,7 +512,7 @@ impl<K: ReadinessKernel> Reactor<K> {
     }
 
     /// Ready when everything that was accepted is with the kernel, or goes to it with the next turn.
-    pub fn poll_under_way(&mut self, key: Key, waker: &Waker) -> Poll<io::Result<()>> {
+    pub fn poll_submitted(&mut self, key: Key, waker: &Waker) -> Poll<io::Result<()>> {
         match self.streams.get(key) {
             Some(stream) if stream.writable && stream.send_error.is_none() => Poll::Ready(Ok(())),
             _ => self.poll_flush(key, waker),
@@ -583,10 +583,10 @@ impl<K: ReadinessKernel> Reactor<K> {
         }
     }
 
-    /// The same for a listener that has an heir: here, the kernel accepts nothing that was not asked for.
-    pub fn bequeath_listener(&mut self, key: Key, heir: Arc<dyn Heir>) {
+    /// The same for a listener that has a sink: here, the kernel accepts nothing that was not asked for.
+    pub fn release_listener_to(&mut self, key: Key, accept_sink: Arc<dyn AcceptSink>) {
         self.release_listener(key);
-        heir.let_go();
+        accept_sink.listener_released();
     }
 
     // ---- The turn ------------------------------------------------------------------------------------------------

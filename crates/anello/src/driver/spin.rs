@@ -18,7 +18,7 @@ pub(crate) struct Spin {
 }
 
 /// The shortest try is such a part of the longest, and so many in vain are followed by one of the longest.
-const RARELY: u32 = 16;
+const FULL_SPIN_INTERVAL: u32 = 16;
 
 impl Spin {
     pub fn new(limit: Duration) -> Self {
@@ -30,38 +30,38 @@ impl Spin {
         !self.limit.is_zero()
     }
 
-    /// Calls `look` until it finds something or the time is over; whether it found something.
-    pub fn look(&mut self, mut look: impl FnMut() -> bool) -> bool {
-        let (started, patience) = (Instant::now(), self.patience());
+    /// Calls `condition` until it finds something or the time is over; whether it found something.
+    pub fn spin_until(&mut self, mut condition: impl FnMut() -> bool) -> bool {
+        let (started, current_limit) = (Instant::now(), self.current_limit());
         loop {
             for _ in 0..16 {
-                if look() {
-                    self.found_after(started.elapsed());
+                if condition() {
+                    self.record_hit(started.elapsed());
                     return true;
                 }
                 std::hint::spin_loop();
             }
-            if started.elapsed() >= patience {
-                self.missed();
+            if started.elapsed() >= current_limit {
+                self.record_miss();
                 return false;
             }
         }
     }
 
     /// How long the next try is.
-    fn patience(&self) -> Duration {
-        let is_long = self.misses > 0 && self.misses.is_multiple_of(RARELY);
+    fn current_limit(&self) -> Duration {
+        let is_long = self.misses > 0 && self.misses.is_multiple_of(FULL_SPIN_INTERVAL);
         if is_long { self.limit } else { self.current }
     }
 
-    fn found_after(&mut self, time: Duration) {
+    fn record_hit(&mut self, time: Duration) {
         self.misses = 0;
         self.current = self.current.max(time * 2).min(self.limit);
     }
 
-    fn missed(&mut self) {
+    fn record_miss(&mut self) {
         self.misses = self.misses.wrapping_add(1);
-        self.current = (self.current / 2).max(self.limit / RARELY);
+        self.current = (self.current / 2).max(self.limit / FULL_SPIN_INTERVAL);
     }
 }
 
@@ -75,26 +75,26 @@ mod tests {
     fn who_finds_nothing_soon_looks_briefly() {
         let mut spin = Spin::new(LIMIT);
         for _ in 0..5 {
-            assert!(!spin.look(|| false));
+            assert!(!spin.spin_until(|| false));
         }
-        assert_eq!(spin.patience(), LIMIT / 16);
-        assert!(spin.look(|| true));
-        assert!(spin.patience() >= LIMIT / 16);
+        assert_eq!(spin.current_limit(), LIMIT / 16);
+        assert!(spin.spin_until(|| true));
+        assert!(spin.current_limit() >= LIMIT / 16);
     }
 
     #[test]
     fn work_that_comes_later_than_is_looked_is_found_again() {
         let mut spin = Spin::new(LIMIT);
-        let long = (1..=3 * RARELY).map(|_| {
-            spin.missed();
-            spin.patience() == LIMIT
+        let long = (1..=3 * FULL_SPIN_INTERVAL).map(|_| {
+            spin.record_miss();
+            spin.current_limit() == LIMIT
         });
         assert_eq!(long.filter(|is_long| *is_long).count(), 3, "one try of full length for sixteen in vain");
-        spin.found_after(LIMIT / 3);
-        assert_eq!(spin.patience(), LIMIT / 3 * 2, "as long as it takes, and as much again");
-        spin.found_after(Duration::ZERO);
-        assert_eq!(spin.patience(), LIMIT / 3 * 2, "what came sooner does not shorten it");
-        spin.found_after(LIMIT);
-        assert_eq!(spin.patience(), LIMIT, "never longer than the limit");
+        spin.record_hit(LIMIT / 3);
+        assert_eq!(spin.current_limit(), LIMIT / 3 * 2, "as long as it takes, and as much again");
+        spin.record_hit(Duration::ZERO);
+        assert_eq!(spin.current_limit(), LIMIT / 3 * 2, "what came sooner does not shorten it");
+        spin.record_hit(LIMIT);
+        assert_eq!(spin.current_limit(), LIMIT, "never longer than the limit");
     }
 }

@@ -53,7 +53,7 @@ fn sending(kind: &DriverKind, task_work: TaskWork) -> Option<(Driver, Key, UnixS
     Some((driver, key, far, freed))
 }
 
-fn on_each(test: impl Fn(Driver, Key, UnixStream, Arc<AtomicUsize>)) {
+fn dispatch(test: impl Fn(Driver, Key, UnixStream, Arc<AtomicUsize>)) {
     let ways = [
         (DriverKind::Uring, TaskWork::Deferred),
         (DriverKind::Uring, TaskWork::Cooperative),
@@ -69,7 +69,7 @@ fn on_each(test: impl Fn(Driver, Key, UnixStream, Arc<AtomicUsize>)) {
 
 #[test]
 fn dropped_driver_ends_what_is_in_flight_before_memory_is_freed() {
-    on_each(|driver, _, mut far, freed| {
+    dispatch(|driver, _, mut far, freed| {
         // Keeps the ring open, and so everything in flight.
         let _notifier = driver.notifier().unwrap();
         drop(driver);
@@ -83,10 +83,10 @@ fn dropped_driver_ends_what_is_in_flight_before_memory_is_freed() {
 #[test]
 #[cfg_attr(plain_memory, ignore = "what it leaks would be reported")]
 fn driver_that_could_not_shut_down_leaks_what_is_in_flight() {
-    on_each(|mut driver, _, far, freed| {
+    dispatch(|mut driver, _, far, freed| {
         // As if the kernel had not ended the operations in time.
         driver.closed = true;
-        let is_idle = matches!(*driver.kernel, Kernel::Epoll(_));
+        let is_idle = matches!(*driver.backend, Backend::Epoll(_));
         drop(driver);
         assert_eq!(freed.load(Ordering::SeqCst), usize::from(is_idle));
         drop(far);
@@ -95,7 +95,7 @@ fn driver_that_could_not_shut_down_leaks_what_is_in_flight() {
 
 #[test]
 fn driver_that_was_shut_down_starts_nothing() {
-    on_each(|mut driver, key, far, freed| {
+    dispatch(|mut driver, key, far, freed| {
         driver.shut_down(Duration::ZERO, &mut WakeQueue::default()).unwrap();
         assert_eq!((freed.load(Ordering::SeqCst), driver.metrics().sockets), (1, 0));
         drop(far);

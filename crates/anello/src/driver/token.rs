@@ -46,7 +46,7 @@ pub(crate) enum Kind {
     /// Readiness to send from a file.
     Writable = 10,
     /// The end of the connection, for a multishot receive that may miss it.
-    Ended = 11,
+    Hangup = 11,
 }
 
 /// Kind and key in the 64 bits that the kernel hands back.
@@ -76,7 +76,7 @@ impl Token {
             8 => Kind::Message,
             9 => Kind::SendZeroCopy,
             10 => Kind::Writable,
-            11 => Kind::Ended,
+            11 => Kind::Hangup,
             _ => return None,
         })
     }

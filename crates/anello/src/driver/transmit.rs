@@ -8,7 +8,7 @@ use bytes::Bytes;
 
 use super::buffer::{CLASS_BYTES, Chunk, Pools};
 use super::catch_panic::catch_and_log_panic;
-use super::pieces::Pieces;
+use super::io_slice_cursor::IoSliceCursor;
 
 /// Memory that a stream owns until the kernel has taken it. Its bytes do not move while it is moved.
 #[derive(Debug)]
@@ -175,7 +175,7 @@ impl Transmit {
             SendBuf::Bytes(_) | SendBuf::Vec(_) => length <= COPY_AT_MOST_BYTES,
         };
         if copy && !self.is_empty() {
-            self.append_copy(&mut Pieces::new(&[IoSlice::new(outgoing.as_slice())]), pools);
+            self.append_copy(&mut IoSliceCursor::new(&[IoSlice::new(outgoing.as_slice())]), pools);
         } else {
             self.push(outgoing);
         }
@@ -184,13 +184,13 @@ impl Transmit {
     /// Takes what is to be sent later into an empty queue, if it is at most so many bytes, not nothing and can wait; where
     /// it lies.
     #[inline]
-    pub fn start(&mut self, outgoing: &mut Option<SendBuf>, most_bytes: usize) -> Option<(*const u8, u32)> {
+    pub fn start(&mut self, outgoing: &mut Option<SendBuf>, max_bytes: usize) -> Option<(*const u8, u32)> {
         debug_assert!(self.is_empty());
         let message = outgoing.as_ref()?;
         let data = message.as_slice();
         let (address, length) = (data.as_ptr(), data.len());
         // One comparison for both: nothing wraps to the largest length.
-        if length.wrapping_sub(1) >= most_bytes || message.is_urgent() {
+        if length.wrapping_sub(1) >= max_bytes || message.is_urgent() {
             return None;
         }
         self.queued_bytes = length;
@@ -250,19 +250,19 @@ impl Transmit {
         *self = Self::default();
     }
 
-    /// Copies what is left of `pieces` to the end: into what is left of the last chunk if that is not being sent, else
+    /// Copies what is left of `cursor` to the end: into what is left of the last chunk if that is not being sent, else
     /// into new ones. What fills less than half of the largest one waits for a slow peer: it has memory of its own size.
-    pub fn append_copy(&mut self, pieces: &mut Pieces<'_>, pools: &Rc<Pools>) {
+    pub fn append_copy(&mut self, cursor: &mut IoSliceCursor<'_>, pools: &Rc<Pools>) {
         if let Some(Queued(SendBuf::Chunk(last))) = self.rest.back_mut()
             && last.is_hot()
         {
-            self.queued_bytes += pieces.copy_into(last);
+            self.queued_bytes += cursor.copy_into(last);
         }
-        if (CLASS_BYTES[1] + 1..=CLASS_BYTES[2] / 2).contains(&pieces.left_bytes()) {
-            return self.push(Queued(SendBuf::Vec(pieces.gather_vec())));
+        if (CLASS_BYTES[1] + 1..=CLASS_BYTES[2] / 2).contains(&cursor.remaining_bytes()) {
+            return self.push(Queued(SendBuf::Vec(cursor.gather_vec())));
         }
-        while pieces.left_bytes() > 0 {
-            self.push(Queued(SendBuf::Chunk(pieces.gather(pools))));
+        while cursor.remaining_bytes() > 0 {
+            self.push(Queued(SendBuf::Chunk(cursor.gather(pools))));
         }
     }
 
@@ -305,7 +305,7 @@ mod tests {
                 match n % 3 {
                     0 => transmit.push(Queued(SendBuf::Vec(piece))),
                     1 => transmit.push(Queued(SendBuf::Bytes(Bytes::from(piece)))),
-                    _ => transmit.append_copy(&mut Pieces::new(&[IoSlice::new(&piece)]), &pools),
+                    _ => transmit.append_copy(&mut IoSliceCursor::new(&[IoSlice::new(&piece)]), &pools),
                 }
             }
             assert_eq!(transmit.queued_bytes(), expected.len());

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use super::line::Line;
 use super::stream::Inner;
-use crate::driver::{self, Driver, Heir, Key};
+use crate::driver::{self, AcceptSink, Driver, Key};
 use crate::executor::{Shared, current};
 use crate::time::sleep;
 
@@ -115,14 +115,14 @@ impl Listener {
         warn_exhausted(error, refused);
     }
 
-    /// Closes it; what the kernel has accepted for it already is the heir's, whose wakers are the caller's to call.
-    pub fn bequeath(self, heir: Arc<dyn Heir>) {
+    /// Closes it; what the kernel has accepted for it already goes to the sink, whose wakers are the caller's to call.
+    pub fn close_with_sink(self, sink: Arc<dyn AcceptSink>) {
         let Ok(mut driver) = self.shared.driver.try_borrow_mut() else {
             // Dropped with something that the driver drops.
             let shared = Rc::clone(&self.shared);
-            return shared.spawn(async move { self.bequeath(heir) }).detach();
+            return shared.spawn(async move { self.close_with_sink(sink) }).detach();
         };
-        driver.bequeath_listener(self.key, heir);
+        driver.release_listener_to(self.key, sink);
     }
 }
 

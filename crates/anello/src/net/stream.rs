@@ -114,7 +114,7 @@ impl ShutdownHandle {
             let mut driver = self.shared.driver.borrow_mut();
             // Refused only when there is nobody left to be told.
             driver.set_option(self.key, StreamOption::Linger(Some(Duration::ZERO))).ok();
-            let waiting = driver.take_waiting(self.key);
+            let waiting = driver.take_wakers(self.key);
             driver.abort(self.key);
             waiting
         };
@@ -373,14 +373,14 @@ impl Inner {
     /// Hands at most so many bytes to `copy`, once; none at the end of the stream. How many.
     pub fn poll_copy(
         &self,
-        most_bytes: usize,
+        max_bytes: usize,
         copy: impl FnOnce(&[u8]),
         context: &Context<'_>,
     ) -> Poll<io::Result<usize>> {
-        if most_bytes == 0 {
+        if max_bytes == 0 {
             return Poll::Ready(Ok(0));
         }
-        self.polled(context, |driver, waker| driver.poll_copy(self.key, most_bytes, copy, waker))
+        self.polled(context, |driver, waker| driver.poll_copy(self.key, max_bytes, copy, waker))
     }
 
     /// Polls for a count of bytes, which the running task is charged with.
@@ -525,8 +525,8 @@ impl Inner {
     }
 
     /// Ready when everything accepted is with the kernel, or goes to it with the next turns.
-    pub fn poll_under_way(&self, context: &Context<'_>) -> Poll<io::Result<()>> {
-        self.shared.driver.borrow_mut().poll_under_way(self.key, context.waker())
+    pub fn poll_submitted(&self, context: &Context<'_>) -> Poll<io::Result<()>> {
+        self.shared.driver.borrow_mut().poll_submitted(self.key, context.waker())
     }
 
     /// Shuts down the write direction behind what was accepted, without waiting for it.

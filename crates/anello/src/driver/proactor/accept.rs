@@ -9,8 +9,8 @@ use std::task::{Poll, Waker, ready};
 use super::kernel::{CompletionKernel, Socket};
 use super::stream::Connect;
 use super::{Proactor, cancel_token, gone};
+use crate::driver::accept_sink::AcceptSink;
 use crate::driver::catch_panic::log;
-use crate::driver::heir::Heir;
 use crate::driver::op::{Completion, Op};
 use crate::driver::sockets::{Family, ListenOptions, Sockets, is_of_one_client, kernel_error};
 use crate::driver::token::{Key, Kind, Token};
@@ -29,7 +29,7 @@ pub(super) struct Listener<S> {
     pub(super) stopping: bool,
     released: bool,
     /// Who gets what the kernel accepts until it has let go of a released listener.
-    heir: Option<Arc<dyn Heir>>,
+    accept_sink: Option<Arc<dyn AcceptSink>>,
     error: Option<i32>,
     queue: VecDeque<S>,
     waker: WakerSlot,
@@ -94,7 +94,7 @@ impl<K: CompletionKernel> Proactor<K> {
             accepts_ahead: true,
             stopping: false,
             released: false,
-            heir: None,
+            accept_sink: None,
             error: None,
             queue: VecDeque::new(),
             waker: WakerSlot::default(),
@@ -168,16 +168,16 @@ impl<K: CompletionKernel> Proactor<K> {
         }
     }
 
-    /// Gives a listener up; what the kernel has accepted for it, and accepts until it lets go, is the heir's.
-    pub fn bequeath_listener(&mut self, key: Key, heir: Arc<dyn Heir>) {
-        let Some(listener) = self.listeners.get_mut(key) else { return heir.let_go() };
+    /// Gives a listener up; what the kernel has accepted for it, and accepts until it lets go, goes to the sink.
+    pub fn release_listener_to(&mut self, key: Key, accept_sink: Arc<dyn AcceptSink>) {
+        let Some(listener) = self.listeners.get_mut(key) else { return accept_sink.listener_released() };
         for socket in listener.queue.drain(..) {
-            inherit(self.kernel.sockets_mut(), socket, &*heir);
+            pass_to_sink(self.kernel.sockets_mut(), socket, &*accept_sink);
         }
         if listener.armed {
-            listener.heir = Some(heir);
+            listener.accept_sink = Some(accept_sink);
         } else {
-            heir.let_go();
+            accept_sink.listener_released();
         }
         self.release_listener(key);
     }
@@ -198,18 +198,18 @@ impl<K: CompletionKernel> Proactor<K> {
             self.metrics.late_completions += 1;
             return;
         };
-        if !completion.more() {
+        if !completion.has_more() {
             listener.armed = false;
             listener.stopping = false;
         }
         if let Some(socket) = socket {
             self.metrics.accepted += 1;
-            match &listener.heir {
+            match &listener.accept_sink {
                 None if listener.released => {}
                 None => listener.queue.push_back(socket),
-                Some(heir) => {
-                    inherit(self.kernel.sockets_mut(), socket, &**heir);
-                    wakes.extend(heir.wakers());
+                Some(accept_sink) => {
+                    pass_to_sink(self.kernel.sockets_mut(), socket, &**accept_sink);
+                    wakes.extend(accept_sink.wakers());
                 }
             }
         } else {
@@ -222,9 +222,9 @@ impl<K: CompletionKernel> Proactor<K> {
         listener.waker.wake(wakes);
         let full = listener.queue.len() >= self.limits.max_accept_queue;
         if listener.released && !listener.armed {
-            if let Some(heir) = self.listeners.remove(key).and_then(|listener| listener.heir) {
-                heir.let_go();
-                wakes.extend(heir.wakers());
+            if let Some(accept_sink) = self.listeners.remove(key).and_then(|listener| listener.accept_sink) {
+                accept_sink.listener_released();
+                wakes.extend(accept_sink.wakers());
             }
         } else if full {
             self.stop_accepting(key);
@@ -232,9 +232,9 @@ impl<K: CompletionKernel> Proactor<K> {
     }
 }
 
-fn inherit<S: Sockets>(sockets: &mut S, socket: S::Socket, heir: &dyn Heir) {
+fn pass_to_sink<S: Sockets>(sockets: &mut S, socket: S::Socket, accept_sink: &dyn AcceptSink) {
     match sockets.export(socket) {
-        Ok(descriptor) => heir.inherit(descriptor),
+        Ok(descriptor) => accept_sink.accept(descriptor),
         Err(error) => log(|| tracing::warn!(%error, "a connection that was accepted for nobody is closed")),
     }
 }

@@ -59,24 +59,24 @@ impl<K: CompletionKernel> Proactor<K> {
         let receiving = match stream.receiving {
             Receiving::Idle => None,
             Receiving::Ring => Some(Kind::Receive),
-            Receiving::Watch => Some(Kind::Readable),
-            Receiving::Stopping(kind) => Some(kind),
+            Receiving::Polling => Some(Kind::Readable),
+            Receiving::Cancelling(kind) => Some(kind),
         };
         let sending = match stream.sending {
             // Settled by this turn or a later one, when the kernel has consumed it; the result is not believed.
-            Sending::Idle | Sending::AtSubmission(_) => None,
-            Sending::Ordinary => Some(Token::new(Kind::Send, key)),
+            Sending::Idle | Sending::Inline(_) => None,
+            Sending::Async => Some(Token::new(Kind::Send, key)),
             Sending::ZeroCopy(held) => Some(Token::new(Kind::SendZeroCopy, held)),
-            Sending::Watch => Some(Token::new(Kind::Writable, key)),
+            Sending::Polling => Some(Token::new(Kind::Writable, key)),
         };
-        let ending = stream.ending.is_in_flight().then_some(Kind::Ended);
+        let ending = stream.ending.is_in_flight().then_some(Kind::Hangup);
         let connecting = (stream.connect == Connect::InFlight).then_some(Kind::Connect);
         // A poll that is lost loses nothing: it is armed again.
         let loses_bytes = receiving == Some(Kind::Receive)
             || connecting.is_some()
-            || !matches!(stream.sending, Sending::Idle | Sending::Watch);
+            || !matches!(stream.sending, Sending::Idle | Sending::Polling);
         if let Some(kind) = receiving {
-            stream.receiving = Receiving::Stopping(kind);
+            stream.receiving = Receiving::Cancelling(kind);
         }
         if ending.is_some() {
             stream.ending = Ending::Stopping;
@@ -125,9 +125,9 @@ impl<K: CompletionKernel> Proactor<K> {
             Some(Kind::SendZeroCopy) => return self.leave_doubtful_memory(key, wakes),
             // One that has ended meanwhile may have been armed again, which is not in doubt.
             Some(Kind::Accept) => self.listeners.get(key).is_some_and(|listener| listener.stopping),
-            Some(Kind::Ended) => stream.is_some_and(|stream| stream.ending == Ending::Stopping),
+            Some(Kind::Hangup) => stream.is_some_and(|stream| stream.ending == Ending::Stopping),
             Some(kind @ (Kind::Receive | Kind::Readable)) => {
-                stream.is_some_and(|stream| stream.receiving == Receiving::Stopping(kind))
+                stream.is_some_and(|stream| stream.receiving == Receiving::Cancelling(kind))
             }
             _ => stream.is_some(),
         };

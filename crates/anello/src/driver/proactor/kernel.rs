@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use crate::driver::buffer::Pools;
 use crate::driver::counters::DriverMetrics;
-use crate::driver::op::{Completion, Op, SendHow, Wait};
+use crate::driver::op::{Completion, Op, SendMode, Wait};
 use crate::driver::sockets::Sockets;
 use crate::driver::token::{Key, Token};
 
@@ -22,14 +22,14 @@ pub(crate) trait CompletionKernel: Sized {
 
     /// The same for a send that completes at submission: a kernel may have a shorter way for it.
     #[inline]
-    fn push_send_at_submission(
+    fn push_inline_send(
         &mut self,
         token: Token,
         socket: &Socket<Self>,
         data: *const u8,
         length_bytes: u32,
     ) -> u32 {
-        self.push(token, Op::Send { socket, data, length_bytes, how: SendHow::AtSubmission })
+        self.push(token, Op::Send { socket, data, length_bytes, mode: SendMode::Inline })
     }
 
     /// Hands everything noted to the kernel and waits as told until there is a completion. An interrupted or timed-out
@@ -79,7 +79,7 @@ pub(crate) struct Abilities {
     /// 6.18.15 and 6.19.8, not on 6.1; mended by Linux commit a68ed2df7213 (in 6.12.86 and 6.19.10). Still when both
     /// arrive while it is armed: seen on 6.12.117 and 6.18.44.
     pub misses_resets: bool,
-    pub sends_at_submission: bool,
+    pub inline_sends: bool,
     pub zero_copy: bool,
 }
 

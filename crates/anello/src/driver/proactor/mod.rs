@@ -7,9 +7,9 @@
 //!   Idle ───────────────> Ring ──────────────────────────────> chunks from the buffer ring
 //!    ^  \                  │  full buffer and more behind it, no buffer left, queue full: cancel
 //!    │   \                 v
-//!    │    \            Stopping ── terminal completion ──> Idle
+//!    │    \           Cancelling ── terminal completion ──> Idle
 //!    │     \  direct
-//!    │      └───────────> Watch ── readable ──> recv(2) into hot memory, sent on while it is hot
+//!    │      └───────────> Polling ── readable ──> recv(2) into hot memory, sent on while it is hot
 //!    └── small messages again: cancel ──┘
 //! ```
 //!
@@ -28,7 +28,7 @@
 //! # Invariants
 //!
 //! - A stream leaves the table only when `receiving` and `sending` are `Idle` and neither a poll for its end nor a connect is
-//!   in flight: the kernel then holds neither its descriptor nor any of its memory but what lies in `held`.
+//!   in flight: the kernel then holds neither its descriptor nor any of its memory but what lies in `zero_copy_sends`.
 //! - The front of the send queue is neither replaced nor dropped while `sending` is not `Idle`.
 //! - A direct receive happens only while no ring receive is armed and the queue of chunks is empty: order is kept.
 //! - While `receiving` is `Ring` there is neither an end nor an error to tell; while `sending` is `Idle` the send queue is
@@ -56,7 +56,7 @@ use self::stream::{Connect, Received, Receiving, Sending, Stream};
 use super::buffer::{Chunk, Pools};
 use super::catch_panic::log;
 use super::counters::DriverMetrics;
-use super::op::{Completion, Op, SendHow, Wait};
+use super::op::{Completion, Op, SendMode, Wait};
 use super::options::DriverOptions;
 use super::sockets::{Family, Sockets, StreamOption};
 use super::table::Table;
@@ -92,9 +92,9 @@ pub(crate) struct Proactor<K: CompletionKernel> {
     limits: DriverOptions,
     zero_copy_bytes: usize,
     /// How messages are sent that are neither sent by a system call at once nor without a copy.
-    small_sends: SendHow,
+    small_sends: SendMode,
     /// Messages of at most so many bytes are noted at once as sends that complete at submission; zero when none is.
-    at_submission_bytes: usize,
+    inline_send_bytes: usize,
     pools: Rc<Pools>,
     metrics: DriverMetrics,
     /// What was in flight when the kernel had dropped completions.
@@ -128,13 +128,13 @@ impl<K: CompletionKernel> Proactor<K> {
             .min(zero_copy_bytes)
             .min(MOST_PER_SEND_BYTES)
             .saturating_sub(1);
-        let at_submission = abilities.sends_at_submission;
+        let inline_sends = abilities.inline_sends;
         Self {
             abilities,
             pools: Rc::clone(kernel.pools()),
             kernel,
-            small_sends: if at_submission { SendHow::AtSubmission } else { SendHow::Ordinary },
-            at_submission_bytes: if at_submission { small_bytes } else { 0 },
+            small_sends: if inline_sends { SendMode::Inline } else { SendMode::Async },
+            inline_send_bytes: if inline_sends { small_bytes } else { 0 },
             streams: Table::new(),
             listeners: Table::new(),
             held: Table::new(),
@@ -196,10 +196,10 @@ impl<K: CompletionKernel> Proactor<K> {
         if let Some(stream) = self.streams.get_mut(key) {
             stream.send_error = NonZero::new(-libc::ECONNABORTED);
             match stream.sending {
-                Sending::Idle | Sending::Watch => stream.transmit.clear(),
+                Sending::Idle | Sending::Polling => stream.transmit.clear(),
                 // Settled by the next turn; what a short send leaves is then dropped.
-                Sending::AtSubmission(_) => {}
-                Sending::Ordinary => {
+                Sending::Inline(_) => {}
+                Sending::Async => {
                     self.kernel.push(cancel_token(), Op::Cancel { target: Token::new(Kind::Send, key) });
                 }
                 Sending::ZeroCopy(held) if self.held.get(held).is_some_and(|held| held.short.is_some()) => {
@@ -215,7 +215,7 @@ impl<K: CompletionKernel> Proactor<K> {
     }
 
     /// Who waits for a stream, on either side.
-    pub fn take_waiting(&mut self, key: Key) -> [Option<Waker>; 2] {
+    pub fn take_wakers(&mut self, key: Key) -> [Option<Waker>; 2] {
         let Some(stream) = self.streams.get_mut(key) else { return [None, None] };
         [stream.receive_waker.take(), stream.send_waker.take()]
     }
@@ -311,7 +311,7 @@ impl<K: CompletionKernel> Proactor<K> {
             Some(Kind::SendZeroCopy) => self.on_send_zero_copy(key, completion, wakes),
             Some(Kind::Readable) => self.on_readable(key, completion, wakes),
             Some(Kind::Writable) => self.on_writable(key, wakes),
-            Some(Kind::Ended) => self.on_ended(key, completion, wakes),
+            Some(Kind::Hangup) => self.on_ended(key, completion, wakes),
             Some(Kind::Accept) => self.on_accept(key, completion, wakes),
             Some(Kind::Connect) => {
                 self.kernel.ended(completion);

@@ -55,7 +55,7 @@ impl<K: CompletionKernel> Proactor<K> {
         if let Some(result) = stream.receive_error {
             return Poll::Ready(Err(kernel_error(result.get())));
         }
-        let ring_armed = matches!(stream.receiving, Receiving::Ring | Receiving::Stopping(_));
+        let ring_armed = matches!(stream.receiving, Receiving::Ring | Receiving::Cancelling(_));
         if stream.direct && !ring_armed && stream.reads.readable {
             let outcome = stream.reads.receive(self.kernel.sockets_mut(), &stream.socket, &self.pools);
             match outcome {
@@ -91,7 +91,7 @@ impl<K: CompletionKernel> Proactor<K> {
     pub fn poll_copy(
         &mut self,
         key: Key,
-        most_bytes: usize,
+        max_bytes: usize,
         copy: impl FnOnce(&[u8]),
         waker: &Waker,
     ) -> Poll<io::Result<usize>> {
@@ -99,7 +99,7 @@ impl<K: CompletionKernel> Proactor<K> {
         let Poll::Ready(ready) = self.poll_receive(key, &mut received, waker) else { return Poll::Pending };
         ready?;
         let Some(mut chunk) = received else { return Poll::Ready(Ok(0)) };
-        let count = chunk.len().min(most_bytes);
+        let count = chunk.len().min(max_bytes);
         copy(&chunk[..count]);
         if count < chunk.len()
             && let Some(stream) = self.streams.get_mut(key)
@@ -113,7 +113,7 @@ impl<K: CompletionKernel> Proactor<K> {
     fn start_receiving(&mut self, key: Key) {
         let Some(stream) = self.streams.get_mut(key) else { return };
         if stream.direct {
-            stream.receiving = Receiving::Watch;
+            stream.receiving = Receiving::Polling;
             let op = Op::Readable { socket: &stream.socket };
             self.kernel.push(Token::new(Kind::Readable, key), op);
         } else {
@@ -122,8 +122,8 @@ impl<K: CompletionKernel> Proactor<K> {
             self.kernel.push(Token::new(Kind::Receive, key), op);
             if self.abilities.misses_resets && stream.ending == Ending::Unwatched {
                 stream.ending = Ending::Watched;
-                let op = Op::Ended { socket: &stream.socket };
-                self.kernel.push(Token::new(Kind::Ended, key), op);
+                let op = Op::Hangup { socket: &stream.socket };
+                self.kernel.push(Token::new(Kind::Hangup, key), op);
             }
         }
     }
@@ -134,7 +134,7 @@ impl<K: CompletionKernel> Proactor<K> {
             return;
         };
         stream.ending = Ending::Stopping;
-        self.kernel.push(cancel_token(), Op::Cancel { target: Token::new(Kind::Ended, key) });
+        self.kernel.push(cancel_token(), Op::Cancel { target: Token::new(Kind::Hangup, key) });
     }
 
     /// The connection is broken, which the receive may have missed: the next one sees it. The end of the peer's side alone
@@ -160,10 +160,10 @@ impl<K: CompletionKernel> Proactor<K> {
         let Some(stream) = self.streams.get_mut(key) else { return };
         let kind = match stream.receiving {
             Receiving::Ring => Kind::Receive,
-            Receiving::Watch => Kind::Readable,
-            Receiving::Idle | Receiving::Stopping(_) => return,
+            Receiving::Polling => Kind::Readable,
+            Receiving::Idle | Receiving::Cancelling(_) => return,
         };
-        stream.receiving = Receiving::Stopping(kind);
+        stream.receiving = Receiving::Cancelling(kind);
         self.kernel.push(cancel_token(), Op::Cancel { target: Token::new(kind, key) });
     }
 
@@ -185,7 +185,7 @@ impl<K: CompletionKernel> Proactor<K> {
     #[inline(always)]
     pub(super) fn on_receive(&mut self, completion: Completion, wakes: &mut WakeQueue) {
         // The way of nearly every message.
-        if let Some(id) = completion.one_of_many()
+        if let Some(id) = completion.plain_multishot_buffer()
             && let Some(stream) = self.streams.get_mut(completion.token.key())
             && stream.receiving == Receiving::Ring
             && let Some(chunk) = self.pools.filled(id, completion.result as usize)
@@ -214,10 +214,10 @@ impl<K: CompletionKernel> Proactor<K> {
             return;
         };
         stream.receive_waker.wake(wakes);
-        if !completion.more() {
+        if !completion.has_more() {
             stream.receiving = Receiving::Idle;
         }
-        let to_direct = completion.more_to_receive() && length >= self.limits.receive_buffer_bytes;
+        let to_direct = completion.is_socket_nonempty() && length >= self.limits.receive_buffer_bytes;
         stream.direct |= to_direct;
         match (completion.result, chunk) {
             (1.., Some(chunk)) => {
@@ -273,7 +273,7 @@ impl<K: CompletionKernel> Proactor<K> {
             self.metrics.late_completions += 1;
             return;
         };
-        if !completion.more() {
+        if !completion.has_more() {
             stream.receiving = Receiving::Idle;
         }
         if completion.result >= 0 {

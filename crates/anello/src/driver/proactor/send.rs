@@ -11,8 +11,8 @@ use super::stream::Sending;
 use super::{Held, MOST_PER_SEND_BYTES, Proactor, cancel_token, gone};
 use crate::driver::buffer::CLASS_BYTES;
 use crate::driver::catch_panic::log;
-use crate::driver::op::{Completion, Op, SendHow};
-use crate::driver::pieces::Pieces;
+use crate::driver::io_slice_cursor::IoSliceCursor;
+use crate::driver::op::{Completion, Op, SendMode};
 use crate::driver::sockets::{Family, Sockets, is_of_file, kernel_error};
 use crate::driver::token::{Key, Kind, Token};
 use crate::driver::transmit::{Queued, SendBuf, WriteSide, after_shutdown};
@@ -32,11 +32,11 @@ impl<K: CompletionKernel> Proactor<K> {
             && stream.sending == Sending::Idle
             && stream.send_error.is_none()
             && stream.write_side == WriteSide::Open
-            && let Some((data, length_bytes)) = stream.transmit.start(outgoing, self.at_submission_bytes)
+            && let Some((data, length_bytes)) = stream.transmit.start(outgoing, self.inline_send_bytes)
         {
             let token = Token::new(Kind::Send, key);
-            let place = self.kernel.push_send_at_submission(token, &stream.socket, data, length_bytes);
-            stream.sending = Sending::AtSubmission(place);
+            let place = self.kernel.push_inline_send(token, &stream.socket, data, length_bytes);
+            stream.sending = Sending::Inline(place);
             self.unsettled.push((key.index, place));
             return Poll::Ready(Ok(()));
         }
@@ -79,8 +79,8 @@ impl<K: CompletionKernel> Proactor<K> {
         if let Some(result) = stream.send_error {
             return Poll::Ready(Err(kernel_error(result.get())));
         }
-        let mut pieces = Pieces::new(slices);
-        let length = pieces.left_bytes();
+        let mut cursor = IoSliceCursor::new(slices);
+        let length = cursor.remaining_bytes();
         if length == 0 {
             return Poll::Ready(Ok(0));
         }
@@ -93,28 +93,28 @@ impl<K: CompletionKernel> Proactor<K> {
                     self.metrics.sends += 1;
                     Poll::Ready(Ok(count))
                 }
-                Ok(count) => Poll::Ready(Ok(self.wait_for_room(key, pieces, count))),
+                Ok(count) => Poll::Ready(Ok(self.wait_for_room(key, cursor, count))),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    Poll::Ready(Ok(self.wait_for_room(key, pieces, 0)))
+                    Poll::Ready(Ok(self.wait_for_room(key, cursor, 0)))
                 }
                 Err(error) => Poll::Ready(Err(stream.fail(error))),
             };
         }
         if idle && length <= self.limits.max_send_queue_bytes {
-            let mut gathered = Some(SendBuf::Chunk(pieces.gather(&self.pools)));
+            let mut gathered = Some(SendBuf::Chunk(cursor.gather(&self.pools)));
             return self.poll_send(key, &mut gathered, waker).map_ok(|()| length);
         }
         if stream.write_side != WriteSide::Open {
             return Poll::Ready(Err(after_shutdown()));
         }
-        pieces.limit(self.limits.max_send_queue_bytes.saturating_sub(stream.transmit.queued_bytes()));
-        let accepted = pieces.left_bytes();
+        cursor.limit(self.limits.max_send_queue_bytes.saturating_sub(stream.transmit.queued_bytes()));
+        let accepted = cursor.remaining_bytes();
         self.settle_soon |= stream.awaits_settling();
         if accepted == 0 {
             stream.send_waker.wait(waker);
             return Poll::Pending;
         }
-        stream.transmit.append_copy(&mut pieces, &self.pools);
+        stream.transmit.append_copy(&mut cursor, &self.pools);
         if idle {
             self.start_sending(key)?;
         }
@@ -124,14 +124,14 @@ impl<K: CompletionKernel> Proactor<K> {
     /// The kernel has taken so many bytes of these, for which nothing had to be queued, and refused the rest: a copy of it
     /// waits for room, as much as may be queued. How many bytes are accepted by that and before.
     #[cold]
-    fn wait_for_room(&mut self, key: Key, mut pieces: Pieces<'_>, taken_bytes: usize) -> usize {
+    fn wait_for_room(&mut self, key: Key, mut cursor: IoSliceCursor<'_>, taken_bytes: usize) -> usize {
         self.metrics.short_sends += 1;
         let Some(stream) = self.streams.get_mut(key) else { return taken_bytes };
-        pieces.skip(taken_bytes);
-        pieces.limit(self.limits.max_send_queue_bytes);
-        let accepted = taken_bytes + pieces.left_bytes();
-        stream.transmit.append_copy(&mut pieces, &self.pools);
-        self.submit_send(key, SendHow::Ordinary);
+        cursor.advance(taken_bytes);
+        cursor.limit(self.limits.max_send_queue_bytes);
+        let accepted = taken_bytes + cursor.remaining_bytes();
+        stream.transmit.append_copy(&mut cursor, &self.pools);
+        self.submit_send(key, SendMode::Async);
         accepted
     }
 
@@ -151,7 +151,7 @@ impl<K: CompletionKernel> Proactor<K> {
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     let slices = [IoSlice::new(data)];
-                    Poll::Ready(Ok(self.wait_for_room(key, Pieces::new(&slices), 0)))
+                    Poll::Ready(Ok(self.wait_for_room(key, IoSliceCursor::new(&slices), 0)))
                 }
                 Err(error) => Poll::Ready(Err(stream.fail(error))),
             };
@@ -229,7 +229,7 @@ impl<K: CompletionKernel> Proactor<K> {
                     return Poll::Ready(Ok(count));
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    stream.sending = Sending::Watch;
+                    stream.sending = Sending::Polling;
                     let op = Op::Writable { socket: &stream.socket };
                     self.kernel.push(Token::new(Kind::Writable, key), op);
                 }
@@ -244,7 +244,7 @@ impl<K: CompletionKernel> Proactor<K> {
     /// Ends the wait for a socket that nobody wants to send a file to any more.
     pub(super) fn stop_watching(&mut self, key: Key) {
         if let Some(stream) = self.streams.get(key)
-            && stream.sending == Sending::Watch
+            && stream.sending == Sending::Polling
             && stream.transmit.is_empty()
         {
             self.kernel.push(cancel_token(), Op::Cancel { target: Token::new(Kind::Writable, key) });
@@ -253,7 +253,8 @@ impl<K: CompletionKernel> Proactor<K> {
 
     #[inline(never)]
     pub(super) fn on_writable(&mut self, key: Key, wakes: &mut WakeQueue) {
-        let Some(stream) = self.streams.get_mut(key).filter(|stream| stream.sending == Sending::Watch) else {
+        let Some(stream) = self.streams.get_mut(key).filter(|stream| stream.sending == Sending::Polling)
+        else {
             self.metrics.late_completions += 1;
             return;
         };
@@ -264,7 +265,7 @@ impl<K: CompletionKernel> Proactor<K> {
 
     /// Ready when everything that was accepted is with the kernel, or goes to it with the next turns: pending while the
     /// kernel has refused some for want of room.
-    pub fn poll_under_way(&mut self, key: Key, waker: &Waker) -> Poll<io::Result<()>> {
+    pub fn poll_submitted(&mut self, key: Key, waker: &Waker) -> Poll<io::Result<()>> {
         match self.streams.get(key) {
             Some(stream) if stream.awaits_settling() && stream.send_error.is_none() => Poll::Ready(Ok(())),
             _ => self.poll_flush(key, waker),
@@ -285,12 +286,12 @@ impl<K: CompletionKernel> Proactor<K> {
                 && self.kernel.zero_copy_pays(&stream.socket);
             let at_once = length >= self.limits.direct_send_threshold_bytes || stream.transmit.is_urgent();
             if zero_copy || refused || !at_once {
-                let how = match () {
-                    () if zero_copy => SendHow::ZeroCopy,
-                    () if refused => SendHow::Ordinary,
+                let mode = match () {
+                    () if zero_copy => SendMode::ZeroCopy,
+                    () if refused => SendMode::Async,
                     () => self.small_sends,
                 };
-                self.submit_send(key, how);
+                self.submit_send(key, mode);
                 return Ok(());
             }
             match self.kernel.sockets_mut().send(&stream.socket, pending) {
@@ -314,31 +315,31 @@ impl<K: CompletionKernel> Proactor<K> {
     }
 
     #[inline(never)]
-    fn submit_send(&mut self, key: Key, how: SendHow) {
+    fn submit_send(&mut self, key: Key, mode: SendMode) {
         let Some(stream) = self.streams.get_mut(key) else { return };
         let Some(pending) = stream.transmit.pending() else { return };
         // The kernel cuts longer sends short: they are told how much of them was taken.
         let cut = pending.len() > MOST_PER_SEND_BYTES;
-        let how = if cut && how == SendHow::AtSubmission { SendHow::Ordinary } else { how };
+        let mode = if cut && mode == SendMode::Inline { SendMode::Async } else { mode };
         let length_bytes = pending.len().min(MOST_PER_SEND_BYTES) as u32;
-        let op = Op::Send { socket: &stream.socket, data: pending.as_ptr(), length_bytes, how };
-        let token = match how {
-            SendHow::ZeroCopy => Token::new(
+        let op = Op::Send { socket: &stream.socket, data: pending.as_ptr(), length_bytes, mode };
+        let token = match mode {
+            SendMode::ZeroCopy => Token::new(
                 Kind::SendZeroCopy,
                 self.held.insert(Held { stream: key, short: None, memory: None }),
             ),
-            SendHow::AtSubmission | SendHow::Ordinary => Token::new(Kind::Send, key),
+            SendMode::Inline | SendMode::Async => Token::new(Kind::Send, key),
         };
         let place = self.kernel.push(token, op);
-        stream.sending = match how {
-            SendHow::AtSubmission => {
+        stream.sending = match mode {
+            SendMode::Inline => {
                 self.unsettled.push((key.index, place));
                 self.settle_soon |=
                     stream.transmit.has_rest() || stream.send_waker.is_waiting() || stream.released;
-                Sending::AtSubmission(place)
+                Sending::Inline(place)
             }
-            SendHow::Ordinary => Sending::Ordinary,
-            SendHow::ZeroCopy => {
+            SendMode::Async => Sending::Async,
+            SendMode::ZeroCopy => {
                 self.metrics.zero_copy_sends += 1;
                 Sending::ZeroCopy(token.key())
             }
@@ -360,10 +361,10 @@ impl<K: CompletionKernel> Proactor<K> {
             self.metrics.late_completions += 1;
             return;
         };
-        if !completion.more() {
+        if !completion.has_more() {
             // The last word: of a send that failed at once, or about the memory.
             let stream_has_gone_on = memory.is_some();
-            let result = short.filter(|_| completion.notification()).unwrap_or(completion.result);
+            let result = short.filter(|_| completion.is_notification()).unwrap_or(completion.result);
             self.held.remove(held);
             if !stream_has_gone_on {
                 self.sent(key, result, wakes);
@@ -399,7 +400,7 @@ impl<K: CompletionKernel> Proactor<K> {
     fn sent(&mut self, key: Key, result: i32, wakes: &mut WakeQueue) {
         let Some(stream) = self.streams.get_mut(key) else { return };
         let before = std::mem::replace(&mut stream.sending, Sending::Idle);
-        let mut was_refused = matches!(before, Sending::AtSubmission(_));
+        let mut was_refused = matches!(before, Sending::Inline(_));
         match result {
             0.. => {
                 let whole = stream.transmit.pending().is_none_or(|pending| pending.len() <= result as usize);
@@ -411,7 +412,7 @@ impl<K: CompletionKernel> Proactor<K> {
                 // Once more, as a send that may wait; if that has no memory either, it is an error. Without a copy, the memory
                 // counts as locked, of which a user may have little (RLIMIT_MEMLOCK).
                 libc::ENOBUFS | libc::ENOMEM
-                    if matches!(before, Sending::AtSubmission(_) | Sending::ZeroCopy(_)) =>
+                    if matches!(before, Sending::Inline(_) | Sending::ZeroCopy(_)) =>
                 {
                     self.metrics.short_sends += 1;
                     was_refused = true;
@@ -434,7 +435,7 @@ impl<K: CompletionKernel> Proactor<K> {
         } else if was_refused && !stream.transmit.is_empty() {
             // What was refused at submission waits for room.
             stream.transmit.shrink_front();
-            self.submit_send(key, SendHow::Ordinary);
+            self.submit_send(key, SendMode::Async);
         } else if !stream.transmit.is_empty()
             && let Err(error) = self.start_sending(key)
         {
@@ -467,7 +468,7 @@ impl<K: CompletionKernel> Proactor<K> {
         for &(index, place) in &settling[..consumed] {
             // The place says that it is the same send, and so the same occupant of the slot.
             let Some((key, stream)) = self.streams.at(index) else { continue };
-            if stream.sending != Sending::AtSubmission(place) {
+            if stream.sending != Sending::Inline(place) {
                 continue;
             }
             stream.sending = Sending::Idle;

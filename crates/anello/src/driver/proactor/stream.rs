@@ -66,7 +66,7 @@ impl<S> Stream<S> {
 
     #[inline]
     pub fn awaits_settling(&self) -> bool {
-        matches!(self.sending, Sending::AtSubmission(_))
+        matches!(self.sending, Sending::Inline(_))
     }
 
     /// A call has failed that sends, while nothing was in flight: nothing is sent any more.
@@ -83,9 +83,9 @@ impl<S> Stream<S> {
 pub(super) enum Receiving {
     Idle,
     Ring,
-    Watch,
+    Polling,
     /// Either, `Receive` or `Readable`, with a cancellation under way.
-    Stopping(Kind),
+    Cancelling(Kind),
 }
 
 /// Whether the kernel has a poll for the end of the connection in flight, where receives may miss it.
@@ -112,12 +112,12 @@ pub(super) enum Sending {
     /// Nothing, and the queue is empty.
     Idle,
     /// With its place in the order of submission.
-    AtSubmission(u32),
-    Ordinary,
+    Inline(u32),
+    Async,
     /// Without a copy, with the key of what it holds.
     ZeroCopy(Key),
     /// A poll that reports when the socket takes bytes again; what is in the queue waits for it.
-    Watch,
+    Polling,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

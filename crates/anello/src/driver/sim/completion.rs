@@ -14,7 +14,7 @@ use std::rc::Rc;
 
 use super::super::buffer::{BufferRing, Pools};
 use super::super::counters::DriverMetrics;
-use super::super::op::{Completion, Op, SendHow, Wait};
+use super::super::op::{Completion, Op, SendMode, Wait};
 use super::super::options::{DriverOptions, SendCompletion, TaskWork, ZeroCopy};
 use super::super::proactor::{Abilities, CompletionKernel};
 use super::super::token::{Key, Kind, Token};
@@ -95,7 +95,7 @@ impl SimCompletion {
             abilities: Abilities {
                 ring_receive: ring.is_some(),
                 misses_resets: sim.faults.missed_resets > 0,
-                sends_at_submission: options.send_completion == SendCompletion::Inline
+                inline_sends: options.send_completion == SendCompletion::Inline
                     && !without.cqe_skip
                     && options.submission_polling.is_none(),
                 zero_copy: !without.zero_copy,
@@ -134,10 +134,10 @@ impl SimCompletion {
             Op::Receive { socket } => (socket, Request::Receive { multishot: self.ways.multishot_receive }),
             Op::Readable { socket } => (socket, Request::Readable { seen: None, spurious_at_ns: None }),
             Op::Writable { socket } => (socket, Request::Writable),
-            Op::Ended { socket } => (socket, Request::Ended),
-            Op::Send { socket, data, length_bytes, how } => {
+            Op::Hangup { socket } => (socket, Request::Hangup),
+            Op::Send { socket, data, length_bytes, mode } => {
                 let memory = Memory::new(data, length_bytes);
-                (socket, Request::Send { memory, how, done_bytes: 0 })
+                (socket, Request::Send { memory, mode, done_bytes: 0 })
             }
             Op::Cancel { target } => return Submission::Cancel { token, target },
         };
@@ -161,7 +161,7 @@ impl SimCompletion {
 
     fn issue(&mut self, mut operation: Operation) {
         let result = match &operation.request {
-            Request::Send { how: SendHow::AtSubmission, memory, .. } => {
+            Request::Send { mode: SendMode::Inline, memory, .. } => {
                 let length = memory.length as i32;
                 match operation.run(&mut self.network.lock(), None) {
                     Step::Result { result, .. } if result == length => return,
@@ -296,10 +296,10 @@ impl SimCompletion {
                 self.in_flight.insert(order, operation);
             }
             Step::Result { result, more: false, buffer: None, .. } => self.end(operation, result),
-            Step::Result { result, more, buffer, more_to_receive } => {
+            Step::Result { result, more, buffer, is_socket_nonempty } => {
                 let token = operation.token;
                 let reported = completion(token, result, more).with_buffer(buffer);
-                self.post(reported.with_more_to_receive(more_to_receive));
+                self.post(reported.with_socket_nonempty(is_socket_nonempty));
                 if more {
                     self.in_flight.insert(order, operation);
                 }
@@ -310,7 +310,7 @@ impl SimCompletion {
     /// Posts the last result of an operation, and what a zero-copy send promises with it.
     fn end(&mut self, operation: Operation, result: i32) {
         let Operation { token, socket, request, .. } = operation;
-        let Request::Send { how: SendHow::ZeroCopy, memory, .. } = request else {
+        let Request::Send { mode: SendMode::ZeroCopy, memory, .. } = request else {
             return self.post(completion(token, result, false));
         };
         // A failed send may promise a notification, too.
@@ -520,7 +520,7 @@ impl CompletionKernel for SimCompletion {
         if self.fault(|faults| faults.late_completions) {
             let mut network = self.network.lock();
             let kinds =
-                [Kind::Receive, Kind::Send, Kind::Readable, Kind::Writable, Kind::Connect, Kind::Ended];
+                [Kind::Receive, Kind::Send, Kind::Readable, Kind::Writable, Kind::Connect, Kind::Hangup];
             let kind = kinds[network.random.below(kinds.len() as u64) as usize];
             let at_ns = network.now_ns().saturating_add(network.some_delay_ns());
             drop(network);

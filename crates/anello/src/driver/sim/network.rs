@@ -500,14 +500,14 @@ impl Network {
         free > 0 && free >= self.capacity(id) / 3
     }
 
-    pub fn shutdown(&mut self, id: Id, how: Shutdown) -> Result<(), i32> {
+    pub fn shutdown(&mut self, id: Id, mode: Shutdown) -> Result<(), i32> {
         let Some(endpoint) = self.endpoint_mut(id) else { return Err(libc::EBADF) };
         if !endpoint.is_stream() || endpoint.broken {
             return Err(libc::ENOTCONN);
         }
         endpoint.events += 1;
-        endpoint.read_shut |= how != Shutdown::Write;
-        if how != Shutdown::Read
+        endpoint.read_shut |= mode != Shutdown::Write;
+        if mode != Shutdown::Read
             && !std::mem::replace(&mut endpoint.write_shut, true)
             && let Some(peer) = endpoint.peer
             && let Some(peer) = self.endpoint_mut(peer)

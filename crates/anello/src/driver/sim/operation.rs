@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use super::super::buffer::BufferRing;
-use super::super::op::{Completion, SendHow};
+use super::super::op::{Completion, SendMode};
 use super::super::token::Token;
 use super::network::{Id, Network};
 use super::sockets::SimSocket;
@@ -42,8 +42,8 @@ pub(super) enum Request {
     Receive { multishot: bool },
     Readable { seen: Option<u64>, spurious_at_ns: Option<u64> },
     Writable,
-    Ended,
-    Send { memory: Memory, how: SendHow, done_bytes: usize },
+    Hangup,
+    Send { memory: Memory, mode: SendMode, done_bytes: usize },
 }
 
 /// What running an operation came to.
@@ -52,16 +52,16 @@ pub(super) enum Step {
     /// It goes on waiting.
     Wait,
     /// A result; with `more`, the operation goes on.
-    Result { result: i32, more: bool, buffer: Option<u16>, more_to_receive: bool },
+    Result { result: i32, more: bool, buffer: Option<u16>, is_socket_nonempty: bool },
 }
 
 impl Step {
     pub fn end(result: i32) -> Self {
-        Self::Result { result, more: false, buffer: None, more_to_receive: false }
+        Self::Result { result, more: false, buffer: None, is_socket_nonempty: false }
     }
 
     fn result(result: i32, more: bool) -> Self {
-        Self::Result { result, more, buffer: None, more_to_receive: false }
+        Self::Result { result, more, buffer: None, is_socket_nonempty: false }
     }
 }
 
@@ -109,7 +109,7 @@ impl Operation {
             Request::Accept { .. } => network.mask(id) != 0,
             Request::Connect { .. } => !network.is_connecting(id),
             Request::Receive { .. } => !self.deaf && network.mask(id) & RECEIVE_MASK != 0,
-            Request::Ended => network.mask(id) & END_MASK != 0,
+            Request::Hangup => network.mask(id) & END_MASK != 0,
             Request::Readable { seen, spurious_at_ns } => {
                 let events = network.endpoint(id).map(|endpoint| endpoint.events);
                 let changed = *seen != events && network.mask(id) & RECEIVE_MASK != 0;
@@ -145,10 +145,10 @@ impl Operation {
             },
             Request::Readable { .. } => self.readable(network),
             Request::Writable => Step::end(i32::from(libc::POLLOUT)),
-            Request::Ended => Step::end(network.mask(id) & END_MASK),
-            Request::Send { memory, how, done_bytes } => {
-                let (step, done_bytes) = self.send(memory, how, done_bytes, network);
-                self.request = Request::Send { memory, how, done_bytes };
+            Request::Hangup => Step::end(network.mask(id) & END_MASK),
+            Request::Send { memory, mode, done_bytes } => {
+                let (step, done_bytes) = self.send(memory, mode, done_bytes, network);
+                self.request = Request::Send { memory, mode, done_bytes };
                 step
             }
         }
@@ -212,7 +212,12 @@ impl Operation {
         let more = self.goes_on(multishot, network);
         let missable = more && !self.armed_late && count == available && is_broken(network, id);
         self.deaf = missable && network.fault(network.faults.missed_resets);
-        Step::Result { result: count as i32, more, buffer: Some(buffer), more_to_receive: count < available }
+        Step::Result {
+            result: count as i32,
+            more,
+            buffer: Some(buffer),
+            is_socket_nonempty: count < available,
+        }
     }
 
     /// Reports what a poll says, and now and then that something can be received when nothing can.
@@ -231,7 +236,7 @@ impl Operation {
     fn send(
         &mut self,
         memory: Memory,
-        how: SendHow,
+        mode: SendMode,
         mut done_bytes: usize,
         network: &mut Network,
     ) -> (Step, usize) {
@@ -240,18 +245,18 @@ impl Operation {
             network.reset(id);
         }
         if done_bytes == 0 && network.fault(network.faults.refused_sends) {
-            let refusal = match how {
-                SendHow::AtSubmission => libc::EAGAIN,
-                SendHow::Ordinary => libc::EINTR,
+            let refusal = match mode {
+                SendMode::Inline => libc::EAGAIN,
+                SendMode::Async => libc::EINTR,
                 // Not on this socket, or beyond the memory that may be locked.
-                SendHow::ZeroCopy if network.random.chance(500) => libc::EOPNOTSUPP,
-                SendHow::ZeroCopy => libc::ENOMEM,
+                SendMode::ZeroCopy if network.random.chance(500) => libc::EOPNOTSUPP,
+                SendMode::ZeroCopy => libc::ENOMEM,
             };
             return (Step::end(-refusal), 0);
         }
         let room = match network.room(id) {
             Ok(room) => room,
-            Err(libc::EAGAIN) if how != SendHow::AtSubmission => return (Step::Wait, done_bytes),
+            Err(libc::EAGAIN) if mode != SendMode::Inline => return (Step::Wait, done_bytes),
             Err(error) if done_bytes == 0 => return (Step::end(-error), 0),
             Err(_) => return (Step::end(done_bytes as i32), done_bytes),
         };
@@ -259,8 +264,7 @@ impl Operation {
         let count = network.cut(possible, network.faults.short_sends);
         network.put(id, &memory.read(done_bytes, count));
         done_bytes += count;
-        let ended =
-            done_bytes == memory.length || count < possible || how == SendHow::AtSubmission || self.last;
+        let ended = done_bytes == memory.length || count < possible || mode == SendMode::Inline || self.last;
         (if ended { Step::end(done_bytes as i32) } else { Step::Wait }, done_bytes)
     }
 }

@@ -224,8 +224,8 @@ impl Sockets for SimNetwork {
         self.send(socket, &data)
     }
 
-    fn shutdown(&self, socket: &SimSocket, how: Shutdown) -> io::Result<()> {
-        failed(self.lock().shutdown(socket.id(), how))
+    fn shutdown(&self, socket: &SimSocket, mode: Shutdown) -> io::Result<()> {
+        failed(self.lock().shutdown(socket.id(), mode))
     }
 
     fn set_option(&self, socket: &SimSocket, option: StreamOption) -> io::Result<()> {

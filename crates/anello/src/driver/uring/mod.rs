@@ -24,7 +24,7 @@ use super::Notifier;
 use super::buffer::Pools;
 use super::catch_panic::log;
 use super::counters::DriverMetrics;
-use super::op::{Completion, Op, SendHow, Wait};
+use super::op::{Completion, Op, SendMode, Wait};
 use super::options::DriverOptions;
 use super::options::ZeroCopy;
 use super::proactor::{Abilities, CompletionKernel};
@@ -173,7 +173,7 @@ impl Uring {
     #[cold]
     #[inline(never)]
     fn push_in_backlog(&mut self, token: Token, socket: &OwnedFd, data: *const u8, length_bytes: u32) -> u32 {
-        self.push(token, Op::Send { socket, data, length_bytes, how: SendHow::AtSubmission })
+        self.push(token, Op::Send { socket, data, length_bytes, mode: SendMode::Inline })
     }
 
     #[cold]
@@ -216,15 +216,15 @@ impl Uring {
             Op::Receive { socket } => {
                 Sqe::receive(file(socket), BUFFER_GROUP, self.features.multishot_receive)
             }
-            Op::Send { socket, data, length_bytes, how } => {
+            Op::Send { socket, data, length_bytes, mode } => {
                 let flags = libc::MSG_NOSIGNAL | libc::MSG_WAITALL;
-                match how {
-                    SendHow::AtSubmission => {
+                match mode {
+                    SendMode::Inline => {
                         Sqe::send(file(socket), data, length_bytes, flags | libc::MSG_DONTWAIT).quiet()
                     }
-                    SendHow::Ordinary => Sqe::send(file(socket), data, length_bytes, flags),
+                    SendMode::Async => Sqe::send(file(socket), data, length_bytes, flags),
                     // By its descriptor: the token names what it holds, not the slot of the stream.
-                    SendHow::ZeroCopy => {
+                    SendMode::ZeroCopy => {
                         Sqe::send_zero_copy(File::Descriptor(raw(socket)), data, length_bytes, flags)
                     }
                 }
@@ -233,7 +233,7 @@ impl Uring {
             Op::Readable { socket } => Sqe::poll(raw(socket), (libc::POLLIN | libc::POLLRDHUP) as u32),
             Op::Writable { socket } => Sqe::poll_once(raw(socket), libc::POLLOUT as u32),
             // What ends a connection is reported to whatever mask.
-            Op::Ended { socket } => Sqe::poll_once(raw(socket), 0),
+            Op::Hangup { socket } => Sqe::poll_once(raw(socket), 0),
             Op::Cancel { target } => self.quiet(Sqe::cancel(target.0)),
         };
         entry.with_user_data(token.0)
@@ -275,7 +275,7 @@ impl CompletionKernel for Uring {
     }
 
     #[inline(always)]
-    fn push_send_at_submission(
+    fn push_inline_send(
         &mut self,
         token: Token,
         socket: &OwnedFd,
@@ -287,7 +287,7 @@ impl CompletionKernel for Uring {
         }
         // Written where the kernel reads it, without a copy on the way.
         let place = self.ring.place();
-        let op = Op::Send { socket, data, length_bytes, how: SendHow::AtSubmission };
+        let op = Op::Send { socket, data, length_bytes, mode: SendMode::Inline };
         let entry = self.entry(token, op);
         // SAFETY: the queue is not full, as was seen above.
         unsafe { self.ring.put(entry) };
@@ -336,7 +336,7 @@ impl CompletionKernel for Uring {
             Some(Kind::Message) => self.message_ended(completion),
             // Messages of other rings end here too, but have never been armed: arming again is for the eventfd, whose
             // poll reports a mask.
-            Some(Kind::Wake) if !completion.more() && completion.result != 0 => self.arm_wake(),
+            Some(Kind::Wake) if !completion.has_more() && completion.result != 0 => self.arm_wake(),
             _ => {}
         }
     }
@@ -368,7 +368,7 @@ impl CompletionKernel for Uring {
         Abilities {
             ring_receive: self.features.buffer_ring,
             misses_resets: self.features.multishot_receive,
-            sends_at_submission: self.features.sends_at_submission,
+            inline_sends: self.features.inline_sends,
             zero_copy: self.features.zero_copy,
         }
     }

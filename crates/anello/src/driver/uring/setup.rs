@@ -50,7 +50,7 @@ pub struct Features {
     pub(crate) multishot_receive: bool,
     pub(crate) buffer_ring: bool,
     pub(crate) cqe_skip: bool,
-    pub(crate) sends_at_submission: bool,
+    pub(crate) inline_sends: bool,
     pub(crate) zero_copy: bool,
     pub(crate) msg_ring: bool,
     pub(crate) registered_ring: bool,
@@ -70,7 +70,7 @@ impl Features {
             ("multishot-recv", self.multishot_receive),
             ("buffer-ring", self.buffer_ring),
             ("cqe-skip", self.cqe_skip),
-            ("send-at-submission", self.sends_at_submission),
+            ("send-at-submission", self.inline_sends),
             ("send-zc", self.zero_copy),
             ("msg-ring", self.msg_ring),
             ("registered-ring", self.registered_ring),
@@ -104,7 +104,7 @@ pub(super) fn ring(options: &DriverOptions) -> io::Result<(Ring, Features, Rc<Po
     features.zero_copy = opcodes.has(IoringOp::SendZc) && !without.zero_copy;
     features.msg_ring = opcodes.has(IoringOp::MsgRing) && !without.msg_ring;
     features.cqe_skip = kernel.contains(IoringFeatureFlags::CQE_SKIP) && !without.cqe_skip;
-    features.sends_at_submission = features.cqe_skip
+    features.inline_sends = features.cqe_skip
         && options.send_completion == SendCompletion::Inline
         && options.submission_polling.is_none()
         && is_tested(rustix::system::uname().release())

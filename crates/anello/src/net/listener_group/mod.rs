@@ -33,7 +33,7 @@ use std::time::Duration;
 use self::closed::Closed;
 pub use self::distribution::Distribution;
 pub use self::state::PendingConnections;
-use self::state::{Group, GroupHeir, Presence, Stage};
+use self::state::{Group, GroupAcceptSink, Presence, Stage};
 use super::line::Line;
 use super::listener::{Accepted, BACKLOG, EXHAUSTED_PAUSE, Listener, is_exhausted, warn_exhausted};
 use super::stream::Inner;
@@ -441,7 +441,7 @@ impl<L: GroupListener> GroupMember<L> {
             return;
         }
         self.group.lock().slots[self.member].releasing += listeners.len();
-        bequeath(&self.group, self.member, listeners);
+        close_listeners(&self.group, self.member, listeners);
         // Of what was inherited at once.
         self.group.change(|_| ());
     }
@@ -503,30 +503,30 @@ fn import<L: GroupListener>(descriptor: OwnedFd) -> Option<L::Stream> {
 }
 
 /// Gives these listeners of a member up; the group inherits what the kernel has accepted for them.
-fn bequeath(group: &Arc<Group>, member: usize, listeners: Vec<(usize, Listener)>) {
-    let heir = Arc::new(GroupHeir { group: Arc::clone(group), member });
+fn close_listeners(group: &Arc<Group>, member: usize, listeners: Vec<(usize, Listener)>) {
+    let sink = Arc::new(GroupAcceptSink { group: Arc::clone(group), member });
     for (_, listener) in listeners {
-        listener.bequeath(Arc::clone(&heir) as _);
+        listener.close_with_sink(Arc::clone(&sink) as _);
     }
 }
 
 impl<L> Drop for GroupMember<L> {
     fn drop(&mut self) {
         let listeners = self.listeners.take();
-        let (heir, waker) = {
+        let (successor, waker) = {
             let mut state = self.group.lock();
             state.slots[self.member].releasing += listeners.len();
             (self.group.leave(&mut state, self.member), state.slots[self.member].waker.take())
         };
         // Not under the lock.
         drop(waker);
-        bequeath(&self.group, self.member, listeners);
-        if let Some(heir) = heir {
+        close_listeners(&self.group, self.member, listeners);
+        if let Some(successor) = successor {
             let worker = self.member;
             log(|| {
                 tracing::warn!(
                     worker,
-                    heir,
+                    successor,
                     "a worker has ended: another one accepts from its sockets from now on"
                 );
             });

@@ -9,7 +9,7 @@ use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use super::distribution::Balance;
-use crate::driver::{Heir, wake_all};
+use crate::driver::{AcceptSink, wake_all};
 use crate::executor::flush_wakes_before_blocking;
 
 /// What becomes of connections that wait in the kernel's queues when a group is closed.
@@ -288,12 +288,12 @@ impl State {
         }
         let count = self.slots.len();
         let mut neighbours = (1..count).map(|distance| (member + distance) % count);
-        let heir = neighbours.find(|neighbour| self.slots[*neighbour].presence != Presence::Gone);
-        match heir.filter(|_| !matches!(self.stage, Stage::Closed(_))) {
-            Some(heir) => {
-                self.slots[heir].sockets.extend(sockets);
-                self.slots[heir].settled = None;
-                Some(heir)
+        let successor = neighbours.find(|neighbour| self.slots[*neighbour].presence != Presence::Gone);
+        match successor.filter(|_| !matches!(self.stage, Stage::Closed(_))) {
+            Some(successor) => {
+                self.slots[successor].sockets.extend(sockets);
+                self.slots[successor].settled = None;
+                Some(successor)
             }
             None => {
                 sockets.into_iter().for_each(|socket| drop(self.sockets[socket].take()));
@@ -313,15 +313,15 @@ fn share_of(member: usize, members: usize, sockets: usize) -> Vec<usize> {
     }
 }
 
-/// The group, as the heir of a listener of one member.
+/// The group, as the accept sink of a listener of one member.
 #[derive(Debug)]
-pub(super) struct GroupHeir {
+pub(super) struct GroupAcceptSink {
     pub group: Arc<Group>,
     pub member: usize,
 }
 
-impl Heir for GroupHeir {
-    fn inherit(&self, connection: OwnedFd) {
+impl AcceptSink for GroupAcceptSink {
+    fn accept(&self, connection: OwnedFd) {
         let mut state = self.group.lock();
         if state.is_deserted() {
             return;
@@ -330,7 +330,7 @@ impl Heir for GroupHeir {
         self.group.version.fetch_add(1, Ordering::Release);
     }
 
-    fn let_go(&self) {
+    fn listener_released(&self) {
         self.group.lock().slots[self.member].releasing -= 1;
         self.group.version.fetch_add(1, Ordering::Release);
     }
@@ -388,10 +388,10 @@ mod tests {
     #[test]
     fn what_is_inherited_is_closed_when_the_last_member_is_gone() {
         let group = group(2, 1, Stage::Open);
-        let heir = GroupHeir { group: Arc::clone(&group), member: 0 };
-        let inherit = || {
+        let sink = GroupAcceptSink { group: Arc::clone(&group), member: 0 };
+        let accept = || {
             let (connection, client) = std::os::unix::net::UnixStream::pair().unwrap();
-            heir.inherit(connection.into());
+            sink.accept(connection.into());
             client
         };
         let is_closed = |mut client: std::os::unix::net::UnixStream| {
@@ -399,11 +399,11 @@ mod tests {
             matches!(io::Read::read(&mut client, &mut [0]), Ok(0))
         };
         group.lock().leave(0);
-        let (kept, before) = (inherit(), inherit());
+        let (kept, before) = (accept(), accept());
         assert!(!is_closed(kept), "the other member takes it");
         group.lock().leave(1);
         assert!(is_closed(before));
-        assert!(is_closed(inherit()));
+        assert!(is_closed(accept()));
     }
 
     /// A group whose members have all settled, and some descriptor to transfer.

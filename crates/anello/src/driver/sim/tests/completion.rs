@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::net::{Ipv4Addr, SocketAddr};
 
-use super::super::super::op::{Completion, Op, SendHow, Wait};
+use super::super::super::op::{Completion, Op, SendMode, Wait};
 use super::super::super::options::DriverOptions;
 use super::super::super::proactor::CompletionKernel;
 use super::super::super::sockets::{ListenOptions, Sockets};
@@ -32,7 +32,7 @@ fn connected(faults: SimFaults, options: &DriverOptions) -> (SimCompletion, SimS
         for completion in completions(&mut kernel) {
             if completion.token == token(Kind::Accept) && completion.result >= 0 {
                 far = Some(kernel.accepted(completion.result));
-            } else if completion.token == token(Kind::Accept) && !completion.more() && far.is_none() {
+            } else if completion.token == token(Kind::Accept) && !completion.has_more() && far.is_none() {
                 kernel.push(token(Kind::Accept), Op::Accept { listener: &listener, multishot: true });
             }
         }
@@ -44,34 +44,34 @@ fn completions(kernel: &mut SimCompletion) -> Vec<Completion> {
     std::iter::from_fn(|| kernel.completion()).collect()
 }
 
-fn send(kernel: &mut SimCompletion, socket: &SimSocket, data: &[u8], how: SendHow) -> u32 {
-    let op = Op::Send { socket, data: data.as_ptr(), length_bytes: data.len() as u32, how };
+fn send(kernel: &mut SimCompletion, socket: &SimSocket, data: &[u8], mode: SendMode) -> u32 {
+    let op = Op::Send { socket, data: data.as_ptr(), length_bytes: data.len() as u32, mode };
     kernel.push(token(Kind::Send), op)
 }
 
 /// The results after one enter.
 fn results(kernel: &mut SimCompletion, wait: Wait) -> Vec<(Token, i32, bool)> {
     kernel.enter(wait).unwrap();
-    completions(kernel).iter().map(|one| (one.token, one.result, one.more())).collect()
+    completions(kernel).iter().map(|one| (one.token, one.result, one.has_more())).collect()
 }
 
 #[test]
 fn a_send_at_submission_speaks_only_when_it_fell_short() {
     let (mut kernel, near, _far) = connected(SimFaults::none(), &DriverOptions::default());
-    let place = send(&mut kernel, &near, b"01234", SendHow::AtSubmission);
+    let place = send(&mut kernel, &near, b"01234", SendMode::Inline);
     assert!(!kernel.consumed(place));
     assert_eq!(results(&mut kernel, Wait::No), []);
     assert!(kernel.consumed(place));
-    send(&mut kernel, &near, b"56789", SendHow::AtSubmission);
+    send(&mut kernel, &near, b"56789", SendMode::Inline);
     assert_eq!(results(&mut kernel, Wait::No), [(token(Kind::Send), 3, false)]);
-    send(&mut kernel, &near, b"89", SendHow::AtSubmission);
+    send(&mut kernel, &near, b"89", SendMode::Inline);
     assert_eq!(results(&mut kernel, Wait::No), [(token(Kind::Send), -libc::EAGAIN, false)]);
 }
 
 #[test]
 fn a_silent_send_ends_no_wait() {
     let (mut kernel, near, _far) = connected(SimFaults::none(), &DriverOptions::default());
-    send(&mut kernel, &near, b"x", SendHow::AtSubmission);
+    send(&mut kernel, &near, b"x", SendMode::Inline);
     assert_eq!(kernel.enter(Wait::Forever).unwrap_err().kind(), std::io::ErrorKind::Deadlock);
 }
 
@@ -79,7 +79,7 @@ fn a_silent_send_ends_no_wait() {
 fn an_ordinary_send_waits_until_all_is_sent() {
     let (mut kernel, near, far) = connected(SimFaults::none(), &DriverOptions::default());
     let data = *b"0123456789ab";
-    send(&mut kernel, &near, &data, SendHow::Ordinary);
+    send(&mut kernel, &near, &data, SendMode::Async);
     assert_eq!(results(&mut kernel, Wait::No), []);
     let mut buffer = [0; 8];
     assert_eq!(kernel.sockets_mut().receive(&far, &mut buffer).unwrap(), 8);
@@ -91,7 +91,7 @@ fn an_ordinary_send_waits_until_all_is_sent() {
 fn a_cancelled_send_tells_what_it_has_sent() {
     let (mut kernel, near, _far) = connected(SimFaults::none(), &DriverOptions::default());
     let data = *b"0123456789ab";
-    send(&mut kernel, &near, &data, SendHow::Ordinary);
+    send(&mut kernel, &near, &data, SendMode::Async);
     assert_eq!(results(&mut kernel, Wait::No), []);
     kernel.push(token(Kind::Cancel), Op::Cancel { target: token(Kind::Send) });
     assert_eq!(results(&mut kernel, Wait::No), [(token(Kind::Send), 8, false)]);
@@ -100,11 +100,11 @@ fn a_cancelled_send_tells_what_it_has_sent() {
 #[test]
 fn a_zero_copy_send_lets_its_memory_go_later() {
     let (mut kernel, near, _far) = connected(SimFaults::none(), &DriverOptions::default());
-    send(&mut kernel, &near, b"01234", SendHow::ZeroCopy);
+    send(&mut kernel, &near, b"01234", SendMode::ZeroCopy);
     assert_eq!(results(&mut kernel, Wait::No), [(token(Kind::Send), 5, true)]);
     kernel.enter(Wait::Forever).unwrap();
     let notification = completions(&mut kernel);
-    assert!(notification.len() == 1 && notification[0].notification() && !notification[0].more());
+    assert!(notification.len() == 1 && notification[0].is_notification() && !notification[0].has_more());
 }
 
 #[test]
@@ -115,7 +115,7 @@ fn memory_that_is_written_before_it_is_let_go_is_an_error() {
         socket: &near,
         data: data.as_ptr().cast_const().cast(),
         length_bytes: 2,
-        how: SendHow::ZeroCopy,
+        mode: SendMode::ZeroCopy,
     };
     kernel.push(token(Kind::Send), op);
     assert_eq!(results(&mut kernel, Wait::No), [(token(Kind::Send), 2, true)]);
@@ -133,7 +133,7 @@ fn a_receive_without_buffers_ends_as_soon_as_it_is_armed() {
     kernel.sockets_mut().send(&near, b"abc").unwrap();
     kernel.enter(Wait::No).unwrap();
     let filled = kernel.completion().unwrap();
-    assert_eq!((filled.result, filled.more()), (3, true));
+    assert_eq!((filled.result, filled.has_more()), (3, true));
     let chunk = kernel.pools().filled(filled.buffer().unwrap(), 3).unwrap();
     assert_eq!(&chunk[..], b"abc");
     kernel.push(token(Kind::Cancel), Op::Cancel { target: token(Kind::Receive) });

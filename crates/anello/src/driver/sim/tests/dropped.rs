@@ -8,10 +8,10 @@ use super::super::super::options::DriverOptions;
 use super::super::super::wake::WakeQueue;
 use super::super::{SimFaults, SimModel, SimOptions};
 use super::streams::{options, run_echo};
-use super::{Kernel, Stream, Wait, World, scaled};
+use super::{Backend, Stream, Wait, World, scaled};
 
 fn set_dropped(world: &World, per_mille: u16) {
-    if let Kernel::SimCompletion(machine) = &*world.driver.borrow().kernel {
+    if let Backend::SimCompletion(machine) = &*world.driver.borrow().backend {
         machine.kernel.network().faults.dropped_completions = per_mille;
     }
 }

@@ -26,7 +26,7 @@ use super::super::sockets::ListenOptions;
 use super::super::token::Key;
 use super::super::transmit::SendBuf;
 use super::super::wake::WakeQueue;
-use super::super::{Driver, DriverKind, DriverMetrics, Kernel};
+use super::super::{Backend, Driver, DriverKind, DriverMetrics};
 use super::random::Random;
 use super::{SimModel, SimOptions};
 
@@ -130,10 +130,10 @@ impl World {
 
     /// Sockets that the kernel holds open, those not yet accepted included.
     fn open(&self) -> usize {
-        match &*self.driver.borrow().kernel {
-            Kernel::SimCompletion(machine) => machine.kernel.network().open(),
-            Kernel::SimReadiness(machine) => machine.kernel.network().open(),
-            Kernel::Uring(_) | Kernel::Epoll(_) => 0,
+        match &*self.driver.borrow().backend {
+            Backend::SimCompletion(machine) => machine.kernel.network().open(),
+            Backend::SimReadiness(machine) => machine.kernel.network().open(),
+            Backend::Uring(_) | Backend::Epoll(_) => 0,
         }
     }
 

@@ -7,35 +7,35 @@ use super::buffer::{Chunk, Pools};
 
 /// What is left of several slices, from the front.
 #[derive(Debug)]
-pub(crate) struct Pieces<'a> {
+pub(crate) struct IoSliceCursor<'a> {
     slices: &'a [IoSlice<'a>],
     /// Bytes of the first slice that are done with.
     skipped_bytes: usize,
-    left_bytes: usize,
+    remaining_bytes: usize,
 }
 
-impl<'a> Pieces<'a> {
+impl<'a> IoSliceCursor<'a> {
     #[inline]
     pub fn new(slices: &'a [IoSlice<'a>]) -> Self {
-        let left_bytes = slices.iter().map(|slice| slice.len()).fold(0, usize::saturating_add);
-        Self { slices, skipped_bytes: 0, left_bytes }
+        let remaining_bytes = slices.iter().map(|slice| slice.len()).fold(0, usize::saturating_add);
+        Self { slices, skipped_bytes: 0, remaining_bytes }
     }
 
     #[inline]
-    pub fn left_bytes(&self) -> usize {
-        self.left_bytes
+    pub fn remaining_bytes(&self) -> usize {
+        self.remaining_bytes
     }
 
     /// Leaves the first `count` bytes of what is left, at most.
     pub fn limit(&mut self, count: usize) {
-        self.left_bytes = self.left_bytes.min(count);
+        self.remaining_bytes = self.remaining_bytes.min(count);
     }
 
     /// Is done with the first `count` bytes, at most.
-    pub fn skip(&mut self, count: usize) {
+    pub fn advance(&mut self, count: usize) {
         let mut skipped = 0;
-        while let Some(piece) = self.next(count - skipped) {
-            skipped += piece.len();
+        while let Some(part) = self.next(count - skipped) {
+            skipped += part.len();
         }
     }
 
@@ -44,11 +44,11 @@ impl<'a> Pieces<'a> {
     pub fn copy_into(&mut self, chunk: &mut Chunk) -> usize {
         // Nearly always: one slice, for which there is room.
         if let [slice] = self.slices
-            && let Some(target) = chunk.spare().get_mut(..self.left_bytes)
+            && let Some(target) = chunk.spare().get_mut(..self.remaining_bytes)
         {
-            target.copy_from_slice(&slice[self.skipped_bytes..][..self.left_bytes]);
+            target.copy_from_slice(&slice[self.skipped_bytes..][..self.remaining_bytes]);
             self.slices = &[];
-            let copied = std::mem::take(&mut self.left_bytes);
+            let copied = std::mem::take(&mut self.remaining_bytes);
             chunk.filled(copied);
             return copied;
         }
@@ -57,10 +57,10 @@ impl<'a> Pieces<'a> {
 
     fn copy_several_into(&mut self, chunk: &mut Chunk) -> usize {
         let (mut room, mut copied) = (chunk.spare(), 0);
-        while let Some(piece) = self.next(room.len()) {
-            let (target, rest) = room.split_at_mut(piece.len());
-            target.copy_from_slice(piece);
-            copied += piece.len();
+        while let Some(part) = self.next(room.len()) {
+            let (target, rest) = room.split_at_mut(part.len());
+            target.copy_from_slice(part);
+            copied += part.len();
             room = rest;
         }
         chunk.filled(copied);
@@ -69,31 +69,31 @@ impl<'a> Pieces<'a> {
 
     /// The next piece in one place, of at most so many bytes; it may be empty. `None` when nothing is left or may be taken.
     #[inline]
-    fn next(&mut self, most_bytes: usize) -> Option<&'a [u8]> {
-        let most_bytes = self.left_bytes.min(most_bytes);
-        let (first, rest) = self.slices.split_first().filter(|_| most_bytes > 0)?;
+    fn next(&mut self, max_bytes: usize) -> Option<&'a [u8]> {
+        let max_bytes = self.remaining_bytes.min(max_bytes);
+        let (first, rest) = self.slices.split_first().filter(|_| max_bytes > 0)?;
         let left_of_first = &first[self.skipped_bytes..];
-        let piece = &left_of_first[..left_of_first.len().min(most_bytes)];
-        self.left_bytes -= piece.len();
-        self.skipped_bytes += piece.len();
-        if piece.len() == left_of_first.len() {
+        let part = &left_of_first[..left_of_first.len().min(max_bytes)];
+        self.remaining_bytes -= part.len();
+        self.skipped_bytes += part.len();
+        if part.len() == left_of_first.len() {
             (self.slices, self.skipped_bytes) = (rest, 0);
         }
-        Some(piece)
+        Some(part)
     }
 
     /// Copies all into memory of just that size.
     pub fn gather_vec(&mut self) -> Vec<u8> {
-        let mut copy = Vec::with_capacity(self.left_bytes);
-        while let Some(piece) = self.next(usize::MAX) {
-            copy.extend_from_slice(piece);
+        let mut copy = Vec::with_capacity(self.remaining_bytes);
+        while let Some(part) = self.next(usize::MAX) {
+            copy.extend_from_slice(part);
         }
         copy
     }
 
     /// Copies as much as fits into a chunk of the smallest class that has room for all, or of the largest.
     pub fn gather(&mut self, pools: &Rc<Pools>) -> Chunk {
-        let mut chunk = pools.lease(Pools::class_for(self.left_bytes));
+        let mut chunk = pools.lease(Pools::class_for(self.remaining_bytes));
         self.copy_into(&mut chunk);
         chunk
     }
@@ -115,13 +115,13 @@ mod tests {
         let pools = Pools::new(None);
         for from in 0..=whole.len() {
             for to in from..=whole.len() + 1 {
-                let mut pieces = Pieces::new(&slices);
-                pieces.skip(from);
-                pieces.limit(to - from);
+                let mut cursor = IoSliceCursor::new(&slices);
+                cursor.advance(from);
+                cursor.limit(to - from);
                 let expected = &whole[from..to.min(whole.len())];
-                assert_eq!(pieces.left_bytes(), expected.len());
-                assert_eq!(&pieces.gather(&pools)[..], expected);
-                assert_eq!(pieces.left_bytes(), 0);
+                assert_eq!(cursor.remaining_bytes(), expected.len());
+                assert_eq!(&cursor.gather(&pools)[..], expected);
+                assert_eq!(cursor.remaining_bytes(), 0);
             }
         }
     }
@@ -130,11 +130,12 @@ mod tests {
     fn what_does_not_fit_is_left() {
         let long = vec![7; 2 * CLASS_BYTES[2] + 5];
         let (slices, pools) = (slices(&[b"abc", &long]), Pools::new(None));
-        let mut pieces = Pieces::new(&slices);
+        let mut cursor = IoSliceCursor::new(&slices);
         let lengths: Vec<_> =
-            std::iter::from_fn(|| (pieces.left_bytes() > 0).then(|| pieces.gather(&pools).len())).collect();
+            std::iter::from_fn(|| (cursor.remaining_bytes() > 0).then(|| cursor.gather(&pools).len()))
+                .collect();
         assert_eq!(lengths, [CLASS_BYTES[2], CLASS_BYTES[2], 8]);
-        pieces.skip(1);
-        assert_eq!(pieces.left_bytes(), 0, "nothing is left to skip");
+        cursor.advance(1);
+        assert_eq!(cursor.remaining_bytes(), 0, "nothing is left to skip");
     }
 }
