@@ -27,7 +27,7 @@ pub(crate) mod buffer;
 mod catch_panic;
 mod clock;
 mod counters;
-mod direct;
+mod direct_read;
 mod epoll;
 mod io_slice_cursor;
 mod notifier;

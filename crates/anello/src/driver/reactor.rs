@@ -2,7 +2,7 @@
 //!
 //! Edge-triggered and speculative: each socket is registered once, for both directions; a receive or send is first
 //! tried, and waits for the next edge only when the kernel refused it. A short read means that the socket was drained,
-//! but for the cases of `stops_short` in `direct.rs`. What cannot be sent at once is queued, and sent on by the turn that
+//! but for the cases of `short_read_is_inconclusive` in `direct.rs`. What cannot be sent at once is queued, and sent on by the turn that
 //! sees the socket become writable.
 //!
 //! Where a wait has brought many edges, small messages are not sent at once but by the next turn, when all that has come
@@ -24,7 +24,7 @@ use super::accept_sink::AcceptSink;
 use super::buffer::{Chunk, Pools, put_into};
 use super::catch_panic::log;
 use super::counters::DriverMetrics;
-use super::direct::{Direct, Outcome};
+use super::direct_read::{DirectRead, ReadOutcome};
 use super::io_slice_cursor::IoSliceCursor;
 use super::op::Wait;
 use super::options::DriverOptions;
@@ -88,7 +88,7 @@ pub(crate) struct Reactor<K: ReadinessKernel> {
 #[repr(C)]
 struct Stream<S> {
     socket: S,
-    reads: Direct,
+    reads: DirectRead,
     writable: bool,
     connecting: bool,
     released: bool,
@@ -142,7 +142,7 @@ impl<K: ReadinessKernel> Reactor<K> {
         let key = self.streams.insert(Stream {
             socket,
             family,
-            reads: Direct::speculative(family),
+            reads: DirectRead::speculative(family),
             writable: !connecting,
             connecting,
             released: false,
@@ -257,14 +257,14 @@ impl<K: ReadinessKernel> Reactor<K> {
             return Poll::Ready(Ok(()));
         }
         match stream.reads.receive(self.kernel.sockets_mut(), &stream.socket, &self.pools) {
-            Outcome::Chunk(chunk) => {
+            ReadOutcome::Chunk(chunk) => {
                 self.metrics.receives += 1;
                 put_into(into, chunk);
                 Poll::Ready(Ok(()))
             }
-            Outcome::End => Poll::Ready(Ok(())),
-            Outcome::Failed(error) => Poll::Ready(Err(error)),
-            Outcome::Wait => {
+            ReadOutcome::End => Poll::Ready(Ok(())),
+            ReadOutcome::Failed(error) => Poll::Ready(Err(error)),
+            ReadOutcome::Wait => {
                 stream.receive_waker.wait(waker);
                 Poll::Pending
             }
@@ -665,7 +665,7 @@ impl<K: ReadinessKernel> Reactor<K> {
         };
         if edge.readable || edge.hung_up {
             stream.reads.readable = true;
-            stream.reads.stops_short |= edge.hung_up;
+            stream.reads.short_read_is_inconclusive |= edge.hung_up;
             stream.receive_waker.wake(wakes);
         }
         if (edge.writable || edge.hung_up) && !stream.writable {

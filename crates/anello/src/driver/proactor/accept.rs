@@ -26,7 +26,7 @@ pub(super) struct Listener<S> {
     /// Whether the accept that is armed, or else the next one, may go on without the program: see
     /// [`Proactor::set_accept_ahead`].
     accepts_ahead: bool,
-    pub(super) stopping: bool,
+    pub(super) cancelling: bool,
     released: bool,
     /// Who gets what the kernel accepts until it has let go of a released listener.
     accept_sink: Option<Arc<dyn AcceptSink>>,
@@ -92,7 +92,7 @@ impl<K: CompletionKernel> Proactor<K> {
             shared: false,
             armed: false,
             accepts_ahead: true,
-            stopping: false,
+            cancelling: false,
             released: false,
             accept_sink: None,
             error: None,
@@ -184,8 +184,8 @@ impl<K: CompletionKernel> Proactor<K> {
 
     fn stop_accepting(&mut self, key: Key) {
         let Some(listener) = self.listeners.get_mut(key) else { return };
-        if listener.armed && !listener.stopping {
-            listener.stopping = true;
+        if listener.armed && !listener.cancelling {
+            listener.cancelling = true;
             self.kernel.push(cancel_token(), Op::Cancel { target: Token::new(Kind::Accept, key) });
         }
     }
@@ -200,7 +200,7 @@ impl<K: CompletionKernel> Proactor<K> {
         };
         if !completion.has_more() {
             listener.armed = false;
-            listener.stopping = false;
+            listener.cancelling = false;
         }
         if let Some(socket) = socket {
             self.metrics.accepted += 1;

@@ -46,7 +46,7 @@ pub(crate) trait CompletionKernel: Sized {
     fn has_dropped(&mut self) -> bool;
 
     /// Whether the kernel has consumed the submission at this place of the order.
-    fn consumed(&self, place: u32) -> bool;
+    fn consumed(&self, submission_index: u32) -> bool;
 
     /// Whether there is something to submit or to read, so that a turn that does not wait is worth a system call.
     fn needs_enter(&self) -> bool;
@@ -55,7 +55,7 @@ pub(crate) trait CompletionKernel: Sized {
     fn pools(&self) -> &Rc<Pools>;
 
     /// What the kernel can do.
-    fn abilities(&self) -> Abilities;
+    fn capabilities(&self) -> Capabilities;
 
     /// Makes the socket of a successful accept.
     fn accepted(&mut self, result: i32) -> Socket<Self>;
@@ -72,7 +72,7 @@ pub(crate) trait CompletionKernel: Sized {
 
 /// What a completion kernel can do.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Abilities {
+pub(crate) struct Capabilities {
     pub ring_receive: bool,
     /// A receive into the ring may not see that the connection was reset: it takes the bytes before the reset, finds that
     /// none are left, and waits for a wake-up that has been. When both arrive before it runs: seen on 6.12.74, 6.12.85,

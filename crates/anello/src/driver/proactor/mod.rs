@@ -35,7 +35,7 @@
 //!   empty. The short ways of a message rest on both.
 
 mod accept;
-mod dropped;
+mod dropped_completions;
 mod kernel;
 mod receive;
 mod send;
@@ -49,9 +49,9 @@ use std::task::{Poll, Waker, ready};
 use std::time::Duration;
 
 use self::accept::Listener;
-use self::dropped::Doubtful;
+use self::dropped_completions::RecoveryCancels;
 use self::kernel::Socket;
-pub(crate) use self::kernel::{Abilities, CompletionKernel};
+pub(crate) use self::kernel::{Capabilities, CompletionKernel};
 use self::stream::{Connect, Received, Receiving, Sending, Stream};
 use super::buffer::{Chunk, Pools};
 use super::catch_panic::log;
@@ -65,47 +65,47 @@ use super::transmit::Queued;
 use super::wake::{WakeQueue, WakerSlot};
 
 /// Most bytes of one send.
-const MOST_PER_SEND_BYTES: usize = 1 << 30;
+const MAX_SEND_BYTES: usize = 1 << 30;
 
 /// How long a kernel may take to end what was cancelled; only a kernel at fault takes longer than a moment.
-const SHUT_DOWN_WITHIN_NS: u64 = 10_000_000_000;
+const SHUTDOWN_TIMEOUT_NS: u64 = 10_000_000_000;
 
 /// How long the runtime's end waits for peers to acknowledge what was sent without a copy on connections closed before.
-const ACKNOWLEDGED_WITHIN_NS: u64 = 100_000_000;
+const ZERO_COPY_ACK_TIMEOUT_NS: u64 = 100_000_000;
 
 #[derive(Debug)]
 pub(crate) struct Proactor<K: CompletionKernel> {
     pub(crate) kernel: K,
-    abilities: Abilities,
+    capabilities: Capabilities,
     streams: Table<Stream<Socket<K>>>,
     listeners: Table<Listener<Socket<K>>>,
-    held: Table<Held>,
+    zero_copy_sends: Table<ZeroCopySend>,
     /// Sends that complete at submission, in the order of their places: the slot of the stream, and the place.
-    unsettled: Vec<(u32, u32)>,
+    unconfirmed_sends: Vec<(u32, u32)>,
     /// Memory for that list while the one before is gone through.
-    spare_unsettled: Vec<(u32, u32)>,
+    unconfirmed_scratch: Vec<(u32, u32)>,
     /// Something waits for one of them to be settled: the next turn must not sleep first, because a send that succeeds
     /// at submission wakes nobody.
-    settle_soon: bool,
+    confirm_without_sleeping: bool,
     /// The receive ring has grown since the kernel was last entered.
-    grown: bool,
+    ring_grown: bool,
     limits: DriverOptions,
     zero_copy_bytes: usize,
     /// How messages are sent that are neither sent by a system call at once nor without a copy.
-    small_sends: SendMode,
+    default_send_mode: SendMode,
     /// Messages of at most so many bytes are noted at once as sends that complete at submission; zero when none is.
     inline_send_bytes: usize,
     pools: Rc<Pools>,
     metrics: DriverMetrics,
     /// What was in flight when the kernel had dropped completions.
-    doubtful: Doubtful,
+    recovery: RecoveryCancels,
 }
 
 /// A zero-copy send that has not ended. Its memory is here once the kernel has taken all of it, or the stream was
 /// aborted: the stream goes on or ends, and the notification, which comes when the peer has acknowledged or the connection
 /// was reset, frees it.
 #[derive(Debug)]
-struct Held {
+struct ZeroCopySend {
     stream: Key,
     /// The result of a send that was completed short: the stream goes on when the memory is free.
     short: Option<i32>,
@@ -121,27 +121,24 @@ impl<K: CompletionKernel> Proactor<K> {
                 threshold_bytes
             }
         };
-        let abilities = kernel.abilities();
+        let capabilities = kernel.capabilities();
         // Larger ones are sent by a system call at once, or without a copy.
-        let small_bytes = options
-            .direct_send_threshold_bytes
-            .min(zero_copy_bytes)
-            .min(MOST_PER_SEND_BYTES)
-            .saturating_sub(1);
-        let inline_sends = abilities.inline_sends;
+        let small_bytes =
+            options.direct_send_threshold_bytes.min(zero_copy_bytes).min(MAX_SEND_BYTES).saturating_sub(1);
+        let inline_sends = capabilities.inline_sends;
         Self {
-            abilities,
+            capabilities,
             pools: Rc::clone(kernel.pools()),
             kernel,
-            small_sends: if inline_sends { SendMode::Inline } else { SendMode::Async },
+            default_send_mode: if inline_sends { SendMode::Inline } else { SendMode::Async },
             inline_send_bytes: if inline_sends { small_bytes } else { 0 },
             streams: Table::new(),
             listeners: Table::new(),
-            held: Table::new(),
-            unsettled: Vec::new(),
-            spare_unsettled: Vec::new(),
-            settle_soon: false,
-            grown: false,
+            zero_copy_sends: Table::new(),
+            unconfirmed_sends: Vec::new(),
+            unconfirmed_scratch: Vec::new(),
+            confirm_without_sleeping: false,
+            ring_grown: false,
             // With no room at all nothing would ever be accepted.
             limits: DriverOptions {
                 max_send_queue_bytes: options.max_send_queue_bytes.max(1),
@@ -149,7 +146,7 @@ impl<K: CompletionKernel> Proactor<K> {
             },
             zero_copy_bytes,
             metrics: DriverMetrics::default(),
-            doubtful: Doubtful::default(),
+            recovery: RecoveryCancels::default(),
         }
     }
 
@@ -160,7 +157,7 @@ impl<K: CompletionKernel> Proactor<K> {
     }
 
     fn insert(&mut self, socket: Socket<K>, family: Family, connect: Connect) -> Key {
-        let direct = !self.abilities.ring_receive || family != Family::Internet;
+        let direct = !self.capabilities.ring_receive || family != Family::Internet;
         let key = self.streams.insert(Stream::new(socket, family, connect, direct));
         if let Some(stream) = self.streams.get(key) {
             self.kernel.attached(key, &stream.socket);
@@ -175,12 +172,12 @@ impl<K: CompletionKernel> Proactor<K> {
         stream.receive_waker = WakerSlot::default();
         stream.send_waker = WakerSlot::default();
         stream.received = Received::default();
-        self.settle_soon |= stream.awaits_settling();
+        self.confirm_without_sleeping |= stream.is_unconfirmed();
         if stream.connect == Connect::InFlight {
             self.kernel.push(cancel_token(), Op::Cancel { target: Token::new(Kind::Connect, key) });
         }
         self.stop_receiving(key);
-        self.stop_watching_end(key);
+        self.cancel_hangup_poll(key);
         self.stop_watching(key);
         self.finish(key);
         self.streams.get(key).is_some_and(|stream| !stream.transmit.is_empty())
@@ -202,11 +199,13 @@ impl<K: CompletionKernel> Proactor<K> {
                 Sending::Async => {
                     self.kernel.push(cancel_token(), Op::Cancel { target: Token::new(Kind::Send, key) });
                 }
-                Sending::ZeroCopy(held) if self.held.get(held).is_some_and(|held| held.short.is_some()) => {
-                    self.leave_memory(key, held);
+                Sending::ZeroCopy(send_key)
+                    if self.zero_copy_sends.get(send_key).is_some_and(|send| send.short.is_some()) =>
+                {
+                    self.detach_buffer(key, send_key);
                 }
-                Sending::ZeroCopy(held) => {
-                    let target = Token::new(Kind::SendZeroCopy, held);
+                Sending::ZeroCopy(send_key) => {
+                    let target = Token::new(Kind::SendZeroCopy, send_key);
                     self.kernel.push(cancel_token(), Op::Cancel { target });
                 }
             }
@@ -223,12 +222,13 @@ impl<K: CompletionKernel> Proactor<K> {
     /// Has the kernel drop what it still holds for the peer when the socket of an aborted stream is closed: a peer that
     /// does not read would keep it for ever, and with it the memory of zero-copy sends.
     fn reset_at_close(&mut self, key: Key) {
-        if self.held.len() == 0 {
+        if self.zero_copy_sends.len() == 0 {
             return;
         }
-        let (held, reset) = (self.held.keys(), StreamOption::Linger(Some(Duration::ZERO)));
-        let holds_memory = |held: &Key| self.held.get(*held).is_some_and(|held| held.stream == key);
-        if held.iter().any(holds_memory)
+        let (send_keys, reset) = (self.zero_copy_sends.keys(), StreamOption::Linger(Some(Duration::ZERO)));
+        let holds_memory =
+            |send_key: &Key| self.zero_copy_sends.get(*send_key).is_some_and(|send| send.stream == key);
+        if send_keys.iter().any(holds_memory)
             && let Some(stream) = self.streams.get(key)
             && let Err(error) = self.kernel.sockets().set_option(&stream.socket, reset)
         {
@@ -241,14 +241,14 @@ impl<K: CompletionKernel> Proactor<K> {
     pub fn poll_detach(&mut self, key: Key, waker: &Waker) -> Poll<io::Result<(OwnedFd, Vec<Chunk>)>> {
         ready!(self.poll_flush(key, waker))?;
         self.stop_receiving(key);
-        self.stop_watching_end(key);
+        self.cancel_hangup_poll(key);
         self.stop_watching(key);
         let Some(stream) = self.streams.get_mut(key) else { return Poll::Ready(Err(gone())) };
-        let receives = stream.receiving != Receiving::Idle || stream.ending.is_in_flight();
+        let receives = stream.receiving != Receiving::Idle || stream.hangup_poll.is_in_flight();
         if receives || stream.sending != Sending::Idle {
             stream.receive_waker.wait(waker);
             stream.send_waker.wait(waker);
-            self.settle_soon |= stream.awaits_settling();
+            self.confirm_without_sleeping |= stream.is_unconfirmed();
             return Poll::Pending;
         }
         let Some(mut stream) = self.streams.remove(key) else { return Poll::Ready(Err(gone())) };
@@ -261,7 +261,7 @@ impl<K: CompletionKernel> Proactor<K> {
     fn finish(&mut self, key: Key) {
         let Some(stream) = self.streams.get_mut(key) else { return };
         let quiescent = stream.receiving == Receiving::Idle
-            && !stream.ending.is_in_flight()
+            && !stream.hangup_poll.is_in_flight()
             && stream.sending == Sending::Idle
             && stream.connect != Connect::InFlight
             && (stream.transmit.is_empty() || stream.send_error.is_some());
@@ -275,12 +275,12 @@ impl<K: CompletionKernel> Proactor<K> {
 
     pub fn turn(&mut self, wait: Wait, wakes: &mut WakeQueue) -> io::Result<()> {
         loop {
-            let settle = std::mem::take(&mut self.settle_soon);
+            let settle = std::mem::take(&mut self.confirm_without_sleeping);
             let wait_now = if settle { Wait::No } else { wait };
             if settle || wait != Wait::No || self.kernel.needs_enter() {
                 self.metrics.turns += 1;
                 self.kernel.enter(wait_now)?;
-                self.grown = false;
+                self.ring_grown = false;
             }
             while let Some(completion) = self.kernel.completion() {
                 if completion.token.kind() == Some(Kind::Receive) {
@@ -290,11 +290,11 @@ impl<K: CompletionKernel> Proactor<K> {
                 }
             }
             if self.kernel.has_dropped() {
-                self.on_dropped(wakes);
+                self.on_completions_dropped(wakes);
             }
-            self.settle_sends(wakes);
+            self.confirm_sends(wakes);
             // The kernel may have stopped before the submission that somebody waits for.
-            self.settle_soon |= settle && !self.unsettled.is_empty();
+            self.confirm_without_sleeping |= settle && !self.unconfirmed_sends.is_empty();
             if wait_now == wait || wakes.any() {
                 return Ok(());
             }
@@ -311,7 +311,7 @@ impl<K: CompletionKernel> Proactor<K> {
             Some(Kind::SendZeroCopy) => self.on_send_zero_copy(key, completion, wakes),
             Some(Kind::Readable) => self.on_readable(key, completion, wakes),
             Some(Kind::Writable) => self.on_writable(key, wakes),
-            Some(Kind::Hangup) => self.on_ended(key, completion, wakes),
+            Some(Kind::Hangup) => self.on_hangup(key, completion, wakes),
             Some(Kind::Accept) => self.on_accept(key, completion, wakes),
             Some(Kind::Connect) => {
                 self.kernel.ended(completion);
@@ -325,7 +325,7 @@ impl<K: CompletionKernel> Proactor<K> {
             // A failed cancellation means that its target has ended or is about to: that completion counts.
             Some(Kind::Cancel) => {
                 if completion.result == -libc::ENOENT {
-                    self.on_absent(key, wakes);
+                    self.on_cancel_not_found(key, wakes);
                 }
             }
             None => self.metrics.late_completions += 1,
@@ -345,7 +345,7 @@ impl<K: CompletionKernel> Proactor<K> {
     /// Whether the kernel uses no memory of this driver. What each operation names belongs to a stream, a listener or a held
     /// send, which stays in its table until the terminal completion: a receive into the buffer ring, too.
     pub fn is_quiescent(&self) -> bool {
-        self.streams.len() + self.listeners.len() + self.held.len() == 0
+        self.streams.len() + self.listeners.len() + self.zero_copy_sends.len() == 0
     }
 
     /// Cancels everything and waits for every terminal completion.
@@ -357,16 +357,16 @@ impl<K: CompletionKernel> Proactor<K> {
             self.abort(key);
         }
         let started_ns = self.kernel.sockets().now_ns();
-        if !self.turn_until(started_ns.saturating_add(SHUT_DOWN_WITHIN_NS), wakes, |this| {
+        if !self.turn_until(started_ns.saturating_add(SHUTDOWN_TIMEOUT_NS), wakes, |this| {
             this.streams.len() + this.listeners.len() == 0
         })? {
             return Err(io::ErrorKind::TimedOut.into());
         }
-        let acknowledged_ns = self.kernel.sockets().now_ns().saturating_add(ACKNOWLEDGED_WITHIN_NS);
-        if !self.turn_until(acknowledged_ns, wakes, |this| this.held.len() == 0)? {
+        let acknowledged_ns = self.kernel.sockets().now_ns().saturating_add(ZERO_COPY_ACK_TIMEOUT_NS);
+        if !self.turn_until(acknowledged_ns, wakes, |this| this.zero_copy_sends.len() == 0)? {
             // The kernel may send it again: the bytes must stay what they are, for as long as the peer takes.
-            for key in self.held.keys() {
-                std::mem::forget(self.held.remove(key));
+            for key in self.zero_copy_sends.keys() {
+                std::mem::forget(self.zero_copy_sends.remove(key));
             }
         }
         Ok(())

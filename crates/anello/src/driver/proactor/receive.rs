@@ -5,10 +5,10 @@ use std::num::NonZero;
 use std::task::{Poll, Waker};
 
 use super::kernel::CompletionKernel;
-use super::stream::{Ending, Receiving};
+use super::stream::{HangupPoll, Receiving};
 use super::{Proactor, cancel_token, gone};
 use crate::driver::buffer::{Chunk, put_into};
-use crate::driver::direct::Outcome;
+use crate::driver::direct_read::ReadOutcome;
 use crate::driver::op::{Completion, Op};
 use crate::driver::sockets::{Family, Sockets, kernel_error};
 use crate::driver::token::{Key, Kind, Token};
@@ -59,7 +59,7 @@ impl<K: CompletionKernel> Proactor<K> {
         if stream.direct && !ring_armed && stream.reads.readable {
             let outcome = stream.reads.receive(self.kernel.sockets_mut(), &stream.socket, &self.pools);
             match outcome {
-                Outcome::Chunk(chunk) => {
+                ReadOutcome::Chunk(chunk) => {
                     self.metrics.receives += 1;
                     // A read stops before urgent data, and behind descriptors on a Unix socket. Every wake-up of the
                     // ring claims such, so only a call can tell.
@@ -70,9 +70,9 @@ impl<K: CompletionKernel> Proactor<K> {
                     put_into(into, chunk);
                     return Poll::Ready(Ok(()));
                 }
-                Outcome::End => return Poll::Ready(Ok(())),
-                Outcome::Failed(error) => return Poll::Ready(Err(error)),
-                Outcome::Wait => {}
+                ReadOutcome::End => return Poll::Ready(Ok(())),
+                ReadOutcome::Failed(error) => return Poll::Ready(Err(error)),
+                ReadOutcome::Wait => {}
             }
         }
         stream.receive_waker.wait(waker);
@@ -120,8 +120,8 @@ impl<K: CompletionKernel> Proactor<K> {
             stream.receiving = Receiving::Ring;
             let op = Op::Receive { socket: &stream.socket };
             self.kernel.push(Token::new(Kind::Receive, key), op);
-            if self.abilities.misses_resets && stream.ending == Ending::Unwatched {
-                stream.ending = Ending::Watched;
+            if self.capabilities.misses_resets && stream.hangup_poll == HangupPoll::Idle {
+                stream.hangup_poll = HangupPoll::Armed;
                 let op = Op::Hangup { socket: &stream.socket };
                 self.kernel.push(Token::new(Kind::Hangup, key), op);
             }
@@ -129,11 +129,12 @@ impl<K: CompletionKernel> Proactor<K> {
     }
 
     /// Gives up waiting for the end of a connection that nobody receives from any more.
-    pub(super) fn stop_watching_end(&mut self, key: Key) {
-        let Some(stream) = self.streams.get_mut(key).filter(|stream| stream.ending == Ending::Watched) else {
+    pub(super) fn cancel_hangup_poll(&mut self, key: Key) {
+        let Some(stream) = self.streams.get_mut(key).filter(|stream| stream.hangup_poll == HangupPoll::Armed)
+        else {
             return;
         };
-        stream.ending = Ending::Stopping;
+        stream.hangup_poll = HangupPoll::Cancelling;
         self.kernel.push(cancel_token(), Op::Cancel { target: Token::new(Kind::Hangup, key) });
     }
 
@@ -141,12 +142,13 @@ impl<K: CompletionKernel> Proactor<K> {
     /// is not missed.
     #[cold]
     #[inline(never)]
-    pub(super) fn on_ended(&mut self, key: Key, completion: &Completion, wakes: &mut WakeQueue) {
-        let Some(stream) = self.streams.get_mut(key).filter(|stream| stream.ending.is_in_flight()) else {
+    pub(super) fn on_hangup(&mut self, key: Key, completion: &Completion, wakes: &mut WakeQueue) {
+        let Some(stream) = self.streams.get_mut(key).filter(|stream| stream.hangup_poll.is_in_flight())
+        else {
             self.metrics.late_completions += 1;
             return;
         };
-        stream.ending = if completion.result < 0 { Ending::Unwatched } else { Ending::Seen };
+        stream.hangup_poll = if completion.result < 0 { HangupPoll::Idle } else { HangupPoll::Fired };
         // Somebody may wait for the socket to be let go.
         stream.receive_waker.wake(wakes);
         let broken = i32::from(libc::POLLHUP | libc::POLLERR);
@@ -171,12 +173,13 @@ impl<K: CompletionKernel> Proactor<K> {
     fn after_direct_receive(&mut self, key: Key, length: usize) {
         let fits_ring = length <= self.limits.receive_buffer_bytes;
         let Some(stream) = self.streams.get_mut(key) else { return };
-        stream.small_reads = if fits_ring { stream.small_reads.saturating_add(1) } else { 0 };
-        if stream.small_reads < SMALL_READS_TO_RING {
+        stream.consecutive_small_reads =
+            if fits_ring { stream.consecutive_small_reads.saturating_add(1) } else { 0 };
+        if stream.consecutive_small_reads < SMALL_READS_TO_RING {
             return;
         }
-        stream.small_reads = 0;
-        if self.abilities.ring_receive && stream.family == Family::Internet {
+        stream.consecutive_small_reads = 0;
+        if self.capabilities.ring_receive && stream.family == Family::Internet {
             stream.direct = false;
             self.stop_receiving(key);
         }
@@ -255,9 +258,9 @@ impl<K: CompletionKernel> Proactor<K> {
             libc::ENOBUFS => {
                 self.metrics.buffer_exhaustions += 1;
                 // One turn brings many of these at once: one of them lets the ring grow, the others try again.
-                let grown = self.grown || self.pools.ring().is_some_and(|ring| ring.grow());
-                self.grown = grown;
-                if !grown {
+                let ring_grown = self.ring_grown || self.pools.ring().is_some_and(|ring| ring.grow());
+                self.ring_grown = ring_grown;
+                if !ring_grown {
                     // The ring is as large as it may be: this stream receives into other memory for a while.
                     stream.direct = true;
                     stream.reads.readable = true;
@@ -280,7 +283,7 @@ impl<K: CompletionKernel> Proactor<K> {
             let mask = completion.result as u32;
             stream.reads.readable = true;
             let ends = libc::POLLHUP | libc::POLLRDHUP | libc::POLLERR;
-            stream.reads.stops_short |= mask & ends as u32 != 0;
+            stream.reads.short_read_is_inconclusive |= mask & ends as u32 != 0;
         } else if completion.result != -libc::ECANCELED {
             stream.receive_error = NonZero::new(completion.result);
         }

@@ -8,7 +8,7 @@ use std::task::{Poll, Waker, ready};
 
 use super::kernel::CompletionKernel;
 use super::stream::Sending;
-use super::{Held, MOST_PER_SEND_BYTES, Proactor, cancel_token, gone};
+use super::{MAX_SEND_BYTES, Proactor, ZeroCopySend, cancel_token, gone};
 use crate::driver::buffer::CLASS_BYTES;
 use crate::driver::catch_panic::log;
 use crate::driver::io_slice_cursor::IoSliceCursor;
@@ -35,9 +35,9 @@ impl<K: CompletionKernel> Proactor<K> {
             && let Some((data, length_bytes)) = stream.transmit.start(outgoing, self.inline_send_bytes)
         {
             let token = Token::new(Kind::Send, key);
-            let place = self.kernel.push_inline_send(token, &stream.socket, data, length_bytes);
-            stream.sending = Sending::Inline(place);
-            self.unsettled.push((key.index, place));
+            let submission_index = self.kernel.push_inline_send(token, &stream.socket, data, length_bytes);
+            stream.sending = Sending::Inline(submission_index);
+            self.unconfirmed_sends.push((key.index, submission_index));
             return Poll::Ready(Ok(()));
         }
         self.poll_send_slow(key, outgoing, waker)
@@ -59,12 +59,12 @@ impl<K: CompletionKernel> Proactor<K> {
         }
         if stream.transmit.queued_bytes() >= self.limits.max_send_queue_bytes {
             stream.send_waker.wait(waker);
-            self.settle_soon |= stream.awaits_settling();
+            self.confirm_without_sleeping |= stream.is_unconfirmed();
             return Poll::Pending;
         }
         let Some(taken) = outgoing.take().map(Queued) else { return Poll::Ready(Ok(())) };
         if stream.sending != Sending::Idle {
-            self.settle_soon |= stream.awaits_settling();
+            self.confirm_without_sleeping |= stream.is_unconfirmed();
             stream.transmit.queue(taken, &self.pools);
             return Poll::Ready(Ok(()));
         }
@@ -109,7 +109,7 @@ impl<K: CompletionKernel> Proactor<K> {
         }
         cursor.limit(self.limits.max_send_queue_bytes.saturating_sub(stream.transmit.queued_bytes()));
         let accepted = cursor.remaining_bytes();
-        self.settle_soon |= stream.awaits_settling();
+        self.confirm_without_sleeping |= stream.is_unconfirmed();
         if accepted == 0 {
             stream.send_waker.wait(waker);
             return Poll::Pending;
@@ -169,7 +169,7 @@ impl<K: CompletionKernel> Proactor<K> {
             return Poll::Ready(Ok(()));
         }
         stream.send_waker.wait(waker);
-        self.settle_soon |= stream.awaits_settling();
+        self.confirm_without_sleeping |= stream.is_unconfirmed();
         Poll::Pending
     }
 
@@ -184,7 +184,7 @@ impl<K: CompletionKernel> Proactor<K> {
         }
         if !stream.transmit.is_empty() {
             stream.write_side = WriteSide::ShutdownQueued;
-            self.settle_soon |= stream.awaits_settling();
+            self.confirm_without_sleeping |= stream.is_unconfirmed();
             return Ok(());
         }
         self.kernel.sockets().shutdown(&stream.socket, Shutdown::Write)?;
@@ -267,7 +267,7 @@ impl<K: CompletionKernel> Proactor<K> {
     /// kernel has refused some for want of room.
     pub fn poll_submitted(&mut self, key: Key, waker: &Waker) -> Poll<io::Result<()>> {
         match self.streams.get(key) {
-            Some(stream) if stream.awaits_settling() && stream.send_error.is_none() => Poll::Ready(Ok(())),
+            Some(stream) if stream.is_unconfirmed() && stream.send_error.is_none() => Poll::Ready(Ok(())),
             _ => self.poll_flush(key, waker),
         }
     }
@@ -281,7 +281,7 @@ impl<K: CompletionKernel> Proactor<K> {
         while let Some(pending) = stream.transmit.pending() {
             let length = pending.len();
             let zero_copy = length >= self.zero_copy_bytes
-                && self.abilities.zero_copy
+                && self.capabilities.zero_copy
                 && stream.family == Family::Internet
                 && self.kernel.zero_copy_pays(&stream.socket);
             let at_once = length >= self.limits.direct_send_threshold_bytes || stream.transmit.is_urgent();
@@ -289,7 +289,7 @@ impl<K: CompletionKernel> Proactor<K> {
                 let mode = match () {
                     () if zero_copy => SendMode::ZeroCopy,
                     () if refused => SendMode::Async,
-                    () => self.small_sends,
+                    () => self.default_send_mode,
                 };
                 self.submit_send(key, mode);
                 return Ok(());
@@ -319,24 +319,24 @@ impl<K: CompletionKernel> Proactor<K> {
         let Some(stream) = self.streams.get_mut(key) else { return };
         let Some(pending) = stream.transmit.pending() else { return };
         // The kernel cuts longer sends short: they are told how much of them was taken.
-        let cut = pending.len() > MOST_PER_SEND_BYTES;
+        let cut = pending.len() > MAX_SEND_BYTES;
         let mode = if cut && mode == SendMode::Inline { SendMode::Async } else { mode };
-        let length_bytes = pending.len().min(MOST_PER_SEND_BYTES) as u32;
+        let length_bytes = pending.len().min(MAX_SEND_BYTES) as u32;
         let op = Op::Send { socket: &stream.socket, data: pending.as_ptr(), length_bytes, mode };
         let token = match mode {
             SendMode::ZeroCopy => Token::new(
                 Kind::SendZeroCopy,
-                self.held.insert(Held { stream: key, short: None, memory: None }),
+                self.zero_copy_sends.insert(ZeroCopySend { stream: key, short: None, memory: None }),
             ),
             SendMode::Inline | SendMode::Async => Token::new(Kind::Send, key),
         };
-        let place = self.kernel.push(token, op);
+        let submission_index = self.kernel.push(token, op);
         stream.sending = match mode {
             SendMode::Inline => {
-                self.unsettled.push((key.index, place));
-                self.settle_soon |=
+                self.unconfirmed_sends.push((key.index, submission_index));
+                self.confirm_without_sleeping |=
                     stream.transmit.has_rest() || stream.send_waker.is_waiting() || stream.released;
-                Sending::Inline(place)
+                Sending::Inline(submission_index)
             }
             SendMode::Async => Sending::Async,
             SendMode::ZeroCopy => {
@@ -356,8 +356,15 @@ impl<K: CompletionKernel> Proactor<K> {
     }
 
     #[inline(never)]
-    pub(super) fn on_send_zero_copy(&mut self, held: Key, completion: &Completion, wakes: &mut WakeQueue) {
-        let Some(&mut Held { stream: key, ref mut short, ref memory }) = self.held.get_mut(held) else {
+    pub(super) fn on_send_zero_copy(
+        &mut self,
+        send_key: Key,
+        completion: &Completion,
+        wakes: &mut WakeQueue,
+    ) {
+        let Some(&mut ZeroCopySend { stream: key, ref mut short, ref memory }) =
+            self.zero_copy_sends.get_mut(send_key)
+        else {
             self.metrics.late_completions += 1;
             return;
         };
@@ -365,7 +372,7 @@ impl<K: CompletionKernel> Proactor<K> {
             // The last word: of a send that failed at once, or about the memory.
             let stream_has_gone_on = memory.is_some();
             let result = short.filter(|_| completion.is_notification()).unwrap_or(completion.result);
-            self.held.remove(held);
+            self.zero_copy_sends.remove(send_key);
             if !stream_has_gone_on {
                 self.sent(key, result, wakes);
             }
@@ -383,16 +390,16 @@ impl<K: CompletionKernel> Proactor<K> {
         } else {
             self.metrics.short_sends += 1
         }
-        self.leave_memory(key, held);
+        self.detach_buffer(key, send_key);
         self.after_send(key, false, wakes);
     }
 
     /// The kernel has ended a zero-copy send and still reads its memory: that stays behind, and the stream is free.
-    pub(super) fn leave_memory(&mut self, key: Key, held: Key) {
+    pub(super) fn detach_buffer(&mut self, key: Key, send_key: Key) {
         let Some(stream) = self.streams.get_mut(key) else { return };
         stream.sending = Sending::Idle;
-        if let Some(held) = self.held.get_mut(held) {
-            held.memory = stream.transmit.take_front();
+        if let Some(send) = self.zero_copy_sends.get_mut(send_key) {
+            send.memory = stream.transmit.take_front();
         }
     }
 
@@ -455,20 +462,24 @@ impl<K: CompletionKernel> Proactor<K> {
 
     /// Settles the sends whose submission was consumed and that posted no completion: all their bytes were taken.
     #[inline]
-    pub(super) fn settle_sends(&mut self, wakes: &mut WakeQueue) {
-        let Some(&(_, last)) = self.unsettled.last() else { return };
+    pub(super) fn confirm_sends(&mut self, wakes: &mut WakeQueue) {
+        let Some(&(_, last)) = self.unconfirmed_sends.last() else { return };
         // What is sent on meanwhile is noted in the other list.
-        let mut settling = std::mem::replace(&mut self.unsettled, std::mem::take(&mut self.spare_unsettled));
+        let mut confirming =
+            std::mem::replace(&mut self.unconfirmed_sends, std::mem::take(&mut self.unconfirmed_scratch));
         // Nearly always all of them.
-        let mut consumed = settling.len();
+        let mut consumed = confirming.len();
         if !self.kernel.consumed(last) {
-            consumed = settling.iter().take_while(|(_, place)| self.kernel.consumed(*place)).count();
-            self.unsettled.extend_from_slice(&settling[consumed..]);
+            consumed = confirming
+                .iter()
+                .take_while(|(_, submission_index)| self.kernel.consumed(*submission_index))
+                .count();
+            self.unconfirmed_sends.extend_from_slice(&confirming[consumed..]);
         }
-        for &(index, place) in &settling[..consumed] {
+        for &(index, submission_index) in &confirming[..consumed] {
             // The place says that it is the same send, and so the same occupant of the slot.
             let Some((key, stream)) = self.streams.at(index) else { continue };
-            if stream.sending != Sending::Inline(place) {
+            if stream.sending != Sending::Inline(submission_index) {
                 continue;
             }
             stream.sending = Sending::Idle;
@@ -482,7 +493,7 @@ impl<K: CompletionKernel> Proactor<K> {
                 self.after_send(key, false, wakes);
             }
         }
-        settling.clear();
-        self.spare_unsettled = settling;
+        confirming.clear();
+        self.unconfirmed_scratch = confirming;
     }
 }

@@ -5,7 +5,7 @@ use std::io;
 use std::num::NonZero;
 
 use crate::driver::buffer::Chunk;
-use crate::driver::direct::Direct;
+use crate::driver::direct_read::DirectRead;
 use crate::driver::sockets::Family;
 use crate::driver::token::{Key, Kind};
 use crate::driver::transmit::{Transmit, WriteSide};
@@ -29,13 +29,13 @@ pub(super) struct Stream<S> {
     pub send_waker: WakerSlot,
     /// The kernel's result that ended receiving.
     pub receive_error: Option<NonZero<i32>>,
-    pub reads: Direct,
+    pub reads: DirectRead,
     /// Whether this stream is received by `recv(2)` on readiness instead of by the ring.
     pub direct: bool,
-    pub ending: Ending,
+    pub hangup_poll: HangupPoll,
     /// Whether the socket is prepared for sending files.
     pub sends_files: bool,
-    pub small_reads: u8,
+    pub consecutive_small_reads: u8,
     pub family: Family,
     pub connect: Connect,
 }
@@ -45,7 +45,7 @@ impl<S> Stream<S> {
         Self {
             socket,
             receiving: Receiving::Idle,
-            ending: Ending::Unwatched,
+            hangup_poll: HangupPoll::Idle,
             released: false,
             write_side: WriteSide::Open,
             sending: Sending::Idle,
@@ -55,17 +55,17 @@ impl<S> Stream<S> {
             send_waker: WakerSlot::default(),
             send_error: None,
             receive_error: None,
-            reads: Direct::speculative(family),
+            reads: DirectRead::speculative(family),
             direct,
             sends_files: false,
-            small_reads: 0,
+            consecutive_small_reads: 0,
             family,
             connect,
         }
     }
 
     #[inline]
-    pub fn awaits_settling(&self) -> bool {
+    pub fn is_unconfirmed(&self) -> bool {
         matches!(self.sending, Sending::Inline(_))
     }
 
@@ -90,19 +90,19 @@ pub(super) enum Receiving {
 
 /// Whether the kernel has a poll for the end of the connection in flight, where receives may miss it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Ending {
-    Unwatched,
-    Watched,
+pub(super) enum HangupPoll {
+    Idle,
+    Armed,
     /// Being cancelled.
-    Stopping,
+    Cancelling,
     /// It has come: a receive that starts now sees it.
-    Seen,
+    Fired,
 }
 
-impl Ending {
+impl HangupPoll {
     /// Whether the kernel has the poll.
     pub fn is_in_flight(self) -> bool {
-        matches!(self, Self::Watched | Self::Stopping)
+        matches!(self, Self::Armed | Self::Cancelling)
     }
 }
 

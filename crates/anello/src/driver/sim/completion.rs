@@ -16,7 +16,7 @@ use super::super::buffer::{BufferRing, Pools};
 use super::super::counters::DriverMetrics;
 use super::super::op::{Completion, Op, SendMode, Wait};
 use super::super::options::{DriverOptions, SendCompletion, TaskWork, ZeroCopy};
-use super::super::proactor::{Abilities, CompletionKernel};
+use super::super::proactor::{Capabilities, CompletionKernel};
 use super::super::token::{Key, Kind, Token};
 use super::network::Network;
 use super::operation::{Memory, Operation, Request, Step, completion, is_broken};
@@ -29,7 +29,7 @@ pub(in super::super) struct SimCompletion {
     pools: Rc<Pools>,
     /// The kernel's end of the receive ring.
     head: u16,
-    abilities: Abilities,
+    capabilities: Capabilities,
     ways: Ways,
     submissions: VecDeque<Submission>,
     /// Submissions noted and taken so far. Both wrap.
@@ -92,7 +92,7 @@ impl SimCompletion {
         Self {
             network: SimNetwork::new(sim),
             head: 0,
-            abilities: Abilities {
+            capabilities: Capabilities {
                 ring_receive: ring.is_some(),
                 misses_resets: sim.faults.missed_resets > 0,
                 inline_sends: options.send_completion == SendCompletion::Inline
@@ -451,10 +451,10 @@ impl CompletionKernel for SimCompletion {
     }
 
     fn push(&mut self, token: Token, op: Op<'_, SimSocket>) -> u32 {
-        let (place, submission) = (self.queued, self.operation(token, op));
+        let (submission_index, submission) = (self.queued, self.operation(token, op));
         self.submissions.push_back(submission);
         self.queued = self.queued.wrapping_add(1);
-        place
+        submission_index
     }
 
     fn enter(&mut self, wait: Wait) -> io::Result<()> {
@@ -489,8 +489,8 @@ impl CompletionKernel for SimCompletion {
         std::mem::take(&mut self.dropped)
     }
 
-    fn consumed(&self, place: u32) -> bool {
-        self.consumed.wrapping_sub(place).cast_signed() > 0
+    fn consumed(&self, submission_index: u32) -> bool {
+        self.consumed.wrapping_sub(submission_index).cast_signed() > 0
     }
 
     fn needs_enter(&self) -> bool {
@@ -506,8 +506,8 @@ impl CompletionKernel for SimCompletion {
         &self.pools
     }
 
-    fn abilities(&self) -> Abilities {
-        self.abilities
+    fn capabilities(&self) -> Capabilities {
+        self.capabilities
     }
 
     fn accepted(&mut self, result: i32) -> SimSocket {

@@ -27,7 +27,7 @@ use super::counters::DriverMetrics;
 use super::op::{Completion, Op, SendMode, Wait};
 use super::options::DriverOptions;
 use super::options::ZeroCopy;
-use super::proactor::{Abilities, CompletionKernel};
+use super::proactor::{Capabilities, CompletionKernel};
 use super::sockets::{OsSockets, is_loopback, raw};
 use super::table::Table;
 use super::token::{Key, Kind, Token};
@@ -268,10 +268,10 @@ impl CompletionKernel for Uring {
 
     #[inline(always)]
     fn push(&mut self, token: Token, op: Op<'_, OwnedFd>) -> u32 {
-        let place = self.ring.place().wrapping_add(self.backlog.len() as u32);
+        let submission_index = self.ring.submission_index().wrapping_add(self.backlog.len() as u32);
         let entry = self.entry(token, op);
         self.queue(entry);
-        place
+        submission_index
     }
 
     #[inline(always)]
@@ -286,12 +286,12 @@ impl CompletionKernel for Uring {
             return self.push_in_backlog(token, socket, data, length_bytes);
         }
         // Written where the kernel reads it, without a copy on the way.
-        let place = self.ring.place();
+        let submission_index = self.ring.submission_index();
         let op = Op::Send { socket, data, length_bytes, mode: SendMode::Inline };
         let entry = self.entry(token, op);
         // SAFETY: the queue is not full, as was seen above.
         unsafe { self.ring.put(entry) };
-        place
+        submission_index
     }
 
     #[inline]
@@ -351,9 +351,9 @@ impl CompletionKernel for Uring {
     }
 
     #[inline]
-    fn consumed(&self, place: u32) -> bool {
+    fn consumed(&self, submission_index: u32) -> bool {
         // With completions unread, the lack of one says nothing.
-        self.ring.has_consumed(place) && !self.unread
+        self.ring.has_consumed(submission_index) && !self.unread
     }
 
     fn needs_enter(&self) -> bool {
@@ -364,8 +364,8 @@ impl CompletionKernel for Uring {
         &self.pools
     }
 
-    fn abilities(&self) -> Abilities {
-        Abilities {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
             ring_receive: self.features.buffer_ring,
             misses_resets: self.features.multishot_receive,
             inline_sends: self.features.inline_sends,

@@ -120,14 +120,14 @@ impl Ring {
 
     /// The place in the order of submission that the next entry gets.
     #[inline]
-    pub fn place(&self) -> u32 {
+    pub fn submission_index(&self) -> u32 {
         self.tail
     }
 
     /// Whether the kernel had consumed the entry of that place at the last enter.
     #[inline]
-    pub fn has_consumed(&self, place: u32) -> bool {
-        self.consumed.wrapping_sub(place).cast_signed() > 0
+    pub fn has_consumed(&self, submission_index: u32) -> bool {
+        self.consumed.wrapping_sub(submission_index).cast_signed() > 0
     }
 
     /// Entries that the kernel has not consumed.

@@ -408,7 +408,7 @@ fn trial_of_short_send(ring: &mut Ring) -> io::Result<bool> {
     let message = vec![0u8; MESSAGE_BYTES];
     let flags = libc::MSG_NOSIGNAL | libc::MSG_WAITALL | libc::MSG_DONTWAIT;
     let send = Sqe::send(File::Descriptor(near.as_raw_fd()), message.as_ptr(), MESSAGE_BYTES as u32, flags);
-    let place = ring.place();
+    let submission_index = ring.submission_index();
     ring.push(send.quiet().with_user_data(SEND));
     loop {
         ring.enter(Wait::No)?;
@@ -417,7 +417,7 @@ fn trial_of_short_send(ring: &mut Ring) -> io::Result<bool> {
                 return Ok(is_short_count(completion.result, MESSAGE_BYTES));
             }
         }
-        if ring.has_consumed(place) {
+        if ring.has_consumed(submission_index) {
             return Ok(false);
         }
     }

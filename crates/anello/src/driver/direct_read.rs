@@ -9,23 +9,23 @@ use super::sockets::{Family, Sockets};
 
 /// What is known of the receiving side of a socket.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Direct {
+pub(crate) struct DirectRead {
     /// A receive may find something; stays so at the end.
     pub readable: bool,
     /// A short read does not mean that nothing is left: the end has been announced, for which no further edge will come,
     /// or urgent data, before which a read stops; or it is a Unix socket.
-    pub stops_short: bool,
+    pub short_read_is_inconclusive: bool,
     /// The end was found.
     pub ended: bool,
     /// Size class of the next receive.
     class: u8,
     /// Receives in a row for which the class below would have been ample.
-    ample: u8,
+    oversized_reads: u8,
 }
 
 /// What a receive found.
 #[derive(Debug)]
-pub(crate) enum Outcome {
+pub(crate) enum ReadOutcome {
     Chunk(Chunk),
     End,
     /// Nothing yet.
@@ -34,34 +34,45 @@ pub(crate) enum Outcome {
 }
 
 /// Receives in a row that are ample before the size goes down.
-const AMPLE_RECEIVES: u8 = 16;
+const SHRINK_AFTER_READS: u8 = 16;
 
-impl Direct {
+impl DirectRead {
     /// Nothing is known: the first receive tries, and mostly finds the first request there already.
     pub fn speculative(family: Family) -> Self {
-        Self { readable: true, stops_short: family == Family::Unix, ended: false, class: 0, ample: 0 }
+        Self {
+            readable: true,
+            short_read_is_inconclusive: family == Family::Unix,
+            ended: false,
+            class: 0,
+            oversized_reads: 0,
+        }
     }
 
     /// Receives once. A short read means that the socket was drained, so that no second call has to say so.
     #[inline]
-    pub fn receive<S: Sockets>(&mut self, sockets: &mut S, socket: &S::Socket, pools: &Rc<Pools>) -> Outcome {
+    pub fn receive<S: Sockets>(
+        &mut self,
+        sockets: &mut S,
+        socket: &S::Socket,
+        pools: &Rc<Pools>,
+    ) -> ReadOutcome {
         let mut chunk = pools.lease(usize::from(self.class));
         match sockets.receive(socket, chunk.spare()) {
             Ok(0) => {
                 self.ended = true;
-                Outcome::End
+                ReadOutcome::End
             }
             Ok(count) => {
                 chunk.filled(count);
                 let drained = self.adapt(count);
-                self.readable = self.stops_short || !drained;
-                Outcome::Chunk(chunk)
+                self.readable = self.short_read_is_inconclusive || !drained;
+                ReadOutcome::Chunk(chunk)
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 self.readable = false;
-                Outcome::Wait
+                ReadOutcome::Wait
             }
-            Err(error) => Outcome::Failed(error),
+            Err(error) => ReadOutcome::Failed(error),
         }
     }
 
@@ -78,7 +89,7 @@ impl Direct {
                 Ok(Some(0))
             }
             Ok(count) => {
-                self.readable = self.stops_short || count == buffer.len();
+                self.readable = self.short_read_is_inconclusive || count == buffer.len();
                 Ok(Some(count))
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
@@ -95,14 +106,14 @@ impl Direct {
         let class = usize::from(self.class);
         if count == CLASS_BYTES[class] {
             self.class = (self.class + 1).min(CLASS_BYTES.len() as u8 - 1);
-            self.ample = 0;
+            self.oversized_reads = 0;
             return false;
         }
         if class > 0 {
-            self.ample = if count < CLASS_BYTES[class - 1] { self.ample + 1 } else { 0 };
-            if self.ample >= AMPLE_RECEIVES {
+            self.oversized_reads = if count < CLASS_BYTES[class - 1] { self.oversized_reads + 1 } else { 0 };
+            if self.oversized_reads >= SHRINK_AFTER_READS {
                 self.class -= 1;
-                self.ample = 0;
+                self.oversized_reads = 0;
             }
         }
         true
@@ -115,12 +126,12 @@ mod tests {
 
     #[test]
     fn the_size_follows_what_arrives() {
-        let mut direct = Direct::speculative(Family::Internet);
+        let mut direct = DirectRead::speculative(Family::Internet);
         assert!(!direct.adapt(CLASS_BYTES[0]), "a full read may have left something");
         assert!(!direct.adapt(CLASS_BYTES[1]));
         assert!(!direct.adapt(CLASS_BYTES[2]), "there is no larger class");
         assert_eq!(direct.class, 2);
-        for _ in 0..2 * AMPLE_RECEIVES {
+        for _ in 0..2 * SHRINK_AFTER_READS {
             assert!(direct.adapt(100), "a short read drains");
         }
         assert_eq!(direct.class, 0);
@@ -128,7 +139,7 @@ mod tests {
 
     #[test]
     fn a_message_as_long_as_a_class_stays_in_the_one_above() {
-        let mut direct = Direct::speculative(Family::Internet);
+        let mut direct = DirectRead::speculative(Family::Internet);
         for _ in 0..1000 {
             direct.adapt(CLASS_BYTES[0]);
         }

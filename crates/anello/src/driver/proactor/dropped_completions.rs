@@ -10,8 +10,8 @@ use std::num::NonZero;
 use std::time::Duration;
 
 use super::kernel::CompletionKernel;
-use super::stream::{Connect, Ending, Received, Receiving, Sending};
-use super::{Held, Proactor};
+use super::stream::{Connect, HangupPoll, Received, Receiving, Sending};
+use super::{Proactor, ZeroCopySend};
 use crate::driver::catch_panic::log;
 use crate::driver::op::{Completion, Op};
 use crate::driver::sockets::{Sockets, StreamOption};
@@ -20,7 +20,7 @@ use crate::driver::wake::WakeQueue;
 
 /// The operations that were cancelled because their completions may have been dropped.
 #[derive(Debug, Default)]
-pub(super) struct Doubtful {
+pub(super) struct RecoveryCancels {
     /// Generation of the cancellations' tokens, whose index is that of the target in `targets`. Zero is that of others.
     round: u32,
     targets: Vec<Token>,
@@ -29,7 +29,7 @@ pub(super) struct Doubtful {
 impl<K: CompletionKernel> Proactor<K> {
     #[cold]
     #[inline(never)]
-    pub(super) fn on_dropped(&mut self, wakes: &mut WakeQueue) {
+    pub(super) fn on_completions_dropped(&mut self, wakes: &mut WakeQueue) {
         log(|| {
             tracing::error!(
                 "the kernel had no memory for completions and dropped some: connections in use are reset; \
@@ -37,24 +37,24 @@ impl<K: CompletionKernel> Proactor<K> {
             )
         });
         // What is in flight is in doubt again, with the answers that are still expected.
-        self.doubtful.round = self.doubtful.round % GENERATION_MASK + 1;
-        self.doubtful.targets.clear();
+        self.recovery.round = self.recovery.round % GENERATION_MASK + 1;
+        self.recovery.targets.clear();
         for key in self.streams.keys() {
-            self.doubt_stream(key, wakes);
+            self.recover_stream(key, wakes);
         }
         for key in self.listeners.keys() {
             if let Some(listener) = self.listeners.get_mut(key)
                 && listener.is_armed()
             {
-                listener.stopping = true;
-                self.doubt(Token::new(Kind::Accept, key));
+                listener.cancelling = true;
+                self.cancel_for_recovery(Token::new(Kind::Accept, key));
             }
         }
         // A wake-up may be among them, too.
         wakes.mark_notified();
     }
 
-    fn doubt_stream(&mut self, key: Key, wakes: &mut WakeQueue) {
+    fn recover_stream(&mut self, key: Key, wakes: &mut WakeQueue) {
         let Some(stream) = self.streams.get_mut(key) else { return };
         let receiving = match stream.receiving {
             Receiving::Idle => None,
@@ -66,10 +66,10 @@ impl<K: CompletionKernel> Proactor<K> {
             // Settled by this turn or a later one, when the kernel has consumed it; the result is not believed.
             Sending::Idle | Sending::Inline(_) => None,
             Sending::Async => Some(Token::new(Kind::Send, key)),
-            Sending::ZeroCopy(held) => Some(Token::new(Kind::SendZeroCopy, held)),
+            Sending::ZeroCopy(send_key) => Some(Token::new(Kind::SendZeroCopy, send_key)),
             Sending::Polling => Some(Token::new(Kind::Writable, key)),
         };
-        let ending = stream.ending.is_in_flight().then_some(Kind::Hangup);
+        let hangup_poll = stream.hangup_poll.is_in_flight().then_some(Kind::Hangup);
         let connecting = (stream.connect == Connect::InFlight).then_some(Kind::Connect);
         // A poll that is lost loses nothing: it is armed again.
         let loses_bytes = receiving == Some(Kind::Receive)
@@ -78,8 +78,8 @@ impl<K: CompletionKernel> Proactor<K> {
         if let Some(kind) = receiving {
             stream.receiving = Receiving::Cancelling(kind);
         }
-        if ending.is_some() {
-            stream.ending = Ending::Stopping;
+        if hangup_poll.is_some() {
+            stream.hangup_poll = HangupPoll::Cancelling;
         }
         if loses_bytes {
             let aborted = NonZero::new(-libc::ECONNABORTED);
@@ -98,15 +98,16 @@ impl<K: CompletionKernel> Proactor<K> {
             }
         }
         let of_stream = |kind| Token::new(kind, key);
-        let targets = [receiving.map(of_stream), ending.map(of_stream), connecting.map(of_stream), sending];
+        let targets =
+            [receiving.map(of_stream), hangup_poll.map(of_stream), connecting.map(of_stream), sending];
         for target in targets.into_iter().flatten() {
-            self.doubt(target);
+            self.cancel_for_recovery(target);
         }
     }
 
-    fn doubt(&mut self, target: Token) {
-        let key = Key { index: self.doubtful.targets.len() as u32, generation: self.doubtful.round };
-        self.doubtful.targets.push(target);
+    fn cancel_for_recovery(&mut self, target: Token) {
+        let key = Key { index: self.recovery.targets.len() as u32, generation: self.recovery.round };
+        self.recovery.targets.push(target);
         self.kernel.push(Token::new(Kind::Cancel, key), Op::Cancel { target });
     }
 
@@ -114,34 +115,34 @@ impl<K: CompletionKernel> Proactor<K> {
     /// read before this one, or with one that was dropped.
     #[cold]
     #[inline(never)]
-    pub(super) fn on_absent(&mut self, cancel: Key, wakes: &mut WakeQueue) {
-        if cancel.generation != self.doubtful.round {
+    pub(super) fn on_cancel_not_found(&mut self, cancel: Key, wakes: &mut WakeQueue) {
+        if cancel.generation != self.recovery.round {
             return;
         }
-        let Some(&target) = self.doubtful.targets.get(cancel.index as usize) else { return };
+        let Some(&target) = self.recovery.targets.get(cancel.index as usize) else { return };
         let key = target.key();
         let stream = self.streams.get(key);
-        let is_doubtful = match target.kind() {
-            Some(Kind::SendZeroCopy) => return self.leave_doubtful_memory(key, wakes),
+        let is_unconfirmed = match target.kind() {
+            Some(Kind::SendZeroCopy) => return self.detach_unconfirmed_buffer(key, wakes),
             // One that has ended meanwhile may have been armed again, which is not in doubt.
-            Some(Kind::Accept) => self.listeners.get(key).is_some_and(|listener| listener.stopping),
-            Some(Kind::Hangup) => stream.is_some_and(|stream| stream.ending == Ending::Stopping),
+            Some(Kind::Accept) => self.listeners.get(key).is_some_and(|listener| listener.cancelling),
+            Some(Kind::Hangup) => stream.is_some_and(|stream| stream.hangup_poll == HangupPoll::Cancelling),
             Some(kind @ (Kind::Receive | Kind::Readable)) => {
                 stream.is_some_and(|stream| stream.receiving == Receiving::Cancelling(kind))
             }
             _ => stream.is_some(),
         };
-        if is_doubtful {
+        if is_unconfirmed {
             self.dispatch(&Completion::new(target, -libc::ECANCELED, 0), wakes);
         }
     }
 
-    fn leave_doubtful_memory(&mut self, held: Key, wakes: &mut WakeQueue) {
+    fn detach_unconfirmed_buffer(&mut self, send_key: Key, wakes: &mut WakeQueue) {
         // The kernel may still read its memory, and the notification may have been dropped.
-        if let Some(&Held { stream: key, .. }) = self.held.get(held)
-            && self.streams.get(key).is_some_and(|stream| stream.sending == Sending::ZeroCopy(held))
+        if let Some(&ZeroCopySend { stream: key, .. }) = self.zero_copy_sends.get(send_key)
+            && self.streams.get(key).is_some_and(|stream| stream.sending == Sending::ZeroCopy(send_key))
         {
-            self.leave_memory(key, held);
+            self.detach_buffer(key, send_key);
             self.after_send(key, false, wakes);
         }
     }
