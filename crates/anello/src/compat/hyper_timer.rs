@@ -15,7 +15,7 @@ use crate::executor::{Shared, with_current};
 use crate::time::wheel::TimerKey;
 
 /// How far ahead a sleep is set that is longer than the clock counts.
-const FAR: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
+const FAR_FUTURE: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
 /// Hyper's deadlines (of heads, of keep-alive) on the timers of the runtime that polls the connection, without a system
 /// call each; see [`time`](crate::time).
@@ -45,7 +45,7 @@ pub struct HyperTimer;
 impl Timer for HyperTimer {
     fn sleep(&self, duration: Duration) -> Pin<Box<dyn Sleep>> {
         let now = self.now();
-        self.sleep_until(now.checked_add(duration).unwrap_or(now + FAR))
+        self.sleep_until(now.checked_add(duration).unwrap_or(now + FAR_FUTURE))
     }
 
     fn sleep_until(&self, deadline: Instant) -> Pin<Box<dyn Sleep>> {

@@ -26,15 +26,15 @@ use std::sync::atomic::{AtomicU16, Ordering};
 pub(crate) const CLASS_BYTES: [usize; 3] = [4 * 1024, 16 * 1024, 128 * 1024];
 
 /// How many free buffers of each class are kept for reuse; more are given back to the allocator.
-const CLASS_KEEP: [usize; 3] = [256, 64, 8];
+const MAX_FREE_PER_CLASS: [usize; 3] = [256, 64, 8];
 
 /// Marks the id of a chunk that came from the hot pool; the low bits are its class.
-const HOT: u32 = 1 << 31;
+const POOL_FLAG: u32 = 1 << 31;
 
 /// Bounds of one buffer of the ring and of all of them, in bytes: what is asked for beyond is brought within.
-const SMALLEST_BUFFER_BYTES: usize = 64;
-const LARGEST_BUFFER_BYTES: usize = 1 << 20;
-const LARGEST_RING_BYTES: usize = 1 << 30;
+const MIN_BUFFER_BYTES: usize = 64;
+const MAX_BUFFER_BYTES: usize = 1 << 20;
+const MAX_RING_BYTES: usize = 1 << 30;
 
 /// Between two buffers of the ring.
 const STAGGER_BYTES: usize = 128;
@@ -75,24 +75,24 @@ impl Chunk {
 
     /// Whether this lease keeps a buffer from others of which fewer are kept than tasks may run in a turn.
     #[inline]
-    pub(crate) fn is_scarce(&self) -> bool {
+    pub(crate) fn is_large_pool_buffer(&self) -> bool {
         // The ring's have no such mark, and of the smallest class enough are kept.
-        self.id > HOT
+        self.id > POOL_FLAG
     }
 
     /// Bytes of memory that this lease keeps from others: at least the length.
     #[inline]
     pub fn capacity(&self) -> usize {
-        if self.id & HOT != 0 {
-            CLASS_BYTES[(self.id & !HOT) as usize]
+        if self.id & POOL_FLAG != 0 {
+            CLASS_BYTES[(self.id & !POOL_FLAG) as usize]
         } else {
             self.pools.ring_buffer_bytes()
         }
     }
 
     /// Whether this is a lease of the hot pool, whose spare room nobody else uses.
-    pub(crate) fn is_hot(&self) -> bool {
-        self.id & HOT != 0
+    pub(crate) fn is_pooled(&self) -> bool {
+        self.id & POOL_FLAG != 0
     }
 
     /// What is left of the buffer, for a read to fill.
@@ -139,8 +139,8 @@ impl fmt::Debug for Chunk {
 impl Drop for Chunk {
     #[inline]
     fn drop(&mut self) {
-        if self.id & HOT != 0 {
-            self.pools.hot.give_back((self.id & !HOT) as usize, self.base);
+        if self.id & POOL_FLAG != 0 {
+            self.pools.lifo.release((self.id & !POOL_FLAG) as usize, self.base);
         } else if let Some(ring) = &self.pools.ring {
             ring.provide(self.id as u16, self.base);
         }
@@ -159,12 +159,12 @@ pub(crate) fn put_into(into: &mut Option<Chunk>, chunk: Chunk) {
 #[derive(Debug)]
 pub(crate) struct Pools {
     ring: Option<BufferRing>,
-    hot: HotPool,
+    lifo: LifoPool,
 }
 
 impl Pools {
     pub fn new(ring: Option<BufferRing>) -> Rc<Self> {
-        Rc::new(Self { ring, hot: HotPool::new() })
+        Rc::new(Self { ring, lifo: LifoPool::new() })
     }
 
     pub fn ring(&self) -> Option<&BufferRing> {
@@ -196,8 +196,8 @@ impl Pools {
     /// An empty chunk with room for the bytes of a class.
     #[inline]
     pub fn lease(self: &Rc<Self>, class: usize) -> Chunk {
-        let base = self.hot.take(class);
-        Chunk { base, start: 0, end: 0, id: HOT | class as u32, pools: Rc::clone(self) }
+        let base = self.lifo.take(class);
+        Chunk { base, start: 0, end: 0, id: POOL_FLAG | class as u32, pools: Rc::clone(self) }
     }
 
     /// The smallest class with room for `length` bytes, or the largest.
@@ -237,8 +237,8 @@ impl BufferRing {
     /// A ring that grows from `initial` to at most `limit` buffers (both rounded up to a power of two, at most 32,768); to
     /// as many as there is address space for, and none if there is for none.
     pub fn new(initial: u32, limit: u32, buffer_bytes: usize) -> Option<Self> {
-        let buffer_bytes = buffer_bytes.clamp(SMALLEST_BUFFER_BYTES, LARGEST_BUFFER_BYTES);
-        let most = (LARGEST_RING_BYTES / (buffer_bytes + STAGGER_BYTES)) as u32;
+        let buffer_bytes = buffer_bytes.clamp(MIN_BUFFER_BYTES, MAX_BUFFER_BYTES);
+        let most = (MAX_RING_BYTES / (buffer_bytes + STAGGER_BYTES)) as u32;
         let limit = limit.clamp(1, most.min(1 << 15)).next_power_of_two().min(1 << 15);
         let stride_bytes = buffer_bytes + STAGGER_BYTES;
         let mut halves = std::iter::successors(Some(limit), |limit| (*limit > 1).then_some(limit / 2));
@@ -356,13 +356,13 @@ impl Drop for BufferRing {
 
 /// Free buffers by class, last in first out.
 #[derive(Debug)]
-struct HotPool {
+struct LifoPool {
     /// The last one given back: with one message in hand at a time, the only one ever used.
     last: [Cell<Option<NonNull<u8>>>; 3],
     free: [RefCell<Vec<NonNull<u8>>>; 3],
 }
 
-impl HotPool {
+impl LifoPool {
     fn new() -> Self {
         Self { last: Default::default(), free: Default::default() }
     }
@@ -382,16 +382,16 @@ impl HotPool {
     }
 
     #[inline]
-    fn give_back(&self, class: usize, base: NonNull<u8>) {
+    fn release(&self, class: usize, base: NonNull<u8>) {
         if let Some(before) = self.last[class].replace(Some(base)) {
-            self.give_back_more(class, before);
+            self.release_slow(class, before);
         }
     }
 
     #[cold]
-    fn give_back_more(&self, class: usize, base: NonNull<u8>) {
+    fn release_slow(&self, class: usize, base: NonNull<u8>) {
         let mut free = self.free[class].borrow_mut();
-        if free.len() < CLASS_KEEP[class] {
+        if free.len() < MAX_FREE_PER_CLASS[class] {
             free.push(base);
         } else {
             // SAFETY: every buffer of a class was allocated with this layout, and its only lease has ended.
@@ -400,11 +400,11 @@ impl HotPool {
     }
 }
 
-impl Drop for HotPool {
+impl Drop for LifoPool {
     fn drop(&mut self) {
         for (class, free) in self.free.iter().enumerate() {
             for base in free.borrow_mut().drain(..).chain(self.last[class].take()) {
-                // SAFETY: as in `give_back_more`.
+                // SAFETY: as in `release_slow`.
                 unsafe { dealloc(base.as_ptr(), layout(CLASS_BYTES[class])) }
             }
         }

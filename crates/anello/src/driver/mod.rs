@@ -36,6 +36,7 @@ mod options;
 pub(crate) mod page_cache;
 mod proactor;
 mod reactor;
+mod send_queue;
 mod sim;
 mod socket_options;
 mod sockets;
@@ -44,7 +45,6 @@ pub(crate) mod table;
 #[cfg(all(test, not(miri)))]
 mod tests;
 mod token;
-mod transmit;
 mod uring;
 mod wake;
 
@@ -70,14 +70,14 @@ pub(crate) use op::Wait;
 pub use options::{DisabledFeatures, DriverOptions, SendCompletion, SubmissionPolling, TaskWork, ZeroCopy};
 use proactor::{CompletionKernel, Proactor, gone};
 use reactor::{Reactor, ReadinessKernel};
+pub use send_queue::SendBuf;
 use sim::{SimCompletion, SimReadiness};
 pub use sim::{SimFaults, SimModel, SimOptions};
 pub use sockets::PeerCredentials;
-use sockets::{Family, MOST_SLICES, Sockets};
-pub(crate) use sockets::{ListenOptions, StreamOption, accept_waiting};
+use sockets::{Family, MAX_IO_SLICES, Sockets};
+pub(crate) use sockets::{ListenOptions, StreamOption, try_accept};
 use spin::Spin;
 pub(crate) use token::Key;
-pub use transmit::SendBuf;
 use uring::Uring;
 pub(crate) use wake::{WakeQueue, wake_all};
 
@@ -304,7 +304,7 @@ impl Driver {
         }
         let mut failed = None;
         let found = match &mut *self.backend {
-            Backend::Uring(uring) => self.spin.spin_until(|| uring.kernel.has_news()),
+            Backend::Uring(uring) => self.spin.spin_until(|| uring.kernel.has_pending_work()),
             Backend::Epoll(epoll) => self.spin.spin_until(|| {
                 failed = epoll.turn(Wait::No, wakes).err();
                 failed.is_some() || wakes.any()
@@ -475,7 +475,7 @@ impl Driver {
 
     /// Accepts as much of the slices as there is room for, or as the kernel takes at once.
     pub fn poll_write(&mut self, key: Key, slices: &[IoSlice<'_>], waker: &Waker) -> Poll<io::Result<usize>> {
-        let slices = &slices[..slices.len().min(MOST_SLICES)];
+        let slices = &slices[..slices.len().min(MAX_IO_SLICES)];
         dispatch!(&mut *self.backend, machine => machine.poll_write(key, slices, waker))
     }
 

@@ -45,8 +45,8 @@ pub(crate) fn is_in_memory(file: impl AsFd, offset: u64, length: u64) -> bool {
     let Some(last) = offset.checked_add(length - 1) else { return false };
     match is_cached(file, offset, last) {
         Some(false) => false,
-        Some(true) => has_come(file, offset, last).unwrap_or(true),
-        None => has_come(file, offset, last).unwrap_or(false),
+        Some(true) => is_readable_nowait(file, offset, last).unwrap_or(true),
+        None => is_readable_nowait(file, offset, last).unwrap_or(false),
     }
 }
 
@@ -72,7 +72,7 @@ fn is_cached(file: BorrowedFd<'_>, offset: u64, last: u64) -> Option<bool> {
 }
 
 /// Whether all bytes that are tried can be read without waiting; `None` if that cannot be tried with this file.
-fn has_come(file: BorrowedFd<'_>, offset: u64, last: u64) -> Option<bool> {
+fn is_readable_nowait(file: BorrowedFd<'_>, offset: u64, last: u64) -> Option<bool> {
     // The last one first: what is read ahead comes in order, and where the file has ended before it, that is all.
     for at in std::iter::once(last).chain((offset..last).step_by(PROBE_STEP_BYTES as usize)) {
         let mut byte = [0];
@@ -126,14 +126,14 @@ mod tests {
         for (offset, length) in [(0, 300_000), (0, 0), (299_999, 1), (4095, 2), (65_536, 100_000)] {
             assert!(is_in_memory(&file, offset, length), "{length} from {offset}");
             let last = (offset + length).saturating_sub(1);
-            assert_ne!(has_come(file.as_fd(), offset, last), Some(false), "{length} from {offset}");
+            assert_ne!(is_readable_nowait(file.as_fd(), offset, last), Some(false), "{length} from {offset}");
         }
         // Pages past its end.
         for (offset, length) in [(0, 310_000), (0, u64::MAX), (299_999, 8192), (300_000, 4096), (1 << 40, 1)]
         {
             assert!(!is_in_memory(&file, offset, length), "{length} from {offset}");
             let last = offset + (length - 1);
-            assert_ne!(has_come(file.as_fd(), offset, last), Some(true), "{length} from {offset}");
+            assert_ne!(is_readable_nowait(file.as_fd(), offset, last), Some(true), "{length} from {offset}");
         }
     }
 

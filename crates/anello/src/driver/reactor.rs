@@ -10,7 +10,7 @@
 //!
 //! Invariants: `readable` is false only when the kernel has said (by a short or refused read) that nothing was left,
 //! and since then no edge came; it stays true at the end of the stream. Likewise `writable`. The queue is empty unless
-//! `writable` is false, a connect is under way or the stream is listed in `unsent`.
+//! `writable` is false, a connect is under way or the stream is listed in `deferred_streams`.
 
 use std::io::{self, IoSlice};
 use std::net::{Shutdown, SocketAddr};
@@ -29,10 +29,10 @@ use super::io_slice_cursor::IoSliceCursor;
 use super::op::Wait;
 use super::options::DriverOptions;
 use super::proactor::gone;
-use super::sockets::{Family, ListenOptions, Sockets, is_of_file, is_of_one_client};
+use super::send_queue::{Queued, SendBuf, SendQueue, WriteSide, after_shutdown};
+use super::sockets::{Family, ListenOptions, Sockets, is_file_error, is_per_connection_error};
 use super::table::Table;
 use super::token::{Key, Kind, Token};
-use super::transmit::{Queued, SendBuf, Transmit, WriteSide, after_shutdown};
 use super::wake::{WakeQueue, WakerSlot};
 
 /// The longest message that is put off on epoll: with longer ones nothing is saved.
@@ -77,9 +77,9 @@ pub(crate) struct Reactor<K: ReadinessKernel> {
     /// the last wait brought so many.
     deferred_bytes: usize,
     deferred_send_threshold_edges: usize,
-    defers: bool,
+    deferring_sends: bool,
     /// Streams with something that was put off; some may be gone, or have sent it since.
-    unsent: Vec<Key>,
+    deferred_streams: Vec<Key>,
     metrics: DriverMetrics,
 }
 
@@ -98,7 +98,7 @@ struct Stream<S> {
     family: Family,
     send_error: Option<NonZero<i32>>,
     receive_waker: WakerSlot,
-    transmit: Transmit,
+    send_queue: SendQueue,
     send_waker: WakerSlot,
     connect_error: Option<io::Error>,
 }
@@ -121,8 +121,8 @@ impl<K: ReadinessKernel> Reactor<K> {
             send_queue_bytes: options.max_send_queue_bytes.max(1),
             deferred_bytes: options.direct_send_threshold_bytes.saturating_sub(1).min(DEFERRED_BYTES),
             deferred_send_threshold_edges: options.deferred_send_threshold_edges,
-            defers: options.deferred_send_threshold_edges == 0,
-            unsent: Vec::new(),
+            deferring_sends: options.deferred_send_threshold_edges == 0,
+            deferred_streams: Vec::new(),
             metrics: DriverMetrics::default(),
         }
     }
@@ -150,7 +150,7 @@ impl<K: ReadinessKernel> Reactor<K> {
             may_be_shared: false,
             connect_error: None,
             send_error: None,
-            transmit: Transmit::default(),
+            send_queue: SendQueue::default(),
             receive_waker: WakerSlot::default(),
             send_waker: WakerSlot::default(),
         });
@@ -194,7 +194,7 @@ impl<K: ReadinessKernel> Reactor<K> {
         stream.send_waker = WakerSlot::default();
         // What was put off. Nobody is left to be told of a failure.
         stream.send_on(self.kernel.sockets_mut(), &mut self.metrics).ok();
-        let linger = !stream.transmit.is_empty() && !stream.connecting;
+        let linger = !stream.send_queue.is_empty() && !stream.connecting;
         if !linger {
             self.abort(key);
         }
@@ -325,20 +325,20 @@ impl<K: ReadinessKernel> Reactor<K> {
         if let Some(errno) = stream.send_error {
             return Poll::Ready(Err(io::Error::from_raw_os_error(errno.get())));
         }
-        if stream.transmit.queued_bytes() >= self.send_queue_bytes {
+        if stream.send_queue.queued_bytes() >= self.send_queue_bytes {
             if stream.write_side != WriteSide::Open {
                 return Poll::Ready(Err(after_shutdown()));
             }
             stream.send_waker.wait(waker);
             return Poll::Pending;
         }
-        let is_free = stream.writable && stream.transmit.is_empty();
-        if self.defers
+        let is_free = stream.writable && stream.send_queue.is_empty();
+        if self.deferring_sends
             && is_free
             && stream.write_side == WriteSide::Open
-            && stream.transmit.start(outgoing, self.deferred_bytes).is_some()
+            && stream.send_queue.start(outgoing, self.deferred_bytes).is_some()
         {
-            self.unsent.push(key);
+            self.deferred_streams.push(key);
             return Poll::Ready(Ok(()));
         }
         let Some(taken) = outgoing.take().map(Queued) else { return Poll::Ready(Ok(())) };
@@ -346,7 +346,7 @@ impl<K: ReadinessKernel> Reactor<K> {
             if stream.write_side != WriteSide::Open {
                 return Poll::Ready(Err(after_shutdown()));
             }
-            stream.transmit.queue(taken, &self.pools);
+            stream.send_queue.queue(taken, &self.pools);
             return Poll::Ready(Ok(()));
         }
         // Sent whole from where it lies, and never queued.
@@ -357,11 +357,11 @@ impl<K: ReadinessKernel> Reactor<K> {
                 Poll::Ready(Ok(()))
             }
             Ok(count) => {
-                stream.queue_rest(taken, count, &mut self.metrics);
+                stream.queue_remainder(taken, count, &mut self.metrics);
                 Poll::Ready(Ok(()))
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                stream.queue_rest(taken, 0, &mut self.metrics);
+                stream.queue_remainder(taken, 0, &mut self.metrics);
                 Poll::Ready(Ok(()))
             }
             Err(error) => Poll::Ready(Err(stream.fail(error))),
@@ -372,7 +372,7 @@ impl<K: ReadinessKernel> Reactor<K> {
     pub fn poll_write_more(&mut self, key: Key, data: &[u8], waker: &Waker) -> Poll<io::Result<usize>> {
         if let Some(stream) = self.streams.get_mut(key)
             && stream.writable
-            && stream.transmit.is_empty()
+            && stream.send_queue.is_empty()
             && stream.send_error.is_none()
         {
             match self.kernel.sockets_mut().send_more(&stream.socket, data) {
@@ -403,9 +403,9 @@ impl<K: ReadinessKernel> Reactor<K> {
             return Poll::Ready(Ok(0));
         }
         let mut written = 0;
-        if stream.writable && stream.transmit.is_empty() {
+        if stream.writable && stream.send_queue.is_empty() {
             // Copied together, they may be put off, and are sent by the plain call.
-            let gathers = self.defers || slices.len() > 1;
+            let gathers = self.deferring_sends || slices.len() > 1;
             if gathers && length <= self.deferred_bytes.min(self.send_queue_bytes) {
                 let mut gathered = Some(SendBuf::Chunk(cursor.gather(&self.pools)));
                 return self.poll_send(key, &mut gathered, waker).map_ok(|()| length);
@@ -425,13 +425,13 @@ impl<K: ReadinessKernel> Reactor<K> {
             return Poll::Ready(Err(after_shutdown()));
         }
         cursor.advance(written);
-        cursor.limit(self.send_queue_bytes.saturating_sub(stream.transmit.queued_bytes()));
+        cursor.limit(self.send_queue_bytes.saturating_sub(stream.send_queue.queued_bytes()));
         let accepted = cursor.remaining_bytes();
         if written + accepted == 0 {
             stream.send_waker.wait(waker);
             return Poll::Pending;
         }
-        stream.transmit.append_copy(&mut cursor, &self.pools);
+        stream.send_queue.append_copy(&mut cursor, &self.pools);
         Poll::Ready(Ok(written + accepted))
     }
 
@@ -443,7 +443,7 @@ impl<K: ReadinessKernel> Reactor<K> {
         }
         // What was put off.
         stream.send_on(self.kernel.sockets_mut(), &mut self.metrics)?;
-        if stream.transmit.is_empty() {
+        if stream.send_queue.is_empty() {
             return Poll::Ready(Ok(()));
         }
         stream.send_waker.wait(waker);
@@ -461,7 +461,7 @@ impl<K: ReadinessKernel> Reactor<K> {
         }
         // What was put off.
         stream.send_on(self.kernel.sockets_mut(), &mut self.metrics)?;
-        if !stream.transmit.is_empty() {
+        if !stream.send_queue.is_empty() {
             stream.write_side = WriteSide::ShutdownQueued;
             return Ok(());
         }
@@ -475,7 +475,7 @@ impl<K: ReadinessKernel> Reactor<K> {
     #[inline(never)]
     fn shutdown_sent(&mut self, key: Key) {
         let Some(stream) = self.streams.get_mut(key) else { return };
-        if stream.transmit.is_empty() && stream.send_error.is_none() {
+        if stream.send_queue.is_empty() && stream.send_error.is_none() {
             stream.write_side = WriteSide::ShutDown;
             if let Err(error) = self.kernel.sockets().shutdown(&stream.socket, Shutdown::Write) {
                 log(
@@ -503,7 +503,7 @@ impl<K: ReadinessKernel> Reactor<K> {
                     return Poll::Ready(Ok(count));
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => stream.writable = false,
-                Err(error) if is_of_file(&error) => return Poll::Ready(Err(error)),
+                Err(error) if is_file_error(&error) => return Poll::Ready(Err(error)),
                 Err(error) => return Poll::Ready(Err(stream.fail(error))),
             }
         }
@@ -559,7 +559,7 @@ impl<K: ReadinessKernel> Reactor<K> {
                     return Poll::Ready(Ok((socket, listener.family)));
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-                Err(error) if error.raw_os_error().is_some_and(is_of_one_client) => {}
+                Err(error) if error.raw_os_error().is_some_and(is_per_connection_error) => {}
                 Err(error) => return Poll::Ready(Err(error)),
             }
         }
@@ -593,7 +593,7 @@ impl<K: ReadinessKernel> Reactor<K> {
 
     pub fn turn(&mut self, wait: Wait, wakes: &mut WakeQueue) -> io::Result<()> {
         self.metrics.turns += 1;
-        self.send_unsent(wakes);
+        self.flush_deferred(wakes);
         self.kernel.wait(if wakes.any() { Wait::No } else { wait })?;
         let mut edges = 0;
         while let Some(edge) = self.kernel.edge() {
@@ -610,49 +610,49 @@ impl<K: ReadinessKernel> Reactor<K> {
                 _ => {}
             }
         }
-        self.defers = edges >= self.deferred_send_threshold_edges;
+        self.deferring_sends = edges >= self.deferred_send_threshold_edges;
         Ok(())
     }
 
     /// Whether something waits for the next turn.
     pub fn needs_turn(&self) -> bool {
-        !self.unsent.is_empty()
+        !self.deferred_streams.is_empty()
     }
 
     /// Sends what was put off.
-    fn send_unsent(&mut self, wakes: &mut WakeQueue) {
-        let mut unsent = std::mem::take(&mut self.unsent);
-        for key in unsent.drain(..) {
+    fn flush_deferred(&mut self, wakes: &mut WakeQueue) {
+        let mut deferred_streams = std::mem::take(&mut self.deferred_streams);
+        for key in deferred_streams.drain(..) {
             let Some(stream) = self.streams.get_mut(key) else { continue };
-            let Some(data) = stream.transmit.pending().filter(|_| stream.writable) else { continue };
+            let Some(data) = stream.send_queue.pending().filter(|_| stream.writable) else { continue };
             let length = data.len();
             let result = self.kernel.sockets_mut().send(&stream.socket, data);
             let is_whole = matches!(result, Ok(count) if count == length);
-            if is_whole && !stream.transmit.has_rest() {
+            if is_whole && !stream.send_queue.has_queued_behind_front() {
                 // The way of nearly every message.
                 self.metrics.sends += 1;
-                stream.transmit.taken_whole();
+                stream.send_queue.mark_all_sent();
                 stream.send_waker.wake(wakes);
             } else {
                 let sent = stream.sent(result, length, &mut self.metrics);
                 self.after_sending(key, sent, wakes);
             }
         }
-        self.unsent = unsent;
+        self.deferred_streams = deferred_streams;
     }
 
     /// Sends on from the queue of a stream that takes more, and tells who waits for that.
     fn after_sending(&mut self, key: Key, sent: io::Result<()>, wakes: &mut WakeQueue) {
         let Some(stream) = self.streams.get_mut(key) else { return };
         let sent = sent.and_then(|()| stream.send_on(self.kernel.sockets_mut(), &mut self.metrics));
-        if sent.is_err() || stream.transmit.queued_bytes() < self.send_queue_bytes.div_ceil(2) {
+        if sent.is_err() || stream.send_queue.queued_bytes() < self.send_queue_bytes.div_ceil(2) {
             stream.send_waker.wake(wakes);
         }
         if stream.write_side == WriteSide::ShutdownQueued {
             self.shutdown_sent(key);
         }
         let Some(stream) = self.streams.get(key) else { return };
-        if stream.released && stream.transmit.is_empty() {
+        if stream.released && stream.send_queue.is_empty() {
             self.abort(key);
         }
     }
@@ -727,7 +727,7 @@ impl<S> Stream<S> {
         metrics: &mut DriverMetrics,
     ) -> io::Result<()> {
         while self.writable
-            && let Some(pending) = self.transmit.pending()
+            && let Some(pending) = self.send_queue.pending()
         {
             let length = pending.len();
             let result = kernel.send(&self.socket, pending);
@@ -745,7 +745,7 @@ impl<S> Stream<S> {
     ) -> io::Result<()> {
         match result {
             Ok(count) => {
-                self.transmit.taken(count);
+                self.send_queue.mark_sent(count);
                 if count == length {
                     metrics.sends += 1;
                     return Ok(());
@@ -757,23 +757,23 @@ impl<S> Stream<S> {
         // A short send means that the kernel's buffer is full.
         metrics.short_sends += 1;
         self.writable = false;
-        self.transmit.shrink_front();
+        self.send_queue.shrink_front();
         Ok(())
     }
 
     /// Keeps what a first send did not take: the kernel's buffer is full.
     #[cold]
-    fn queue_rest(&mut self, outgoing: Queued, taken_bytes: usize, metrics: &mut DriverMetrics) {
+    fn queue_remainder(&mut self, outgoing: Queued, sent_bytes: usize, metrics: &mut DriverMetrics) {
         metrics.short_sends += 1;
         self.writable = false;
-        self.transmit.push(outgoing);
-        self.transmit.taken(taken_bytes);
-        self.transmit.shrink_front();
+        self.send_queue.push(outgoing);
+        self.send_queue.mark_sent(sent_bytes);
+        self.send_queue.shrink_front();
     }
 
     fn fail(&mut self, error: io::Error) -> io::Error {
         self.send_error = NonZero::new(error.raw_os_error().unwrap_or(libc::EIO));
-        self.transmit.clear();
+        self.send_queue.clear();
         error
     }
 }

@@ -50,7 +50,7 @@ pub(crate) enum StreamOption {
 }
 
 /// What one call sends at most (`IOV_MAX`).
-pub(crate) const MOST_SLICES: usize = 1024;
+pub(crate) const MAX_IO_SLICES: usize = 1024;
 
 /// Sockets of one kernel, real or simulated. Every call returns at once; `WouldBlock` says that it could not proceed.
 pub(crate) trait Sockets {
@@ -88,7 +88,7 @@ pub(crate) trait Sockets {
         offset: u64,
         length: usize,
     ) -> io::Result<usize>;
-    /// Sends several slices, of which there are at most [`MOST_SLICES`], by one call.
+    /// Sends several slices, of which there are at most [`MAX_IO_SLICES`], by one call.
     fn send_slices(&mut self, socket: &Self::Socket, slices: &[IoSlice<'_>]) -> io::Result<usize>;
     fn shutdown(&self, socket: &Self::Socket, how: Shutdown) -> io::Result<()>;
     fn set_option(&self, socket: &Self::Socket, option: StreamOption) -> io::Result<()>;
@@ -124,7 +124,7 @@ pub(crate) struct OsSockets {
 const SENDFILE_ROUND_BYTES: usize = 16 * 4096;
 
 /// Most connections refused in one go.
-const REFUSE_AT_MOST: usize = 256;
+const MAX_REFUSALS_PER_CALL: usize = 256;
 
 /// Held by whoever sets the mode of a listening socket and relies on it. `O_NONBLOCK` is one setting of all descriptors of
 /// a socket, workers may share one, and `accept4(2)` has no flag for a call that must not wait: it would wait for ever when
@@ -213,7 +213,9 @@ impl Sockets for OsSockets {
             return 0;
         }
         let mut refused = 0;
-        while refused < REFUSE_AT_MOST && rustix::net::accept_with(&*listener, SocketFlags::CLOEXEC).is_ok() {
+        while refused < MAX_REFUSALS_PER_CALL
+            && rustix::net::accept_with(&*listener, SocketFlags::CLOEXEC).is_ok()
+        {
             refused += 1;
         }
         if let Err(error) = listener.set_nonblocking(self.nonblocking) {
@@ -378,12 +380,12 @@ impl Sockets for OsSockets {
 /// Accepts one connection, in blocking mode, from a socket that no driver has: `WouldBlock` when none waits there.
 ///
 /// The socket is left in non-blocking mode.
-pub(crate) fn accept_waiting(listener: &OwnedFd) -> io::Result<OwnedFd> {
+pub(crate) fn try_accept(listener: &OwnedFd) -> io::Result<OwnedFd> {
     let _mode = lock_listeners_mode();
     SockRef::from(listener).set_nonblocking(true)?;
     loop {
         match rustix::net::accept_with(listener, SocketFlags::CLOEXEC) {
-            Err(errno) if is_of_one_client(errno.raw_os_error()) => {}
+            Err(errno) if is_per_connection_error(errno.raw_os_error()) => {}
             // The kernel takes a descriptor before it looks whether one is needed.
             Err(Errno::MFILE | Errno::NFILE) if !is_readable(listener)? => return Err(Errno::AGAIN.into()),
             accepted => return Ok(accepted?),
@@ -398,12 +400,12 @@ fn is_readable(socket: &OwnedFd) -> io::Result<bool> {
 }
 
 /// Whether an accept failed for one client, or for nobody: the next may succeed.
-pub(crate) fn is_of_one_client(errno: i32) -> bool {
+pub(crate) fn is_per_connection_error(errno: i32) -> bool {
     matches!(errno, libc::EINTR | libc::ECONNABORTED | libc::EPROTO)
 }
 
 /// Whether sending from a file failed because of the file: the connection is as it was.
-pub(crate) fn is_of_file(error: &io::Error) -> bool {
+pub(crate) fn is_file_error(error: &io::Error) -> bool {
     use libc::{EACCES, EBADF, EINVAL, EIO, EISDIR, ENOMEM, ENOSYS, EOPNOTSUPP, EOVERFLOW, EPERM, ESPIPE};
     let errors = [EACCES, EBADF, EINVAL, EIO, EISDIR, ENOMEM, ENOSYS, EOPNOTSUPP, EOVERFLOW, EPERM, ESPIPE];
     error.raw_os_error().is_some_and(|errno| errors.contains(&errno))

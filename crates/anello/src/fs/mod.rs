@@ -4,7 +4,7 @@
 //! ([`spawn_blocking`]), while the worker serves its other connections. Streams send from a file
 //! without a copy through the program: [`TcpStream::send_file`](crate::net::TcpStream::send_file).
 
-mod found;
+mod residency;
 
 use std::fmt;
 use std::io::{self, IoSliceMut};
@@ -14,7 +14,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use found::Found;
+use residency::ResidencyCache;
 use rustix::io::{Errno, ReadWriteFlags};
 
 use crate::driver::page_cache;
@@ -26,12 +26,12 @@ const READ_AHEAD_BYTES: u64 = 1 << 20;
 /// An open file. Clones are the same one, which is closed with the last of them.
 #[derive(Clone)]
 pub struct File {
-    opened: Arc<Opened>,
+    inner: Arc<FileInner>,
 }
 
-struct Opened {
+struct FileInner {
     file: std::fs::File,
-    found: Mutex<Found>,
+    residency: Mutex<ResidencyCache>,
 }
 
 impl File {
@@ -61,10 +61,10 @@ impl File {
             Err(Errno::AGAIN | Errno::OPNOTSUPP | Errno::NOSYS) => {}
             Err(error) => return Err(error.into()),
         }
-        let (opened, length) = (Arc::clone(&self.opened), buffer.len());
+        let (inner, length) = (Arc::clone(&self.inner), buffer.len());
         let read = spawn_blocking(move || {
             let mut bytes = vec![0; length];
-            let count = opened.file.read_at(&mut bytes, offset)?;
+            let count = inner.file.read_at(&mut bytes, offset)?;
             bytes.truncate(count);
             Ok::<_, io::Error>(bytes)
         });
@@ -103,10 +103,10 @@ impl File {
             return Ok(());
         }
         while next < end {
-            let (opened, piece) = (Arc::clone(&self.opened), (end - next).min(READ_AHEAD_BYTES));
+            let (inner, piece) = (Arc::clone(&self.inner), (end - next).min(READ_AHEAD_BYTES));
             let read = spawn_blocking(move || {
                 let mut bytes = vec![0; piece as usize];
-                opened.file.read_at(&mut bytes, next)
+                inner.file.read_at(&mut bytes, next)
             });
             match read.await?? {
                 0 => break,
@@ -120,38 +120,38 @@ impl File {
     /// them; it is not said to be shorter each time that somebody asks for more than it has.
     fn is_in_memory(&self, offset: u64, end: u64, asked_end: u64) -> bool {
         let now = Instant::now();
-        let found = || self.opened.found.lock().unwrap_or_else(PoisonError::into_inner);
-        if found().has(offset, asked_end, now) {
+        let residency = || self.inner.residency.lock().unwrap_or_else(PoisonError::into_inner);
+        if residency().has(offset, asked_end, now) {
             return true;
         }
         let is_there = page_cache::is_in_memory(self, offset, end - offset);
         if is_there {
-            found().add(offset, asked_end, now);
+            residency().add(offset, asked_end, now);
         }
         is_there
     }
 
     /// The file of the standard library, which clones share.
     pub fn as_std(&self) -> &std::fs::File {
-        &self.opened.file
+        &self.inner.file
     }
 }
 
 impl From<std::fs::File> for File {
     fn from(file: std::fs::File) -> Self {
-        Self { opened: Arc::new(Opened { file, found: Mutex::default() }) }
+        Self { inner: Arc::new(FileInner { file, residency: Mutex::default() }) }
     }
 }
 
 impl AsFd for File {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.opened.file.as_fd()
+        self.inner.file.as_fd()
     }
 }
 
 impl fmt::Debug for File {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.opened.file.fmt(formatter)
+        self.inner.file.fmt(formatter)
     }
 }
 
@@ -173,8 +173,8 @@ mod tests {
             let file = File::from(file.try_clone().expect("a descriptor"));
             let before = Instant::now();
             Runtime::new().expect("a runtime").block_on(file.read_ahead(0, length)).expect("read");
-            let found = file.opened.found.lock().expect("nobody panicked");
-            assert!(found.has(0, length, before), "{length}: {found:?}");
+            let residency = file.inner.residency.lock().expect("nobody panicked");
+            assert!(residency.has(0, length, before), "{length}: {residency:?}");
         }
     }
 }

@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
-use super::line::Line;
 use super::stream::Inner;
+use super::wait_queue::WaitQueue;
 use crate::driver::{self, AcceptSink, Driver, Key};
 use crate::executor::{Shared, current};
 use crate::time::sleep;
@@ -21,7 +21,7 @@ pub(super) const BACKLOG: u32 = 4096;
 
 /// How long a listener pauses when the process has no descriptors left: long enough not to spin, short enough not to
 /// be noticed when they come free.
-pub(super) const EXHAUSTED_PAUSE: Duration = Duration::from_millis(100);
+pub(super) const EXHAUSTED_RETRY_DELAY: Duration = Duration::from_millis(100);
 
 /// What an accept gave.
 pub(super) enum Accepted {
@@ -34,12 +34,12 @@ pub(super) enum Accepted {
 pub(super) struct Listener {
     shared: Rc<Shared>,
     key: Key,
-    line: Line,
+    wait_queue: WaitQueue,
 }
 
 impl Listener {
     pub fn new(shared: Rc<Shared>, key: Key) -> Self {
-        Self { shared, key, line: Line::default() }
+        Self { shared, key, wait_queue: WaitQueue::default() }
     }
 
     /// Takes over a listening socket.
@@ -65,11 +65,11 @@ impl Listener {
     /// The next connection; pauses while there are no descriptors.
     pub async fn accept(&self) -> io::Result<Inner> {
         loop {
-            let mut place = self.line.place();
-            match poll_fn(|context| place.poll(context, || self.poll_accept(context))).await {
+            let mut ticket = self.wait_queue.ticket();
+            match poll_fn(|context| ticket.poll(context, || self.poll_accept(context))).await {
                 Err(error) if is_exhausted(&error) => {
                     self.refuse(&error);
-                    sleep(EXHAUSTED_PAUSE).await;
+                    sleep(EXHAUSTED_RETRY_DELAY).await;
                 }
                 accepted => return accepted,
             }
@@ -162,7 +162,7 @@ struct Warned {
 }
 
 /// Names cause and remedy, once in [`WARNING_INTERVAL`] for all threads: a shortage lasts, and every listener meets it
-/// again after each [`EXHAUSTED_PAUSE`].
+/// again after each [`EXHAUSTED_RETRY_DELAY`].
 #[cold]
 pub(super) fn warn_exhausted(error: &io::Error, refused: usize) {
     let (refused, suppressed) = {

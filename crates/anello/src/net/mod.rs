@@ -5,7 +5,6 @@
 
 mod echo;
 mod happy_eyeballs;
-mod line;
 mod linger;
 mod listener;
 mod listener_group;
@@ -15,6 +14,7 @@ mod tcp_listener;
 mod tcp_stream;
 mod unix_listener;
 mod unix_stream;
+mod wait_queue;
 
 pub use echo::{Echo, echo};
 pub use listener_group::{Distribution, GroupListener, GroupMember, ListenerGroup, PendingConnections};

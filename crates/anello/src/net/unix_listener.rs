@@ -7,7 +7,7 @@ use std::path::Path;
 
 use super::UnixStream;
 use super::listener::{BACKLOG, Listener};
-use super::unix_stream::{at, at_path};
+use super::unix_stream::{at, with_path};
 use crate::driver::StreamOption;
 use crate::executor::current;
 
@@ -50,7 +50,7 @@ impl UnixListener {
     /// When no runtime runs on this thread.
     pub fn bind(path: impl AsRef<Path>) -> io::Result<Self> {
         let path = path.as_ref();
-        Self::bind_addr(&SocketAddr::from_pathname(path).map_err(|error| at_path(path, &error))?)
+        Self::bind_addr(&SocketAddr::from_pathname(path).map_err(|error| with_path(path, &error))?)
     }
 
     /// Listens at a path or an abstract name (`socket(2)`, `bind(2)`, `listen(2)`), with a backlog of 4096, capped by

@@ -21,8 +21,8 @@ use crate::fs::File;
 use crate::time::sleep;
 
 /// How long to wait before a full listener is tried again: first, and at most.
-const PAUSE: Duration = Duration::from_millis(1);
-const PAUSE_LIMIT: Duration = Duration::from_millis(50);
+const MIN_RETRY_DELAY: Duration = Duration::from_millis(1);
+const MAX_RETRY_DELAY: Duration = Duration::from_millis(50);
 
 /// A connection between two processes of this machine (`AF_UNIX`, `SOCK_STREAM`), of this thread's runtime.
 ///
@@ -63,7 +63,7 @@ impl UnixStream {
     /// When no runtime runs on this thread.
     pub async fn connect(path: impl AsRef<Path>) -> io::Result<Self> {
         let path = path.as_ref();
-        let address = SocketAddr::from_pathname(path).map_err(|error| at_path(path, &error))?;
+        let address = SocketAddr::from_pathname(path).map_err(|error| with_path(path, &error))?;
         Self::connect_addr(&address).await
     }
 
@@ -79,7 +79,7 @@ impl UnixStream {
     /// When no runtime runs on this thread.
     pub async fn connect_addr(address: &SocketAddr) -> io::Result<Self> {
         let shared = current();
-        let mut pause = PAUSE;
+        let mut pause = MIN_RETRY_DELAY;
         loop {
             let connected = poll_fn(|context| {
                 if !shared.has_budget_or_yield(context) {
@@ -93,7 +93,7 @@ impl UnixStream {
                 Ok(key) => return Ok(Self::new(Inner::new(shared, key))),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     sleep(pause).await;
-                    pause = (pause * 2).min(PAUSE_LIMIT);
+                    pause = (pause * 2).min(MAX_RETRY_DELAY);
                 }
                 Err(error) => return Err(at(address, &error)),
             }
@@ -347,6 +347,6 @@ pub(super) fn at(address: &SocketAddr, error: &io::Error) -> io::Error {
 }
 
 /// The error, with a path that is no address.
-pub(super) fn at_path(path: &Path, error: &io::Error) -> io::Error {
+pub(super) fn with_path(path: &Path, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{}: {error}", path.display()))
 }

@@ -12,7 +12,7 @@ use super::{Proactor, cancel_token, gone};
 use crate::driver::accept_sink::AcceptSink;
 use crate::driver::catch_panic::log;
 use crate::driver::op::{Completion, Op};
-use crate::driver::sockets::{Family, ListenOptions, Sockets, is_of_one_client, kernel_error};
+use crate::driver::sockets::{Family, ListenOptions, Sockets, is_per_connection_error, kernel_error};
 use crate::driver::token::{Key, Kind, Token};
 use crate::driver::wake::{WakeQueue, WakerSlot};
 
@@ -215,7 +215,7 @@ impl<K: CompletionKernel> Proactor<K> {
         } else {
             let errno = -completion.result;
             // Else it is of our own making: accept goes on.
-            if !is_of_one_client(errno) && !matches!(errno, libc::ECANCELED | libc::EAGAIN) {
+            if !is_per_connection_error(errno) && !matches!(errno, libc::ECANCELED | libc::EAGAIN) {
                 listener.error = Some(completion.result);
             }
         }

@@ -58,10 +58,10 @@ use super::catch_panic::log;
 use super::counters::DriverMetrics;
 use super::op::{Completion, Op, SendMode, Wait};
 use super::options::DriverOptions;
+use super::send_queue::Queued;
 use super::sockets::{Family, Sockets, StreamOption};
 use super::table::Table;
 use super::token::{Key, Kind, Token};
-use super::transmit::Queued;
 use super::wake::{WakeQueue, WakerSlot};
 
 /// Most bytes of one send.
@@ -180,7 +180,7 @@ impl<K: CompletionKernel> Proactor<K> {
         self.cancel_hangup_poll(key);
         self.stop_watching(key);
         self.finish(key);
-        self.streams.get(key).is_some_and(|stream| !stream.transmit.is_empty())
+        self.streams.get(key).is_some_and(|stream| !stream.send_queue.is_empty())
     }
 
     pub fn holds(&self, key: Key) -> bool {
@@ -193,7 +193,7 @@ impl<K: CompletionKernel> Proactor<K> {
         if let Some(stream) = self.streams.get_mut(key) {
             stream.send_error = NonZero::new(-libc::ECONNABORTED);
             match stream.sending {
-                Sending::Idle | Sending::Polling => stream.transmit.clear(),
+                Sending::Idle | Sending::Polling => stream.send_queue.clear(),
                 // Settled by the next turn; what a short send leaves is then dropped.
                 Sending::Inline(_) => {}
                 Sending::Async => {
@@ -264,7 +264,7 @@ impl<K: CompletionKernel> Proactor<K> {
             && !stream.hangup_poll.is_in_flight()
             && stream.sending == Sending::Idle
             && stream.connect != Connect::InFlight
-            && (stream.transmit.is_empty() || stream.send_error.is_some());
+            && (stream.send_queue.is_empty() || stream.send_error.is_some());
         if stream.released && quiescent {
             self.streams.remove(key);
             self.kernel.detached(key);

@@ -13,9 +13,9 @@ use crate::driver::buffer::CLASS_BYTES;
 use crate::driver::catch_panic::log;
 use crate::driver::io_slice_cursor::IoSliceCursor;
 use crate::driver::op::{Completion, Op, SendMode};
-use crate::driver::sockets::{Family, Sockets, is_of_file, kernel_error};
+use crate::driver::send_queue::{Queued, SendBuf, WriteSide, after_shutdown};
+use crate::driver::sockets::{Family, Sockets, is_file_error, kernel_error};
 use crate::driver::token::{Key, Kind, Token};
-use crate::driver::transmit::{Queued, SendBuf, WriteSide, after_shutdown};
 use crate::driver::wake::WakeQueue;
 
 impl<K: CompletionKernel> Proactor<K> {
@@ -32,7 +32,7 @@ impl<K: CompletionKernel> Proactor<K> {
             && stream.sending == Sending::Idle
             && stream.send_error.is_none()
             && stream.write_side == WriteSide::Open
-            && let Some((data, length_bytes)) = stream.transmit.start(outgoing, self.inline_send_bytes)
+            && let Some((data, length_bytes)) = stream.send_queue.start(outgoing, self.inline_send_bytes)
         {
             let token = Token::new(Kind::Send, key);
             let submission_index = self.kernel.push_inline_send(token, &stream.socket, data, length_bytes);
@@ -57,7 +57,7 @@ impl<K: CompletionKernel> Proactor<K> {
         if stream.write_side != WriteSide::Open {
             return Poll::Ready(Err(after_shutdown()));
         }
-        if stream.transmit.queued_bytes() >= self.limits.max_send_queue_bytes {
+        if stream.send_queue.queued_bytes() >= self.limits.max_send_queue_bytes {
             stream.send_waker.wait(waker);
             self.confirm_without_sleeping |= stream.is_unconfirmed();
             return Poll::Pending;
@@ -65,10 +65,10 @@ impl<K: CompletionKernel> Proactor<K> {
         let Some(taken) = outgoing.take().map(Queued) else { return Poll::Ready(Ok(())) };
         if stream.sending != Sending::Idle {
             self.confirm_without_sleeping |= stream.is_unconfirmed();
-            stream.transmit.queue(taken, &self.pools);
+            stream.send_queue.queue(taken, &self.pools);
             return Poll::Ready(Ok(()));
         }
-        stream.transmit.push(taken);
+        stream.send_queue.push(taken);
         Poll::Ready(self.start_sending(key))
     }
 
@@ -107,14 +107,14 @@ impl<K: CompletionKernel> Proactor<K> {
         if stream.write_side != WriteSide::Open {
             return Poll::Ready(Err(after_shutdown()));
         }
-        cursor.limit(self.limits.max_send_queue_bytes.saturating_sub(stream.transmit.queued_bytes()));
+        cursor.limit(self.limits.max_send_queue_bytes.saturating_sub(stream.send_queue.queued_bytes()));
         let accepted = cursor.remaining_bytes();
         self.confirm_without_sleeping |= stream.is_unconfirmed();
         if accepted == 0 {
             stream.send_waker.wait(waker);
             return Poll::Pending;
         }
-        stream.transmit.append_copy(&mut cursor, &self.pools);
+        stream.send_queue.append_copy(&mut cursor, &self.pools);
         if idle {
             self.start_sending(key)?;
         }
@@ -124,13 +124,13 @@ impl<K: CompletionKernel> Proactor<K> {
     /// The kernel has taken so many bytes of these, for which nothing had to be queued, and refused the rest: a copy of it
     /// waits for room, as much as may be queued. How many bytes are accepted by that and before.
     #[cold]
-    fn wait_for_room(&mut self, key: Key, mut cursor: IoSliceCursor<'_>, taken_bytes: usize) -> usize {
+    fn wait_for_room(&mut self, key: Key, mut cursor: IoSliceCursor<'_>, sent_bytes: usize) -> usize {
         self.metrics.short_sends += 1;
-        let Some(stream) = self.streams.get_mut(key) else { return taken_bytes };
-        cursor.advance(taken_bytes);
+        let Some(stream) = self.streams.get_mut(key) else { return sent_bytes };
+        cursor.advance(sent_bytes);
         cursor.limit(self.limits.max_send_queue_bytes);
-        let accepted = taken_bytes + cursor.remaining_bytes();
-        stream.transmit.append_copy(&mut cursor, &self.pools);
+        let accepted = sent_bytes + cursor.remaining_bytes();
+        stream.send_queue.append_copy(&mut cursor, &self.pools);
         self.submit_send(key, SendMode::Async);
         accepted
     }
@@ -165,7 +165,7 @@ impl<K: CompletionKernel> Proactor<K> {
         if let Some(result) = stream.send_error {
             return Poll::Ready(Err(kernel_error(result.get())));
         }
-        if stream.transmit.is_empty() {
+        if stream.send_queue.is_empty() {
             return Poll::Ready(Ok(()));
         }
         stream.send_waker.wait(waker);
@@ -182,7 +182,7 @@ impl<K: CompletionKernel> Proactor<K> {
         if stream.write_side != WriteSide::Open {
             return Ok(());
         }
-        if !stream.transmit.is_empty() {
+        if !stream.send_queue.is_empty() {
             stream.write_side = WriteSide::ShutdownQueued;
             self.confirm_without_sleeping |= stream.is_unconfirmed();
             return Ok(());
@@ -197,7 +197,7 @@ impl<K: CompletionKernel> Proactor<K> {
     #[inline(never)]
     fn shutdown_sent(&mut self, key: Key) {
         let Some(stream) = self.streams.get_mut(key) else { return };
-        if stream.transmit.is_empty() && stream.send_error.is_none() {
+        if stream.send_queue.is_empty() && stream.send_error.is_none() {
             stream.write_side = WriteSide::ShutDown;
             if let Err(error) = self.kernel.sockets().shutdown(&stream.socket, Shutdown::Write) {
                 log(
@@ -233,7 +233,7 @@ impl<K: CompletionKernel> Proactor<K> {
                     let op = Op::Writable { socket: &stream.socket };
                     self.kernel.push(Token::new(Kind::Writable, key), op);
                 }
-                Err(error) if is_of_file(&error) => return Poll::Ready(Err(error)),
+                Err(error) if is_file_error(&error) => return Poll::Ready(Err(error)),
                 Err(error) => return Poll::Ready(Err(stream.fail(error))),
             }
         }
@@ -245,7 +245,7 @@ impl<K: CompletionKernel> Proactor<K> {
     pub(super) fn stop_watching(&mut self, key: Key) {
         if let Some(stream) = self.streams.get(key)
             && stream.sending == Sending::Polling
-            && stream.transmit.is_empty()
+            && stream.send_queue.is_empty()
         {
             self.kernel.push(cancel_token(), Op::Cancel { target: Token::new(Kind::Writable, key) });
         }
@@ -278,13 +278,13 @@ impl<K: CompletionKernel> Proactor<K> {
     fn start_sending(&mut self, key: Key) -> io::Result<()> {
         let Some(stream) = self.streams.get_mut(key) else { return Err(gone()) };
         let mut refused = false;
-        while let Some(pending) = stream.transmit.pending() {
+        while let Some(pending) = stream.send_queue.pending() {
             let length = pending.len();
             let zero_copy = length >= self.zero_copy_bytes
                 && self.capabilities.zero_copy
                 && stream.family == Family::Internet
                 && self.kernel.zero_copy_pays(&stream.socket);
-            let at_once = length >= self.limits.direct_send_threshold_bytes || stream.transmit.is_urgent();
+            let at_once = length >= self.limits.direct_send_threshold_bytes || stream.send_queue.is_urgent();
             if zero_copy || refused || !at_once {
                 let mode = match () {
                     () if zero_copy => SendMode::ZeroCopy,
@@ -302,13 +302,13 @@ impl<K: CompletionKernel> Proactor<K> {
                     } else {
                         self.metrics.sends += 1;
                     }
-                    stream.transmit.taken(count);
+                    stream.send_queue.mark_sent(count);
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => refused = true,
                 Err(error) => return Err(stream.fail(error)),
             }
             if refused {
-                stream.transmit.shrink_front();
+                stream.send_queue.shrink_front();
             }
         }
         Ok(())
@@ -317,7 +317,7 @@ impl<K: CompletionKernel> Proactor<K> {
     #[inline(never)]
     fn submit_send(&mut self, key: Key, mode: SendMode) {
         let Some(stream) = self.streams.get_mut(key) else { return };
-        let Some(pending) = stream.transmit.pending() else { return };
+        let Some(pending) = stream.send_queue.pending() else { return };
         // The kernel cuts longer sends short: they are told how much of them was taken.
         let cut = pending.len() > MAX_SEND_BYTES;
         let mode = if cut && mode == SendMode::Inline { SendMode::Async } else { mode };
@@ -334,8 +334,9 @@ impl<K: CompletionKernel> Proactor<K> {
         stream.sending = match mode {
             SendMode::Inline => {
                 self.unconfirmed_sends.push((key.index, submission_index));
-                self.confirm_without_sleeping |=
-                    stream.transmit.has_rest() || stream.send_waker.is_waiting() || stream.released;
+                self.confirm_without_sleeping |= stream.send_queue.has_queued_behind_front()
+                    || stream.send_waker.is_waiting()
+                    || stream.released;
                 Sending::Inline(submission_index)
             }
             SendMode::Async => Sending::Async,
@@ -379,7 +380,7 @@ impl<K: CompletionKernel> Proactor<K> {
             return;
         }
         let Some(stream) = self.streams.get_mut(key) else { return };
-        let pending_bytes = stream.transmit.pending().map_or(0, <[u8]>::len);
+        let pending_bytes = stream.send_queue.pending().map_or(0, <[u8]>::len);
         let whole = usize::try_from(completion.result) == Ok(pending_bytes);
         if !whole && stream.send_error.is_none() {
             *short = Some(completion.result);
@@ -399,7 +400,7 @@ impl<K: CompletionKernel> Proactor<K> {
         let Some(stream) = self.streams.get_mut(key) else { return };
         stream.sending = Sending::Idle;
         if let Some(send) = self.zero_copy_sends.get_mut(send_key) {
-            send.memory = stream.transmit.take_front();
+            send.memory = stream.send_queue.take_front();
         }
     }
 
@@ -410,8 +411,9 @@ impl<K: CompletionKernel> Proactor<K> {
         let mut was_refused = matches!(before, Sending::Inline(_));
         match result {
             0.. => {
-                let whole = stream.transmit.pending().is_none_or(|pending| pending.len() <= result as usize);
-                stream.transmit.taken(result as usize);
+                let whole =
+                    stream.send_queue.pending().is_none_or(|pending| pending.len() <= result as usize);
+                stream.send_queue.mark_sent(result as usize);
                 if whole { self.metrics.sends += 1 } else { self.metrics.short_sends += 1 }
             }
             _ => match -result {
@@ -438,12 +440,12 @@ impl<K: CompletionKernel> Proactor<K> {
     pub(super) fn after_send(&mut self, key: Key, was_refused: bool, wakes: &mut WakeQueue) {
         let Some(stream) = self.streams.get_mut(key) else { return };
         if stream.send_error.is_some() {
-            stream.transmit.clear();
-        } else if was_refused && !stream.transmit.is_empty() {
+            stream.send_queue.clear();
+        } else if was_refused && !stream.send_queue.is_empty() {
             // What was refused at submission waits for room.
-            stream.transmit.shrink_front();
+            stream.send_queue.shrink_front();
             self.submit_send(key, SendMode::Async);
-        } else if !stream.transmit.is_empty()
+        } else if !stream.send_queue.is_empty()
             && let Err(error) = self.start_sending(key)
         {
             log(|| tracing::debug!(%error, "a queued send failed: the next use of the stream tells"));
@@ -452,7 +454,7 @@ impl<K: CompletionKernel> Proactor<K> {
             self.shutdown_sent(key);
         }
         let Some(stream) = self.streams.get_mut(key) else { return };
-        if stream.transmit.queued_bytes() < self.limits.max_send_queue_bytes.div_ceil(2) {
+        if stream.send_queue.queued_bytes() < self.limits.max_send_queue_bytes.div_ceil(2) {
             stream.send_waker.wake(wakes);
         }
         if stream.released {
@@ -483,9 +485,9 @@ impl<K: CompletionKernel> Proactor<K> {
                 continue;
             }
             stream.sending = Sending::Idle;
-            stream.transmit.taken_whole();
+            stream.send_queue.mark_all_sent();
             self.metrics.sends += 1;
-            if !stream.transmit.is_empty()
+            if !stream.send_queue.is_empty()
                 || stream.send_waker.is_waiting()
                 || stream.released
                 || stream.write_side == WriteSide::ShutdownQueued

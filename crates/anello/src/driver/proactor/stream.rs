@@ -6,9 +6,9 @@ use std::num::NonZero;
 
 use crate::driver::buffer::Chunk;
 use crate::driver::direct_read::DirectRead;
+use crate::driver::send_queue::{SendQueue, WriteSide};
 use crate::driver::sockets::Family;
 use crate::driver::token::{Key, Kind};
-use crate::driver::transmit::{Transmit, WriteSide};
 use crate::driver::wake::WakerSlot;
 
 /// In the order of use: what a small message touches comes first.
@@ -25,7 +25,7 @@ pub(super) struct Stream<S> {
     pub send_error: Option<NonZero<i32>>,
     pub receive_waker: WakerSlot,
     pub received: Received,
-    pub transmit: Transmit,
+    pub send_queue: SendQueue,
     pub send_waker: WakerSlot,
     /// The kernel's result that ended receiving.
     pub receive_error: Option<NonZero<i32>>,
@@ -51,7 +51,7 @@ impl<S> Stream<S> {
             sending: Sending::Idle,
             receive_waker: WakerSlot::default(),
             received: Received::default(),
-            transmit: Transmit::default(),
+            send_queue: SendQueue::default(),
             send_waker: WakerSlot::default(),
             send_error: None,
             receive_error: None,
@@ -73,7 +73,7 @@ impl<S> Stream<S> {
     #[cold]
     pub fn fail(&mut self, error: io::Error) -> io::Error {
         self.send_error = NonZero::new(-error.raw_os_error().unwrap_or(libc::EIO));
-        self.transmit.clear();
+        self.send_queue.clear();
         error
     }
 }

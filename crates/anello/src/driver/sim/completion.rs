@@ -21,7 +21,7 @@ use super::super::token::{Key, Kind, Token};
 use super::network::Network;
 use super::operation::{Memory, Operation, Request, Step, completion, is_broken};
 use super::sockets::{SimNetwork, SimSocket};
-use super::{SimOptions, TURN_NS, never_ends};
+use super::{SimOptions, TURN_NS, deadlock_error};
 
 #[derive(Debug)]
 pub(in super::super) struct SimCompletion {
@@ -30,7 +30,7 @@ pub(in super::super) struct SimCompletion {
     /// The kernel's end of the receive ring.
     head: u16,
     capabilities: Capabilities,
-    ways: Ways,
+    config: KernelConfig,
     submissions: VecDeque<Submission>,
     /// Submissions noted and taken so far. Both wrap.
     queued: u32,
@@ -52,10 +52,10 @@ pub(in super::super) struct SimCompletion {
 
 /// What of the driver's options concerns this kernel.
 #[derive(Debug)]
-struct Ways {
+struct KernelConfig {
     multishot_accept: bool,
     multishot_receive: bool,
-    quiet_cancellation: bool,
+    skip_cancel_cqe: bool,
     /// Operations go on at any system call, not only when the driver enters.
     any_call: bool,
     zero_copy_always: bool,
@@ -100,10 +100,10 @@ impl SimCompletion {
                     && options.submission_polling.is_none(),
                 zero_copy: !without.zero_copy,
             },
-            ways: Ways {
+            config: KernelConfig {
                 multishot_accept: ring.is_some() && !without.multishot_accept,
                 multishot_receive: ring.is_some() && !options.one_shot_receive && !without.multishot_receive,
-                quiet_cancellation: !without.cqe_skip,
+                skip_cancel_cqe: !without.cqe_skip,
                 any_call: options.task_work != TaskWork::Deferred || without.defer_taskrun,
                 zero_copy_always: matches!(options.zero_copy, ZeroCopy::Always { .. }),
                 completion_entries: options.cq_entries.max(1) as usize,
@@ -128,10 +128,10 @@ impl SimCompletion {
     fn operation(&self, token: Token, op: Op<'_, SimSocket>) -> Submission {
         let (socket, request) = match op {
             Op::Accept { listener, multishot } => {
-                (listener, Request::Accept { multishot: multishot && self.ways.multishot_accept })
+                (listener, Request::Accept { multishot: multishot && self.config.multishot_accept })
             }
             Op::Connect { socket, address } => (socket, Request::Connect { address }),
-            Op::Receive { socket } => (socket, Request::Receive { multishot: self.ways.multishot_receive }),
+            Op::Receive { socket } => (socket, Request::Receive { multishot: self.config.multishot_receive }),
             Op::Readable { socket } => (socket, Request::Readable { seen: None, spurious_at_ns: None }),
             Op::Writable { socket } => (socket, Request::Writable),
             Op::Hangup { socket } => (socket, Request::Hangup),
@@ -213,7 +213,7 @@ impl SimCompletion {
             }
             (false, false, _) => {
                 self.run(order);
-                if !self.ways.quiet_cancellation {
+                if !self.config.skip_cancel_cqe {
                     self.post(completion(token, 0, false));
                 }
             }
@@ -363,7 +363,7 @@ impl SimCompletion {
             self.dropped = true;
             return;
         }
-        let full = !self.kept.is_empty() || self.posted.len() >= self.ways.completion_entries;
+        let full = !self.kept.is_empty() || self.posted.len() >= self.config.completion_entries;
         if full || self.fault(|faults| faults.completion_overflows) {
             self.kept.push_back(completion);
         } else {
@@ -372,7 +372,7 @@ impl SimCompletion {
     }
 
     fn flush_kept(&mut self) {
-        while self.posted.len() < self.ways.completion_entries
+        while self.posted.len() < self.config.completion_entries
             && let Some(completion) = self.kept.pop_front()
         {
             self.posted.push_back(completion);
@@ -427,7 +427,7 @@ impl SimCompletion {
         };
         while !self.ends_wait() {
             let next = self.next_event_ns().into_iter().chain(until_ns).min();
-            self.advance_to(next.ok_or_else(never_ends)?);
+            self.advance_to(next.ok_or_else(deadlock_error)?);
             if next == until_ns {
                 break;
             }
@@ -444,7 +444,7 @@ impl CompletionKernel for SimCompletion {
     }
 
     fn sockets_mut(&mut self) -> &mut SimNetwork {
-        if self.ways.any_call && self.fault(|faults| faults.reordering) {
+        if self.config.any_call && self.fault(|faults| faults.reordering) {
             self.run_some();
         }
         &mut self.network
@@ -532,7 +532,7 @@ impl CompletionKernel for SimCompletion {
     fn zero_copy_pays(&self, socket: &SimSocket) -> bool {
         let network = self.network.lock();
         let remote = network.endpoint(socket.id()).and_then(|endpoint| endpoint.remote);
-        self.ways.zero_copy_always || remote.is_some_and(|remote| !remote.ip().to_canonical().is_loopback())
+        self.config.zero_copy_always || remote.is_some_and(|remote| !remote.ip().to_canonical().is_loopback())
     }
 
     fn count(&self, metrics: &mut DriverMetrics) {

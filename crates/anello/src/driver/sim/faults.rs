@@ -49,7 +49,7 @@ pub struct SimFaults {
 }
 
 /// One in so many of the others: faults that end a connection would leave nothing for the rest to happen to.
-const DEADLY_SHARE: u16 = 50;
+const FATAL_FAULT_DIVISOR: u16 = 50;
 
 impl SimFaults {
     /// A kernel without faults.
@@ -84,7 +84,7 @@ impl SimFaults {
 
     /// Every fault at this rate, and at a fiftieth of it those that end a connection.
     pub fn all(per_mille: u16) -> Self {
-        let deadly = per_mille.div_ceil(DEADLY_SHARE);
+        let deadly = per_mille.div_ceil(FATAL_FAULT_DIVISOR);
         Self { resets: deadly, refused_connects: deadly, ..Self::lossless(per_mille) }
     }
 }

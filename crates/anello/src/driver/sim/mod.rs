@@ -41,7 +41,7 @@ pub(super) use readiness::SimReadiness;
 const TURN_NS: u64 = 1_000;
 
 /// The error of a wait without a deadline in which nothing can happen any more.
-fn never_ends() -> io::Error {
+fn deadlock_error() -> io::Error {
     io::Error::new(
         io::ErrorKind::Deadlock,
         "nothing is in flight that could ever end this wait: some task waits for a wake-up that was lost or never armed",

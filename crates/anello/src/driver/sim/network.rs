@@ -30,7 +30,7 @@ const CONNECT_RETRIES: u32 = 6;
 const FIRST_EPHEMERAL_PORT: u16 = 32_768;
 
 /// The highest rate of a fault: what always fails would never end.
-const HIGHEST_RATE: u16 = 900;
+const MAX_FAULT_RATE: u16 = 900;
 
 /// Number of an endpoint, as a descriptor is of a file.
 pub(super) type Id = u32;
@@ -113,7 +113,7 @@ impl Network {
 
     /// Whether the fault with this rate happens now.
     pub fn fault(&mut self, per_mille: u16) -> bool {
-        self.random.chance(per_mille.min(HIGHEST_RATE))
+        self.random.chance(per_mille.min(MAX_FAULT_RATE))
     }
 
     /// A random delay of at least a microsecond.
@@ -576,7 +576,7 @@ impl Endpoint {
     }
 
     /// Connected, with nothing to report but bytes.
-    pub fn is_calm(&self) -> bool {
+    pub fn is_quiescent(&self) -> bool {
         self.is_stream() && !self.ended && !self.broken && !self.read_shut && !self.write_shut
     }
 

@@ -32,7 +32,7 @@ pub(super) struct Operation {
     /// It was armed after the connection was reset, which it sees then.
     pub armed_late: bool,
     /// A receive that has missed the reset of its connection.
-    deaf: bool,
+    missed_reset: bool,
 }
 
 #[derive(Debug)]
@@ -98,7 +98,7 @@ impl Operation {
             cancelled: false,
             last: false,
             armed_late: false,
-            deaf: false,
+            missed_reset: false,
         }
     }
 
@@ -108,7 +108,7 @@ impl Operation {
         match &self.request {
             Request::Accept { .. } => network.mask(id) != 0,
             Request::Connect { .. } => !network.is_connecting(id),
-            Request::Receive { .. } => !self.deaf && network.mask(id) & RECEIVE_MASK != 0,
+            Request::Receive { .. } => !self.missed_reset && network.mask(id) & RECEIVE_MASK != 0,
             Request::Hangup => network.mask(id) & END_MASK != 0,
             Request::Readable { seen, spurious_at_ns } => {
                 let events = network.endpoint(id).map(|endpoint| endpoint.events);
@@ -211,7 +211,7 @@ impl Operation {
         network.consume(id, count);
         let more = self.goes_on(multishot, network);
         let missable = more && !self.armed_late && count == available && is_broken(network, id);
-        self.deaf = missable && network.fault(network.faults.missed_resets);
+        self.missed_reset = missable && network.fault(network.faults.missed_resets);
         Step::Result {
             result: count as i32,
             more,

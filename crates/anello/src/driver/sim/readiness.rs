@@ -11,7 +11,7 @@ use super::super::reactor::{Edge, ReadinessKernel};
 use super::super::token::Token;
 use super::network::{Id, Network};
 use super::sockets::{SimNetwork, SimSocket};
-use super::{SimOptions, TURN_NS, never_ends};
+use super::{SimOptions, TURN_NS, deadlock_error};
 
 #[derive(Debug)]
 pub(in super::super) struct SimReadiness {
@@ -193,7 +193,7 @@ impl ReadinessKernel for SimReadiness {
         };
         while self.edges.is_empty() {
             let next = self.next_event_ns().into_iter().chain(until_ns).min();
-            self.advance_to(next.ok_or_else(never_ends)?);
+            self.advance_to(next.ok_or_else(deadlock_error)?);
             if next == until_ns {
                 break;
             }

@@ -154,7 +154,7 @@ impl Sockets for SimNetwork {
         if network.fault(faults.resets) {
             network.reset(id);
         }
-        let calm = network.endpoint(id).is_some_and(|endpoint| endpoint.is_calm());
+        let calm = network.endpoint(id).is_some_and(|endpoint| endpoint.is_quiescent());
         if calm && network.fault(faults.spurious_readiness) {
             network.announce_later(id);
             return would_block();
@@ -179,7 +179,7 @@ impl Sockets for SimNetwork {
         if network.fault(faults.resets) {
             network.reset(id);
         }
-        let calm = network.endpoint(id).is_some_and(|endpoint| endpoint.is_calm());
+        let calm = network.endpoint(id).is_some_and(|endpoint| endpoint.is_quiescent());
         if calm && network.fault(faults.refused_sends) {
             network.want_room(id);
             network.announce_later(id);

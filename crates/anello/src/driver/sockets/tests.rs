@@ -24,7 +24,7 @@ fn fault_04_nobody_waits_at_a_socket_whose_mode_others_change() {
         |sockets, listener| assert_eq!(sockets.refuse(&listener), 0),
         |sockets, listener| drop(sockets.import(listener).expect("a listener")),
         |_, listener| {
-            let accepted = accept_waiting(&listener).expect_err("nobody has connected");
+            let accepted = try_accept(&listener).expect_err("nobody has connected");
             assert_eq!(accepted.kind(), io::ErrorKind::WouldBlock);
         },
     ];

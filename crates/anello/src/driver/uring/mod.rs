@@ -53,13 +53,13 @@ pub(crate) struct Uring {
     addresses: HashMap<u64, Box<SockAddr>>,
     wake: Arc<OwnedFd>,
     /// Wake-ups of other workers that the kernel has not confirmed.
-    wakes: Table<SentWake>,
+    sent_wakes: Table<SentWake>,
     zero_copy: ZeroCopy,
     /// Slots of streams below this are registered under their index: zero when files are not registered.
     registered_files: u32,
     overflows: u64,
     /// Completions that the kernel keeps could not be fetched.
-    unread: bool,
+    overflow_pending: bool,
 }
 
 /// A message to the ring of another worker.
@@ -93,11 +93,11 @@ impl Uring {
             backlog: VecDeque::new(),
             addresses: HashMap::new(),
             wake,
-            wakes: Table::new(),
+            sent_wakes: Table::new(),
             zero_copy: options.zero_copy,
             registered_files,
             overflows: 0,
-            unread: false,
+            overflow_pending: false,
         };
         uring.arm_wake();
         Ok(uring)
@@ -121,7 +121,7 @@ impl Uring {
     pub fn queue_wake(&mut self, target: &Notifier) -> bool {
         let Some(ring) = target.ring() else { return false };
         let descriptor = raw(&ring);
-        let key = self.wakes.insert(SentWake { target: target.clone(), _ring: ring });
+        let key = self.sent_wakes.insert(SentWake { target: target.clone(), _ring: ring });
         let message = Sqe::message(descriptor, Token::internal(Kind::Wake).0);
         // Never quiet: a message that the target has no room for is followed by a write to its eventfd.
         self.queue(message.with_user_data(Token::new(Kind::Message, key).0));
@@ -129,7 +129,7 @@ impl Uring {
     }
 
     fn message_ended(&mut self, completion: &Completion) {
-        if let Some(wake) = self.wakes.remove(completion.token.key())
+        if let Some(wake) = self.sent_wakes.remove(completion.token.key())
             && completion.result < 0
         {
             wake.target.notify();
@@ -145,28 +145,28 @@ impl Uring {
     /// The completion of a wake-up, or of a message to another worker, may be among those that the kernel has dropped.
     #[cold]
     #[inline(never)]
-    fn renew_wakes(&mut self) {
+    fn renotify_after_drop(&mut self) {
         // The poll of the eventfd is armed again when it ends with an error, and when the cancellation finds none.
         let token = Token::internal(Kind::Wake).0;
         self.queue(Sqe::cancel(token).with_user_data(token));
         // Kept, with the rings that they name: a message may still be queued.
-        for key in self.wakes.keys() {
-            if let Some(wake) = self.wakes.get(key) {
+        for key in self.sent_wakes.keys() {
+            if let Some(wake) = self.sent_wakes.get(key) {
                 wake.target.notify();
             }
         }
     }
 
     /// Without a completion when it succeeds, where the kernel can do that.
-    fn quiet(&self, entry: Sqe) -> Sqe {
-        if self.features.cqe_skip { entry.quiet() } else { entry }
+    fn skip_success_cqe(&self, entry: Sqe) -> Sqe {
+        if self.features.cqe_skip { entry.skip_success_cqe() } else { entry }
     }
 
     /// What the entry names outlives the operation: the module's invariant.
     #[inline(always)]
     fn queue(&mut self, entry: Sqe) {
         if !self.backlog.is_empty() || !self.ring.push(entry) {
-            self.put_off(entry);
+            self.push_backlog(entry);
         }
     }
 
@@ -177,12 +177,12 @@ impl Uring {
     }
 
     #[cold]
-    fn put_off(&mut self, entry: Sqe) {
+    fn push_backlog(&mut self, entry: Sqe) {
         self.backlog.push_back(entry);
     }
 
     /// Moves as much of the backlog as fits; whether some of it is left.
-    fn refill(&mut self) -> bool {
+    fn drain_backlog(&mut self) -> bool {
         while let Some(entry) = self.backlog.front() {
             if !self.ring.push(*entry) {
                 return true;
@@ -220,7 +220,8 @@ impl Uring {
                 let flags = libc::MSG_NOSIGNAL | libc::MSG_WAITALL;
                 match mode {
                     SendMode::Inline => {
-                        Sqe::send(file(socket), data, length_bytes, flags | libc::MSG_DONTWAIT).quiet()
+                        Sqe::send(file(socket), data, length_bytes, flags | libc::MSG_DONTWAIT)
+                            .skip_success_cqe()
                     }
                     SendMode::Async => Sqe::send(file(socket), data, length_bytes, flags),
                     // By its descriptor: the token names what it holds, not the slot of the stream.
@@ -234,13 +235,13 @@ impl Uring {
             Op::Writable { socket } => Sqe::poll_once(raw(socket), libc::POLLOUT as u32),
             // What ends a connection is reported to whatever mask.
             Op::Hangup { socket } => Sqe::poll_once(raw(socket), 0),
-            Op::Cancel { target } => self.quiet(Sqe::cancel(target.0)),
+            Op::Cancel { target } => self.skip_success_cqe(Sqe::cancel(target.0)),
         };
         entry.with_user_data(token.0)
     }
 
     /// Whether the kernel has said, in shared memory, that there is something to read or to run.
-    pub fn has_news(&self) -> bool {
+    pub fn has_pending_work(&self) -> bool {
         self.ring.flags().intersects(IoringSqFlags::TASKRUN | IoringSqFlags::CQ_OVERFLOW)
             || self.ring.has_completion()
     }
@@ -297,7 +298,7 @@ impl CompletionKernel for Uring {
     #[inline]
     fn enter(&mut self, wait: Wait) -> io::Result<()> {
         // With a backlog, the queue is handed over as often as it is full; only the last enter waits.
-        while !self.backlog.is_empty() && self.refill() {
+        while !self.backlog.is_empty() && self.drain_backlog() {
             let before = self.ring.unsubmitted();
             self.ring.enter(Wait::No)?;
             if self.ring.unsubmitted() == before {
@@ -317,11 +318,11 @@ impl CompletionKernel for Uring {
                 let entry = self.ring.completion();
                 // A call may also come back without having fetched them, for want of memory.
                 let kept = entry.is_none() && self.ring.flags().contains(IoringSqFlags::CQ_OVERFLOW);
-                self.unread = kept || fetched.is_err();
+                self.overflow_pending = kept || fetched.is_err();
                 entry?
             }
             None => {
-                self.unread = false;
+                self.overflow_pending = false;
                 return None;
             }
         };
@@ -345,7 +346,7 @@ impl CompletionKernel for Uring {
     fn has_dropped(&mut self) -> bool {
         let dropped = self.ring.has_dropped();
         if dropped {
-            self.renew_wakes();
+            self.renotify_after_drop();
         }
         dropped
     }
@@ -353,11 +354,11 @@ impl CompletionKernel for Uring {
     #[inline]
     fn consumed(&self, submission_index: u32) -> bool {
         // With completions unread, the lack of one says nothing.
-        self.ring.has_consumed(submission_index) && !self.unread
+        self.ring.has_consumed(submission_index) && !self.overflow_pending
     }
 
     fn needs_enter(&self) -> bool {
-        !self.features.task_work_flag || self.ring.unsubmitted() > 0 || self.has_news()
+        !self.features.task_work_flag || self.ring.unsubmitted() > 0 || self.has_pending_work()
     }
 
     fn pools(&self) -> &Rc<Pools> {

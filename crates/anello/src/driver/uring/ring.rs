@@ -31,7 +31,7 @@ use super::super::op::Wait;
 use super::sqe::Sqe;
 
 /// How often deferred work is asked for in a row: more may come as fast as it is done.
-const MOST_ENTERS: usize = 64;
+const MAX_DEFERRED_ENTERS: usize = 64;
 
 /// A ring of this thread.
 #[derive(Debug)]
@@ -220,7 +220,7 @@ impl Ring {
     /// busy connections (on 6.18: 3.2 instead of 4.2 µs at 300; results/batches.txt).
     #[inline]
     fn run_deferred(&self, ring: BorrowedFd<'_>, flags: IoringEnterFlags) {
-        for _ in 0..MOST_ENTERS {
+        for _ in 0..MAX_DEFERRED_ENTERS {
             let tail = self.submission(self.parameters.cq_off.tail).load(Ordering::Acquire);
             let is_filling = tail.wrapping_sub(self.completion_head) > self.parameters.cq_entries / 2;
             if !self.flags().contains(IoringSqFlags::TASKRUN) || is_filling {

@@ -89,7 +89,7 @@ impl fmt::Display for Features {
 
 /// Builds the ring on the calling thread, which will own it.
 pub(super) fn ring(options: &DriverOptions) -> io::Result<(Ring, Features, Rc<Pools>)> {
-    let (mut ring, mut features) = climb(options)?;
+    let (mut ring, mut features) = probe_setup_flags(options)?;
     let kernel = ring.features();
     if !kernel.contains(IoringFeatureFlags::EXT_ARG | IoringFeatureFlags::RSRC_TAGS) {
         return Err(io::Error::new(
@@ -98,7 +98,7 @@ pub(super) fn ring(options: &DriverOptions) -> io::Result<(Ring, Features, Rc<Po
         ));
     }
     let without = &options.disabled_features;
-    limit_workers(&ring);
+    limit_io_wq_workers(&ring);
 
     let opcodes = Opcodes::probe(&ring);
     features.zero_copy = opcodes.has(IoringOp::SendZc) && !without.zero_copy;
@@ -108,7 +108,7 @@ pub(super) fn ring(options: &DriverOptions) -> io::Result<(Ring, Features, Rc<Po
         && options.send_completion == SendCompletion::Inline
         && options.submission_polling.is_none()
         && is_tested(rustix::system::uname().release())
-        && tells_short_sends(&mut ring);
+        && reports_short_inline_sends(&mut ring);
 
     let pools = buffer_ring(&ring, options);
     features.buffer_ring = pools.ring().is_some();
@@ -116,7 +116,7 @@ pub(super) fn ring(options: &DriverOptions) -> io::Result<(Ring, Features, Rc<Po
     features.multishot_receive = features.buffer_ring
         && !options.one_shot_receive
         && !without.multishot_receive
-        && receives_many(&mut ring, &pools);
+        && supports_multishot_recv(&mut ring, &pools);
     if options.registered_files && !kernel.contains(CLOSES_REGISTERED_FILES) {
         tracing::warn!("before Linux 6.14 registered files are closed too late: going on with descriptors");
     } else if options.registered_files {
@@ -130,7 +130,7 @@ pub(super) fn ring(options: &DriverOptions) -> io::Result<(Ring, Features, Rc<Po
 }
 
 /// Down the ladder until the kernel takes the flags.
-fn climb(options: &DriverOptions) -> io::Result<(Ring, Features)> {
+fn probe_setup_flags(options: &DriverOptions) -> io::Result<(Ring, Features)> {
     let without = &options.disabled_features;
     let polling = options.submission_polling.is_some();
     let mut features = Features {
@@ -234,7 +234,7 @@ fn explain(error: io::Error, advice: &str) -> io::Error {
 }
 
 /// Nothing here is meant for kernel worker threads; a few for what cannot do without.
-fn limit_workers(ring: &Ring) {
+fn limit_io_wq_workers(ring: &Ring) {
     let mut most = [4u32, 4];
     // SAFETY: two counts, which the kernel reads and writes during the call only.
     let limited = unsafe { ring.register(IoringRegisterOp::RegisterIowqMaxWorkers, most.as_mut_ptr(), 2) };
@@ -331,15 +331,15 @@ fn buffer_ring(ring: &Ring, options: &DriverOptions) -> Rc<Pools> {
 }
 
 /// Whether multishot receive works: opcode probing does not say, so it is tried on a pair of sockets.
-fn receives_many(ring: &mut Ring, pools: &Rc<Pools>) -> bool {
-    trial(ring, pools).unwrap_or_else(|error| {
+fn supports_multishot_recv(ring: &mut Ring, pools: &Rc<Pools>) -> bool {
+    probe_multishot_recv(ring, pools).unwrap_or_else(|error| {
         tracing::debug!(%error, "multishot receive could not be tried: receiving one message at a time");
         false
     })
 }
 
 /// Receives one byte, then cancels; nothing else uses the ring yet.
-fn trial(ring: &mut Ring, pools: &Rc<Pools>) -> io::Result<bool> {
+fn probe_multishot_recv(ring: &mut Ring, pools: &Rc<Pools>) -> io::Result<bool> {
     const RECEIVE: u64 = 1;
     const CANCEL: u64 = 2;
     let (mut near, far) = UnixStream::pair()?;
@@ -392,14 +392,14 @@ fn is_short_count(result: i32, message_bytes: usize) -> bool {
 
 /// Whether a send that completes at submission says so when not all was taken: what the driver builds on, tried with more
 /// than a socket takes.
-fn tells_short_sends(ring: &mut Ring) -> bool {
-    trial_of_short_send(ring).unwrap_or_else(|error| {
+fn reports_short_inline_sends(ring: &mut Ring) -> bool {
+    probe_short_inline_send(ring).unwrap_or_else(|error| {
         tracing::debug!(%error, "a short send could not be tried: each send has a completion of its own");
         false
     })
 }
 
-fn trial_of_short_send(ring: &mut Ring) -> io::Result<bool> {
+fn probe_short_inline_send(ring: &mut Ring) -> io::Result<bool> {
     const SEND: u64 = 3;
     const MESSAGE_BYTES: usize = 1 << 20;
     let (near, _far) = UnixStream::pair()?;
@@ -409,7 +409,7 @@ fn trial_of_short_send(ring: &mut Ring) -> io::Result<bool> {
     let flags = libc::MSG_NOSIGNAL | libc::MSG_WAITALL | libc::MSG_DONTWAIT;
     let send = Sqe::send(File::Descriptor(near.as_raw_fd()), message.as_ptr(), MESSAGE_BYTES as u32, flags);
     let submission_index = ring.submission_index();
-    ring.push(send.quiet().with_user_data(SEND));
+    ring.push(send.skip_success_cqe().with_user_data(SEND));
     loop {
         ring.enter(Wait::No)?;
         while let Some(completion) = ring.completion() {

@@ -113,7 +113,7 @@ impl Sqe {
 
     /// No completion when it succeeds (`IOSQE_CQE_SKIP_SUCCESS`, 5.17).
     #[inline(always)]
-    pub fn quiet(mut self) -> Self {
+    pub fn skip_success_cqe(mut self) -> Self {
         self.flags |= IoringSqeFlags::CQE_SKIP_SUCCESS.bits();
         self
     }

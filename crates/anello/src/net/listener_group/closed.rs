@@ -4,7 +4,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use super::state::{Group, Stage};
+use super::state::{Group, GroupState};
 
 /// Waits until the group is closed.
 pub(super) struct Closed<'a> {
@@ -25,7 +25,7 @@ impl Future for Closed<'_> {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         let waker = context.waker().clone();
         let mut state = self.group.lock();
-        if matches!(state.stage, Stage::Closed(_)) {
+        if matches!(state.group_state, GroupState::Closed(_)) {
             return Poll::Ready(());
         }
         let (number, before) = state.await_close(self.number, waker);

@@ -33,12 +33,12 @@ use std::time::Duration;
 use self::closed::Closed;
 pub use self::distribution::Distribution;
 pub use self::state::PendingConnections;
-use self::state::{Group, GroupAcceptSink, Presence, Stage};
-use super::line::Line;
-use super::listener::{Accepted, BACKLOG, EXHAUSTED_PAUSE, Listener, is_exhausted, warn_exhausted};
+use self::state::{Group, GroupAcceptSink, GroupState, MemberState};
+use super::listener::{Accepted, BACKLOG, EXHAUSTED_RETRY_DELAY, Listener, is_exhausted, warn_exhausted};
 use super::stream::Inner;
+use super::wait_queue::WaitQueue;
 use super::{Stream, TcpListener, TcpStream, UnixListener, UnixStream};
-use crate::driver::{StreamOption, accept_waiting, log};
+use crate::driver::{StreamOption, log, try_accept};
 use crate::executor::{Shared, current};
 use crate::time::sleep;
 
@@ -122,17 +122,17 @@ impl<L: GroupListener> ListenerGroup<L> {
     /// A group of these sockets, which listen already, for so many members. With fewer sockets than members, several accept
     /// from the same one; with more, a member accepts from several.
     pub fn new(sockets: Vec<L::Std>, members: usize) -> Self {
-        Self::in_stage(sockets, members, Stage::Open)
+        Self::in_stage(sockets, members, GroupState::Open)
     }
 
     /// The same, which accepts nothing until it is [resumed](Self::resume).
     pub fn new_paused(sockets: Vec<L::Std>, members: usize) -> Self {
-        Self::in_stage(sockets, members, Stage::Paused)
+        Self::in_stage(sockets, members, GroupState::Paused)
     }
 
-    fn in_stage(sockets: Vec<L::Std>, members: usize, stage: Stage) -> Self {
+    fn in_stage(sockets: Vec<L::Std>, members: usize, group_state: GroupState) -> Self {
         let sockets = sockets.into_iter().map(Into::into).collect();
-        Self { group: Group::new(sockets, members, stage), kind: PhantomData }
+        Self { group: Group::new(sockets, members, group_state), kind: PhantomData }
     }
 
     /// The member of this number, from 0, on this thread's runtime. It is gone when dropped.
@@ -143,9 +143,9 @@ impl<L: GroupListener> ListenerGroup<L> {
         let shared = current();
         let before = {
             let mut state = self.group.lock();
-            std::mem::replace(&mut state.slots[member].presence, Presence::Here)
+            std::mem::replace(&mut state.slots[member].member_state, MemberState::Active)
         };
-        assert_eq!(before, Presence::Expected, "member {member} has joined the group before");
+        assert_eq!(before, MemberState::Joining, "member {member} has joined the group before");
         GroupMember {
             group: Arc::clone(&self.group),
             member,
@@ -154,9 +154,9 @@ impl<L: GroupListener> ListenerGroup<L> {
             first: Cell::new(0),
             seen: Cell::new(0),
             waiting: RefCell::new(None),
-            line: Line::default(),
+            wait_queue: WaitQueue::default(),
             accepts_ahead: Cell::new(true),
-            rest: RefCell::new(None),
+            closing_sockets: RefCell::new(None),
             kind: PhantomData,
         }
     }
@@ -175,18 +175,18 @@ impl<L: GroupListener> ListenerGroup<L> {
     /// [applied](Self::wait_applied), what comes waits in the sockets' own queues, for this process or another that has them. Does
     /// nothing to a group that is closed.
     pub fn pause(&self) {
-        self.go_to(Stage::Paused);
+        self.go_to(GroupState::Paused);
     }
 
     /// Has every member accept. Does nothing to a group that is closed.
     pub fn resume(&self) {
-        self.go_to(Stage::Open);
+        self.go_to(GroupState::Open);
     }
 
-    fn go_to(&self, stage: Stage) {
+    fn go_to(&self, group_state: GroupState) {
         self.group.change(|state| {
-            if !matches!(state.stage, Stage::Closed(_)) {
-                state.stage = stage;
+            if !matches!(state.group_state, GroupState::Closed(_)) {
+                state.group_state = group_state;
             }
         });
     }
@@ -216,9 +216,9 @@ impl<L: GroupListener> ListenerGroup<L> {
     /// members wait for some.
     pub fn close(&self, waiting: PendingConnections) {
         self.group.change(|state| {
-            state.stage = match state.stage {
-                Stage::Open => Stage::Closed(waiting),
-                Stage::Paused => Stage::Closed(PendingConnections::Leave),
+            state.group_state = match state.group_state {
+                GroupState::Open => GroupState::Closed(waiting),
+                GroupState::Paused => GroupState::Closed(PendingConnections::Leave),
                 closed => closed,
             };
         });
@@ -226,7 +226,7 @@ impl<L: GroupListener> ListenerGroup<L> {
 
     /// Whether it was closed.
     pub fn is_closed(&self) -> bool {
-        matches!(self.group.lock().stage, Stage::Closed(_))
+        matches!(self.group.lock().group_state, GroupState::Closed(_))
     }
 
     /// Waits until it is closed, by whomever. Cancel-safe.
@@ -261,15 +261,15 @@ pub struct GroupMember<L> {
     seen: Cell<u64>,
     /// The waker that the group has.
     waiting: RefCell<Option<Waker>>,
-    line: Line,
+    wait_queue: WaitQueue,
     accepts_ahead: Cell<bool>,
     /// The group is closed: sockets at which connections may still wait, and how many are accepted at most.
-    rest: RefCell<Option<Vec<(OwnedFd, u32)>>>,
+    closing_sockets: RefCell<Option<Vec<(OwnedFd, u32)>>>,
     kind: PhantomData<fn() -> L>,
 }
 
 /// What comes of a look at everything.
-enum Next {
+enum AcceptStep {
     Accepted(Inner),
     /// Accepted elsewhere: a descriptor in blocking mode.
     Inherited(OwnedFd),
@@ -291,26 +291,26 @@ impl<L: GroupListener> GroupMember<L> {
     /// When the kernel refuses for a reason that is not one client's own.
     pub async fn accept(&self) -> io::Result<Option<L::Stream>> {
         loop {
-            let mut place = self.line.place();
-            match poll_fn(|context| place.poll(context, || self.poll_next(context))).await {
-                Next::Accepted(inner) => return L::accepted(inner).map(Some),
-                Next::Inherited(descriptor) => {
+            let mut ticket = self.wait_queue.ticket();
+            match poll_fn(|context| ticket.poll(context, || self.poll_next(context))).await {
+                AcceptStep::Accepted(inner) => return L::accepted(inner).map(Some),
+                AcceptStep::Inherited(descriptor) => {
                     if let Some(stream) = import::<L>(descriptor) {
                         return Ok(Some(stream));
                     }
                 }
-                Next::Transfer(descriptor) => {
+                AcceptStep::Transfer(descriptor) => {
                     if let Some(descriptor) = self.group.transfer(self.member, descriptor)
                         && let Some(stream) = import::<L>(descriptor)
                     {
                         return Ok(Some(stream));
                     }
                 }
-                Next::Closed => return Ok(None),
-                Next::Failed(error) => return Err(error),
-                Next::Exhausted(place, error) => {
-                    self.refuse(place, &error);
-                    sleep(EXHAUSTED_PAUSE).await;
+                AcceptStep::Closed => return Ok(None),
+                AcceptStep::Failed(error) => return Err(error),
+                AcceptStep::Exhausted(index, error) => {
+                    self.refuse(index, &error);
+                    sleep(EXHAUSTED_RETRY_DELAY).await;
                 }
             }
         }
@@ -327,15 +327,15 @@ impl<L: GroupListener> GroupMember<L> {
     }
 
     /// Refuses who waits, if it is for the listener of that place that there are no descriptors.
-    fn refuse(&self, place: Option<usize>, error: &io::Error) {
+    fn refuse(&self, index: Option<usize>, error: &io::Error) {
         let listeners = self.listeners.borrow();
-        match place.and_then(|place| listeners.get(place)) {
+        match index.and_then(|index| listeners.get(index)) {
             Some((_, listener)) => listener.refuse(error),
             None => warn_exhausted(error, 0),
         }
     }
 
-    fn poll_next(&self, context: &Context<'_>) -> Poll<Next> {
+    fn poll_next(&self, context: &Context<'_>) -> Poll<AcceptStep> {
         if !self.shared.has_budget_or_yield(context) {
             return Poll::Pending;
         }
@@ -343,31 +343,31 @@ impl<L: GroupListener> GroupMember<L> {
         self.wait(context.waker());
         let version = self.group.version();
         if self.seen.get() != version {
-            if let Some(next) = self.follow() {
+            if let Some(next) = self.apply_state() {
                 return Poll::Ready(next);
             }
             self.seen.set(version);
         }
-        if let Some(rest) = &mut *self.rest.borrow_mut() {
-            return Poll::Ready(self.next_of_rest(rest));
+        if let Some(closing_sockets) = &mut *self.closing_sockets.borrow_mut() {
+            return Poll::Ready(self.accept_closing(closing_sockets));
         }
         let listeners = self.listeners.borrow();
         let (count, first) = (listeners.len() + 1, self.first.get());
-        for place in (0..count).map(|step| (first + step) % count) {
-            let Some((_, listener)) = listeners.get(place) else {
+        for index in (0..count).map(|step| (first + step) % count) {
+            let Some((_, listener)) = listeners.get(index) else {
                 let Some(transferred) = self.group.take_transferred(self.member) else { continue };
-                self.first.set(place + 1);
+                self.first.set(index + 1);
                 self.shared.spend_budget(0);
-                return Poll::Ready(Next::Inherited(transferred));
+                return Poll::Ready(AcceptStep::Inherited(transferred));
             };
             let keeps = || self.group.balance.count(self.member);
             if let Poll::Ready(accepted) = listener.poll_accept_if(context, keeps) {
-                self.first.set(place + 1);
+                self.first.set(index + 1);
                 return Poll::Ready(match accepted {
-                    Ok(Accepted::Stream(inner)) => Next::Accepted(inner),
-                    Ok(Accepted::Descriptor(descriptor)) => Next::Transfer(descriptor),
-                    Err(error) if is_exhausted(&error) => Next::Exhausted(Some(place), error),
-                    Err(error) => Next::Failed(error),
+                    Ok(Accepted::Stream(inner)) => AcceptStep::Accepted(inner),
+                    Ok(Accepted::Descriptor(descriptor)) => AcceptStep::Transfer(descriptor),
+                    Err(error) if is_exhausted(&error) => AcceptStep::Exhausted(Some(index), error),
+                    Err(error) => AcceptStep::Failed(error),
                 });
             }
         }
@@ -389,24 +389,24 @@ impl<L: GroupListener> GroupMember<L> {
 
     /// Does as the state says. What there is to return at once is returned before the state is followed to its end.
     #[cold]
-    fn follow(&self) -> Option<Next> {
-        let stage = {
+    fn apply_state(&self) -> Option<AcceptStep> {
+        let group_state = {
             let mut state = self.group.lock();
             if let Some(left) = self.group.take_left(&mut state, self.member) {
                 self.shared.spend_budget(0);
-                return Some(Next::Inherited(left));
+                return Some(AcceptStep::Inherited(left));
             }
-            state.stage
+            state.group_state
         };
-        match stage {
-            Stage::Open => self.open().err().map(|error| match is_exhausted(&error) {
+        match group_state {
+            GroupState::Open => self.open().err().map(|error| match is_exhausted(&error) {
                 // The state is not followed yet: it is tried again.
-                true => Next::Exhausted(None, error),
-                false => Next::Failed(error),
+                true => AcceptStep::Exhausted(None, error),
+                false => AcceptStep::Failed(error),
             }),
-            Stage::Paused | Stage::Closed(_) => {
+            GroupState::Paused | GroupState::Closed(_) => {
                 self.release();
-                self.settle_released(stage)
+                self.confirm_released(group_state)
             }
         }
     }
@@ -415,7 +415,7 @@ impl<L: GroupListener> GroupMember<L> {
     fn open(&self) -> io::Result<()> {
         let mut listeners = self.listeners.borrow_mut();
         let mut state = self.group.lock();
-        if state.stage != Stage::Open {
+        if state.group_state != GroupState::Open {
             // Changed since it was looked at, and looked at again.
             return Ok(());
         }
@@ -447,47 +447,48 @@ impl<L: GroupListener> GroupMember<L> {
     }
 
     /// The member has settled when the kernel has let go of its listeners and nothing waits to be served.
-    fn settle_released(&self, stage: Stage) -> Option<Next> {
+    fn confirm_released(&self, group_state: GroupState) -> Option<AcceptStep> {
         let mut state = self.group.lock();
-        if state.slots[self.member].releasing > 0 || state.stage != stage {
+        if state.slots[self.member].releasing > 0 || state.group_state != group_state {
             return None;
         }
         if let Some(left) = self.group.take_left(&mut state, self.member) {
             self.shared.spend_budget(0);
-            return Some(Next::Inherited(left));
+            return Some(AcceptStep::Inherited(left));
         }
-        if let Stage::Closed(waiting) = stage
-            && self.rest.borrow().is_none()
+        if let GroupState::Closed(waiting) = group_state
+            && self.closing_sockets.borrow().is_none()
         {
             let sockets = state.slots[self.member].sockets.clone();
             let taken = sockets.into_iter().filter_map(|socket| state.sockets[socket].take());
-            let rest = taken.filter(|_| waiting == PendingConnections::Serve).map(|socket| (socket, BACKLOG));
-            *self.rest.borrow_mut() = Some(rest.collect());
+            let closing_sockets =
+                taken.filter(|_| waiting == PendingConnections::Serve).map(|socket| (socket, BACKLOG));
+            *self.closing_sockets.borrow_mut() = Some(closing_sockets.collect());
         }
         self.group.settled(&mut state, self.member);
         None
     }
 
     /// Accepts what still waits, socket by socket, and closes them.
-    fn next_of_rest(&self, rest: &mut Vec<(OwnedFd, u32)>) -> Next {
-        while let Some((socket, left)) = rest.last_mut() {
-            match accept_waiting(socket) {
+    fn accept_closing(&self, closing_sockets: &mut Vec<(OwnedFd, u32)>) -> AcceptStep {
+        while let Some((socket, left)) = closing_sockets.last_mut() {
+            match try_accept(socket) {
                 Ok(connection) if *left > 0 => {
                     *left -= 1;
                     self.shared.spend_budget(0);
-                    return Next::Inherited(connection);
+                    return AcceptStep::Inherited(connection);
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 // Connections that end leave theirs.
-                Err(error) if is_exhausted(&error) => return Next::Exhausted(None, error),
+                Err(error) if is_exhausted(&error) => return AcceptStep::Exhausted(None, error),
                 Ok(_) => {
                     tracing::warn!(accepted = BACKLOG, "a socket is closed while connections wait at it")
                 }
                 Err(error) => tracing::warn!(%error, "connections that wait at a socket are reset"),
             }
-            rest.pop();
+            closing_sockets.pop();
         }
-        Next::Closed
+        AcceptStep::Closed
     }
 }
 

@@ -31,27 +31,27 @@ const MAX_TRANSFERRED_WITHOUT_AHEAD: usize = 16;
 
 /// Whether the members accept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stage {
+pub(super) enum GroupState {
     Open,
     Paused,
     Closed(PendingConnections),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Presence {
-    Expected,
-    Here,
-    Gone,
+pub(super) enum MemberState {
+    Joining,
+    Active,
+    Departed,
 }
 
 /// One member, as the others see it.
 #[derive(Debug)]
 pub(super) struct Slot {
-    pub presence: Presence,
+    pub member_state: MemberState,
     /// The sockets that it accepts from.
     pub sockets: Vec<usize>,
     /// The stage that it has followed to its end.
-    pub settled: Option<Stage>,
+    pub settled: Option<GroupState>,
     /// Listeners that it has given up, of which the kernel has not let go.
     pub releasing: usize,
     pub waker: Option<Waker>,
@@ -65,12 +65,12 @@ pub(super) struct Slot {
 
 #[derive(Debug)]
 pub(super) struct State {
-    pub stage: Stage,
+    pub group_state: GroupState,
     pub slots: Vec<Slot>,
     /// `None` are closed.
     pub sockets: Vec<Option<OwnedFd>>,
     /// Connections that were accepted for listeners which had been given up.
-    pub orphans: VecDeque<OwnedFd>,
+    pub unclaimed: VecDeque<OwnedFd>,
     /// Who waits for the group to be closed, by numbers that are given once.
     pub awaiting_close: BTreeMap<u64, Waker>,
     numbers_given: u64,
@@ -86,10 +86,10 @@ pub(super) struct Group {
 }
 
 impl Group {
-    pub fn new(sockets: Vec<OwnedFd>, members: usize, stage: Stage) -> Arc<Self> {
+    pub fn new(sockets: Vec<OwnedFd>, members: usize, group_state: GroupState) -> Arc<Self> {
         let slots = (0..members).map(|member| Slot {
-            presence: Presence::Expected,
-            sockets: share_of(member, members, sockets.len()),
+            member_state: MemberState::Joining,
+            sockets: assigned_sockets(member, members, sockets.len()),
             settled: None,
             releasing: 0,
             waker: None,
@@ -99,10 +99,10 @@ impl Group {
         });
         let balance = Balance::new(members);
         let state = State {
-            stage,
+            group_state,
             slots: slots.collect(),
             sockets: sockets.into_iter().map(Some).collect(),
-            orphans: VecDeque::new(),
+            unclaimed: VecDeque::new(),
             awaiting_close: BTreeMap::new(),
             numbers_given: 0,
         };
@@ -128,7 +128,7 @@ impl Group {
             change(&mut state);
             self.version.fetch_add(1, Ordering::Release);
             let mut wakers = state.members_wakers();
-            if matches!(state.stage, Stage::Closed(_)) {
+            if matches!(state.group_state, GroupState::Closed(_)) {
                 wakers.extend(std::mem::take(&mut state.awaiting_close).into_values());
             }
             wakers
@@ -139,7 +139,7 @@ impl Group {
 
     /// A member has settled in the present stage. From the first time on it takes part in the balance.
     pub fn settled(&self, state: &mut State, member: usize) {
-        state.slots[member].settled = Some(state.stage);
+        state.slots[member].settled = Some(state.group_state);
         if !std::mem::replace(&mut state.slots[member].takes_part, true) {
             self.balance.join(member);
         }
@@ -167,7 +167,7 @@ impl Group {
     pub fn transfer(&self, from: usize, connection: OwnedFd) -> Option<OwnedFd> {
         let mut state = self.lock();
         // Members that pause settle under this lock, with nothing left to serve: from then on nothing may be added.
-        let target = (state.stage == Stage::Open).then(|| self.target(&state, from)).flatten();
+        let target = (state.group_state == GroupState::Open).then(|| self.target(&state, from)).flatten();
         let Some(target) = target else { return Some(connection) };
         self.balance.transfer(from, target);
         let slot = &mut state.slots[target];
@@ -209,9 +209,9 @@ impl Group {
     /// The next connection that the kernel has accepted for this member, or for one that could not take it.
     pub fn take_left(&self, state: &mut State, member: usize) -> Option<OwnedFd> {
         self.pop_transferred(state, member).or_else(|| {
-            let orphan = state.orphans.pop_front()?;
+            let unclaimed = state.unclaimed.pop_front()?;
             self.balance.count(member);
-            Some(orphan)
+            Some(unclaimed)
         })
     }
 
@@ -229,10 +229,10 @@ impl Group {
         let deadline = Instant::now().checked_add(timeout);
         let mut state = self.lock();
         loop {
-            let stage = state.stage;
-            let present = state.slots.iter().filter(|slot| slot.presence != Presence::Gone);
+            let group_state = state.group_state;
+            let present = state.slots.iter().filter(|slot| slot.member_state != MemberState::Departed);
             let (count, late) = present.fold((0, 0), |(count, late), slot| {
-                (count + 1, late + usize::from(slot.settled != Some(stage)))
+                (count + 1, late + usize::from(slot.settled != Some(group_state)))
             });
             if late == 0 {
                 return Ok(count);
@@ -263,12 +263,12 @@ impl State {
     /// Whether another member than this one accepts from the socket.
     pub fn has_other(&self, socket: usize, member: usize) -> bool {
         let mut others = self.slots.iter().enumerate().filter(|(other, _)| *other != member);
-        others.any(|(_, slot)| slot.presence != Presence::Gone && slot.sockets.contains(&socket))
+        others.any(|(_, slot)| slot.member_state != MemberState::Departed && slot.sockets.contains(&socket))
     }
 
     /// Whether every member is gone, so that nobody will take what is inherited.
-    fn is_deserted(&self) -> bool {
-        self.slots.iter().all(|slot| slot.presence == Presence::Gone)
+    fn has_no_members(&self) -> bool {
+        self.slots.iter().all(|slot| slot.member_state == MemberState::Departed)
     }
 
     /// A member is gone: its neighbour, whom this returns, gets the sockets that nobody else accepts from, and any member
@@ -276,11 +276,11 @@ impl State {
     /// closed, or nobody is left, these are closed, and in the latter case what was inherited, too.
     pub fn leave(&mut self, member: usize) -> Option<usize> {
         let slot = &mut self.slots[member];
-        slot.presence = Presence::Gone;
+        slot.member_state = MemberState::Departed;
         let mut sockets = std::mem::take(&mut slot.sockets);
-        self.orphans.append(&mut slot.transferred);
-        if self.is_deserted() {
-            self.orphans.clear();
+        self.unclaimed.append(&mut slot.transferred);
+        if self.has_no_members() {
+            self.unclaimed.clear();
         }
         sockets.retain(|socket| self.sockets[*socket].is_some() && !self.has_other(*socket, member));
         if sockets.is_empty() {
@@ -288,8 +288,9 @@ impl State {
         }
         let count = self.slots.len();
         let mut neighbours = (1..count).map(|distance| (member + distance) % count);
-        let successor = neighbours.find(|neighbour| self.slots[*neighbour].presence != Presence::Gone);
-        match successor.filter(|_| !matches!(self.stage, Stage::Closed(_))) {
+        let successor =
+            neighbours.find(|neighbour| self.slots[*neighbour].member_state != MemberState::Departed);
+        match successor.filter(|_| !matches!(self.group_state, GroupState::Closed(_))) {
             Some(successor) => {
                 self.slots[successor].sockets.extend(sockets);
                 self.slots[successor].settled = None;
@@ -305,7 +306,7 @@ impl State {
 
 /// The sockets of one of so many members: of one each, or of several where there are more sockets, or of one that others
 /// accept from, too, where there are fewer.
-fn share_of(member: usize, members: usize, sockets: usize) -> Vec<usize> {
+fn assigned_sockets(member: usize, members: usize, sockets: usize) -> Vec<usize> {
     match sockets {
         0 => Vec::new(),
         _ if sockets < members => vec![member % sockets],
@@ -323,10 +324,10 @@ pub(super) struct GroupAcceptSink {
 impl AcceptSink for GroupAcceptSink {
     fn accept(&self, connection: OwnedFd) {
         let mut state = self.group.lock();
-        if state.is_deserted() {
+        if state.has_no_members() {
             return;
         }
-        state.orphans.push_back(connection);
+        state.unclaimed.push_back(connection);
         self.group.version.fetch_add(1, Ordering::Release);
     }
 
@@ -345,7 +346,7 @@ mod tests {
     use super::*;
 
     fn shares(members: usize, sockets: usize) -> Vec<Vec<usize>> {
-        (0..members).map(|member| share_of(member, members, sockets)).collect()
+        (0..members).map(|member| assigned_sockets(member, members, sockets)).collect()
     }
 
     #[test]
@@ -357,14 +358,14 @@ mod tests {
         assert_eq!(shares(2, 0), [vec![], Vec::<usize>::new()]);
     }
 
-    fn group(members: usize, sockets: usize, stage: Stage) -> Arc<Group> {
+    fn group(members: usize, sockets: usize, group_state: GroupState) -> Arc<Group> {
         let socket = || std::os::unix::net::UnixStream::pair().unwrap().0.into();
-        Group::new((0..sockets).map(|_| socket()).collect(), members, stage)
+        Group::new((0..sockets).map(|_| socket()).collect(), members, group_state)
     }
 
     #[test]
     fn the_next_neighbour_that_is_there_inherits() {
-        let group = group(4, 4, Stage::Open);
+        let group = group(4, 4, GroupState::Open);
         let mut state = group.lock();
         assert_eq!(state.leave(1), Some(2));
         assert_eq!(state.leave(2), Some(3));
@@ -379,7 +380,7 @@ mod tests {
 
     #[test]
     fn a_socket_that_others_accept_from_needs_no_heir() {
-        let group = group(3, 1, Stage::Open);
+        let group = group(3, 1, GroupState::Open);
         let mut state = group.lock();
         assert_eq!((state.leave(0), state.leave(2)), (None, None));
         assert!(state.sockets[0].is_some());
@@ -387,7 +388,7 @@ mod tests {
 
     #[test]
     fn what_is_inherited_is_closed_when_the_last_member_is_gone() {
-        let group = group(2, 1, Stage::Open);
+        let group = group(2, 1, GroupState::Open);
         let sink = GroupAcceptSink { group: Arc::clone(&group), member: 0 };
         let accept = || {
             let (connection, client) = std::os::unix::net::UnixStream::pair().unwrap();
@@ -407,8 +408,8 @@ mod tests {
     }
 
     /// A group whose members have all settled, and some descriptor to transfer.
-    fn settled_group(members: usize, stage: Stage) -> (Arc<Group>, impl Fn() -> OwnedFd) {
-        let group = group(members, 1, stage);
+    fn settled_group(members: usize, group_state: GroupState) -> (Arc<Group>, impl Fn() -> OwnedFd) {
+        let group = group(members, 1, group_state);
         for member in 0..members {
             group.settled(&mut group.lock(), member);
         }
@@ -429,7 +430,7 @@ mod tests {
 
     #[test]
     fn connection_is_transferred_to_the_member_with_the_lowest_count() {
-        let (group, connection) = settled_group(3, Stage::Open);
+        let (group, connection) = settled_group(3, GroupState::Open);
         accept(&group, 4);
         group.balance.count(1);
         assert!(group.transfer(0, connection()).is_none());
@@ -444,8 +445,8 @@ mod tests {
 
     #[test]
     fn nothing_is_transferred_while_the_group_is_not_open() {
-        for stage in [Stage::Paused, Stage::Closed(PendingConnections::Serve)] {
-            let (group, connection) = settled_group(2, stage);
+        for group_state in [GroupState::Paused, GroupState::Closed(PendingConnections::Serve)] {
+            let (group, connection) = settled_group(2, group_state);
             accept(&group, 10);
             assert!(group.transfer(0, connection()).is_some());
         }
@@ -456,7 +457,7 @@ mod tests {
         use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
         let maximum = getrlimit(Resource::Nofile).maximum;
         setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).unwrap();
-        let (group, connection) = settled_group(2, Stage::Open);
+        let (group, connection) = settled_group(2, GroupState::Open);
         let arrive = |count: usize| {
             (0..count)
                 .filter(|_| !group.balance.count(0) && group.transfer(0, connection()).is_none())
@@ -473,7 +474,7 @@ mod tests {
 
     #[test]
     fn few_connections_wait_at_a_member_that_does_not_accept_ahead() {
-        let (group, connection) = settled_group(2, Stage::Open);
+        let (group, connection) = settled_group(2, GroupState::Open);
         group.set_accept_ahead(1, false);
         let arrive = || {
             (0..1000).filter(|_| !group.balance.count(0) && group.transfer(0, connection()).is_none()).count()
@@ -485,7 +486,7 @@ mod tests {
 
     #[test]
     fn what_was_transferred_to_a_member_that_leaves_is_taken_by_another() {
-        let (group, connection) = settled_group(2, Stage::Open);
+        let (group, connection) = settled_group(2, GroupState::Open);
         accept(&group, 4);
         assert!(group.transfer(0, connection()).is_none());
         let mut state = group.lock();
@@ -498,7 +499,7 @@ mod tests {
 
     #[test]
     fn what_a_closed_group_leaves_is_closed() {
-        let group = group(2, 2, Stage::Closed(PendingConnections::Leave));
+        let group = group(2, 2, GroupState::Closed(PendingConnections::Leave));
         let mut state = group.lock();
         assert_eq!(state.leave(0), None);
         assert!(state.sockets[0].is_none() && state.sockets[1].is_some());

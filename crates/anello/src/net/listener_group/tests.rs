@@ -23,7 +23,7 @@ fn a_member_that_is_told_to_pause_while_it_opens_has_not_settled() {
         let mut accepting = pin!(member.accept());
         let accepted = poll_fn(|context| Poll::Ready(accepting.as_mut().poll(context))).await;
         assert!(accepted.is_pending());
-        assert_eq!(settled(), Some(Stage::Paused));
+        assert_eq!(settled(), Some(GroupState::Paused));
     });
 }
 

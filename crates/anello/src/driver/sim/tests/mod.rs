@@ -22,9 +22,9 @@ use std::time::Duration;
 use super::super::buffer::Chunk;
 use super::super::op::Wait;
 use super::super::options::DriverOptions;
+use super::super::send_queue::SendBuf;
 use super::super::sockets::ListenOptions;
 use super::super::token::Key;
-use super::super::transmit::SendBuf;
 use super::super::wake::WakeQueue;
 use super::super::{Backend, Driver, DriverKind, DriverMetrics};
 use super::random::Random;
@@ -33,7 +33,7 @@ use super::{SimModel, SimOptions};
 const MODELS: [SimModel; 2] = [SimModel::Completion, SimModel::Readiness];
 
 /// More turns than any test takes: a run that spins ends here.
-const MOST_TURNS: u32 = 3_000_000;
+const MAX_TURNS: u32 = 3_000_000;
 
 /// Fewer of everything where each step costs a thousand.
 fn scaled(count: u64) -> u64 {
@@ -98,7 +98,7 @@ impl World {
         let mut awaited = tasks.len();
         let mut running: Vec<Running> = tasks.into_iter().map(|task| Running::new(task, true)).collect();
         let mut wakes = WakeQueue::default();
-        for _ in 0..MOST_TURNS {
+        for _ in 0..MAX_TURNS {
             for running in &mut running {
                 if running.poll() {
                     awaited -= usize::from(running.awaited);

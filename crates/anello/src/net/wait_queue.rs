@@ -9,24 +9,24 @@ use crate::driver::wake_all;
 
 /// Who waits, the longest first. Whomever the driver knows is one of them, or one of them was woken and will ask again.
 #[derive(Debug, Default)]
-pub(super) struct Line {
+pub(super) struct WaitQueue {
     waiting: RefCell<VecDeque<(u64, Waker)>>,
     numbers_given: Cell<u64>,
 }
 
 /// One future's place, once it has had to wait.
-pub(super) struct Place<'a> {
-    line: &'a Line,
+pub(super) struct WaitTicket<'a> {
+    wait_queue: &'a WaitQueue,
     number: Option<u64>,
 }
 
-impl Line {
-    pub fn place(&self) -> Place<'_> {
-        Place { line: self, number: None }
+impl WaitQueue {
+    pub fn ticket(&self) -> WaitTicket<'_> {
+        WaitTicket { wait_queue: self, number: None }
     }
 }
 
-impl Place<'_> {
+impl WaitTicket<'_> {
     /// Polls for what is waited for.
     pub fn poll<T>(&mut self, context: &Context<'_>, poll: impl FnOnce() -> Poll<T>) -> Poll<T> {
         let polled = poll();
@@ -39,10 +39,10 @@ impl Place<'_> {
 
     fn wait(&mut self, waker: &Waker) {
         let number = *self.number.get_or_insert_with(|| {
-            self.line.numbers_given.set(self.line.numbers_given.get() + 1);
-            self.line.numbers_given.get()
+            self.wait_queue.numbers_given.set(self.wait_queue.numbers_given.get() + 1);
+            self.wait_queue.numbers_given.get()
         });
-        let mut waiting = self.line.waiting.borrow_mut();
+        let mut waiting = self.wait_queue.waiting.borrow_mut();
         let before = match waiting.iter_mut().find(|(known, _)| *known == number) {
             Some((_, known)) if known.will_wake(waker) => None,
             Some((_, known)) => Some(std::mem::replace(known, waker.clone())),
@@ -58,9 +58,9 @@ impl Place<'_> {
 
     fn leave(&mut self) {
         let number = self.number.take();
-        let mut waiting = self.line.waiting.borrow_mut();
-        let place = waiting.iter().position(|(known, _)| Some(*known) == number);
-        let own = place.and_then(|place| waiting.remove(place));
+        let mut waiting = self.wait_queue.waiting.borrow_mut();
+        let index = waiting.iter().position(|(known, _)| Some(*known) == number);
+        let own = index.and_then(|index| waiting.remove(index));
         // Also by who has got something without having waited: it has left its waker in the others' place.
         let next = waiting.front().map(|(_, waker)| waker.clone());
         drop(waiting);
@@ -69,7 +69,7 @@ impl Place<'_> {
     }
 }
 
-impl Drop for Place<'_> {
+impl Drop for WaitTicket<'_> {
     fn drop(&mut self) {
         if self.number.is_some() {
             self.leave();

@@ -37,7 +37,7 @@ impl SendBuf {
     /// streams, which then have to allocate theirs.
     #[inline]
     fn is_urgent(&self) -> bool {
-        matches!(self, Self::Chunk(chunk) if chunk.is_scarce())
+        matches!(self, Self::Chunk(chunk) if chunk.is_large_pool_buffer())
     }
 }
 
@@ -118,23 +118,23 @@ pub(crate) fn after_shutdown() -> io::Error {
 }
 
 /// The largest message that is copied behind others rather than queued as it is.
-const COPY_AT_MOST_BYTES: usize = 512;
+const MAX_COPY_BYTES: usize = 512;
 
 /// The queue. The front is what is being sent: it stays in place until it has been taken whole.
 #[derive(Debug, Default)]
 #[repr(C)]
-pub(crate) struct Transmit {
+pub(crate) struct SendQueue {
     /// Bytes of all, less those taken; none exactly while there is no front. First, because a stream that sends at once
     /// looks at nothing else.
     queued_bytes: usize,
     front: Option<Queued>,
     /// Bytes of the front that the kernel has taken.
-    taken_bytes: usize,
+    sent_bytes: usize,
     /// Behind the front; empty and without memory for a stream that sends one thing at a time.
     rest: VecDeque<Queued>,
 }
 
-impl Transmit {
+impl SendQueue {
     #[inline]
     pub fn is_empty(&self) -> bool {
         debug_assert_eq!(self.queued_bytes == 0, self.front.is_none());
@@ -148,7 +148,7 @@ impl Transmit {
 
     /// Whether something waits behind the front.
     #[inline]
-    pub fn has_rest(&self) -> bool {
+    pub fn has_queued_behind_front(&self) -> bool {
         !self.rest.is_empty()
     }
 
@@ -172,7 +172,7 @@ impl Transmit {
         let length = outgoing.as_slice().len();
         let copy = match &outgoing.0 {
             SendBuf::Chunk(chunk) => length * 2 < chunk.capacity(),
-            SendBuf::Bytes(_) | SendBuf::Vec(_) => length <= COPY_AT_MOST_BYTES,
+            SendBuf::Bytes(_) | SendBuf::Vec(_) => length <= MAX_COPY_BYTES,
         };
         if copy && !self.is_empty() {
             self.append_copy(&mut IoSliceCursor::new(&[IoSlice::new(outgoing.as_slice())]), pools);
@@ -202,7 +202,7 @@ impl Transmit {
     /// The bytes to send next.
     #[inline]
     pub fn pending(&self) -> Option<&[u8]> {
-        self.front.as_ref().map(|front| &front.as_slice()[self.taken_bytes..])
+        self.front.as_ref().map(|front| &front.as_slice()[self.sent_bytes..])
     }
 
     /// Whether [`pending`](Self::pending) is to be sent at once however short it is.
@@ -212,36 +212,36 @@ impl Transmit {
 
     /// The kernel has taken `count` bytes of [`pending`](Self::pending).
     #[inline]
-    pub fn taken(&mut self, count: usize) {
+    pub fn mark_sent(&mut self, count: usize) {
         let length = self.front.as_ref().map_or(0, |front| front.as_slice().len());
-        if self.taken_bytes + count >= length {
-            self.taken_whole();
+        if self.sent_bytes + count >= length {
+            self.mark_all_sent();
         } else {
             self.queued_bytes -= count;
-            self.taken_bytes += count;
+            self.sent_bytes += count;
         }
     }
 
     /// All of [`pending`](Self::pending) was taken.
     #[inline]
-    pub fn taken_whole(&mut self) {
+    pub fn mark_all_sent(&mut self) {
         if self.rest.is_empty() {
             self.queued_bytes = 0;
-            self.taken_bytes = 0;
+            self.sent_bytes = 0;
             self.front = None;
             return;
         }
         let length = self.front.as_ref().map_or(0, |front| front.as_slice().len());
-        self.queued_bytes -= length - self.taken_bytes;
-        self.taken_bytes = 0;
+        self.queued_bytes -= length - self.sent_bytes;
+        self.sent_bytes = 0;
         self.front = self.rest.pop_front();
     }
 
     /// Takes the front out, of which the kernel has taken all and still reads the memory.
     pub fn take_front(&mut self) -> Option<Queued> {
         let front = self.front.take()?;
-        self.queued_bytes -= front.as_slice().len() - self.taken_bytes;
-        self.taken_bytes = 0;
+        self.queued_bytes -= front.as_slice().len() - self.sent_bytes;
+        self.sent_bytes = 0;
         self.front = self.rest.pop_front();
         Some(front)
     }
@@ -254,7 +254,7 @@ impl Transmit {
     /// into new ones. What fills less than half of the largest one waits for a slow peer: it has memory of its own size.
     pub fn append_copy(&mut self, cursor: &mut IoSliceCursor<'_>, pools: &Rc<Pools>) {
         if let Some(Queued(SendBuf::Chunk(last))) = self.rest.back_mut()
-            && last.is_hot()
+            && last.is_pooled()
         {
             self.queued_bytes += cursor.copy_into(last);
         }
@@ -270,10 +270,10 @@ impl Transmit {
     /// for a slow peer must not hold a large receive buffer. Only while no operation reads the memory.
     pub fn shrink_front(&mut self) {
         let Some(Queued(SendBuf::Chunk(chunk))) = &self.front else { return };
-        let pending_bytes = chunk.len() - self.taken_bytes;
+        let pending_bytes = chunk.len() - self.sent_bytes;
         if pending_bytes * 2 < chunk.capacity() {
-            let copy = chunk[self.taken_bytes..].to_vec();
-            self.taken_bytes = 0;
+            let copy = chunk[self.sent_bytes..].to_vec();
+            self.sent_bytes = 0;
             self.front = Some(Queued(SendBuf::Vec(copy)));
         }
     }
@@ -283,12 +283,12 @@ impl Transmit {
 mod tests {
     use super::*;
 
-    fn drain(transmit: &mut Transmit, step: usize) -> Vec<u8> {
+    fn drain(send_queue: &mut SendQueue, step: usize) -> Vec<u8> {
         let mut out = Vec::new();
-        while let Some(pending) = transmit.pending() {
+        while let Some(pending) = send_queue.pending() {
             let count = pending.len().min(step);
             out.extend_from_slice(&pending[..count]);
-            transmit.taken(count);
+            send_queue.mark_sent(count);
         }
         out
     }
@@ -297,20 +297,20 @@ mod tests {
     fn bytes_leave_in_the_order_they_came() {
         for step in [1, 3, 100_000] {
             let pools = Pools::new(None);
-            let mut transmit = Transmit::default();
+            let mut send_queue = SendQueue::default();
             let mut expected = Vec::new();
             for n in 0..50u8 {
                 let piece = vec![n; usize::from(n) * 37];
                 expected.extend_from_slice(&piece);
                 match n % 3 {
-                    0 => transmit.push(Queued(SendBuf::Vec(piece))),
-                    1 => transmit.push(Queued(SendBuf::Bytes(Bytes::from(piece)))),
-                    _ => transmit.append_copy(&mut IoSliceCursor::new(&[IoSlice::new(&piece)]), &pools),
+                    0 => send_queue.push(Queued(SendBuf::Vec(piece))),
+                    1 => send_queue.push(Queued(SendBuf::Bytes(Bytes::from(piece)))),
+                    _ => send_queue.append_copy(&mut IoSliceCursor::new(&[IoSlice::new(&piece)]), &pools),
                 }
             }
-            assert_eq!(transmit.queued_bytes(), expected.len());
-            assert_eq!(drain(&mut transmit, step), expected);
-            assert_eq!((transmit.queued_bytes(), transmit.is_empty()), (0, true));
+            assert_eq!(send_queue.queued_bytes(), expected.len());
+            assert_eq!(drain(&mut send_queue, step), expected);
+            assert_eq!((send_queue.queued_bytes(), send_queue.is_empty()), (0, true));
         }
     }
 
@@ -320,25 +320,25 @@ mod tests {
         let mut chunk = pools.lease(2);
         chunk.spare()[..100].fill(7);
         chunk.filled(100);
-        let mut transmit = Transmit::default();
-        transmit.push(Queued(SendBuf::Chunk(chunk)));
-        transmit.taken(40);
-        transmit.shrink_front();
-        assert!(matches!(&transmit.front, Some(Queued(SendBuf::Vec(copy))) if copy.len() == 60));
-        assert_eq!(drain(&mut transmit, 7), vec![7; 60]);
+        let mut send_queue = SendQueue::default();
+        send_queue.push(Queued(SendBuf::Chunk(chunk)));
+        send_queue.mark_sent(40);
+        send_queue.shrink_front();
+        assert!(matches!(&send_queue.front, Some(Queued(SendBuf::Vec(copy))) if copy.len() == 60));
+        assert_eq!(drain(&mut send_queue, 7), vec![7; 60]);
     }
 
     #[test]
     fn what_lies_in_a_scarce_buffer_does_not_wait() {
         let pools = Pools::new(None);
         let put_off = |outgoing: SendBuf| {
-            let (mut transmit, mut outgoing) = (Transmit::default(), Some(outgoing));
-            let started = transmit.start(&mut outgoing, 100).is_some();
-            assert_eq!((started, transmit.is_empty()), (outgoing.is_none(), outgoing.is_some()));
+            let (mut send_queue, mut outgoing) = (SendQueue::default(), Some(outgoing));
+            let started = send_queue.start(&mut outgoing, 100).is_some();
+            assert_eq!((started, send_queue.is_empty()), (outgoing.is_none(), outgoing.is_some()));
             if let Some(refused) = outgoing {
-                transmit.push(Queued(refused));
+                send_queue.push(Queued(refused));
             }
-            (started, transmit.is_urgent())
+            (started, send_queue.is_urgent())
         };
         let filled = |class| {
             let mut chunk = pools.lease(class);

@@ -5,25 +5,25 @@ use std::time::{Duration, Instant};
 /// How long bytes that were found in memory count as being there. To ask the kernel for each answer takes 4 of 100
 /// instructions of sending a file of 300 KiB (on epoll, results/large-files-instructions-6.12.txt), and what is sent so
 /// often is the last that it forgets.
-const COUNTS_FOR: Duration = Duration::from_millis(100);
+const RESIDENCY_TTL: Duration = Duration::from_millis(100);
 
 /// One range of it.
 #[derive(Debug, Default)]
-pub(super) struct Found {
+pub(super) struct ResidencyCache {
     start: u64,
     end: u64,
     /// When the first of it was.
     since: Option<Instant>,
 }
 
-impl Found {
+impl ResidencyCache {
     /// Whether all of this was found lately.
     pub fn has(&self, start: u64, end: u64, now: Instant) -> bool {
         self.is_new(now) && self.start <= start && end <= self.end
     }
 
     fn is_new(&self, now: Instant) -> bool {
-        self.since.is_some_and(|since| now.saturating_duration_since(since) < COUNTS_FOR)
+        self.since.is_some_and(|since| now.saturating_duration_since(since) < RESIDENCY_TTL)
     }
 
     /// Notes what is found now, with what it adjoins.
@@ -46,18 +46,18 @@ mod tests {
     #[test]
     fn what_was_found_counts_for_a_while_and_grows_by_what_adjoins_it() {
         let start = Instant::now();
-        let later = start + COUNTS_FOR / 2;
-        let mut found = Found::default();
-        assert!(!found.has(0, 0, start));
-        found.add(100, 200, start);
-        assert!(found.has(100, 200, later) && found.has(150, 160, later));
-        assert!(!found.has(99, 150, later) && !found.has(150, 201, later));
-        found.add(200, 300, later);
-        found.add(900, 900, later);
-        assert!(found.has(100, 300, later));
+        let later = start + RESIDENCY_TTL / 2;
+        let mut residency = ResidencyCache::default();
+        assert!(!residency.has(0, 0, start));
+        residency.add(100, 200, start);
+        assert!(residency.has(100, 200, later) && residency.has(150, 160, later));
+        assert!(!residency.has(99, 150, later) && !residency.has(150, 201, later));
+        residency.add(200, 300, later);
+        residency.add(900, 900, later);
+        assert!(residency.has(100, 300, later));
         // It is as old as its oldest part.
-        assert!(!found.has(200, 300, start + COUNTS_FOR));
-        found.add(500, 600, later);
-        assert!(found.has(500, 600, later) && !found.has(100, 300, later));
+        assert!(!residency.has(200, 300, start + RESIDENCY_TTL));
+        residency.add(500, 600, later);
+        assert!(residency.has(500, 600, later) && !residency.has(100, 300, later));
     }
 }
