@@ -13,21 +13,21 @@ pub const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Why no connection came of an accept.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum AcceptFailure {
+pub(crate) enum AcceptError {
     /// No connection waits.
-    Empty,
+    WouldBlock,
     /// That connection is gone; the next may be well.
-    Gone,
+    Transient,
     /// Descriptors or memory ran out: try again after [`ACCEPT_PAUSE`].
-    Exhausted,
+    OutOfResources,
     /// The listener is of no use any more.
-    Broken(Errno),
+    Fatal(Errno),
 }
 
-impl From<Errno> for AcceptFailure {
-    fn from(errno: Errno) -> AcceptFailure {
+impl From<Errno> for AcceptError {
+    fn from(errno: Errno) -> AcceptError {
         match errno {
-            Errno::AGAIN => AcceptFailure::Empty,
+            Errno::AGAIN => AcceptError::WouldBlock,
             Errno::INTR
             | Errno::CONNABORTED
             | Errno::CONNRESET
@@ -37,20 +37,20 @@ impl From<Errno> for AcceptFailure {
             | Errno::NETDOWN
             | Errno::NETUNREACH
             | Errno::HOSTDOWN
-            | Errno::HOSTUNREACH => AcceptFailure::Gone,
-            Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM => AcceptFailure::Exhausted,
-            other => AcceptFailure::Broken(other),
+            | Errno::HOSTUNREACH => AcceptError::Transient,
+            Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM => AcceptError::OutOfResources,
+            other => AcceptError::Fatal(other),
         }
     }
 }
 
 /// Accepts one connection from a listener that does not block: `accept4(2)`, SOCK_NONBLOCK, Linux 2.6.28.
-pub(crate) fn accept(listener: &TcpListener) -> Result<OwnedFd, AcceptFailure> {
+pub(crate) fn accept(listener: &TcpListener) -> Result<OwnedFd, AcceptError> {
     loop {
         match rustix::net::accept_with(listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
             Ok(socket) => return Ok(socket),
-            Err(errno) => match AcceptFailure::from(errno) {
-                AcceptFailure::Gone => {}
+            Err(errno) => match AcceptError::from(errno) {
+                AcceptError::Transient => {}
                 failure => return Err(failure),
             },
         }

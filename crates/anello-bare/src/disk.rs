@@ -36,7 +36,7 @@ use std::net::TcpListener;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-pub use command::{Command, MOST_BLOCK_BYTES, MOST_DEPTH, Operation, Outcome};
+pub use command::{Command, MAX_BLOCK_BYTES, MAX_DEPTH, Operation, Outcome};
 pub use engine::Engine;
 pub use pattern::GRANULE_BYTES;
 
@@ -59,11 +59,12 @@ impl Worker {
     /// regular file, empty, or was not made by a worker. The text names the remedy.
     pub fn open(engine: Engine, path: &Path, create_bytes: Option<u64>) -> io::Result<Worker> {
         engine.check()?;
-        let about = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
+        let with_path =
+            |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
         if let Some(bytes) = create_bytes {
-            create(path, bytes).map_err(about)?;
+            create_file(path, bytes).map_err(with_path)?;
         }
-        let bytes = accepted_length(path).map_err(about)?;
+        let bytes = validate_file(path).map_err(with_path)?;
         Ok(Worker { engine, path: path.to_owned(), bytes })
     }
 
@@ -84,7 +85,7 @@ impl Worker {
     /// that may be locked. Requests that fail are no error; they are counted in the outcome.
     pub fn perform(&self, command: &Command) -> io::Result<Outcome> {
         command.validate(self.bytes)?;
-        let file = open_for(&self.path, command)?;
+        let file = open_file(&self.path, command)?;
         measure::measure(self.engine, file, self.bytes, command)
     }
 
@@ -99,7 +100,7 @@ impl Worker {
 }
 
 /// Opens the file as a command wants it: for direct I/O, for writes that reach the disk.
-fn open_for(path: &Path, command: &Command) -> io::Result<File> {
+fn open_file(path: &Path, command: &Command) -> io::Result<File> {
     let direct = if command.direct { libc::O_DIRECT } else { 0 };
     let sync = if command.is_synced() { libc::O_DSYNC } else { 0 };
     let mut options = OpenOptions::new();
@@ -116,7 +117,7 @@ fn open_for(path: &Path, command: &Command) -> io::Result<File> {
 }
 
 /// The length of a file that a worker may write to.
-fn accepted_length(path: &Path) -> io::Result<u64> {
+fn validate_file(path: &Path) -> io::Result<u64> {
     let invalid = |reason: &str| Err(io::Error::new(io::ErrorKind::InvalidInput, reason));
     let file = File::open(path).map_err(|error| {
         let remedy = if error.kind() == io::ErrorKind::NotFound { " (--create-bytes makes it)" } else { "" };
@@ -126,7 +127,7 @@ fn accepted_length(path: &Path) -> io::Result<u64> {
     if !metadata.is_file() {
         return invalid("not a regular file; a worker writes to regular files only");
     }
-    if metadata.len() == 0 || !pattern::carried_by(&file, metadata.len())? {
+    if metadata.len() == 0 || !pattern::has_pattern(&file, metadata.len())? {
         return invalid(
             "its beginning or end does not carry the pattern of disk workers, so it is not written to: remove it and \
              let --create-bytes make it",
@@ -136,20 +137,20 @@ fn accepted_length(path: &Path) -> io::Result<u64> {
 }
 
 /// Makes the file, unless it is there as it should be.
-fn create(path: &Path, bytes: u64) -> io::Result<()> {
+fn create_file(path: &Path, bytes: u64) -> io::Result<()> {
     let invalid = |reason: &str| Err(io::Error::new(io::ErrorKind::InvalidInput, reason));
     if bytes == 0 || !bytes.is_multiple_of(4096) {
         return invalid("--create-bytes takes a multiple of 4096, and not 0");
     }
-    if fs::exists(path)? && accepted_length(path)? == bytes {
+    if fs::exists(path)? && validate_file(path)? == bytes {
         return Ok(());
     }
-    let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(format!(".{}.partial", std::process::id()));
-    let partial = path.with_file_name(name);
-    let made = pattern::create(&partial, bytes).and_then(|()| fs::rename(&partial, path));
-    if made.is_err() && fs::exists(&partial)? {
+    let mut partial_name = path.file_name().unwrap_or_default().to_owned();
+    partial_name.push(format!(".{}.partial", std::process::id()));
+    let partial = path.with_file_name(partial_name);
+    let result = pattern::create(&partial, bytes).and_then(|()| fs::rename(&partial, path));
+    if result.is_err() && fs::exists(&partial)? {
         fs::remove_file(&partial)?;
     }
-    made
+    result
 }

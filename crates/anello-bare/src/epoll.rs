@@ -7,7 +7,7 @@
 //! Invariants:
 //! - A descriptor is registered once and closed only while its own event is handled, so an event never meets a
 //!   connection that took the place of the one it was meant for.
-//! - An edge is only left behind when the socket is drained, blocked, or in `again`.
+//! - An edge is only left behind when the socket is drained, blocked, or in `pending`.
 //! - The end of stream may arrive together with the last data, in one edge: then `RDHUP` is set, and the socket
 //!   is read until it says so.
 
@@ -22,15 +22,15 @@ use rustix::event::epoll::{self, Event, EventData, EventFlags};
 use rustix::io::Errno;
 
 use crate::Options;
-use crate::accept::{ACCEPT_PAUSE, AcceptFailure, accept};
-use crate::stream::{HOT_BYTES, Step, Stream};
+use crate::accept::{ACCEPT_PAUSE, AcceptError, accept};
+use crate::stream::{RECEIVE_BUFFER_BYTES, StepResult, Stream};
 
 /// Event data of the listener; connections use their index.
 const LISTENER: u64 = u64::MAX;
 /// Events taken by one wait.
-const EVENTS: usize = 1024;
+const MAX_EVENTS: usize = 1024;
 /// Full buffers echoed for one connection before the others have their turn.
-const STEPS_PER_TURN: usize = 16;
+const MAX_STEPS_PER_TURN: usize = 16;
 
 pub(crate) fn run(listener: TcpListener, options: &Options) -> io::Result<()> {
     listener.set_nonblocking(true)?;
@@ -43,7 +43,7 @@ pub(crate) fn run(listener: TcpListener, options: &Options) -> io::Result<()> {
         spin: options.spin,
         streams: Vec::new(),
         free: Vec::new(),
-        again: Vec::new(),
+        pending: Vec::new(),
     };
     server.serve()
 }
@@ -59,7 +59,7 @@ struct Server {
     /// Indices of `streams` that are `None`.
     free: Vec<usize>,
     /// Connections that spent their turn without being drained.
-    again: Vec<usize>,
+    pending: Vec<usize>,
 }
 
 /// Appends the events that are there, or that come until the timeout.
@@ -73,26 +73,26 @@ fn wait(epoll: &OwnedFd, events: &mut Vec<Event>, timeout: Option<&Timespec>) ->
 
 impl Server {
     fn serve(&mut self) -> io::Result<()> {
-        let mut hot = vec![0; HOT_BYTES];
-        let mut events: Vec<Event> = Vec::with_capacity(EVENTS);
+        let mut buffer = vec![0; RECEIVE_BUFFER_BYTES];
+        let mut events: Vec<Event> = Vec::with_capacity(MAX_EVENTS);
         loop {
             events.clear();
             if self.spin.is_zero() || !self.spin(&mut events)? {
                 wait(&self.epoll, &mut events, self.timeout().as_ref())?;
             }
-            if self.accept_paused || !self.again.is_empty() {
-                self.resume(&mut hot)?;
+            if self.accept_paused || !self.pending.is_empty() {
+                self.resume(&mut buffer)?;
             }
             for event in &events {
                 let data = event.data.u64();
                 if data == LISTENER {
                     self.accept_all()?;
                 } else {
-                    let ending = event.flags;
+                    let flags = event.flags;
                     self.echo(
                         data as usize,
-                        ending.intersects(EventFlags::RDHUP | EventFlags::HUP),
-                        &mut hot,
+                        flags.intersects(EventFlags::RDHUP | EventFlags::HUP),
+                        &mut buffer,
                     );
                 }
             }
@@ -103,7 +103,7 @@ impl Server {
     #[cold]
     fn spin(&self, events: &mut Vec<Event>) -> io::Result<bool> {
         let start = Instant::now();
-        while self.again.is_empty() && start.elapsed() < self.spin {
+        while self.pending.is_empty() && start.elapsed() < self.spin {
             wait(&self.epoll, events, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))?;
             if !events.is_empty() {
                 return Ok(true);
@@ -113,7 +113,7 @@ impl Server {
     }
 
     fn timeout(&self) -> Option<Timespec> {
-        if !self.again.is_empty() {
+        if !self.pending.is_empty() {
             Some(Timespec { tv_sec: 0, tv_nsec: 0 })
         } else if self.accept_paused {
             Some(Timespec { tv_sec: 0, tv_nsec: ACCEPT_PAUSE.subsec_nanos().into() })
@@ -124,25 +124,25 @@ impl Server {
 
     /// What was put off in an earlier turn.
     #[cold]
-    fn resume(&mut self, hot: &mut [u8]) -> io::Result<()> {
-        for index in std::mem::take(&mut self.again) {
-            self.echo(index, true, hot);
+    fn resume(&mut self, buffer: &mut [u8]) -> io::Result<()> {
+        for index in std::mem::take(&mut self.pending) {
+            self.echo(index, true, buffer);
         }
         if self.accept_paused { self.accept_all() } else { Ok(()) }
     }
 
     #[inline]
-    fn echo(&mut self, index: usize, until_empty: bool, hot: &mut [u8]) {
+    fn echo(&mut self, index: usize, until_empty: bool, buffer: &mut [u8]) {
         let Some(Some(stream)) = self.streams.get_mut(index) else { return };
-        for _ in 0..STEPS_PER_TURN {
-            match stream.step(hot) {
-                Step::Full => {}
-                Step::Short if until_empty => {}
-                Step::Short | Step::Empty | Step::Blocked => return,
-                Step::Closed => return self.close(index),
+        for _ in 0..MAX_STEPS_PER_TURN {
+            match stream.step(buffer) {
+                StepResult::FullRead => {}
+                StepResult::ShortRead if until_empty => {}
+                StepResult::ShortRead | StepResult::WouldBlock | StepResult::SendBlocked => return,
+                StepResult::Closed => return self.close(index),
             }
         }
-        self.again.push(index);
+        self.pending.push(index);
     }
 
     #[cold]
@@ -157,12 +157,12 @@ impl Server {
         loop {
             match accept(&self.listener) {
                 Ok(socket) => self.add(socket),
-                Err(AcceptFailure::Empty | AcceptFailure::Gone) => return Ok(()),
-                Err(AcceptFailure::Exhausted) => {
+                Err(AcceptError::WouldBlock | AcceptError::Transient) => return Ok(()),
+                Err(AcceptError::OutOfResources) => {
                     self.accept_paused = true;
                     return Ok(());
                 }
-                Err(AcceptFailure::Broken(errno)) => return Err(errno.into()),
+                Err(AcceptError::Fatal(errno)) => return Err(errno.into()),
             }
         }
     }
@@ -173,8 +173,8 @@ impl Server {
             self.streams.push(None);
             self.streams.len() - 1
         });
-        let everything = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
-        match epoll::add(&self.epoll, &socket, EventData::new_u64(index as u64), everything) {
+        let interest = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
+        match epoll::add(&self.epoll, &socket, EventData::new_u64(index as u64), interest) {
             Ok(()) => self.streams[index] = Some(Stream::new(socket)),
             Err(_) => self.free.push(index),
         }

@@ -43,7 +43,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 pub use accept::ACCEPT_PAUSE;
-pub use options::{MOST_RINGS, Options, TaskWork, UringOptions, Variant, core, variants};
+pub use options::{MAX_RINGS, Options, TaskWork, UringOptions, Variant, core, variants};
 
 /// Connections that the kernel holds for a listener of [`listen`] before they are accepted; the kernel lowers
 /// it to `net.core.somaxconn`.
@@ -128,11 +128,11 @@ pub fn listen_for(address: SocketAddr, options: &Options) -> io::Result<Vec<TcpL
     std::iter::once(Ok(first)).chain(others).collect()
 }
 
-fn listen_with(address: SocketAddr, shared: bool) -> io::Result<TcpListener> {
+fn listen_with(address: SocketAddr, reuse_port: bool) -> io::Result<TcpListener> {
     let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let socket = rustix::net::socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
     sockopt::set_socket_reuseaddr(&socket, true)?;
-    if shared {
+    if reuse_port {
         sockopt::set_socket_reuseport(&socket, true)?;
     }
     sockopt::set_tcp_nodelay(&socket, true)?;
@@ -149,7 +149,7 @@ fn listen_with(address: SocketAddr, shared: bool) -> io::Result<TcpListener> {
 /// go together or the kernel does not have them; `spin` or `uring` was given to a model that has none. The text names
 /// the remedy.
 pub fn check(model: Model, options: &Options) -> io::Result<Option<String>> {
-    let misplaced = match model {
+    let conflict = match model {
         Model::Uring => {
             (!options.spin.is_zero()).then_some("spin is among the options of io_uring for that model")
         }
@@ -157,7 +157,7 @@ pub fn check(model: Model, options: &Options) -> io::Result<Option<String>> {
         _ if options.uring.is_some() || !options.spin.is_zero() => Some("only uring and epoll have options"),
         _ => None,
     };
-    match (misplaced, model, &options.uring) {
+    match (conflict, model, &options.uring) {
         (Some(reason), _, _) => Err(io::Error::new(io::ErrorKind::InvalidInput, reason)),
         (None, Model::Uring, None) => uring::check().map(|flags| Some(flags.to_owned())),
         (None, Model::Uring, Some(uring)) => uring_options::check(uring).map(|()| Some(uring.to_string())),

@@ -38,8 +38,8 @@ uring (any of these, and --spin, choose the server with options instead of the y
 const MAX_SPIN: Duration = Duration::from_secs(1);
 
 fn main() -> ExitCode {
-    let request = match parse(env::args().skip(1)) {
-        Ok(Some(request)) => request,
+    let arguments = match parse(env::args().skip(1)) {
+        Ok(Some(arguments)) => arguments,
         Ok(None) => {
             println!("{USAGE}");
             return ExitCode::SUCCESS;
@@ -49,10 +49,10 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    match serve(&request) {
+    match serve(&arguments) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("anello-bare: {} on {}: {error}", request.model, request.address);
+            eprintln!("anello-bare: {} on {}: {error}", arguments.model, arguments.address);
             ExitCode::FAILURE
         }
     }
@@ -60,13 +60,13 @@ fn main() -> ExitCode {
 
 /// What the command line asks for.
 #[derive(Debug)]
-struct Request {
+struct Arguments {
     model: Model,
     address: SocketAddr,
     options: Options,
 }
 
-fn serve(Request { model, address, options }: &Request) -> io::Result<()> {
+fn serve(Arguments { model, address, options }: &Arguments) -> io::Result<()> {
     let features = check(*model, options)?;
     let listeners = listen_for(*address, options)?;
     let mut output = io::stdout().lock();
@@ -83,19 +83,19 @@ fn serve(Request { model, address, options }: &Request) -> io::Result<()> {
 }
 
 /// `None`: help was asked for.
-fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Option<Request>, String> {
+fn parse(mut words: impl Iterator<Item = String>) -> Result<Option<Arguments>, String> {
     let mut model = None;
     let mut address = SocketAddr::from(([127, 0, 0, 1], 7000));
     let mut options = Options::default();
     let mut spin = Duration::ZERO;
-    while let Some(argument) = arguments.next() {
-        let mut value = || arguments.next().ok_or_else(|| format!("{argument} needs a value"));
+    while let Some(argument) = words.next() {
+        let mut value = || words.next().ok_or_else(|| format!("{argument} needs a value"));
         match argument.as_str() {
             "-h" | "--help" => return Ok(None),
-            "--addr" => address = parsed(&argument, &value()?, "ADDRESS:PORT, as in 127.0.0.1:7000")?,
-            "--spin" => spin = spin_duration(&argument, &value()?)?,
+            "--addr" => address = parse_value(&argument, &value()?, "ADDRESS:PORT, as in 127.0.0.1:7000")?,
+            "--spin" => spin = parse_spin(&argument, &value()?)?,
             flag if flag.starts_with('-') => {
-                set(options.uring.get_or_insert_default(), flag, &mut value)?;
+                set_option(options.uring.get_or_insert_default(), flag, &mut value)?;
             }
             name if model.is_none() => {
                 model = Some(name.parse::<Model>().map_err(|error| error.to_string())?);
@@ -109,11 +109,11 @@ fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Option<Request>,
     } else if !spin.is_zero() {
         options.uring.get_or_insert_default().spin = spin;
     }
-    Ok(Some(Request { model, address, options }))
+    Ok(Some(Arguments { model, address, options }))
 }
 
 /// Sets the option of io_uring that `flag` names.
-fn set(
+fn set_option(
     options: &mut UringOptions,
     flag: &str,
     value: &mut dyn FnMut() -> Result<String, String>,
@@ -123,7 +123,7 @@ fn set(
         "--task-work" => options.task_work = Some(value()?.parse()?),
         "--sqpoll" => {
             options.sqpoll = Some(Duration::from_millis(
-                parsed::<u32>(flag, &value()?, "whole milliseconds, as in 10")?.into(),
+                parse_value::<u32>(flag, &value()?, "whole milliseconds, as in 10")?.into(),
             ))
         }
         "--sqpoll-core" => options.sqpoll_core = Some(core(&value()?)?),
@@ -131,24 +131,24 @@ fn set(
         "--per-connection-buffers" => options.own_buffers = true,
         "--registered-files" => options.registered_files = true,
         "--forced-async" => options.forced_async = true,
-        "--linked-timeout" => options.linked_timeout = Some(duration(flag, &value()?)?),
+        "--linked-timeout" => options.linked_timeout = Some(parse_duration(flag, &value()?)?),
         "--bundles" => options.bundles = true,
         "--completion-per-send" => options.completion_per_send = true,
         "--zero-copy-sends" => options.zero_copy_sends = true,
-        "--rings" => options.rings = parsed(flag, &value()?, "a whole number, as in 2")?,
+        "--rings" => options.rings = parse_value(flag, &value()?, "a whole number, as in 2")?,
         "--shared-workers" => options.shared_workers = true,
         _ => return Err(format!("unknown flag {flag}")),
     }
     Ok(())
 }
 
-fn parsed<T: FromStr>(flag: &str, text: &str, accepted: &str) -> Result<T, String> {
-    text.parse().map_err(|_| format!("{flag} takes {accepted}, not {text:?}"))
+fn parse_value<T: FromStr>(flag: &str, text: &str, expected: &str) -> Result<T, String> {
+    text.parse().map_err(|_| format!("{flag} takes {expected}, not {text:?}"))
 }
 
 /// At most [`MAX_SPIN`].
-fn spin_duration(flag: &str, text: &str) -> Result<Duration, String> {
-    let spin = duration(flag, text)?;
+fn parse_spin(flag: &str, text: &str) -> Result<Duration, String> {
+    let spin = parse_duration(flag, text)?;
     if spin <= MAX_SPIN {
         Ok(spin)
     } else {
@@ -157,7 +157,7 @@ fn spin_duration(flag: &str, text: &str) -> Result<Duration, String> {
 }
 
 /// Whole microseconds, milliseconds or seconds: 50us, 250ms, 60s.
-fn duration(flag: &str, text: &str) -> Result<Duration, String> {
+fn parse_duration(flag: &str, text: &str) -> Result<Duration, String> {
     let units = [
         ("us", Duration::from_micros as fn(u64) -> Duration),
         ("ms", Duration::from_millis),
@@ -174,29 +174,30 @@ fn duration(flag: &str, text: &str) -> Result<Duration, String> {
 mod tests {
     use super::*;
 
-    fn parse_line(line: &str) -> Result<Option<Request>, String> {
+    fn parse_line(line: &str) -> Result<Option<Arguments>, String> {
         parse(line.split_whitespace().map(str::to_owned))
     }
 
-    fn request(line: &str) -> Request {
+    fn arguments(line: &str) -> Arguments {
         parse_line(line).expect(line).expect("no help was asked for")
     }
 
     #[test]
     fn reads_model_and_address_in_any_order() {
         for line in ["poll --addr [::1]:9", "--addr [::1]:9 poll"] {
-            let request = request(line);
-            assert_eq!((request.model, request.address), (Model::Poll, "[::1]:9".parse().unwrap()));
+            let arguments = arguments(line);
+            assert_eq!((arguments.model, arguments.address), (Model::Poll, "[::1]:9".parse().unwrap()));
         }
         assert!(parse_line("--help").expect("help is no error").is_none());
     }
 
     #[test]
     fn options_choose_the_server_that_has_them() {
-        assert_eq!(request("uring").options.uring, None);
-        assert_eq!(request("uring --configurable").options.uring, Some(UringOptions::default()));
-        assert_eq!(request("epoll --spin 50us").options.spin, Duration::from_micros(50));
-        let uring = request("uring --spin 1ms --sqpoll 250 --sqpoll-core 1 --rings 2").options.uring.unwrap();
+        assert_eq!(arguments("uring").options.uring, None);
+        assert_eq!(arguments("uring --configurable").options.uring, Some(UringOptions::default()));
+        assert_eq!(arguments("epoll --spin 50us").options.spin, Duration::from_micros(50));
+        let uring =
+            arguments("uring --spin 1ms --sqpoll 250 --sqpoll-core 1 --rings 2").options.uring.unwrap();
         let expected = UringOptions {
             spin: Duration::from_millis(1),
             sqpoll: Some(Duration::from_millis(250)),
@@ -206,8 +207,8 @@ mod tests {
         };
         assert_eq!(uring, expected);
         for variant in anello_bare::variants() {
-            let request = request(&variant.arguments.join(" "));
-            request.options.uring.expect("variants have options").validate().expect(variant.name);
+            let arguments = arguments(&variant.arguments.join(" "));
+            arguments.options.uring.expect("variants have options").validate().expect(variant.name);
         }
     }
 

@@ -76,7 +76,7 @@ pub struct UringOptions {
     /// Sends from the received buffers without a copy (`IORING_OP_SEND_ZC`, Linux 6.0; 6.1 for several buffers). On
     /// loopback the kernel copies nevertheless.
     pub zero_copy_sends: bool,
-    /// Rings, each on a thread of its own with a listener of its own (`SO_REUSEPORT`); 1 to [`MOST_RINGS`].
+    /// Rings, each on a thread of its own with a listener of its own (`SO_REUSEPORT`); 1 to [`MAX_RINGS`].
     pub rings: u16,
     /// The rings share the kernel's worker threads, and with `sqpoll` its thread (`IORING_SETUP_ATTACH_WQ`).
     pub shared_workers: bool,
@@ -106,7 +106,7 @@ impl Default for UringOptions {
 }
 
 /// Most rings of one server.
-pub const MOST_RINGS: u16 = 256;
+pub const MAX_RINGS: u16 = 256;
 
 /// When the kernel does the work that completes requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -147,8 +147,7 @@ impl FromStr for TaskWork {
     type Err = String;
 
     fn from_str(name: &str) -> Result<TaskWork, String> {
-        let found = TaskWork::ALL.into_iter().find(|way| way.name() == name);
-        found.ok_or_else(|| {
+        TaskWork::ALL.into_iter().find(|task_work| task_work.name() == name).ok_or_else(|| {
             format!("unknown task work {name:?}: use deferred, deferred-once, cooperative or interrupting")
         })
     }
@@ -170,7 +169,7 @@ impl UringOptions {
     pub fn validate(&self) -> io::Result<()> {
         let sqpoll = self.sqpoll.is_some();
         let interrupting = self.task_work == Some(TaskWork::Interrupting);
-        let rules = [
+        let conflicts = [
             (
                 sqpoll && self.task_work.is_some(),
                 "--sqpoll and --task-work exclude each other: the kernel's polling thread does the task work, and the \
@@ -198,29 +197,29 @@ impl UringOptions {
                 self.linked_timeout.is_some_and(|timeout| timeout.is_zero()),
                 "--linked-timeout must be longer than nothing, or nobody could send in time",
             ),
-            (!(1..=MOST_RINGS).contains(&self.rings), "--rings takes 1 to 256"),
+            (!(1..=MAX_RINGS).contains(&self.rings), "--rings takes 1 to 256"),
             (
                 self.shared_workers && self.rings < 2,
                 "--shared-workers joins the worker threads of several rings: give --rings 2 or more",
             ),
         ];
-        match rules.into_iter().find(|(broken, _)| *broken) {
+        match conflicts.into_iter().find(|(is_present, _)| *is_present) {
             Some((_, reason)) => Err(io::Error::new(io::ErrorKind::InvalidInput, reason)),
             None => Ok(()),
         }
     }
 
     /// Whether one submission receives for good.
-    pub(crate) fn multishot(&self) -> bool {
+    pub(crate) fn uses_multishot_receive(&self) -> bool {
         !self.one_shot_receive && !self.own_buffers && self.linked_timeout.is_none()
     }
 
     /// Whether deferred work is asked for until none is left.
-    pub(crate) fn fetches_all(&self) -> bool {
-        self.sqpoll.is_none() && self.task_work.is_none_or(|way| way == TaskWork::Deferred)
+    pub(crate) fn runs_all_task_work(&self) -> bool {
+        self.sqpoll.is_none() && self.task_work.is_none_or(|task_work| task_work == TaskWork::Deferred)
     }
 
-    pub(crate) fn sends(&self) -> SendCompletion {
+    pub(crate) fn send_completion(&self) -> SendCompletion {
         match self {
             UringOptions { zero_copy_sends: true, .. } => SendCompletion::ZeroCopy,
             UringOptions { completion_per_send: true, .. } | UringOptions { forced_async: true, .. } => {
@@ -242,21 +241,25 @@ impl fmt::Display for UringOptions {
             (Some(idle), None) => write!(formatter, "sqpoll={}ms", idle.as_millis())?,
             _ => write!(formatter, "{}", self.task_work.unwrap_or(TaskWork::Deferred))?,
         }
-        formatter.write_str(if self.multishot() { ",multishot-receive" } else { ",one-shot-receive" })?;
+        formatter.write_str(if self.uses_multishot_receive() {
+            ",multishot-receive"
+        } else {
+            ",one-shot-receive"
+        })?;
         formatter.write_str(if self.own_buffers { ",own-buffers" } else { ",buffer-ring" })?;
-        formatter.write_str(match self.sends() {
+        formatter.write_str(match self.send_completion() {
             SendCompletion::Inline => ",sends-at-submission",
             SendCompletion::PerSend => ",completion-per-send",
             SendCompletion::ZeroCopy => ",zero-copy-sends",
         })?;
-        let words = [
+        let features = [
             (self.registered_files, ",registered-files"),
             (self.forced_async, ",forced-async"),
             (self.bundles, ",bundles"),
             (self.shared_workers, ",shared-workers"),
         ];
-        for (_, word) in words.into_iter().filter(|(chosen, _)| *chosen) {
-            formatter.write_str(word)?;
+        for (_, feature) in features.into_iter().filter(|(is_set, _)| *is_set) {
+            formatter.write_str(feature)?;
         }
         if let Some(timeout) = self.linked_timeout {
             write!(formatter, ",linked-timeout={}ms", timeout.as_millis())?;
@@ -446,10 +449,10 @@ mod tests {
     #[test]
     fn an_option_brings_what_it_needs() {
         let sqpoll = UringOptions { sqpoll: Some(Duration::from_secs(1)), ..UringOptions::default() };
-        assert_eq!(sqpoll.sends(), SendCompletion::PerSend);
+        assert_eq!(sqpoll.send_completion(), SendCompletion::PerSend);
         let deadline =
             UringOptions { linked_timeout: Some(Duration::from_secs(1)), ..UringOptions::default() };
-        assert!(!deadline.multishot());
+        assert!(!deadline.uses_multishot_receive());
         assert_eq!(
             deadline.to_string(),
             "deferred,one-shot-receive,buffer-ring,sends-at-submission,linked-timeout=1000ms,rings=1"

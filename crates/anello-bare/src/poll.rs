@@ -7,28 +7,28 @@ use std::os::fd::AsFd;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
-use crate::accept::{ACCEPT_PAUSE, AcceptFailure, accept};
-use crate::stream::{HOT_BYTES, Step, Stream};
+use crate::accept::{ACCEPT_PAUSE, AcceptError, accept};
+use crate::stream::{RECEIVE_BUFFER_BYTES, StepResult, Stream};
 
 /// Connections accepted before the others have their turn.
-const ACCEPTS_PER_TURN: usize = 64;
+const MAX_ACCEPTS_PER_TURN: usize = 64;
 
 pub(crate) fn run(listener: TcpListener) -> io::Result<()> {
     listener.set_nonblocking(true)?;
     let pause = Timespec { tv_sec: 0, tv_nsec: ACCEPT_PAUSE.subsec_nanos().into() };
-    let mut hot = vec![0; HOT_BYTES];
+    let mut buffer = vec![0; RECEIVE_BUFFER_BYTES];
     let mut streams: Vec<Stream> = Vec::new();
     let mut ready = Vec::new();
     let mut accept_paused = false;
     loop {
-        let acceptable = wait(&listener, &streams, accept_paused.then_some(&pause), &mut ready)?;
+        let listener_ready = wait(&listener, &streams, accept_paused.then_some(&pause), &mut ready)?;
         // From the last to the first, so that the one that takes a closed one's place has had its turn.
         for index in ready.drain(..).rev() {
-            if streams[index].step(&mut hot) == Step::Closed {
+            if streams[index].step(&mut buffer) == StepResult::Closed {
                 drop(streams.swap_remove(index));
             }
         }
-        accept_paused = acceptable && accept_some(&listener, &mut streams)?;
+        accept_paused = listener_ready && accept_batch(&listener, &mut streams)?;
     }
 }
 
@@ -40,13 +40,13 @@ fn wait(
     pause: Option<&Timespec>,
     ready: &mut Vec<usize>,
 ) -> io::Result<bool> {
-    let listening = if pause.is_some() { PollFlags::empty() } else { PollFlags::IN };
+    let listener_interest = if pause.is_some() { PollFlags::empty() } else { PollFlags::IN };
     let mut descriptors = Vec::with_capacity(streams.len() + 1);
     descriptors.extend(streams.iter().map(|stream| {
         let interest = if stream.is_blocked() { PollFlags::OUT } else { PollFlags::IN };
         PollFd::from_borrowed_fd(stream.as_fd(), interest)
     }));
-    descriptors.push(PollFd::new(listener, listening));
+    descriptors.push(PollFd::new(listener, listener_interest));
     match poll(&mut descriptors, pause) {
         Ok(_) => {}
         Err(Errno::INTR) => return Ok(false),
@@ -58,13 +58,13 @@ fn wait(
 }
 
 /// Whether to pause, because descriptors ran out.
-fn accept_some(listener: &TcpListener, streams: &mut Vec<Stream>) -> io::Result<bool> {
-    for _ in 0..ACCEPTS_PER_TURN {
+fn accept_batch(listener: &TcpListener, streams: &mut Vec<Stream>) -> io::Result<bool> {
+    for _ in 0..MAX_ACCEPTS_PER_TURN {
         match accept(listener) {
             Ok(socket) => streams.push(Stream::new(socket)),
-            Err(AcceptFailure::Empty | AcceptFailure::Gone) => break,
-            Err(AcceptFailure::Exhausted) => return Ok(true),
-            Err(AcceptFailure::Broken(errno)) => return Err(errno.into()),
+            Err(AcceptError::WouldBlock | AcceptError::Transient) => break,
+            Err(AcceptError::OutOfResources) => return Ok(true),
+            Err(AcceptError::Fatal(errno)) => return Err(errno.into()),
         }
     }
     Ok(false)

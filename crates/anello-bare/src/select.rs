@@ -11,32 +11,32 @@ use nix::sys::select::{FD_SETSIZE, FdSet, select};
 use nix::sys::time::{TimeVal, TimeValLike};
 
 use crate::Options;
-use crate::accept::{ACCEPT_PAUSE, AcceptFailure, accept};
-use crate::stream::{HOT_BYTES, Step, Stream};
+use crate::accept::{ACCEPT_PAUSE, AcceptError, accept};
+use crate::stream::{RECEIVE_BUFFER_BYTES, StepResult, Stream};
 
 /// Connections accepted before the others have their turn.
-const ACCEPTS_PER_TURN: usize = 64;
+const MAX_ACCEPTS_PER_TURN: usize = 64;
 
 pub(crate) fn run(listener: TcpListener, options: &Options) -> io::Result<()> {
-    if !fits(&listener) {
+    if !fits_fd_set(&listener) {
         return Err(io::Error::other(
             "the listener's descriptor is 1024 or above, which select cannot wait for: use poll or epoll",
         ));
     }
     listener.set_nonblocking(true)?;
-    let mut hot = vec![0; HOT_BYTES];
+    let mut buffer = vec![0; RECEIVE_BUFFER_BYTES];
     let mut streams: Vec<Stream> = Vec::new();
     let mut ready = Vec::new();
     let mut accept_paused = false;
     loop {
-        let acceptable = wait(&listener, &streams, accept_paused, &mut ready)?;
+        let listener_ready = wait(&listener, &streams, accept_paused, &mut ready)?;
         // From the last to the first, so that the one that takes a closed one's place has had its turn.
         for index in ready.drain(..).rev() {
-            if streams[index].step(&mut hot) == Step::Closed {
+            if streams[index].step(&mut buffer) == StepResult::Closed {
                 drop(streams.swap_remove(index));
             }
         }
-        accept_paused = acceptable && accept_some(&listener, &mut streams, &options.refused)?;
+        accept_paused = listener_ready && accept_batch(&listener, &mut streams, &options.refused)?;
     }
 }
 
@@ -49,11 +49,11 @@ fn wait(
     ready: &mut Vec<usize>,
 ) -> io::Result<bool> {
     let (mut readable, mut writable) = (FdSet::new(), FdSet::new());
-    let mut highest = listener.as_raw_fd();
+    let mut max_fd = listener.as_raw_fd();
     for stream in streams {
         let set = if stream.is_blocked() { &mut writable } else { &mut readable };
         set.insert(stream.as_fd());
-        highest = highest.max(stream.as_fd().as_raw_fd());
+        max_fd = max_fd.max(stream.as_fd().as_raw_fd());
     }
     let mut pause = None;
     if accept_paused {
@@ -61,7 +61,7 @@ fn wait(
     } else {
         readable.insert(listener.as_fd());
     }
-    match select(highest + 1, &mut readable, &mut writable, None, pause.as_mut()) {
+    match select(max_fd + 1, &mut readable, &mut writable, None, pause.as_mut()) {
         Ok(_) => {}
         Err(Errno::EINTR) => return Ok(false),
         Err(errno) => return Err(errno.into()),
@@ -72,22 +72,22 @@ fn wait(
 }
 
 /// Whether to pause, because descriptors ran out.
-fn accept_some(listener: &TcpListener, streams: &mut Vec<Stream>, refused: &AtomicU64) -> io::Result<bool> {
-    for _ in 0..ACCEPTS_PER_TURN {
+fn accept_batch(listener: &TcpListener, streams: &mut Vec<Stream>, refused: &AtomicU64) -> io::Result<bool> {
+    for _ in 0..MAX_ACCEPTS_PER_TURN {
         match accept(listener) {
-            Ok(socket) if fits(&socket) => streams.push(Stream::new(socket)),
+            Ok(socket) if fits_fd_set(&socket) => streams.push(Stream::new(socket)),
             Ok(socket) => {
                 drop(socket);
                 refused.fetch_add(1, Ordering::Relaxed);
             }
-            Err(AcceptFailure::Empty | AcceptFailure::Gone) => break,
-            Err(AcceptFailure::Exhausted) => return Ok(true),
-            Err(AcceptFailure::Broken(errno)) => return Err(errno.into()),
+            Err(AcceptError::WouldBlock | AcceptError::Transient) => break,
+            Err(AcceptError::OutOfResources) => return Ok(true),
+            Err(AcceptError::Fatal(errno)) => return Err(errno.into()),
         }
     }
     Ok(false)
 }
 
-fn fits(socket: &impl AsRawFd) -> bool {
+fn fits_fd_set(socket: &impl AsRawFd) -> bool {
     usize::try_from(socket.as_raw_fd()).is_ok_and(|descriptor| descriptor < FD_SETSIZE)
 }

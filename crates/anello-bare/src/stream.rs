@@ -6,27 +6,27 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
 
 /// Bytes of the buffer into which all connections receive. It never leaves the cache, as it is sent from at once.
-pub(crate) const HOT_BYTES: usize = 64 * 1024;
+pub(crate) const RECEIVE_BUFFER_BYTES: usize = 64 * 1024;
 
 /// A connection and the bytes that its peer is owed. Invariant: nothing is received while bytes are owed, so at
-/// most [`HOT_BYTES`] are.
+/// most [`RECEIVE_BUFFER_BYTES`] are.
 pub(crate) struct Stream {
     socket: OwnedFd,
-    owed: Vec<u8>,
-    sent: usize,
+    unsent: Vec<u8>,
+    sent_bytes: usize,
 }
 
 /// How far one step came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Step {
+pub(crate) enum StepResult {
     /// The whole buffer was filled and echoed: more may wait.
-    Full,
+    FullRead,
     /// Less than the buffer was there, and echoed: no more data waits, though the end of stream may.
-    Short,
+    ShortRead,
     /// Nothing was there.
-    Empty,
+    WouldBlock,
     /// The peer does not take what it is owed: go on when the socket is writable.
-    Blocked,
+    SendBlocked,
     /// End of stream or a broken connection: drop it.
     Closed,
 }
@@ -34,56 +34,55 @@ pub(crate) enum Step {
 impl Stream {
     /// Takes a connected socket that does not block.
     pub(crate) fn new(socket: OwnedFd) -> Stream {
-        Stream { socket, owed: Vec::new(), sent: 0 }
+        Stream { socket, unsent: Vec::new(), sent_bytes: 0 }
     }
 
     /// Whether to wait for room to send rather than for data.
     pub(crate) fn is_blocked(&self) -> bool {
-        !self.owed.is_empty()
+        !self.unsent.is_empty()
     }
 
     /// Sends what is owed, then receives once (`recv(2)`) and echoes it (`send(2)`).
     #[inline]
-    pub(crate) fn step(&mut self, hot: &mut [u8]) -> Step {
-        if self.is_blocked() {
-            let step = self.send_owed();
-            if step != Step::Full {
-                return step;
-            }
+    pub(crate) fn step(&mut self, buffer: &mut [u8]) -> StepResult {
+        if self.is_blocked()
+            && let Some(result) = self.flush_unsent()
+        {
+            return result;
         }
         let received = loop {
-            match rustix::net::recv(&self.socket, &mut *hot, RecvFlags::empty()) {
-                Ok((0, _)) => return Step::Closed,
+            match rustix::net::recv(&self.socket, &mut *buffer, RecvFlags::empty()) {
+                Ok((0, _)) => return StepResult::Closed,
                 Ok((bytes, _)) => break bytes,
-                Err(Errno::AGAIN) => return Step::Empty,
+                Err(Errno::AGAIN) => return StepResult::WouldBlock,
                 Err(Errno::INTR) => {}
-                Err(_) => return Step::Closed,
+                Err(_) => return StepResult::Closed,
             }
         };
-        match send(self.socket.as_fd(), &hot[..received]) {
-            Ok(sent) if sent == received && received == hot.len() => Step::Full,
-            Ok(sent) if sent == received => Step::Short,
+        match send(self.socket.as_fd(), &buffer[..received]) {
+            Ok(sent) if sent == received && received == buffer.len() => StepResult::FullRead,
+            Ok(sent) if sent == received => StepResult::ShortRead,
             Ok(sent) => {
-                self.owed.extend_from_slice(&hot[sent..received]);
-                Step::Blocked
+                self.unsent.extend_from_slice(&buffer[sent..received]);
+                StepResult::SendBlocked
             }
-            Err(_) => Step::Closed,
+            Err(_) => StepResult::Closed,
         }
     }
 
-    /// `Full` when nothing is owed any more.
+    /// Sends what is owed. `None`: nothing is owed any more.
     #[cold]
-    fn send_owed(&mut self) -> Step {
-        match send(self.socket.as_fd(), &self.owed[self.sent..]) {
-            Ok(sent) => self.sent += sent,
-            Err(_) => return Step::Closed,
+    fn flush_unsent(&mut self) -> Option<StepResult> {
+        match send(self.socket.as_fd(), &self.unsent[self.sent_bytes..]) {
+            Ok(sent) => self.sent_bytes += sent,
+            Err(_) => return Some(StepResult::Closed),
         }
-        if self.sent < self.owed.len() {
-            return Step::Blocked;
+        if self.sent_bytes < self.unsent.len() {
+            return Some(StepResult::SendBlocked);
         }
-        self.owed = Vec::new();
-        self.sent = 0;
-        Step::Full
+        self.unsent = Vec::new();
+        self.sent_bytes = 0;
+        None
     }
 }
 

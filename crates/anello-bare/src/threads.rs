@@ -9,8 +9,8 @@ use std::thread;
 use rustix::io::Errno;
 
 use crate::Options;
-use crate::accept::{ACCEPT_PAUSE, AcceptFailure};
-use crate::stream::HOT_BYTES;
+use crate::accept::{ACCEPT_PAUSE, AcceptError};
+use crate::stream::RECEIVE_BUFFER_BYTES;
 
 /// Stack of one connection's thread, bytes; its buffer is on the heap.
 const STACK_BYTES: usize = 64 * 1024;
@@ -20,16 +20,16 @@ pub(crate) fn run(listener: TcpListener, options: &Options) -> io::Result<()> {
     loop {
         match listener.accept() {
             Ok((stream, _)) => {
-                let name = thread::Builder::new().stack_size(STACK_BYTES);
+                let builder = thread::Builder::new().stack_size(STACK_BYTES);
                 // The stream went into the closure, so a thread that cannot be started closes it.
-                if name.spawn(move || echo(stream)).is_err() {
+                if builder.spawn(move || echo(stream)).is_err() {
                     options.refused.fetch_add(1, Ordering::Relaxed);
                 }
             }
-            Err(error) => match Errno::from_io_error(&error).map(AcceptFailure::from) {
-                Some(AcceptFailure::Empty | AcceptFailure::Gone) => {}
-                Some(AcceptFailure::Exhausted) => thread::sleep(ACCEPT_PAUSE),
-                Some(AcceptFailure::Broken(_)) | None => return Err(error),
+            Err(error) => match Errno::from_io_error(&error).map(AcceptError::from) {
+                Some(AcceptError::WouldBlock | AcceptError::Transient) => {}
+                Some(AcceptError::OutOfResources) => thread::sleep(ACCEPT_PAUSE),
+                Some(AcceptError::Fatal(_)) | None => return Err(error),
             },
         }
     }
@@ -37,7 +37,7 @@ pub(crate) fn run(listener: TcpListener, options: &Options) -> io::Result<()> {
 
 /// Until the end of stream or an error; either way the connection is closed on return.
 fn echo(mut stream: TcpStream) {
-    let mut buffer = vec![0; HOT_BYTES];
+    let mut buffer = vec![0; RECEIVE_BUFFER_BYTES];
     loop {
         match stream.read(&mut buffer) {
             Ok(0) => return,

@@ -43,21 +43,21 @@ use io_uring::types::Fd;
 use io_uring::{CompletionQueue, EnterFlags, SubmissionQueue, Submitter, cqueue, opcode, squeue};
 use rustix::io::Errno;
 
-use self::accept::{Accept, accept_many, pause};
-use self::connection::{Connection, MOST_CHUNKS, Stall, find};
+use self::accept::{AcceptState, multishot_accept, pause_timeout};
+use self::connection::{Connection, MAX_CHUNKS, StalledSend, find_connection};
 use self::enter::{BUSY_PAUSE, Turn, enter, errno, flush_overflow, is_busy};
-use self::message::{Message, PARTS, SEND_ALL, SEND_NOW};
+use self::message::{BLOCKING_SEND_FLAGS, INLINE_SEND_FLAGS, MAX_IOVECS, Message};
 use self::pool::Pool;
 use self::token::{Kind, Token};
 use crate::Options;
 
 /// The flags of a ring that this process can have here.
 pub(crate) fn check() -> io::Result<&'static str> {
-    setup::ring("epoll").map(|(_, flags)| flags)
+    setup::build_ring("epoll").map(|(_, flags)| flags)
 }
 
 pub(crate) fn run(listener: TcpListener, options: &Options) -> io::Result<()> {
-    let (mut ring, _) = setup::ring("epoll")?;
+    let (mut ring, _) = setup::build_ring("epoll")?;
     let (mut submitter, submissions, completions) = ring.split();
     // Linux 5.18: saves the lookup of the descriptor. Without it everything works, a little slower.
     let _registered = submitter.register_ring_fd().is_ok();
@@ -68,7 +68,7 @@ pub(crate) fn run(listener: TcpListener, options: &Options) -> io::Result<()> {
         submissions,
         completions,
         listener,
-        accept: Accept::Wanted,
+        accept: AcceptState::Unarmed,
         pool,
         messages: (0..MESSAGES).map(|_| Message::empty()).collect(),
         messages_used: 0,
@@ -77,8 +77,8 @@ pub(crate) fn run(listener: TcpListener, options: &Options) -> io::Result<()> {
         to_send: Vec::new(),
         to_arm: Vec::new(),
         to_cancel: Vec::new(),
-        in_flight: Vec::new(),
-        follow_up: false,
+        sends_in_flight: Vec::new(),
+        skip_wait: false,
         turn: Turn::default(),
     });
     server.serve()
@@ -92,7 +92,7 @@ struct Server<'ring> {
     submissions: SubmissionQueue<'ring>,
     completions: CompletionQueue<'ring>,
     listener: TcpListener,
-    accept: Accept,
+    accept: AcceptState,
     pool: Pool,
     messages: Box<[Message]>,
     messages_used: usize,
@@ -106,24 +106,24 @@ struct Server<'ring> {
     /// Connections that receive or send and should not.
     to_cancel: Vec<u32>,
     /// Connections of `to_send` that were submitted since the submission queue was last empty.
-    in_flight: Vec<u32>,
+    sends_in_flight: Vec<u32>,
     /// Do not wait: something did not fit into the submission queue, or a send of this turn has something to follow
     /// it (more chunks, the close, a receive), and its success is told by the return of the enter alone.
-    follow_up: bool,
+    skip_wait: bool,
     turn: Turn,
 }
 
 impl Server<'_> {
     fn serve(&mut self) -> io::Result<()> {
         loop {
-            self.build();
+            self.queue_submissions();
             self.pool.publish();
             let busy = self.enter()?;
             let mut reaped = self.reap()?;
-            while self.turn.goes_on(&self.submitter, &self.submissions) {
+            while self.turn.run_task_work(&self.submitter, &self.submissions) {
                 reaped |= self.reap()?;
             }
-            self.settle();
+            self.confirm_sends();
             if busy && !reaped {
                 std::thread::sleep(BUSY_PAUSE);
             }
@@ -134,52 +134,52 @@ impl Server<'_> {
 
     /// Queues all there is to do, as far as the submission queue has room.
     #[inline]
-    fn build(&mut self) {
+    fn queue_submissions(&mut self) {
         // Not settled yet: the kernel left submissions behind.
-        self.follow_up = !self.in_flight.is_empty();
+        self.skip_wait = !self.sends_in_flight.is_empty();
         let mut done = 0;
         while let Some(&index) = self.to_send.get(done)
             && self.send(index)
         {
             done += 1;
         }
-        if done == self.to_send.len() && self.in_flight.is_empty() {
-            swap(&mut self.in_flight, &mut self.to_send);
+        if done == self.to_send.len() && self.sends_in_flight.is_empty() {
+            swap(&mut self.sends_in_flight, &mut self.to_send);
         } else {
-            self.in_flight.extend(self.to_send.drain(..done));
-            self.follow_up = true;
+            self.sends_in_flight.extend(self.to_send.drain(..done));
+            self.skip_wait = true;
         }
-        if !self.to_arm.is_empty() || !self.to_cancel.is_empty() || self.accept != Accept::Armed {
-            self.build_rare();
+        if !self.to_arm.is_empty() || !self.to_cancel.is_empty() || self.accept != AcceptState::Armed {
+            self.queue_rare_submissions();
         }
     }
 
     #[cold]
-    fn build_rare(&mut self) {
-        let mut list = take(&mut self.to_cancel);
-        let done = list.iter().take_while(|index| self.cancel(**index)).count();
-        list.drain(..done);
-        self.to_cancel = list;
-        let mut list = take(&mut self.to_arm);
-        let done = list.iter().take_while(|index| self.arm(**index)).count();
-        list.drain(..done);
-        self.to_arm = list;
+    fn queue_rare_submissions(&mut self) {
+        let mut due = take(&mut self.to_cancel);
+        let done = due.iter().take_while(|index| self.cancel(**index)).count();
+        due.drain(..done);
+        self.to_cancel = due;
+        let mut due = take(&mut self.to_arm);
+        let done = due.iter().take_while(|index| self.arm_receive(**index)).count();
+        due.drain(..done);
+        self.to_arm = due;
         match self.accept {
-            Accept::Wanted => {
-                if self.push(accept_many(&self.listener), Token::new(Kind::Accept, 0, 0)) {
-                    self.accept = Accept::Armed;
+            AcceptState::Unarmed => {
+                if self.push(multishot_accept(&self.listener), Token::new(Kind::Accept, 0, 0)) {
+                    self.accept = AcceptState::Armed;
                 }
             }
-            Accept::PauseWanted => {
-                if self.push(pause(), Token::new(Kind::AcceptPause, 0, 0)) {
-                    self.accept = Accept::Paused;
+            AcceptState::PauseDue => {
+                if self.push(pause_timeout(), Token::new(Kind::AcceptPause, 0, 0)) {
+                    self.accept = AcceptState::Paused;
                 }
             }
-            Accept::Armed | Accept::Paused => {}
+            AcceptState::Armed | AcceptState::Paused => {}
         }
-        self.follow_up |= !self.to_arm.is_empty()
+        self.skip_wait |= !self.to_arm.is_empty()
             || !self.to_cancel.is_empty()
-            || matches!(self.accept, Accept::Wanted | Accept::PauseWanted);
+            || matches!(self.accept, AcceptState::Unarmed | AcceptState::PauseDue);
     }
 
     /// `false`: no room.
@@ -197,84 +197,87 @@ impl Server<'_> {
         let connection = &mut self.connections[index as usize];
         let Some(socket) = &connection.socket else { return true };
         let fd = Fd(socket.as_raw_fd());
-        if connection.broken || connection.chunks_in_flight > 0 {
+        if connection.is_broken || connection.chunks_in_flight > 0 {
             return true;
         }
-        if connection.stall.is_some() {
+        if connection.stalled_send.is_some() {
             return self.send_stalled(index, fd);
         }
-        let count = connection.chunks;
+        let count = connection.chunk_count;
         let token = Token::new(Kind::Send, connection.generation, index);
         let (entry, chunks) = match count {
             0 => return true,
             1 => {
-                let (start, bytes) = self.pool.part(connection.first);
-                (opcode::Send::new(fd, start, bytes).flags(SEND_NOW).build(), 1)
+                let (start, bytes) = self.pool.raw_chunk(connection.first_chunk);
+                (opcode::Send::new(fd, start, bytes).flags(INLINE_SEND_FLAGS).build(), 1)
             }
-            _ => self.gather(index, fd),
+            _ => self.gather_send(index, fd),
         };
         if !self.push(entry.flags(squeue::Flags::SKIP_SUCCESS), token) {
             return false;
         }
         let connection = &mut self.connections[index as usize];
         connection.chunks_in_flight = chunks;
-        self.follow_up |= chunks < count || !connection.armed;
+        self.skip_wait |= chunks < count || !connection.receive_armed;
         true
     }
 
     /// One send of several chunks, and how many; of one if no message is free.
-    fn gather(&mut self, index: u32, fd: Fd) -> (squeue::Entry, u16) {
+    fn gather_send(&mut self, index: u32, fd: Fd) -> (squeue::Entry, u16) {
         let connection = &self.connections[index as usize];
-        let mut number = connection.first;
+        let mut buffer_id = connection.first_chunk;
         let Some(message) = self.messages.get_mut(self.messages_used) else {
-            let (start, bytes) = self.pool.part(number);
-            return (opcode::Send::new(fd, start, bytes).flags(SEND_NOW).build(), 1);
+            let (start, bytes) = self.pool.raw_chunk(buffer_id);
+            return (opcode::Send::new(fd, start, bytes).flags(INLINE_SEND_FLAGS).build(), 1);
         };
         self.messages_used += 1;
-        let chunks = connection.chunks.min(PARTS as u16);
-        for part in &mut message.parts[..usize::from(chunks)] {
-            let (start, bytes) = self.pool.part(number);
+        let chunks = connection.chunk_count.min(MAX_IOVECS as u16);
+        for part in &mut message.iovecs[..usize::from(chunks)] {
+            let (start, bytes) = self.pool.raw_chunk(buffer_id);
             *part = libc::iovec { iov_base: start.cast_mut().cast(), iov_len: bytes as usize };
-            number = self.pool.chunk(number).next;
+            buffer_id = self.pool.chunk(buffer_id).next;
         }
-        let header = message.header_of(chunks.into());
-        (opcode::SendMsg::new(fd, header).flags(SEND_NOW as u32).build(), chunks)
+        let header = message.prepare_header(chunks.into());
+        (opcode::SendMsg::new(fd, header).flags(INLINE_SEND_FLAGS as u32).build(), chunks)
     }
 
     #[cold]
     fn send_stalled(&mut self, index: u32, fd: Fd) -> bool {
         let connection = &mut self.connections[index as usize];
-        let Some(stall) = connection.stall.as_mut().filter(|stall| !stall.sending) else { return true };
-        let owed = &stall.owed[stall.sent..];
-        // Nobody sends 4 GiB at once; a shorter send is followed by another.
-        let bytes = u32::try_from(owed.len()).unwrap_or(u32::MAX);
-        let entry = opcode::Send::new(fd, owed.as_ptr(), bytes).flags(SEND_ALL).build();
-        let token = Token::new(Kind::SendAll, connection.generation, index);
-        stall.sending = true;
-        let pushed = self.push(entry, token);
-        if !pushed && let Some(stall) = &mut self.connections[index as usize].stall {
-            stall.sending = false;
-        }
-        pushed
-    }
-
-    fn arm(&mut self, index: u32) -> bool {
-        let connection = &self.connections[index as usize];
-        let Some(socket) = connection.socket.as_ref().filter(|_| connection.wants_data()) else {
+        let Some(stalled) = connection.stalled_send.as_mut().filter(|stalled| !stalled.in_flight) else {
             return true;
         };
-        let entry = opcode::RecvMulti::new(Fd(socket.as_raw_fd()), pool::GROUP).build();
-        let pushed = self.push(entry, Token::new(Kind::Receive, connection.generation, index));
-        self.connections[index as usize].armed = pushed;
-        pushed
+        let unsent = &stalled.unsent[stalled.sent_bytes..];
+        // Nobody sends 4 GiB at once; a shorter send is followed by another.
+        let bytes = u32::try_from(unsent.len()).unwrap_or(u32::MAX);
+        let entry = opcode::Send::new(fd, unsent.as_ptr(), bytes).flags(BLOCKING_SEND_FLAGS).build();
+        let token = Token::new(Kind::SendAll, connection.generation, index);
+        stalled.in_flight = true;
+        let is_queued = self.push(entry, token);
+        if !is_queued && let Some(stalled) = &mut self.connections[index as usize].stalled_send {
+            stalled.in_flight = false;
+        }
+        is_queued
+    }
+
+    fn arm_receive(&mut self, index: u32) -> bool {
+        let connection = &self.connections[index as usize];
+        let Some(socket) = connection.socket.as_ref().filter(|_| connection.needs_receive()) else {
+            return true;
+        };
+        let entry = opcode::RecvMulti::new(Fd(socket.as_raw_fd()), pool::BUFFER_GROUP).build();
+        let is_queued = self.push(entry, Token::new(Kind::Receive, connection.generation, index));
+        self.connections[index as usize].receive_armed = is_queued;
+        is_queued
     }
 
     fn cancel(&mut self, index: u32) -> bool {
         let connection = &self.connections[index as usize];
         let generation = connection.generation;
-        let (armed, sending) = (connection.armed, connection.broken && connection.is_sending());
-        let targets = [(armed, Kind::Receive), (sending, Kind::SendAll)];
-        targets.into_iter().filter(|(wanted, _)| *wanted).all(|(_, kind)| {
+        let (receive_armed, send_broken) =
+            (connection.receive_armed, connection.is_broken && connection.is_sending());
+        let targets = [(receive_armed, Kind::Receive), (send_broken, Kind::SendAll)];
+        targets.into_iter().filter(|(is_due, _)| *is_due).all(|(_, kind)| {
             let target = Token::new(kind, generation, index);
             let entry = opcode::AsyncCancel::new(target.0).build().flags(squeue::Flags::SKIP_SUCCESS);
             self.push(entry, Token::new(Kind::Ignored, generation, index))
@@ -286,7 +289,7 @@ impl Server<'_> {
     #[inline]
     fn enter(&mut self) -> io::Result<bool> {
         self.submissions.sync();
-        let (entries, wait_for) = (self.submissions.len(), (!self.follow_up).into());
+        let (entries, wait_for) = (self.submissions.len(), (!self.skip_wait).into());
         let entered = enter(&self.submitter, entries, wait_for, EnterFlags::GETEVENTS);
         // What was taken is told by the head of the queue, not by the result.
         self.submissions.sync();
@@ -298,16 +301,16 @@ impl Server<'_> {
     /// Handles all completions, those that the kernel had no room for included. Whether there were any.
     #[inline]
     fn reap(&mut self) -> io::Result<bool> {
-        let mut any = false;
+        let mut has_completions = false;
         loop {
             self.completions.sync();
             while let Some(completion) = self.completions.next() {
-                any = true;
-                self.complete(&completion)?;
+                has_completions = true;
+                self.handle_completion(&completion)?;
             }
             self.completions.sync();
             if !self.submissions.cq_overflow() {
-                return Ok(any);
+                return Ok(has_completions);
             }
             flush_overflow(&self.submitter)?;
         }
@@ -316,69 +319,69 @@ impl Server<'_> {
     /// Every send that was submitted and has no completion took everything: gives its buffers back. What was
     /// received meanwhile stands behind them in the list.
     #[inline]
-    fn settle(&mut self) {
+    fn confirm_sends(&mut self) {
         if !self.submissions.is_empty() {
             return;
         }
         self.messages_used = 0;
-        for position in 0..self.in_flight.len() {
-            let index = self.in_flight[position];
+        for position in 0..self.sends_in_flight.len() {
+            let index = self.sends_in_flight[position];
             let connection = &mut self.connections[index as usize];
             for _ in 0..take(&mut connection.chunks_in_flight) {
-                let number = connection.pop_chunk(&mut self.pool);
-                self.pool.recycle(number);
+                let buffer_id = connection.pop_chunk(&mut self.pool);
+                self.pool.recycle(buffer_id);
             }
-            if connection.chunks > 0 {
+            if connection.chunk_count > 0 {
                 self.to_send.push(index);
             }
-            if !connection.armed {
+            if !connection.receive_armed {
                 self.advance(index);
             }
         }
-        self.in_flight.clear();
+        self.sends_in_flight.clear();
     }
 
     /// A send took only part of what it had, or nothing, or failed.
     #[cold]
-    fn cut_short(&mut self, token: Token, result: i32) {
+    fn on_short_send(&mut self, token: Token, result: i32) {
         let index = token.index();
-        let Some(connection) = find(&mut self.connections, token) else { return };
+        let Some(connection) = find_connection(&mut self.connections, token) else { return };
         connection.chunks_in_flight = 0;
-        let mut stall = Box::<Stall>::default();
+        let mut stalled = Box::<StalledSend>::default();
         let mut skip = usize::try_from(result).unwrap_or(0);
-        while connection.chunks > 0 {
-            let number = connection.pop_chunk(&mut self.pool);
-            let bytes = self.pool.bytes(number);
-            stall.owed.extend_from_slice(&bytes[skip.min(bytes.len())..]);
+        while connection.chunk_count > 0 {
+            let buffer_id = connection.pop_chunk(&mut self.pool);
+            let bytes = self.pool.bytes(buffer_id);
+            stalled.unsent.extend_from_slice(&bytes[skip.min(bytes.len())..]);
             skip = skip.saturating_sub(bytes.len());
-            self.pool.recycle(number);
+            self.pool.recycle(buffer_id);
         }
         if result >= 0 || errno(result) == Errno::AGAIN {
-            connection.stall = Some(stall);
+            connection.stalled_send = Some(stalled);
             self.to_send.push(index);
         } else {
-            connection.broken = true;
+            connection.is_broken = true;
         }
         self.to_cancel.push(index);
         self.advance(index);
     }
 
     #[inline]
-    fn complete(&mut self, completion: &cqueue::Entry) -> io::Result<()> {
+    fn handle_completion(&mut self, completion: &cqueue::Entry) -> io::Result<()> {
         let token = Token(completion.user_data());
         match token.kind() {
-            Kind::Receive => self.received(token, completion.result(), completion.flags()),
+            Kind::Receive => self.on_receive(token, completion.result(), completion.flags()),
             Kind::SendAll => {
-                self.sent(token, completion.result());
+                self.on_blocking_send(token, completion.result());
                 Ok(())
             }
-            Kind::Accept => self.accepted(completion.result(), cqueue::more(completion.flags())),
+            Kind::Accept => self.on_accept(completion.result(), cqueue::more(completion.flags())),
             Kind::AcceptPause => {
-                self.accept = Accept::Wanted;
+                self.accept = AcceptState::Unarmed;
                 Ok(())
             }
             Kind::Send => {
-                self.cut_short(token, completion.result());
+                self.on_short_send(token, completion.result());
                 Ok(())
             }
             // Whether a cancellation found its target is told by the target's own completion.
@@ -387,49 +390,49 @@ impl Server<'_> {
     }
 
     #[inline]
-    fn received(&mut self, token: Token, result: i32, flags: u32) -> io::Result<()> {
+    fn on_receive(&mut self, token: Token, result: i32, flags: u32) -> io::Result<()> {
         let index = token.index();
         let buffer = cqueue::buffer_select(flags);
-        let Some(connection) = find(&mut self.connections, token) else {
-            buffer.into_iter().for_each(|number| self.pool.recycle(number));
+        let Some(connection) = find_connection(&mut self.connections, token) else {
+            buffer.into_iter().for_each(|buffer_id| self.pool.recycle(buffer_id));
             return Ok(());
         };
-        connection.armed = cqueue::more(flags);
-        if let Some(number) = buffer {
-            self.pool.take(number, result.try_into().unwrap_or(0));
-            if result <= 0 || connection.broken {
-                self.pool.recycle(number);
+        connection.receive_armed = cqueue::more(flags);
+        if let Some(buffer_id) = buffer {
+            self.pool.mark_received(buffer_id, result.try_into().unwrap_or(0));
+            if result <= 0 || connection.is_broken {
+                self.pool.recycle(buffer_id);
                 self.to_cancel.push(index);
-            } else if let Some(stall) = &mut connection.stall {
-                stall.more.extend_from_slice(self.pool.bytes(number));
-                self.pool.recycle(number);
-                self.turn.fill();
+            } else if let Some(stalled) = &mut connection.stalled_send {
+                stalled.received.extend_from_slice(self.pool.bytes(buffer_id));
+                self.pool.recycle(buffer_id);
+                self.turn.stop_receiving();
                 self.to_cancel.push(index);
             } else {
-                connection.push_chunk(&mut self.pool, number);
-                match connection.chunks {
+                connection.push_chunk(&mut self.pool, buffer_id);
+                match connection.chunk_count {
                     1 => self.to_send.push(index),
-                    MOST_CHUNKS.. => {
-                        self.turn.fill();
+                    MAX_CHUNKS.. => {
+                        self.turn.stop_receiving();
                         self.to_cancel.push(index);
                     }
                     _ => {}
                 }
             }
         }
-        if result > 0 && connection.armed { Ok(()) } else { self.receive_ended(index, result) }
+        if result > 0 && connection.receive_armed { Ok(()) } else { self.on_receive_end(index, result) }
     }
 
     /// The multishot receive ended, or met the end of the stream.
     #[cold]
-    fn receive_ended(&mut self, index: u32, result: i32) -> io::Result<()> {
+    fn on_receive_end(&mut self, index: u32, result: i32) -> io::Result<()> {
         let connection = &mut self.connections[index as usize];
         if result == 0 {
-            connection.ended = true;
+            connection.received_eof = true;
         } else if result < 0 {
             match errno(result) {
                 Errno::NOBUFS => {
-                    self.turn.fill();
+                    self.turn.stop_receiving();
                     self.pool.grow();
                 }
                 Errno::CANCELED | Errno::INTR | Errno::AGAIN => {}
@@ -438,7 +441,7 @@ impl Server<'_> {
                     return Err(io::Error::new(io::ErrorKind::Unsupported, reason));
                 }
                 _ => {
-                    connection.broken = true;
+                    connection.is_broken = true;
                     self.to_cancel.push(index);
                 }
             }
@@ -449,43 +452,43 @@ impl Server<'_> {
 
     /// An ordinary send completed.
     #[cold]
-    fn sent(&mut self, token: Token, result: i32) {
+    fn on_blocking_send(&mut self, token: Token, result: i32) {
         let index = token.index();
-        let Some(connection) = find(&mut self.connections, token) else { return };
-        let Some(stall) = &mut connection.stall else { return };
-        stall.sending = false;
+        let Some(connection) = find_connection(&mut self.connections, token) else { return };
+        let Some(stalled) = &mut connection.stalled_send else { return };
+        stalled.in_flight = false;
         match usize::try_from(result) {
-            Ok(bytes) => stall.sent += bytes,
+            Ok(bytes) => stalled.sent_bytes += bytes,
             Err(_) if matches!(errno(result), Errno::AGAIN | Errno::INTR) => {}
             Err(_) => {
-                connection.broken = true;
+                connection.is_broken = true;
                 self.to_cancel.push(index);
             }
         }
-        if stall.sent >= stall.owed.len() {
-            swap(&mut stall.owed, &mut stall.more);
-            stall.more = Vec::new();
-            stall.sent = 0;
+        if stalled.sent_bytes >= stalled.unsent.len() {
+            swap(&mut stalled.unsent, &mut stalled.received);
+            stalled.received = Vec::new();
+            stalled.sent_bytes = 0;
         }
-        if stall.owed.is_empty() {
-            connection.stall = None;
+        if stalled.unsent.is_empty() {
+            connection.stalled_send = None;
         } else {
             self.to_send.push(index);
         }
         self.advance(index);
     }
 
-    fn accepted(&mut self, result: i32, armed: bool) -> io::Result<()> {
-        if let Some(socket) = self.accept.completed(result, armed)? {
+    fn on_accept(&mut self, result: i32, armed: bool) -> io::Result<()> {
+        if let Some(socket) = self.accept.on_completion(result, armed)? {
             // SAFETY: the kernel opened this descriptor for this completion, and nobody else has it.
-            self.add(unsafe { OwnedFd::from_raw_fd(socket) });
+            self.add_connection(unsafe { OwnedFd::from_raw_fd(socket) });
         }
         Ok(())
     }
 
     // Connections.
 
-    fn add(&mut self, socket: OwnedFd) {
+    fn add_connection(&mut self, socket: OwnedFd) {
         let index = self.free.pop().unwrap_or_else(|| {
             self.connections.push(Connection::vacant(0));
             (self.connections.len() - 1) as u32
@@ -498,12 +501,12 @@ impl Server<'_> {
     #[cold]
     fn advance(&mut self, index: u32) {
         let connection = &mut self.connections[index as usize];
-        if connection.wants_data() {
+        if connection.needs_receive() {
             self.to_arm.push(index);
-        } else if connection.is_over() {
-            while connection.chunks > 0 {
-                let number = connection.pop_chunk(&mut self.pool);
-                self.pool.recycle(number);
+        } else if connection.is_finished() {
+            while connection.chunk_count > 0 {
+                let buffer_id = connection.pop_chunk(&mut self.pool);
+                self.pool.recycle(buffer_id);
             }
             *connection = Connection::vacant(Token::next_generation(connection.generation));
             self.free.push(index);

@@ -36,89 +36,89 @@ use io_uring::types::Timespec;
 use io_uring::{CompletionQueue, EnterFlags, SubmissionQueue, Submitter};
 
 use self::connection::Connection;
-use self::pool::Buffers;
+use self::pool::OrderedPool;
 use crate::options::{Options, SendCompletion, UringOptions};
-use crate::uring::accept::Accept;
+use crate::uring::accept::AcceptState;
 use crate::uring::enter::{BUSY_PAUSE, Turn, enter, flush_overflow, is_busy};
 
 /// Whether this process may use io_uring with these options here.
 pub(crate) fn check(options: &UringOptions) -> io::Result<()> {
     options.validate()?;
-    ring::ring(options, None).map(drop)
+    ring::build_ring(options, None).map(drop)
 }
 
 /// Serves until a ring fails: one on each listener, each on a thread of its own.
 pub(crate) fn run(listeners: Vec<TcpListener>, options: &Options, uring: &UringOptions) -> io::Result<()> {
     uring.validate()?;
-    let (news, reports) = mpsc::channel();
-    let mut shared = None;
+    let (status_sender, statuses) = mpsc::channel();
+    let mut worker_ring = None;
     let mut starts = Vec::new();
     for listener in listeners {
-        let (start, started) = mpsc::channel();
-        starts.push(start);
-        let maker = Maker {
+        let (start_sender, start) = mpsc::channel();
+        starts.push(start_sender);
+        let ring_thread = RingThread {
             listener,
             uring: *uring,
             buffers: options.uring_buffers,
             buffer_bytes: options.uring_buffer_bytes,
-            share_with: shared,
-            news: news.clone(),
-            started,
+            attach_to: worker_ring,
+            status_sender: status_sender.clone(),
+            start,
         };
-        thread::Builder::new().name("ring".into()).spawn(move || maker.run())?;
+        thread::Builder::new().name("ring".into()).spawn(move || ring_thread.run())?;
         // One after the other, because a ring can only join the workers of one that exists.
-        match reports.recv().map_err(io::Error::other)? {
-            News::Ready(ring) if uring.shared_workers => shared = shared.or(Some(ring)),
-            News::Ready(_) => {}
-            News::Failed(error) => return Err(error),
+        match statuses.recv().map_err(io::Error::other)? {
+            RingStatus::Ready(ring) if uring.shared_workers => worker_ring = worker_ring.or(Some(ring)),
+            RingStatus::Ready(_) => {}
+            RingStatus::Failed(error) => return Err(error),
         }
     }
-    drop(news);
+    drop(status_sender);
     // None serves before all are made: connections could take the descriptors that the others need.
     starts.into_iter().try_for_each(|start| start.send(())).map_err(io::Error::other)?;
     loop {
-        if let News::Failed(error) = reports.recv().map_err(io::Error::other)? {
+        if let RingStatus::Failed(error) = statuses.recv().map_err(io::Error::other)? {
             return Err(error);
         }
     }
 }
 
 /// What the thread of a ring says.
-enum News {
+enum RingStatus {
     /// It has set up this ring.
     Ready(RawFd),
     Failed(io::Error),
 }
 
 /// What the thread of a ring needs to begin.
-struct Maker {
+struct RingThread {
     listener: TcpListener,
     uring: UringOptions,
     buffers: u16,
     buffer_bytes: u32,
-    share_with: Option<RawFd>,
-    news: mpsc::Sender<News>,
+    attach_to: Option<RawFd>,
+    status_sender: mpsc::Sender<RingStatus>,
     /// Tells that all rings are made; closed if one could not be.
-    started: mpsc::Receiver<()>,
+    start: mpsc::Receiver<()>,
 }
 
-impl Maker {
+impl RingThread {
     fn run(self) {
-        let news = self.news.clone();
+        let status_sender = self.status_sender.clone();
         if let Err(error) = self.serve() {
             // Nobody listens any more if another ring has failed, and that one is as good a reason.
-            news.send(News::Failed(error)).unwrap_or_default();
+            status_sender.send(RingStatus::Failed(error)).unwrap_or_default();
         }
     }
 
     fn serve(self) -> io::Result<()> {
-        let mut ring = ring::ring(&self.uring, self.share_with)?;
-        let places = ring::places();
+        let mut ring = ring::build_ring(&self.uring, self.attach_to)?;
+        let free_file_slots = ring::max_registered_files();
         let descriptor = ring.as_raw_fd();
         let (mut submitter, submissions, completions) = ring.split();
         // Linux 5.18: saves the lookup of the descriptor. Without it everything works, a little slower.
         let _registered = submitter.register_ring_fd().is_ok();
-        let buffers = Buffers::new(&submitter, self.buffers, self.buffer_bytes)?;
+        let buffers = OrderedPool::new(&submitter, self.buffers, self.buffer_bytes)?;
         let deadline = self.uring.linked_timeout.unwrap_or_default();
         // Never dropped: when serving fails, requests are still in flight on this memory and these descriptors.
         let mut server = ManuallyDrop::new(Server {
@@ -126,24 +126,24 @@ impl Maker {
             submissions,
             completions,
             listener: self.listener,
-            accept: Accept::Wanted,
-            places,
+            accept: AcceptState::Unarmed,
+            free_file_slots,
             buffers,
-            own_buffer_bytes: self.buffer_bytes.max(1) as usize,
+            connection_buffer_bytes: self.buffer_bytes.max(1) as usize,
             connections: Vec::new(),
             free: Vec::new(),
             due: Vec::new(),
-            unsettled: Vec::new(),
-            follow_up: false,
+            unconfirmed_sends: Vec::new(),
+            skip_wait: false,
             turn: Turn::default(),
             options: self.uring,
-            sends: self.uring.sends(),
-            multishot: self.uring.multishot(),
-            fetches_all: self.uring.fetches_all(),
+            send_completion: self.uring.send_completion(),
+            multishot: self.uring.uses_multishot_receive(),
+            runs_all_task_work: self.uring.runs_all_task_work(),
             deadline: Box::new(Timespec::new().sec(deadline.as_secs()).nsec(deadline.subsec_nanos())),
         });
-        self.news.send(News::Ready(descriptor)).map_err(io::Error::other)?;
-        self.started.recv().map_err(io::Error::other)?;
+        self.status_sender.send(RingStatus::Ready(descriptor)).map_err(io::Error::other)?;
+        self.start.recv().map_err(io::Error::other)?;
         server.serve()
     }
 }
@@ -154,27 +154,27 @@ struct Server<'ring> {
     submissions: SubmissionQueue<'ring>,
     completions: CompletionQueue<'ring>,
     listener: TcpListener,
-    accept: Accept,
+    accept: AcceptState,
     /// Free places in the table of registered files.
-    places: u32,
-    buffers: Buffers,
-    own_buffer_bytes: usize,
+    free_file_slots: u32,
+    buffers: OrderedPool,
+    connection_buffer_bytes: usize,
     connections: Vec<Connection>,
     /// Indices of `connections` without a socket.
     free: Vec<u32>,
     /// Connections that may have something to do; their state decides.
     due: Vec<u32>,
     /// Connections with a send that completes at submission and was not settled yet.
-    unsettled: Vec<u32>,
+    unconfirmed_sends: Vec<u32>,
     /// Do not wait: something did not fit into the submission queue, or a send of this turn has something to follow
     /// it, and its success is told by the return of the enter alone.
-    follow_up: bool,
+    skip_wait: bool,
     turn: Turn,
     options: UringOptions,
-    sends: SendCompletion,
+    send_completion: SendCompletion,
     multishot: bool,
     /// Asks for deferred work until none is left.
-    fetches_all: bool,
+    runs_all_task_work: bool,
     deadline: Box<Timespec>,
 }
 
@@ -185,10 +185,10 @@ impl Server<'_> {
             self.buffers.publish();
             let busy = self.enter()?;
             let mut reaped = self.reap()?;
-            while self.fetches_all && self.turn.goes_on(&self.submitter, &self.submissions) {
+            while self.runs_all_task_work && self.turn.run_task_work(&self.submitter, &self.submissions) {
                 reaped |= self.reap()?;
             }
-            self.settle();
+            self.confirm_sends();
             if busy && !reaped {
                 thread::sleep(BUSY_PAUSE);
             }
@@ -196,10 +196,10 @@ impl Server<'_> {
     }
 
     /// Puts a connection into the list of those that may have something to do.
-    fn list(&mut self, index: u32) {
+    fn mark_due(&mut self, index: u32) {
         let connection = &mut self.connections[index as usize];
-        if !connection.listed {
-            connection.listed = true;
+        if !connection.is_due {
+            connection.is_due = true;
             self.due.push(index);
         }
     }
@@ -208,9 +208,9 @@ impl Server<'_> {
     /// short of memory or of room for completions.
     fn enter(&mut self) -> io::Result<bool> {
         self.submissions.sync();
-        let wait = !self.follow_up;
+        let wait = !self.skip_wait;
         let result = if self.options.sqpoll.is_some() {
-            self.enter_beside_polling(wait)
+            self.enter_with_sqpoll(wait)
         } else if wait && !self.options.spin.is_zero() {
             enter(&self.submitter, self.submissions.len(), 0, EnterFlags::GETEVENTS).and_then(|()| {
                 if self.spin() { Ok(()) } else { enter(&self.submitter, 0, 1, EnterFlags::GETEVENTS) }
@@ -224,7 +224,7 @@ impl Server<'_> {
     }
 
     /// The kernel's thread takes the submissions by itself: enter only to wake it, to wait for room, or to sleep.
-    fn enter_beside_polling(&mut self, wait: bool) -> io::Result<()> {
+    fn enter_with_sqpoll(&mut self, wait: bool) -> io::Result<()> {
         let mut flags = EnterFlags::empty();
         if self.submissions.need_wakeup() {
             flags |= EnterFlags::SQ_WAKEUP;
@@ -264,16 +264,16 @@ impl Server<'_> {
 
     /// Handles all completions, those that the kernel had no room for included. Whether there were any.
     fn reap(&mut self) -> io::Result<bool> {
-        let mut any = false;
+        let mut has_completions = false;
         loop {
             self.completions.sync();
             while let Some(completion) = self.completions.next() {
-                any = true;
-                self.complete(&completion)?;
+                has_completions = true;
+                self.handle_completion(&completion)?;
             }
             self.completions.sync();
             if !self.submissions.cq_overflow() {
-                return Ok(any);
+                return Ok(has_completions);
             }
             flush_overflow(&self.submitter)?;
         }

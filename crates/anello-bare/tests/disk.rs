@@ -20,7 +20,7 @@ const FILE_BYTES: u64 = 4 << 20;
 const BLOCKS: u64 = FILE_BYTES / 4096;
 
 /// Runs `case` for every engine that this machine allows.
-fn each(case: impl Fn(Engine)) {
+fn for_each_engine(case: impl Fn(Engine)) {
     for engine in Engine::ALL {
         match engine.check() {
             Ok(()) => {
@@ -33,12 +33,12 @@ fn each(case: impl Fn(Engine)) {
 }
 
 /// A folder beside the test programs, which is more often on a disk than the one for temporary files.
-fn folder() -> TempDir {
+fn test_directory() -> TempDir {
     TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder")
 }
 
-fn file(folder: &TempDir) -> PathBuf {
-    folder.path().join("blocks")
+fn file(directory: &TempDir) -> PathBuf {
+    directory.path().join("blocks")
 }
 
 fn open(engine: Engine, path: &Path) -> Worker {
@@ -88,12 +88,12 @@ fn direct_is_possible(worker: &Worker) -> bool {
 
 #[test]
 fn reads_find_what_writes_wrote() {
-    each(|engine| {
-        let folder = folder();
-        let worker = open(engine, &file(&folder));
-        let before = fs::read(file(&folder)).expect("the file");
-        let ways = if direct_is_possible(&worker) { vec![false, true] } else { vec![false] };
-        for direct in ways {
+    for_each_engine(|engine| {
+        let directory = test_directory();
+        let worker = open(engine, &file(&directory));
+        let before = fs::read(file(&directory)).expect("the file");
+        let direct_modes = if direct_is_possible(&worker) { vec![false, true] } else { vec![false] };
+        for direct in direct_modes {
             for depth in [1, 7, 64] {
                 for operation in [
                     Operation::RandomWrite,
@@ -114,11 +114,11 @@ fn reads_find_what_writes_wrote() {
             let outcome = read_all(&worker, direct);
             assert_eq!((outcome.wrong_blocks, outcome.errors), (0, vec![]), "{engine}");
         }
-        assert!(fs::read(file(&folder)).expect("the file") != before, "{engine}: nothing was written");
+        assert!(fs::read(file(&directory)).expect("the file") != before, "{engine}: nothing was written");
         // The others find it as right as the one that wrote it.
         for other in Engine::ALL.into_iter().filter(|other| other.check().is_ok()) {
             assert_eq!(
-                read_all(&open(other, &file(&folder)), false).wrong_blocks,
+                read_all(&open(other, &file(&directory)), false).wrong_blocks,
                 0,
                 "{other} after {engine}"
             );
@@ -128,17 +128,17 @@ fn reads_find_what_writes_wrote() {
 
 #[test]
 fn every_wrong_block_is_found() {
-    each(|engine| {
-        let folder = folder();
-        let worker = open(engine, &file(&folder));
-        let bytes = OpenOptions::new().write(true).open(file(&folder)).expect("the file");
+    for_each_engine(|engine| {
+        let directory = test_directory();
+        let worker = open(engine, &file(&directory));
+        let bytes = OpenOptions::new().write(true).open(file(&directory)).expect("the file");
         // A bit of one block, and the bytes of another place.
         bytes.write_all_at(&[0x55], 5 * 4096 + 700).expect("writes");
         let mut elsewhere = vec![0; 4096];
         bytes.sync_all().expect("syncs");
         OpenOptions::new()
             .read(true)
-            .open(file(&folder))
+            .open(file(&directory))
             .expect("the file")
             .read_exact_at(&mut elsewhere, 8 * 4096)
             .expect("reads");
@@ -156,9 +156,9 @@ fn every_wrong_block_is_found() {
 
 #[test]
 fn latencies_come_as_a_histogram_of_all_operations() {
-    each(|engine| {
-        let folder = folder();
-        let outcome = perform(&open(engine, &file(&folder)), &command(Operation::RandomRead));
+    for_each_engine(|engine| {
+        let directory = test_directory();
+        let outcome = perform(&open(engine, &file(&directory)), &command(Operation::RandomRead));
         let bytes = STANDARD.decode(&outcome.latency).expect("base64");
         let latency: Histogram<u64> = Deserializer::new().deserialize(&mut &bytes[..]).expect("a histogram");
         assert_eq!(latency.len(), outcome.operations, "{engine}");
@@ -168,39 +168,39 @@ fn latencies_come_as_a_histogram_of_all_operations() {
 
 #[test]
 fn files_that_are_not_its_own_are_refused() {
-    let folder = folder();
-    let path = file(&folder);
-    let refusal =
+    let directory = test_directory();
+    let path = file(&directory);
+    let open_error =
         |create_bytes| Worker::open(Engine::Pread, &path, create_bytes).expect_err("is refused").to_string();
-    assert!(refusal(None).contains("--create-bytes makes it"));
-    assert!(refusal(Some(1000)).contains("multiple of 4096"));
+    assert!(open_error(None).contains("--create-bytes makes it"));
+    assert!(open_error(Some(1000)).contains("multiple of 4096"));
     fs::write(&path, vec![7; 1 << 20]).expect("writes");
     for create_bytes in [None, Some(1 << 20), Some(2 << 20)] {
-        assert!(refusal(create_bytes).contains("does not carry the pattern"));
+        assert!(open_error(create_bytes).contains("does not carry the pattern"));
     }
     assert!(fs::read(&path).expect("reads") == vec![7; 1 << 20], "it was written to");
     fs::remove_file(&path).expect("removes");
     fs::create_dir(&path).expect("makes a folder");
-    assert!(refusal(Some(4096)).contains("not a regular file"));
+    assert!(open_error(Some(4096)).contains("not a regular file"));
 }
 
 #[test]
 fn a_file_of_its_own_is_kept_or_made_anew_with_another_length() {
-    let folder = folder();
-    let worker = open(Engine::Pread, &file(&folder));
+    let directory = test_directory();
+    let worker = open(Engine::Pread, &file(&directory));
     perform(&worker, &command(Operation::SequentialWrite));
-    let written = fs::read(file(&folder)).expect("reads");
-    open(Engine::Pread, &file(&folder));
-    assert!(fs::read(file(&folder)).expect("reads") == written, "it was made anew");
-    let larger = Worker::open(Engine::Pread, &file(&folder), Some(2 * FILE_BYTES)).expect("opens");
+    let written = fs::read(file(&directory)).expect("reads");
+    open(Engine::Pread, &file(&directory));
+    assert!(fs::read(file(&directory)).expect("reads") == written, "it was made anew");
+    let larger = Worker::open(Engine::Pread, &file(&directory), Some(2 * FILE_BYTES)).expect("opens");
     assert_eq!(larger.file_bytes(), 2 * FILE_BYTES);
-    assert_eq!(fs::read_dir(folder.path()).expect("lists").count(), 1, "nothing else is left behind");
+    assert_eq!(fs::read_dir(directory.path()).expect("lists").count(), 1, "nothing else is left behind");
 }
 
 #[test]
 fn commands_are_answered_line_by_line_and_mistakes_do_not_end_it() {
-    let folder = folder();
-    let worker = open(Engine::Threads, &file(&folder));
+    let directory = test_directory();
+    let worker = open(Engine::Threads, &file(&directory));
     let listener = TcpListener::bind("127.0.0.1:0").expect("listens");
     let address = listener.local_addr().expect("an address");
     // Serves until this process ends.
@@ -210,11 +210,11 @@ fn commands_are_answered_line_by_line_and_mistakes_do_not_end_it() {
         let stream = TcpStream::connect(address).expect("connects");
         stream.set_read_timeout(Some(Duration::from_secs(60))).expect("timeout");
         let mut reader = BufReader::new(&stream);
-        let mut ask = |line: &str| -> Value {
+        let mut request = |line: &str| -> Value {
             (&stream).write_all(format!("{line}\n").as_bytes()).expect("sends");
-            let mut answer = String::new();
-            reader.read_line(&mut answer).expect("receives");
-            serde_json::from_str(&answer).expect("JSON")
+            let mut response = String::new();
+            reader.read_line(&mut response).expect("receives");
+            serde_json::from_str(&response).expect("JSON")
         };
         let wrong = [
             ("", "not a command"),
@@ -225,34 +225,34 @@ fn commands_are_answered_line_by_line_and_mistakes_do_not_end_it() {
             (&right.replace("seed", "seeed"), "seeed"),
         ];
         for (line, part) in wrong {
-            let answer = ask(line);
-            let reason = answer["error"].as_str().unwrap_or_default().to_owned();
-            assert!(reason.contains(part), "{line}: {answer}");
+            let response = request(line);
+            let reason = response["error"].as_str().unwrap_or_default().to_owned();
+            assert!(reason.contains(part), "{line}: {response}");
         }
-        let answer = ask(&right);
-        assert!(answer["operations"].as_u64() > Some(0), "round {round}: {answer}");
-        assert_eq!(answer["wrong_blocks"], 0, "{answer}");
+        let response = request(&right);
+        assert!(response["operations"].as_u64() > Some(0), "round {round}: {response}");
+        assert_eq!(response["wrong_blocks"], 0, "{response}");
     }
     // A line without an end is answered, too, and the next controller is served.
     let stream = TcpStream::connect(address).expect("connects");
     (&stream).write_all(&vec![b' '; 64 * 1024]).expect("sends");
-    let mut answer = String::new();
-    BufReader::new(&stream).read_line(&mut answer).expect("receives");
-    assert!(answer.contains("does not end"), "{answer}");
+    let mut response = String::new();
+    BufReader::new(&stream).read_line(&mut response).expect("receives");
+    assert!(response.contains("does not end"), "{response}");
     let mut next = TcpStream::connect(address).expect("connects");
     next.write_all(format!("{right}\n").as_bytes()).expect("sends");
-    let mut answer = String::new();
-    BufReader::new(&next).read_line(&mut answer).expect("receives");
-    assert!(answer.contains("operations"), "{answer}");
+    let mut response = String::new();
+    BufReader::new(&next).read_line(&mut response).expect("receives");
+    assert!(response.contains("operations"), "{response}");
 }
 
 /// A file that loses its end while it is read: the requests fail, the worker does not.
 #[test]
 fn failures_are_counted_by_cause() {
-    each(|engine| {
-        let folder = folder();
-        let worker = open(engine, &file(&folder));
-        let bytes = OpenOptions::new().write(true).open(file(&folder)).expect("the file");
+    for_each_engine(|engine| {
+        let directory = test_directory();
+        let worker = open(engine, &file(&directory));
+        let bytes = OpenOptions::new().write(true).open(file(&directory)).expect("the file");
         bytes.set_len(FILE_BYTES / 2).expect("shortens");
         let outcome = read_all_or_fail(&worker);
         assert_eq!(outcome.errors.len(), 1, "{engine}: {:?}", outcome.errors);

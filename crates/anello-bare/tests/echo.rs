@@ -14,7 +14,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use socket2::{Domain, SockRef, Socket, Type};
 
 /// Long enough for any step on a loaded machine; only a hang reaches it.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// What is tested: a model, or a variant of io_uring's options.
 #[derive(Clone, Debug)]
@@ -34,12 +34,12 @@ impl Subject {
     }
 
     /// How many connections it takes until each of its rings certainly has one.
-    fn bystanders(&self) -> usize {
+    fn idle_connections(&self) -> usize {
         if self.arguments.contains(&"--rings") { 16 } else { 1 }
     }
 
     /// Its kernel thread looks for work for as long as it was told, and counts as part of the process.
-    fn polls(&self) -> bool {
+    fn uses_sqpoll(&self) -> bool {
         self.arguments.contains(&"--sqpoll")
     }
 }
@@ -56,7 +56,7 @@ struct Server {
     address: SocketAddr,
     /// Held open, so that the server has all its descriptors before they are counted: one, or so many that every ring
     /// has some.
-    bystanders: Vec<TcpStream>,
+    idle_connections: Vec<TcpStream>,
 }
 
 impl Server {
@@ -81,11 +81,11 @@ impl Server {
             .and_then(|rest| rest.split_whitespace().next())
             .unwrap_or_else(|| panic!("{subject}: not a ready line: {line:?}"));
         let address = address.parse().expect("an address");
-        let mut server = Server { subject: subject.clone(), process, address, bystanders: Vec::new() };
-        for _ in 0..subject.bystanders() {
-            let mut bystander = server.connect();
-            exchange(&mut bystander, b"first").expect("echoes");
-            server.bystanders.push(bystander);
+        let mut server = Server { subject: subject.clone(), process, address, idle_connections: Vec::new() };
+        for _ in 0..subject.idle_connections() {
+            let mut connection = server.connect();
+            exchange(&mut connection, b"first").expect("echoes");
+            server.idle_connections.push(connection);
         }
         server
     }
@@ -103,9 +103,9 @@ impl Server {
     }
 
     /// The oldest connections still echo.
-    fn assert_bystanders_served(&mut self) {
-        for bystander in &mut self.bystanders {
-            exchange(bystander, b"still here").unwrap_or_else(|error| panic!("{}: {error}", self.subject));
+    fn assert_idle_connections_served(&mut self) {
+        for connection in &mut self.idle_connections {
+            exchange(connection, b"still here").unwrap_or_else(|error| panic!("{}: {error}", self.subject));
         }
     }
 
@@ -131,7 +131,7 @@ impl Server {
 
     /// Asserts that the server is at rest: it uses at most a third of a core. A busy machine can only lower that.
     fn assert_no_spin(&self) {
-        if self.subject.polls() {
+        if self.subject.uses_sqpoll() {
             return;
         }
         let (start, ticks) = (Instant::now(), self.cpu_ticks());
@@ -141,8 +141,8 @@ impl Server {
     }
 
     /// Waits until the server has closed all but `count` descriptors.
-    fn await_open_files(&self, count: usize) {
-        let deadline = Instant::now() + PATIENCE;
+    fn wait_for_open_files(&self, count: usize) {
+        let deadline = Instant::now() + TIMEOUT;
         while self.open_files() > count {
             assert!(Instant::now() < deadline, "{}: {} files stay open", self.subject, self.open_files());
             sleep(Duration::from_millis(5));
@@ -152,16 +152,16 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        let dead = self.process.try_wait().expect("the server can be waited for");
+        let exit_status = self.process.try_wait().expect("the server can be waited for");
         self.process.kill().and_then(|()| self.process.wait()).expect("the server can be ended");
         if !std::thread::panicking() {
-            assert_eq!(dead, None, "{} died", self.subject);
+            assert_eq!(exit_status, None, "{} died", self.subject);
         }
     }
 }
 
 /// Runs `case` for every model and variant that this machine allows.
-fn each(case: fn(&Subject)) {
+fn for_each_subject(case: fn(&Subject)) {
     let variants = variants().iter().map(|variant| Subject::with(variant.name, variant.arguments));
     let combined = [
         Subject::with("polling, registered files", &["uring", "--sqpoll", "50", "--registered-files"]),
@@ -194,8 +194,8 @@ fn allowed(model: Model) -> io::Result<()> {
 
 fn prepare(stream: &TcpStream) {
     stream.set_nodelay(true).expect("nodelay");
-    stream.set_read_timeout(Some(PATIENCE)).expect("read timeout");
-    stream.set_write_timeout(Some(PATIENCE)).expect("write timeout");
+    stream.set_read_timeout(Some(TIMEOUT)).expect("read timeout");
+    stream.set_write_timeout(Some(TIMEOUT)).expect("write timeout");
 }
 
 fn exchange(stream: &mut TcpStream, message: &[u8]) -> io::Result<()> {
@@ -210,9 +210,9 @@ fn expect(stream: &mut TcpStream, message: &[u8]) -> io::Result<()> {
 }
 
 /// A small generator of repeatable noise (splitmix64).
-struct Noise(u64);
+struct Rng(u64);
 
-impl Noise {
+impl Rng {
     fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -236,14 +236,14 @@ fn raise_open_files() {
 
 #[test]
 fn echoes_messages_of_all_sizes() {
-    each(|subject| {
+    for_each_subject(|subject| {
         let server = Server::start(subject, None);
         let mut stream = server.connect();
-        let mut noise = Noise(1);
+        let mut rng = Rng(1);
         println!("seed 1");
         for round in 0..400 {
-            let size = 1 + noise.below(1 << (1 + round % 17));
-            let message = noise.bytes(size);
+            let size = 1 + rng.below(1 << (1 + round % 17));
+            let message = rng.bytes(size);
             exchange(&mut stream, &message)
                 .unwrap_or_else(|error| panic!("{subject}: {size} bytes: {error}"));
         }
@@ -252,17 +252,17 @@ fn echoes_messages_of_all_sizes() {
 
 #[test]
 fn pipelined_bytes_come_back_in_order() {
-    each(|subject| {
+    for_each_subject(|subject| {
         let server = Server::start(subject, None);
         let stream = server.connect();
-        let message = Noise(2).bytes(32 << 20);
+        let message = Rng(2).bytes(32 << 20);
         let echoed = std::thread::scope(|scope| {
             let reader = scope.spawn(|| {
                 let mut echoed = Vec::new();
                 (&stream).read_to_end(&mut echoed).map(|_| echoed)
             });
-            for piece in message.chunks(100_003) {
-                (&stream).write_all(piece).expect("takes bytes");
+            for chunk in message.chunks(100_003) {
+                (&stream).write_all(chunk).expect("takes bytes");
             }
             stream.shutdown(Shutdown::Write).expect("half-closes");
             reader.join().expect("the reader ends")
@@ -274,7 +274,7 @@ fn pipelined_bytes_come_back_in_order() {
 /// The peer writes until the server no longer takes anything, and only then reads.
 #[test]
 fn stalled_reader_loses_nothing_and_costs_little() {
-    each(|subject| {
+    for_each_subject(|subject| {
         let server = Server::start(subject, None);
         let resident = server.resident_bytes();
         let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
@@ -283,8 +283,8 @@ fn stalled_reader_loses_nothing_and_costs_little() {
         let mut stream = TcpStream::from(socket);
         prepare(&stream);
 
-        let message = Noise(3).bytes(32 << 20);
-        let mut written = write_until_stuck(&mut stream, &message);
+        let message = Rng(3).bytes(32 << 20);
+        let mut written = write_until_blocked(&mut stream, &message);
         assert!(written < message.len(), "{subject}: everything was taken, so nothing stalled");
         server.assert_no_spin();
         let grown = server.resident_bytes().saturating_sub(resident);
@@ -292,13 +292,13 @@ fn stalled_reader_loses_nothing_and_costs_little() {
         server.assert_alive();
 
         let mut echoed = Vec::with_capacity(message.len());
-        let mut piece = vec![0; 256 << 10];
+        let mut chunk = vec![0; 256 << 10];
         stream.set_nonblocking(true).expect("nonblocking");
         while echoed.len() < message.len() {
-            let wrote = progress(stream.write(&message[written..]));
+            let wrote = bytes_or_zero(stream.write(&message[written..]));
             written += wrote;
-            let read = progress(stream.read(&mut piece));
-            echoed.extend_from_slice(&piece[..read]);
+            let read = bytes_or_zero(stream.read(&mut chunk));
+            echoed.extend_from_slice(&chunk[..read]);
             if wrote + read == 0 {
                 sleep(Duration::from_micros(100));
             }
@@ -312,39 +312,39 @@ fn stalled_reader_loses_nothing_and_costs_little() {
 /// Stalls, half-closes, then reads: all that is owed arrives, then the end.
 #[test]
 fn half_close_is_honoured_with_everything_owed() {
-    each(|subject| {
+    for_each_subject(|subject| {
         let server = Server::start(subject, None);
         let idle = server.open_files();
         for size in [0, 1, 5000, 65_536, 3 << 20] {
             let mut stream = server.connect();
-            let message = Noise(4).bytes(size);
-            let written = write_until_stuck(&mut stream, &message);
+            let message = Rng(4).bytes(size);
+            let written = write_until_blocked(&mut stream, &message);
             stream.set_nonblocking(false).expect("blocking");
             stream.shutdown(Shutdown::Write).expect("half-closes");
             let mut echoed = Vec::new();
             stream.read_to_end(&mut echoed).expect("reads to the end");
             assert!(echoed == message[..written], "{subject}: {} of {written} bytes", echoed.len());
         }
-        server.await_open_files(idle);
+        server.wait_for_open_files(idle);
     });
 }
 
 #[test]
 fn resets_close_their_connection_only() {
-    each(|subject| {
+    for_each_subject(|subject| {
         let mut server = Server::start(subject, None);
         let idle = server.open_files();
-        let message = Noise(5).bytes(600_000);
+        let message = Rng(5).bytes(600_000);
         for round in 0..300 {
             let mut stream = server.connect();
             // From an idle connection over owed bytes to a stalled one.
             let bytes = &message[..[0, 1, 4000, 600_000][round % 4]];
             stream.set_nonblocking(true).expect("nonblocking");
-            progress(stream.write(bytes));
+            bytes_or_zero(stream.write(bytes));
             SockRef::from(&stream).set_linger(Some(Duration::ZERO)).expect("linger");
         }
-        server.assert_bystanders_served();
-        server.await_open_files(idle);
+        server.assert_idle_connections_served();
+        server.wait_for_open_files(idle);
         server.assert_alive();
     });
 }
@@ -353,16 +353,16 @@ fn resets_close_their_connection_only() {
 #[test]
 fn a_thousand_connections() {
     raise_open_files();
-    each(|subject| {
+    for_each_subject(|subject| {
         let server = Server::start(subject, None);
         let idle = server.open_files();
-        let mut noise = Noise(6);
+        let mut rng = Rng(6);
         println!("seed 6");
         let mut connections: Vec<_> = (0..1100).map(|_| (server.connect(), Vec::new(), true)).collect();
         for _ in 0..3 {
             for (stream, message, served) in connections.iter_mut().filter(|connection| connection.2) {
-                let size = 1 + noise.below(9000);
-                *message = noise.bytes(size);
+                let size = 1 + rng.below(9000);
+                *message = rng.bytes(size);
                 *served = stream.write_all(message).is_ok();
             }
             for (stream, message, served) in connections.iter_mut().filter(|connection| connection.2) {
@@ -370,10 +370,10 @@ fn a_thousand_connections() {
             }
         }
         let served = connections.iter().filter(|connection| connection.2).count();
-        let least = if subject.model == Model::Select { 1000 } else { 1100 };
-        assert!(served >= least, "{subject}: served {served} of 1100");
+        let min_served = if subject.model == Model::Select { 1000 } else { 1100 };
+        assert!(served >= min_served, "{subject}: served {served} of 1100");
         drop(connections);
-        server.await_open_files(idle);
+        server.wait_for_open_files(idle);
         server.assert_alive();
     });
 }
@@ -385,7 +385,7 @@ fn uring_serves_with_hardly_any_buffers() {
         return println!("skipped: {error}");
     }
     let default = UringOptions::default;
-    let ways = [
+    let option_sets = [
         None,
         Some(default()),
         Some(UringOptions { task_work: Some(TaskWork::Interrupting), ..default() }),
@@ -397,18 +397,18 @@ fn uring_serves_with_hardly_any_buffers() {
         Some(UringOptions { bundles: true, zero_copy_sends: true, ..default() }),
         Some(UringOptions { registered_files: true, rings: 2, ..default() }),
     ];
-    for uring in ways {
+    for uring in option_sets {
         println!("{uring:?}");
-        for (buffers, bytes, most) in [(2, 64, 3000), (16, 4096, 200_000)] {
+        for (buffers, bytes, max_bytes) in [(2, 64, 3000), (16, 4096, 200_000)] {
             let options =
                 Options { uring_buffers: buffers, uring_buffer_bytes: bytes, uring, ..Options::default() };
-            exchange_side_by_side(&options, most);
+            exchange_concurrently(&options, max_bytes);
         }
     }
 }
 
-/// 30 connections that exchange messages of random lengths up to `most` with a server of these options.
-fn exchange_side_by_side(options: &Options, most: u64) {
+/// 30 connections that exchange messages of random lengths up to `max_bytes` with a server of these options.
+fn exchange_concurrently(options: &Options, max_bytes: u64) {
     let listeners = listen_for("127.0.0.1:0".parse().expect("an address"), options).expect("listens");
     let address = listeners[0].local_addr().expect("an address");
     let options = options.clone();
@@ -422,10 +422,10 @@ fn exchange_side_by_side(options: &Options, most: u64) {
             scope.spawn(move || {
                 let mut stream = TcpStream::connect(address).expect("connects");
                 prepare(&stream);
-                let mut noise = Noise(seed);
+                let mut rng = Rng(seed);
                 for _ in 0..20 {
-                    let size = 1 + noise.below(most);
-                    let message = noise.bytes(size);
+                    let size = 1 + rng.below(max_bytes);
+                    let message = rng.bytes(size);
                     let (mut sender, message) = (stream.try_clone().expect("a second handle"), &message);
                     std::thread::scope(|scope| {
                         scope.spawn(move || sender.write_all(message).expect("takes bytes"));
@@ -445,8 +445,8 @@ fn linked_timeouts_disconnect_who_is_silent() {
     }
     let short = Subject::with("short timeouts", &["uring", "--linked-timeout", "100ms"]);
     let mut server = Server::start(&short, None);
-    let mut bystander = server.bystanders.remove(0);
-    assert_eq!(bystander.read_to_end(&mut Vec::new()).expect("an end, not a reset"), 0);
+    let mut connection = server.idle_connections.remove(0);
+    assert_eq!(connection.read_to_end(&mut Vec::new()).expect("an end, not a reset"), 0);
     let mut silent: Vec<_> = (0..20).map(|_| server.connect()).collect();
     for stream in &mut silent {
         assert_eq!(stream.read_to_end(&mut Vec::new()).expect("an end, not a reset"), 0);
@@ -454,14 +454,14 @@ fn linked_timeouts_disconnect_who_is_silent() {
     let long = Subject::with("long timeouts", &["uring", "--linked-timeout", "3600s"]);
     let mut server = Server::start(&long, None);
     sleep(Duration::from_millis(200));
-    server.assert_bystanders_served();
+    server.assert_idle_connections_served();
 }
 
 /// With no descriptor left, those who wait are served once others leave.
 #[test]
 fn running_out_of_descriptors_only_delays() {
-    each(|subject| {
-        let server = Server::start(subject, Some(40 + subject.bystanders() as u32));
+    for_each_subject(|subject| {
+        let server = Server::start(subject, Some(40 + subject.idle_connections() as u32));
         let mut first = vec![server.connect()];
         // Now, for with several rings the later ones may have taken the last descriptor before its ring looks.
         exchange(&mut first[0], b"accepted in time").expect("echoes");
@@ -469,7 +469,7 @@ fn running_out_of_descriptors_only_delays() {
         exchange(&mut first[0], b"still served").expect("echoes");
         server.assert_no_spin();
         // Those that stay are more than there are descriptors for. But with several rings one could wait for another's.
-        let last = first.split_off(if subject.bystanders() > 1 { 60 } else { 20 });
+        let last = first.split_off(if subject.idle_connections() > 1 { 60 } else { 20 });
         drop(first);
         for mut stream in last {
             exchange(&mut stream, b"accepted late").unwrap_or_else(|error| panic!("{subject}: {error}"));
@@ -478,23 +478,23 @@ fn running_out_of_descriptors_only_delays() {
 }
 
 /// Writes without reading until the server has not taken a byte for a while; how much it took.
-fn write_until_stuck(stream: &mut TcpStream, message: &[u8]) -> usize {
+fn write_until_blocked(stream: &mut TcpStream, message: &[u8]) -> usize {
     stream.set_nonblocking(true).expect("nonblocking");
-    let (mut written, mut refusals) = (0, 0);
-    while written < message.len() && refusals < 30 {
-        match progress(stream.write(&message[written..])) {
+    let (mut written, mut blocked_writes) = (0, 0);
+    while written < message.len() && blocked_writes < 30 {
+        match bytes_or_zero(stream.write(&message[written..])) {
             0 => {
-                refusals += 1;
+                blocked_writes += 1;
                 sleep(Duration::from_millis(10));
             }
-            bytes => (written, refusals) = (written + bytes, 0),
+            bytes => (written, blocked_writes) = (written + bytes, 0),
         }
     }
     written
 }
 
 /// Bytes moved by a call that does not block; a connection that fails or ends fails the test.
-fn progress(result: io::Result<usize>) -> usize {
+fn bytes_or_zero(result: io::Result<usize>) -> usize {
     match result {
         Ok(bytes) => bytes,
         Err(error) if error.kind() == ErrorKind::WouldBlock => 0,

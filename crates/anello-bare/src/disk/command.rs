@@ -8,13 +8,13 @@ use serde::{Deserialize, Serialize};
 use super::pattern::GRANULE_BYTES;
 
 /// Most bytes of one block.
-pub const MOST_BLOCK_BYTES: usize = 16 << 20;
+pub const MAX_BLOCK_BYTES: usize = 16 << 20;
 /// Most requests in flight.
-pub const MOST_DEPTH: usize = 256;
+pub const MAX_DEPTH: usize = 256;
 /// Most memory of all blocks together, bytes.
-const MOST_MEMORY_BYTES: usize = 1 << 30;
+const MAX_MEMORY_BYTES: usize = 1 << 30;
 /// Longest command.
-const LONGEST: Duration = Duration::from_secs(3600);
+const MAX_DURATION: Duration = Duration::from_secs(3600);
 
 /// What a worker is to do.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -24,9 +24,9 @@ pub struct Command {
     pub operation: Operation,
     /// Past the page cache (O_DIRECT).
     pub direct: bool,
-    /// Bytes of each request: a multiple of [`GRANULE_BYTES`], at most [`MOST_BLOCK_BYTES`].
+    /// Bytes of each request: a multiple of [`GRANULE_BYTES`], at most [`MAX_BLOCK_BYTES`].
     pub block_bytes: usize,
-    /// Requests in flight, 1 to [`MOST_DEPTH`].
+    /// Requests in flight, 1 to [`MAX_DEPTH`].
     pub depth: usize,
     /// How long requests are started, at most an hour; those in flight then are waited for.
     pub duration_ns: u64,
@@ -74,13 +74,13 @@ impl Command {
         let blocks = file_bytes / self.block_bytes.max(1) as u64;
         let reason = if self.block_bytes == 0 || !self.block_bytes.is_multiple_of(GRANULE_BYTES) {
             format!("block_bytes {}: must be a multiple of {GRANULE_BYTES}, and not 0", self.block_bytes)
-        } else if self.block_bytes > MOST_BLOCK_BYTES {
-            format!("block_bytes {}: at most {MOST_BLOCK_BYTES}", self.block_bytes)
-        } else if !(1..=MOST_DEPTH).contains(&self.depth) {
-            format!("depth {}: 1 to {MOST_DEPTH}", self.depth)
-        } else if self.depth * self.block_bytes > MOST_MEMORY_BYTES {
+        } else if self.block_bytes > MAX_BLOCK_BYTES {
+            format!("block_bytes {}: at most {MAX_BLOCK_BYTES}", self.block_bytes)
+        } else if !(1..=MAX_DEPTH).contains(&self.depth) {
+            format!("depth {}: 1 to {MAX_DEPTH}", self.depth)
+        } else if self.depth * self.block_bytes > MAX_MEMORY_BYTES {
             format!("depth {} of {} bytes: at most 1 GiB together", self.depth, self.block_bytes)
-        } else if u128::from(self.duration_ns) > LONGEST.as_nanos() {
+        } else if u128::from(self.duration_ns) > MAX_DURATION.as_nanos() {
             format!("duration_ns {}: at most an hour", self.duration_ns)
         } else if blocks <= self.depth as u64 {
             format!(

@@ -8,56 +8,56 @@ use serde_json::json;
 
 use super::Worker;
 use super::command::Command;
-use crate::accept::{ACCEPT_PAUSE, AcceptFailure};
+use crate::accept::{ACCEPT_PAUSE, AcceptError};
 
 /// Longest line, bytes.
-const MOST_LINE_BYTES: u64 = 64 * 1024;
+const MAX_LINE_BYTES: u64 = 64 * 1024;
 
 pub(super) fn serve(worker: &Worker, listener: &TcpListener) -> io::Result<()> {
     listener.set_nonblocking(false)?;
     loop {
         match listener.accept() {
             // A controller that breaks off is followed by the next.
-            Ok((stream, _)) => converse(worker, &stream).unwrap_or_default(),
-            Err(error) => match Errno::from_io_error(&error).map(AcceptFailure::from) {
-                Some(AcceptFailure::Empty | AcceptFailure::Gone) => {}
-                Some(AcceptFailure::Exhausted) => std::thread::sleep(ACCEPT_PAUSE),
-                Some(AcceptFailure::Broken(_)) | None => return Err(error),
+            Ok((stream, _)) => serve_connection(worker, &stream).unwrap_or_default(),
+            Err(error) => match Errno::from_io_error(&error).map(AcceptError::from) {
+                Some(AcceptError::WouldBlock | AcceptError::Transient) => {}
+                Some(AcceptError::OutOfResources) => std::thread::sleep(ACCEPT_PAUSE),
+                Some(AcceptError::Fatal(_)) | None => return Err(error),
             },
         }
     }
 }
 
 /// Answers line by line until the controller ends.
-fn converse(worker: &Worker, mut stream: &TcpStream) -> io::Result<()> {
+fn serve_connection(worker: &Worker, mut stream: &TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let mut reader = BufReader::new(stream);
     let mut line = Vec::new();
     loop {
         line.clear();
-        reader.by_ref().take(MOST_LINE_BYTES).read_until(b'\n', &mut line)?;
+        reader.by_ref().take(MAX_LINE_BYTES).read_until(b'\n', &mut line)?;
         if line.is_empty() {
             return Ok(());
         }
-        let whole = line.ends_with(b"\n");
-        let mut answer = if whole {
-            answer(worker, &line)
+        let is_complete = line.ends_with(b"\n");
+        let mut response = if is_complete {
+            respond(worker, &line)
         } else {
-            json!({"error": format!("a line that does not end within {MOST_LINE_BYTES} bytes")}).to_string()
+            json!({"error": format!("a line that does not end within {MAX_LINE_BYTES} bytes")}).to_string()
         };
-        answer.push('\n');
-        stream.write_all(answer.as_bytes())?;
+        response.push('\n');
+        stream.write_all(response.as_bytes())?;
         // Where the next line would begin is not known.
-        if !whole {
+        if !is_complete {
             return Ok(());
         }
     }
 }
 
-fn answer(worker: &Worker, line: &[u8]) -> String {
-    let outcome = serde_json::from_slice::<Command>(line)
+fn respond(worker: &Worker, line: &[u8]) -> String {
+    let response = serde_json::from_slice::<Command>(line)
         .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, format!("not a command: {error}")))
         .and_then(|command| worker.perform(&command))
         .and_then(|outcome| serde_json::to_string(&outcome).map_err(io::Error::other));
-    outcome.unwrap_or_else(|error| json!({"error": error.to_string()}).to_string())
+    response.unwrap_or_else(|error| json!({"error": error.to_string()}).to_string())
 }

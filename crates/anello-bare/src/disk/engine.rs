@@ -66,12 +66,12 @@ impl Engine {
     }
 
     /// How many requests it can have in flight of so many that are asked for.
-    pub(super) fn depth(self, asked_for: usize) -> usize {
-        if self == Engine::Pread { 1 } else { asked_for }
+    pub(super) fn effective_depth(self, requested: usize) -> usize {
+        if self == Engine::Pread { 1 } else { requested }
     }
 
     /// Sets it up for a file, and for blocks of which each belongs to the slot of the same number.
-    pub(super) fn start(self, file: File, blocks: &mut [Block]) -> io::Result<Box<dyn Requests>> {
+    pub(super) fn start(self, file: File, blocks: &mut [Block]) -> io::Result<Box<dyn RequestQueue>> {
         Ok(match self {
             Engine::Pread => Box::new(pread::Pread::new(file)),
             Engine::Threads => Box::new(threads::Pool::new(file, blocks.len())?),
@@ -92,8 +92,7 @@ impl FromStr for Engine {
     type Err = String;
 
     fn from_str(name: &str) -> Result<Engine, String> {
-        let found = Engine::ALL.into_iter().find(|engine| engine.name() == name);
-        found.ok_or_else(|| {
+        Engine::ALL.into_iter().find(|engine| engine.name() == name).ok_or_else(|| {
             format!("unknown engine {name:?}: use pread, threads, posix-aio, linux-aio or uring")
         })
     }
@@ -101,13 +100,13 @@ impl FromStr for Engine {
 
 /// An engine at work. It owns the block of every request that it was given, until it gives it back; if it is dropped
 /// with requests in flight, their memory is freed only if the kernel has certainly let go of it.
-pub(super) trait Requests {
-    /// Takes a request, whose slot must be free. It is done at any time until [`wait`](Requests::wait) gives it back.
+pub(super) trait RequestQueue {
+    /// Takes a request, whose slot must be free. It is done at any time until [`wait`](RequestQueue::wait) gives it back.
     fn start(&mut self, request: Request) -> io::Result<()>;
 
     /// Gets on with what was started and waits until at least one request has ended, of which one there must be.
     /// An error is one of the engine, after which it is of no use; the failure of a request is its result.
-    fn wait(&mut self, ended: &mut Vec<Ended>) -> io::Result<()>;
+    fn wait(&mut self, completions: &mut Vec<Completion>) -> io::Result<()>;
 }
 
 /// To read or write a block.
@@ -122,7 +121,7 @@ pub(super) struct Request {
 
 /// A request that has ended, with the number of bytes that were moved.
 #[derive(Debug)]
-pub(super) struct Ended {
+pub(super) struct Completion {
     pub(super) slot: usize,
     pub(super) block: Block,
     pub(super) result: io::Result<usize>,

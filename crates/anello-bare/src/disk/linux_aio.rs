@@ -15,10 +15,10 @@ use std::time::Duration;
 use rustix::io::Errno;
 
 use super::block::Block;
-use super::engine::{Ended, Request, Requests};
+use super::engine::{Completion, Request, RequestQueue};
 
 /// `IOCB_CMD_PREAD` and `IOCB_CMD_PWRITE` of `linux/aio_abi.h`.
-const COMMANDS: [u16; 2] = [0, 1];
+const OPCODES: [u16; 2] = [0, 1];
 /// How long to leave a kernel alone that is short of what it needs to take a request, when none is to be waited for.
 const BUSY_PAUSE: Duration = Duration::from_millis(1);
 
@@ -28,20 +28,20 @@ pub(super) struct LinuxAio {
     /// By slot.
     in_flight: Vec<Option<Block>>,
     /// To be submitted, in order.
-    started: Vec<libc::iocb>,
+    queued: Vec<libc::iocb>,
     /// Requests that the kernel has.
     submitted: usize,
-    events: Vec<Event>,
+    events: Vec<IoEvent>,
 }
 
 /// `struct io_event` of `linux/aio_abi.h`.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
-struct Event {
+struct IoEvent {
     data: u64,
-    control: u64,
+    object: u64,
     result: i64,
-    second_result: i64,
+    result2: i64,
 }
 
 /// Finds out whether this process may use Linux AIO.
@@ -89,24 +89,26 @@ impl LinuxAio {
             file,
             context: Context::new(slots)?,
             in_flight: (0..slots).map(|_| None).collect(),
-            started: Vec::new(),
+            queued: Vec::new(),
             submitted: 0,
-            events: vec![Event::default(); slots],
+            events: vec![IoEvent::default(); slots],
         })
     }
 
     /// Hands over what was started. Where the kernel takes less for want of room, the rest waits.
-    fn submit(&mut self, ended: &mut Vec<Ended>) -> io::Result<()> {
-        while !self.started.is_empty() {
-            let mut list: Vec<*mut libc::iocb> = self.started.iter_mut().map(ptr::from_mut).collect();
-            let count = list.len() as libc::c_long;
+    fn submit(&mut self, completions: &mut Vec<Completion>) -> io::Result<()> {
+        while !self.queued.is_empty() {
+            let mut control_blocks: Vec<*mut libc::iocb> =
+                self.queued.iter_mut().map(ptr::from_mut).collect();
+            let count = control_blocks.len() as libc::c_long;
             // SAFETY: `io_submit(2)` reads the control blocks of the list, which live, and writes one field of each. The
             // memory that they name is in `in_flight` and stays there until the kernel has reported the end.
-            let taken =
-                unsafe { libc::syscall(libc::SYS_io_submit, self.context.0, count, list.as_mut_ptr()) };
-            if taken > 0 {
-                self.submitted += taken as usize;
-                self.started.drain(..taken as usize);
+            let accepted = unsafe {
+                libc::syscall(libc::SYS_io_submit, self.context.0, count, control_blocks.as_mut_ptr())
+            };
+            if accepted > 0 {
+                self.submitted += accepted as usize;
+                self.queued.drain(..accepted as usize);
                 continue;
             }
             let error = io::Error::last_os_error();
@@ -116,8 +118,8 @@ impl LinuxAio {
                 Some(Errno::AGAIN) => std::thread::sleep(BUSY_PAUSE),
                 // The first of the list is at fault, and only it.
                 _ => {
-                    let slot = self.started.remove(0).aio_data as usize;
-                    ended.extend(self.in_flight[slot].take().map(|block| Ended {
+                    let slot = self.queued.remove(0).aio_data as usize;
+                    completions.extend(self.in_flight[slot].take().map(|block| Completion {
                         slot,
                         block,
                         result: Err(error),
@@ -129,33 +131,40 @@ impl LinuxAio {
     }
 }
 
-impl Requests for LinuxAio {
+impl RequestQueue for LinuxAio {
     fn start(&mut self, Request { slot, writes, offset, mut block }: Request) -> io::Result<()> {
         // SAFETY: a C structure of integers, for which zero is a value.
-        let mut control: libc::iocb = unsafe { mem::zeroed() };
-        control.aio_data = slot as u64;
-        control.aio_lio_opcode = COMMANDS[usize::from(writes)];
-        control.aio_fildes = self.file.as_raw_fd() as u32;
-        control.aio_buf = block.bytes_mut().as_mut_ptr() as u64;
-        control.aio_nbytes = block.len() as u64;
-        control.aio_offset = i64::try_from(offset).map_err(io::Error::other)?;
+        let mut iocb: libc::iocb = unsafe { mem::zeroed() };
+        iocb.aio_data = slot as u64;
+        iocb.aio_lio_opcode = OPCODES[usize::from(writes)];
+        iocb.aio_fildes = self.file.as_raw_fd() as u32;
+        iocb.aio_buf = block.bytes_mut().as_mut_ptr() as u64;
+        iocb.aio_nbytes = block.len() as u64;
+        iocb.aio_offset = i64::try_from(offset).map_err(io::Error::other)?;
         self.in_flight[slot] = Some(block);
-        self.started.push(control);
+        self.queued.push(iocb);
         Ok(())
     }
 
-    fn wait(&mut self, ended: &mut Vec<Ended>) -> io::Result<()> {
-        self.submit(ended)?;
-        if !ended.is_empty() || self.submitted == 0 {
+    fn wait(&mut self, completions: &mut Vec<Completion>) -> io::Result<()> {
+        self.submit(completions)?;
+        if !completions.is_empty() || self.submitted == 0 {
             return Ok(());
         }
-        let most = self.events.len() as libc::c_long;
+        let max_events = self.events.len() as libc::c_long;
         let count = loop {
-            let (least, no_timeout) = (1 as libc::c_long, ptr::null::<libc::timespec>());
+            let (min_events, no_timeout) = (1 as libc::c_long, ptr::null::<libc::timespec>());
             let events = self.events.as_mut_ptr();
-            // SAFETY: `io_getevents(2)` writes at most `most` events, for which there is room.
+            // SAFETY: `io_getevents(2)` writes at most `max_events` events, for which there is room.
             let count = unsafe {
-                libc::syscall(libc::SYS_io_getevents, self.context.0, least, most, events, no_timeout)
+                libc::syscall(
+                    libc::SYS_io_getevents,
+                    self.context.0,
+                    min_events,
+                    max_events,
+                    events,
+                    no_timeout,
+                )
             };
             if let Ok(count) = usize::try_from(count) {
                 break count;
@@ -170,7 +179,7 @@ impl Requests for LinuxAio {
             let slot = event.data as usize;
             let result = usize::try_from(event.result)
                 .map_err(|_| io::Error::from_raw_os_error((-event.result) as i32));
-            ended.extend(self.in_flight[slot].take().map(|block| Ended { slot, block, result }));
+            completions.extend(self.in_flight[slot].take().map(|block| Completion { slot, block, result }));
         }
         Ok(())
     }

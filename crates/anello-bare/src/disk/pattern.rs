@@ -19,7 +19,7 @@ pub const GRANULE_BYTES: usize = 512;
 const WORD_BYTES: usize = 8;
 const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 /// Bytes written at once when a file is made.
-const PIECE_BYTES: usize = 1 << 20;
+const CHUNK_BYTES: usize = 1 << 20;
 
 /// Scatters the bits of a number (the finalizer of splitmix64).
 pub(super) fn mix(number: u64) -> u64 {
@@ -47,7 +47,7 @@ pub(super) fn fill(bytes: &mut [u8], offset: u64, generation: u64) {
 }
 
 /// Whether `bytes`, whole granules, are what some write left at this place.
-pub(super) fn is_right(bytes: &[u8], offset: u64) -> bool {
+pub(super) fn is_valid(bytes: &[u8], offset: u64) -> bool {
     let mut granules = bytes.chunks_exact(GRANULE_BYTES).zip((offset..).step_by(GRANULE_BYTES));
     granules.all(|(granule, offset)| {
         let mut words = granule.chunks_exact(WORD_BYTES).map(|word| {
@@ -67,12 +67,12 @@ pub(super) fn is_right(bytes: &[u8], offset: u64) -> bool {
 }
 
 /// Whether the first and the last granule of a file carry the pattern.
-pub(super) fn carried_by(file: &File, length: u64) -> io::Result<bool> {
+pub(super) fn has_pattern(file: &File, length: u64) -> io::Result<bool> {
     let mut granule = [0; GRANULE_BYTES];
-    let end = length - length % GRANULE_BYTES as u64;
-    for offset in [0, end.saturating_sub(GRANULE_BYTES as u64)] {
+    let granules_end = length - length % GRANULE_BYTES as u64;
+    for offset in [0, granules_end.saturating_sub(GRANULE_BYTES as u64)] {
         match file.read_exact_at(&mut granule, offset) {
-            Ok(()) if is_right(&granule, offset) => {}
+            Ok(()) if is_valid(&granule, offset) => {}
             Ok(()) => return Ok(false),
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(false),
             Err(error) => return Err(error),
@@ -84,11 +84,11 @@ pub(super) fn carried_by(file: &File, length: u64) -> io::Result<bool> {
 /// Makes a file of so many bytes, whole granules, and waits until the disk has it.
 pub(super) fn create(path: &Path, bytes: u64) -> io::Result<()> {
     let mut file = OpenOptions::new().write(true).create(true).truncate(true).open(path)?;
-    let mut piece = vec![0; PIECE_BYTES];
-    for offset in (0..bytes).step_by(PIECE_BYTES) {
-        let length = (bytes - offset).min(PIECE_BYTES as u64) as usize;
-        fill(&mut piece[..length], offset, 0);
-        file.write_all(&piece[..length])?;
+    let mut chunk = vec![0; CHUNK_BYTES];
+    for offset in (0..bytes).step_by(CHUNK_BYTES) {
+        let length = (bytes - offset).min(CHUNK_BYTES as u64) as usize;
+        fill(&mut chunk[..length], offset, 0);
+        file.write_all(&chunk[..length])?;
     }
     file.sync_all()
 }
@@ -101,14 +101,14 @@ mod tests {
     fn every_changed_word_is_found() {
         let mut block = vec![0; 4096];
         fill(&mut block, 8192, 7);
-        assert!(is_right(&block, 8192));
-        assert!(!is_right(&block, 4096), "of another place");
+        assert!(is_valid(&block, 8192));
+        assert!(!is_valid(&block, 4096), "of another place");
         for place in (0..block.len()).step_by(WORD_BYTES) {
             block[place] ^= 1;
-            assert!(!is_right(&block, 8192), "changed at {place}");
+            assert!(!is_valid(&block, 8192), "changed at {place}");
             block[place] ^= 1;
         }
-        assert!(!is_right(&[0; GRANULE_BYTES], 0), "nothing was written");
+        assert!(!is_valid(&[0; GRANULE_BYTES], 0), "nothing was written");
     }
 
     #[test]
@@ -117,7 +117,7 @@ mod tests {
         fill(&mut old, 0, 1);
         fill(&mut new, 0, 2);
         let torn = |at: usize| [&new[..at], &old[at..]].concat();
-        assert!(is_right(&torn(512), 0));
-        assert!(!is_right(&torn(256), 0));
+        assert!(is_valid(&torn(512), 0));
+        assert!(!is_valid(&torn(256), 0));
     }
 }

@@ -16,7 +16,7 @@ use std::ptr;
 use rustix::io::Errno;
 
 use super::block::Block;
-use super::engine::{Ended, Request, Requests};
+use super::engine::{Completion, Request, RequestQueue};
 
 pub(super) struct PosixAio {
     /// By slot.
@@ -37,9 +37,9 @@ impl PosixAio {
     }
 
     /// Takes out what has ended.
-    fn collect(&mut self, ended: &mut Vec<Ended>) {
-        for (slot, place) in self.in_flight.iter_mut().enumerate() {
-            let finished = place.take_if(|in_flight| {
+    fn reap(&mut self, completions: &mut Vec<Completion>) {
+        for (slot, entry) in self.in_flight.iter_mut().enumerate() {
+            let finished = entry.take_if(|in_flight| {
                 // SAFETY: the control block is one that was submitted and whose result was not taken yet.
                 unsafe { libc::aio_error(&*in_flight.control) != libc::EINPROGRESS }
             });
@@ -47,13 +47,13 @@ impl PosixAio {
                 // SAFETY: as above, and the request has ended; this is done once, as it has left `in_flight`.
                 let (errno, bytes) = unsafe { (libc::aio_error(&*control), libc::aio_return(&mut *control)) };
                 let result = usize::try_from(bytes).map_err(|_| io::Error::from_raw_os_error(errno));
-                ended.push(Ended { slot, block, result });
+                completions.push(Completion { slot, block, result });
             }
         }
     }
 }
 
-impl Requests for PosixAio {
+impl RequestQueue for PosixAio {
     fn start(&mut self, Request { slot, writes, offset, mut block }: Request) -> io::Result<()> {
         // SAFETY: a C structure of integers and pointers, for which zero is a value; all but what is set below must
         // be zero. Zero in its `sigev_notify` would be a signal, so that is set, too.
@@ -74,17 +74,19 @@ impl Requests for PosixAio {
         Ok(())
     }
 
-    fn wait(&mut self, ended: &mut Vec<Ended>) -> io::Result<()> {
+    fn wait(&mut self, completions: &mut Vec<Completion>) -> io::Result<()> {
         loop {
-            let before = ended.len();
-            self.collect(ended);
-            if ended.len() > before {
+            let count_before = completions.len();
+            self.reap(completions);
+            if completions.len() > count_before {
                 return Ok(());
             }
-            let list: Vec<*const libc::aiocb> =
+            let control_blocks: Vec<*const libc::aiocb> =
                 self.in_flight.iter().flatten().map(|in_flight| ptr::from_ref(&*in_flight.control)).collect();
             // SAFETY: the control blocks are in flight or have ended, and stay where they are during the call.
-            if unsafe { libc::aio_suspend(list.as_ptr(), list.len() as i32, ptr::null()) } != 0 {
+            if unsafe { libc::aio_suspend(control_blocks.as_ptr(), control_blocks.len() as i32, ptr::null()) }
+                != 0
+            {
                 let error = io::Error::last_os_error();
                 if !matches!(Errno::from_io_error(&error), Some(Errno::INTR | Errno::AGAIN)) {
                     return Err(error);
@@ -97,9 +99,9 @@ impl Requests for PosixAio {
 impl Drop for PosixAio {
     /// Waits for what is in flight; if that cannot be waited for, leaks its memory and its descriptors.
     fn drop(&mut self) {
-        let mut ended = Vec::new();
+        let mut completions = Vec::new();
         while self.in_flight.iter().any(Option::is_some) {
-            if self.wait(&mut ended).is_err() {
+            if self.wait(&mut completions).is_err() {
                 mem::forget(mem::take(&mut self.in_flight));
                 mem::forget(mem::take(&mut self.descriptors));
             }

@@ -5,33 +5,33 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
-use super::engine::{Ended, Request, Requests};
+use super::engine::{Completion, Request, RequestQueue};
 
 pub(super) struct Pread {
     file: File,
-    waiting: VecDeque<Request>,
+    queue: VecDeque<Request>,
 }
 
 impl Pread {
     pub(super) fn new(file: File) -> Pread {
-        Pread { file, waiting: VecDeque::new() }
+        Pread { file, queue: VecDeque::new() }
     }
 }
 
-impl Requests for Pread {
+impl RequestQueue for Pread {
     fn start(&mut self, request: Request) -> io::Result<()> {
-        self.waiting.push_back(request);
+        self.queue.push_back(request);
         Ok(())
     }
 
-    fn wait(&mut self, ended: &mut Vec<Ended>) -> io::Result<()> {
-        ended.extend(self.waiting.pop_front().map(|request| perform(&self.file, request)));
+    fn wait(&mut self, completions: &mut Vec<Completion>) -> io::Result<()> {
+        completions.extend(self.queue.pop_front().map(|request| execute(&self.file, request)));
         Ok(())
     }
 }
 
 /// `pread(2)` or `pwrite(2)`, again when a signal interrupts it.
-pub(super) fn perform(file: &File, Request { slot, writes, offset, mut block }: Request) -> Ended {
+pub(super) fn execute(file: &File, Request { slot, writes, offset, mut block }: Request) -> Completion {
     let result = loop {
         let result = if writes {
             file.write_at(block.bytes(), offset)
@@ -43,5 +43,5 @@ pub(super) fn perform(file: &File, Request { slot, writes, offset, mut block }: 
             result => break result,
         }
     };
-    Ended { slot, block, result }
+    Completion { slot, block, result }
 }

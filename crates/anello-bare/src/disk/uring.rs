@@ -14,7 +14,7 @@ use io_uring::{IoUring, opcode};
 use rustix::io::Errno;
 
 use super::block::Block;
-use super::engine::{Ended, Request, Requests};
+use super::engine::{Completion, Request, RequestQueue};
 use crate::uring::setup;
 
 pub(super) struct Uring {
@@ -34,7 +34,7 @@ pub(super) fn check() -> io::Result<()> {
 }
 
 fn ring() -> io::Result<IoUring> {
-    setup::ring("another engine").map(|(ring, _)| ring)
+    setup::build_ring("another engine").map(|(ring, _)| ring)
 }
 
 impl Uring {
@@ -63,21 +63,21 @@ impl Uring {
     }
 }
 
-impl Requests for Uring {
+impl RequestQueue for Uring {
     fn start(&mut self, Request { slot, writes, offset, mut block }: Request) -> io::Result<()> {
         let (memory, bytes) = (block.bytes_mut().as_mut_ptr(), block.len() as u32);
-        let number = u16::try_from(slot).map_err(io::Error::other)?;
+        let buffer_id = u16::try_from(slot).map_err(io::Error::other)?;
         let entry = if writes {
-            opcode::WriteFixed::new(FILE, memory, bytes, number).offset(offset).build()
+            opcode::WriteFixed::new(FILE, memory, bytes, buffer_id).offset(offset).build()
         } else {
-            opcode::ReadFixed::new(FILE, memory, bytes, number).offset(offset).build()
+            opcode::ReadFixed::new(FILE, memory, bytes, buffer_id).offset(offset).build()
         };
         self.in_flight[slot] = Some(block);
         // SAFETY: the memory is that of a block which stays in `in_flight` until the request's completion.
         unsafe { self.ring.submission().push(&entry.user_data(slot as u64)) }.map_err(io::Error::other)
     }
 
-    fn wait(&mut self, ended: &mut Vec<Ended>) -> io::Result<()> {
+    fn wait(&mut self, completions: &mut Vec<Completion>) -> io::Result<()> {
         match self.ring.submit_and_wait(1) {
             Ok(_) => {}
             Err(error) => match Errno::from_io_error(&error) {
@@ -90,7 +90,7 @@ impl Requests for Uring {
             let result = usize::try_from(completion.result())
                 .map_err(|_| io::Error::from_raw_os_error(-completion.result()));
             let block = self.in_flight.get_mut(slot).and_then(Option::take);
-            ended.extend(block.map(|block| Ended { slot, block, result }));
+            completions.extend(block.map(|block| Completion { slot, block, result }));
         }
         Ok(())
     }

@@ -8,48 +8,48 @@ use io_uring::types::{Fd, Timespec};
 use io_uring::{opcode, squeue};
 
 use super::enter::errno;
-use crate::accept::{ACCEPT_PAUSE, AcceptFailure};
+use crate::accept::{ACCEPT_PAUSE, AcceptError};
 
 static ACCEPT_PAUSE_TIMESPEC: Timespec = Timespec::new().nsec(ACCEPT_PAUSE.subsec_nanos());
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Accept {
+pub(crate) enum AcceptState {
     /// The accept is in flight.
     Armed,
     /// It is to be submitted.
-    Wanted,
+    Unarmed,
     /// Descriptors ran out: a timeout is to be submitted.
-    PauseWanted,
+    PauseDue,
     /// The timeout is in flight.
     Paused,
 }
 
-impl Accept {
+impl AcceptState {
     /// What a completion of the accept brought: a socket, by its number, or none. `armed`: more completions follow. An
     /// error: the listener is of no use any more.
-    pub(crate) fn completed(&mut self, result: i32, armed: bool) -> io::Result<Option<i32>> {
+    pub(crate) fn on_completion(&mut self, result: i32, armed: bool) -> io::Result<Option<i32>> {
         if !armed {
-            *self = Accept::Wanted;
+            *self = AcceptState::Unarmed;
         }
         if result >= 0 {
             return Ok(Some(result));
         }
-        match AcceptFailure::from(errno(result)) {
-            AcceptFailure::Empty | AcceptFailure::Gone => {}
-            AcceptFailure::Exhausted if armed => {}
-            AcceptFailure::Exhausted => *self = Accept::PauseWanted,
-            AcceptFailure::Broken(errno) => return Err(errno.into()),
+        match AcceptError::from(errno(result)) {
+            AcceptError::WouldBlock | AcceptError::Transient => {}
+            AcceptError::OutOfResources if armed => {}
+            AcceptError::OutOfResources => *self = AcceptState::PauseDue,
+            AcceptError::Fatal(errno) => return Err(errno.into()),
         }
         Ok(None)
     }
 }
 
 /// Accepts all that come, until it fails.
-pub(crate) fn accept_many(listener: &TcpListener) -> squeue::Entry {
+pub(crate) fn multishot_accept(listener: &TcpListener) -> squeue::Entry {
     opcode::AcceptMulti::new(Fd(listener.as_raw_fd())).flags(libc::SOCK_CLOEXEC).build()
 }
 
 /// Completes after [`ACCEPT_PAUSE`].
-pub(crate) fn pause() -> squeue::Entry {
+pub(crate) fn pause_timeout() -> squeue::Entry {
     opcode::Timeout::new(&ACCEPT_PAUSE_TIMESPEC).build()
 }

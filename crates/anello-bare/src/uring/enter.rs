@@ -22,7 +22,7 @@ pub(crate) fn enter(
 }
 
 /// How often deferred work is asked for in a row: more may come as fast as it is done.
-const MOST_ENTERS: u32 = 64;
+const MAX_ENTERS: u32 = 64;
 
 /// Decides whether more is received before anything is answered.
 ///
@@ -37,29 +37,33 @@ pub(crate) struct Turn {
 impl Turn {
     /// One connection has sent enough, or the buffers have run out.
     #[inline]
-    pub(crate) fn fill(&mut self) {
+    pub(crate) fn stop_receiving(&mut self) {
         self.is_full = true;
     }
 
     /// Asks for deferred work again if some is left and the turn has room for it. `false`: it is time to answer, and the
     /// next turn begins.
     #[inline]
-    pub(crate) fn goes_on(&mut self, submitter: &Submitter<'_>, submissions: &SubmissionQueue<'_>) -> bool {
+    pub(crate) fn run_task_work(
+        &mut self,
+        submitter: &Submitter<'_>,
+        submissions: &SubmissionQueue<'_>,
+    ) -> bool {
         self.enters += 1;
-        let wanted = submissions.taskrun() && !self.is_full && self.enters < MOST_ENTERS;
+        let has_work = submissions.taskrun() && !self.is_full && self.enters < MAX_ENTERS;
         // What fails here fails again at the next enter, which says so.
-        let goes_on = wanted && enter(submitter, 0, 0, EnterFlags::GETEVENTS).is_ok();
-        if !goes_on {
+        let has_run = has_work && enter(submitter, 0, 0, EnterFlags::GETEVENTS).is_ok();
+        if !has_run {
             *self = Self::default();
         }
-        goes_on
+        has_run
     }
 }
 
 /// What came of an [`enter`]. `true`: the kernel is short of memory or of room for completions.
 #[inline]
-pub(crate) fn is_busy(entered: io::Result<()>) -> io::Result<bool> {
-    match entered {
+pub(crate) fn is_busy(result: io::Result<()>) -> io::Result<bool> {
+    match result {
         Ok(()) => Ok(false),
         Err(error) => match Errno::from_io_error(&error) {
             Some(Errno::INTR | Errno::TIME) => Ok(false),

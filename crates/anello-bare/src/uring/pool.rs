@@ -16,9 +16,9 @@ use io_uring::Submitter;
 use io_uring::types::BufRingEntry;
 
 /// The buffer group of a ring's only pool.
-pub(crate) const GROUP: u16 = 0;
+pub(crate) const BUFFER_GROUP: u16 = 0;
 /// Buffers in use at first.
-const FIRST_BUFFERS: u16 = 32;
+const INITIAL_BUFFERS: u16 = 32;
 const PAGE_BYTES: usize = 4096;
 
 pub(crate) struct Pool {
@@ -28,7 +28,7 @@ pub(crate) struct Pool {
     /// A power of two.
     count: u16,
     /// Buffers that were ever put into the ring: the numbers below it.
-    used: u16,
+    active_buffers: u16,
     tail: u16,
     /// What the kernel wrote into each buffer that is ours.
     chunks: Box<[Chunk]>,
@@ -60,18 +60,18 @@ impl Pool {
         }
         let ring = map.cast::<BufRingEntry>();
         // SAFETY: `ring` is page-aligned, holds `count` entries, and stays mapped for the life of the process.
-        unsafe { submitter.register_buf_ring_with_flags(ring as u64, count, GROUP, 0) }?;
+        unsafe { submitter.register_buf_ring_with_flags(ring as u64, count, BUFFER_GROUP, 0) }?;
         // SAFETY: the mapping has `map_bytes`, of which the buffers are what follows `ring_bytes`.
         let buffers = unsafe { map.cast::<u8>().add(ring_bytes) };
         let chunks = vec![Chunk::default(); usize::from(count)].into_boxed_slice();
-        let mut pool = Pool { ring, buffers, buffer_bytes, count, used: 0, tail: 0, chunks };
-        pool.use_more(FIRST_BUFFERS);
+        let mut pool = Pool { ring, buffers, buffer_bytes, count, active_buffers: 0, tail: 0, chunks };
+        pool.add_buffers(INITIAL_BUFFERS);
         Ok(pool)
     }
 
     /// Buffers that were ever in the ring: their numbers are those below.
-    pub(crate) fn used(&self) -> u16 {
-        self.used
+    pub(crate) fn active_buffers(&self) -> u16 {
+        self.active_buffers
     }
 
     /// Entries of the ring, a power of two.
@@ -82,13 +82,13 @@ impl Pool {
     /// Doubles the buffers in use, up to the limit; to be called when the kernel found none.
     #[cold]
     pub(crate) fn grow(&mut self) {
-        self.use_more(self.used);
+        self.add_buffers(self.active_buffers);
     }
 
-    fn use_more(&mut self, more: u16) {
-        for number in self.used..self.used.saturating_add(more).min(self.count) {
-            self.used = number + 1;
-            self.recycle(number);
+    fn add_buffers(&mut self, more: u16) {
+        for buffer_id in self.active_buffers..self.active_buffers.saturating_add(more).min(self.count) {
+            self.active_buffers = buffer_id + 1;
+            self.recycle(buffer_id);
         }
     }
 
@@ -99,49 +99,49 @@ impl Pool {
 
     /// Takes note that the kernel wrote `bytes` into a buffer and gave it to us.
     #[inline]
-    pub(crate) fn take(&mut self, number: u16, bytes: u32) {
-        self.chunks[usize::from(number)] = Chunk { bytes: bytes.min(self.buffer_bytes), next: 0 };
+    pub(crate) fn mark_received(&mut self, buffer_id: u16, bytes: u32) {
+        self.chunks[usize::from(buffer_id)] = Chunk { bytes: bytes.min(self.buffer_bytes), next: 0 };
     }
 
     #[inline]
-    pub(crate) fn chunk(&mut self, number: u16) -> &mut Chunk {
-        &mut self.chunks[usize::from(number)]
+    pub(crate) fn chunk(&mut self, buffer_id: u16) -> &mut Chunk {
+        &mut self.chunks[usize::from(buffer_id)]
     }
 
     /// Where the kernel finds a chunk that it is to send: valid until the buffer is recycled.
     #[inline]
-    pub(crate) fn part(&self, number: u16) -> (*const u8, u32) {
-        let bytes = self.chunks[usize::from(number)].bytes;
-        (self.buffer(number), bytes)
+    pub(crate) fn raw_chunk(&self, buffer_id: u16) -> (*const u8, u32) {
+        let bytes = self.chunks[usize::from(buffer_id)].bytes;
+        (self.buffer(buffer_id), bytes)
     }
 
     /// The bytes of a chunk.
-    pub(crate) fn bytes(&self, number: u16) -> &[u8] {
-        let (start, bytes) = self.part(number);
+    pub(crate) fn bytes(&self, buffer_id: u16) -> &[u8] {
+        let (start, bytes) = self.raw_chunk(buffer_id);
         // SAFETY: the number was bounds-checked, the buffer is ours (module invariant), so the kernel does not
         // write to it, and `bytes` is no more than its size; the mapping is zeroed memory or what was received.
         unsafe { std::slice::from_raw_parts(start, bytes as usize) }
     }
 
     #[inline]
-    fn buffer(&self, number: u16) -> *mut u8 {
-        debug_assert!(number < self.count);
+    fn buffer(&self, buffer_id: u16) -> *mut u8 {
+        debug_assert!(buffer_id < self.count);
         // SAFETY: numbers are below `count` (`chunks` is indexed before a number is taken), so the buffer lies
         // within the mapping.
-        unsafe { self.buffers.add(usize::from(number) * self.buffer_bytes as usize) }
+        unsafe { self.buffers.add(usize::from(buffer_id) * self.buffer_bytes as usize) }
     }
 
     /// Gives a buffer back; the kernel sees it after the next [`publish`](Pool::publish).
     #[inline]
-    pub(crate) fn recycle(&mut self, number: u16) {
-        let address = self.buffer(number) as u64;
+    pub(crate) fn recycle(&mut self, buffer_id: u16) {
+        let address = self.buffer(buffer_id) as u64;
         // SAFETY: the index is masked to the ring. The kernel reads entries from its head to the published tail
         // only; at most `count` buffers exist, so the entry at our tail is not among them, and the fields written
         // here leave out the one that holds the tail.
         let entry = unsafe { &mut *self.ring.add(usize::from(self.tail & (self.count - 1))) };
         entry.set_addr(address);
         entry.set_len(self.buffer_bytes);
-        entry.set_bid(number);
+        entry.set_bid(buffer_id);
         self.tail = self.tail.wrapping_add(1);
     }
 

@@ -6,15 +6,15 @@ use io_uring::{Builder, IoUring, cqueue, squeue};
 use rustix::io::Errno;
 
 /// Submission entries. Few, so that they stay in the cache; a turn that needs more takes more enters.
-pub(crate) const SUBMISSIONS: u32 = 512;
+pub(crate) const SQ_ENTRIES: u32 = 512;
 /// Completion entries; what does not fit is kept by the kernel and fetched.
-pub(crate) const COMPLETIONS: u32 = 4096;
+pub(crate) const CQ_ENTRIES: u32 = 4096;
 
 /// Sets flags for a ring that is to be made.
-type Flags = fn(&mut Builder<squeue::Entry, cqueue::Entry>);
+type SetFlags = fn(&mut Builder<squeue::Entry, cqueue::Entry>);
 
 /// From the newest kernel to the oldest: each rung does without one more flag. What they are called, and the flags.
-const RUNGS: [(&str, Flags); 4] = [
+const FLAG_SETS: [(&str, SetFlags); 4] = [
     // Linux 6.6
     ("no-sqarray,defer-taskrun,single-issuer,coop-taskrun", |builder| {
         builder.setup_coop_taskrun().setup_taskrun_flag().setup_single_issuer().setup_defer_taskrun();
@@ -35,27 +35,27 @@ const RUNGS: [(&str, Flags); 4] = [
 ];
 
 /// Sets up a ring, stepping down the ladder while the kernel knows a flag not, and tells what its flags are called.
-/// Where there is none to be had, the error tells to use something `instead`.
-pub(crate) fn ring(instead: &str) -> io::Result<(IoUring, &'static str)> {
-    let mut refusal = io::Error::from(Errno::INVAL);
-    for (names, flags) in RUNGS {
+/// Where there is none to be had, the error tells to use something `alternative`.
+pub(crate) fn build_ring(alternative: &str) -> io::Result<(IoUring, &'static str)> {
+    let mut error = io::Error::from(Errno::INVAL);
+    for (names, set_flags) in FLAG_SETS {
         let mut builder = IoUring::builder();
-        builder.setup_submit_all().setup_cqsize(COMPLETIONS).setup_clamp();
-        flags(&mut builder);
-        match builder.build(SUBMISSIONS) {
+        builder.setup_submit_all().setup_cqsize(CQ_ENTRIES).setup_clamp();
+        set_flags(&mut builder);
+        match builder.build(SQ_ENTRIES) {
             Ok(ring) => return Ok((ring, names)),
-            Err(error) => refusal = error,
+            Err(setup_error) => error = setup_error,
         }
-        if Errno::from_io_error(&refusal) != Some(Errno::INVAL) {
+        if Errno::from_io_error(&error) != Some(Errno::INVAL) {
             break;
         }
     }
-    Err(explain(refusal, instead))
+    Err(describe_setup_error(error, alternative))
 }
 
-/// Says what to do about a kernel that will not make a ring, and what to use `instead`.
-pub(crate) fn explain(refusal: io::Error, instead: &str) -> io::Error {
-    let remedy = match Errno::from_io_error(&refusal) {
+/// Says what to do about a kernel that will not make a ring, and what to use `alternative`.
+pub(crate) fn describe_setup_error(error: io::Error, alternative: &str) -> io::Error {
+    let remedy = match Errno::from_io_error(&error) {
         Some(Errno::PERM | Errno::ACCESS) => {
             "allow it: sysctl kernel.io_uring_disabled=0, and a seccomp profile with io_uring_setup, \
              io_uring_enter and io_uring_register"
@@ -63,7 +63,7 @@ pub(crate) fn explain(refusal: io::Error, instead: &str) -> io::Error {
         Some(Errno::NOSYS | Errno::INVAL) => "it needs Linux 6.0 or later, built with CONFIG_IO_URING",
         Some(Errno::NOMEM) => "raise the locked-memory limit (ulimit -l)",
         Some(Errno::MFILE | Errno::NFILE) => "raise the open-files limit (ulimit -n)",
-        _ => return refusal,
+        _ => return error,
     };
-    io::Error::new(refusal.kind(), format!("no io_uring here ({refusal}): {remedy}, or use {instead}"))
+    io::Error::new(error.kind(), format!("no io_uring here ({error}): {remedy}, or use {alternative}"))
 }

@@ -7,31 +7,31 @@ use io_uring::cqueue;
 use rustix::io::Errno;
 
 use super::Server;
-use super::connection::{Chunk, Connection, MOST_CHUNKS, Socket, Target};
-use crate::uring::accept::Accept;
+use super::connection::{Chunk, Connection, MAX_CHUNKS, ReceiveTarget, Socket};
+use crate::uring::accept::AcceptState;
 use crate::uring::enter::errno;
 use crate::uring::token::{Kind, Token};
 
 impl Server<'_> {
-    pub(super) fn complete(&mut self, completion: &cqueue::Entry) -> io::Result<()> {
+    pub(super) fn handle_completion(&mut self, completion: &cqueue::Entry) -> io::Result<()> {
         let (token, result, flags) = (Token(completion.user_data()), completion.result(), completion.flags());
         match token.kind() {
-            Kind::Receive => self.received(token, result, flags),
+            Kind::Receive => self.on_receive(token, result, flags),
             Kind::Send => {
-                self.send_completed(token, result, flags);
+                self.on_send(token, result, flags);
                 Ok(())
             }
-            Kind::Accept => self.accepted(result, cqueue::more(flags)),
+            Kind::Accept => self.on_accept(result, cqueue::more(flags)),
             Kind::AcceptPause => {
-                self.accept = Accept::Wanted;
+                self.accept = AcceptState::Unarmed;
                 Ok(())
             }
             Kind::Close => {
-                self.places += 1;
+                self.free_file_slots += 1;
                 Ok(())
             }
             Kind::CancelReceive | Kind::CancelSend => {
-                self.not_cancelled(token, result);
+                self.on_cancel(token, result);
                 Ok(())
             }
             // Whether a timeout found its target is told by the target's own completion.
@@ -39,10 +39,10 @@ impl Server<'_> {
         }
     }
 
-    fn accepted(&mut self, result: i32, armed: bool) -> io::Result<()> {
-        let Some(socket) = self.accept.completed(result, armed)? else {
+    fn on_accept(&mut self, result: i32, armed: bool) -> io::Result<()> {
+        let Some(socket) = self.accept.on_completion(result, armed)? else {
             if self.options.registered_files {
-                self.places += 1;
+                self.free_file_slots += 1;
             }
             return Ok(());
         };
@@ -57,56 +57,59 @@ impl Server<'_> {
             (self.connections.len() - 1) as u32
         });
         self.connections[index as usize].socket = socket;
-        self.list(index);
+        self.mark_due(index);
         Ok(())
     }
 
-    fn received(&mut self, token: Token, result: i32, flags: u32) -> io::Result<()> {
+    fn on_receive(&mut self, token: Token, result: i32, flags: u32) -> io::Result<()> {
         let (index, buffer) = (token.index(), cqueue::buffer_select(flags));
         let bytes = u32::try_from(result).unwrap_or(0);
-        let found =
-            self.connections.get_mut(index as usize).filter(|connection| connection.is_found_by(token));
+        let connection =
+            self.connections.get_mut(index as usize).filter(|connection| connection.matches_token(token));
         // A connection keeps its place until its receive has ended.
-        let Some(connection) = found else { return Ok(()) };
-        let place = connection.receiving;
+        let Some(connection) = connection else { return Ok(()) };
+        let target = connection.receive_target;
         if !cqueue::more(flags) {
-            connection.receiving = None;
+            connection.receive_target = None;
         }
-        match (buffer, place) {
-            (Some(number), _) if bytes == 0 => self.buffers.give_back(number),
+        match (buffer, target) {
+            (Some(buffer_id), _) if bytes == 0 => self.buffers.recycle(buffer_id),
             (Some(first), _) => {
                 let chunks = &mut connection.chunks;
-                self.buffers.take(first, bytes, |number| chunks.push_back(Chunk::Ring(number)));
+                self.buffers
+                    .take_received(first, bytes, |buffer_id| chunks.push_back(Chunk::Ring(buffer_id)));
             }
-            (None, Some(Target::Own(number))) if bytes == 0 => connection.own_in_use[number] = false,
-            (None, Some(Target::Own(number))) => {
-                connection.no_buffer = false;
-                connection.chunks.push_back(Chunk::Own { number, bytes });
+            (None, Some(ReceiveTarget::Connection(buffer_id))) if bytes == 0 => {
+                connection.buffers_in_use[buffer_id] = false
+            }
+            (None, Some(ReceiveTarget::Connection(buffer_id))) => {
+                connection.ring_exhausted = false;
+                connection.chunks.push_back(Chunk::Connection { buffer_id, bytes });
             }
             (None, _) => {}
         }
-        if connection.chunks.len() >= MOST_CHUNKS {
-            self.turn.fill();
+        if connection.chunks.len() >= MAX_CHUNKS {
+            self.turn.stop_receiving();
         }
         if result == 0 {
-            connection.ended = true;
+            connection.received_eof = true;
         } else if result < 0 {
-            self.receive_failed(index, errno(result))?;
+            self.on_receive_error(index, errno(result))?;
         }
-        self.list(index);
+        self.mark_due(index);
         Ok(())
     }
 
-    fn receive_failed(&mut self, index: u32, errno: Errno) -> io::Result<()> {
+    fn on_receive_error(&mut self, index: u32, errno: Errno) -> io::Result<()> {
         let connection = &mut self.connections[index as usize];
         match errno {
             Errno::NOBUFS => {
-                self.turn.fill();
-                connection.no_buffer = !self.buffers.grow();
+                self.turn.stop_receiving();
+                connection.ring_exhausted = !self.buffers.grow();
             }
             // Only a timeout cancels a receive that was not to be cancelled.
             Errno::CANCELED if !connection.receive_cancelled && self.options.linked_timeout.is_some() => {
-                connection.broken = true;
+                connection.is_broken = true;
             }
             Errno::CANCELED | Errno::INTR | Errno::AGAIN => {}
             Errno::INVAL => {
@@ -114,110 +117,110 @@ impl Server<'_> {
                     "the kernel refuses this way to receive: multishot needs Linux 6.0, bundles 6.10";
                 return Err(io::Error::new(io::ErrorKind::Unsupported, reason));
             }
-            _ => connection.broken = true,
+            _ => connection.is_broken = true,
         }
         Ok(())
     }
 
-    fn send_completed(&mut self, token: Token, result: i32, flags: u32) {
+    fn on_send(&mut self, token: Token, result: i32, flags: u32) {
         let index = token.index();
-        let found =
-            self.connections.get_mut(index as usize).filter(|connection| connection.is_found_by(token));
-        let Some(connection) = found else { return };
+        let connection =
+            self.connections.get_mut(index as usize).filter(|connection| connection.matches_token(token));
+        let Some(connection) = connection else { return };
         if cqueue::notif(flags) {
-            connection.notifications = connection.notifications.saturating_sub(1);
-            if connection.notifications == 0 {
-                self.let_go(index);
+            connection.pending_notifications = connection.pending_notifications.saturating_sub(1);
+            if connection.pending_notifications == 0 {
+                self.release_buffers(index);
             }
-            return self.list(index);
+            return self.mark_due(index);
         }
         if cqueue::more(flags) {
-            connection.notifications += 1;
+            connection.pending_notifications += 1;
         }
-        let at_submission = connection.unsettled;
-        connection.unsettled = false;
+        let was_inline = connection.send_unconfirmed;
+        connection.send_unconfirmed = false;
         match usize::try_from(result) {
-            Ok(bytes) => self.sent(index, bytes),
+            Ok(bytes) => self.record_sent(index, bytes),
             Err(_) => match errno(result) {
                 // No room, told by a send that does not wait.
-                Errno::AGAIN | Errno::INTR => self.sent(index, 0),
+                Errno::AGAIN | Errno::INTR => self.record_sent(index, 0),
                 // Out of the memory that may be pinned, or no zero copy on this socket.
-                Errno::NOMEM | Errno::NOBUFS | Errno::OPNOTSUPP if !connection.copies => {
-                    connection.copies = true;
-                    self.sent(index, 0);
+                Errno::NOMEM | Errno::NOBUFS | Errno::OPNOTSUPP if !connection.zero_copy_refused => {
+                    connection.zero_copy_refused = true;
+                    self.record_sent(index, 0);
                 }
                 _ => {
-                    connection.in_flight = 0;
-                    connection.broken = true;
+                    connection.chunks_in_flight = 0;
+                    connection.is_broken = true;
                 }
             },
         }
         let connection = &mut self.connections[index as usize];
-        connection.stalled = !connection.chunks.is_empty() && (at_submission || connection.stalled);
-        self.list(index);
+        connection.is_stalled = !connection.chunks.is_empty() && (was_inline || connection.is_stalled);
+        self.mark_due(index);
     }
 
     /// A request that a worker thread has at this moment is not always cancelled (`EALREADY`): a multishot receive goes on
     /// when the worker has armed it, and of a connection that was reset meanwhile it may never tell (seen on Linux 6.18).
-    fn not_cancelled(&mut self, token: Token, result: i32) {
+    fn on_cancel(&mut self, token: Token, result: i32) {
         let index = token.index();
-        let found =
-            self.connections.get_mut(index as usize).filter(|connection| connection.is_found_by(token));
-        if let Some(connection) = found.filter(|_| result == -Errno::ALREADY.raw_os_error()) {
+        let connection =
+            self.connections.get_mut(index as usize).filter(|connection| connection.matches_token(token));
+        if let Some(connection) = connection.filter(|_| result == -Errno::ALREADY.raw_os_error()) {
             match token.kind() {
                 Kind::CancelReceive => connection.receive_cancelled = false,
                 _ => connection.send_cancelled = false,
             }
-            self.list(index);
+            self.mark_due(index);
         }
     }
 
     /// Every send that completes at submission, was submitted and has no completion took everything. What was received
     /// meanwhile stands behind it.
-    pub(super) fn settle(&mut self) {
+    pub(super) fn confirm_sends(&mut self) {
         if !self.submissions.is_empty() {
             return;
         }
-        while let Some(index) = self.unsettled.pop() {
+        while let Some(index) = self.unconfirmed_sends.pop() {
             let connection = &mut self.connections[index as usize];
-            if std::mem::take(&mut connection.unsettled) {
-                self.sent(index, usize::MAX);
-                self.list(index);
+            if std::mem::take(&mut connection.send_unconfirmed) {
+                self.record_sent(index, usize::MAX);
+                self.mark_due(index);
             }
         }
     }
 
     /// The send in flight has taken `bytes`, or all it had if that is more.
-    fn sent(&mut self, index: u32, bytes: usize) {
+    fn record_sent(&mut self, index: u32, bytes: usize) {
         let connection = &mut self.connections[index as usize];
-        let mut bytes = bytes.saturating_add(connection.skip);
-        connection.skip = 0;
-        for _ in 0..std::mem::take(&mut connection.in_flight) {
+        let mut bytes = bytes.saturating_add(connection.sent_bytes);
+        connection.sent_bytes = 0;
+        for _ in 0..std::mem::take(&mut connection.chunks_in_flight) {
             let Some(&chunk) = connection.chunks.front() else { break };
             let length = match chunk {
-                Chunk::Ring(number) => self.buffers.part(number).1,
-                Chunk::Own { bytes, .. } => bytes,
+                Chunk::Ring(buffer_id) => self.buffers.raw_chunk(buffer_id).1,
+                Chunk::Connection { bytes, .. } => bytes,
             } as usize;
             if bytes < length {
-                connection.skip = bytes;
+                connection.sent_bytes = bytes;
                 break;
             }
             bytes -= length;
             connection.chunks.pop_front();
-            connection.held.push(chunk);
+            connection.zero_copy_chunks.push(chunk);
         }
-        if connection.notifications == 0 {
-            self.let_go(index);
+        if connection.pending_notifications == 0 {
+            self.release_buffers(index);
         }
     }
 
     /// Gives back what was sent: the kernel reads it no more.
-    fn let_go(&mut self, index: u32) {
+    fn release_buffers(&mut self, index: u32) {
         let connection = &mut self.connections[index as usize];
-        for chunk in connection.held.drain(..) {
+        for chunk in connection.zero_copy_chunks.drain(..) {
             match chunk {
-                Chunk::Ring(number) => self.buffers.give_back(number),
-                Chunk::Own { number, .. } => connection.own_in_use[number] = false,
+                Chunk::Ring(buffer_id) => self.buffers.recycle(buffer_id),
+                Chunk::Connection { buffer_id, .. } => connection.buffers_in_use[buffer_id] = false,
             }
         }
     }

@@ -21,45 +21,45 @@ use crate::uring::message::Message;
 use crate::uring::token::Token;
 
 /// Received buffers of one connection at which it stops receiving until they are sent.
-pub(super) const MOST_CHUNKS: usize = 64;
+pub(super) const MAX_CHUNKS: usize = 64;
 /// Buffers that each connection may have for itself: one is received into while the other is sent.
-pub(super) const OWN_BUFFERS: usize = 2;
+pub(super) const CONNECTION_BUFFERS: usize = 2;
 
 pub(super) struct Connection {
     pub(super) socket: Socket,
     /// Of this place: counts the connections it held.
     pub(super) generation: u32,
     /// In the list of connections that have something to do.
-    pub(super) listed: bool,
+    pub(super) is_due: bool,
     /// The receive in flight fills this.
-    pub(super) receiving: Option<Target>,
+    pub(super) receive_target: Option<ReceiveTarget>,
     pub(super) receive_cancelled: bool,
     /// The ring had no buffer: receive the next bytes into own memory.
-    pub(super) no_buffer: bool,
+    pub(super) ring_exhausted: bool,
     /// Empty until first used.
-    pub(super) own: [Vec<u8>; OWN_BUFFERS],
-    pub(super) own_in_use: [bool; OWN_BUFFERS],
+    pub(super) buffers: [Vec<u8>; CONNECTION_BUFFERS],
+    pub(super) buffers_in_use: [bool; CONNECTION_BUFFERS],
     pub(super) chunks: VecDeque<Chunk>,
     /// Bytes of the first chunk that were sent.
-    pub(super) skip: usize,
+    pub(super) sent_bytes: usize,
     /// Chunks, from the first, that are in the send in flight.
-    pub(super) in_flight: usize,
+    pub(super) chunks_in_flight: usize,
     /// That send completes at submission: no completion means that all was taken.
-    pub(super) unsettled: bool,
+    pub(super) send_unconfirmed: bool,
     pub(super) send_cancelled: bool,
     /// The peer did not take all: send in the way that waits for room until it has.
-    pub(super) stalled: bool,
+    pub(super) is_stalled: bool,
     /// The kernel refused to send without a copy here.
-    pub(super) copies: bool,
+    pub(super) zero_copy_refused: bool,
     /// Zero-copy sends whose memory the kernel has not let go of.
-    pub(super) notifications: u32,
-    pub(super) held: Vec<Chunk>,
+    pub(super) pending_notifications: u32,
+    pub(super) zero_copy_chunks: Vec<Chunk>,
     /// The header of a send of several chunks; the kernel may read it until the send completes.
     pub(super) message: Option<Box<Message>>,
     /// The peer has sent all it will.
-    pub(super) ended: bool,
+    pub(super) received_eof: bool,
     /// Reset, late, or worse: nothing more can be sent.
-    pub(super) broken: bool,
+    pub(super) is_broken: bool,
 }
 
 pub(super) enum Socket {
@@ -83,9 +83,9 @@ impl Socket {
 
 /// Where received bytes go.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Target {
+pub(super) enum ReceiveTarget {
     Ring,
-    Own(usize),
+    Connection(usize),
 }
 
 /// Received bytes.
@@ -94,7 +94,7 @@ pub(super) enum Chunk {
     /// In the buffer of this number.
     Ring(u16),
     /// At the start of this own buffer.
-    Own { number: usize, bytes: u32 },
+    Connection { buffer_id: usize, bytes: u32 },
 }
 
 impl Connection {
@@ -102,24 +102,24 @@ impl Connection {
         Connection {
             socket: Socket::None,
             generation,
-            listed: false,
-            receiving: None,
+            is_due: false,
+            receive_target: None,
             receive_cancelled: false,
-            no_buffer: false,
-            own: Default::default(),
-            own_in_use: Default::default(),
+            ring_exhausted: false,
+            buffers: Default::default(),
+            buffers_in_use: Default::default(),
             chunks: VecDeque::new(),
-            skip: 0,
-            in_flight: 0,
-            unsettled: false,
+            sent_bytes: 0,
+            chunks_in_flight: 0,
+            send_unconfirmed: false,
             send_cancelled: false,
-            stalled: false,
-            copies: false,
-            notifications: 0,
-            held: Vec::new(),
+            is_stalled: false,
+            zero_copy_refused: false,
+            pending_notifications: 0,
+            zero_copy_chunks: Vec::new(),
             message: None,
-            ended: false,
-            broken: false,
+            received_eof: false,
+            is_broken: false,
         }
     }
 
@@ -127,29 +127,33 @@ impl Connection {
         !matches!(self.socket, Socket::None)
     }
 
-    pub(super) fn wants_to_send(&self) -> bool {
-        !self.broken && self.in_flight == 0 && !self.chunks.is_empty() && self.held.len() < MOST_CHUNKS
+    pub(super) fn can_send(&self) -> bool {
+        !self.is_broken
+            && self.chunks_in_flight == 0
+            && !self.chunks.is_empty()
+            && self.zero_copy_chunks.len() < MAX_CHUNKS
     }
 
     /// Where to receive to, if it should and does not. `own` says that there is no other place.
-    pub(super) fn wants_to_receive(&self, own: bool) -> Option<Target> {
-        if self.broken || self.ended || self.receiving.is_some() {
+    pub(super) fn next_receive_target(&self, own: bool) -> Option<ReceiveTarget> {
+        if self.is_broken || self.received_eof || self.receive_target.is_some() {
             None
-        } else if own || self.no_buffer {
-            self.own_in_use.iter().position(|used| !used).map(Target::Own)
+        } else if own || self.ring_exhausted {
+            self.buffers_in_use.iter().position(|used| !used).map(ReceiveTarget::Connection)
         } else {
-            (self.chunks.len() < MOST_CHUNKS).then_some(Target::Ring)
+            (self.chunks.len() < MAX_CHUNKS).then_some(ReceiveTarget::Ring)
         }
     }
 
     /// Whether a completion of this token is for who has the place now.
-    pub(super) fn is_found_by(&self, token: Token) -> bool {
+    pub(super) fn matches_token(&self, token: Token) -> bool {
         self.generation == token.generation() && self.is_open()
     }
 
     /// Has nothing left to do, and the kernel nothing of it.
-    pub(super) fn is_over(&self) -> bool {
-        let quiet = self.receiving.is_none() && self.in_flight == 0 && self.notifications == 0;
-        quiet && (self.broken || self.ended && self.chunks.is_empty())
+    pub(super) fn is_finished(&self) -> bool {
+        let is_idle =
+            self.receive_target.is_none() && self.chunks_in_flight == 0 && self.pending_notifications == 0;
+        is_idle && (self.is_broken || self.received_eof && self.chunks.is_empty())
     }
 }

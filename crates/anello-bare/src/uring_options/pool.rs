@@ -22,10 +22,10 @@ use io_uring::Submitter;
 
 use crate::uring::pool::Pool;
 
-pub(super) struct Buffers {
+pub(super) struct OrderedPool {
     pool: Pool,
-    /// Given back since the last [`publish`](Buffers::publish).
-    returned: Vec<u16>,
+    /// Given back since the last [`publish`](OrderedPool::publish).
+    recycled: Vec<u16>,
     /// The number of the buffer at each place of the ring.
     order: Box<[u16]>,
     /// The place in the ring at which each buffer was last put.
@@ -33,71 +33,76 @@ pub(super) struct Buffers {
     tail: u16,
 }
 
-impl Buffers {
-    pub(super) fn new(submitter: &Submitter<'_>, count: u16, buffer_bytes: u32) -> io::Result<Buffers> {
+impl OrderedPool {
+    pub(super) fn new(submitter: &Submitter<'_>, count: u16, buffer_bytes: u32) -> io::Result<OrderedPool> {
         let pool = Pool::new(submitter, count, buffer_bytes)?;
-        let places = vec![0; usize::from(pool.count())].into_boxed_slice();
-        let mut buffers =
-            Buffers { pool, returned: Vec::new(), order: places.clone(), position: places, tail: 0 };
-        buffers.note(0);
+        let positions = vec![0; usize::from(pool.count())].into_boxed_slice();
+        let mut buffers = OrderedPool {
+            pool,
+            recycled: Vec::new(),
+            order: positions.clone(),
+            position: positions,
+            tail: 0,
+        };
+        buffers.record_positions(0);
         Ok(buffers)
     }
 
     /// Puts more buffers into the ring. `false`: there are no more.
     pub(super) fn grow(&mut self) -> bool {
-        let before = self.pool.used();
+        let count_before = self.pool.active_buffers();
         self.pool.grow();
-        self.note(before);
-        self.pool.used() > before
+        self.record_positions(count_before);
+        self.pool.active_buffers() > count_before
     }
 
     /// Notes the places of the buffers that came into the ring by themselves, from `first` on.
-    fn note(&mut self, first: u16) {
-        for number in first..self.pool.used() {
-            self.place(number);
+    fn record_positions(&mut self, first: u16) {
+        for buffer_id in first..self.pool.active_buffers() {
+            self.record_position(buffer_id);
         }
     }
 
-    fn place(&mut self, number: u16) {
-        let place = self.tail & (self.pool.count() - 1);
-        self.order[usize::from(place)] = number;
-        self.position[usize::from(number)] = place;
+    fn record_position(&mut self, buffer_id: u16) {
+        let position = self.tail & (self.pool.count() - 1);
+        self.order[usize::from(position)] = buffer_id;
+        self.position[usize::from(buffer_id)] = position;
         self.tail = self.tail.wrapping_add(1);
     }
 
     /// The buffers that hold `bytes` from the start of buffer `first`, in order.
-    pub(super) fn take(&mut self, first: u16, bytes: u32, mut each: impl FnMut(u16)) {
+    pub(super) fn take_received(&mut self, first: u16, bytes: u32, mut on_buffer: impl FnMut(u16)) {
         let (mask, full) = (self.pool.count() - 1, self.pool.buffer_bytes());
         // Only a bundle has more than the first, and may look at the order (see the module's invariant).
-        let (mut number, mut place) = (first, self.position[usize::from(first)]);
+        let (mut buffer_id, mut position) = (first, self.position[usize::from(first)]);
         let mut left = bytes;
         while left > 0 {
-            self.pool.take(number, left.min(full));
-            each(number);
+            self.pool.mark_received(buffer_id, left.min(full));
+            on_buffer(buffer_id);
             left = left.saturating_sub(full);
-            place = place.wrapping_add(1) & mask;
-            number = self.order[usize::from(place)];
+            position = position.wrapping_add(1) & mask;
+            buffer_id = self.order[usize::from(position)];
         }
     }
 
     /// Where a taken buffer's bytes are: valid until it is given back.
-    pub(super) fn part(&self, number: u16) -> (*const u8, u32) {
-        self.pool.part(number)
+    pub(super) fn raw_chunk(&self, buffer_id: u16) -> (*const u8, u32) {
+        self.pool.raw_chunk(buffer_id)
     }
 
-    /// Gives a buffer back; the kernel sees it after the next [`publish`](Buffers::publish).
-    pub(super) fn give_back(&mut self, number: u16) {
-        self.returned.push(number);
+    /// Gives a buffer back; the kernel sees it after the next [`publish`](OrderedPool::publish).
+    pub(super) fn recycle(&mut self, buffer_id: u16) {
+        self.recycled.push(buffer_id);
     }
 
     /// Shows the kernel all buffers that were given back.
     pub(super) fn publish(&mut self) {
-        let mut returned = std::mem::take(&mut self.returned);
-        for number in returned.drain(..) {
-            self.pool.recycle(number);
-            self.place(number);
+        let mut recycled = std::mem::take(&mut self.recycled);
+        for buffer_id in recycled.drain(..) {
+            self.pool.recycle(buffer_id);
+            self.record_position(buffer_id);
         }
-        self.returned = returned;
+        self.recycled = recycled;
         self.pool.publish();
     }
 }

@@ -8,29 +8,29 @@ use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 
 use crate::options::{TaskWork, UringOptions};
-use crate::uring::setup::{COMPLETIONS, SUBMISSIONS, explain};
+use crate::uring::setup::{CQ_ENTRIES, SQ_ENTRIES, describe_setup_error};
 
 /// Most entries of the table of registered files; the limit of open descriptors bounds it, too.
-const MOST_FILES: u64 = 1 << 16;
+const MAX_REGISTERED_FILES: u64 = 1 << 16;
 /// Worker threads of a ring: for requests that end by themselves, and for those that wait (sockets).
-const WORKERS: [u32; 2] = [4, 64];
+const MAX_WORKERS: [u32; 2] = [4, 64];
 
 /// Sets up a ring; `attach` is another one whose worker threads it is to share.
-pub(super) fn ring(options: &UringOptions, attach: Option<RawFd>) -> io::Result<IoUring> {
+pub(super) fn build_ring(options: &UringOptions, attach: Option<RawFd>) -> io::Result<IoUring> {
     // Linux 6.6 can do without the submission array; before, that flag is not known.
-    let ring = match build(options, attach, true) {
-        Err(error) if Errno::from_io_error(&error) == Some(Errno::INVAL) => build(options, attach, false),
+    let ring = match try_build(options, attach, true) {
+        Err(error) if Errno::from_io_error(&error) == Some(Errno::INVAL) => try_build(options, attach, false),
         result => result,
     };
-    let ring = ring.map_err(|error| refused(error, options))?;
+    let ring = ring.map_err(|error| describe_error(error, options))?;
     if options.bundles && !ring.params().is_feature_recvsend_bundle() {
         return Err(unsupported("--bundles needs Linux 6.10 or later"));
     }
     let submitter = ring.submitter();
-    let mut workers = WORKERS;
+    let mut workers = MAX_WORKERS;
     submitter.register_iowq_max_workers(&mut workers)?;
     if options.registered_files {
-        let files = places();
+        let files = max_registered_files();
         submitter.register_files_sparse(files).map_err(|error| {
             let reason =
                 format!("--registered-files needs Linux 5.19 or later: no table of {files}: {error}");
@@ -41,14 +41,14 @@ pub(super) fn ring(options: &UringOptions, attach: Option<RawFd>) -> io::Result<
 }
 
 /// Entries of a table of registered files.
-pub(super) fn places() -> u32 {
-    getrlimit(Resource::Nofile).current.unwrap_or(MOST_FILES).min(MOST_FILES) as u32
+pub(super) fn max_registered_files() -> u32 {
+    getrlimit(Resource::Nofile).current.unwrap_or(MAX_REGISTERED_FILES).min(MAX_REGISTERED_FILES) as u32
 }
 
-fn build(options: &UringOptions, attach: Option<RawFd>, without_array: bool) -> io::Result<IoUring> {
+fn try_build(options: &UringOptions, attach: Option<RawFd>, no_sqarray: bool) -> io::Result<IoUring> {
     let mut builder = IoUring::builder();
-    builder.setup_submit_all().setup_cqsize(COMPLETIONS).setup_clamp().setup_single_issuer();
-    if without_array {
+    builder.setup_submit_all().setup_cqsize(CQ_ENTRIES).setup_clamp().setup_single_issuer();
+    if no_sqarray {
         builder.setup_no_sqarray();
     }
     if let Some(idle) = options.sqpoll {
@@ -68,16 +68,16 @@ fn build(options: &UringOptions, attach: Option<RawFd>, without_array: bool) -> 
     if let Some(other) = attach {
         builder.setup_attach_wq(other);
     }
-    builder.build(SUBMISSIONS)
+    builder.build(SQ_ENTRIES)
 }
 
 /// Names the likely cause of a refusal.
-fn refused(refusal: io::Error, options: &UringOptions) -> io::Error {
-    match (Errno::from_io_error(&refusal), options.sqpoll_core) {
+fn describe_error(error: io::Error, options: &UringOptions) -> io::Error {
+    match (Errno::from_io_error(&error), options.sqpoll_core) {
         (Some(Errno::INVAL), Some(core)) => io::Error::new(
-            refusal.kind(),
+            error.kind(),
             format!(
-                "--sqpoll-core {core}: the kernel refuses it ({refusal}): it must be a core that is online and \
+                "--sqpoll-core {core}: the kernel refuses it ({error}): it must be a core that is online and \
                      that this process may use"
             ),
         ),
@@ -85,7 +85,7 @@ fn refused(refusal: io::Error, options: &UringOptions) -> io::Error {
             "the kernel does not know the options: deferred task work needs Linux 6.1, one issuer 6.0, cooperative \
              task work 5.19; or use anello bare uring without options, or epoll",
         ),
-        _ => explain(refusal, "epoll"),
+        _ => describe_setup_error(error, "epoll"),
     }
 }
 

@@ -8,32 +8,32 @@ use io_uring::types::{DestinationSlot, Fd, Fixed};
 use io_uring::{opcode, squeue};
 
 use super::Server;
-use super::connection::{Chunk, Connection, MOST_CHUNKS, Socket, Target};
+use super::connection::{Chunk, Connection, MAX_CHUNKS, ReceiveTarget, Socket};
 use crate::options::SendCompletion;
-use crate::uring::accept::{Accept, accept_many, pause};
-use crate::uring::message::{Message, PARTS, SEND_ALL, SEND_NOW};
-use crate::uring::pool::GROUP;
+use crate::uring::accept::{AcceptState, multishot_accept, pause_timeout};
+use crate::uring::message::{BLOCKING_SEND_FLAGS, INLINE_SEND_FLAGS, MAX_IOVECS, Message};
+use crate::uring::pool::BUFFER_GROUP;
 use crate::uring::token::{Kind, Token};
 
 /// Most entries that one connection asks for at once: two cancellations, a send, a receive and its timeout, a close.
-const MOST_ENTRIES: usize = 6;
+const MAX_ENTRIES_PER_CONNECTION: usize = 6;
 
 impl Server<'_> {
     /// Queues all there is to do, as far as the submission queue has room.
     pub(super) fn submit(&mut self) {
         self.submissions.sync();
         // Not settled yet: the kernel left submissions behind.
-        self.follow_up = !self.unsettled.is_empty();
+        self.skip_wait = !self.unconfirmed_sends.is_empty();
         self.submit_accept();
         let mut due = take(&mut self.due);
         let mut done = 0;
-        while done < due.len() && self.has_room(MOST_ENTRIES) {
+        while done < due.len() && self.has_room(MAX_ENTRIES_PER_CONNECTION) {
             self.advance(due[done]);
             done += 1;
         }
         due.drain(..done);
         self.due = due;
-        self.follow_up |= !self.due.is_empty();
+        self.skip_wait |= !self.due.is_empty();
     }
 
     fn has_room(&self, entries: usize) -> bool {
@@ -42,33 +42,33 @@ impl Server<'_> {
 
     fn submit_accept(&mut self) {
         if !self.has_room(1) {
-            self.follow_up = true;
+            self.skip_wait = true;
             return;
         }
         match self.accept {
-            Accept::Wanted if self.options.registered_files => self.accept_registered(),
-            Accept::Wanted => {
-                self.push(accept_many(&self.listener), Token::new(Kind::Accept, 0, 0));
-                self.accept = Accept::Armed;
+            AcceptState::Unarmed if self.options.registered_files => self.accept_registered(),
+            AcceptState::Unarmed => {
+                self.push(multishot_accept(&self.listener), Token::new(Kind::Accept, 0, 0));
+                self.accept = AcceptState::Armed;
             }
-            Accept::PauseWanted => {
-                self.push(pause(), Token::new(Kind::AcceptPause, 0, 0));
-                self.accept = Accept::Paused;
+            AcceptState::PauseDue => {
+                self.push(pause_timeout(), Token::new(Kind::AcceptPause, 0, 0));
+                self.accept = AcceptState::Paused;
             }
-            Accept::Armed | Accept::Paused => {}
+            AcceptState::Armed | AcceptState::Paused => {}
         }
     }
 
     /// Accepts one connection, and only if there is a place for it: the kernel accepts first, and drops a connection for
     /// which the table has none.
     fn accept_registered(&mut self) {
-        if let Some(left) = self.places.checked_sub(1) {
-            self.places = left;
+        if let Some(left) = self.free_file_slots.checked_sub(1) {
+            self.free_file_slots = left;
             let listener = Fd(self.listener.as_raw_fd());
             let accept = opcode::Accept::new(listener, ptr::null_mut(), ptr::null_mut());
             let accept = accept.file_index(Some(DestinationSlot::auto_target())).build();
             self.push(accept, Token::new(Kind::Accept, 0, 0));
-            self.accept = Accept::Armed;
+            self.accept = AcceptState::Armed;
         }
     }
 
@@ -91,19 +91,21 @@ impl Server<'_> {
     /// Does what the state of a connection asks for: send, receive, cancel, close.
     fn advance(&mut self, index: u32) {
         let connection = &mut self.connections[index as usize];
-        connection.listed = false;
+        connection.is_due = false;
         let Some(target) = connection.socket.target() else { return };
-        if connection.wants_to_send() {
+        if connection.can_send() {
             self.send(index, target);
         }
-        if let Some(place) = self.connections[index as usize].wants_to_receive(self.options.own_buffers) {
-            self.receive(index, target, place);
+        if let Some(destination) =
+            self.connections[index as usize].next_receive_target(self.options.own_buffers)
+        {
+            self.receive(index, target, destination);
         }
         self.cancel(index);
         let connection = &self.connections[index as usize];
-        self.follow_up |= connection.unsettled
-            && (connection.chunks.len() > connection.in_flight || connection.receiving.is_none());
-        if connection.is_over() {
+        self.skip_wait |= connection.send_unconfirmed
+            && (connection.chunks.len() > connection.chunks_in_flight || connection.receive_target.is_none());
+        if connection.is_finished() {
             self.close(index);
         }
     }
@@ -112,45 +114,46 @@ impl Server<'_> {
     fn send(&mut self, index: u32, (fd, file): (Fd, squeue::Flags)) {
         let connection = &mut self.connections[index as usize];
         let token = Token::new(Kind::Send, connection.generation, index);
-        let way = match self.sends {
-            SendCompletion::Inline if connection.stalled => SendCompletion::PerSend,
-            SendCompletion::ZeroCopy if connection.copies => SendCompletion::PerSend,
-            way => way,
+        let completion = match self.send_completion {
+            SendCompletion::Inline if connection.is_stalled => SendCompletion::PerSend,
+            SendCompletion::ZeroCopy if connection.zero_copy_refused => SendCompletion::PerSend,
+            completion => completion,
         };
-        let count = connection.chunks.len().min(PARTS);
-        let mut parts = [libc::iovec { iov_base: ptr::null_mut(), iov_len: 0 }; PARTS];
-        for (part, chunk) in parts.iter_mut().zip(&connection.chunks) {
+        let count = connection.chunks.len().min(MAX_IOVECS);
+        let mut iovecs = [libc::iovec { iov_base: ptr::null_mut(), iov_len: 0 }; MAX_IOVECS];
+        for (part, chunk) in iovecs.iter_mut().zip(&connection.chunks) {
             let (start, bytes) = match *chunk {
-                Chunk::Ring(number) => self.buffers.part(number),
-                Chunk::Own { number, bytes } => (connection.own[number].as_ptr(), bytes),
+                Chunk::Ring(buffer_id) => self.buffers.raw_chunk(buffer_id),
+                Chunk::Connection { buffer_id, bytes } => (connection.buffers[buffer_id].as_ptr(), bytes),
             };
             *part = libc::iovec { iov_base: start.cast_mut().cast(), iov_len: bytes as usize };
         }
         // Less than all of the first was sent, or it would be gone.
-        let first = &mut parts[0];
-        first.iov_base = first.iov_base.wrapping_byte_add(connection.skip);
-        first.iov_len = first.iov_len.saturating_sub(connection.skip);
+        let first = &mut iovecs[0];
+        first.iov_base = first.iov_base.wrapping_byte_add(connection.sent_bytes);
+        first.iov_len = first.iov_len.saturating_sub(connection.sent_bytes);
         let (start, bytes) = (first.iov_base.cast_const().cast(), first.iov_len as u32);
-        let flags = if way == SendCompletion::Inline { SEND_NOW } else { SEND_ALL };
+        let flags =
+            if completion == SendCompletion::Inline { INLINE_SEND_FLAGS } else { BLOCKING_SEND_FLAGS };
         let entry = if count == 1 {
-            match way {
+            match completion {
                 SendCompletion::ZeroCopy => opcode::SendZc::new(fd, start, bytes).flags(flags).build(),
                 _ => opcode::Send::new(fd, start, bytes).flags(flags).build(),
             }
         } else {
             let message = connection.message.get_or_insert_with(|| Box::new(Message::empty()));
-            message.parts = parts;
-            let header = message.header_of(count);
-            match way {
+            message.iovecs = iovecs;
+            let header = message.prepare_header(count);
+            match completion {
                 SendCompletion::ZeroCopy => opcode::SendMsgZc::new(fd, header).flags(flags as u32).build(),
                 _ => opcode::SendMsg::new(fd, header).flags(flags as u32).build(),
             }
         };
-        connection.in_flight = count;
+        connection.chunks_in_flight = count;
         connection.send_cancelled = false;
-        connection.unsettled = way == SendCompletion::Inline;
-        if way == SendCompletion::Inline {
-            self.unsettled.push(index);
+        connection.send_unconfirmed = completion == SendCompletion::Inline;
+        if completion == SendCompletion::Inline {
+            self.unconfirmed_sends.push(index);
             self.push(entry.flags(file | squeue::Flags::SKIP_SUCCESS), token);
         } else {
             self.push_transfer(entry.flags(file), token);
@@ -158,23 +161,23 @@ impl Server<'_> {
     }
 
     /// Receives, once or for good, into the ring's buffers or into one of the connection's own.
-    fn receive(&mut self, index: u32, (fd, file): (Fd, squeue::Flags), place: Target) {
+    fn receive(&mut self, index: u32, (fd, file): (Fd, squeue::Flags), target: ReceiveTarget) {
         let connection = &mut self.connections[index as usize];
         let token = Token::new(Kind::Receive, connection.generation, index);
-        connection.receiving = Some(place);
+        connection.receive_target = Some(target);
         connection.receive_cancelled = false;
-        let entry = match (place, self.multishot, self.options.bundles) {
-            (Target::Own(number), _, _) => {
-                connection.own_in_use[number] = true;
-                let memory = &mut connection.own[number];
-                memory.resize(self.own_buffer_bytes, 0);
+        let entry = match (target, self.multishot, self.options.bundles) {
+            (ReceiveTarget::Connection(buffer_id), _, _) => {
+                connection.buffers_in_use[buffer_id] = true;
+                let memory = &mut connection.buffers[buffer_id];
+                memory.resize(self.connection_buffer_bytes, 0);
                 opcode::Recv::new(fd, memory.as_mut_ptr(), memory.len() as u32).build()
             }
-            (Target::Ring, true, false) => opcode::RecvMulti::new(fd, GROUP).build(),
-            (Target::Ring, true, true) => opcode::RecvMultiBundle::new(fd, GROUP).build(),
-            (Target::Ring, false, true) => opcode::RecvBundle::new(fd, GROUP).build(),
-            (Target::Ring, false, false) => {
-                let receive = opcode::Recv::new(fd, ptr::null_mut(), 0).buf_group(GROUP);
+            (ReceiveTarget::Ring, true, false) => opcode::RecvMulti::new(fd, BUFFER_GROUP).build(),
+            (ReceiveTarget::Ring, true, true) => opcode::RecvMultiBundle::new(fd, BUFFER_GROUP).build(),
+            (ReceiveTarget::Ring, false, true) => opcode::RecvBundle::new(fd, BUFFER_GROUP).build(),
+            (ReceiveTarget::Ring, false, false) => {
+                let receive = opcode::Recv::new(fd, ptr::null_mut(), 0).buf_group(BUFFER_GROUP);
                 receive.build().flags(squeue::Flags::BUFFER_SELECT)
             }
         };
@@ -190,16 +193,16 @@ impl Server<'_> {
     /// Cancels what is in flight of a broken connection, and the receive of one that has received enough.
     fn cancel(&mut self, index: u32) {
         let connection = &mut self.connections[index as usize];
-        let enough = self.multishot && connection.chunks.len() >= MOST_CHUNKS;
-        let receive = connection.receiving.is_some() && (connection.broken || enough);
-        let send = connection.in_flight > 0 && !connection.unsettled && connection.broken;
+        let enough = self.multishot && connection.chunks.len() >= MAX_CHUNKS;
+        let receive = connection.receive_target.is_some() && (connection.is_broken || enough);
+        let send = connection.chunks_in_flight > 0 && !connection.send_unconfirmed && connection.is_broken;
         let cancel_receive = receive && !replace(&mut connection.receive_cancelled, true);
         let cancel_send = send && !replace(&mut connection.send_cancelled, true);
         let generation = connection.generation;
         let receive = (cancel_receive, Kind::Receive, Kind::CancelReceive);
         let send = (cancel_send, Kind::Send, Kind::CancelSend);
-        for (wanted, target, kind) in [receive, send] {
-            if wanted {
+        for (is_due, target, kind) in [receive, send] {
+            if is_due {
                 let entry = opcode::AsyncCancel::new(Token::new(target, generation, index).0).build();
                 self.push(entry.flags(squeue::Flags::SKIP_SUCCESS), Token::new(kind, generation, index));
             }
@@ -210,8 +213,8 @@ impl Server<'_> {
     fn close(&mut self, index: u32) {
         let connection = &mut self.connections[index as usize];
         for chunk in take(&mut connection.chunks) {
-            if let Chunk::Ring(number) = chunk {
-                self.buffers.give_back(number);
+            if let Chunk::Ring(buffer_id) = chunk {
+                self.buffers.recycle(buffer_id);
             }
         }
         let next = Connection::vacant(Token::next_generation(connection.generation));
