@@ -1,4 +1,4 @@
-//! What an accept that failed means, the same for every model.
+//! Classification of `accept(2)` errors, shared by all models.
 
 use std::net::TcpListener;
 use std::os::fd::OwnedFd;
@@ -7,20 +7,20 @@ use std::time::Duration;
 use rustix::io::Errno;
 use rustix::net::SocketFlags;
 
-/// How long no connection is accepted after descriptors or memory ran out. Until then they wait in the
-/// listener's backlog; asking again at once would only spin.
+/// Time for which accepting pauses after descriptors or memory ran out. Pending connections wait in the listener's
+/// backlog; an immediate retry would only spin.
 pub const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Why no connection came of an accept.
+/// Reason why an accept returned no connection.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum AcceptError {
-    /// No connection waits.
+    /// No connection is pending.
     WouldBlock,
-    /// That connection is gone; the next may be well.
+    /// This connection failed; the next accept can succeed.
     Transient,
-    /// Descriptors or memory ran out: try again after [`ACCEPT_PAUSE`].
+    /// Descriptors or memory ran out: retry after [`ACCEPT_PAUSE`].
     OutOfResources,
-    /// The listener is of no use any more.
+    /// The listener is unusable.
     Fatal(Errno),
 }
 
@@ -44,7 +44,7 @@ impl From<Errno> for AcceptError {
     }
 }
 
-/// Accepts one connection from a listener that does not block: `accept4(2)`, SOCK_NONBLOCK, Linux 2.6.28.
+/// Accepts one connection from a non-blocking listener: `accept4(2)` with SOCK_NONBLOCK, Linux 2.6.28.
 pub(crate) fn accept(listener: &TcpListener) -> Result<OwnedFd, AcceptError> {
     loop {
         match rustix::net::accept_with(listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {

@@ -1,19 +1,20 @@
-//! Disk workers: the smallest loop that reads and writes one file, for each way that Linux offers.
+//! Disk workers: the smallest loop that reads and writes one file, for each I/O interface of Linux.
 //!
-//! A worker has one file and one engine. It sleeps until a command comes over its control connection, does I/O for as
-//! long as it says with so many requests in flight, and answers with what it measured. So several workers can be up at
-//! once on the same file, and a lab can give the machine to one after the other.
+//! A worker has one file and one engine. It sleeps until a command arrives on its control connection, keeps the
+//! requested number of I/O requests in flight for the requested time, and returns its measurements. Several workers
+//! can run on the same file, and the lab activates them in turn.
 //!
 //! ```text
 //!   control ── a line of JSON ──▶ measure ──▶ engine: start, start, wait ──▶ kernel
 //!           ◀─ a line of JSON ──         ◀── blocks with their results
 //! ```
 //!
-//! Every 512 bytes of the file say where they belong and which write they are of (`pattern.rs`). A read that finds
-//! something else is counted. A worker refuses a file that does not carry the pattern, so it overwrites nobody's data.
+//! Every 512 bytes of the file contain their offset and the number of the write that produced them (`pattern.rs`).
+//! Reads that return anything else are counted. A worker rejects a file without the pattern, so it never overwrites
+//! other data.
 //!
-//! Direct writes are opened with O_DSYNC: a write is done when the disk has it. Buffered writes are done when the page
-//! cache has them, and nobody waits for the disk; [`Command::sync`] chooses otherwise.
+//! Files for direct writes are opened with O_DSYNC: a write completes when the data is on the disk. Buffered writes
+//! complete when the data is in the page cache. [`Command::sync`] overrides both defaults.
 
 mod block;
 mod command;
@@ -40,7 +41,7 @@ pub use command::{Command, MAX_BLOCK_BYTES, MAX_DEPTH, Operation, Outcome};
 pub use engine::Engine;
 pub use pattern::GRANULE_BYTES;
 
-/// A file and the way in which it is read and written.
+/// A file and the engine that reads and writes it.
 #[derive(Debug)]
 pub struct Worker {
     engine: Engine,
@@ -49,14 +50,17 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// Takes the file at `path`, which must carry the pattern, and finds out whether `engine` is to be had.
+    /// Opens the file at `path`, which must contain the pattern, and checks that `engine` is available.
     ///
-    /// With `create_bytes` the file is made first: filled with the pattern, synced to the disk and only then given its
-    /// name. One that is there, carries the pattern and is as long is kept.
+    /// With `create_bytes` the file is created first: it is filled with the pattern, synced to the disk and then
+    /// renamed to `path`. An existing file that contains the pattern and has the same length is kept.
     ///
     /// # Errors
-    /// The engine is forbidden or not in this kernel; `create_bytes` is no multiple of 4096; the file is missing, no
-    /// regular file, empty, or was not made by a worker. The text names the remedy.
+    /// - The engine is forbidden or not supported by this kernel.
+    /// - `create_bytes` is not a multiple of 4096.
+    /// - The file is missing, empty, not a regular file, or was not created by a worker.
+    ///
+    /// The message contains a remedy.
     pub fn open(engine: Engine, path: &Path, create_bytes: Option<u64>) -> io::Result<Worker> {
         engine.check()?;
         let with_path =
@@ -68,38 +72,42 @@ impl Worker {
         Ok(Worker { engine, path: path.to_owned(), bytes })
     }
 
-    /// The engine.
+    /// Returns the engine.
     pub fn engine(&self) -> Engine {
         self.engine
     }
 
-    /// Length of the file, bytes.
+    /// Returns the length of the file in bytes.
     pub fn file_bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Does what `command` says, on the calling thread, and returns what came of it.
+    /// Executes `command` on the calling thread and returns the measurements.
     ///
     /// # Errors
-    /// The command is out of its bounds, or the engine cannot do it here: no direct I/O on this file system, no memory
-    /// that may be locked. Requests that fail are no error; they are counted in the outcome.
+    /// - The command is out of bounds.
+    /// - The engine cannot execute it here: the file system does not support direct I/O, or the locked-memory limit
+    ///   is reached.
+    ///
+    /// Failed I/O requests are not errors; they are counted in the outcome.
     pub fn perform(&self, command: &Command) -> io::Result<Outcome> {
         command.validate(self.bytes)?;
         let file = open_file(&self.path, command)?;
         measure::measure(self.engine, file, self.bytes, command)
     }
 
-    /// Serves control connections, one after the other: each line is a [`Command`] in JSON, and is answered by a line
-    /// with its [`Outcome`], or with `{"error":"..."}`. Sleeps in between. Returns errors of the listener only.
+    /// Serves control connections one after the other. Each line of a connection is a [`Command`] in JSON; the
+    /// response is a line with its [`Outcome`] or with `{"error":"..."}`. Sleeps between commands and returns only on
+    /// listener errors.
     ///
     /// # Errors
-    /// The listener is broken.
+    /// The listener is unusable.
     pub fn serve(&self, listener: &TcpListener) -> io::Result<()> {
         control::serve(self, listener)
     }
 }
 
-/// Opens the file as a command wants it: for direct I/O, for writes that reach the disk.
+/// Opens the file with the flags that a command needs: O_DIRECT and O_DSYNC.
 fn open_file(path: &Path, command: &Command) -> io::Result<File> {
     let direct = if command.direct { libc::O_DIRECT } else { 0 };
     let sync = if command.is_synced() { libc::O_DSYNC } else { 0 };
@@ -108,7 +116,7 @@ fn open_file(path: &Path, command: &Command) -> io::Result<File> {
     options.open(path).map_err(|error| {
         let remedy = match error.kind() {
             io::ErrorKind::InvalidInput if command.direct => {
-                " (this file system takes no O_DIRECT: use a file on a disk, or \"direct\":false)"
+                " (O_DIRECT not supported by this file system: use a file on a disk, or \"direct\":false)"
             }
             _ => "",
         };
@@ -116,31 +124,32 @@ fn open_file(path: &Path, command: &Command) -> io::Result<File> {
     })
 }
 
-/// The length of a file that a worker may write to.
+/// Checks that a worker may write to the file, and returns its length.
 fn validate_file(path: &Path) -> io::Result<u64> {
     let invalid = |reason: &str| Err(io::Error::new(io::ErrorKind::InvalidInput, reason));
     let file = File::open(path).map_err(|error| {
-        let remedy = if error.kind() == io::ErrorKind::NotFound { " (--create-bytes makes it)" } else { "" };
+        let remedy =
+            if error.kind() == io::ErrorKind::NotFound { " (create it with --create-bytes)" } else { "" };
         io::Error::new(error.kind(), format!("{error}{remedy}"))
     })?;
     let metadata = file.metadata()?;
     if !metadata.is_file() {
-        return invalid("not a regular file; a worker writes to regular files only");
+        return invalid("not a regular file (workers write only to regular files)");
     }
     if metadata.len() == 0 || !pattern::has_pattern(&file, metadata.len())? {
         return invalid(
-            "its beginning or end does not carry the pattern of disk workers, so it is not written to: remove it and \
-             let --create-bytes make it",
+            "pattern of disk workers missing at its start or end, refusing to write (remove the file and \
+             recreate it with --create-bytes)",
         );
     }
     Ok(metadata.len())
 }
 
-/// Makes the file, unless it is there as it should be.
+/// Creates the file unless it exists with the pattern and this length.
 fn create_file(path: &Path, bytes: u64) -> io::Result<()> {
     let invalid = |reason: &str| Err(io::Error::new(io::ErrorKind::InvalidInput, reason));
     if bytes == 0 || !bytes.is_multiple_of(4096) {
-        return invalid("--create-bytes takes a multiple of 4096, and not 0");
+        return invalid("invalid --create-bytes: must be a multiple of 4096 and greater than 0");
     }
     if fs::exists(path)? && validate_file(path)? == bytes {
         return Ok(());

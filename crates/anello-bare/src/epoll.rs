@@ -1,15 +1,14 @@
-//! `epoll`: edge-triggered and speculative.
+//! `epoll`: edge-triggered with speculative system calls.
 //!
-//! A socket is registered once, for everything. A readable one is received from into the hot buffer and echoed
-//! from there; less than a full buffer means that it is drained, which saves the call that would say so. So a
-//! request costs a receive, a send, and a share of one wait.
+//! Each socket is registered once, for all events. The server receives from a readable socket into the shared buffer
+//! and echoes from it. A receive that does not fill the buffer has drained the socket, which saves the call that
+//! would return EAGAIN. A request thus costs one receive, one send, and a share of one wait.
 //!
 //! Invariants:
-//! - A descriptor is registered once and closed only while its own event is handled, so an event never meets a
-//!   connection that took the place of the one it was meant for.
-//! - An edge is only left behind when the socket is drained, blocked, or in `pending`.
-//! - The end of stream may arrive together with the last data, in one edge: then `RDHUP` is set, and the socket
-//!   is read until it says so.
+//! - A descriptor is registered once and closed only while its own event is handled, so an event never reaches
+//!   another connection that reuses its index.
+//! - An edge is consumed only when the socket is drained, blocked, or in `pending`.
+//! - EOF can arrive together with the last data, in one edge. `RDHUP` is then set, and the socket is read until EOF.
 
 use std::io;
 use std::net::TcpListener;
@@ -27,9 +26,9 @@ use crate::stream::{RECEIVE_BUFFER_BYTES, StepResult, Stream};
 
 /// Event data of the listener; connections use their index.
 const LISTENER: u64 = u64::MAX;
-/// Events taken by one wait.
+/// Maximum number of events returned by one wait.
 const MAX_EVENTS: usize = 1024;
-/// Full buffers echoed for one connection before the others have their turn.
+/// Maximum number of full buffers echoed for one connection before the other connections are served.
 const MAX_STEPS_PER_TURN: usize = 16;
 
 pub(crate) fn run(listener: TcpListener, options: &Options) -> io::Result<()> {
@@ -51,18 +50,18 @@ pub(crate) fn run(listener: TcpListener, options: &Options) -> io::Result<()> {
 struct Server {
     epoll: OwnedFd,
     listener: TcpListener,
-    /// Descriptors ran out: ask again with every turn, at the latest after the pause.
+    /// Descriptors ran out: accept again on every turn, and no later than after the pause.
     accept_paused: bool,
-    /// How long to look for events before sleeping.
+    /// Time to poll for events before sleeping.
     spin: Duration,
     streams: Vec<Option<Stream>>,
     /// Indices of `streams` that are `None`.
     free: Vec<usize>,
-    /// Connections that spent their turn without being drained.
+    /// Indices of connections that reached the limit of a turn without being drained.
     pending: Vec<usize>,
 }
 
-/// Appends the events that are there, or that come until the timeout.
+/// Appends the pending events, or those that arrive before the timeout.
 #[inline]
 fn wait(epoll: &OwnedFd, events: &mut Vec<Event>, timeout: Option<&Timespec>) -> io::Result<()> {
     match epoll::wait(epoll, spare_capacity(events), timeout) {
@@ -99,7 +98,8 @@ impl Server {
         }
     }
 
-    /// Looks for events for a while without sleeping, unless there is something else to do. Whether it found any.
+    /// Polls for events without sleeping until the spin time has elapsed or a connection is pending. Returns `true`
+    /// if there are events.
     #[cold]
     fn spin(&self, events: &mut Vec<Event>) -> io::Result<bool> {
         let start = Instant::now();
@@ -122,7 +122,7 @@ impl Server {
         }
     }
 
-    /// What was put off in an earlier turn.
+    /// Handles the work deferred by an earlier turn.
     #[cold]
     fn resume(&mut self, buffer: &mut [u8]) -> io::Result<()> {
         for index in std::mem::take(&mut self.pending) {
@@ -167,7 +167,7 @@ impl Server {
         }
     }
 
-    /// Registers a connection; one that the kernel will not watch is closed.
+    /// Registers a connection. If the kernel rejects it, the connection is closed.
     fn add(&mut self, socket: OwnedFd) {
         let index = self.free.pop().unwrap_or_else(|| {
             self.streams.push(None);

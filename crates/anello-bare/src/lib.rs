@@ -1,15 +1,15 @@
-//! Bare echo servers, and bare disk workers ([`disk`]): the yardsticks that a runtime is held against.
+//! Minimal echo servers, and minimal disk workers ([`disk`]): the baselines for the measurements of a runtime.
 //!
-//! One TCP echo server per I/O model of Linux, each the smallest program that is still correct, on one thread
-//! (`threads`: one per connection) and without a runtime. What a runtime spends above `epoll` and `uring` is
-//! its own cost; what lies between those two is the cost of the model. `uring` with options is a second server, less
-//! small and with a thread per ring, to find what each option is worth.
+//! The crate has one TCP echo server per I/O model of Linux. Each is the smallest correct program, runs on one thread
+//! (`threads`: one per connection) and uses no runtime. The difference between a runtime and `epoll` or `uring` is
+//! the cost of the runtime; the difference between `epoll` and `uring` is the cost of the model. `uring` with options
+//! is a second, larger server with one thread per ring. It measures the effect of each io_uring option.
 //!
-//! Every model keeps the same promises:
-//! - bytes come back once, in order: a send that the kernel refuses or cuts short is finished later;
-//! - a peer that does not read is not read from, so memory per connection is bounded;
-//! - a peer that shuts down its sending half gets all it is owed before the connection is closed;
-//! - a reset closes that connection only; running out of descriptors pauses accepting for [`ACCEPT_PAUSE`].
+//! All models give the same guarantees:
+//! - Bytes are echoed once and in order. A send that is rejected or shortened by the kernel is completed later.
+//! - The server does not read from a peer that does not read, so memory per connection is bounded.
+//! - A peer that shuts down its write half receives all unsent data before the connection is closed.
+//! - A reset closes that connection only. When descriptors run out, accepting pauses for [`ACCEPT_PAUSE`].
 //!
 //! ```no_run
 //! use anello_bare::{Model, Options, listen, run};
@@ -45,30 +45,31 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 pub use accept::ACCEPT_PAUSE;
 pub use options::{MAX_RINGS, Options, TaskWork, UringOptions, Variant, core, variants};
 
-/// Connections that the kernel holds for a listener of [`listen`] before they are accepted; the kernel lowers
-/// it to `net.core.somaxconn`.
+/// Backlog of a listener created by [`listen`]: the maximum number of connections that wait to be accepted. The
+/// kernel lowers it to `net.core.somaxconn`.
 pub const BACKLOG: i32 = 4096;
 
-/// How the server learns that it can receive or send.
+/// I/O model: how the server waits until it can receive or send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Model {
-    /// io_uring: multishot accept and receive into provided buffers, one `io_uring_enter(2)` per turn. Linux 6.0.
+    /// io_uring: multishot accept, multishot receive into provided buffers, one `io_uring_enter(2)` per turn. Linux
+    /// 6.0.
     Uring,
-    /// `epoll_wait(2)`, edge-triggered, speculative system calls. Linux 2.6.17.
+    /// `epoll_wait(2)`, edge-triggered, with speculative system calls. Linux 2.6.17.
     Epoll,
     /// `poll(2)`, level-triggered.
     Poll,
-    /// `select(2)`, level-triggered; holds no descriptor of 1024 or above.
+    /// `select(2)`, level-triggered; supports only descriptors below 1024.
     Select,
-    /// A blocking thread per connection.
+    /// One blocking thread per connection.
     Threads,
 }
 
 impl Model {
-    /// Every model, fastest first.
+    /// All models, fastest first.
     pub const ALL: [Model; 5] = [Model::Uring, Model::Epoll, Model::Poll, Model::Select, Model::Threads];
 
-    /// The name that [`FromStr`] reads and [`Display`](fmt::Display) writes.
+    /// Returns the name that [`FromStr`] parses and [`Display`](fmt::Display) writes.
     pub fn name(self) -> &'static str {
         match self {
             Model::Uring => "uring",
@@ -94,32 +95,33 @@ impl FromStr for Model {
     }
 }
 
-/// A name that is no [`Model`].
+/// Error for a name that is not a [`Model`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownModel(String);
 
 impl fmt::Display for UnknownModel {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "unknown model {:?}: use uring, epoll, poll, select or threads", self.0)
+        write!(formatter, "unknown model {:?} (expected uring, epoll, poll, select or threads)", self.0)
     }
 }
 
 impl std::error::Error for UnknownModel {}
 
-/// Binds `address` and listens on it: `socket(2)`, SO_REUSEADDR, TCP_NODELAY (which accepted sockets inherit),
-/// `bind(2)`, `listen(2)` with a backlog of [`BACKLOG`]. Port 0 lets the kernel choose.
+/// Creates a listener on `address`: `socket(2)`, SO_REUSEADDR, TCP_NODELAY (which accepted sockets inherit),
+/// `bind(2)`, `listen(2)` with a backlog of [`BACKLOG`]. With port 0 the kernel chooses the port.
 ///
 /// # Errors
-/// The address is in use, not of this machine, or the port needs a privilege.
+/// The address is in use or not local, or the port is privileged.
 pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     listen_with(address, false)
 }
 
-/// The listeners on `address` that [`run`] wants with these options: one as by [`listen`], or for several rings one
-/// for each, over which the kernel spreads the connections (SO_REUSEPORT, Linux 3.9).
+/// Creates the listeners on `address` that [`run`] needs with these options. For several rings that is one listener
+/// per ring, among which the kernel distributes the connections (SO_REUSEPORT, Linux 3.9); otherwise it is one as
+/// created by [`listen`].
 ///
 /// # Errors
-/// As for [`listen`].
+/// The same as for [`listen`].
 pub fn listen_for(address: SocketAddr, options: &Options) -> io::Result<Vec<TcpListener>> {
     let count = options.uring.map_or(1, |uring| uring.rings);
     let first = listen_with(address, count > 1)?;
@@ -141,20 +143,23 @@ fn listen_with(address: SocketAddr, reuse_port: bool) -> io::Result<TcpListener>
     Ok(socket.into())
 }
 
-/// Says whether `model` is to be had by this process with these options; only io_uring may be refused. Of that one it
-/// tells the flags or options that are in effect on this kernel, as one word with commas.
+/// Checks that `model` is available to this process with these options; only io_uring can be unavailable. For
+/// io_uring, returns the flags or options that are in effect on this kernel, separated by commas.
 ///
 /// # Errors
-/// io_uring is not in this kernel, or forbidden by `kernel.io_uring_disabled` or a seccomp filter; its options do not
-/// go together or the kernel does not have them; `spin` or `uring` was given to a model that has none. The text names
-/// the remedy.
+/// - io_uring is not supported by this kernel, or forbidden by `kernel.io_uring_disabled` or a seccomp filter.
+/// - The io_uring options conflict, or the kernel does not support them.
+/// - `spin` or `uring` is set for a model without that option.
+///
+/// The message contains a remedy.
 pub fn check(model: Model, options: &Options) -> io::Result<Option<String>> {
     let conflict = match model {
-        Model::Uring => {
-            (!options.spin.is_zero()).then_some("spin is among the options of io_uring for that model")
+        Model::Uring => (!options.spin.is_zero())
+            .then_some("Options::spin does not apply to uring (set UringOptions::spin)"),
+        Model::Epoll => options.uring.as_ref().map(|_| "io_uring options apply only to the uring model"),
+        _ if options.uring.is_some() || !options.spin.is_zero() => {
+            Some("only the uring and epoll models have options")
         }
-        Model::Epoll => options.uring.as_ref().map(|_| "the options of io_uring are for the model uring"),
-        _ if options.uring.is_some() || !options.spin.is_zero() => Some("only uring and epoll have options"),
         _ => None,
     };
     match (conflict, model, &options.uring) {
@@ -165,14 +170,14 @@ pub fn check(model: Model, options: &Options) -> io::Result<Option<String>> {
     }
 }
 
-/// Echoes on the listeners of [`listen_for`] with `model`, on the calling thread, until something fails that no retry
-/// mends; so it returns errors only. A server that must stop is a process that is ended by a signal.
+/// Runs the echo server `model` on the listeners of [`listen_for`] until a permanent error. It runs on the calling
+/// thread and returns errors only; a server is stopped by a signal to its process.
 ///
-/// `uring` with options has a thread for each listener, each with a ring. The others take one listener. Raises this
-/// process's soft limit of open descriptors to the hard one.
+/// `uring` with options runs one thread and one ring per listener. The other servers take one listener. Raises the
+/// soft limit of open descriptors of this process to the hard limit.
 ///
 /// # Errors
-/// The listener is broken, there are none or too many, or the model is not to be had (see [`check`]).
+/// A listener is unusable, the number of listeners is wrong, or the model is unavailable (see [`check`]).
 pub fn run(model: Model, listeners: Vec<TcpListener>, options: &Options) -> io::Result<()> {
     raise_open_file_limit()?;
     for listener in &listeners {
@@ -182,7 +187,7 @@ pub fn run(model: Model, listeners: Vec<TcpListener>, options: &Options) -> io::
         return uring_options::run(listeners, options, uring);
     }
     let Ok([listener]) = <[TcpListener; 1]>::try_from(listeners) else {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "this server takes one listener"));
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "this server requires exactly one listener"));
     };
     match model {
         Model::Uring => uring::run(listener, options),
@@ -193,7 +198,7 @@ pub fn run(model: Model, listeners: Vec<TcpListener>, options: &Options) -> io::
     }
 }
 
-/// Raises the soft RLIMIT_NOFILE of this process to the hard one, as far as that is allowed.
+/// Raises the soft RLIMIT_NOFILE of this process to the hard limit.
 fn raise_open_file_limit() -> io::Result<()> {
     let limit = getrlimit(Resource::Nofile);
     if limit.current != limit.maximum {
@@ -215,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn options_of_another_model_are_refused() {
+    fn check_rejects_options_of_another_model() {
         let spin = Options { spin: std::time::Duration::from_micros(1), ..Options::default() };
         let uring = Options { uring: Some(UringOptions::default()), ..Options::default() };
         check(Model::Epoll, &spin).unwrap();

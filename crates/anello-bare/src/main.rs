@@ -1,4 +1,4 @@
-//! `anello-bare MODEL [--addr ADDRESS] [OPTION...]`: one bare echo server as a process.
+//! `anello-bare MODEL [--addr ADDRESS] [OPTION...]`: one baseline echo server as a process.
 
 #![forbid(unsafe_code)]
 
@@ -13,28 +13,28 @@ use anello_bare::{Model, Options, UringOptions, check, core, listen_for, run};
 
 const USAGE: &str = "usage: anello-bare uring|epoll|poll|select|threads [--addr ADDRESS:PORT] [OPTION...]
 
-A TCP echo server without a runtime, on one thread (threads: one per connection).
---addr defaults to 127.0.0.1:7000. Prints one line when it listens; ends by a signal.
+TCP echo server without a runtime, on one thread (threads: one per connection).
+--addr defaults to 127.0.0.1:7000. Prints one line when it listens; stops on a signal.
 
 epoll and uring:
-  --spin DURATION           look for work so long before sleeping, as in 50us, at most 1s
-uring (any of these, and --spin, choose the server with options instead of the yardstick):
-  --configurable            the server with options, without any: what they are to be compared with
-  --task-work WHEN          deferred, deferred-once, cooperative or interrupting
-  --sqpoll IDLE_MS          a kernel thread takes submissions
-  --sqpoll-core CORE        and is pinned to this core, or to the last that may be used: last
-  --one-shot-receive        a submission for each receive
-  --per-connection-buffers             receive into buffers of the connection instead of a buffer ring
-  --registered-files        connections in the ring's table of files only
-  --forced-async            every receive and send by a worker thread
-  --linked-timeout DURATION a timeout linked to each receive
+  --spin DURATION           poll for events for this time before sleeping, e.g. 50us; maximum 1s, default 0
+uring (any of these, and --spin, select the configurable server instead of the baseline):
+  --configurable            the configurable server with default options: the baseline of its variants
+  --task-work MODE          deferred (default), deferred-once, cooperative or interrupting
+  --sqpoll IDLE_MS          a kernel thread polls for submissions and sleeps after IDLE_MS without any
+  --sqpoll-core CORE        pin the polling thread to this core, or to the last usable core: last
+  --one-shot-receive        one submission per receive
+  --per-connection-buffers  receive into buffers of the connection instead of a buffer ring
+  --registered-files        keep connections only in the ring's table of registered files
+  --forced-async            execute every receive and send on a worker thread
+  --linked-timeout DURATION link a timeout to each receive
   --bundles                 one completion for several buffers
-  --completion-per-send          a completion for each send
-  --zero-copy-sends         send from the received buffers
-  --rings COUNT             threads with a ring each
+  --completion-per-send     one completion per send
+  --zero-copy-sends         send from the received buffers without a copy
+  --rings COUNT             threads with one ring each, 1 to 256, default 1
   --shared-workers          one pool of worker threads for all rings";
 
-/// As for the flag of the other commands.
+/// Maximum spin time; the same as for the `--spin` flag of `anello`.
 const MAX_SPIN: Duration = Duration::from_secs(1);
 
 fn main() -> ExitCode {
@@ -58,7 +58,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// What the command line asks for.
+/// Parsed command line.
 #[derive(Debug)]
 struct Arguments {
     model: Model,
@@ -82,17 +82,17 @@ fn serve(Arguments { model, address, options }: &Arguments) -> io::Result<()> {
     run(*model, listeners, options)
 }
 
-/// `None`: help was asked for.
+/// Parses the command line. Returns `None` if it requests help.
 fn parse(mut words: impl Iterator<Item = String>) -> Result<Option<Arguments>, String> {
     let mut model = None;
     let mut address = SocketAddr::from(([127, 0, 0, 1], 7000));
     let mut options = Options::default();
     let mut spin = Duration::ZERO;
     while let Some(argument) = words.next() {
-        let mut value = || words.next().ok_or_else(|| format!("{argument} needs a value"));
+        let mut value = || words.next().ok_or_else(|| format!("missing value for {argument}"));
         match argument.as_str() {
             "-h" | "--help" => return Ok(None),
-            "--addr" => address = parse_value(&argument, &value()?, "ADDRESS:PORT, as in 127.0.0.1:7000")?,
+            "--addr" => address = parse_value(&argument, &value()?, "ADDRESS:PORT, e.g. 127.0.0.1:7000")?,
             "--spin" => spin = parse_spin(&argument, &value()?)?,
             flag if flag.starts_with('-') => {
                 set_option(options.uring.get_or_insert_default(), flag, &mut value)?;
@@ -103,7 +103,7 @@ fn parse(mut words: impl Iterator<Item = String>) -> Result<Option<Arguments>, S
             extra => return Err(format!("unexpected argument {extra:?}")),
         }
     }
-    let model = model.ok_or("no model is given: choose uring, epoll, poll, select or threads")?;
+    let model = model.ok_or("missing model (expected uring, epoll, poll, select or threads)")?;
     if model != Model::Uring {
         options.spin = spin;
     } else if !spin.is_zero() {
@@ -112,7 +112,7 @@ fn parse(mut words: impl Iterator<Item = String>) -> Result<Option<Arguments>, S
     Ok(Some(Arguments { model, address, options }))
 }
 
-/// Sets the option of io_uring that `flag` names.
+/// Sets the io_uring option of `flag`.
 fn set_option(
     options: &mut UringOptions,
     flag: &str,
@@ -123,7 +123,7 @@ fn set_option(
         "--task-work" => options.task_work = Some(value()?.parse()?),
         "--sqpoll" => {
             options.sqpoll = Some(Duration::from_millis(
-                parse_value::<u32>(flag, &value()?, "whole milliseconds, as in 10")?.into(),
+                parse_value::<u32>(flag, &value()?, "whole milliseconds, e.g. 10")?.into(),
             ))
         }
         "--sqpoll-core" => options.sqpoll_core = Some(core(&value()?)?),
@@ -135,7 +135,7 @@ fn set_option(
         "--bundles" => options.bundles = true,
         "--completion-per-send" => options.completion_per_send = true,
         "--zero-copy-sends" => options.zero_copy_sends = true,
-        "--rings" => options.rings = parse_value(flag, &value()?, "a whole number, as in 2")?,
+        "--rings" => options.rings = parse_value(flag, &value()?, "a whole number, e.g. 2")?,
         "--shared-workers" => options.shared_workers = true,
         _ => return Err(format!("unknown flag {flag}")),
     }
@@ -143,20 +143,20 @@ fn set_option(
 }
 
 fn parse_value<T: FromStr>(flag: &str, text: &str, expected: &str) -> Result<T, String> {
-    text.parse().map_err(|_| format!("{flag} takes {expected}, not {text:?}"))
+    text.parse().map_err(|_| format!("invalid value {text:?} for {flag} (expected {expected})"))
 }
 
-/// At most [`MAX_SPIN`].
+/// Parses a duration of at most [`MAX_SPIN`].
 fn parse_spin(flag: &str, text: &str) -> Result<Duration, String> {
     let spin = parse_duration(flag, text)?;
     if spin <= MAX_SPIN {
         Ok(spin)
     } else {
-        Err(format!("{flag} takes at most 1s, as in 50us, not {text:?}"))
+        Err(format!("invalid value {text:?} for {flag} (expected at most 1s, e.g. 50us)"))
     }
 }
 
-/// Whole microseconds, milliseconds or seconds: 50us, 250ms, 60s.
+/// Parses whole microseconds, milliseconds or seconds: 50us, 250ms, 60s.
 fn parse_duration(flag: &str, text: &str) -> Result<Duration, String> {
     let units = [
         ("us", Duration::from_micros as fn(u64) -> Duration),
@@ -167,7 +167,9 @@ fn parse_duration(flag: &str, text: &str) -> Result<Duration, String> {
         let number = text.strip_suffix(unit)?;
         number.parse().ok().map(make)
     });
-    value.ok_or_else(|| format!("{flag} takes a duration such as 50us, 250ms or 60s, not {text:?}"))
+    value.ok_or_else(|| {
+        format!("invalid value {text:?} for {flag} (expected a duration, e.g. 50us, 250ms or 60s)")
+    })
 }
 
 #[cfg(test)]
@@ -179,7 +181,7 @@ mod tests {
     }
 
     fn arguments(line: &str) -> Arguments {
-        parse_line(line).expect(line).expect("no help was asked for")
+        parse_line(line).expect(line).expect("not a help request")
     }
 
     #[test]
@@ -188,11 +190,11 @@ mod tests {
             let arguments = arguments(line);
             assert_eq!((arguments.model, arguments.address), (Model::Poll, "[::1]:9".parse().unwrap()));
         }
-        assert!(parse_line("--help").expect("help is no error").is_none());
+        assert!(parse_line("--help").expect("help succeeds").is_none());
     }
 
     #[test]
-    fn options_choose_the_server_that_has_them() {
+    fn uring_options_select_configurable_server() {
         assert_eq!(arguments("uring").options.uring, None);
         assert_eq!(arguments("uring --configurable").options.uring, Some(UringOptions::default()));
         assert_eq!(arguments("epoll --spin 50us").options.spin, Duration::from_micros(50));
@@ -213,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_it_does_not_know() {
+    fn rejects_unknown_arguments() {
         let lines = ["", "kqueue", "epoll --addr", "epoll --addr localhost", "epoll --fast", "epoll poll"];
         let options = [
             "uring --spin 5",
@@ -223,7 +225,7 @@ mod tests {
             "uring --sqpoll 1s",
         ];
         for line in lines.into_iter().chain(options) {
-            assert!(parse_line(line).is_err(), "{line:?} was taken");
+            assert!(parse_line(line).is_err(), "{line:?} was accepted");
         }
     }
 }

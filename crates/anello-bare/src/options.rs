@@ -1,7 +1,7 @@
-//! What a yardstick may be told, and the list of io_uring's options that the lab compares.
+//! Options of the echo servers, and the list of io_uring variants that the lab compares.
 //!
-//! [`UringOptions::validate`] refuses what cannot go together before anything is set up, and says whether the kernel or
-//! this server is the reason.
+//! [`UringOptions::validate`] rejects conflicting options before anything is set up, and reports whether the conflict
+//! is a rule of the kernel or of this server.
 
 use std::fmt;
 use std::io;
@@ -12,22 +12,22 @@ use std::time::Duration;
 
 use rustix::thread::CpuSet;
 
-/// What [`run`](crate::run) may be told; the defaults are what measured best.
+/// Options of [`run`](crate::run). The defaults are the fastest measured settings.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Size of one receive buffer of `uring`, bytes, 1 to 1 GiB. Default 16 KiB. The other models receive into one
+    /// Size of one receive buffer of `uring` in bytes, 1 to 1 GiB. Default 16 KiB. The other models receive into one
     /// buffer of 64 KiB.
     pub uring_buffer_bytes: u32,
-    /// Most receive buffers that `uring` may have, rounded up to a power of two, at most 32768. Default 1024; it
-    /// starts with few and doubles their number when they run out.
+    /// Maximum number of receive buffers of `uring`, rounded up to a power of two, at most 32768. Default 1024. The
+    /// server starts with 32 and doubles their number when they run out.
     pub uring_buffers: u16,
-    /// Look for events so long before sleeping, under `epoll`; zero, the default, sleeps at once. For `uring` it is
-    /// [`UringOptions::spin`], the other models never spin.
+    /// Time for which `epoll` polls for events before it sleeps. Zero, the default, sleeps immediately. For `uring`,
+    /// set [`UringOptions::spin`]; the other models never spin.
     pub spin: Duration,
-    /// Serve `uring` by the server that has options, with these. `None`, the default: by the one that has none, which
-    /// is the yardstick.
+    /// Runs `uring` as the configurable server with these options. `None`, the default, runs the server without
+    /// options, which is the baseline.
     pub uring: Option<UringOptions>,
-    /// Counts the connections that were accepted and closed at once because the model could not hold them: a
+    /// Number of connections that were accepted and closed immediately because the model could not serve them: a
     /// descriptor of 1024 or above under `select`, a thread that could not be started under `threads`.
     pub refused: Arc<AtomicU64>,
 }
@@ -44,43 +44,46 @@ impl Default for Options {
     }
 }
 
-/// The ways of io_uring that can be chosen. The default is what the yardstick `uring` does: deferred task work,
-/// multishot receive into a buffer ring, sends that complete at submission, ordinary descriptors, one ring.
+/// Selectable io_uring features. The default is what the baseline `uring` uses: deferred task work, multishot receive
+/// into a buffer ring, inline send completion, ordinary descriptors, one ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UringOptions {
-    /// When the kernel does the work that completes requests. `None`: deferred, or with `sqpoll` by its thread.
+    /// Time at which the kernel runs task work, which completes requests. `None` means deferred, or with `sqpoll`
+    /// on the polling thread.
     pub task_work: Option<TaskWork>,
-    /// A kernel thread takes the submissions (`IORING_SETUP_SQPOLL`, Linux 5.11 for sockets) and sleeps after so long
-    /// without any, whole milliseconds. Sends are then ordinary: when nobody enters, nobody is told by the return. Unless
-    /// it is pinned, that thread runs on any core of the machine, whatever cores this process may use.
+    /// A kernel thread polls for submissions (`IORING_SETUP_SQPOLL`, Linux 5.11 for sockets) and sleeps after this
+    /// time without any, in whole milliseconds. Each send then has a completion, because no `io_uring_enter(2)`
+    /// return can confirm it. Unless it is pinned, the thread runs on any core, even outside the CPU affinity mask of
+    /// this process.
     pub sqpoll: Option<Duration>,
-    /// Pin that thread to this core (`IORING_SETUP_SQ_AFF`).
+    /// Core to which the polling thread is pinned (`IORING_SETUP_SQ_AFF`).
     pub sqpoll_core: Option<u32>,
-    /// One receive per submission instead of a multishot one.
+    /// One receive per submission instead of multishot receives.
     pub one_shot_receive: bool,
-    /// Each connection receives into two buffers of its own, in turn, instead of buffers that the kernel takes from a
-    /// ring. Receives are one-shot then.
+    /// Each connection receives alternately into two buffers of its own instead of buffers from a ring. Receives are
+    /// then one-shot.
     pub own_buffers: bool,
-    /// Connections live in the ring's table of registered files, and nowhere else (Linux 5.19).
+    /// Connections exist only in the ring's table of registered files, without a descriptor (Linux 5.19).
     pub registered_files: bool,
-    /// Hand every receive and send to the kernel's worker threads at once (`IOSQE_ASYNC`). Sends are ordinary then.
+    /// Executes every receive and send on the kernel's worker threads (`IOSQE_ASYNC`). Each send then has a
+    /// completion.
     pub forced_async: bool,
-    /// Link a timeout to each receive (`IORING_OP_LINK_TIMEOUT`): who sends nothing for so long is disconnected.
-    /// Receives are one-shot then.
+    /// Links a timeout to each receive (`IORING_OP_LINK_TIMEOUT`): a client that sends nothing for this time is
+    /// disconnected. Receives are then one-shot.
     pub linked_timeout: Option<Duration>,
-    /// One completion for as many buffers as a receive filled (`IORING_RECVSEND_BUNDLE`, Linux 6.10). Several received
-    /// buffers go out as one gathered send, with or without this option.
+    /// One completion for all buffers that a receive filled (`IORING_RECVSEND_BUNDLE`, Linux 6.10). With or without
+    /// this option, several received buffers are sent by one gathered send.
     pub bundles: bool,
-    /// Every send has a completion of its own and waits for room by itself.
+    /// Each send has a completion and waits until all bytes are accepted by the kernel.
     pub completion_per_send: bool,
     /// Sends from the received buffers without a copy (`IORING_OP_SEND_ZC`, Linux 6.0; 6.1 for several buffers). On
-    /// loopback the kernel copies nevertheless.
+    /// loopback the kernel copies anyway.
     pub zero_copy_sends: bool,
-    /// Rings, each on a thread of its own with a listener of its own (`SO_REUSEPORT`); 1 to [`MAX_RINGS`].
+    /// Number of rings, 1 to [`MAX_RINGS`]. Each runs on its own thread and has its own listener (`SO_REUSEPORT`).
     pub rings: u16,
-    /// The rings share the kernel's worker threads, and with `sqpoll` its thread (`IORING_SETUP_ATTACH_WQ`).
+    /// The rings share the kernel's worker threads, and with `sqpoll` the polling thread (`IORING_SETUP_ATTACH_WQ`).
     pub shared_workers: bool,
-    /// Look for completions so long before sleeping.
+    /// Time for which a ring polls for completions before it sleeps.
     pub spin: Duration,
 }
 
@@ -105,28 +108,30 @@ impl Default for UringOptions {
     }
 }
 
-/// Most rings of one server.
+/// Maximum number of rings of one server.
 pub const MAX_RINGS: u16 = 256;
 
-/// When the kernel does the work that completes requests.
+/// Time at which the kernel runs task work, which completes requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TaskWork {
-    /// When the thread asks for completions, again until none is left (`IORING_SETUP_DEFER_TASKRUN`, Linux 6.1).
+    /// When the thread waits for completions, repeated until no work is left (`IORING_SETUP_DEFER_TASKRUN`, Linux
+    /// 6.1).
     Deferred,
-    /// When the thread asks for completions, once a turn: since Linux 6.13 that does some twenty pieces of it.
+    /// When the thread waits for completions, once per turn. Since Linux 6.13 each wait runs about 20 items of task
+    /// work.
     DeferredOnce,
     /// At the thread's next system call (`IORING_SETUP_COOP_TASKRUN`, Linux 5.19).
     Cooperative,
-    /// At once: a running thread is interrupted.
+    /// Immediately: a running thread is interrupted.
     Interrupting,
 }
 
 impl TaskWork {
-    /// Every way, the default first.
+    /// All modes, the default first.
     pub const ALL: [TaskWork; 4] =
         [TaskWork::Deferred, TaskWork::DeferredOnce, TaskWork::Cooperative, TaskWork::Interrupting];
 
-    /// The name that [`FromStr`] reads and [`Display`](fmt::Display) writes.
+    /// Returns the name that [`FromStr`] parses and [`Display`](fmt::Display) writes.
     pub fn name(self) -> &'static str {
         match self {
             TaskWork::Deferred => "deferred",
@@ -148,12 +153,12 @@ impl FromStr for TaskWork {
 
     fn from_str(name: &str) -> Result<TaskWork, String> {
         TaskWork::ALL.into_iter().find(|task_work| task_work.name() == name).ok_or_else(|| {
-            format!("unknown task work {name:?}: use deferred, deferred-once, cooperative or interrupting")
+            format!("unknown task work mode {name:?} (expected deferred, deferred-once, cooperative or interrupting)")
         })
     }
 }
 
-/// How sends are made, as it follows from all options.
+/// Completion mode of sends, derived from all options.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SendCompletion {
     Inline,
@@ -162,46 +167,43 @@ pub(crate) enum SendCompletion {
 }
 
 impl UringOptions {
-    /// Refuses what does not go together.
+    /// Returns an error if options conflict.
     ///
     /// # Errors
-    /// `InvalidInput`, with the cause: the kernel's rule or this server's.
+    /// `InvalidInput`; the message names the rule of the kernel or of this server.
     pub fn validate(&self) -> io::Result<()> {
         let sqpoll = self.sqpoll.is_some();
         let interrupting = self.task_work == Some(TaskWork::Interrupting);
         let conflicts = [
             (
                 sqpoll && self.task_work.is_some(),
-                "--sqpoll and --task-work exclude each other: the kernel's polling thread does the task work, and the \
-                 kernel refuses DEFER_TASKRUN and COOP_TASKRUN beside SQPOLL",
+                "--sqpoll conflicts with --task-work: the polling thread runs the task work, and the kernel rejects \
+                 DEFER_TASKRUN and COOP_TASKRUN together with SQPOLL",
             ),
-            (self.sqpoll_core.is_some() && !sqpoll, "--sqpoll-core pins the thread of --sqpoll: give both"),
+            (self.sqpoll_core.is_some() && !sqpoll, "--sqpoll-core requires --sqpoll"),
             (
                 self.sqpoll.is_some_and(|idle| !(1..=u128::from(u32::MAX)).contains(&idle.as_millis())),
-                "--sqpoll takes 1 to 4294967295 milliseconds",
+                "invalid --sqpoll: must be 1 to 4294967295 milliseconds",
             ),
             (
                 self.bundles && self.own_buffers,
-                "--bundles and --per-connection-buffers exclude each other: a bundle is made of buffers of a ring",
+                "--bundles conflicts with --per-connection-buffers: a bundle consists of buffers of a ring",
             ),
             (
                 self.bundles && (sqpoll || self.forced_async || interrupting),
-                "--bundles goes only with deferred or cooperative task work of the server's own thread: a completion \
-                 names the first buffer only, the others follow from the ring's order, which must not move meanwhile",
+                "--bundles requires deferred or cooperative task work on the server's thread: a completion contains \
+                 only the first buffer, and the order of the ring must not change before it is handled",
             ),
             (
                 self.completion_per_send && self.zero_copy_sends,
-                "--completion-per-send and --zero-copy-sends exclude each other: they are different requests",
+                "--completion-per-send conflicts with --zero-copy-sends: they are different requests",
             ),
             (
                 self.linked_timeout.is_some_and(|timeout| timeout.is_zero()),
-                "--linked-timeout must be longer than nothing, or nobody could send in time",
+                "invalid --linked-timeout: must be greater than zero",
             ),
-            (!(1..=MAX_RINGS).contains(&self.rings), "--rings takes 1 to 256"),
-            (
-                self.shared_workers && self.rings < 2,
-                "--shared-workers joins the worker threads of several rings: give --rings 2 or more",
-            ),
+            (!(1..=MAX_RINGS).contains(&self.rings), "invalid --rings: must be 1 to 256"),
+            (self.shared_workers && self.rings < 2, "--shared-workers requires --rings 2 or more"),
         ];
         match conflicts.into_iter().find(|(is_present, _)| *is_present) {
             Some((_, reason)) => Err(io::Error::new(io::ErrorKind::InvalidInput, reason)),
@@ -209,12 +211,12 @@ impl UringOptions {
         }
     }
 
-    /// Whether one submission receives for good.
+    /// Returns `true` if one submission receives repeatedly.
     pub(crate) fn uses_multishot_receive(&self) -> bool {
         !self.one_shot_receive && !self.own_buffers && self.linked_timeout.is_none()
     }
 
-    /// Whether deferred work is asked for until none is left.
+    /// Returns `true` if deferred task work is run until none is left.
     pub(crate) fn runs_all_task_work(&self) -> bool {
         self.sqpoll.is_none() && self.task_work.is_none_or(|task_work| task_work == TaskWork::Deferred)
     }
@@ -231,7 +233,7 @@ impl UringOptions {
     }
 }
 
-/// What is in effect, as one word with commas, for the line that says that the server is ready.
+/// Writes the options in effect, separated by commas, for the ready line.
 impl fmt::Display for UringOptions {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.sqpoll, self.sqpoll_core) {
@@ -271,40 +273,41 @@ impl fmt::Display for UringOptions {
     }
 }
 
-/// One contender of the comparison of io_uring's options.
+/// Contender in the comparison of io_uring options.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Variant {
-    /// Unique, short: what the lab calls it.
+    /// Unique short name in the lab.
     pub name: &'static str,
-    /// The arguments of `anello bare` and of `anello-bare`, to which `--addr` is to be added.
+    /// Arguments of `anello bare` and `anello-bare`, without `--addr`.
     pub arguments: &'static [&'static str],
-    /// What it is to be compared with, by name, to see what the option alone is worth.
+    /// Name of the variant to compare with, which differs in this option only.
     pub against: &'static str,
-    /// What it does, in a sentence.
+    /// Description in one sentence.
     pub about: &'static str,
 }
 
-/// The core that `--sqpoll-core` means: a number, or `last`, the last core that this process may use
+/// Parses the value of `--sqpoll-core`: a number, or `last` for the last core that this process may use
 /// (`sched_getaffinity(2)`).
 ///
 /// # Errors
-/// The text is neither, with a sentence that says so; or the kernel does not tell the cores.
+/// The text is neither, or the error of `sched_getaffinity(2)`.
 pub fn core(text: &str) -> Result<u32, String> {
     if let Ok(core) = text.parse() {
         return Ok(core);
     }
     if text != "last" {
-        return Err(format!("{text:?} is no core: give its number, or last"));
+        return Err(format!("invalid core {text:?} (expected a number or last)"));
     }
     let allowed = rustix::thread::sched_getaffinity(None).map_err(|error| error.to_string())?;
     let last = (0..CpuSet::MAX_CPU).rev().find(|core| allowed.is_set(*core));
-    last.map(|core| core as u32).ok_or_else(|| "this process may use no core".to_owned())
+    last.map(|core| core as u32).ok_or_else(|| "CPU affinity mask of this process is empty".to_owned())
 }
 
-/// Every option of io_uring by itself, the default first, then those whose worth shows only beside another.
+/// Returns all variants: each io_uring option by itself, the default first, then the combinations that are needed to
+/// measure an option.
 ///
-/// The polling thread sleeps after 5 ms: soon enough not to disturb who is measured next, and longer than any pause under
-/// load.
+/// The polling thread sleeps after 5 ms. This is short enough not to disturb the next contender, and longer than any
+/// pause under load.
 pub fn variants() -> &'static [Variant] {
     const fn new(
         name: &'static str,
@@ -320,13 +323,13 @@ pub fn variants() -> &'static [Variant] {
             DEFAULT,
             &["uring", "--configurable"],
             DEFAULT,
-            "deferred task work, multishot receive into a buffer ring, sends that complete at submission",
+            "deferred task work, multishot receive into a buffer ring, inline send completion",
         ),
         new(
             "deferred once",
             &["uring", "--task-work", "deferred-once"],
             DEFAULT,
-            "deferred task work, asked for once a turn",
+            "deferred task work, run once per turn",
         ),
         new(
             "cooperative",
@@ -338,41 +341,41 @@ pub fn variants() -> &'static [Variant] {
             "interrupting",
             &["uring", "--task-work", "interrupting"],
             DEFAULT,
-            "task work at once, by an interrupt",
+            "task work immediately, by an interrupt",
         ),
-        new("sqpoll", &["uring", "--sqpoll", "5"], "ordinary sends", "a kernel thread takes submissions"),
+        new("sqpoll", &["uring", "--sqpoll", "5"], "ordinary sends", "a kernel thread polls for submissions"),
         new(
             "sqpoll, pinned",
             &["uring", "--sqpoll", "5", "--sqpoll-core", "last"],
             "sqpoll",
-            "the thread that takes submissions stays on the last core that the server may use",
+            "the polling thread is pinned to the last core that the server may use",
         ),
-        new("one-shot receive", &["uring", "--one-shot-receive"], DEFAULT, "a submission for each receive"),
+        new("one-shot receive", &["uring", "--one-shot-receive"], DEFAULT, "one submission per receive"),
         new(
             "own buffers",
             &["uring", "--per-connection-buffers"],
             "one-shot receive",
-            "receives into the connection's memory",
+            "receives into buffers of the connection",
         ),
         new(
             "registered files",
             &["uring", "--registered-files"],
             DEFAULT,
-            "sockets only in the ring's table",
+            "sockets only in the ring's table of registered files",
         ),
         new(
             "linked timeouts",
             &["uring", "--linked-timeout", "60s"],
             "one-shot receive",
-            "a timeout for each receive",
+            "one timeout per receive",
         ),
         new("bundles", &["uring", "--bundles"], DEFAULT, "one completion for several buffers"),
-        new("ordinary sends", &["uring", "--completion-per-send"], DEFAULT, "a completion for each send"),
+        new("ordinary sends", &["uring", "--completion-per-send"], DEFAULT, "one completion per send"),
         new(
             "forced async",
             &["uring", "--forced-async"],
             "ordinary sends",
-            "every request by a worker thread",
+            "every request on a worker thread",
         ),
         new(
             "zero-copy sends",
@@ -380,8 +383,8 @@ pub fn variants() -> &'static [Variant] {
             "ordinary sends",
             "sends from the received buffers",
         ),
-        new("spin", &["uring", "--spin", "50us"], DEFAULT, "looks for work before it sleeps"),
-        new("two rings", &["uring", "--rings", "2"], DEFAULT, "two threads with a ring each"),
+        new("spin", &["uring", "--spin", "50us"], DEFAULT, "polls for completions before it sleeps"),
+        new("two rings", &["uring", "--rings", "2"], DEFAULT, "two threads with one ring each"),
         new(
             "two rings, shared workers",
             &["uring", "--rings", "2", "--shared-workers"],
@@ -392,13 +395,13 @@ pub fn variants() -> &'static [Variant] {
             "two rings, forced async",
             &["uring", "--rings", "2", "--forced-async"],
             "forced async",
-            "two rings, each with worker threads that are used",
+            "two rings, every request on a worker thread",
         ),
         new(
             "two rings, forced async, shared workers",
             &["uring", "--rings", "2", "--forced-async", "--shared-workers"],
             "two rings, forced async",
-            "two rings with one pool of worker threads that is used",
+            "two rings, every request on one pool of worker threads",
         ),
     ];
     VARIANTS
@@ -409,10 +412,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_cannot_go_together_is_refused_with_the_cause() {
+    fn validate_conflicting_options_reports_cause() {
         let idle = Some(Duration::from_secs(1));
         let default = UringOptions::default;
-        let wrong = [
+        let invalid = [
             (
                 UringOptions { sqpoll: idle, task_work: Some(TaskWork::Deferred), ..default() },
                 "DEFER_TASKRUN",
@@ -430,7 +433,7 @@ mod tests {
             (UringOptions { rings: 0, ..default() }, "--rings"),
             (UringOptions { shared_workers: true, ..default() }, "--rings 2"),
         ];
-        for (options, part) in wrong {
+        for (options, part) in invalid {
             let error = options.validate().expect_err(part);
             assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
             assert!(error.to_string().contains(part), "{error}");
@@ -439,7 +442,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_core_is_one_that_may_be_used() {
+    fn last_core_is_in_affinity_mask() {
         assert_eq!(core("3"), Ok(3));
         assert!(core("first").is_err());
         let last = core("last").unwrap();
@@ -447,20 +450,20 @@ mod tests {
     }
 
     #[test]
-    fn an_option_brings_what_it_needs() {
+    fn options_imply_required_modes() {
         let sqpoll = UringOptions { sqpoll: Some(Duration::from_secs(1)), ..UringOptions::default() };
         assert_eq!(sqpoll.send_completion(), SendCompletion::PerSend);
-        let deadline =
+        let linked_timeout =
             UringOptions { linked_timeout: Some(Duration::from_secs(1)), ..UringOptions::default() };
-        assert!(!deadline.uses_multishot_receive());
+        assert!(!linked_timeout.uses_multishot_receive());
         assert_eq!(
-            deadline.to_string(),
+            linked_timeout.to_string(),
             "deferred,one-shot-receive,buffer-ring,sends-at-submission,linked-timeout=1000ms,rings=1"
         );
     }
 
     #[test]
-    fn variants_have_names_of_their_own_and_something_to_be_compared_with() {
+    fn variants_have_unique_names_and_existing_baselines() {
         for (index, variant) in variants().iter().enumerate() {
             assert!(variants()[..index].iter().all(|other| other.name != variant.name), "{}", variant.name);
             assert!(variants().iter().any(|other| other.name == variant.against), "{}", variant.name);

@@ -1,4 +1,4 @@
-//! `poll`: the whole list of sockets goes to the kernel and comes back with every turn.
+//! `poll`: the complete list of sockets is passed to the kernel and back on every turn.
 
 use std::io;
 use std::net::TcpListener;
@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use crate::accept::{ACCEPT_PAUSE, AcceptError, accept};
 use crate::stream::{RECEIVE_BUFFER_BYTES, StepResult, Stream};
 
-/// Connections accepted before the others have their turn.
+/// Maximum number of connections accepted before the other connections are served.
 const MAX_ACCEPTS_PER_TURN: usize = 64;
 
 pub(crate) fn run(listener: TcpListener) -> io::Result<()> {
@@ -22,7 +22,7 @@ pub(crate) fn run(listener: TcpListener) -> io::Result<()> {
     let mut accept_paused = false;
     loop {
         let listener_ready = wait(&listener, &streams, accept_paused.then_some(&pause), &mut ready)?;
-        // From the last to the first, so that the one that takes a closed one's place has had its turn.
+        // In reverse order, so that `swap_remove` only moves streams that have already been served.
         for index in ready.drain(..).rev() {
             if streams[index].step(&mut buffer) == StepResult::Closed {
                 drop(streams.swap_remove(index));
@@ -32,8 +32,8 @@ pub(crate) fn run(listener: TcpListener) -> io::Result<()> {
     }
 }
 
-/// Waits for the next turn: puts the indices of the streams that can go on into `ready`, and says whether
-/// connections wait to be accepted. With a `pause` the listener is not asked.
+/// Waits for the next turn: stores the indices of the ready streams in `ready`, and returns whether the listener is
+/// ready. With a `pause`, the listener is not polled.
 fn wait(
     listener: &TcpListener,
     streams: &[Stream],
@@ -57,7 +57,7 @@ fn wait(
     Ok(is_ready(&streams.len()))
 }
 
-/// Whether to pause, because descriptors ran out.
+/// Accepts pending connections. Returns `true` if accepting must pause because descriptors ran out.
 fn accept_batch(listener: &TcpListener, streams: &mut Vec<Stream>) -> io::Result<bool> {
     for _ in 0..MAX_ACCEPTS_PER_TURN {
         match accept(listener) {

@@ -1,5 +1,5 @@
-//! `select`: as `poll`, with sets of 1024 bits, so that a descriptor of 1024 or above cannot be waited for. Such
-//! a connection is closed at once and counted.
+//! `select`: like `poll`, with sets of 1024 bits, so descriptors of 1024 or above are not supported. A connection
+//! with such a descriptor is closed immediately and counted.
 
 use std::io;
 use std::net::TcpListener;
@@ -14,13 +14,13 @@ use crate::Options;
 use crate::accept::{ACCEPT_PAUSE, AcceptError, accept};
 use crate::stream::{RECEIVE_BUFFER_BYTES, StepResult, Stream};
 
-/// Connections accepted before the others have their turn.
+/// Maximum number of connections accepted before the other connections are served.
 const MAX_ACCEPTS_PER_TURN: usize = 64;
 
 pub(crate) fn run(listener: TcpListener, options: &Options) -> io::Result<()> {
     if !fits_fd_set(&listener) {
         return Err(io::Error::other(
-            "the listener's descriptor is 1024 or above, which select cannot wait for: use poll or epoll",
+            "descriptor of the listener is 1024 or above, which select does not support (use poll or epoll)",
         ));
     }
     listener.set_nonblocking(true)?;
@@ -30,7 +30,7 @@ pub(crate) fn run(listener: TcpListener, options: &Options) -> io::Result<()> {
     let mut accept_paused = false;
     loop {
         let listener_ready = wait(&listener, &streams, accept_paused, &mut ready)?;
-        // From the last to the first, so that the one that takes a closed one's place has had its turn.
+        // In reverse order, so that `swap_remove` only moves streams that have already been served.
         for index in ready.drain(..).rev() {
             if streams[index].step(&mut buffer) == StepResult::Closed {
                 drop(streams.swap_remove(index));
@@ -40,8 +40,8 @@ pub(crate) fn run(listener: TcpListener, options: &Options) -> io::Result<()> {
     }
 }
 
-/// Waits for the next turn: puts the indices of the streams that can go on into `ready`, and says whether
-/// connections wait to be accepted. While accepting is paused the listener is not asked.
+/// Waits for the next turn: stores the indices of the ready streams in `ready`, and returns whether the listener is
+/// ready. While accepting is paused, the listener is not polled.
 fn wait(
     listener: &TcpListener,
     streams: &[Stream],
@@ -71,7 +71,7 @@ fn wait(
     Ok(readable.contains(listener.as_fd()))
 }
 
-/// Whether to pause, because descriptors ran out.
+/// Accepts pending connections. Returns `true` if accepting must pause because descriptors ran out.
 fn accept_batch(listener: &TcpListener, streams: &mut Vec<Stream>, refused: &AtomicU64) -> io::Result<bool> {
     for _ in 0..MAX_ACCEPTS_PER_TURN {
         match accept(listener) {

@@ -1,48 +1,50 @@
-//! One connection of the models that wait for readiness: receive once, send it back, keep what was refused.
+//! Connection of the readiness-based models: receives once, echoes, and keeps the bytes that the kernel did not
+//! accept.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
 
-/// Bytes of the buffer into which all connections receive. It never leaves the cache, as it is sent from at once.
+/// Size in bytes of the buffer into which all connections receive. It stays in the CPU cache, because the data is
+/// sent immediately.
 pub(crate) const RECEIVE_BUFFER_BYTES: usize = 64 * 1024;
 
-/// A connection and the bytes that its peer is owed. Invariant: nothing is received while bytes are owed, so at
-/// most [`RECEIVE_BUFFER_BYTES`] are.
+/// A connection and its unsent bytes. Invariant: nothing is received while bytes are unsent, so there are at most
+/// [`RECEIVE_BUFFER_BYTES`] of them.
 pub(crate) struct Stream {
     socket: OwnedFd,
     unsent: Vec<u8>,
     sent_bytes: usize,
 }
 
-/// How far one step came.
+/// Result of [`Stream::step`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StepResult {
-    /// The whole buffer was filled and echoed: more may wait.
+    /// The whole buffer was filled and echoed: more data may be available.
     FullRead,
-    /// Less than the buffer was there, and echoed: no more data waits, though the end of stream may.
+    /// Less than a full buffer was received and echoed: no more data is available, but EOF may be.
     ShortRead,
-    /// Nothing was there.
+    /// No data was available.
     WouldBlock,
-    /// The peer does not take what it is owed: go on when the socket is writable.
+    /// The kernel does not accept all bytes: continue when the socket is writable.
     SendBlocked,
-    /// End of stream or a broken connection: drop it.
+    /// EOF or a connection error: drop the stream.
     Closed,
 }
 
 impl Stream {
-    /// Takes a connected socket that does not block.
+    /// Creates a stream from a connected non-blocking socket.
     pub(crate) fn new(socket: OwnedFd) -> Stream {
         Stream { socket, unsent: Vec::new(), sent_bytes: 0 }
     }
 
-    /// Whether to wait for room to send rather than for data.
+    /// Returns `true` if the stream must wait until the socket is writable rather than readable.
     pub(crate) fn is_blocked(&self) -> bool {
         !self.unsent.is_empty()
     }
 
-    /// Sends what is owed, then receives once (`recv(2)`) and echoes it (`send(2)`).
+    /// Sends unsent bytes, then receives once (`recv(2)`) and echoes the data (`send(2)`).
     #[inline]
     pub(crate) fn step(&mut self, buffer: &mut [u8]) -> StepResult {
         if self.is_blocked()
@@ -70,7 +72,7 @@ impl Stream {
         }
     }
 
-    /// Sends what is owed. `None`: nothing is owed any more.
+    /// Sends unsent bytes. Returns `None` when all are sent.
     #[cold]
     fn flush_unsent(&mut self) -> Option<StepResult> {
         match send(self.socket.as_fd(), &self.unsent[self.sent_bytes..]) {
@@ -92,7 +94,7 @@ impl AsFd for Stream {
     }
 }
 
-/// Bytes that the kernel took, 0 if it has no room.
+/// Sends `bytes` and returns the number of bytes that the kernel accepted: 0 if the send buffer is full.
 #[inline]
 fn send(socket: BorrowedFd<'_>, bytes: &[u8]) -> Result<usize, Errno> {
     loop {

@@ -1,5 +1,5 @@
-//! `threads`: a thread per connection that blocks in its calls. The kernel's scheduler is the event loop, and a
-//! peer that does not read blocks its own thread only.
+//! `threads`: one thread per connection, which blocks in its system calls. The kernel's scheduler is the event loop,
+//! and a peer that does not read blocks only its own thread.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -12,7 +12,7 @@ use crate::Options;
 use crate::accept::{ACCEPT_PAUSE, AcceptError};
 use crate::stream::RECEIVE_BUFFER_BYTES;
 
-/// Stack of one connection's thread, bytes; its buffer is on the heap.
+/// Stack size of one connection's thread in bytes; its buffer is on the heap.
 const STACK_BYTES: usize = 64 * 1024;
 
 pub(crate) fn run(listener: TcpListener, options: &Options) -> io::Result<()> {
@@ -21,7 +21,7 @@ pub(crate) fn run(listener: TcpListener, options: &Options) -> io::Result<()> {
         match listener.accept() {
             Ok((stream, _)) => {
                 let builder = thread::Builder::new().stack_size(STACK_BYTES);
-                // The stream went into the closure, so a thread that cannot be started closes it.
+                // The closure owns the stream, so a failed spawn closes it.
                 if builder.spawn(move || echo(stream)).is_err() {
                     options.refused.fetch_add(1, Ordering::Relaxed);
                 }
@@ -35,7 +35,7 @@ pub(crate) fn run(listener: TcpListener, options: &Options) -> io::Result<()> {
     }
 }
 
-/// Until the end of stream or an error; either way the connection is closed on return.
+/// Echoes until EOF or an error. Returning closes the connection.
 fn echo(mut stream: TcpStream) {
     let mut buffer = vec![0; RECEIVE_BUFFER_BYTES];
     loop {

@@ -1,30 +1,29 @@
-//! `uring`: one `io_uring_enter(2)` per turn carries every submission and waits for the next completions; where more
-//! deferred work waits than one does, further ones fetch it before anything is answered.
+//! `uring`: one `io_uring_enter(2)` per turn submits all entries and waits for the next completions. If more task
+//! work is pending than one enter runs, further enters run it before anything is echoed.
 //!
-//! One multishot accept makes connections, one multishot receive per connection fills buffers that the kernel
-//! takes from a shared ring. What was received is sent straight from those buffers by sends that complete at
-//! submission: MSG_DONTWAIT lets the kernel take only what there is room for, and IOSQE_CQE_SKIP_SUCCESS leaves
-//! out the completion if that was everything. So when the enter returns, a send without a completion is done
-//! and its buffers are free. A send that was cut short or refused says so in a completion: the rest is copied
-//! out, the connection stops receiving, and an ordinary send that waits for room takes it from there.
+//! One multishot accept creates connections. One multishot receive per connection fills buffers from a shared buffer
+//! ring. Received data is sent directly from those buffers with inline completion: MSG_DONTWAIT makes the kernel
+//! accept only what fits into the send buffer, and IOSQE_CQE_SKIP_SUCCESS suppresses the completion if all bytes were
+//! accepted. When the enter returns, a send without a completion is therefore complete and its buffers are free. A
+//! short or rejected send posts a completion: the remaining bytes are copied out of the buffers, the connection stops
+//! receiving, and a blocking send, which waits for room, sends the rest.
 //!
 //! ```text
 //!            receive                 enter                   no completion
 //!   idle ──────────────▶ chunks ──────────────▶ in flight ──────────────────▶ idle
-//!                                                   │ cut short
+//!                                                   │ short send
 //!                                                   ▼       all sent, receive again
 //!                                                stalled ───────────────────▶ idle
 //! ```
 //!
 //! Invariants:
-//! - Sends of one connection never overlap: chunks in flight, or one ordinary send, or neither.
-//! - The kernel touches only the pool, `messages`, and the `owed` bytes of a stalled connection whose send is in
-//!   flight. None of them moves or is freed while it may: pool and messages never are, and a connection stays
-//!   until its last completion.
-//! - The lists of things to do hold indices and are hints: the state of the connection decides.
+//! - Sends of one connection never overlap: either chunks are in flight, or one blocking send, or neither.
+//! - The kernel accesses only the pool, `messages`, and the `unsent` bytes of a stalled connection whose send is in
+//!   flight. None of them moves or is freed during that time: pool and messages live as long as the process, and a
+//!   connection keeps its slot until its last completion.
+//! - The lists of due work hold indices and are hints; the state of the connection decides.
 //!
-//! `uring_options` has its own connections and its own order of things; what is the same in both is in the modules
-//! here.
+//! `uring_options` has its own connection state and event loop. The submodules here are shared by both.
 
 pub(crate) mod accept;
 mod connection;
@@ -51,7 +50,7 @@ use self::pool::Pool;
 use self::token::{Kind, Token};
 use crate::Options;
 
-/// The flags of a ring that this process can have here.
+/// Returns the names of the ring flags that this process can use.
 pub(crate) fn check() -> io::Result<&'static str> {
     setup::build_ring("epoll").map(|(_, flags)| flags)
 }
@@ -59,10 +58,10 @@ pub(crate) fn check() -> io::Result<&'static str> {
 pub(crate) fn run(listener: TcpListener, options: &Options) -> io::Result<()> {
     let (mut ring, _) = setup::build_ring("epoll")?;
     let (mut submitter, submissions, completions) = ring.split();
-    // Linux 5.18: saves the lookup of the descriptor. Without it everything works, a little slower.
+    // Linux 5.18: saves the lookup of the descriptor. If it fails, the descriptor is used.
     let _registered = submitter.register_ring_fd().is_ok();
     let pool = Pool::new(&submitter, options.uring_buffers, options.uring_buffer_bytes)?;
-    // Never dropped: when serving fails, requests are still in flight on this memory and these descriptors.
+    // Never dropped: after an error, requests in flight still access this memory and these descriptors.
     let mut server = ManuallyDrop::new(Server {
         submitter,
         submissions,
@@ -84,7 +83,7 @@ pub(crate) fn run(listener: TcpListener, options: &Options) -> io::Result<()> {
     server.serve()
 }
 
-/// Sends of several chunks in one turn; a connection that finds none left sends its chunks one by one.
+/// Maximum number of gathered sends per turn. When no message is left, a connection sends one chunk at a time.
 const MESSAGES: usize = 64;
 
 struct Server<'ring> {
@@ -99,16 +98,16 @@ struct Server<'ring> {
     connections: Vec<Connection>,
     /// Indices of `connections` without a socket.
     free: Vec<u32>,
-    /// Connections with something to send.
+    /// Connections with chunks or unsent bytes.
     to_send: Vec<u32>,
-    /// Connections that should receive and do not.
+    /// Connections that need to receive and have no receive in flight.
     to_arm: Vec<u32>,
-    /// Connections that receive or send and should not.
+    /// Connections with a receive or send in flight that must be cancelled.
     to_cancel: Vec<u32>,
     /// Connections of `to_send` that were submitted since the submission queue was last empty.
     sends_in_flight: Vec<u32>,
-    /// Do not wait: something did not fit into the submission queue, or a send of this turn has something to follow
-    /// it (more chunks, the close, a receive), and its success is told by the return of the enter alone.
+    /// Enter without waiting: some entries did not fit into the submission queue, or a send of this turn has a
+    /// subsequent action (more chunks, a close, a receive) and only the return of the enter confirms the send.
     skip_wait: bool,
     turn: Turn,
 }
@@ -130,12 +129,12 @@ impl Server<'_> {
         }
     }
 
-    // Submitting.
+    // Submission.
 
-    /// Queues all there is to do, as far as the submission queue has room.
+    /// Queues all due entries for which the submission queue has room.
     #[inline]
     fn queue_submissions(&mut self) {
-        // Not settled yet: the kernel left submissions behind.
+        // Not yet confirmed: the kernel did not consume all submissions.
         self.skip_wait = !self.sends_in_flight.is_empty();
         let mut done = 0;
         while let Some(&index) = self.to_send.get(done)
@@ -182,16 +181,16 @@ impl Server<'_> {
             || matches!(self.accept, AcceptState::Unarmed | AcceptState::PauseDue);
     }
 
-    /// `false`: no room.
+    /// Returns `false` if the submission queue is full.
     #[inline]
     fn push(&mut self, entry: squeue::Entry, token: Token) -> bool {
         let entry = entry.user_data(token.0);
-        // SAFETY: what an entry points to is the pool, a message, a stalled connection's `owed` bytes or a static;
-        // each stays where it is until the kernel is done with it (module invariants). Descriptors are open.
+        // SAFETY: an entry points to the pool, a message, a stalled connection's `unsent` bytes or a static. Each
+        // stays at its address until the kernel is done with it (module invariants). Descriptors are open.
         unsafe { self.submissions.push(&entry) }.is_ok()
     }
 
-    /// Sends what the connection's peer is owed. `false`: no room.
+    /// Queues a send of the connection's data. Returns `false` if the submission queue is full.
     #[inline]
     fn send(&mut self, index: u32) -> bool {
         let connection = &mut self.connections[index as usize];
@@ -222,7 +221,7 @@ impl Server<'_> {
         true
     }
 
-    /// One send of several chunks, and how many; of one if no message is free.
+    /// Builds a gathered send and returns its number of chunks; without a free message, a send of one chunk.
     fn gather_send(&mut self, index: u32, fd: Fd) -> (squeue::Entry, u16) {
         let connection = &self.connections[index as usize];
         let mut buffer_id = connection.first_chunk;
@@ -248,7 +247,7 @@ impl Server<'_> {
             return true;
         };
         let unsent = &stalled.unsent[stalled.sent_bytes..];
-        // Nobody sends 4 GiB at once; a shorter send is followed by another.
+        // A send takes at most 4 GiB; another send follows.
         let bytes = u32::try_from(unsent.len()).unwrap_or(u32::MAX);
         let entry = opcode::Send::new(fd, unsent.as_ptr(), bytes).flags(BLOCKING_SEND_FLAGS).build();
         let token = Token::new(Kind::SendAll, connection.generation, index);
@@ -284,21 +283,21 @@ impl Server<'_> {
         })
     }
 
-    /// Submits what is queued and waits for a completion, unless there is more to submit. `true`: the kernel
-    /// is short of memory or of room for completions.
+    /// Submits the queued entries, and waits for a completion unless `skip_wait` is set. Returns `true` if the kernel
+    /// lacks memory or completion queue space.
     #[inline]
     fn enter(&mut self) -> io::Result<bool> {
         self.submissions.sync();
         let (entries, wait_for) = (self.submissions.len(), (!self.skip_wait).into());
         let entered = enter(&self.submitter, entries, wait_for, EnterFlags::GETEVENTS);
-        // What was taken is told by the head of the queue, not by the result.
+        // The head of the queue shows which entries were consumed; the result of the call does not.
         self.submissions.sync();
         is_busy(entered)
     }
 
-    // Completing.
+    // Completion.
 
-    /// Handles all completions, those that the kernel had no room for included. Whether there were any.
+    /// Handles all completions, including those in the kernel's overflow list. Returns `true` if there were any.
     #[inline]
     fn reap(&mut self) -> io::Result<bool> {
         let mut has_completions = false;
@@ -316,8 +315,8 @@ impl Server<'_> {
         }
     }
 
-    /// Every send that was submitted and has no completion took everything: gives its buffers back. What was
-    /// received meanwhile stands behind them in the list.
+    /// Confirms the submitted sends without a completion, which sent all bytes, and recycles their buffers. Chunks
+    /// that were received in the meantime follow them in the list.
     #[inline]
     fn confirm_sends(&mut self) {
         if !self.submissions.is_empty() {
@@ -341,7 +340,7 @@ impl Server<'_> {
         self.sends_in_flight.clear();
     }
 
-    /// A send took only part of what it had, or nothing, or failed.
+    /// Handles the completion of an inline send, which sent only a part or nothing, or failed.
     #[cold]
     fn on_short_send(&mut self, token: Token, result: i32) {
         let index = token.index();
@@ -384,7 +383,7 @@ impl Server<'_> {
                 self.on_short_send(token, completion.result());
                 Ok(())
             }
-            // Whether a cancellation found its target is told by the target's own completion.
+            // The completion of the target reports whether a cancellation succeeded.
             Kind::Ignored | Kind::Close | Kind::CancelReceive | Kind::CancelSend => Ok(()),
         }
     }
@@ -423,7 +422,7 @@ impl Server<'_> {
         if result > 0 && connection.receive_armed { Ok(()) } else { self.on_receive_end(index, result) }
     }
 
-    /// The multishot receive ended, or met the end of the stream.
+    /// Handles the end of a multishot receive, which can be EOF.
     #[cold]
     fn on_receive_end(&mut self, index: u32, result: i32) -> io::Result<()> {
         let connection = &mut self.connections[index as usize];
@@ -437,7 +436,8 @@ impl Server<'_> {
                 }
                 Errno::CANCELED | Errno::INTR | Errno::AGAIN => {}
                 Errno::INVAL => {
-                    let reason = "multishot receive is refused: it needs Linux 6.0 or later, or use epoll";
+                    let reason =
+                        "multishot receive unavailable: it requires Linux 6.0 or later (or use epoll)";
                     return Err(io::Error::new(io::ErrorKind::Unsupported, reason));
                 }
                 _ => {
@@ -450,7 +450,7 @@ impl Server<'_> {
         Ok(())
     }
 
-    /// An ordinary send completed.
+    /// Handles the completion of a blocking send.
     #[cold]
     fn on_blocking_send(&mut self, token: Token, result: i32) {
         let index = token.index();
@@ -480,7 +480,7 @@ impl Server<'_> {
 
     fn on_accept(&mut self, result: i32, armed: bool) -> io::Result<()> {
         if let Some(socket) = self.accept.on_completion(result, armed)? {
-            // SAFETY: the kernel opened this descriptor for this completion, and nobody else has it.
+            // SAFETY: the kernel opened this descriptor for this completion, and it has no other owner.
             self.add_connection(unsafe { OwnedFd::from_raw_fd(socket) });
         }
         Ok(())
@@ -497,7 +497,8 @@ impl Server<'_> {
         self.to_arm.push(index);
     }
 
-    /// Does what the state asks for: receive again, or close once nothing is owed or in flight.
+    /// Performs the next action for the connection's state: receive again, or close once all data is sent and nothing
+    /// is in flight.
     #[cold]
     fn advance(&mut self, index: u32) {
         let connection = &mut self.connections[index as usize];

@@ -1,22 +1,22 @@
-//! `uring` with options: the same echo server as `uring`, built so that each way of io_uring can be chosen.
+//! `uring` with options: the same echo server as `uring`, with selectable io_uring features.
 //!
-//! It exists to find what an option is worth, by comparing two of its own settings. So it is made for clarity: one
-//! list of connections that have something to do, one place that decides what ([`submit`]), one that takes what came
-//! of it ([`complete`]), and a branch where an option makes a difference. The yardstick itself, `uring`, has none of
-//! those branches; what they cost is seen by comparing it with this one's default.
+//! It measures the effect of an option by comparing two of its own configurations, so clarity comes before speed.
+//! There is one list of due connections, one place that decides what to submit ([`submit`]), one that handles
+//! completions ([`complete`]), and a branch per option. The baseline `uring` has none of these branches; their cost
+//! is the difference between the baseline and the default configuration of this server.
 //!
 //! ```text
 //!            ┌──────────────────────────────────────────────────────────────────────────┐
 //!            ▼                                                                          │
-//!   submit: connections that are due ──▶ entries ──▶ enter ──▶ completions ──▶ complete ┘
-//!                                         (or look, spin, wake the polling thread)
+//!   submit: due connections ──▶ entries ──▶ enter ──▶ completions ──▶ handle_completion ┘
+//!                                          (or poll, spin, wake the polling thread)
 //! ```
 //!
 //! Invariants:
-//! - One send of a connection is in flight at most, and one receive.
-//! - The kernel touches only the buffers of the ring, and of each connection its own buffers, message and chunks that
-//!   are in flight or held. None of them moves or is freed while it may: the ring's are never freed, and a connection
-//!   keeps its place until its last completion. A server that fails is never dropped.
+//! - Each connection has at most one send and one receive in flight.
+//! - The kernel accesses only the buffers of the ring, and the buffers, message and chunks of each connection that
+//!   are in flight or in `zero_copy_chunks`. None of them moves or is freed during that time: the buffers of the ring
+//!   are never freed, and a connection keeps its slot until its last completion. A failed server is never dropped.
 
 mod complete;
 mod connection;
@@ -41,13 +41,13 @@ use crate::options::{Options, SendCompletion, UringOptions};
 use crate::uring::accept::AcceptState;
 use crate::uring::enter::{BUSY_PAUSE, Turn, enter, flush_overflow, is_busy};
 
-/// Whether this process may use io_uring with these options here.
+/// Checks that this process can use io_uring with these options.
 pub(crate) fn check(options: &UringOptions) -> io::Result<()> {
     options.validate()?;
     ring::build_ring(options, None).map(drop)
 }
 
-/// Serves until a ring fails: one on each listener, each on a thread of its own.
+/// Runs one ring on each listener, each on its own thread, until a ring fails.
 pub(crate) fn run(listeners: Vec<TcpListener>, options: &Options, uring: &UringOptions) -> io::Result<()> {
     uring.validate()?;
     let (status_sender, statuses) = mpsc::channel();
@@ -66,7 +66,7 @@ pub(crate) fn run(listeners: Vec<TcpListener>, options: &Options, uring: &UringO
             start,
         };
         thread::Builder::new().name("ring".into()).spawn(move || ring_thread.run())?;
-        // One after the other, because a ring can only join the workers of one that exists.
+        // Rings are created one after the other, because a ring can only share the workers of an existing ring.
         match statuses.recv().map_err(io::Error::other)? {
             RingStatus::Ready(ring) if uring.shared_workers => worker_ring = worker_ring.or(Some(ring)),
             RingStatus::Ready(_) => {}
@@ -74,7 +74,7 @@ pub(crate) fn run(listeners: Vec<TcpListener>, options: &Options, uring: &UringO
         }
     }
     drop(status_sender);
-    // None serves before all are made: connections could take the descriptors that the others need.
+    // No ring serves before all are created: connections could use the descriptors that later rings need.
     starts.into_iter().try_for_each(|start| start.send(())).map_err(io::Error::other)?;
     loop {
         if let RingStatus::Failed(error) = statuses.recv().map_err(io::Error::other)? {
@@ -83,14 +83,14 @@ pub(crate) fn run(listeners: Vec<TcpListener>, options: &Options, uring: &UringO
     }
 }
 
-/// What the thread of a ring says.
+/// Status message from the thread of a ring.
 enum RingStatus {
-    /// It has set up this ring.
+    /// The ring with this descriptor is set up.
     Ready(RawFd),
     Failed(io::Error),
 }
 
-/// What the thread of a ring needs to begin.
+/// Configuration of the thread of a ring.
 struct RingThread {
     listener: TcpListener,
     uring: UringOptions,
@@ -98,7 +98,7 @@ struct RingThread {
     buffer_bytes: u32,
     attach_to: Option<RawFd>,
     status_sender: mpsc::Sender<RingStatus>,
-    /// Tells that all rings are made; closed if one could not be.
+    /// Receives a message when all rings are created; closed if a ring failed.
     start: mpsc::Receiver<()>,
 }
 
@@ -106,7 +106,7 @@ impl RingThread {
     fn run(self) {
         let status_sender = self.status_sender.clone();
         if let Err(error) = self.serve() {
-            // Nobody listens any more if another ring has failed, and that one is as good a reason.
+            // The receiver is gone if another ring has failed; that error has been returned.
             status_sender.send(RingStatus::Failed(error)).unwrap_or_default();
         }
     }
@@ -116,11 +116,11 @@ impl RingThread {
         let free_file_slots = ring::max_registered_files();
         let descriptor = ring.as_raw_fd();
         let (mut submitter, submissions, completions) = ring.split();
-        // Linux 5.18: saves the lookup of the descriptor. Without it everything works, a little slower.
+        // Linux 5.18: saves the lookup of the descriptor. If it fails, the descriptor is used.
         let _registered = submitter.register_ring_fd().is_ok();
         let buffers = OrderedPool::new(&submitter, self.buffers, self.buffer_bytes)?;
-        let deadline = self.uring.linked_timeout.unwrap_or_default();
-        // Never dropped: when serving fails, requests are still in flight on this memory and these descriptors.
+        let linked_timeout = self.uring.linked_timeout.unwrap_or_default();
+        // Never dropped: after an error, requests in flight still access this memory and these descriptors.
         let mut server = ManuallyDrop::new(Server {
             submitter,
             submissions,
@@ -140,7 +140,9 @@ impl RingThread {
             send_completion: self.uring.send_completion(),
             multishot: self.uring.uses_multishot_receive(),
             runs_all_task_work: self.uring.runs_all_task_work(),
-            deadline: Box::new(Timespec::new().sec(deadline.as_secs()).nsec(deadline.subsec_nanos())),
+            linked_timeout: Box::new(
+                Timespec::new().sec(linked_timeout.as_secs()).nsec(linked_timeout.subsec_nanos()),
+            ),
         });
         self.status_sender.send(RingStatus::Ready(descriptor)).map_err(io::Error::other)?;
         self.start.recv().map_err(io::Error::other)?;
@@ -155,27 +157,27 @@ struct Server<'ring> {
     completions: CompletionQueue<'ring>,
     listener: TcpListener,
     accept: AcceptState,
-    /// Free places in the table of registered files.
+    /// Number of free slots in the table of registered files.
     free_file_slots: u32,
     buffers: OrderedPool,
     connection_buffer_bytes: usize,
     connections: Vec<Connection>,
     /// Indices of `connections` without a socket.
     free: Vec<u32>,
-    /// Connections that may have something to do; their state decides.
+    /// Connections that may need an action; their state decides.
     due: Vec<u32>,
-    /// Connections with a send that completes at submission and was not settled yet.
+    /// Connections with an inline send that is not yet confirmed.
     unconfirmed_sends: Vec<u32>,
-    /// Do not wait: something did not fit into the submission queue, or a send of this turn has something to follow
-    /// it, and its success is told by the return of the enter alone.
+    /// Enter without waiting: some entries did not fit into the submission queue, or a send of this turn has a
+    /// subsequent action and only the return of the enter confirms the send.
     skip_wait: bool,
     turn: Turn,
     options: UringOptions,
     send_completion: SendCompletion,
     multishot: bool,
-    /// Asks for deferred work until none is left.
+    /// Runs deferred task work until none is left.
     runs_all_task_work: bool,
-    deadline: Box<Timespec>,
+    linked_timeout: Box<Timespec>,
 }
 
 impl Server<'_> {
@@ -195,7 +197,7 @@ impl Server<'_> {
         }
     }
 
-    /// Puts a connection into the list of those that may have something to do.
+    /// Adds a connection to the list of due connections.
     fn mark_due(&mut self, index: u32) {
         let connection = &mut self.connections[index as usize];
         if !connection.is_due {
@@ -204,8 +206,8 @@ impl Server<'_> {
         }
     }
 
-    /// Hands over what is queued and waits for a completion, unless there is more to submit. `true`: the kernel is
-    /// short of memory or of room for completions.
+    /// Submits the queued entries, and waits for a completion unless `skip_wait` is set. Returns `true` if the kernel
+    /// lacks memory or completion queue space.
     fn enter(&mut self) -> io::Result<bool> {
         self.submissions.sync();
         let wait = !self.skip_wait;
@@ -218,12 +220,13 @@ impl Server<'_> {
         } else {
             enter(&self.submitter, self.submissions.len(), wait.into(), EnterFlags::GETEVENTS)
         };
-        // What was taken is told by the head of the queue, not by the result.
+        // The head of the queue shows which entries were consumed; the result of the call does not.
         self.submissions.sync();
         is_busy(result)
     }
 
-    /// The kernel's thread takes the submissions by itself: enter only to wake it, to wait for room, or to sleep.
+    /// The polling thread consumes the submissions. Enters only to wake it, to wait for room in the queue, or to
+    /// sleep.
     fn enter_with_sqpoll(&mut self, wait: bool) -> io::Result<()> {
         let mut flags = EnterFlags::empty();
         if self.submissions.need_wakeup() {
@@ -243,7 +246,8 @@ impl Server<'_> {
         }
     }
 
-    /// Looks for completions, or for work that would make some, for as long as it was told. `true`: found.
+    /// Polls for completions, or for task work that produces them, until the spin time has elapsed. Returns `true` if
+    /// there are any.
     fn spin(&mut self) -> bool {
         let start = Instant::now();
         loop {
@@ -252,7 +256,7 @@ impl Server<'_> {
                 return true;
             }
             if self.submissions.taskrun() {
-                // A failure would come again at the next enter, which handles it.
+                // If this enter fails, the next one fails as well and its error is handled.
                 return enter(&self.submitter, 0, 0, EnterFlags::GETEVENTS).is_ok();
             }
             if start.elapsed() >= self.options.spin {
@@ -262,7 +266,7 @@ impl Server<'_> {
         }
     }
 
-    /// Handles all completions, those that the kernel had no room for included. Whether there were any.
+    /// Handles all completions, including those in the kernel's overflow list. Returns `true` if there were any.
     fn reap(&mut self) -> io::Result<bool> {
         let mut has_completions = false;
         loop {

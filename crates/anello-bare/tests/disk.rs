@@ -1,5 +1,5 @@
-//! Every disk engine against a real file: what is written is read again, what is wrong is found, and what cannot be
-//! done is answered. Engines that this machine refuses are skipped with a message.
+//! Tests of all disk engines on a real file: reads return the written data, wrong data is detected, and failures are
+//! reported. Engines that are unavailable on this machine are skipped with a message.
 
 use std::fs::{self, OpenOptions};
 use std::io::{BufRead, BufReader, Write};
@@ -19,7 +19,7 @@ use tempfile::TempDir;
 const FILE_BYTES: u64 = 4 << 20;
 const BLOCKS: u64 = FILE_BYTES / 4096;
 
-/// Runs `case` for every engine that this machine allows.
+/// Runs `case` for each available engine.
 fn for_each_engine(case: impl Fn(Engine)) {
     for engine in Engine::ALL {
         match engine.check() {
@@ -32,9 +32,10 @@ fn for_each_engine(case: impl Fn(Engine)) {
     }
 }
 
-/// A folder beside the test programs, which is more often on a disk than the one for temporary files.
+/// Creates a directory next to the test binaries, which is more often on a disk than the directory for temporary
+/// files.
 fn test_directory() -> TempDir {
-    TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder")
+    TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).expect("a temporary directory")
 }
 
 fn file(directory: &TempDir) -> PathBuf {
@@ -57,7 +58,7 @@ fn command(operation: Operation) -> Command {
     }
 }
 
-/// Reads a sequence until every block was read once at least.
+/// Reads sequentially until every block has been read at least once.
 fn read_all(worker: &Worker, direct: bool) -> Outcome {
     let mut read = Command { direct, ..command(Operation::SequentialRead) };
     loop {
@@ -74,8 +75,8 @@ fn perform(worker: &Worker, command: &Command) -> Outcome {
     outcome.unwrap_or_else(|error| panic!("{}: {command:?}: {error}", worker.engine()))
 }
 
-/// Whether this file system takes direct I/O.
-fn direct_is_possible(worker: &Worker) -> bool {
+/// Returns `true` if the file system supports direct I/O.
+fn supports_direct_io(worker: &Worker) -> bool {
     match worker.perform(&Command { direct: true, ..command(Operation::RandomRead) }) {
         Ok(_) => true,
         Err(error) => {
@@ -87,12 +88,12 @@ fn direct_is_possible(worker: &Worker) -> bool {
 }
 
 #[test]
-fn reads_find_what_writes_wrote() {
+fn reads_return_written_data() {
     for_each_engine(|engine| {
         let directory = test_directory();
         let worker = open(engine, &file(&directory));
-        let before = fs::read(file(&directory)).expect("the file");
-        let direct_modes = if direct_is_possible(&worker) { vec![false, true] } else { vec![false] };
+        let before = fs::read(file(&directory)).expect("opens the file");
+        let direct_modes = if supports_direct_io(&worker) { vec![false, true] } else { vec![false] };
         for direct in direct_modes {
             for depth in [1, 7, 64] {
                 for operation in [
@@ -114,8 +115,11 @@ fn reads_find_what_writes_wrote() {
             let outcome = read_all(&worker, direct);
             assert_eq!((outcome.wrong_blocks, outcome.errors), (0, vec![]), "{engine}");
         }
-        assert!(fs::read(file(&directory)).expect("the file") != before, "{engine}: nothing was written");
-        // The others find it as right as the one that wrote it.
+        assert!(
+            fs::read(file(&directory)).expect("opens the file") != before,
+            "{engine}: nothing was written"
+        );
+        // The other engines read the same data.
         for other in Engine::ALL.into_iter().filter(|other| other.check().is_ok()) {
             assert_eq!(
                 read_all(&open(other, &file(&directory)), false).wrong_blocks,
@@ -127,35 +131,35 @@ fn reads_find_what_writes_wrote() {
 }
 
 #[test]
-fn every_wrong_block_is_found() {
+fn wrong_blocks_are_counted() {
     for_each_engine(|engine| {
         let directory = test_directory();
         let worker = open(engine, &file(&directory));
-        let bytes = OpenOptions::new().write(true).open(file(&directory)).expect("the file");
-        // A bit of one block, and the bytes of another place.
+        let bytes = OpenOptions::new().write(true).open(file(&directory)).expect("opens the file");
+        // A flipped bit in one block, and the contents of another block.
         bytes.write_all_at(&[0x55], 5 * 4096 + 700).expect("writes");
-        let mut elsewhere = vec![0; 4096];
+        let mut other_block = vec![0; 4096];
         bytes.sync_all().expect("syncs");
         OpenOptions::new()
             .read(true)
             .open(file(&directory))
-            .expect("the file")
-            .read_exact_at(&mut elsewhere, 8 * 4096)
+            .expect("opens the file")
+            .read_exact_at(&mut other_block, 8 * 4096)
             .expect("reads");
-        bytes.write_all_at(&elsewhere, 9 * 4096).expect("writes");
+        bytes.write_all_at(&other_block, 9 * 4096).expect("writes");
         let depth = 1;
         let read = Command { depth, seed: 4, duration_ns: 0, ..command(Operation::SequentialRead) };
         let outcome = read_all(&worker, false);
-        // A round finds both, and it may have gone round several times.
+        // Each pass detects both; several passes may have run.
         let rounds = outcome.operations / BLOCKS;
         assert!((2 * rounds..=2 * rounds + 2).contains(&outcome.wrong_blocks), "{engine}: {outcome:?}");
-        // Nothing is started when there is no time.
+        // A duration of zero starts no request.
         assert_eq!(perform(&worker, &read).operations, 0, "{engine}");
     });
 }
 
 #[test]
-fn latencies_come_as_a_histogram_of_all_operations() {
+fn latency_histogram_covers_all_operations() {
     for_each_engine(|engine| {
         let directory = test_directory();
         let outcome = perform(&open(engine, &file(&directory)), &command(Operation::RandomRead));
@@ -167,45 +171,45 @@ fn latencies_come_as_a_histogram_of_all_operations() {
 }
 
 #[test]
-fn files_that_are_not_its_own_are_refused() {
+fn open_rejects_foreign_files() {
     let directory = test_directory();
     let path = file(&directory);
     let open_error =
-        |create_bytes| Worker::open(Engine::Pread, &path, create_bytes).expect_err("is refused").to_string();
-    assert!(open_error(None).contains("--create-bytes makes it"));
+        |create_bytes| Worker::open(Engine::Pread, &path, create_bytes).expect_err("open fails").to_string();
+    assert!(open_error(None).contains("create it with --create-bytes"));
     assert!(open_error(Some(1000)).contains("multiple of 4096"));
     fs::write(&path, vec![7; 1 << 20]).expect("writes");
     for create_bytes in [None, Some(1 << 20), Some(2 << 20)] {
-        assert!(open_error(create_bytes).contains("does not carry the pattern"));
+        assert!(open_error(create_bytes).contains("pattern of disk workers missing"));
     }
-    assert!(fs::read(&path).expect("reads") == vec![7; 1 << 20], "it was written to");
+    assert!(fs::read(&path).expect("reads") == vec![7; 1 << 20], "foreign file was modified");
     fs::remove_file(&path).expect("removes");
-    fs::create_dir(&path).expect("makes a folder");
+    fs::create_dir(&path).expect("creates a directory");
     assert!(open_error(Some(4096)).contains("not a regular file"));
 }
 
 #[test]
-fn a_file_of_its_own_is_kept_or_made_anew_with_another_length() {
+fn create_keeps_valid_file_and_replaces_other_length() {
     let directory = test_directory();
     let worker = open(Engine::Pread, &file(&directory));
     perform(&worker, &command(Operation::SequentialWrite));
     let written = fs::read(file(&directory)).expect("reads");
     open(Engine::Pread, &file(&directory));
-    assert!(fs::read(file(&directory)).expect("reads") == written, "it was made anew");
+    assert!(fs::read(file(&directory)).expect("reads") == written, "valid file was recreated");
     let larger = Worker::open(Engine::Pread, &file(&directory), Some(2 * FILE_BYTES)).expect("opens");
     assert_eq!(larger.file_bytes(), 2 * FILE_BYTES);
-    assert_eq!(fs::read_dir(directory.path()).expect("lists").count(), 1, "nothing else is left behind");
+    assert_eq!(fs::read_dir(directory.path()).expect("lists").count(), 1, "temporary file was left behind");
 }
 
 #[test]
-fn commands_are_answered_line_by_line_and_mistakes_do_not_end_it() {
+fn control_connection_survives_invalid_commands() {
     let directory = test_directory();
     let worker = open(Engine::Threads, &file(&directory));
     let listener = TcpListener::bind("127.0.0.1:0").expect("listens");
     let address = listener.local_addr().expect("an address");
-    // Serves until this process ends.
+    // Serves until the test process exits.
     std::thread::spawn(move || worker.serve(&listener));
-    let right = serde_json::to_string(&command(Operation::RandomRead)).expect("JSON");
+    let valid = serde_json::to_string(&command(Operation::RandomRead)).expect("JSON");
     for round in 0..3 {
         let stream = TcpStream::connect(address).expect("connects");
         stream.set_read_timeout(Some(Duration::from_secs(60))).expect("timeout");
@@ -216,43 +220,43 @@ fn commands_are_answered_line_by_line_and_mistakes_do_not_end_it() {
             reader.read_line(&mut response).expect("receives");
             serde_json::from_str(&response).expect("JSON")
         };
-        let wrong = [
-            ("", "not a command"),
+        let invalid = [
+            ("", "invalid command"),
             ("{}", "operation"),
             ("{\"operation\":\"erase\"}", "erase"),
-            (&right.replace("4096", "1000"), "multiple of 512"),
-            (&right.replace("4096", "1048576"), "make it larger"),
-            (&right.replace("seed", "seeed"), "seeed"),
+            (&valid.replace("4096", "1000"), "multiple of 512"),
+            (&valid.replace("4096", "1048576"), "file too small"),
+            (&valid.replace("seed", "seeed"), "seeed"),
         ];
-        for (line, part) in wrong {
+        for (line, part) in invalid {
             let response = request(line);
             let reason = response["error"].as_str().unwrap_or_default().to_owned();
             assert!(reason.contains(part), "{line}: {response}");
         }
-        let response = request(&right);
+        let response = request(&valid);
         assert!(response["operations"].as_u64() > Some(0), "round {round}: {response}");
         assert_eq!(response["wrong_blocks"], 0, "{response}");
     }
-    // A line without an end is answered, too, and the next controller is served.
+    // A line that is too long is answered as well, and the next control connection is served.
     let stream = TcpStream::connect(address).expect("connects");
     (&stream).write_all(&vec![b' '; 64 * 1024]).expect("sends");
     let mut response = String::new();
     BufReader::new(&stream).read_line(&mut response).expect("receives");
-    assert!(response.contains("does not end"), "{response}");
+    assert!(response.contains("line exceeds"), "{response}");
     let mut next = TcpStream::connect(address).expect("connects");
-    next.write_all(format!("{right}\n").as_bytes()).expect("sends");
+    next.write_all(format!("{valid}\n").as_bytes()).expect("sends");
     let mut response = String::new();
     BufReader::new(&next).read_line(&mut response).expect("receives");
     assert!(response.contains("operations"), "{response}");
 }
 
-/// A file that loses its end while it is read: the requests fail, the worker does not.
+/// The file is truncated while it is in use: the requests fail, the worker keeps running.
 #[test]
-fn failures_are_counted_by_cause() {
+fn failed_requests_are_counted_by_cause() {
     for_each_engine(|engine| {
         let directory = test_directory();
         let worker = open(engine, &file(&directory));
-        let bytes = OpenOptions::new().write(true).open(file(&directory)).expect("the file");
+        let bytes = OpenOptions::new().write(true).open(file(&directory)).expect("opens the file");
         bytes.set_len(FILE_BYTES / 2).expect("shortens");
         let outcome = read_all_or_fail(&worker);
         assert_eq!(outcome.errors.len(), 1, "{engine}: {:?}", outcome.errors);

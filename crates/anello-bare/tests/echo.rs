@@ -1,5 +1,5 @@
-//! One suite, run against every model and every variant of io_uring's options, each as a process of its own. Where
-//! io_uring is refused, `uring` is skipped with a message.
+//! One test suite for all models and all io_uring variants, each in its own process. `uring` is skipped with a
+//! message if io_uring is unavailable.
 
 use std::fmt;
 use std::fs;
@@ -16,7 +16,7 @@ use socket2::{Domain, SockRef, Socket, Type};
 /// Long enough for any step on a loaded machine; only a hang reaches it.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What is tested: a model, or a variant of io_uring's options.
+/// Server under test: a model or a variant of the io_uring options.
 #[derive(Clone, Debug)]
 struct Subject {
     name: &'static str,
@@ -33,12 +33,12 @@ impl Subject {
         Subject { name, model: Model::Uring, arguments: arguments.to_vec() }
     }
 
-    /// How many connections it takes until each of its rings certainly has one.
+    /// Number of connections after which each of its rings has at least one.
     fn idle_connections(&self) -> usize {
         if self.arguments.contains(&"--rings") { 16 } else { 1 }
     }
 
-    /// Its kernel thread looks for work for as long as it was told, and counts as part of the process.
+    /// Its polling thread uses CPU while idle, which counts as CPU time of the process.
     fn uses_sqpoll(&self) -> bool {
         self.arguments.contains(&"--sqpoll")
     }
@@ -54,13 +54,13 @@ struct Server {
     subject: Subject,
     process: Child,
     address: SocketAddr,
-    /// Held open, so that the server has all its descriptors before they are counted: one, or so many that every ring
-    /// has some.
+    /// Kept open so that the server has opened all its own descriptors before they are counted. With several rings,
+    /// each ring has at least one of these connections.
     idle_connections: Vec<TcpStream>,
 }
 
 impl Server {
-    /// Starts one, allowed `open_files` descriptors at most if that is given.
+    /// Starts a server, with at most `open_files` descriptors if given.
     fn start(subject: &Subject, open_files: Option<u32>) -> Server {
         let program = env!("CARGO_BIN_EXE_anello-bare");
         let limit = open_files.map_or(String::new(), |count| format!("ulimit -n {count}; "));
@@ -92,17 +92,17 @@ impl Server {
 
     fn connect(&self) -> TcpStream {
         let stream = TcpStream::connect(self.address).expect("connects");
-        prepare(&stream);
+        configure(&stream);
         stream
     }
 
-    /// A new connection echoes.
+    /// Asserts that a new connection is echoed.
     fn assert_alive(&self) {
         let mut stream = self.connect();
-        exchange(&mut stream, b"are you there?").unwrap_or_else(|error| panic!("{}: {error}", self.subject));
+        exchange(&mut stream, b"alive").unwrap_or_else(|error| panic!("{}: {error}", self.subject));
     }
 
-    /// The oldest connections still echo.
+    /// Asserts that the oldest connections are still echoed.
     fn assert_idle_connections_served(&mut self) {
         for connection in &mut self.idle_connections {
             exchange(connection, b"still here").unwrap_or_else(|error| panic!("{}: {error}", self.subject));
@@ -110,11 +110,11 @@ impl Server {
     }
 
     fn proc(&self, file: &str) -> String {
-        fs::read_to_string(format!("/proc/{}/{file}", self.process.id())).expect("the server lives")
+        fs::read_to_string(format!("/proc/{}/{file}", self.process.id())).expect("the server is running")
     }
 
     fn open_files(&self) -> usize {
-        fs::read_dir(format!("/proc/{}/fd", self.process.id())).expect("the server lives").count()
+        fs::read_dir(format!("/proc/{}/fd", self.process.id())).expect("the server is running").count()
     }
 
     fn resident_bytes(&self) -> u64 {
@@ -122,14 +122,15 @@ impl Server {
         pages.expect("statm has a second field") * 4096
     }
 
-    /// CPU time of the process until now, clock ticks of 10 ms.
+    /// CPU time of the process so far, in clock ticks of 10 ms.
     fn cpu_ticks(&self) -> u64 {
         let stat = self.proc("stat");
         let after_name = stat.rsplit(')').next().unwrap_or_default();
         after_name.split(' ').skip(12).take(2).map(|ticks| ticks.parse::<u64>().expect("ticks")).sum()
     }
 
-    /// Asserts that the server is at rest: it uses at most a third of a core. A busy machine can only lower that.
+    /// Asserts that the server is idle: it uses at most a third of a core. Load on the machine can only lower the
+    /// value.
     fn assert_no_spin(&self) {
         if self.subject.uses_sqpoll() {
             return;
@@ -140,11 +141,16 @@ impl Server {
         assert!(u128::from(used) * 30 < elapsed.as_millis(), "{}: {used} ticks in {elapsed:?}", self.subject);
     }
 
-    /// Waits until the server has closed all but `count` descriptors.
+    /// Waits until the server has at most `count` open descriptors.
     fn wait_for_open_files(&self, count: usize) {
         let deadline = Instant::now() + TIMEOUT;
         while self.open_files() > count {
-            assert!(Instant::now() < deadline, "{}: {} files stay open", self.subject, self.open_files());
+            assert!(
+                Instant::now() < deadline,
+                "{}: {} files are still open",
+                self.subject,
+                self.open_files()
+            );
             sleep(Duration::from_millis(5));
         }
     }
@@ -153,24 +159,27 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         let exit_status = self.process.try_wait().expect("the server can be waited for");
-        self.process.kill().and_then(|()| self.process.wait()).expect("the server can be ended");
+        self.process.kill().and_then(|()| self.process.wait()).expect("the server can be killed");
         if !std::thread::panicking() {
             assert_eq!(exit_status, None, "{} died", self.subject);
         }
     }
 }
 
-/// Runs `case` for every model and variant that this machine allows.
+/// Runs `case` for each model and variant that is available.
 fn for_each_subject(case: fn(&Subject)) {
     let variants = variants().iter().map(|variant| Subject::with(variant.name, variant.arguments));
     let combined = [
         Subject::with("polling, registered files", &["uring", "--sqpoll", "50", "--registered-files"]),
         Subject::with(
-            "own buffers without copies",
+            "connection buffers, zero copy",
             &["uring", "--per-connection-buffers", "--zero-copy-sends"],
         ),
-        Subject::with("workers that keep buffers", &["uring", "--forced-async", "--one-shot-receive"]),
-        Subject::with("bundles once", &["uring", "--bundles", "--one-shot-receive", "--completion-per-send"]),
+        Subject::with("forced async, one-shot receive", &["uring", "--forced-async", "--one-shot-receive"]),
+        Subject::with(
+            "bundles, one-shot receive",
+            &["uring", "--bundles", "--one-shot-receive", "--completion-per-send"],
+        ),
     ];
     let models = Model::ALL.into_iter().map(Subject::model).chain([Subject {
         name: "epoll, spinning",
@@ -192,7 +201,7 @@ fn allowed(model: Model) -> io::Result<()> {
     check(model, &Options::default()).map(drop)
 }
 
-fn prepare(stream: &TcpStream) {
+fn configure(stream: &TcpStream) {
     stream.set_nodelay(true).expect("nodelay");
     stream.set_read_timeout(Some(TIMEOUT)).expect("read timeout");
     stream.set_write_timeout(Some(TIMEOUT)).expect("write timeout");
@@ -200,16 +209,16 @@ fn prepare(stream: &TcpStream) {
 
 fn exchange(stream: &mut TcpStream, message: &[u8]) -> io::Result<()> {
     stream.write_all(message)?;
-    expect(stream, message)
+    expect_echo(stream, message)
 }
 
-fn expect(stream: &mut TcpStream, message: &[u8]) -> io::Result<()> {
+fn expect_echo(stream: &mut TcpStream, message: &[u8]) -> io::Result<()> {
     let mut echoed = vec![0; message.len()];
     stream.read_exact(&mut echoed)?;
     if echoed == message { Ok(()) } else { Err(io::Error::other("wrong bytes came back")) }
 }
 
-/// A small generator of repeatable noise (splitmix64).
+/// Reproducible random number generator (splitmix64).
 struct Rng(u64);
 
 impl Rng {
@@ -231,7 +240,8 @@ impl Rng {
 
 fn raise_open_files() {
     let maximum = getrlimit(Resource::Nofile).maximum;
-    setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).expect("raise the limit of open files");
+    setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum })
+        .expect("raises the limit of open files");
 }
 
 #[test]
@@ -262,18 +272,18 @@ fn pipelined_bytes_come_back_in_order() {
                 (&stream).read_to_end(&mut echoed).map(|_| echoed)
             });
             for chunk in message.chunks(100_003) {
-                (&stream).write_all(chunk).expect("takes bytes");
+                (&stream).write_all(chunk).expect("writes");
             }
             stream.shutdown(Shutdown::Write).expect("half-closes");
-            reader.join().expect("the reader ends")
+            reader.join().expect("the reader completes")
         });
         assert!(echoed.expect("an echo") == message, "{subject}: wrong bytes");
     });
 }
 
-/// The peer writes until the server no longer takes anything, and only then reads.
+/// The peer writes until the server stops reading, and only then reads.
 #[test]
-fn stalled_reader_loses_nothing_and_costs_little() {
+fn stalled_reader_receives_everything_with_bounded_memory() {
     for_each_subject(|subject| {
         let server = Server::start(subject, None);
         let resident = server.resident_bytes();
@@ -281,14 +291,17 @@ fn stalled_reader_loses_nothing_and_costs_little() {
         socket.set_recv_buffer_size(64 << 10).expect("a small receive buffer");
         socket.connect(&server.address.into()).expect("connects");
         let mut stream = TcpStream::from(socket);
-        prepare(&stream);
+        configure(&stream);
 
         let message = Rng(3).bytes(32 << 20);
         let mut written = write_until_blocked(&mut stream, &message);
-        assert!(written < message.len(), "{subject}: everything was taken, so nothing stalled");
+        assert!(
+            written < message.len(),
+            "{subject}: all bytes were accepted, so the connection did not stall"
+        );
         server.assert_no_spin();
         let grown = server.resident_bytes().saturating_sub(resident);
-        assert!(grown < 8 << 20, "{subject}: grew by {grown} bytes for one stalled connection");
+        assert!(grown < 8 << 20, "{subject}: memory grew by {grown} bytes for one stalled connection");
         server.assert_alive();
 
         let mut echoed = Vec::with_capacity(message.len());
@@ -305,13 +318,13 @@ fn stalled_reader_loses_nothing_and_costs_little() {
         }
         assert!(echoed == message, "{subject}: wrong bytes");
         stream.set_nonblocking(false).expect("blocking");
-        exchange(&mut stream, b"and it still echoes").expect("goes on");
+        exchange(&mut stream, b"still echoing").expect("continues");
     });
 }
 
-/// Stalls, half-closes, then reads: all that is owed arrives, then the end.
+/// The peer stalls, half-closes, then reads: all unsent data arrives, then EOF.
 #[test]
-fn half_close_is_honoured_with_everything_owed() {
+fn half_close_delivers_unsent_data() {
     for_each_subject(|subject| {
         let server = Server::start(subject, None);
         let idle = server.open_files();
@@ -322,7 +335,7 @@ fn half_close_is_honoured_with_everything_owed() {
             stream.set_nonblocking(false).expect("blocking");
             stream.shutdown(Shutdown::Write).expect("half-closes");
             let mut echoed = Vec::new();
-            stream.read_to_end(&mut echoed).expect("reads to the end");
+            stream.read_to_end(&mut echoed).expect("reads to EOF");
             assert!(echoed == message[..written], "{subject}: {} of {written} bytes", echoed.len());
         }
         server.wait_for_open_files(idle);
@@ -330,14 +343,14 @@ fn half_close_is_honoured_with_everything_owed() {
 }
 
 #[test]
-fn resets_close_their_connection_only() {
+fn reset_closes_one_connection() {
     for_each_subject(|subject| {
         let mut server = Server::start(subject, None);
         let idle = server.open_files();
         let message = Rng(5).bytes(600_000);
         for round in 0..300 {
             let mut stream = server.connect();
-            // From an idle connection over owed bytes to a stalled one.
+            // From an idle connection over one with unsent bytes to a stalled one.
             let bytes = &message[..[0, 1, 4000, 600_000][round % 4]];
             stream.set_nonblocking(true).expect("nonblocking");
             bytes_or_zero(stream.write(bytes));
@@ -349,9 +362,9 @@ fn resets_close_their_connection_only() {
     });
 }
 
-/// As many connections as a model can hold, all with bytes in flight at once.
+/// As many connections as a model can serve, all with bytes in flight at once.
 #[test]
-fn a_thousand_connections() {
+fn serves_a_thousand_connections() {
     raise_open_files();
     for_each_subject(|subject| {
         let server = Server::start(subject, None);
@@ -366,7 +379,7 @@ fn a_thousand_connections() {
                 *served = stream.write_all(message).is_ok();
             }
             for (stream, message, served) in connections.iter_mut().filter(|connection| connection.2) {
-                *served = expect(stream, message).is_ok();
+                *served = expect_echo(stream, message).is_ok();
             }
         }
         let served = connections.iter().filter(|connection| connection.2).count();
@@ -378,9 +391,9 @@ fn a_thousand_connections() {
     });
 }
 
-/// Two buffers of 64 bytes for 30 busy connections: running out of buffers only delays.
+/// Two buffers of 64 bytes for 30 busy connections: exhausted buffers only cause a delay.
 #[test]
-fn uring_serves_with_hardly_any_buffers() {
+fn uring_serves_with_few_buffers() {
     if let Err(error) = allowed(Model::Uring) {
         return println!("skipped: {error}");
     }
@@ -407,29 +420,30 @@ fn uring_serves_with_hardly_any_buffers() {
     }
 }
 
-/// 30 connections that exchange messages of random lengths up to `max_bytes` with a server of these options.
+/// Exchanges messages of random lengths up to `max_bytes` on 30 connections with a server of these options.
 fn exchange_concurrently(options: &Options, max_bytes: u64) {
     let listeners = listen_for("127.0.0.1:0".parse().expect("an address"), options).expect("listens");
     let address = listeners[0].local_addr().expect("an address");
     let options = options.clone();
-    // Serves until this process ends.
+    // Serves until the test process exits.
     std::thread::spawn(move || {
         let error = run(Model::Uring, listeners, &options);
-        println!("the server ended: {error:?}");
+        println!("the server failed: {error:?}");
     });
     std::thread::scope(|scope| {
         for seed in 0..30 {
             scope.spawn(move || {
                 let mut stream = TcpStream::connect(address).expect("connects");
-                prepare(&stream);
+                configure(&stream);
                 let mut rng = Rng(seed);
                 for _ in 0..20 {
                     let size = 1 + rng.below(max_bytes);
                     let message = rng.bytes(size);
                     let (mut sender, message) = (stream.try_clone().expect("a second handle"), &message);
                     std::thread::scope(|scope| {
-                        scope.spawn(move || sender.write_all(message).expect("takes bytes"));
-                        expect(&mut stream, message).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+                        scope.spawn(move || sender.write_all(message).expect("writes"));
+                        expect_echo(&mut stream, message)
+                            .unwrap_or_else(|error| panic!("seed {seed}: {error}"));
                     });
                 }
             });
@@ -437,19 +451,19 @@ fn exchange_concurrently(options: &Options, max_bytes: u64) {
     });
 }
 
-/// Who sends nothing is disconnected in the end, and nobody else.
+/// Only clients that send nothing are disconnected.
 #[test]
-fn linked_timeouts_disconnect_who_is_silent() {
+fn linked_timeout_disconnects_silent_clients() {
     if let Err(error) = allowed(Model::Uring) {
         return println!("skipped: {error}");
     }
     let short = Subject::with("short timeouts", &["uring", "--linked-timeout", "100ms"]);
     let mut server = Server::start(&short, None);
     let mut connection = server.idle_connections.remove(0);
-    assert_eq!(connection.read_to_end(&mut Vec::new()).expect("an end, not a reset"), 0);
+    assert_eq!(connection.read_to_end(&mut Vec::new()).expect("EOF instead of a reset"), 0);
     let mut silent: Vec<_> = (0..20).map(|_| server.connect()).collect();
     for stream in &mut silent {
-        assert_eq!(stream.read_to_end(&mut Vec::new()).expect("an end, not a reset"), 0);
+        assert_eq!(stream.read_to_end(&mut Vec::new()).expect("EOF instead of a reset"), 0);
     }
     let long = Subject::with("long timeouts", &["uring", "--linked-timeout", "3600s"]);
     let mut server = Server::start(&long, None);
@@ -457,18 +471,20 @@ fn linked_timeouts_disconnect_who_is_silent() {
     server.assert_idle_connections_served();
 }
 
-/// With no descriptor left, those who wait are served once others leave.
+/// Without free descriptors, pending connections are served once others close.
 #[test]
-fn running_out_of_descriptors_only_delays() {
+fn descriptor_exhaustion_delays_accepts() {
     for_each_subject(|subject| {
         let server = Server::start(subject, Some(40 + subject.idle_connections() as u32));
         let mut first = vec![server.connect()];
-        // Now, for with several rings the later ones may have taken the last descriptor before its ring looks.
+        // The first exchange comes before the other connections: with several rings, connections of a later ring
+        // could use the last descriptor before the ring of this connection accepts.
         exchange(&mut first[0], b"accepted in time").expect("echoes");
         first.extend((1..80).map(|_| server.connect()));
         exchange(&mut first[0], b"still served").expect("echoes");
         server.assert_no_spin();
-        // Those that stay are more than there are descriptors for. But with several rings one could wait for another's.
+        // More connections remain than there are descriptors. With several rings, a connection could wait for the
+        // descriptor of another ring, so fewer remain.
         let last = first.split_off(if subject.idle_connections() > 1 { 60 } else { 20 });
         drop(first);
         for mut stream in last {
@@ -477,7 +493,7 @@ fn running_out_of_descriptors_only_delays() {
     });
 }
 
-/// Writes without reading until the server has not taken a byte for a while; how much it took.
+/// Writes without reading until the server has accepted nothing for a while. Returns the number of accepted bytes.
 fn write_until_blocked(stream: &mut TcpStream, message: &[u8]) -> usize {
     stream.set_nonblocking(true).expect("nonblocking");
     let (mut written, mut blocked_writes) = (0, 0);
@@ -493,7 +509,7 @@ fn write_until_blocked(stream: &mut TcpStream, message: &[u8]) -> usize {
     written
 }
 
-/// Bytes moved by a call that does not block; a connection that fails or ends fails the test.
+/// Returns the bytes transferred by a non-blocking call. A failed connection fails the test.
 fn bytes_or_zero(result: io::Result<usize>) -> usize {
     match result {
         Ok(bytes) => bytes,

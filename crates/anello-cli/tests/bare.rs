@@ -100,7 +100,7 @@ fn refusals_name_the_cause() {
         (&["uring", "--sqpoll", "100", "--task-work", "deferred"], "DEFER_TASKRUN"),
         (&["uring", "--bundles", "--forced-async"], "order"),
         (&["uring", "--sqpoll", "100", "--sqpoll-core", "first"], "last"),
-        (&["disk", "--engine", "pread", "--file", "/nowhere/blocks"], "--create-bytes makes it"),
+        (&["disk", "--engine", "pread", "--file", "/nowhere/blocks"], "create it with --create-bytes"),
         (&["disk", "--engine", "mmap", "--file", "blocks"], "linux-aio"),
     ];
     for (arguments, part) in wrong {

@@ -1,9 +1,9 @@
-//! Memory for one request, aligned so that direct I/O takes it.
+//! Memory of one request, aligned for direct I/O.
 
-/// Alignment of a block's memory: enough for direct I/O on any disk that Linux knows today.
+/// Alignment of a block's memory in bytes: sufficient for direct I/O on any disk that Linux supports today.
 const ALIGNMENT: usize = 4096;
 
-/// A piece of memory that never moves: moving the block moves only what points to it.
+/// Memory that never moves: moving the block only moves the pointer to it.
 #[derive(Debug)]
 pub(super) struct Block {
     /// Never grows or shrinks.
@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn blocks_are_aligned_and_as_long_as_asked_for() {
+    fn new_block_is_aligned_with_requested_length() {
         for bytes in [512, 4096, 100_000] {
             let mut block = Block::new(bytes);
             assert!(block.bytes().as_ptr().addr().is_multiple_of(ALIGNMENT));

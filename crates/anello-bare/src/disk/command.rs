@@ -1,4 +1,4 @@
-//! What a worker is told and what it answers, in JSON.
+//! Commands to a worker and their outcomes, in JSON.
 
 use std::io;
 use std::time::Duration;
@@ -7,58 +7,59 @@ use serde::{Deserialize, Serialize};
 
 use super::pattern::GRANULE_BYTES;
 
-/// Most bytes of one block.
+/// Maximum number of bytes in one block.
 pub const MAX_BLOCK_BYTES: usize = 16 << 20;
-/// Most requests in flight.
+/// Maximum number of requests in flight.
 pub const MAX_DEPTH: usize = 256;
-/// Most memory of all blocks together, bytes.
+/// Maximum memory of all blocks together, in bytes.
 const MAX_MEMORY_BYTES: usize = 1 << 30;
-/// Longest command.
+/// Maximum duration of a command.
 const MAX_DURATION: Duration = Duration::from_secs(3600);
 
-/// What a worker is to do.
+/// Workload that a worker executes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Command {
-    /// Reads or writes, and where.
+    /// Access pattern.
     pub operation: Operation,
-    /// Past the page cache (O_DIRECT).
+    /// Bypasses the page cache (O_DIRECT).
     pub direct: bool,
-    /// Bytes of each request: a multiple of [`GRANULE_BYTES`], at most [`MAX_BLOCK_BYTES`].
+    /// Size of each request in bytes: a multiple of [`GRANULE_BYTES`], at most [`MAX_BLOCK_BYTES`].
     pub block_bytes: usize,
-    /// Requests in flight, 1 to [`MAX_DEPTH`].
+    /// Number of requests in flight, 1 to [`MAX_DEPTH`].
     pub depth: usize,
-    /// How long requests are started, at most an hour; those in flight then are waited for.
+    /// Time during which requests are started, at most an hour. The requests in flight at its end are then awaited.
     pub duration_ns: u64,
-    /// Decides the order of random places, or the place where a sequence begins.
+    /// Seed of the random offsets, or the first block of a sequence.
     #[serde(default)]
     pub seed: u64,
-    /// Whether a write is done only when the disk has it (O_DSYNC). By default those of direct I/O, and no others.
+    /// Whether a write completes only when the data is on the disk (O_DSYNC). The default is `true` for direct I/O
+    /// and `false` for buffered I/O.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sync: Option<bool>,
 }
 
-/// Reads or writes, and where.
+/// Access pattern: reads or writes, random or sequential.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Operation {
-    /// Reads blocks that are drawn from all, each as likely as any other.
+    /// Reads uniformly distributed blocks.
     RandomRead,
-    /// Writes such blocks.
+    /// Writes uniformly distributed blocks.
     RandomWrite,
-    /// Reads block after block, and begins again at the end of the file.
+    /// Reads consecutive blocks and restarts at the beginning after the end of the file.
     SequentialRead,
-    /// Writes block after block.
+    /// Writes consecutive blocks and restarts at the beginning after the end of the file.
     SequentialWrite,
 }
 
 impl Operation {
-    /// Whether it writes.
+    /// Returns `true` for write operations.
     pub fn writes(self) -> bool {
         matches!(self, Operation::RandomWrite | Operation::SequentialWrite)
     }
 
-    /// Whether places are drawn.
+    /// Returns `true` if the offsets are random.
     pub fn is_random(self) -> bool {
         matches!(self, Operation::RandomRead | Operation::RandomWrite)
     }
@@ -69,22 +70,28 @@ impl Command {
         self.operation.writes() && self.sync.unwrap_or(self.direct)
     }
 
-    /// Refuses what is out of bounds for a file of this length.
+    /// Returns an error if the command is out of bounds for a file of this length.
     pub(super) fn validate(&self, file_bytes: u64) -> io::Result<()> {
         let blocks = file_bytes / self.block_bytes.max(1) as u64;
         let reason = if self.block_bytes == 0 || !self.block_bytes.is_multiple_of(GRANULE_BYTES) {
-            format!("block_bytes {}: must be a multiple of {GRANULE_BYTES}, and not 0", self.block_bytes)
+            format!(
+                "invalid block_bytes {}: must be a multiple of {GRANULE_BYTES} and greater than 0",
+                self.block_bytes
+            )
         } else if self.block_bytes > MAX_BLOCK_BYTES {
-            format!("block_bytes {}: at most {MAX_BLOCK_BYTES}", self.block_bytes)
+            format!("invalid block_bytes {}: must be at most {MAX_BLOCK_BYTES}", self.block_bytes)
         } else if !(1..=MAX_DEPTH).contains(&self.depth) {
-            format!("depth {}: 1 to {MAX_DEPTH}", self.depth)
+            format!("invalid depth {}: must be 1 to {MAX_DEPTH}", self.depth)
         } else if self.depth * self.block_bytes > MAX_MEMORY_BYTES {
-            format!("depth {} of {} bytes: at most 1 GiB together", self.depth, self.block_bytes)
+            format!(
+                "invalid depth {}: blocks of {} bytes must need at most 1 GiB",
+                self.depth, self.block_bytes
+            )
         } else if u128::from(self.duration_ns) > MAX_DURATION.as_nanos() {
-            format!("duration_ns {}: at most an hour", self.duration_ns)
+            format!("invalid duration_ns {}: must be at most an hour", self.duration_ns)
         } else if blocks <= self.depth as u64 {
             format!(
-                "the file has {blocks} blocks of {} bytes, and {} are to be in flight at once: make it larger",
+                "file too small: it has {blocks} blocks of {} bytes, more than {} are required (enlarge the file)",
                 self.block_bytes, self.depth
             )
         } else {
@@ -94,19 +101,19 @@ impl Command {
     }
 }
 
-/// What came of a command.
+/// Result of a command.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Outcome {
-    /// Requests that ended well: whole, whatever they carried.
+    /// Number of requests that completed in full, whatever data they returned.
     pub operations: u64,
-    /// From the first start to the last end, nanoseconds.
+    /// Time from the first start to the last completion, in nanoseconds.
     pub elapsed_ns: u64,
-    /// Latencies of those requests, from start to the moment when the loop learned of the end, nanoseconds: an
-    /// HdrHistogram with 3 significant digits, V2 encoding, base64.
+    /// Latencies of those requests, from the start to the moment when the loop processed the completion, in
+    /// nanoseconds: an HdrHistogram with 3 significant digits, V2 encoding, base64.
     pub latency: String,
-    /// Requests that failed, by cause.
+    /// Number of failed requests by cause.
     pub errors: Vec<(String, u64)>,
-    /// Reads that ended well and carried something other than what was written there.
+    /// Number of complete reads that returned other data than was written at their offset.
     pub wrong_blocks: u64,
 }
 
@@ -120,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn only_direct_writes_wait_for_the_disk_unless_told_otherwise() {
+    fn sync_defaults_to_direct_writes() {
         let write = Command { operation: Operation::SequentialWrite, ..command() };
         assert!(write.is_synced());
         assert!(!Command { direct: false, ..write.clone() }.is_synced());
@@ -130,9 +137,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_out_of_bounds_is_refused_with_the_bound() {
+    fn validate_out_of_bounds_reports_bound() {
         command().validate(1 << 20).unwrap();
-        let wrong = [
+        let invalid = [
             (Command { block_bytes: 0, ..command() }, "multiple of 512"),
             (Command { block_bytes: 1000, ..command() }, "multiple of 512"),
             (Command { block_bytes: 32 << 20, ..command() }, "16777216"),
@@ -140,9 +147,9 @@ mod tests {
             (Command { depth: 257, ..command() }, "1 to 256"),
             (Command { depth: 256, block_bytes: 8 << 20, ..command() }, "1 GiB"),
             (Command { duration_ns: u64::MAX, ..command() }, "an hour"),
-            (Command { block_bytes: 65536, ..command() }, "make it larger"),
+            (Command { block_bytes: 65536, ..command() }, "file too small"),
         ];
-        for (command, part) in wrong {
+        for (command, part) in invalid {
             let error = command.validate(1 << 20).unwrap_err().to_string();
             assert!(error.contains(part), "{error}");
         }

@@ -1,4 +1,4 @@
-//! The control connection: a line of JSON in, a line of JSON out.
+//! Control connection: one line of JSON per command, one line of JSON per response.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -10,14 +10,14 @@ use super::Worker;
 use super::command::Command;
 use crate::accept::{ACCEPT_PAUSE, AcceptError};
 
-/// Longest line, bytes.
+/// Maximum length of a line in bytes.
 const MAX_LINE_BYTES: u64 = 64 * 1024;
 
 pub(super) fn serve(worker: &Worker, listener: &TcpListener) -> io::Result<()> {
     listener.set_nonblocking(false)?;
     loop {
         match listener.accept() {
-            // A controller that breaks off is followed by the next.
+            // An aborted control connection is followed by the next one.
             Ok((stream, _)) => serve_connection(worker, &stream).unwrap_or_default(),
             Err(error) => match Errno::from_io_error(&error).map(AcceptError::from) {
                 Some(AcceptError::WouldBlock | AcceptError::Transient) => {}
@@ -28,7 +28,7 @@ pub(super) fn serve(worker: &Worker, listener: &TcpListener) -> io::Result<()> {
     }
 }
 
-/// Answers line by line until the controller ends.
+/// Responds to each line until EOF.
 fn serve_connection(worker: &Worker, mut stream: &TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let mut reader = BufReader::new(stream);
@@ -43,11 +43,11 @@ fn serve_connection(worker: &Worker, mut stream: &TcpStream) -> io::Result<()> {
         let mut response = if is_complete {
             respond(worker, &line)
         } else {
-            json!({"error": format!("a line that does not end within {MAX_LINE_BYTES} bytes")}).to_string()
+            json!({"error": format!("line exceeds {MAX_LINE_BYTES} bytes")}).to_string()
         };
         response.push('\n');
         stream.write_all(response.as_bytes())?;
-        // Where the next line would begin is not known.
+        // The start of the next line is unknown.
         if !is_complete {
             return Ok(());
         }
@@ -56,7 +56,7 @@ fn serve_connection(worker: &Worker, mut stream: &TcpStream) -> io::Result<()> {
 
 fn respond(worker: &Worker, line: &[u8]) -> String {
     let response = serde_json::from_slice::<Command>(line)
-        .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, format!("not a command: {error}")))
+        .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, format!("invalid command: {error}")))
         .and_then(|command| worker.perform(&command))
         .and_then(|outcome| serde_json::to_string(&outcome).map_err(io::Error::other));
     response.unwrap_or_else(|error| json!({"error": error.to_string()}).to_string())

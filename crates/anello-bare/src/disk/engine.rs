@@ -1,4 +1,4 @@
-//! What every engine does, and which there are.
+//! The disk engines and the interface that they implement.
 
 use std::fmt;
 use std::fs::File;
@@ -8,28 +8,29 @@ use std::str::FromStr;
 use super::block::Block;
 use super::{linux_aio, posix_aio, pread, threads, uring};
 
-/// A way to read and write a file.
+/// I/O interface that reads and writes a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Engine {
-    /// `pread(2)` and `pwrite(2)` on the worker's own thread, one after another whatever the depth.
+    /// `pread(2)` and `pwrite(2)` on the worker's own thread, one request at a time at any depth.
     Pread,
-    /// The same calls on as many threads as the depth, to which the worker's thread hands requests.
+    /// The same calls on as many threads as the depth; the worker's thread queues requests for them.
     Threads,
-    /// `aio_read(3)`, `aio_write(3)` and `aio_suspend(3)`. glibc does them by threads of its own, at most 20, and
-    /// those of one descriptor one after another, so each place in the depth has a descriptor of its own.
+    /// `aio_read(3)`, `aio_write(3)` and `aio_suspend(3)`. glibc executes them on at most 20 threads of its own, and
+    /// requests of one descriptor one after another. Each request in flight therefore has its own descriptor.
     PosixAio,
-    /// `io_submit(2)` and `io_getevents(2)`, Linux 2.6. What is buffered is done within `io_submit`.
+    /// `io_submit(2)` and `io_getevents(2)`, Linux 2.6. Buffered requests complete within `io_submit`.
     LinuxAio,
-    /// io_uring: fixed reads and writes on registered buffers and a registered file, one enter a turn. Linux 5.19.
+    /// io_uring: fixed reads and writes with registered buffers and a registered file, one enter per turn. Linux
+    /// 5.19.
     Uring,
 }
 
 impl Engine {
-    /// Every engine, in the order of their age.
+    /// All engines, oldest first.
     pub const ALL: [Engine; 5] =
         [Engine::Pread, Engine::Threads, Engine::PosixAio, Engine::LinuxAio, Engine::Uring];
 
-    /// The name that [`FromStr`] reads and [`Display`](fmt::Display) writes.
+    /// Returns the name that [`FromStr`] parses and [`Display`](fmt::Display) writes.
     pub fn name(self) -> &'static str {
         match self {
             Engine::Pread => "pread",
@@ -40,23 +41,23 @@ impl Engine {
         }
     }
 
-    /// How it works, in words for the line that says that a worker is ready.
+    /// Returns a description of the engine for the ready line.
     pub fn way(self) -> &'static str {
         match self {
-            Engine::Pread => "pread and pwrite one after another, so a depth of 1 whatever is asked for",
-            Engine::Threads => "pread and pwrite on as many threads as the depth, fed by a queue",
+            Engine::Pread => "pread and pwrite one at a time, depth always 1",
+            Engine::Threads => "pread and pwrite on one thread per request in flight, fed by a queue",
             Engine::PosixAio => {
-                "aio_read and aio_write of the C library, at most 20 threads, a descriptor per request"
+                "aio_read and aio_write of the C library, at most 20 threads, one descriptor per request in flight"
             }
-            Engine::LinuxAio => "io_submit and io_getevents; buffered requests are done within io_submit",
-            Engine::Uring => "fixed reads and writes, registered buffers and file, one enter a turn",
+            Engine::LinuxAio => "io_submit and io_getevents; buffered requests complete within io_submit",
+            Engine::Uring => "fixed reads and writes, registered buffers and file, one enter per turn",
         }
     }
 
-    /// Finds out whether this process may use it.
+    /// Checks that this process can use the engine.
     ///
     /// # Errors
-    /// It is forbidden, or not in this kernel, or at its limit; the text names the remedy.
+    /// The engine is forbidden, not supported by this kernel, or at its limit. The message contains a remedy.
     pub fn check(self) -> io::Result<()> {
         match self {
             Engine::Pread | Engine::Threads | Engine::PosixAio => Ok(()),
@@ -65,12 +66,12 @@ impl Engine {
         }
     }
 
-    /// How many requests it can have in flight of so many that are asked for.
+    /// Returns the number of requests that the engine keeps in flight if `requested` are requested.
     pub(super) fn effective_depth(self, requested: usize) -> usize {
         if self == Engine::Pread { 1 } else { requested }
     }
 
-    /// Sets it up for a file, and for blocks of which each belongs to the slot of the same number.
+    /// Sets up the engine for a file and for blocks, each of which belongs to the slot with the same index.
     pub(super) fn start(self, file: File, blocks: &mut [Block]) -> io::Result<Box<dyn RequestQueue>> {
         Ok(match self {
             Engine::Pread => Box::new(pread::Pread::new(file)),
@@ -93,33 +94,34 @@ impl FromStr for Engine {
 
     fn from_str(name: &str) -> Result<Engine, String> {
         Engine::ALL.into_iter().find(|engine| engine.name() == name).ok_or_else(|| {
-            format!("unknown engine {name:?}: use pread, threads, posix-aio, linux-aio or uring")
+            format!("unknown engine {name:?} (expected pread, threads, posix-aio, linux-aio or uring)")
         })
     }
 }
 
-/// An engine at work. It owns the block of every request that it was given, until it gives it back; if it is dropped
-/// with requests in flight, their memory is freed only if the kernel has certainly let go of it.
+/// Requests in flight of a running engine. The engine owns the block of every started request until
+/// [`wait`](Self::wait) returns it. If the engine is dropped with requests in flight, it frees their memory only if
+/// the kernel cannot access it any more.
 pub(super) trait RequestQueue {
-    /// Takes a request, whose slot must be free. It is done at any time until [`wait`](RequestQueue::wait) gives it back.
+    /// Starts a request in a free slot. It can complete at any time before [`wait`](RequestQueue::wait) returns it.
     fn start(&mut self, request: Request) -> io::Result<()>;
 
-    /// Gets on with what was started and waits until at least one request has ended, of which one there must be.
-    /// An error is one of the engine, after which it is of no use; the failure of a request is its result.
+    /// Submits started requests and waits until at least one has completed; at least one must be in flight. An error
+    /// makes the engine unusable; the failure of a single request is reported in its result.
     fn wait(&mut self, completions: &mut Vec<Completion>) -> io::Result<()>;
 }
 
-/// To read or write a block.
+/// Read or write of one block.
 #[derive(Debug)]
 pub(super) struct Request {
-    /// Which of the blocks it is: below the number of blocks that the engine was set up for.
+    /// Index of the block: less than the number of blocks that the engine was set up for.
     pub(super) slot: usize,
     pub(super) writes: bool,
     pub(super) offset: u64,
     pub(super) block: Block,
 }
 
-/// A request that has ended, with the number of bytes that were moved.
+/// Completed request, with the number of transferred bytes.
 #[derive(Debug)]
 pub(super) struct Completion {
     pub(super) slot: usize,

@@ -1,9 +1,9 @@
-//! `linux-aio`: the kernel's own asynchronous I/O of before io_uring: one `io_submit(2)` hands over what was started, one
-//! `io_getevents(2)` sleeps until something has ended. Only direct I/O is asynchronous; what is buffered is done within
-//! `io_submit`.
+//! `linux-aio`: the kernel's asynchronous I/O interface from before io_uring. One `io_submit(2)` submits all queued
+//! requests, one `io_getevents(2)` sleeps until a request has completed. Only direct I/O is asynchronous; buffered
+//! requests complete within `io_submit`.
 //!
-//! Invariants: the kernel copies a control block when it takes it, and has the memory of its block until it has
-//! reported its end; blocks stay in `in_flight` until then. `io_destroy(2)` waits for what the kernel still has.
+//! Invariants: the kernel copies a control block when it accepts it, and can access the memory of the block until it
+//! has reported the completion. Blocks stay in `in_flight` until then. `io_destroy(2)` waits for requests in flight.
 
 use std::fs::File;
 use std::io;
@@ -19,17 +19,17 @@ use super::engine::{Completion, Request, RequestQueue};
 
 /// `IOCB_CMD_PREAD` and `IOCB_CMD_PWRITE` of `linux/aio_abi.h`.
 const OPCODES: [u16; 2] = [0, 1];
-/// How long to leave a kernel alone that is short of what it needs to take a request, when none is to be waited for.
+/// Pause before the next attempt when the kernel lacks resources to accept a request and none is in flight.
 const BUSY_PAUSE: Duration = Duration::from_millis(1);
 
 pub(super) struct LinuxAio {
     file: File,
     context: Context,
-    /// By slot.
+    /// Indexed by slot.
     in_flight: Vec<Option<Block>>,
-    /// To be submitted, in order.
+    /// Control blocks to be submitted, in order.
     queued: Vec<libc::iocb>,
-    /// Requests that the kernel has.
+    /// Number of requests in flight in the kernel.
     submitted: usize,
     events: Vec<IoEvent>,
 }
@@ -44,7 +44,7 @@ struct IoEvent {
     result2: i64,
 }
 
-/// Finds out whether this process may use Linux AIO.
+/// Checks that this process can use Linux AIO.
 pub(super) fn check() -> io::Result<()> {
     Context::new(1).map(drop)
 }
@@ -55,14 +55,14 @@ struct Context(libc::c_ulong);
 impl Context {
     fn new(requests: usize) -> io::Result<Context> {
         let mut context: libc::c_ulong = 0;
-        // SAFETY: `io_setup(2)` writes the context, which must be zero before, and nothing else.
+        // SAFETY: `io_setup(2)` writes only the context, which is zero before the call.
         if unsafe { libc::syscall(libc::SYS_io_setup, requests as libc::c_long, &raw mut context) } == 0 {
             return Ok(Context(context));
         }
         let error = io::Error::last_os_error();
         let remedy = match Errno::from_io_error(&error) {
-            Some(Errno::AGAIN) => "all of its requests are in use: raise sysctl fs.aio-max-nr",
-            Some(Errno::NOSYS) => "this kernel was built without CONFIG_AIO",
+            Some(Errno::AGAIN) => "limit of requests reached, raise sysctl fs.aio-max-nr",
+            Some(Errno::NOSYS) => "kernel built without CONFIG_AIO",
             Some(Errno::PERM | Errno::ACCESS) => {
                 "allow io_setup, io_submit, io_getevents and io_destroy in the seccomp profile"
             }
@@ -70,15 +70,15 @@ impl Context {
         };
         Err(io::Error::new(
             error.kind(),
-            format!("no Linux AIO here ({error}): {remedy}, or use another engine"),
+            format!("Linux AIO unavailable: {error} ({remedy}, or use another engine)"),
         ))
     }
 }
 
 impl Drop for Context {
     fn drop(&mut self) {
-        // SAFETY: the context is one of `io_setup`, and nobody uses it after this. The call waits for all requests; it
-        // fails only for a context that is none.
+        // SAFETY: the context comes from `io_setup` and is not used after this. The call waits for all requests; it
+        // fails only for an invalid context.
         unsafe { libc::syscall(libc::SYS_io_destroy, self.0) };
     }
 }
@@ -95,14 +95,15 @@ impl LinuxAio {
         })
     }
 
-    /// Hands over what was started. Where the kernel takes less for want of room, the rest waits.
+    /// Submits the queued requests. If the kernel accepts only some for lack of resources, the rest stays queued.
     fn submit(&mut self, completions: &mut Vec<Completion>) -> io::Result<()> {
         while !self.queued.is_empty() {
             let mut control_blocks: Vec<*mut libc::iocb> =
                 self.queued.iter_mut().map(ptr::from_mut).collect();
             let count = control_blocks.len() as libc::c_long;
-            // SAFETY: `io_submit(2)` reads the control blocks of the list, which live, and writes one field of each. The
-            // memory that they name is in `in_flight` and stays there until the kernel has reported the end.
+            // SAFETY: `io_submit(2)` reads the control blocks, which are live, and writes one field of each. The
+            // memory that they point to is in `in_flight` and stays there until the kernel has reported the
+            // completion.
             let accepted = unsafe {
                 libc::syscall(libc::SYS_io_submit, self.context.0, count, control_blocks.as_mut_ptr())
             };
@@ -116,7 +117,7 @@ impl LinuxAio {
                 Some(Errno::INTR) => {}
                 Some(Errno::AGAIN) if self.submitted > 0 => return Ok(()),
                 Some(Errno::AGAIN) => std::thread::sleep(BUSY_PAUSE),
-                // The first of the list is at fault, and only it.
+                // The error belongs to the first control block only.
                 _ => {
                     let slot = self.queued.remove(0).aio_data as usize;
                     completions.extend(self.in_flight[slot].take().map(|block| Completion {
@@ -133,7 +134,7 @@ impl LinuxAio {
 
 impl RequestQueue for LinuxAio {
     fn start(&mut self, Request { slot, writes, offset, mut block }: Request) -> io::Result<()> {
-        // SAFETY: a C structure of integers, for which zero is a value.
+        // SAFETY: a C structure of integers, for which zero is a valid value.
         let mut iocb: libc::iocb = unsafe { mem::zeroed() };
         iocb.aio_data = slot as u64;
         iocb.aio_lio_opcode = OPCODES[usize::from(writes)];
@@ -155,7 +156,7 @@ impl RequestQueue for LinuxAio {
         let count = loop {
             let (min_events, no_timeout) = (1 as libc::c_long, ptr::null::<libc::timespec>());
             let events = self.events.as_mut_ptr();
-            // SAFETY: `io_getevents(2)` writes at most `max_events` events, for which there is room.
+            // SAFETY: `io_getevents(2)` writes at most `max_events` events, and the buffer has room for that number.
             let count = unsafe {
                 libc::syscall(
                     libc::SYS_io_getevents,

@@ -1,4 +1,4 @@
-//! The loop that keeps so many requests in flight for so long, checks what they bring, and counts.
+//! Measurement loop: keeps requests in flight for a given time, verifies the data, and records results.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -15,10 +15,10 @@ use super::command::{Command, Outcome};
 use super::engine::{Completion, Engine, Request};
 use super::pattern;
 
-/// Significant digits of the histogram of latencies.
+/// Significant digits of the latency histogram.
 const SIGNIFICANT_DIGITS: u8 = 3;
 
-/// Does what a valid command says.
+/// Executes a valid command.
 pub(super) fn measure(engine: Engine, file: File, file_bytes: u64, command: &Command) -> io::Result<Outcome> {
     probe_direct_io(&file, command)?;
     let depth = engine.effective_depth(command.depth);
@@ -58,7 +58,8 @@ pub(super) fn measure(engine: Engine, file: File, file_bytes: u64, command: &Com
     statistics.into_outcome(now - start)
 }
 
-/// Direct I/O has rules of its own for each disk; whoever breaks them is told before anything is counted.
+/// Performs one direct read, because each disk has its own alignment rules. A violation is reported before anything
+/// is counted.
 fn probe_direct_io(file: &File, command: &Command) -> io::Result<()> {
     if !command.direct {
         return Ok(());
@@ -68,7 +69,7 @@ fn probe_direct_io(file: &File, command: &Command) -> io::Result<()> {
         Err(rustix::io::Errno::INVAL) => Err(io::Error::new(
             io::ErrorKind::InvalidInput,
             format!(
-                "direct I/O refuses blocks of {} bytes: they must be a multiple of the disk's block, mostly 4096",
+                "cannot use direct I/O with blocks of {} bytes: not a multiple of the disk's block size, usually 4096",
                 command.block_bytes
             ),
         )),
@@ -77,15 +78,15 @@ fn probe_direct_io(file: &File, command: &Command) -> io::Result<()> {
     }
 }
 
-/// Which block is next, and which are in flight: no two requests have the same one at once, for what a read would find
-/// in the middle of a write is nobody's promise.
+/// Chooses the block of each request and tracks the blocks in flight. No two requests use the same block at once,
+/// because the result of a read during a write of the same block is undefined.
 struct OffsetGenerator {
     is_random: bool,
     block_bytes: u64,
     blocks: u64,
     rng_state: u64,
     next_block: u64,
-    /// The block of each slot's request; `u64::MAX` if it has none.
+    /// Block of each slot's request; `u64::MAX` for a free slot.
     blocks_in_flight: Vec<u64>,
     start_times: Vec<Instant>,
 }
@@ -105,7 +106,7 @@ impl OffsetGenerator {
         }
     }
 
-    /// An offset for a slot, and a number for a write there.
+    /// Returns an offset for the slot's request, and a generation for the data if it is a write.
     fn next_offset(&mut self, slot: usize) -> (u64, u64) {
         self.rng_state = self.rng_state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let random_number = pattern::mix(self.rng_state);
@@ -122,7 +123,7 @@ impl OffsetGenerator {
         (offset, random_number)
     }
 
-    /// The offset of a request that has ended.
+    /// Marks the slot's block as free and returns the offset of its request.
     fn release(&mut self, slot: usize) -> u64 {
         std::mem::replace(&mut self.blocks_in_flight[slot], u64::MAX) * self.block_bytes
     }
@@ -195,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sequence_begins_at_the_seed_and_goes_round() {
+    fn sequence_starts_at_seed_and_wraps_around() {
         let mut offsets = offset_generator(Operation::SequentialRead, 1);
         let block_numbers = (0..12).map(|_| {
             let (offset, _) = offsets.next_offset(0);
@@ -206,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn no_block_is_in_flight_twice_and_every_block_is_reached() {
+    fn random_offsets_are_distinct_in_flight_and_cover_all_blocks() {
         let mut offsets = offset_generator(Operation::RandomWrite, 9);
         let mut reached = std::collections::BTreeSet::new();
         for round in 0..1000 {

@@ -1,27 +1,27 @@
-//! What the file holds: every 512 bytes say where they belong and which write they are of.
+//! Contents of the file: every 512 bytes contain their offset and the number of the write that produced them.
 //!
 //! ```text
 //!   granule of 512 bytes:  | offset in the file | generation | word 2 | word 3 | ... | word 63 |
 //!                            8 bytes              8 bytes      seed + 2 * STEP, seed + 3 * STEP, ...
 //! ```
 //!
-//! The seed is mixed from offset and generation, so a granule that is torn, stale in part, or of another place is found;
-//! a granule that is whole but of an earlier write is not. 512 bytes are what disks write at once, and blocks of every
-//! size are made of them, so that a file written in blocks of one size can be read in blocks of another.
+//! The seed is a hash of offset and generation, so a granule that is torn, partly stale or misplaced is detected. A
+//! complete granule of an earlier write is not. Disks write 512 bytes atomically, and blocks of every size consist of
+//! granules. A file written with one block size can therefore be read with another.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-/// Bytes that are checked on their own; every block is a multiple.
+/// Size of the unit that is verified separately, in bytes; the size of every block is a multiple.
 pub const GRANULE_BYTES: usize = 512;
 const WORD_BYTES: usize = 8;
 const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
-/// Bytes written at once when a file is made.
+/// Bytes per write when a file is created.
 const CHUNK_BYTES: usize = 1 << 20;
 
-/// Scatters the bits of a number (the finalizer of splitmix64).
+/// Mixes the bits of a number (the finalizer of splitmix64).
 pub(super) fn mix(number: u64) -> u64 {
     let mixed = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -32,21 +32,21 @@ fn seed(offset: u64, generation: u64) -> u64 {
     mix(mix(offset.wrapping_add(STEP)) ^ generation)
 }
 
-/// Writes the pattern of a place in the file into `bytes`, whole granules.
+/// Writes the pattern for `offset` of the file into `bytes`, which are whole granules.
 pub(super) fn fill(bytes: &mut [u8], offset: u64, generation: u64) {
     for (granule, offset) in bytes.chunks_exact_mut(GRANULE_BYTES).zip((offset..).step_by(GRANULE_BYTES)) {
         let mut word = seed(offset, generation).wrapping_add(STEP);
         let (head, body) = granule.split_at_mut(2 * WORD_BYTES);
         head[..WORD_BYTES].copy_from_slice(&offset.to_le_bytes());
         head[WORD_BYTES..].copy_from_slice(&generation.to_le_bytes());
-        for place in body.chunks_exact_mut(WORD_BYTES) {
+        for slot in body.chunks_exact_mut(WORD_BYTES) {
             word = word.wrapping_add(STEP);
-            place.copy_from_slice(&word.to_le_bytes());
+            slot.copy_from_slice(&word.to_le_bytes());
         }
     }
 }
 
-/// Whether `bytes`, whole granules, are what some write left at this place.
+/// Returns `true` if `bytes`, which are whole granules, are the result of some writes at this offset.
 pub(super) fn is_valid(bytes: &[u8], offset: u64) -> bool {
     let mut granules = bytes.chunks_exact(GRANULE_BYTES).zip((offset..).step_by(GRANULE_BYTES));
     granules.all(|(granule, offset)| {
@@ -55,18 +55,18 @@ pub(super) fn is_valid(bytes: &[u8], offset: u64) -> bool {
             bytes.copy_from_slice(word);
             u64::from_le_bytes(bytes)
         });
-        let (place, generation) = (words.next(), words.next().unwrap_or(0));
+        let (stored_offset, generation) = (words.next(), words.next().unwrap_or(0));
         let mut expected = seed(offset, generation).wrapping_add(STEP);
-        // Without a way out in the middle the compiler compares several words at once.
+        // Without an early exit the compiler compares several words at once.
         let difference = words.fold(0, |difference, word| {
             expected = expected.wrapping_add(STEP);
             difference | (word ^ expected)
         });
-        place == Some(offset) && difference == 0
+        stored_offset == Some(offset) && difference == 0
     })
 }
 
-/// Whether the first and the last granule of a file carry the pattern.
+/// Returns `true` if the first and the last granule of a file contain the pattern.
 pub(super) fn has_pattern(file: &File, length: u64) -> io::Result<bool> {
     let mut granule = [0; GRANULE_BYTES];
     let granules_end = length - length % GRANULE_BYTES as u64;
@@ -81,7 +81,7 @@ pub(super) fn has_pattern(file: &File, length: u64) -> io::Result<bool> {
     Ok(true)
 }
 
-/// Makes a file of so many bytes, whole granules, and waits until the disk has it.
+/// Creates a file of `bytes` bytes, a multiple of the granule, and syncs it to the disk.
 pub(super) fn create(path: &Path, bytes: u64) -> io::Result<()> {
     let mut file = OpenOptions::new().write(true).create(true).truncate(true).open(path)?;
     let mut chunk = vec![0; CHUNK_BYTES];
@@ -98,21 +98,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_changed_word_is_found() {
+    fn changed_word_is_detected() {
         let mut block = vec![0; 4096];
         fill(&mut block, 8192, 7);
         assert!(is_valid(&block, 8192));
-        assert!(!is_valid(&block, 4096), "of another place");
-        for place in (0..block.len()).step_by(WORD_BYTES) {
-            block[place] ^= 1;
-            assert!(!is_valid(&block, 8192), "changed at {place}");
-            block[place] ^= 1;
+        assert!(!is_valid(&block, 4096), "offset differs");
+        for position in (0..block.len()).step_by(WORD_BYTES) {
+            block[position] ^= 1;
+            assert!(!is_valid(&block, 8192), "changed at {position}");
+            block[position] ^= 1;
         }
-        assert!(!is_valid(&[0; GRANULE_BYTES], 0), "nothing was written");
+        assert!(!is_valid(&[0; GRANULE_BYTES], 0), "unwritten granule");
     }
 
     #[test]
-    fn a_granule_of_two_writes_is_found_and_a_block_of_two_is_not() {
+    fn torn_granule_is_detected_and_torn_block_is_not() {
         let (mut old, mut new) = (vec![0; 1024], vec![0; 1024]);
         fill(&mut old, 0, 1);
         fill(&mut new, 0, 2);

@@ -1,11 +1,11 @@
-//! `posix-aio`: the C library's asynchronous reads and writes. glibc has threads that do them by `pread` and `pwrite`,
-//! at most 20 at once, and those of one descriptor one after another: so each slot has a descriptor of its own.
+//! `posix-aio`: the asynchronous reads and writes of the C library. glibc executes them with `pread` and `pwrite` on
+//! at most 20 threads, and those of one descriptor one after another. Each slot therefore has its own descriptor.
 //!
-//! nix wraps these calls, but its requests borrow their memory for as long as they live, so that none could be used
-//! again while another is in flight.
+//! nix wraps these calls, but its requests borrow their memory for their whole lifetime, so none could be reused
+//! while another is in flight.
 //!
-//! Invariant: the block and the control block of a request stay in `in_flight`, where they do not move, until
-//! `aio_error` says that it has ended; the descriptors are closed after that.
+//! Invariant: the block and the control block of a request stay in `in_flight`, at a fixed address, until `aio_error`
+//! reports its completion. The descriptors are closed after that.
 
 use std::fs::File;
 use std::io;
@@ -19,9 +19,9 @@ use super::block::Block;
 use super::engine::{Completion, Request, RequestQueue};
 
 pub(super) struct PosixAio {
-    /// By slot.
+    /// Indexed by slot.
     in_flight: Vec<Option<InFlight>>,
-    /// By slot.
+    /// Indexed by slot.
     descriptors: Vec<File>,
 }
 
@@ -36,15 +36,16 @@ impl PosixAio {
         Ok(PosixAio { in_flight: (0..slots).map(|_| None).collect(), descriptors })
     }
 
-    /// Takes out what has ended.
+    /// Takes the completed requests out of `in_flight`.
     fn reap(&mut self, completions: &mut Vec<Completion>) {
         for (slot, entry) in self.in_flight.iter_mut().enumerate() {
             let finished = entry.take_if(|in_flight| {
-                // SAFETY: the control block is one that was submitted and whose result was not taken yet.
+                // SAFETY: the control block was submitted and its result has not been retrieved.
                 unsafe { libc::aio_error(&*in_flight.control) != libc::EINPROGRESS }
             });
             if let Some(InFlight { mut control, block }) = finished {
-                // SAFETY: as above, and the request has ended; this is done once, as it has left `in_flight`.
+                // SAFETY: the control block was submitted and the request has completed. `aio_return` is called once,
+                // because the request has been removed from `in_flight`.
                 let (errno, bytes) = unsafe { (libc::aio_error(&*control), libc::aio_return(&mut *control)) };
                 let result = usize::try_from(bytes).map_err(|_| io::Error::from_raw_os_error(errno));
                 completions.push(Completion { slot, block, result });
@@ -55,8 +56,8 @@ impl PosixAio {
 
 impl RequestQueue for PosixAio {
     fn start(&mut self, Request { slot, writes, offset, mut block }: Request) -> io::Result<()> {
-        // SAFETY: a C structure of integers and pointers, for which zero is a value; all but what is set below must
-        // be zero. Zero in its `sigev_notify` would be a signal, so that is set, too.
+        // SAFETY: a C structure of integers and pointers, for which zero is a valid value. The fields that are not
+        // set below must be zero. `sigev_notify` is set because zero would request a signal.
         let mut control: Box<libc::aiocb> = Box::new(unsafe { mem::zeroed() });
         control.aio_fildes = self.descriptors[slot].as_raw_fd();
         control.aio_buf = block.bytes_mut().as_mut_ptr().cast();
@@ -64,7 +65,7 @@ impl RequestQueue for PosixAio {
         control.aio_offset = i64::try_from(offset).map_err(io::Error::other)?;
         control.aio_sigevent.sigev_notify = libc::SIGEV_NONE;
         let InFlight { control, .. } = self.in_flight[slot].insert(InFlight { control, block });
-        // SAFETY: control block and memory stay in `in_flight` until the request has ended (module invariant).
+        // SAFETY: control block and memory stay in `in_flight` until the request has completed (module invariant).
         let result =
             unsafe { if writes { libc::aio_write(&mut **control) } else { libc::aio_read(&mut **control) } };
         if result != 0 {
@@ -83,7 +84,7 @@ impl RequestQueue for PosixAio {
             }
             let control_blocks: Vec<*const libc::aiocb> =
                 self.in_flight.iter().flatten().map(|in_flight| ptr::from_ref(&*in_flight.control)).collect();
-            // SAFETY: the control blocks are in flight or have ended, and stay where they are during the call.
+            // SAFETY: the control blocks have been submitted and do not move during the call.
             if unsafe { libc::aio_suspend(control_blocks.as_ptr(), control_blocks.len() as i32, ptr::null()) }
                 != 0
             {
@@ -97,7 +98,7 @@ impl RequestQueue for PosixAio {
 }
 
 impl Drop for PosixAio {
-    /// Waits for what is in flight; if that cannot be waited for, leaks its memory and its descriptors.
+    /// Waits for the requests in flight. If that fails, leaks their memory and descriptors.
     fn drop(&mut self) {
         let mut completions = Vec::new();
         while self.in_flight.iter().any(Option::is_some) {

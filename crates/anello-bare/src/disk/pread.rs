@@ -30,7 +30,7 @@ impl RequestQueue for Pread {
     }
 }
 
-/// `pread(2)` or `pwrite(2)`, again when a signal interrupts it.
+/// Calls `pread(2)` or `pwrite(2)`, and retries when a signal interrupts the call.
 pub(super) fn execute(file: &File, Request { slot, writes, offset, mut block }: Request) -> Completion {
     let result = loop {
         let result = if writes {

@@ -1,4 +1,4 @@
-//! `threads`: what a program does that must not block in a read: it hands requests to a pool of threads.
+//! `threads`: a thread pool that executes blocking requests, as applications do that must not block in a read.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -10,7 +10,7 @@ use std::thread::{self, JoinHandle};
 use super::engine::{Completion, Request, RequestQueue};
 use super::pread::execute;
 
-/// Stack of one thread, bytes: it calls the kernel and little else.
+/// Stack size of one thread in bytes; it only makes system calls.
 const STACK_BYTES: usize = 64 * 1024;
 
 pub(super) struct Pool {
@@ -52,7 +52,7 @@ impl Pool {
 }
 
 impl Queue {
-    /// Sleeps until there is a request. `None`: there will be none.
+    /// Sleeps until a request is queued. Returns `None` once the queue is closed and empty.
     fn pop(&self) -> Option<Request> {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let is_idle = |state: &mut QueueState| state.requests.is_empty() && !state.is_closed;
@@ -76,12 +76,12 @@ impl RequestQueue for Pool {
 }
 
 impl Drop for Pool {
-    /// Lets the threads do what they were given, and ends them.
+    /// Lets the threads complete the queued requests, and joins them.
     fn drop(&mut self) {
         self.queue.state.lock().unwrap_or_else(PoisonError::into_inner).is_closed = true;
         self.queue.available.notify_all();
         for thread in self.threads.drain(..) {
-            // A thread that panicked has said so.
+            // The panic of a thread has already been reported.
             thread.join().unwrap_or_default();
         }
     }

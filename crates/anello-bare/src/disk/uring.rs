@@ -1,8 +1,8 @@
-//! `uring`: fixed reads and writes. The blocks are registered once, which spares the kernel pinning their pages for each
-//! direct request, and so is the file, which spares its look-up; one enter a turn submits and waits.
+//! `uring`: fixed reads and writes. The blocks are registered once, so the kernel need not pin their pages for each
+//! direct request; the file is registered, so the kernel need not look it up. One enter per turn submits and waits.
 //!
-//! Invariants: the block of a request stays in `in_flight` until its completion; if there may still be requests in the
-//! kernel when the engine is dropped, their blocks are leaked.
+//! Invariants: the block of a request stays in `in_flight` until its completion. If requests can still be in flight
+//! when the engine is dropped, their blocks are leaked.
 
 use std::fs::File;
 use std::io;
@@ -19,16 +19,16 @@ use crate::uring::setup;
 
 pub(super) struct Uring {
     ring: IoUring,
-    /// By slot.
+    /// Indexed by slot.
     in_flight: Vec<Option<Block>>,
-    /// The table of the ring holds the file as well; this is for those who read the list of descriptors.
+    /// The file table of the ring holds the file as well. This descriptor makes it visible in `/proc/PID/fd`.
     _file: File,
 }
 
 /// The only registered file.
 const FILE: Fixed = Fixed(0);
 
-/// Finds out whether this process may use io_uring.
+/// Checks that this process can use io_uring.
 pub(super) fn check() -> io::Result<()> {
     ring().map(drop)
 }
@@ -47,16 +47,16 @@ impl Uring {
                 iov_len: block.len(),
             })
             .collect();
-        // SAFETY: the memory is that of the blocks now, and its pages are pinned, so that the kernel reaches nothing else
-        // by these buffers. A request names one of them only while its block is in `in_flight`.
+        // SAFETY: the memory belongs to the blocks, and its pages are pinned, so the kernel accesses only this memory
+        // through the buffers. A request names a buffer only while its block is in `in_flight`.
         unsafe { ring.submitter().register_buffers(&buffers) }.map_err(|error| {
             let remedy = match Errno::from_io_error(&error) {
                 Some(Errno::NOMEM) => {
-                    ": raise the limit of locked memory (ulimit -l), or take fewer or smaller blocks"
+                    " (raise the locked-memory limit with ulimit -l, or use fewer or smaller blocks)"
                 }
                 _ => "",
             };
-            io::Error::new(error.kind(), format!("no registered buffers ({error}){remedy}"))
+            io::Error::new(error.kind(), format!("cannot register buffers: {error}{remedy}"))
         })?;
         ring.submitter().register_files(&[file.as_raw_fd()])?;
         Ok(Uring { ring, in_flight: blocks.iter().map(|_| None).collect(), _file: file })
@@ -73,7 +73,7 @@ impl RequestQueue for Uring {
             opcode::ReadFixed::new(FILE, memory, bytes, buffer_id).offset(offset).build()
         };
         self.in_flight[slot] = Some(block);
-        // SAFETY: the memory is that of a block which stays in `in_flight` until the request's completion.
+        // SAFETY: the memory belongs to a block that stays in `in_flight` until the completion of the request.
         unsafe { self.ring.submission().push(&entry.user_data(slot as u64)) }.map_err(io::Error::other)
     }
 

@@ -1,4 +1,4 @@
-//! Accepting on a ring: when to ask for connections, and when to pause.
+//! Accept state of a ring: when to submit an accept and when to pause.
 
 use std::io;
 use std::net::TcpListener;
@@ -16,17 +16,17 @@ static ACCEPT_PAUSE_TIMESPEC: Timespec = Timespec::new().nsec(ACCEPT_PAUSE.subse
 pub(crate) enum AcceptState {
     /// The accept is in flight.
     Armed,
-    /// It is to be submitted.
+    /// An accept must be submitted.
     Unarmed,
-    /// Descriptors ran out: a timeout is to be submitted.
+    /// Descriptors ran out: a timeout must be submitted.
     PauseDue,
     /// The timeout is in flight.
     Paused,
 }
 
 impl AcceptState {
-    /// What a completion of the accept brought: a socket, by its number, or none. `armed`: more completions follow. An
-    /// error: the listener is of no use any more.
+    /// Handles a completion of the accept and returns the new socket, if any. `armed`: more completions follow.
+    /// Returns an error if the listener is unusable.
     pub(crate) fn on_completion(&mut self, result: i32, armed: bool) -> io::Result<Option<i32>> {
         if !armed {
             *self = AcceptState::Unarmed;
@@ -44,7 +44,7 @@ impl AcceptState {
     }
 }
 
-/// Accepts all that come, until it fails.
+/// Accepts connections until an error.
 pub(crate) fn multishot_accept(listener: &TcpListener) -> squeue::Entry {
     opcode::AcceptMulti::new(Fd(listener.as_raw_fd())).flags(libc::SOCK_CLOEXEC).build()
 }

@@ -1,45 +1,44 @@
-//! What the server knows of one connection, and how a completion finds its connection again.
+//! State of one connection, and its lookup by token.
 //!
-//! Nothing here submits or waits: it is the state that the rest of `uring` decides by. A connection keeps its place
-//! in the table until its last completion; the generation in a token tells a completion for it from one for who had
-//! the place before.
+//! Nothing here submits or waits. A connection keeps its slot in the table until its last completion. The generation
+//! in a token distinguishes a completion for this connection from one for an earlier connection in the same slot.
 
 use std::os::fd::OwnedFd;
 
 use super::pool::Pool;
 use super::token::Token;
 
-/// Chunks of one connection at which it stops receiving until they are sent.
+/// Number of unsent chunks at which a connection stops receiving.
 pub(super) const MAX_CHUNKS: u16 = 64;
 
 pub(super) struct Connection {
-    /// `None`: the place is free.
+    /// `None` if the slot is free.
     pub(super) socket: Option<OwnedFd>,
-    /// Of this place: counts the connections it held.
+    /// Number of connections that have used this slot.
     pub(super) generation: u32,
-    /// The list of received chunks, in order.
+    /// Linked list of received chunks, in order.
     pub(super) first_chunk: u16,
     pub(super) last_chunk: u16,
     pub(super) chunk_count: u16,
-    /// How many chunks at its head are in a send.
+    /// Number of chunks at the head of the list that are in a send.
     pub(super) chunks_in_flight: u16,
     /// The multishot receive is in flight.
     pub(super) receive_armed: bool,
-    /// The peer has sent all it will.
+    /// The peer has shut down its write half.
     pub(super) received_eof: bool,
-    /// Reset or worse: nothing more can be sent.
+    /// The connection was reset or failed; nothing can be sent.
     pub(super) is_broken: bool,
     pub(super) stalled_send: Option<Box<StalledSend>>,
 }
 
-/// What a connection's peer is owed and did not take.
+/// Data that the peer did not accept.
 #[derive(Default)]
 pub(super) struct StalledSend {
-    /// The kernel may read this while `sending`.
+    /// The kernel can read this memory while `in_flight` is set.
     pub(super) unsent: Vec<u8>,
     pub(super) sent_bytes: usize,
     pub(super) in_flight: bool,
-    /// Arrived since, before receiving could be stopped.
+    /// Data that was received before the receive could be cancelled.
     pub(super) received: Vec<u8>,
 }
 
@@ -70,7 +69,7 @@ impl Connection {
         self.chunk_count += 1;
     }
 
-    /// The oldest chunk; there must be one.
+    /// Removes the oldest chunk. The list must not be empty.
     #[inline]
     pub(super) fn pop_chunk(&mut self, pool: &mut Pool) -> u16 {
         let buffer_id = self.first_chunk;
@@ -83,7 +82,7 @@ impl Connection {
         self.stalled_send.as_ref().is_some_and(|send| send.in_flight)
     }
 
-    /// Should receive and does not.
+    /// Returns `true` if the connection can receive and no receive is in flight.
     pub(super) fn needs_receive(&self) -> bool {
         self.socket.is_some()
             && !self.receive_armed
@@ -93,7 +92,7 @@ impl Connection {
             && self.chunk_count < MAX_CHUNKS
     }
 
-    /// Has nothing left to do, and the kernel nothing of it.
+    /// Returns `true` if no work is left and nothing is in flight.
     pub(super) fn is_finished(&self) -> bool {
         let is_idle = !self.receive_armed && self.chunks_in_flight == 0 && !self.is_sending();
         let is_echoed = self.chunk_count == 0 && self.stalled_send.is_none();
@@ -101,7 +100,7 @@ impl Connection {
     }
 }
 
-/// The connection that a completion is for, unless it is gone.
+/// Returns the connection of a completion, or `None` if it is closed.
 #[inline]
 pub(super) fn find_connection(connections: &mut [Connection], token: Token) -> Option<&mut Connection> {
     let connection = connections.get_mut(token.index() as usize)?;

@@ -1,4 +1,4 @@
-//! `io_uring_enter(2)`, and what its failures and those of completions mean.
+//! `io_uring_enter(2)`, and the classification of its errors and of failed completions.
 
 use std::io;
 use std::time::Duration;
@@ -6,10 +6,10 @@ use std::time::Duration;
 use io_uring::{EnterFlags, SubmissionQueue, Submitter};
 use rustix::io::Errno;
 
-/// How long to leave a kernel alone that can neither take submissions nor give completions.
+/// Pause when the kernel can neither accept submissions nor return completions.
 pub(crate) const BUSY_PAUSE: Duration = Duration::from_millis(1);
 
-/// Hands over `entries` submissions and waits for `wait_for` completions.
+/// Submits `entries` entries and waits for `wait_for` completions.
 #[inline]
 pub(crate) fn enter(
     submitter: &Submitter<'_>,
@@ -21,13 +21,13 @@ pub(crate) fn enter(
     unsafe { submitter.enter::<()>(entries as u32, wait_for, flags.bits(), None) }.map(drop)
 }
 
-/// How often deferred work is asked for in a row: more may come as fast as it is done.
+/// Maximum number of consecutive enters for task work, because work can arrive as fast as it is run.
 const MAX_ENTERS: u32 = 64;
 
-/// Decides whether more is received before anything is answered.
+/// Decides whether the turn receives more data before it echoes.
 ///
-/// Since Linux 6.13 an enter does some twenty pieces of deferred work. With hundreds of busy connections it is worth a
-/// quarter of the CPU to receive all that has come before any of it is answered.
+/// Since Linux 6.13 one enter runs about 20 items of task work. With hundreds of busy connections, receiving all
+/// available data before echoing saves a quarter of the CPU time.
 #[derive(Default)]
 pub(crate) struct Turn {
     enters: u32,
@@ -35,14 +35,14 @@ pub(crate) struct Turn {
 }
 
 impl Turn {
-    /// One connection has sent enough, or the buffers have run out.
+    /// Ends receiving in this turn: one connection has received enough, or the buffers have run out.
     #[inline]
     pub(crate) fn stop_receiving(&mut self) {
         self.is_full = true;
     }
 
-    /// Asks for deferred work again if some is left and the turn has room for it. `false`: it is time to answer, and the
-    /// next turn begins.
+    /// Runs more task work if some is pending and the turn may receive more. Returns `false` if the turn must echo;
+    /// the next turn then starts.
     #[inline]
     pub(crate) fn run_task_work(
         &mut self,
@@ -51,7 +51,7 @@ impl Turn {
     ) -> bool {
         self.enters += 1;
         let has_work = submissions.taskrun() && !self.is_full && self.enters < MAX_ENTERS;
-        // What fails here fails again at the next enter, which says so.
+        // If this enter fails, the next one fails as well and reports the error.
         let has_run = has_work && enter(submitter, 0, 0, EnterFlags::GETEVENTS).is_ok();
         if !has_run {
             *self = Self::default();
@@ -60,7 +60,7 @@ impl Turn {
     }
 }
 
-/// What came of an [`enter`]. `true`: the kernel is short of memory or of room for completions.
+/// Converts the result of an [`enter`]: `true` if the kernel lacks memory or completion queue space.
 #[inline]
 pub(crate) fn is_busy(result: io::Result<()>) -> io::Result<bool> {
     match result {
@@ -73,7 +73,7 @@ pub(crate) fn is_busy(result: io::Result<()>) -> io::Result<bool> {
     }
 }
 
-/// Fetches the completions that the kernel had no room for.
+/// Flushes the kernel's completion overflow list into the completion queue.
 #[cold]
 pub(crate) fn flush_overflow(submitter: &Submitter<'_>) -> io::Result<()> {
     match enter(submitter, 0, 0, EnterFlags::GETEVENTS) {
@@ -82,7 +82,7 @@ pub(crate) fn flush_overflow(submitter: &Submitter<'_>) -> io::Result<()> {
     }
 }
 
-/// The errno of a completion that failed.
+/// Returns the error number of a failed completion.
 pub(crate) fn errno(result: i32) -> Errno {
     Errno::from_raw_os_error(result.wrapping_neg())
 }

@@ -1,15 +1,15 @@
-//! Sends: how they complete, and the header of one that gathers several chunks.
+//! Flags of sends, and the message header of a gathered send.
 
-/// A send that completes at submission: takes what there is room for and says so if that was not all.
+/// Flags of a send with inline completion: it sends what fits into the send buffer and reports a shorter count.
 pub(crate) const INLINE_SEND_FLAGS: i32 = libc::MSG_DONTWAIT | libc::MSG_WAITALL | libc::MSG_NOSIGNAL;
-/// A send that waits until all is taken.
+/// Flags of a blocking send, which waits until all bytes are accepted.
 pub(crate) const BLOCKING_SEND_FLAGS: i32 = libc::MSG_WAITALL | libc::MSG_NOSIGNAL;
 
-/// Chunks in one send.
+/// Maximum number of chunks in one send.
 pub(crate) const MAX_IOVECS: usize = 16;
 
-/// The header of a send of several chunks. The kernel may read it until the submission returns if the send completes
-/// there, else until the send's completion.
+/// Header of a gathered send. For an inline send the kernel can read it until the submission returns, otherwise until
+/// the completion of the send.
 pub(crate) struct Message {
     header: libc::msghdr,
     pub(crate) iovecs: [libc::iovec; MAX_IOVECS],
@@ -17,11 +17,11 @@ pub(crate) struct Message {
 
 impl Message {
     pub(crate) fn empty() -> Message {
-        // SAFETY: both are C structures of integers and pointers, for which zero is a value.
+        // SAFETY: both are C structures of integers and pointers, for which zero is a valid value.
         unsafe { std::mem::zeroed() }
     }
 
-    /// The header, for the first `count` parts; it points into this message, which must not move from here on.
+    /// Returns the header for the first `count` parts. It points into this message, which must not move from then on.
     #[inline]
     pub(crate) fn prepare_header(&mut self, count: usize) -> *const libc::msghdr {
         self.header.msg_iov = self.iovecs.as_mut_ptr();

@@ -1,19 +1,20 @@
-//! Making the ring: the best set of flags that this kernel takes.
+//! Ring setup with the newest set of flags that the kernel supports.
 
 use std::io;
 
 use io_uring::{Builder, IoUring, cqueue, squeue};
 use rustix::io::Errno;
 
-/// Submission entries. Few, so that they stay in the cache; a turn that needs more takes more enters.
+/// Size of the submission queue. It is small enough to stay in the CPU cache; a turn that needs more enters
+/// repeatedly.
 pub(crate) const SQ_ENTRIES: u32 = 512;
-/// Completion entries; what does not fit is kept by the kernel and fetched.
+/// Size of the completion queue. The kernel keeps further completions in its overflow list.
 pub(crate) const CQ_ENTRIES: u32 = 4096;
 
-/// Sets flags for a ring that is to be made.
+/// Sets the flags of a new ring.
 type SetFlags = fn(&mut Builder<squeue::Entry, cqueue::Entry>);
 
-/// From the newest kernel to the oldest: each rung does without one more flag. What they are called, and the flags.
+/// Sets of flags with their names, newest kernel first. Each set has one flag less than the preceding set.
 const FLAG_SETS: [(&str, SetFlags); 4] = [
     // Linux 6.6
     ("no-sqarray,defer-taskrun,single-issuer,coop-taskrun", |builder| {
@@ -34,8 +35,8 @@ const FLAG_SETS: [(&str, SetFlags); 4] = [
     }),
 ];
 
-/// Sets up a ring, stepping down the ladder while the kernel knows a flag not, and tells what its flags are called.
-/// Where there is none to be had, the error tells to use something `alternative`.
+/// Creates a ring with the first supported set of flags, and returns it with the names of the flags. If none is
+/// supported, the error recommends `alternative`.
 pub(crate) fn build_ring(alternative: &str) -> io::Result<(IoUring, &'static str)> {
     let mut error = io::Error::from(Errno::INVAL);
     for (names, set_flags) in FLAG_SETS {
@@ -53,17 +54,17 @@ pub(crate) fn build_ring(alternative: &str) -> io::Result<(IoUring, &'static str
     Err(describe_setup_error(error, alternative))
 }
 
-/// Says what to do about a kernel that will not make a ring, and what to use `alternative`.
+/// Adds a remedy to the error of a ring setup, and recommends `alternative`.
 pub(crate) fn describe_setup_error(error: io::Error, alternative: &str) -> io::Error {
     let remedy = match Errno::from_io_error(&error) {
         Some(Errno::PERM | Errno::ACCESS) => {
-            "allow it: sysctl kernel.io_uring_disabled=0, and a seccomp profile with io_uring_setup, \
-             io_uring_enter and io_uring_register"
+            "set sysctl kernel.io_uring_disabled=0 and allow io_uring_setup, io_uring_enter and io_uring_register \
+             in the seccomp profile"
         }
-        Some(Errno::NOSYS | Errno::INVAL) => "it needs Linux 6.0 or later, built with CONFIG_IO_URING",
+        Some(Errno::NOSYS | Errno::INVAL) => "Linux 6.0 or later with CONFIG_IO_URING is required",
         Some(Errno::NOMEM) => "raise the locked-memory limit (ulimit -l)",
         Some(Errno::MFILE | Errno::NFILE) => "raise the open-files limit (ulimit -n)",
         _ => return error,
     };
-    io::Error::new(error.kind(), format!("no io_uring here ({error}): {remedy}, or use {alternative}"))
+    io::Error::new(error.kind(), format!("io_uring unavailable: {error} ({remedy}, or use {alternative})"))
 }

@@ -1,6 +1,6 @@
-//! The token by which a completion finds again what it belongs to.
+//! Token that identifies the operation of a completion.
 
-/// What a completion belongs to, as it travels in `user_data`:
+/// Operation, generation and index in `user_data`:
 ///
 /// ```text
 ///    63      56 55           32 31            0
@@ -15,17 +15,17 @@ pub(crate) enum Kind {
     Accept,
     AcceptPause,
     Receive,
-    /// Of the server without options: a send that completes at submission.
+    /// In the server without options: a send with inline completion. In the configurable server: any send.
     Send,
-    /// Only of the server without options: a send that waits until all is taken.
+    /// Server without options only: a blocking send, which waits until all bytes are accepted.
     SendAll,
-    /// Only of the server with options: the close of a registered file.
+    /// Configurable server only: the close of a registered file.
     Close,
-    /// Only of the server with options: the cancellation of a receive.
+    /// Configurable server only: the cancellation of a receive.
     CancelReceive,
-    /// Only of the server with options: the cancellation of a send.
+    /// Configurable server only: the cancellation of a send.
     CancelSend,
-    /// Of which nothing follows: cancellations of the server without options, linked timeouts.
+    /// Completions that need no action: cancellations in the server without options, linked timeouts.
     Ignored,
 }
 

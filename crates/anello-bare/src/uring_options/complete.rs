@@ -1,4 +1,4 @@
-//! What came of the submissions, as changes of the connections' state.
+//! Completion handling: updates the state of the connections.
 
 use std::io;
 use std::os::fd::{FromRawFd, OwnedFd};
@@ -34,7 +34,7 @@ impl Server<'_> {
                 self.on_cancel(token, result);
                 Ok(())
             }
-            // Whether a timeout found its target is told by the target's own completion.
+            // The completion of the target reports whether a timeout expired.
             Kind::Ignored | Kind::SendAll => Ok(()),
         }
     }
@@ -49,7 +49,7 @@ impl Server<'_> {
         let socket = if self.options.registered_files {
             Socket::Registered(socket as u32)
         } else {
-            // SAFETY: the kernel opened this descriptor for this completion, and nobody else has it.
+            // SAFETY: the kernel opened this descriptor for this completion, and it has no other owner.
             Socket::Descriptor(unsafe { OwnedFd::from_raw_fd(socket) })
         };
         let index = self.free.pop().unwrap_or_else(|| {
@@ -66,7 +66,7 @@ impl Server<'_> {
         let bytes = u32::try_from(result).unwrap_or(0);
         let connection =
             self.connections.get_mut(index as usize).filter(|connection| connection.matches_token(token));
-        // A connection keeps its place until its receive has ended.
+        // A connection keeps its slot until its receive has completed.
         let Some(connection) = connection else { return Ok(()) };
         let target = connection.receive_target;
         if !cqueue::more(flags) {
@@ -107,14 +107,13 @@ impl Server<'_> {
                 self.turn.stop_receiving();
                 connection.ring_exhausted = !self.buffers.grow();
             }
-            // Only a timeout cancels a receive that was not to be cancelled.
+            // A receive that this server did not cancel was cancelled by its timeout.
             Errno::CANCELED if !connection.receive_cancelled && self.options.linked_timeout.is_some() => {
                 connection.is_broken = true;
             }
             Errno::CANCELED | Errno::INTR | Errno::AGAIN => {}
             Errno::INVAL => {
-                let reason =
-                    "the kernel refuses this way to receive: multishot needs Linux 6.0, bundles 6.10";
+                let reason = "receive rejected by the kernel: multishot requires Linux 6.0, bundles 6.10";
                 return Err(io::Error::new(io::ErrorKind::Unsupported, reason));
             }
             _ => connection.is_broken = true,
@@ -142,9 +141,9 @@ impl Server<'_> {
         match usize::try_from(result) {
             Ok(bytes) => self.record_sent(index, bytes),
             Err(_) => match errno(result) {
-                // No room, told by a send that does not wait.
+                // The send buffer is full, reported by a send that does not wait.
                 Errno::AGAIN | Errno::INTR => self.record_sent(index, 0),
-                // Out of the memory that may be pinned, or no zero copy on this socket.
+                // The locked-memory limit is reached, or the socket does not support zero copy.
                 Errno::NOMEM | Errno::NOBUFS | Errno::OPNOTSUPP if !connection.zero_copy_refused => {
                     connection.zero_copy_refused = true;
                     self.record_sent(index, 0);
@@ -160,8 +159,9 @@ impl Server<'_> {
         self.mark_due(index);
     }
 
-    /// A request that a worker thread has at this moment is not always cancelled (`EALREADY`): a multishot receive goes on
-    /// when the worker has armed it, and of a connection that was reset meanwhile it may never tell (seen on Linux 6.18).
+    /// Handles the completion of a cancellation. A request that is running on a worker thread is not always cancelled
+    /// (`EALREADY`). A multishot receive then continues once the worker has armed it, and if the connection was reset
+    /// in the meantime, it may never complete (observed on Linux 6.18). The cancellation is therefore repeated.
     fn on_cancel(&mut self, token: Token, result: i32) {
         let index = token.index();
         let connection =
@@ -175,8 +175,8 @@ impl Server<'_> {
         }
     }
 
-    /// Every send that completes at submission, was submitted and has no completion took everything. What was received
-    /// meanwhile stands behind it.
+    /// Confirms the submitted inline sends without a completion, which sent all bytes. Chunks that were received in
+    /// the meantime follow them.
     pub(super) fn confirm_sends(&mut self) {
         if !self.submissions.is_empty() {
             return;
@@ -190,7 +190,7 @@ impl Server<'_> {
         }
     }
 
-    /// The send in flight has taken `bytes`, or all it had if that is more.
+    /// Records that the send in flight sent `bytes` bytes, at most its length.
     fn record_sent(&mut self, index: u32, bytes: usize) {
         let connection = &mut self.connections[index as usize];
         let mut bytes = bytes.saturating_add(connection.sent_bytes);
@@ -214,7 +214,7 @@ impl Server<'_> {
         }
     }
 
-    /// Gives back what was sent: the kernel reads it no more.
+    /// Recycles the buffers of sent chunks, which the kernel no longer reads.
     fn release_buffers(&mut self, index: u32) {
         let connection = &mut self.connections[index as usize];
         for chunk in connection.zero_copy_chunks.drain(..) {

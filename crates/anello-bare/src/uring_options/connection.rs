@@ -1,15 +1,15 @@
-//! What the server knows of one connection, and how a completion finds it again.
+//! State of one connection, and its match with a token.
 //!
 //! ```text
-//!   kernel ──▶ chunks: | being sent: in_flight | waiting |  ──▶ held: sent without a copy, until the kernel lets go
-//!                       ^ skip: bytes of the first that are gone
+//!   kernel ──▶ chunks: | in flight: chunks_in_flight | waiting |  ──▶ zero_copy_chunks: until notified
+//!                       ^ sent_bytes of the first chunk are sent
 //! ```
 //!
 //! Invariants:
-//! - A chunk is in `chunks`, in `held`, or given back; its memory is the kernel's to write only when given back.
-//! - An own buffer is in at most one of: the receive in flight, `chunks`, `held`.
-//! - A connection keeps its place until nothing of it is in flight; the generation in a token tells it from the one
-//!   who had the place before.
+//! - A chunk is in `chunks`, in `zero_copy_chunks`, or recycled. The kernel can write only to recycled buffers.
+//! - A buffer of the connection belongs to at most one of: the receive in flight, `chunks`, `zero_copy_chunks`.
+//! - A connection keeps its slot until nothing of it is in flight. The generation in a token distinguishes it from an
+//!   earlier connection in the same slot.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -20,58 +20,58 @@ use io_uring::types::Fd;
 use crate::uring::message::Message;
 use crate::uring::token::Token;
 
-/// Received buffers of one connection at which it stops receiving until they are sent.
+/// Number of received chunks at which a connection stops receiving until they are sent.
 pub(super) const MAX_CHUNKS: usize = 64;
-/// Buffers that each connection may have for itself: one is received into while the other is sent.
+/// Number of buffers of each connection: one receives while the other is sent.
 pub(super) const CONNECTION_BUFFERS: usize = 2;
 
 pub(super) struct Connection {
     pub(super) socket: Socket,
-    /// Of this place: counts the connections it held.
+    /// Number of connections that have used this slot.
     pub(super) generation: u32,
-    /// In the list of connections that have something to do.
+    /// In the list of due connections.
     pub(super) is_due: bool,
-    /// The receive in flight fills this.
+    /// Buffer of the receive in flight.
     pub(super) receive_target: Option<ReceiveTarget>,
     pub(super) receive_cancelled: bool,
-    /// The ring had no buffer: receive the next bytes into own memory.
+    /// The buffer ring was empty: receive the next bytes into a buffer of the connection.
     pub(super) ring_exhausted: bool,
-    /// Empty until first used.
+    /// Allocated on first use.
     pub(super) buffers: [Vec<u8>; CONNECTION_BUFFERS],
     pub(super) buffers_in_use: [bool; CONNECTION_BUFFERS],
     pub(super) chunks: VecDeque<Chunk>,
-    /// Bytes of the first chunk that were sent.
+    /// Number of bytes of the first chunk that were sent.
     pub(super) sent_bytes: usize,
-    /// Chunks, from the first, that are in the send in flight.
+    /// Number of chunks, from the first, in the send in flight.
     pub(super) chunks_in_flight: usize,
-    /// That send completes at submission: no completion means that all was taken.
+    /// The send in flight completes inline: without a completion, all bytes were sent.
     pub(super) send_unconfirmed: bool,
     pub(super) send_cancelled: bool,
-    /// The peer did not take all: send in the way that waits for room until it has.
+    /// The peer did not accept all bytes: wait for room with each send until all are sent.
     pub(super) is_stalled: bool,
-    /// The kernel refused to send without a copy here.
+    /// The kernel rejected zero-copy sends on this connection.
     pub(super) zero_copy_refused: bool,
-    /// Zero-copy sends whose memory the kernel has not let go of.
+    /// Number of zero-copy sends whose memory the kernel can still read.
     pub(super) pending_notifications: u32,
     pub(super) zero_copy_chunks: Vec<Chunk>,
-    /// The header of a send of several chunks; the kernel may read it until the send completes.
+    /// Header of a gathered send; the kernel can read it until the send completes.
     pub(super) message: Option<Box<Message>>,
-    /// The peer has sent all it will.
+    /// The peer has shut down its write half.
     pub(super) received_eof: bool,
-    /// Reset, late, or worse: nothing more can be sent.
+    /// The connection was reset, timed out or failed; nothing can be sent.
     pub(super) is_broken: bool,
 }
 
 pub(super) enum Socket {
-    /// The place is free.
+    /// The slot is free.
     None,
     Descriptor(OwnedFd),
-    /// In the ring's table of registered files.
+    /// Index in the ring's table of registered files.
     Registered(u32),
 }
 
 impl Socket {
-    /// How an entry names it: a number, and the flag that says in which table.
+    /// Returns the descriptor for a submission entry, and the flag that selects its table.
     pub(super) fn target(&self) -> Option<(Fd, squeue::Flags)> {
         match self {
             Socket::None => None,
@@ -81,19 +81,19 @@ impl Socket {
     }
 }
 
-/// Where received bytes go.
+/// Destination of a receive.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum ReceiveTarget {
     Ring,
     Connection(usize),
 }
 
-/// Received bytes.
+/// Received data.
 #[derive(Clone, Copy)]
 pub(super) enum Chunk {
-    /// In the buffer of this number.
+    /// Data in the ring's buffer with this ID.
     Ring(u16),
-    /// At the start of this own buffer.
+    /// Data at the start of a buffer of the connection.
     Connection { buffer_id: usize, bytes: u32 },
 }
 
@@ -134,7 +134,8 @@ impl Connection {
             && self.zero_copy_chunks.len() < MAX_CHUNKS
     }
 
-    /// Where to receive to, if it should and does not. `own` says that there is no other place.
+    /// Returns the destination of the next receive if the connection needs one. `own`: use only the connection's
+    /// buffers.
     pub(super) fn next_receive_target(&self, own: bool) -> Option<ReceiveTarget> {
         if self.is_broken || self.received_eof || self.receive_target.is_some() {
             None
@@ -145,12 +146,12 @@ impl Connection {
         }
     }
 
-    /// Whether a completion of this token is for who has the place now.
+    /// Returns `true` if the token belongs to the current connection of this slot.
     pub(super) fn matches_token(&self, token: Token) -> bool {
         self.generation == token.generation() && self.is_open()
     }
 
-    /// Has nothing left to do, and the kernel nothing of it.
+    /// Returns `true` if no work is left and nothing is in flight.
     pub(super) fn is_finished(&self) -> bool {
         let is_idle =
             self.receive_target.is_none() && self.chunks_in_flight == 0 && self.pending_notifications == 0;

@@ -1,20 +1,20 @@
-//! The receive buffers of a ring, and their order in it, which bundles need.
+//! Receive buffers of a ring, with their order in it, which bundles need.
 //!
-//! A completion of a bundle names its first buffer and the bytes of all. The others are those that stood behind it in
-//! the buffer ring, so the order in which buffers were given back is kept:
+//! The completion of a bundle contains the ID of its first buffer and the total number of bytes. The other buffers
+//! are those that followed it in the buffer ring, so the order in which buffers were recycled is recorded:
 //!
 //! ```text
 //!   order      | 7 | 0 | 3 | 5 | ...      position of buffer 0: 1
 //!                    ^^^^^^^^^            a bundle of three from buffer 0: 0, 3, 5
 //! ```
 //!
-//! Invariant: an entry of `order` is overwritten when the ring has gone round once. Of a bundle that is not before its
-//! completion was read: the kernel takes its buffers and posts it while this thread is in the kernel, and what others
-//! gave back comes into the ring only by [`publish`], after all completions were read. Worker threads and the polling
-//! thread keep a buffer for any time, which is why
-//! [`UringOptions::validate`](crate::UringOptions::validate) refuses bundles beside them.
+//! Invariant: an entry of `order` is overwritten only after its buffer's completion has been handled. The kernel
+//! takes the buffers of a bundle and posts its completion while this thread is in the kernel. Recycled buffers enter
+//! the ring only in [`publish`], after all completions have been handled. Worker threads and the polling thread can
+//! hold a buffer for any time, so [`UringOptions::validate`](crate::UringOptions::validate) rejects bundles together
+//! with them.
 //!
-//! [`publish`]: Buffers::publish
+//! [`publish`]: OrderedPool::publish
 
 use std::io;
 
@@ -24,11 +24,11 @@ use crate::uring::pool::Pool;
 
 pub(super) struct OrderedPool {
     pool: Pool,
-    /// Given back since the last [`publish`](OrderedPool::publish).
+    /// Buffers recycled since the last [`publish`](OrderedPool::publish).
     recycled: Vec<u16>,
-    /// The number of the buffer at each place of the ring.
+    /// Buffer ID at each position of the ring.
     order: Box<[u16]>,
-    /// The place in the ring at which each buffer was last put.
+    /// Last position of each buffer in the ring.
     position: Box<[u16]>,
     tail: u16,
 }
@@ -48,7 +48,7 @@ impl OrderedPool {
         Ok(buffers)
     }
 
-    /// Puts more buffers into the ring. `false`: there are no more.
+    /// Adds more buffers to the ring. Returns `false` if there are no more.
     pub(super) fn grow(&mut self) -> bool {
         let count_before = self.pool.active_buffers();
         self.pool.grow();
@@ -56,7 +56,7 @@ impl OrderedPool {
         self.pool.active_buffers() > count_before
     }
 
-    /// Notes the places of the buffers that came into the ring by themselves, from `first` on.
+    /// Records the positions of the buffers that the pool added itself, from ID `first` on.
     fn record_positions(&mut self, first: u16) {
         for buffer_id in first..self.pool.active_buffers() {
             self.record_position(buffer_id);
@@ -70,10 +70,10 @@ impl OrderedPool {
         self.tail = self.tail.wrapping_add(1);
     }
 
-    /// The buffers that hold `bytes` from the start of buffer `first`, in order.
+    /// Passes the buffers that hold `bytes` bytes, starting with buffer `first`, to `on_buffer` in order.
     pub(super) fn take_received(&mut self, first: u16, bytes: u32, mut on_buffer: impl FnMut(u16)) {
         let (mask, full) = (self.pool.count() - 1, self.pool.buffer_bytes());
-        // Only a bundle has more than the first, and may look at the order (see the module's invariant).
+        // Only a bundle uses further buffers and reads the recorded order (see the module's invariant).
         let (mut buffer_id, mut position) = (first, self.position[usize::from(first)]);
         let mut left = bytes;
         while left > 0 {
@@ -85,17 +85,17 @@ impl OrderedPool {
         }
     }
 
-    /// Where a taken buffer's bytes are: valid until it is given back.
+    /// Returns the address and length of a buffer's data. They are valid until the buffer is recycled.
     pub(super) fn raw_chunk(&self, buffer_id: u16) -> (*const u8, u32) {
         self.pool.raw_chunk(buffer_id)
     }
 
-    /// Gives a buffer back; the kernel sees it after the next [`publish`](OrderedPool::publish).
+    /// Recycles a buffer. The kernel sees it after the next [`publish`](OrderedPool::publish).
     pub(super) fn recycle(&mut self, buffer_id: u16) {
         self.recycled.push(buffer_id);
     }
 
-    /// Shows the kernel all buffers that were given back.
+    /// Makes all recycled buffers visible to the kernel.
     pub(super) fn publish(&mut self) {
         let mut recycled = std::mem::take(&mut self.recycled);
         for buffer_id in recycled.drain(..) {

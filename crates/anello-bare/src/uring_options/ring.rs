@@ -1,4 +1,4 @@
-//! Making a ring with the chosen options, and saying what to do about a kernel that refuses.
+//! Ring setup with the selected options, and remedies for setup errors.
 
 use std::io;
 use std::os::fd::RawFd;
@@ -10,21 +10,21 @@ use rustix::process::{Resource, getrlimit};
 use crate::options::{TaskWork, UringOptions};
 use crate::uring::setup::{CQ_ENTRIES, SQ_ENTRIES, describe_setup_error};
 
-/// Most entries of the table of registered files; the limit of open descriptors bounds it, too.
+/// Maximum size of the table of registered files. The limit of open descriptors is another bound.
 const MAX_REGISTERED_FILES: u64 = 1 << 16;
-/// Worker threads of a ring: for requests that end by themselves, and for those that wait (sockets).
+/// Maximum numbers of worker threads of a ring: for bounded requests, and for unbounded requests (sockets).
 const MAX_WORKERS: [u32; 2] = [4, 64];
 
-/// Sets up a ring; `attach` is another one whose worker threads it is to share.
+/// Creates a ring. `attach` is another ring whose worker threads it shares.
 pub(super) fn build_ring(options: &UringOptions, attach: Option<RawFd>) -> io::Result<IoUring> {
-    // Linux 6.6 can do without the submission array; before, that flag is not known.
+    // The flag is supported since Linux 6.6.
     let ring = match try_build(options, attach, true) {
         Err(error) if Errno::from_io_error(&error) == Some(Errno::INVAL) => try_build(options, attach, false),
         result => result,
     };
     let ring = ring.map_err(|error| describe_error(error, options))?;
     if options.bundles && !ring.params().is_feature_recvsend_bundle() {
-        return Err(unsupported("--bundles needs Linux 6.10 or later"));
+        return Err(unsupported("--bundles requires Linux 6.10 or later"));
     }
     let submitter = ring.submitter();
     let mut workers = MAX_WORKERS;
@@ -32,15 +32,16 @@ pub(super) fn build_ring(options: &UringOptions, attach: Option<RawFd>) -> io::R
     if options.registered_files {
         let files = max_registered_files();
         submitter.register_files_sparse(files).map_err(|error| {
-            let reason =
-                format!("--registered-files needs Linux 5.19 or later: no table of {files}: {error}");
+            let reason = format!(
+                "cannot register {files} files: {error} (--registered-files requires Linux 5.19 or later)"
+            );
             io::Error::new(error.kind(), reason)
         })?;
     }
     Ok(ring)
 }
 
-/// Entries of a table of registered files.
+/// Returns the size of the table of registered files.
 pub(super) fn max_registered_files() -> u32 {
     getrlimit(Resource::Nofile).current.unwrap_or(MAX_REGISTERED_FILES).min(MAX_REGISTERED_FILES) as u32
 }
@@ -71,19 +72,18 @@ fn try_build(options: &UringOptions, attach: Option<RawFd>, no_sqarray: bool) ->
     builder.build(SQ_ENTRIES)
 }
 
-/// Names the likely cause of a refusal.
+/// Adds the likely cause to a setup error.
 fn describe_error(error: io::Error, options: &UringOptions) -> io::Error {
     match (Errno::from_io_error(&error), options.sqpoll_core) {
         (Some(Errno::INVAL), Some(core)) => io::Error::new(
             error.kind(),
             format!(
-                "--sqpoll-core {core}: the kernel refuses it ({error}): it must be a core that is online and \
-                     that this process may use"
+                "cannot use --sqpoll-core {core}: {error} (choose an online core that this process may use)"
             ),
         ),
         (Some(Errno::INVAL), None) => unsupported(
-            "the kernel does not know the options: deferred task work needs Linux 6.1, one issuer 6.0, cooperative \
-             task work 5.19; or use anello bare uring without options, or epoll",
+            "options not supported by this kernel: deferred task work requires Linux 6.1, single issuer 6.0, \
+             cooperative task work 5.19 (or use anello bare uring without options, or epoll)",
         ),
         _ => describe_setup_error(error, "epoll"),
     }

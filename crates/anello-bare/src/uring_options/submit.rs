@@ -1,4 +1,4 @@
-//! What a connection's state asks for, as submissions.
+//! Submission of the entries that the state of the connections requires.
 
 use std::mem::{replace, take};
 use std::os::fd::AsRawFd;
@@ -15,14 +15,15 @@ use crate::uring::message::{BLOCKING_SEND_FLAGS, INLINE_SEND_FLAGS, MAX_IOVECS, 
 use crate::uring::pool::BUFFER_GROUP;
 use crate::uring::token::{Kind, Token};
 
-/// Most entries that one connection asks for at once: two cancellations, a send, a receive and its timeout, a close.
+/// Maximum number of entries that one connection needs at once: two cancellations, a send, a receive with its
+/// timeout, a close.
 const MAX_ENTRIES_PER_CONNECTION: usize = 6;
 
 impl Server<'_> {
-    /// Queues all there is to do, as far as the submission queue has room.
+    /// Queues all due entries for which the submission queue has room.
     pub(super) fn submit(&mut self) {
         self.submissions.sync();
-        // Not settled yet: the kernel left submissions behind.
+        // Not yet confirmed: the kernel did not consume all submissions.
         self.skip_wait = !self.unconfirmed_sends.is_empty();
         self.submit_accept();
         let mut due = take(&mut self.due);
@@ -59,8 +60,8 @@ impl Server<'_> {
         }
     }
 
-    /// Accepts one connection, and only if there is a place for it: the kernel accepts first, and drops a connection for
-    /// which the table has none.
+    /// Accepts one connection if the table of registered files has a free slot. The kernel accepts first, and drops a
+    /// connection for which the table has no slot.
     fn accept_registered(&mut self) {
         if let Some(left) = self.free_file_slots.checked_sub(1) {
             self.free_file_slots = left;
@@ -72,23 +73,23 @@ impl Server<'_> {
         }
     }
 
-    /// Queues an entry; the caller has seen that there is room.
+    /// Queues an entry. The caller has checked that there is room.
     fn push(&mut self, entry: squeue::Entry, token: Token) {
         let entry = entry.user_data(token.0);
-        // SAFETY: what an entry points to is a ring's buffer, an own buffer, a connection's message, the server's
-        // deadline or a static; each stays where it is until the kernel is done with it (module invariants).
-        // Descriptors are open.
+        // SAFETY: an entry points to a ring's buffer, a connection's buffer or message, the server's timeout or a
+        // static. Each stays at its address until the kernel is done with it (module invariants). Descriptors are
+        // open.
         let pushed = unsafe { self.submissions.push(&entry) };
-        debug_assert!(pushed.is_ok(), "room was looked for");
+        debug_assert!(pushed.is_ok(), "submission queue has room");
     }
 
-    /// Queues a receive or a send, for a worker thread if that is forced.
+    /// Queues a receive or a send, for a worker thread with `forced_async`.
     fn push_transfer(&mut self, entry: squeue::Entry, token: Token) {
         let forced = if self.options.forced_async { squeue::Flags::ASYNC } else { squeue::Flags::empty() };
         self.push(entry.flags(forced), token);
     }
 
-    /// Does what the state of a connection asks for: send, receive, cancel, close.
+    /// Performs the next actions for the state of a connection: send, receive, cancel, close.
     fn advance(&mut self, index: u32) {
         let connection = &mut self.connections[index as usize];
         connection.is_due = false;
@@ -110,7 +111,7 @@ impl Server<'_> {
         }
     }
 
-    /// Sends the first chunks, as many as go into one send.
+    /// Queues a send of as many chunks as fit into one send.
     fn send(&mut self, index: u32, (fd, file): (Fd, squeue::Flags)) {
         let connection = &mut self.connections[index as usize];
         let token = Token::new(Kind::Send, connection.generation, index);
@@ -128,7 +129,7 @@ impl Server<'_> {
             };
             *part = libc::iovec { iov_base: start.cast_mut().cast(), iov_len: bytes as usize };
         }
-        // Less than all of the first was sent, or it would be gone.
+        // The first chunk is not completely sent, or it would have been removed.
         let first = &mut iovecs[0];
         first.iov_base = first.iov_base.wrapping_byte_add(connection.sent_bytes);
         first.iov_len = first.iov_len.saturating_sub(connection.sent_bytes);
@@ -160,7 +161,7 @@ impl Server<'_> {
         }
     }
 
-    /// Receives, once or for good, into the ring's buffers or into one of the connection's own.
+    /// Queues a one-shot or multishot receive into the ring's buffers or into a buffer of the connection.
     fn receive(&mut self, index: u32, (fd, file): (Fd, squeue::Flags), target: ReceiveTarget) {
         let connection = &mut self.connections[index as usize];
         let token = Token::new(Kind::Receive, connection.generation, index);
@@ -186,11 +187,12 @@ impl Server<'_> {
             return self.push_transfer(entry, token);
         }
         self.push_transfer(entry.flags(squeue::Flags::IO_LINK), token);
-        let timeout = opcode::LinkTimeout::new(&*self.deadline).build();
+        let timeout = opcode::LinkTimeout::new(&*self.linked_timeout).build();
         self.push(timeout, Token::new(Kind::Ignored, 0, index));
     }
 
-    /// Cancels what is in flight of a broken connection, and the receive of one that has received enough.
+    /// Cancels the operations in flight of a broken connection, and the receive of one with the maximum number of
+    /// chunks.
     fn cancel(&mut self, index: u32) {
         let connection = &mut self.connections[index as usize];
         let enough = self.multishot && connection.chunks.len() >= MAX_CHUNKS;
@@ -209,7 +211,7 @@ impl Server<'_> {
         }
     }
 
-    /// Frees the place of a connection of which nothing is in flight.
+    /// Frees the slot of a connection with nothing in flight.
     fn close(&mut self, index: u32) {
         let connection = &mut self.connections[index as usize];
         for chunk in take(&mut connection.chunks) {
