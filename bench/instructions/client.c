@@ -1,15 +1,15 @@
-// client: the load of an instruction count, in one thread on epoll, as closed loops: every connection sends a request, waits
-// for all of its answer, checks it, and sends the next. TCP echo, or with a PATH, a GET of it by HTTP/1.1, whose answer is to
-// be the same each time but for its Date.
+// client: closed-loop load generator for instruction counts, single-threaded on epoll. Each connection sends a request,
+// waits for the complete response, checks it, and sends the next request. The protocol is TCP echo or, with a PATH,
+// HTTP/1.1 GET requests whose responses must be identical except for their Date field.
 //
 // usage: client PORT CONNECTIONS BYTES SECONDS PID [PATH]
 //
-// Warms up for SECONDS / 2, then runs for SECONDS, each time longer where that is not 32 requests per connection (a fresh
-// connection costs more: its peer acknowledges every segment), and prints
+// Warms up for SECONDS / 2, then runs for SECONDS. Both are extended to at least 32 requests per connection, because
+// the peer of a new connection acknowledges every segment, which costs more. Prints
 //     REQUESTS SERVER_NS
-// where SERVER_NS is the time that all threads of process PID were on a CPU meanwhile. The server is given 5 seconds to
-// begin to listen. A lost connection, a wrong byte or a stall of 2 seconds ends the run with status 1 and the cause on
-// standard output, where the caller reads either.
+// where SERVER_NS is the CPU time of all threads of process PID during the run. The server must listen within 5
+// seconds. A lost connection, a wrong byte or a stall of 2 seconds aborts the run with status 1 and the cause on
+// standard output.
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <dirent.h>
@@ -27,19 +27,26 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { PERIOD = 251, EVENTS = 1024, ROUNDS = 32, STALL_MS = 2000, LISTEN_MS = 5000, ANSWER_BYTES = 1 << 20 };
+enum {
+  PERIOD = 251,
+  MAX_EVENTS = 1024,
+  MIN_ROUNDS = 32,
+  STALL_TIMEOUT_MS = 2000,
+  LISTEN_TIMEOUT_MS = 5000,
+  MAX_RESPONSE_BYTES = 1 << 20
+};
 
 struct connection {
   int fd;
-  bool waits_for_room; // the socket's send buffer is full
-  size_t sent, received; // bytes of the current request
-  const char *request;   // start of its bytes in the pattern
+  bool is_send_blocked; // the send buffer of the socket is full
+  size_t sent, received; // bytes transferred of the current request and response
+  const char *request;   // start of the request in the pattern
 };
 
-static size_t request_bytes, answer_bytes;
-static char *pattern; // request_bytes + PERIOD bytes; a request begins anywhere in the first PERIOD
+static size_t request_bytes, response_bytes;
+static char *pattern; // request_bytes + PERIOD bytes; a request starts at any of the first PERIOD offsets
 static unsigned next_start;
-static char *answer; // of HTTP: what comes each time, but for the bytes of its date
+static char *response; // expected HTTP response; the bytes of its date are ignored
 static size_t date_start, date_end;
 
 static void fail(const char *format, ...) {
@@ -56,12 +63,12 @@ static uint64_t now_ns(void) {
   return now.tv_sec * UINT64_C(1000000000) + now.tv_nsec;
 }
 
-// Time that the threads of the process have been on a CPU. They are not while this runs: there is one CPU.
+// Returns the CPU time of all threads of the process. None of them runs during the call, because there is one CPU.
 static uint64_t cpu_ns(const char *pid) {
   char path[400];
   snprintf(path, sizeof path, "/proc/%s/task", pid);
   DIR *threads = opendir(path);
-  if (!threads) fail("the server has ended");
+  if (!threads) fail("the server has exited");
   uint64_t sum = 0;
   for (struct dirent *thread; (thread = readdir(threads));) {
     if (thread->d_name[0] == '.') continue;
@@ -85,56 +92,56 @@ static int connect_to(int port) {
       setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
       return fd;
     }
-    if (errno != ECONNREFUSED || waited_ms == LISTEN_MS) fail("connect: %s", strerror(errno));
+    if (errno != ECONNREFUSED || waited_ms == LISTEN_TIMEOUT_MS) fail("connect: %s", strerror(errno));
     close(fd);
     usleep(1000);
   }
 }
 
-// Every request begins elsewhere in the pattern, so that bytes of another connection or an earlier request are noticed.
-static void begin_request(struct connection *connection) {
+// Starts each request at another offset of the pattern, so that bytes of another connection or request are detected.
+static void start_request(struct connection *connection) {
   connection->sent = connection->received = 0;
   connection->request = pattern + next_start;
-  if (!answer) next_start = (next_start + 1) % PERIOD;
+  if (!response) next_start = (next_start + 1) % PERIOD;
 }
 
-// Whether these bytes are not those of the answer from there on.
+// Returns true if the received bytes differ from the expected response.
 static bool is_wrong(const struct connection *connection, const char *bytes, size_t count) {
   size_t start = connection->received, end = start + count;
-  if (!answer) return memcmp(bytes, connection->request + start, count);
-  size_t before = end < date_start ? end : date_start, behind = start > date_end ? start : date_end;
-  return (start < before && memcmp(bytes, answer + start, before - start)) ||
-         (behind < end && memcmp(bytes + (behind - start), answer + behind, end - behind));
+  if (!response) return memcmp(bytes, connection->request + start, count);
+  size_t head_end = end < date_start ? end : date_start, tail_start = start > date_end ? start : date_end;
+  return (start < head_end && memcmp(bytes, response + start, head_end - start)) ||
+         (tail_start < end && memcmp(bytes + (tail_start - start), response + tail_start, end - tail_start));
 }
 
-// Asks for the path once, to know what comes each time.
-static void learn_answer(int port, const char *path) {
+// Requests the path once and stores the expected response.
+static void learn_response(int port, const char *path) {
   char text[600];
   int fd = connect_to(port), length = snprintf(text, sizeof text, "GET %s HTTP/1.1\r\nHost: 127.0.0.1:%d\r\n\r\n", path, port);
   if (length >= (int)sizeof text) fail("the path is too long");
   pattern = strdup(text);
   request_bytes = length;
-  answer = calloc(1, ANSWER_BYTES + 1);
-  if (!pattern || !answer) fail("out of memory");
+  response = calloc(1, MAX_RESPONSE_BYTES + 1);
+  if (!pattern || !response) fail("out of memory");
   if (send(fd, text, length, MSG_NOSIGNAL) != length) fail("send: %s", strerror(errno));
-  for (char *end = NULL; !answer_bytes || date_end < answer_bytes;) {
-    ssize_t received = recv(fd, answer + date_end, ANSWER_BYTES - date_end, 0); // date_end: as far as it has come
-    if (received <= 0) fail("the first answer is cut: %.60s", answer);
+  for (char *end = NULL; !response_bytes || date_end < response_bytes;) {
+    ssize_t received = recv(fd, response + date_end, MAX_RESPONSE_BYTES - date_end, 0); // date_end: number of bytes received so far
+    if (received <= 0) fail("the first response is truncated: %.60s", response);
     date_end += received;
-    const char *bytes = strcasestr(answer, "\r\nContent-Length:");
-    if (!end && (end = strstr(answer, "\r\n\r\n"))) {
-      if (strncmp(answer, "HTTP/1.1 200 ", 13) || !bytes || bytes > end) fail("no answer to count: %.60s", answer);
-      answer_bytes = end + 4 - answer + strtoul(bytes + 17, NULL, 10);
-      if (answer_bytes > ANSWER_BYTES) fail("the answer is longer than %d bytes", ANSWER_BYTES);
+    const char *bytes = strcasestr(response, "\r\nContent-Length:");
+    if (!end && (end = strstr(response, "\r\n\r\n"))) {
+      if (strncmp(response, "HTTP/1.1 200 ", 13) || !bytes || bytes > end) fail("unexpected response: %.60s", response);
+      response_bytes = end + 4 - response + strtoul(bytes + 17, NULL, 10);
+      if (response_bytes > MAX_RESPONSE_BYTES) fail("the response exceeds %d bytes", MAX_RESPONSE_BYTES);
     }
   }
-  const char *date = strcasestr(answer, "\r\nDate:");
-  date_start = date ? date - answer : answer_bytes;
-  date_end = date ? strstr(date + 2, "\r\n") - answer : answer_bytes;
+  const char *date = strcasestr(response, "\r\nDate:");
+  date_start = date ? date - response : response_bytes;
+  date_end = date ? strstr(date + 2, "\r\n") - response : response_bytes;
   close(fd);
 }
 
-// Sends what the socket takes; asks epoll for room only when it does not take all.
+// Sends until the socket would block; registers for EPOLLOUT only in that case.
 static void send_more(int epoll, struct connection *connection) {
   while (connection->sent < request_bytes) {
     ssize_t sent = send(connection->fd, connection->request + connection->sent, request_bytes - connection->sent,
@@ -143,38 +150,38 @@ static void send_more(int epoll, struct connection *connection) {
     if (sent < 0) fail("send: %s", strerror(errno));
     connection->sent += sent;
   }
-  bool waits = connection->sent < request_bytes;
-  if (waits == connection->waits_for_room) return;
-  struct epoll_event event = {.events = EPOLLIN | (waits ? EPOLLOUT : 0), .data.ptr = connection};
+  bool is_blocked = connection->sent < request_bytes;
+  if (is_blocked == connection->is_send_blocked) return;
+  struct epoll_event event = {.events = EPOLLIN | (is_blocked ? EPOLLOUT : 0), .data.ptr = connection};
   epoll_ctl(epoll, EPOLL_CTL_MOD, connection->fd, &event);
-  connection->waits_for_room = waits;
+  connection->is_send_blocked = is_blocked;
 }
 
-// Receives and checks; true when that completed a request and the next one began.
+// Receives and checks data. Returns true if a response is complete and the next request was started.
 static bool receive_more(struct connection *connection, char *buffer) {
-  ssize_t received = recv(connection->fd, buffer, answer_bytes - connection->received, MSG_DONTWAIT);
+  ssize_t received = recv(connection->fd, buffer, response_bytes - connection->received, MSG_DONTWAIT);
   if (received < 0 && errno == EAGAIN) return false;
   if (received < 0) fail("connection lost: %s", strerror(errno));
-  if (received == 0) fail("connection lost: end of stream");
+  if (received == 0) fail("connection lost: EOF");
   if (is_wrong(connection, buffer, received)) fail("wrong bytes came back");
   connection->received += received;
-  if (connection->received < answer_bytes) return false;
-  begin_request(connection);
+  if (connection->received < response_bytes) return false;
+  start_request(connection);
   return true;
 }
 
-// Drives all connections for the duration, and until enough requests are completed; returns how many were.
-static uint64_t drive(int epoll, char *buffer, uint64_t duration_ns, uint64_t enough) {
-  static struct epoll_event events[EVENTS];
+// Drives all connections for the duration and until min_requests are completed. Returns the number of requests.
+static uint64_t drive(int epoll, char *buffer, uint64_t duration_ns, uint64_t min_requests) {
+  static struct epoll_event events[MAX_EVENTS];
   uint64_t requests = 0;
-  for (uint64_t end_ns = now_ns() + duration_ns; requests < enough || now_ns() < end_ns;) {
-    int ready = epoll_wait(epoll, events, EVENTS, STALL_MS);
-    if (ready == 0) fail("no byte for %d ms", STALL_MS);
+  for (uint64_t end_ns = now_ns() + duration_ns; requests < min_requests || now_ns() < end_ns;) {
+    int ready = epoll_wait(epoll, events, MAX_EVENTS, STALL_TIMEOUT_MS);
+    if (ready == 0) fail("no byte for %d ms", STALL_TIMEOUT_MS);
     for (int i = 0; i < ready; i++) {
       struct connection *connection = events[i].data.ptr;
       bool completed = events[i].events & ~EPOLLOUT && receive_more(connection, buffer);
       if (completed) requests++;
-      if (completed || connection->waits_for_room) send_more(epoll, connection);
+      if (completed || connection->is_send_blocked) send_more(epoll, connection);
     }
   }
   return requests;
@@ -184,33 +191,33 @@ int main(int count, char **arguments) {
   if (count != 6 && count != 7)
     return fprintf(stderr, "usage: client PORT CONNECTIONS BYTES SECONDS PID [PATH]\n"), 2;
   int port = atoi(arguments[1]), connections = atoi(arguments[2]);
-  request_bytes = answer_bytes = strtoul(arguments[3], NULL, 10);
+  request_bytes = response_bytes = strtoul(arguments[3], NULL, 10);
   uint64_t duration_ns = strtod(arguments[4], NULL) * 1e9;
   const char *pid = arguments[5];
 
   int epoll = epoll_create1(0);
   struct connection *all = calloc(connections, sizeof *all);
   if (count == 7) {
-    answer_bytes = 0;
-    learn_answer(port, arguments[6]);
+    response_bytes = 0;
+    learn_response(port, arguments[6]);
   } else {
     pattern = malloc(request_bytes + PERIOD);
     for (size_t i = 0; pattern && i < request_bytes + PERIOD; i++) pattern[i] = (i % PERIOD) * 31 + 7;
   }
-  char *buffer = malloc(answer_bytes);
+  char *buffer = malloc(response_bytes);
   if (epoll < 0 || !all || !buffer || !pattern) fail("out of memory or descriptors");
 
   for (int i = 0; i < connections; i++) {
     all[i].fd = connect_to(port);
-    begin_request(&all[i]);
+    start_request(&all[i]);
     struct epoll_event event = {.events = EPOLLIN, .data.ptr = &all[i]};
     if (epoll_ctl(epoll, EPOLL_CTL_ADD, all[i].fd, &event)) fail("epoll_ctl: %s", strerror(errno));
   }
   for (int i = 0; i < connections; i++) send_more(epoll, &all[i]);
 
-  uint64_t enough = (uint64_t)connections * ROUNDS;
-  drive(epoll, buffer, duration_ns / 2, enough);
-  uint64_t before_ns = cpu_ns(pid), requests = drive(epoll, buffer, duration_ns, enough), after_ns = cpu_ns(pid);
+  uint64_t min_requests = (uint64_t)connections * MIN_ROUNDS;
+  drive(epoll, buffer, duration_ns / 2, min_requests);
+  uint64_t before_ns = cpu_ns(pid), requests = drive(epoll, buffer, duration_ns, min_requests), after_ns = cpu_ns(pid);
   printf("%llu %llu\n", (unsigned long long)requests, (unsigned long long)(after_ns - before_ns));
   return 0;
 }
