@@ -1,5 +1,5 @@
-// TCP echo on Asio without Boost, on its epoll reactor, after the asynchronous echo server among Asio's examples: an
-// io_context with one thread per core, each with a listener of its own.
+// TCP echo on Asio without Boost, on its epoll reactor, based on the asynchronous echo server of Asio's examples: one
+// io_context with one thread per core, each with its own listener.
 
 #include <asio.hpp>
 
@@ -62,7 +62,7 @@ private:
 
 class Server {
 public:
-    // Told that there is one thread, Asio goes without most of its locks.
+    // With a concurrency hint of 1, Asio omits most of its locks.
     explicit Server(peer_flags &flags)
         : flags_(flags), context_(1), acceptor_(context_, tcp::v4(), peer_bound_socket(&flags)), retry_(context_) {
         acceptor_.listen(PEER_BACKLOG);
@@ -95,13 +95,13 @@ int main(int argc, char **argv) {
     peer_flags flags = peer_flags_from_arguments(argc, argv, 4096);
     try {
         std::deque<Server> servers;
-        for (std::size_t place = 0; place < flags.threads; place++) {
+        for (std::size_t index = 0; index < flags.threads; index++) {
             servers.emplace_back(flags);
         }
         std::vector<std::thread> threads;
-        for (std::size_t place = 1; place < flags.threads; place++) {
-            peer_pin(&flags, place); // which the thread inherits
-            threads.emplace_back([&servers, place] { servers[place].run(); });
+        for (std::size_t index = 1; index < flags.threads; index++) {
+            peer_pin(&flags, index); // the thread inherits the affinity
+            threads.emplace_back([&servers, index] { servers[index].run(); });
         }
         peer_pin(&flags, 0);
         peer_announce_ready(&flags, "driver=epoll");

@@ -10,41 +10,42 @@
 #include <string.h>
 #include <sys/socket.h>
 
-static void wrong(const char *flag, const char *value, const char *why) {
-    fprintf(stderr, "%s %s: %s\nusage: --addr ADDRESS:PORT [--cores LIST] [--buffer-bytes N]\n", flag, value, why);
+static void usage_error(const char *flag, const char *value, const char *reason) {
+    fprintf(stderr, "invalid argument %s %s: %s\nusage: --addr ADDRESS:PORT [--cores LIST] [--buffer-bytes N]\n", flag,
+            value, reason);
     exit(2);
 }
 
-static void fail(const char *what) {
-    fprintf(stderr, "%s: %s\n", what, strerror(errno));
+static void fail(const char *action) {
+    fprintf(stderr, "%s: %s\n", action, strerror(errno));
     exit(1);
 }
 
-/* A whole number of at most `most`, with nothing but `end` behind it, or -1. */
-static long number(const char *text, const char *end, long most) {
-    char *stopped;
+/* Parses a whole number between text and end, at most max. Returns -1 if it is invalid. */
+static long parse_number(const char *text, const char *end, long max) {
+    char *parse_end;
     if (text == end || *text < '0' || *text > '9') {
         return -1;
     }
     errno = 0;
-    long value = strtol(text, &stopped, 10);
-    return errno == 0 && stopped == end && value <= most ? value : -1;
+    long value = strtol(text, &parse_end, 10);
+    return errno == 0 && parse_end == end && value <= max ? value : -1;
 }
 
 static void parse_addr(struct peer_flags *flags, const char *value) {
     char host[INET_ADDRSTRLEN];
     const char *colon = strrchr(value, ':');
     size_t length = colon ? (size_t)(colon - value) : sizeof host;
-    long port = colon ? number(colon + 1, value + strlen(value), 65535) : -1;
+    long port = colon ? parse_number(colon + 1, value + strlen(value), 65535) : -1;
     if (port < 0 || length >= sizeof host) {
-        wrong("--addr", value, "not ADDRESS:PORT");
+        usage_error("--addr", value, "expected ADDRESS:PORT");
     }
     memcpy(host, value, length);
     host[length] = '\0';
     flags->addr.sin_family = AF_INET;
     flags->addr.sin_port = htons((unsigned short)port);
     if (inet_pton(AF_INET, host, &flags->addr.sin_addr) != 1) {
-        wrong("--addr", value, "not ADDRESS:PORT");
+        usage_error("--addr", value, "expected ADDRESS:PORT");
     }
 }
 
@@ -54,14 +55,14 @@ static void parse_cores(struct peer_flags *flags, const char *value) {
     for (;;) {
         const char *end = part + strcspn(part, ",");
         const char *dash = (const char *)memchr(part, '-', (size_t)(end - part));
-        long first = number(part, dash ? dash : end, CPU_SETSIZE - 1);
-        long last = dash ? number(dash + 1, end, CPU_SETSIZE - 1) : first;
+        long first = parse_number(part, dash ? dash : end, CPU_SETSIZE - 1);
+        long last = dash ? parse_number(dash + 1, end, CPU_SETSIZE - 1) : first;
         if (first < 0 || last < first) {
-            wrong("--cores", value, "not a list of cores such as 0,2-3");
+            usage_error("--cores", value, "expected a list of cores, e.g. 0,2-3");
         }
         for (long core = first; core <= last; core++) {
-            if (flags->core_count == PEER_CORES_MAX) {
-                wrong("--cores", value, "too many");
+            if (flags->core_count == PEER_MAX_CORES) {
+                usage_error("--cores", value, "too many cores");
             }
             flags->cores[flags->core_count++] = (int)core;
         }
@@ -76,26 +77,26 @@ struct peer_flags peer_flags_from_arguments(int argc, char **argv, size_t defaul
     struct peer_flags flags;
     memset(&flags, 0, sizeof flags);
     flags.buffer_bytes = default_buffer_bytes;
-    for (int place = 1; place < argc; place += 2) {
-        const char *flag = argv[place], *value = argv[place + 1];
+    for (int index = 1; index < argc; index += 2) {
+        const char *flag = argv[index], *value = argv[index + 1];
         if (value == NULL) {
-            wrong(flag, "", "needs a value");
+            usage_error(flag, "", "missing value");
         } else if (strcmp(flag, "--addr") == 0) {
             parse_addr(&flags, value);
         } else if (strcmp(flag, "--cores") == 0) {
             parse_cores(&flags, value);
         } else if (strcmp(flag, "--buffer-bytes") == 0) {
-            long bytes = number(value, value + strlen(value), 1 << 30);
+            long bytes = parse_number(value, value + strlen(value), 1 << 30);
             if (bytes <= 0) {
-                wrong(flag, value, "not a size");
+                usage_error(flag, value, "expected a positive size");
             }
             flags.buffer_bytes = (size_t)bytes;
         } else {
-            wrong(flag, value, "unknown flag");
+            usage_error(flag, value, "unknown flag");
         }
     }
     if (flags.addr.sin_family != AF_INET) {
-        wrong("--addr", "", "is missing");
+        usage_error("--addr", "", "missing flag");
     }
     flags.threads = flags.core_count > 0 ? flags.core_count : 1;
     signal(SIGPIPE, SIG_IGN);
@@ -103,11 +104,11 @@ struct peer_flags peer_flags_from_arguments(int argc, char **argv, size_t defaul
 }
 
 int peer_bound_socket(struct peer_flags *flags) {
-    int on = 1, share = flags->threads > 1;
+    int on = 1, reuse_port = flags->threads > 1;
     socklen_t length = sizeof flags->addr;
     int listener = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (listener < 0 || setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) != 0 ||
-        setsockopt(listener, SOL_SOCKET, SO_REUSEPORT, &share, sizeof share) != 0 ||
+        setsockopt(listener, SOL_SOCKET, SO_REUSEPORT, &reuse_port, sizeof reuse_port) != 0 ||
         bind(listener, (const struct sockaddr *)&flags->addr, sizeof flags->addr) != 0 ||
         getsockname(listener, (struct sockaddr *)&flags->addr, &length) != 0) {
         fail("cannot bind to the address");
@@ -115,24 +116,24 @@ int peer_bound_socket(struct peer_flags *flags) {
     return listener;
 }
 
-void peer_pin(const struct peer_flags *flags, size_t place) {
+void peer_pin(const struct peer_flags *flags, size_t index) {
     cpu_set_t set;
     if (flags->core_count == 0) {
         return;
     }
     CPU_ZERO(&set);
-    CPU_SET(flags->cores[place], &set);
+    CPU_SET(flags->cores[index], &set);
     if (sched_setaffinity(0, sizeof set, &set) != 0) {
-        fprintf(stderr, "--cores: cannot run on core %d: %s; see /proc/self/status for the allowed ones\n",
-                flags->cores[place], strerror(errno));
+        fprintf(stderr, "cannot pin to core %d: %s (/proc/self/status lists the allowed cores)\n",
+                flags->cores[index], strerror(errno));
         exit(2);
     }
 }
 
-void peer_announce_ready(const struct peer_flags *flags, const char *about) {
+void peer_announce_ready(const struct peer_flags *flags, const char *details) {
     char host[INET_ADDRSTRLEN];
     if (inet_ntop(AF_INET, &flags->addr.sin_addr, host, sizeof host) == NULL ||
-        printf("ready addr=%s:%d %s\n", host, ntohs(flags->addr.sin_port), about) < 0 || fflush(stdout) != 0) {
-        fail("cannot say that it is ready");
+        printf("ready addr=%s:%d %s\n", host, ntohs(flags->addr.sin_port), details) < 0 || fflush(stdout) != 0) {
+        fail("cannot print the ready line");
     }
 }

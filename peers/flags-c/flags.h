@@ -1,10 +1,9 @@
-/* The command line that the peers in C and C++ understand, and what both do alike: listen, pin their threads to the
- * cores and say when they are ready.
+/* Command line and shared functions of the C and C++ peers: listening, pinning threads to cores, and the ready line.
  *
  *     libuv-echo --addr 127.0.0.1:7000 [--cores 0,2-3] [--buffer-bytes 4096]
  *
- * One loop on one thread for every core, each with a listener of its own on the one address (SO_REUSEPORT); with one
- * core, or none given, everything on the main thread. IPv4 only.
+ * A peer runs one event loop per core, each on its own thread and with its own listener on the shared address
+ * (SO_REUSEPORT). With one core or none, it runs on the main thread. IPv4 only.
  */
 #ifndef ANELLO_PEER_FLAGS_H
 #define ANELLO_PEER_FLAGS_H
@@ -17,35 +16,35 @@ extern "C" {
 #endif
 
 enum {
-    PEER_CORES_MAX = 1024,
-    /* Connections that may wait to be accepted; the kernel takes the smaller of this and net.core.somaxconn. */
+    PEER_MAX_CORES = 1024,
+    /* Maximum number of connections that wait to be accepted; the kernel lowers it to net.core.somaxconn. */
     PEER_BACKLOG = 4096,
-    /* How long a server leaves its accept loop after a failed accept, so that it does not spin on an error that
-     * lasts. */
+    /* Pause of the accept loop after a failed accept, so that the loop does not spin on a persistent error. */
     PEER_ACCEPT_RETRY_MS = 1,
 };
 
 struct peer_flags {
     struct sockaddr_in addr;
-    int cores[PEER_CORES_MAX];
-    size_t core_count;   /* 0: the scheduler chooses */
-    size_t threads;      /* one for every core, at least one */
+    int cores[PEER_MAX_CORES];
+    size_t core_count;   /* 0: not pinned */
+    size_t threads;      /* one per core, at least one */
     size_t buffer_bytes; /* of one connection */
 };
 
-/* Reads the arguments; on a mistake prints the cause and exits with 2. Also ignores SIGPIPE: that a peer is gone is to
- * be an error of the write. */
+/* Parses the arguments. On an error, prints the cause and exits with status 2. Also ignores SIGPIPE, so that a closed
+ * connection is an error of the write. */
 struct peer_flags peer_flags_from_arguments(int argc, char **argv, size_t default_buffer_bytes);
 
-/* A socket bound to flags->addr; the first one fixes a port that was 0. Exits with 1 if that fails. */
+/* Creates a socket bound to flags->addr. The first call replaces port 0 by the chosen port. Exits with status 1 on an
+ * error. */
 int peer_bound_socket(struct peer_flags *flags);
 
-/* Runs the calling thread on the core of the given place in the list, if cores were given. Exits with 2 if that is
- * not allowed. */
-void peer_pin(const struct peer_flags *flags, size_t place);
+/* Pins the calling thread to the core with this index in the list, if cores were given. Exits with status 2 on an
+ * error. */
+void peer_pin(const struct peer_flags *flags, size_t index);
 
-/* Tells whoever started the server that connections are accepted, and what it runs on, as in "driver=epoll". */
-void peer_announce_ready(const struct peer_flags *flags, const char *about);
+/* Prints the ready line: the server accepts connections. details are its further fields, e.g. "driver=epoll". */
+void peer_announce_ready(const struct peer_flags *flags, const char *details);
 
 #ifdef __cplusplus
 }

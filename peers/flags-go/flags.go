@@ -1,10 +1,9 @@
-// Package flags is the command line that every Go peer understands, and what all of them do alike: run on the cores
-// they are given and say when they are ready.
+// Package flags contains the command line and shared functions of the Go peers: pinning to cores and the ready line.
 //
 //	go-net-echo --addr 127.0.0.1:7000 [--cores 0,2-3] [--buffer-bytes 4096]
 //
-// Go decides which of its threads runs what. The peers bind the whole process to the cores and let as many goroutines
-// run at once as there are cores (GOMAXPROCS).
+// The Go scheduler assigns goroutines to threads. The peers pin the whole process to the cores and set GOMAXPROCS to
+// the number of cores.
 package flags
 
 import (
@@ -20,33 +19,33 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// AcceptRetry is how long a server leaves its accept loop after a failed accept (out of descriptors, mostly), so that
-// it does not spin on an error that lasts.
+// AcceptRetry is the pause of the accept loop after a failed accept, usually because descriptors ran out, so that the
+// loop does not spin on a persistent error.
 const AcceptRetry = time.Millisecond
 
-// Flags is what a peer was asked to do.
+// Flags is the parsed command line of a peer.
 type Flags struct {
 	// Addr is the address to listen on; port 0 lets the kernel choose.
 	Addr string
-	// Cores to run on; empty leaves the choice to the scheduler.
+	// Cores is the list of cores to run on. If empty, the process is not pinned.
 	Cores []int
-	// BufferBytes is the size of one connection's buffer, bytes.
+	// BufferBytes is the size of one connection's buffer in bytes.
 	BufferBytes int
 }
 
-// Threads is how many goroutines may run at once: one for every core, at least one.
+// Threads returns the number of goroutines that run in parallel: one per core, at least one.
 func (f *Flags) Threads() int {
 	return max(1, len(f.Cores))
 }
 
-// FromArguments reads the process's arguments and binds the process to the cores; on a mistake it prints the cause and
-// exits with 2. Flags of the peer's own are to be declared before, as usual in package flag.
+// FromArguments parses the arguments of the process and pins the process to the cores. On an error, it prints the cause
+// and exits with status 2. Further flags of a peer must be declared before, as usual with package flag.
 func FromArguments(defaultBufferBytes int) *Flags {
 	addr := flag.String("addr", "", "`ADDRESS:PORT` to listen on")
-	cores := flag.String("cores", "", "`LIST` of cores to run on, as in 0,2-3")
-	bufferBytes := flag.Int("buffer-bytes", defaultBufferBytes, "size of a connection's buffer, bytes")
+	cores := flag.String("cores", "", "`LIST` of cores to run on, e.g. 0,2-3")
+	bufferBytes := flag.Int("buffer-bytes", defaultBufferBytes, "size of a connection's buffer in bytes")
 	flag.Parse()
-	flags, err := read(*addr, *cores, *bufferBytes)
+	flags, err := validate(*addr, *cores, *bufferBytes)
 	if err == nil {
 		err = pin(flags.Cores)
 	}
@@ -59,13 +58,13 @@ func FromArguments(defaultBufferBytes int) *Flags {
 	return flags
 }
 
-// AnnounceReady tells whoever started the server that connections are accepted from now on, and what it runs on, as
-// in "driver=epoll".
-func AnnounceReady(addr, about string) {
-	fmt.Printf("ready addr=%s %s\n", addr, about)
+// AnnounceReady prints the ready line: the server accepts connections. details are its further fields, e.g.
+// "driver=epoll".
+func AnnounceReady(addr, details string) {
+	fmt.Printf("ready addr=%s %s\n", addr, details)
 }
 
-// FixedPort replaces port 0 by a free port, for libraries that listen by themselves and do not tell where.
+// FixedPort replaces port 0 by a free port, for libraries that listen themselves and do not report the port.
 func FixedPort(addr string) (string, error) {
 	if !strings.HasSuffix(addr, ":0") {
 		return addr, nil
@@ -78,12 +77,12 @@ func FixedPort(addr string) (string, error) {
 	return listener.Addr().String(), nil
 }
 
-func read(addr, cores string, bufferBytes int) (*Flags, error) {
+func validate(addr, cores string, bufferBytes int) (*Flags, error) {
 	if _, err := net.ResolveTCPAddr("tcp", addr); err != nil || addr == "" {
-		return nil, fmt.Errorf("--addr %q: not ADDRESS:PORT", addr)
+		return nil, fmt.Errorf("invalid --addr %q: expected ADDRESS:PORT", addr)
 	}
 	if bufferBytes <= 0 {
-		return nil, fmt.Errorf("--buffer-bytes %d: not a size", bufferBytes)
+		return nil, fmt.Errorf("invalid --buffer-bytes %d: expected a positive size", bufferBytes)
 	}
 	list, err := parseCores(cores)
 	if err != nil {
@@ -96,7 +95,7 @@ func parseCores(list string) ([]int, error) {
 	if list == "" {
 		return nil, nil
 	}
-	wrong := fmt.Errorf("--cores %q: not a list of cores such as 0,2-3", list)
+	invalid := fmt.Errorf("invalid --cores %q: expected a list of cores, e.g. 0,2-3", list)
 	var cores []int
 	for _, part := range strings.Split(list, ",") {
 		first, last, isRange := strings.Cut(part, "-")
@@ -105,11 +104,11 @@ func parseCores(list string) ([]int, error) {
 		}
 		from, err := strconv.ParseUint(first, 10, 16)
 		if err != nil {
-			return nil, wrong
+			return nil, invalid
 		}
 		to, err := strconv.ParseUint(last, 10, 16)
 		if err != nil || to < from {
-			return nil, wrong
+			return nil, invalid
 		}
 		for core := from; core <= to; core++ {
 			cores = append(cores, int(core))
@@ -118,7 +117,7 @@ func parseCores(list string) ([]int, error) {
 	return cores, nil
 }
 
-// pin binds every thread that the process has to the cores; later ones inherit it from those.
+// pin pins all threads of the process to the cores; later threads inherit the affinity.
 func pin(cores []int) error {
 	if len(cores) == 0 {
 		return nil
@@ -127,7 +126,7 @@ func pin(cores []int) error {
 	for _, core := range cores {
 		set.Set(core)
 	}
-	// Twice: a thread that was started during the first pass may have been born outside.
+	// Two passes: a thread started during the first pass can have inherited the old affinity.
 	for range 2 {
 		threads, err := os.ReadDir("/proc/self/task")
 		if err != nil {
@@ -139,7 +138,7 @@ func pin(cores []int) error {
 				return err
 			}
 			if err := unix.SchedSetaffinity(id, &set); err != nil && err != unix.ESRCH {
-				return fmt.Errorf("--cores: cannot run on %v: %w; see /proc/self/status for the allowed ones", cores, err)
+				return fmt.Errorf("cannot pin to cores %v: %w (/proc/self/status lists the allowed cores)", cores, err)
 			}
 		}
 	}

@@ -1,5 +1,5 @@
-// TCP echo on gnet's event loops, after the echo server in gnet's documentation: one loop per core, each with a
-// listener of its own.
+// TCP echo on gnet's event loops, based on the echo server in gnet's documentation: one loop per core, each with its
+// own listener.
 package main
 
 import (
@@ -10,19 +10,19 @@ import (
 	"github.com/panjf2000/gnet/v2"
 )
 
-type echo struct {
+type echoHandler struct {
 	gnet.BuiltinEventEngine
 	addr string
 }
 
-// OnBoot is called when the engine listens.
-func (e *echo) OnBoot(gnet.Engine) gnet.Action {
-	flags.AnnounceReady(e.addr, "driver=epoll")
+// OnBoot prints the ready line; gnet calls it when the engine listens.
+func (handler *echoHandler) OnBoot(gnet.Engine) gnet.Action {
+	flags.AnnounceReady(handler.addr, "driver=epoll")
 	return gnet.None
 }
 
-// OnTraffic gives everything that has arrived back; gnet keeps what the peer does not take at once.
-func (e *echo) OnTraffic(connection gnet.Conn) gnet.Action {
+// OnTraffic echoes all received data; gnet buffers bytes that the peer does not accept immediately.
+func (handler *echoHandler) OnTraffic(connection gnet.Conn) gnet.Action {
 	received, err := connection.Next(-1)
 	if err == nil {
 		_, err = connection.Write(received)
@@ -38,7 +38,7 @@ func main() {
 	arguments := flags.FromArguments(64 << 10)
 	addr, err := flags.FixedPort(arguments.Addr)
 	if err == nil {
-		err = gnet.Run(&echo{addr: addr}, "tcp://"+addr,
+		err = gnet.Run(&echoHandler{addr: addr}, "tcp://"+addr,
 			gnet.WithNumEventLoop(arguments.Threads()),
 			gnet.WithReusePort(true),
 			gnet.WithTCPNoDelay(gnet.TCPNoDelay),

@@ -1,5 +1,5 @@
-// HTTP/1.1 on Go's own package net/http: its FileServer for a folder, and a handler for the fixed answer; under TLS if it
-// is given a certificate and its key.
+// HTTP/1.1 on Go's package net/http: its FileServer for a directory, and a handler for the fixed response. Uses TLS
+// if a certificate and its key are given.
 package main
 
 import (
@@ -14,16 +14,16 @@ import (
 
 func main() {
 	root := flag.String("root", "", "`DIR` to serve")
-	certificate := flag.String("tls-cert", "", "`FILE` of a certificate (PEM) to serve TLS with")
-	key := flag.String("tls-key", "", "`FILE` of its key (PEM)")
-	// Package net/http chooses its buffers itself.
+	certificate := flag.String("tls-cert", "", "`FILE` with the TLS certificate (PEM)")
+	key := flag.String("tls-key", "", "`FILE` with the private key of the certificate (PEM)")
+	// The buffer size is unused: package net/http chooses its buffers itself.
 	arguments := flags.FromArguments(4096)
 	if info, err := os.Stat(*root); err != nil || !info.IsDir() {
-		fmt.Fprintf(os.Stderr, "--root %q: not a folder\n", *root)
+		fmt.Fprintf(os.Stderr, "invalid --root %q: not a directory\n", *root)
 		os.Exit(2)
 	}
 	if (*certificate == "") != (*key == "") {
-		fmt.Fprintln(os.Stderr, "--tls-cert and --tls-key go together")
+		fmt.Fprintln(os.Stderr, "--tls-cert and --tls-key require each other")
 		os.Exit(2)
 	}
 	listener, err := net.Listen("tcp", arguments.Addr)
@@ -41,7 +41,7 @@ func main() {
 
 func fixed(response http.ResponseWriter, _ *http.Request) {
 	response.Header().Set("Content-Type", "text/plain")
-	// What fails is the connection, which package net/http looks after.
+	// Package net/http handles errors of the connection.
 	response.Write([]byte("Hello, World!"))
 }
 

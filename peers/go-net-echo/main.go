@@ -1,4 +1,4 @@
-// TCP echo on Go's own package net, a goroutine per connection.
+// TCP echo on Go's package net, one goroutine per connection.
 package main
 
 import (
@@ -35,7 +35,7 @@ func main() {
 	}
 }
 
-// echo returns when the peer has closed; package net sets TCP_NODELAY and writes all or fails.
+// echo echoes until EOF. Package net sets TCP_NODELAY, and a write is complete or fails.
 func echo(connection net.Conn, bufferBytes int) error {
 	defer connection.Close()
 	buffer := make([]byte, bufferBytes)

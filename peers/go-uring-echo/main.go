@@ -1,5 +1,5 @@
-// TCP echo on go-uring's net package over its reactor, after go-uring's own multi-thread echo server: a goroutine per
-// connection, a ring per core; with --sqpoll a kernel thread takes the submissions.
+// TCP echo on go-uring's net package and reactor, based on go-uring's multi-thread echo server: one goroutine per
+// connection, one ring per core. With --sqpoll, a kernel thread polls for submissions.
 package main
 
 import (
@@ -19,7 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// As in go-uring's example.
+// The values of go-uring's example.
 const (
 	ringEntries = uring.MaxEntries >> 3
 	pollIdle    = 100 * time.Millisecond
@@ -27,25 +27,25 @@ const (
 
 type logger struct{}
 
-func (logger) Log(words ...interface{}) {
-	fmt.Fprintln(os.Stderr, words...)
+func (logger) Log(values ...interface{}) {
+	fmt.Fprintln(os.Stderr, values...)
 }
 
 func main() {
-	poll := flag.Bool("sqpoll", false, "let a kernel thread take the submissions (IORING_SETUP_SQPOLL)")
+	sqpoll := flag.Bool("sqpoll", false, "poll for submissions in a kernel thread (IORING_SETUP_SQPOLL)")
 	arguments := flags.FromArguments(4096)
-	// As in its example: the two goroutines of a ring spend much of their time in system calls.
+	// As in the example: the two goroutines of each ring spend much of their time in system calls.
 	runtime.GOMAXPROCS(2 * arguments.Threads())
-	if err := serve(arguments, *poll); err != nil {
+	if err := serve(arguments, *sqpoll); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 }
 
-func serve(arguments *flags.Flags, poll bool) error {
-	about, options := "driver=io_uring", []uring.SetupOption{}
-	if poll {
-		about, options = "driver=io_uring features=sqpoll", append(options, uring.WithSQPoll(pollIdle))
+func serve(arguments *flags.Flags, sqpoll bool) error {
+	details, options := "driver=io_uring", []uring.SetupOption{}
+	if sqpoll {
+		details, options = "driver=io_uring features=sqpoll", append(options, uring.WithSQPoll(pollIdle))
 	}
 	rings, closeRings, err := uring.CreateMany(arguments.Threads(), ringEntries, 1, options...)
 	if err != nil {
@@ -63,7 +63,7 @@ func serve(arguments *flags.Flags, poll bool) error {
 	if err != nil {
 		return errors.Join(err, closeRings())
 	}
-	flags.AnnounceReady(addr, about)
+	flags.AnnounceReady(addr, details)
 	accept(listener, arguments.BufferBytes)
 	return nil
 }
@@ -98,7 +98,7 @@ func echo(connection *uringnet.Conn, bufferBytes int) error {
 		if err != nil {
 			return err
 		}
-		// Unlike package net, a write here is one send, which may take a part only.
+		// Unlike in package net, a write is one send, which can be partial.
 		for sent := 0; sent < received; {
 			count, err := connection.Write(buffer[sent:received])
 			if err != nil {

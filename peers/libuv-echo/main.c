@@ -1,7 +1,7 @@
-/* TCP echo on libuv: a loop per core, each with a listener of its own.
+/* TCP echo on libuv: one loop per core, each with its own listener.
  *
- * What has been received is written at once with uv_try_write. What the peer does not take goes to uv_write, and
- * nothing is read from the connection until that is done, so one buffer per connection is enough.
+ * Received data is written immediately with uv_try_write. The remaining bytes are passed to uv_write, and the
+ * connection is not read until that write is complete, so one buffer per connection is enough.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,78 +17,78 @@ struct server {
 };
 
 struct connection {
-    uv_tcp_t tcp; /* its data points to the connection */
+    uv_tcp_t tcp; /* data: the connection */
     uv_write_t write;
     size_t buffer_bytes;
     char buffer[];
 };
 
-static void check(int result, const char *what) {
+static void check(int result, const char *action) {
     if (result < 0) {
-        fprintf(stderr, "%s: %s\n", what, uv_strerror(result));
+        fprintf(stderr, "%s: %s\n", action, uv_strerror(result));
         exit(1);
     }
 }
 
-static void release(uv_handle_t *handle) {
+static void on_close(uv_handle_t *handle) {
     free(handle->data);
 }
 
-static void end(struct connection *connection, int result) {
+static void close_connection(struct connection *connection, int result) {
     if (result < 0 && result != UV_EOF) {
         fprintf(stderr, "connection: %s\n", uv_strerror(result));
     }
     if (!uv_is_closing((uv_handle_t *)&connection->tcp)) {
-        uv_close((uv_handle_t *)&connection->tcp, release);
+        uv_close((uv_handle_t *)&connection->tcp, on_close);
     }
 }
 
-static void give_buffer(uv_handle_t *handle, size_t suggested_bytes, uv_buf_t *buffer) {
+static void on_alloc(uv_handle_t *handle, size_t suggested_bytes, uv_buf_t *buffer) {
     struct connection *connection = handle->data;
     (void)suggested_bytes;
     *buffer = uv_buf_init(connection->buffer, (unsigned)connection->buffer_bytes);
 }
 
-static void received(uv_stream_t *stream, ssize_t count, const uv_buf_t *buffer);
+static void on_read(uv_stream_t *stream, ssize_t count, const uv_buf_t *buffer);
 
-static void written(uv_write_t *write, int result) {
+static void on_write(uv_write_t *write, int result) {
     struct connection *connection = write->data;
     if (result == 0) {
-        result = uv_read_start((uv_stream_t *)&connection->tcp, give_buffer, received);
+        result = uv_read_start((uv_stream_t *)&connection->tcp, on_alloc, on_read);
     }
     if (result < 0) {
-        end(connection, result);
+        close_connection(connection, result);
     }
 }
 
-static void received(uv_stream_t *stream, ssize_t count, const uv_buf_t *buffer) {
+static void on_read(uv_stream_t *stream, ssize_t count, const uv_buf_t *buffer) {
     struct connection *connection = stream->data;
     if (count < 0) {
-        end(connection, (int)count);
+        close_connection(connection, (int)count);
         return;
     }
     if (count == 0) {
         return;
     }
-    uv_buf_t rest = uv_buf_init(buffer->base, (unsigned)count);
-    int sent = uv_try_write(stream, &rest, 1);
+    uv_buf_t unsent = uv_buf_init(buffer->base, (unsigned)count);
+    int sent = uv_try_write(stream, &unsent, 1);
     if (sent < 0 && sent != UV_EAGAIN) {
-        end(connection, sent);
+        close_connection(connection, sent);
         return;
     }
     if (sent == count) {
         return;
     }
     sent = sent < 0 ? 0 : sent;
-    rest = uv_buf_init(buffer->base + sent, (unsigned)(count - sent));
+    unsent = uv_buf_init(buffer->base + sent, (unsigned)(count - sent));
     uv_read_stop(stream);
-    int result = uv_write(&connection->write, stream, &rest, 1, written);
+    int result = uv_write(&connection->write, stream, &unsent, 1, on_write);
     if (result < 0) {
-        end(connection, result);
+        close_connection(connection, result);
     }
 }
 
-static void accepted(uv_stream_t *listener, int result) {
+static void on_connection(uv_stream_t *listener, int result) {
     struct server *server = listener->data;
     if (result < 0) {
         fprintf(stderr, "accept: %s\n", uv_strerror(result));
@@ -106,10 +106,10 @@ static void accepted(uv_stream_t *listener, int result) {
         result = uv_tcp_nodelay(&connection->tcp, 1);
     }
     if (result == 0) {
-        result = uv_read_start((uv_stream_t *)&connection->tcp, give_buffer, received);
+        result = uv_read_start((uv_stream_t *)&connection->tcp, on_alloc, on_read);
     }
     if (result < 0) {
-        end(connection, result);
+        close_connection(connection, result);
     }
 }
 
@@ -124,18 +124,18 @@ int main(int argc, char **argv) {
     if (servers == NULL) {
         check(UV_ENOMEM, "loops");
     }
-    for (size_t place = 0; place < flags.threads; place++) {
-        struct server *server = &servers[place];
+    for (size_t index = 0; index < flags.threads; index++) {
+        struct server *server = &servers[index];
         server->flags = &flags;
         server->listener.data = server;
         check(uv_loop_init(&server->loop), "loop");
         check(uv_tcp_init(&server->loop, &server->listener), "listener");
         check(uv_tcp_open(&server->listener, peer_bound_socket(&flags)), "listener");
-        check(uv_listen((uv_stream_t *)&server->listener, PEER_BACKLOG, accepted), "listen");
+        check(uv_listen((uv_stream_t *)&server->listener, PEER_BACKLOG, on_connection), "listen");
     }
-    for (size_t place = 1; place < flags.threads; place++) {
-        peer_pin(&flags, place); /* which the thread inherits */
-        check(uv_thread_create(&servers[place].thread, run, &servers[place]), "thread");
+    for (size_t index = 1; index < flags.threads; index++) {
+        peer_pin(&flags, index); /* the thread inherits the affinity */
+        check(uv_thread_create(&servers[index].thread, run, &servers[index]), "thread");
     }
     peer_pin(&flags, 0);
     peer_announce_ready(&flags, "driver=epoll");

@@ -1,15 +1,15 @@
 #!/bin/sh
-# start.sh JAR FLAGS...: becomes the server, on the cores that --cores names; Java cannot choose them itself.
+# start.sh JAR FLAGS...: runs the server, pinned to the cores of --cores, because Java cannot pin itself.
 set -eu
 jar=$1
 shift
 cores=
 previous=
-for word in "$@"; do
+for argument in "$@"; do
     if [ "$previous" = --cores ]; then
-        cores=$word
+        cores=$argument
     fi
-    previous=$word
+    previous=$argument
 done
 if [ -n "$cores" ]; then
     exec taskset -c "$cores" java -jar "$jar" "$@"

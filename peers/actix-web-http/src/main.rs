@@ -1,5 +1,6 @@
-//! HTTP/1.1 on actix-web, after its documentation: a handler for the fixed answer, and actix-files for all else. A worker
-//! per core, each a thread of its own, and a thread that accepts; actix-files reads on further threads, for what blocks.
+//! HTTP/1.1 on actix-web, based on its documentation: a handler for the fixed response, and actix-files for all other
+//! paths. It has one worker thread per core and an acceptor thread. actix-files reads files on further threads for
+//! blocking work.
 
 #![forbid(unsafe_code)]
 
@@ -10,7 +11,7 @@ use actix_files::Files;
 use actix_web::{App, HttpResponse, HttpServer, web};
 use peer_flags::{HttpFlags, Ready, listen};
 
-/// How long a connection may wait for its next request; 5 s by default, which would close those of a load that pauses.
+/// Keep-alive timeout. The default of 5 s would close connections when the load pauses.
 const KEEP_ALIVE: Duration = Duration::from_secs(75);
 
 #[actix_web::main]

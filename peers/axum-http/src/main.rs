@@ -1,6 +1,6 @@
-//! HTTP/1.1 on axum and tokio, after axum's examples: a router with a handler for the fixed answer, and the `ServeDir` of
-//! tower-http for all else. The current-thread runtime on one core, the multi-thread runtime with as many workers on
-//! several; `ServeDir` reads files on tokio's threads for what blocks.
+//! HTTP/1.1 on axum and tokio, based on axum's examples: a router with a handler for the fixed response, and the
+//! `ServeDir` of tower-http for all other paths. It uses the current-thread runtime on one core and the multi-thread
+//! runtime with one worker per core on several. `ServeDir` reads files on tokio's threads for blocking work.
 
 #![forbid(unsafe_code)]
 

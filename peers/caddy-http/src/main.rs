@@ -1,9 +1,10 @@
-//! Caddy as it is installed, with its file server and the rest of its defaults but for what would reach outside: no
-//! administration, no certificates of its own, and its own files are kept beside this program. Caddy logs no requests unless
-//! told to. Under TLS, with the certificate that it is given, it leaves HTTP/3 out: that would be another socket.
+//! Caddy as installed, with its file server and default settings, except for features that access the network: no
+//! administration endpoint and no automatic certificates. Its own files are stored next to this program. Caddy logs
+//! no requests by default. With TLS it uses the given certificate and disables HTTP/3, which would need another
+//! socket.
 //!
-//! This program chooses the port, writes the configuration into memory and becomes Caddy. Since Caddy prints nothing that
-//! says when it accepts, a second process prints the ready line.
+//! This program chooses the port, writes the configuration into memory and becomes Caddy by `exec`. Caddy prints no
+//! ready line, so a second process, the announcer, prints it.
 
 #![forbid(unsafe_code)]
 
@@ -14,29 +15,29 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 
-use peer_flags::{HttpFlags, TlsFiles, announce_once_open, announced, in_memory, listen};
+use peer_flags::{HttpFlags, TlsFiles, listen, memory_file, run_as_announcer, spawn_announcer};
 
 fn main() -> io::Result<()> {
-    if announced("driver=epoll")? {
+    if run_as_announcer("driver=epoll")? {
         return Ok(());
     }
     let HttpFlags { flags, root, tls, .. } = HttpFlags::with_tls();
     let addr = listen(flags.addr, false)?.local_addr()?;
-    let configuration = in_memory(&caddyfile(addr, &root, tls.as_ref())?)?;
-    announce_once_open(addr)?;
-    let folder = env::current_exe()?.with_file_name("caddy-run");
+    let configuration = memory_file(&caddyfile(addr, &root, tls.as_ref())?)?;
+    spawn_announcer(addr)?;
+    let directory = env::current_exe()?.with_file_name("caddy-run");
     let mut caddy = Command::new("caddy");
-    caddy.env("XDG_CONFIG_HOME", &folder).env("XDG_DATA_HOME", &folder);
+    caddy.env("XDG_CONFIG_HOME", &directory).env("XDG_DATA_HOME", &directory);
     Err(caddy.args(["run", "--adapter", "caddyfile", "--config", "-"]).stdin(configuration).exec())
 }
 
 fn caddyfile(addr: SocketAddr, root: &Path, tls: Option<&TlsFiles>) -> io::Result<String> {
-    let root = word(root)?;
+    let root = quote(root)?;
     let (ip, port) = (addr.ip(), addr.port());
     let (scheme, protocols, files) = match tls {
         None => ("http", "h1 h2 h3", String::new()),
         Some(TlsFiles { certificate, key }) => {
-            ("https", "h1 h2", format!("tls {} {}", word(certificate)?, word(key)?))
+            ("https", "h1 h2", format!("tls {} {}", quote(certificate)?, quote(key)?))
         }
     };
     Ok(format!(
@@ -60,12 +61,12 @@ fn caddyfile(addr: SocketAddr, root: &Path, tls: Option<&TlsFiles>) -> io::Resul
     ))
 }
 
-/// A path as a word of the configuration: between backquotes every other character stands for itself.
-fn word(path: &Path) -> io::Result<String> {
+/// Quotes a path for the configuration. Between backquotes all other characters are literal.
+fn quote(path: &Path) -> io::Result<String> {
     let text = path.to_str().filter(|text| !text.contains(['`', '{', '\n'])).ok_or_else(|| {
         io::Error::new(
             io::ErrorKind::InvalidInput,
-            format!("{}: cannot stand in a Caddyfile", path.display()),
+            format!("{}: cannot represent the path in a Caddyfile", path.display()),
         )
     })?;
     Ok(format!("`{text}`"))

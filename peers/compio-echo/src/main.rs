@@ -1,4 +1,4 @@
-//! TCP echo on compio's io_uring driver, with the calls its documentation shows: one runtime per core.
+//! TCP echo on compio's io_uring driver, based on its documentation: one runtime per core.
 
 #![forbid(unsafe_code)]
 
@@ -18,7 +18,7 @@ fn main() -> io::Result<()> {
 fn run(flags: &Flags, listener: std::net::TcpListener, ready: &Ready) -> io::Result<()> {
     let runtime = Runtime::new()?;
     if runtime.driver_type() != DriverType::IoUring {
-        return Err(io::Error::other("compio did not choose io_uring; is it allowed on this kernel?"));
+        return Err(io::Error::other("compio did not select io_uring (check that this kernel allows it)"));
     }
     runtime.block_on(serve(flags, listener, ready))
 }
@@ -37,7 +37,7 @@ async fn serve(flags: &Flags, listener: std::net::TcpListener, ready: &Ready) ->
             .detach(),
             Err(error) => {
                 eprintln!("accept: {error}");
-                // Every accept passes through the ring, so others run in between.
+                // Each accept passes through the ring, so other tasks run in between.
                 std::thread::sleep(ACCEPT_RETRY);
             }
         }

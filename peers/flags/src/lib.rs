@@ -1,14 +1,13 @@
-//! The command line that every Rust peer understands, and what all of them do alike: listen, pin their threads to the
-//! cores and say when they are ready.
+//! Command line and shared functions of the Rust peers: listening, pinning threads to cores, and the ready line.
 //!
 //! ```text
 //! tokio-echo --addr 127.0.0.1:7000 [--cores 0,2-3] [--buffer-bytes 4096]
 //! axum-http --addr 127.0.0.1:7000 [--cores 0,2-3] --root DIR
 //! ```
 //!
-//! One core: everything on one thread, pinned to it. Several: as many threads. A peer whose runtime spreads its work
-//! by itself is given the number ([`Flags::threads`]); the others run once per core, each with a listener of its own
-//! on the one address (`SO_REUSEPORT`): [`thread_per_core`].
+//! With one core, a peer runs on one thread that is pinned to it. With several cores, it runs on the same number of
+//! threads. A peer whose runtime distributes its work gets the number of threads from [`Flags::threads`]. The others
+//! run one instance per core, each with its own listener on the shared address (`SO_REUSEPORT`): [`thread_per_core`].
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
@@ -26,46 +25,48 @@ use std::time::Duration;
 use rustix::net::{self, AddressFamily, SocketFlags, SocketType, sockopt};
 use rustix::thread::{CpuSet, sched_setaffinity};
 
-pub use http::{HttpFlags, TlsFiles, announce_once_open, announced, in_memory, inheritable, plain_path};
+pub use http::{
+    HttpFlags, TlsFiles, into_inheritable_fd, memory_file, plain_path, run_as_announcer, spawn_announcer,
+};
 
-/// How long a server leaves its accept loop after a failed accept (out of descriptors, mostly), so that it does not
-/// spin on an error that lasts.
+/// Pause of the accept loop after a failed accept, usually because descriptors ran out, so that the loop does not spin
+/// on a persistent error.
 pub const ACCEPT_RETRY: Duration = Duration::from_millis(1);
 
-/// Connections that may wait to be accepted; the kernel takes the smaller of this and `net.core.somaxconn`.
+/// Maximum number of connections that wait to be accepted; the kernel lowers it to `net.core.somaxconn`.
 pub const BACKLOG: i32 = 4096;
 
-/// What a peer was asked to do.
+/// Parsed command line of a peer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Flags {
     /// The address to listen on; port 0 lets the kernel choose.
     pub addr: SocketAddr,
-    /// The cores to run on; empty leaves the choice to the scheduler, with one thread.
+    /// The cores to run on. If empty, the peer runs on one thread that is not pinned.
     pub cores: Vec<usize>,
-    /// Size of one connection's buffer (for a server with one buffer in all: of that one), bytes; 0 for HTTP servers,
-    /// which choose for themselves.
+    /// Size in bytes of one connection's buffer, or of the shared buffer of a server that has only one. 0 for HTTP
+    /// servers, which choose their buffers themselves.
     pub buffer_bytes: usize,
 }
 
 impl Flags {
-    /// Reads the process's arguments and binds the calling thread to the cores; on a mistake prints the cause and
-    /// exits with 2.
+    /// Parses the arguments of the process and pins the calling thread to the cores. On an error, prints the cause and
+    /// exits with status 2.
     ///
-    /// Call it before the runtime is built, so that the threads it starts inherit the affinity.
+    /// Call it before the runtime is built, so that the threads of the runtime inherit the affinity.
     pub fn from_arguments(default_buffer_bytes: usize) -> Self {
         Self::with_choice(default_buffer_bytes, "", &[]).0
     }
 
-    /// Like [`from_arguments`](Self::from_arguments), with one more flag that chooses among `values`, of which the
-    /// first is taken when the flag is not given: returns the place of the chosen one.
+    /// Like [`from_arguments`](Self::from_arguments), with an additional flag that selects one of `values`.
+    /// Returns the index of the selected value. The default is the first.
     pub fn with_choice(default_buffer_bytes: usize, choice: &str, values: &[&str]) -> (Self, usize) {
-        let more =
+        let choice_usage =
             if choice.is_empty() { String::new() } else { format!(" [{choice} {}]", values.join("|")) };
         let parsed = Self::parse(std::env::args().skip(1), default_buffer_bytes, choice, values);
-        pinned_or_exit(parsed, |(flags, _)| flags, &format!("[--buffer-bytes N]{more}"))
+        pin_or_exit(parsed, |(flags, _)| flags, &format!("[--buffer-bytes N]{choice_usage}"))
     }
 
-    /// How many threads serve: one for every core, at least one.
+    /// Returns the number of serving threads: one per core, at least one.
     pub fn threads(&self) -> usize {
         self.cores.len().max(1)
     }
@@ -76,140 +77,142 @@ impl Flags {
         choice: &str,
         values: &[&str],
     ) -> Result<(Self, usize), String> {
-        let (mut buffer_bytes, mut chosen) = (default_buffer_bytes, 0);
+        let (mut buffer_bytes, mut choice_index) = (default_buffer_bytes, 0);
         let flags = Self::parse_with(arguments, |flag, value| {
             match flag {
                 "--buffer-bytes" => {
-                    buffer_bytes = value.parse().ok().filter(|&bytes| bytes > 0).ok_or("not a size")?;
+                    buffer_bytes =
+                        value.parse().ok().filter(|&bytes| bytes > 0).ok_or("expected a positive size")?;
                 }
-                flag if flag == choice => chosen = choose(value, values)?,
+                flag if flag == choice => choice_index = choose(value, values)?,
                 _ => return Ok(false),
             }
             Ok(true)
         })?;
-        Ok((Self { buffer_bytes, ..flags }, chosen))
+        Ok((Self { buffer_bytes, ..flags }, choice_index))
     }
 
-    /// Reads what all servers take. Of any other flag `further` is told, with its value, and says whether it knows it
-    /// or what is wrong with the value.
+    /// Parses the flags of all servers. Calls `parse_flag` with each other flag and its value; it returns whether it
+    /// knows the flag, or the error of the value.
     fn parse_with(
         mut arguments: impl Iterator<Item = String>,
-        mut further: impl FnMut(&str, &str) -> Result<bool, String>,
+        mut parse_flag: impl FnMut(&str, &str) -> Result<bool, String>,
     ) -> Result<Self, String> {
         let (mut addr, mut cores) = (None, Vec::new());
         while let Some(flag) = arguments.next() {
-            let value = arguments.next().ok_or_else(|| format!("{flag} needs a value"))?;
-            let wrong = |why: String| format!("{flag} {value}: {why}");
+            let value = arguments.next().ok_or_else(|| format!("missing value for {flag}"))?;
+            let invalid = |reason: String| format!("invalid {flag} {value}: {reason}");
             match flag.as_str() {
-                "--addr" => addr = Some(value.parse().map_err(|_| wrong("not ADDRESS:PORT".into()))?),
-                "--cores" => cores = parse_cores(&value).map_err(wrong)?,
-                _ if further(&flag, &value).map_err(wrong)? => {}
+                "--addr" => addr = Some(value.parse().map_err(|_| invalid("expected ADDRESS:PORT".into()))?),
+                "--cores" => cores = parse_cores(&value).map_err(invalid)?,
+                _ if parse_flag(&flag, &value).map_err(invalid)? => {}
                 _ => return Err(format!("unknown flag {flag}")),
             }
         }
-        Ok(Self { addr: addr.ok_or("--addr is missing")?, cores, buffer_bytes: 0 })
+        Ok(Self { addr: addr.ok_or("missing flag --addr")?, cores, buffer_bytes: 0 })
     }
 }
 
-/// The place of a value among those that a flag takes.
+/// Returns the index of a value in the list of accepted values.
 fn choose(value: &str, values: &[&str]) -> Result<usize, String> {
-    let place = values.iter().position(|&name| name == value);
-    place.ok_or_else(|| format!("not one of {}", values.join(", ")))
+    let index = values.iter().position(|&name| name == value);
+    index.ok_or_else(|| format!("expected one of {}", values.join(", ")))
 }
 
-/// What was read of the arguments, with the calling thread bound to the cores; on a mistake prints the cause and the
-/// usage, of which `more` is the end, and exits with 2.
-fn pinned_or_exit<T>(read: Result<T, String>, flags: impl Fn(&T) -> &Flags, more: &str) -> T {
-    read.and_then(|read| pin(&flags(&read).cores).map(|()| read)).unwrap_or_else(|cause| {
-        eprintln!("{cause}\nusage: --addr ADDRESS:PORT [--cores LIST] {more}");
+/// Returns the parsed arguments after pinning the calling thread to the cores. On an error, prints the cause and the
+/// usage, which ends with `usage`, and exits with status 2.
+fn pin_or_exit<T>(parsed: Result<T, String>, flags: impl Fn(&T) -> &Flags, usage: &str) -> T {
+    parsed.and_then(|parsed| pin(&flags(&parsed).cores).map(|()| parsed)).unwrap_or_else(|error| {
+        eprintln!("{error}\nusage: --addr ADDRESS:PORT [--cores LIST] {usage}");
         exit(2)
     })
 }
 
-/// Runs `serve` once for every core, on a thread pinned to it and with a listener of its own; with one core, on the
-/// calling thread. Returns only when a thread's server ended or failed.
+/// Runs `serve` once per core, on a thread pinned to the core and with its own listener; with one core, on the calling
+/// thread. Returns when one of the servers returns.
 ///
 /// # Errors
-/// What listening or the server failed with; the other threads end with the process.
+/// The error of listening or of the server. The other threads exit with the process.
 pub fn thread_per_core(
     flags: &Flags,
-    about: &'static str,
+    details: &'static str,
     serve: impl Fn(&Flags, TcpListener, &Ready) -> io::Result<()> + Clone + Send + 'static,
 ) -> io::Result<()> {
-    let share = flags.threads() > 1;
-    let first = listen(flags.addr, share)?;
+    let reuse_port = flags.threads() > 1;
+    let first = listen(flags.addr, reuse_port)?;
     let addr = first.local_addr()?;
-    let ready = Ready::new(flags.threads(), addr, about);
-    if !share {
+    let ready = Ready::new(flags.threads(), addr, details);
+    if !reuse_port {
         return serve(flags, first, &ready);
     }
     let mut listeners = vec![first];
     for _ in 1..flags.threads() {
         listeners.push(listen(addr, true)?);
     }
-    let (sender, ends) = std::sync::mpsc::channel();
+    let (sender, results) = std::sync::mpsc::channel();
     for (listener, &core) in listeners.into_iter().zip(&flags.cores) {
         let (sender, flags, ready, serve) = (sender.clone(), flags.clone(), ready.clone(), serve.clone());
         thread::spawn(move || {
             let result = pin(&[core]).map_err(io::Error::other);
             let result = result.and_then(|()| serve(&flags, listener, &ready));
-            // The receiver is gone only when the process ends.
+            // The receiver is dropped only when the process exits.
             sender.send(result).ok();
         });
     }
     drop(sender);
-    ends.recv().unwrap_or_else(|_| Err(io::Error::other("a server thread panicked")))
+    results.recv().unwrap_or_else(|_| Err(io::Error::other("a server thread panicked")))
 }
 
-/// A listening socket; `share` lets several listen on one address, among which the kernel spreads the connections
-/// (`SO_REUSEPORT`).
+/// Creates a listening socket. With `reuse_port`, several sockets can listen on one address, and the kernel distributes
+/// the connections among them (`SO_REUSEPORT`).
 ///
 /// # Errors
-/// What the kernel refused.
-pub fn listen(addr: SocketAddr, share: bool) -> io::Result<TcpListener> {
+/// Returns the error of `socket(2)`, `setsockopt(2)`, `bind(2)` or `listen(2)`.
+pub fn listen(addr: SocketAddr, reuse_port: bool) -> io::Result<TcpListener> {
     let family = if addr.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let socket = net::socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
     sockopt::set_socket_reuseaddr(&socket, true)?;
-    sockopt::set_socket_reuseport(&socket, share)?;
+    sockopt::set_socket_reuseport(&socket, reuse_port)?;
     net::bind(&socket, &addr)?;
     net::listen(&socket, BACKLOG)?;
     Ok(TcpListener::from(socket))
 }
 
-/// Tells whoever started the server that connections are accepted, once all its threads have said so.
+/// Prints the ready line once all threads of the server accept connections.
 #[derive(Debug, Clone)]
 pub struct Ready {
     remaining: Arc<AtomicUsize>,
     addr: SocketAddr,
-    about: &'static str,
+    details: &'static str,
 }
 
 impl Ready {
-    /// For a server of so many threads on `addr`; `about` says what it runs on, as in `driver=epoll`.
-    pub fn new(threads: usize, addr: SocketAddr, about: &'static str) -> Self {
-        Self { remaining: Arc::new(AtomicUsize::new(threads)), addr, about }
+    /// Creates the announcement for a server with `threads` threads on `addr`. `details` are the further fields of the
+    /// ready line, e.g. `driver=epoll`.
+    pub fn new(threads: usize, addr: SocketAddr, details: &'static str) -> Self {
+        Self { remaining: Arc::new(AtomicUsize::new(threads)), addr, details }
     }
 
-    /// One thread is ready; the last one prints the line.
+    /// Reports that one thread accepts connections. The last thread prints the ready line.
     ///
     /// # Errors
-    /// If standard output cannot be written to.
+    /// Returns the error of writing to standard output.
     pub fn announce(&self) -> io::Result<()> {
         if self.remaining.fetch_sub(1, Ordering::AcqRel) > 1 {
             return Ok(());
         }
         let mut stdout = io::stdout().lock();
-        writeln!(stdout, "ready addr={} {}", self.addr, self.about)?;
+        writeln!(stdout, "ready addr={} {}", self.addr, self.details)?;
         stdout.flush()
     }
 }
 
-/// Binds the calling thread, and those it starts from now on, to the cores; to none in particular if there are none.
+/// Pins the calling thread, and the threads that it starts later, to the cores. Does nothing for an empty list.
 fn pin(cores: &[usize]) -> Result<(), String> {
     let mut set = CpuSet::new();
     for &core in cores {
         if core >= CpuSet::MAX_CPU {
-            return Err(format!("--cores: there is no core {core}"));
+            return Err(format!("invalid --cores: no core {core}"));
         }
         set.set(core);
     }
@@ -217,20 +220,20 @@ fn pin(cores: &[usize]) -> Result<(), String> {
         return Ok(());
     }
     sched_setaffinity(None, &set).map_err(|error| {
-        format!("--cores: cannot run on {cores:?}: {error}; see /proc/self/status for the allowed ones")
+        format!("cannot pin to cores {cores:?}: {error} (/proc/self/status lists the allowed cores)")
     })
 }
 
-/// The cores of a list such as `2,4-7`.
+/// Parses a list of cores such as `2,4-7`.
 fn parse_cores(list: &str) -> Result<Vec<usize>, String> {
-    let wrong = || "not a list of cores such as 0,2-3".to_owned();
+    let invalid = || "expected a list of cores, e.g. 0,2-3".to_owned();
     let mut cores = Vec::new();
     for part in list.split(',') {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
-        let number = |text: &str| text.trim().parse::<usize>().ok().filter(|&core| core < 65536);
-        let (first, last) = (number(first).ok_or_else(wrong)?, number(last).ok_or_else(wrong)?);
+        let parse_core = |text: &str| text.trim().parse::<usize>().ok().filter(|&core| core < 65536);
+        let (first, last) = (parse_core(first).ok_or_else(invalid)?, parse_core(last).ok_or_else(invalid)?);
         if first > last {
-            return Err(wrong());
+            return Err(invalid());
         }
         cores.extend(first..=last);
     }
@@ -246,18 +249,18 @@ mod tests {
     }
 
     #[test]
-    fn reads_a_choice() {
-        let chosen = |line: &str| {
+    fn parse_returns_choice_index() {
+        let choice_index = |line: &str| {
             let words = line.split_whitespace().map(String::from);
-            Flags::parse(words, 1, "--reactor", &["io_uring", "epoll"]).map(|(_, chosen)| chosen)
+            Flags::parse(words, 1, "--reactor", &["io_uring", "epoll"]).map(|(_, choice_index)| choice_index)
         };
-        assert_eq!(chosen("--addr 127.0.0.1:1 --reactor epoll"), Ok(1));
-        assert_eq!(chosen("--addr 127.0.0.1:1"), Ok(0));
-        assert!(chosen("--addr 127.0.0.1:1 --reactor kqueue").unwrap_err().contains("io_uring, epoll"));
+        assert_eq!(choice_index("--addr 127.0.0.1:1 --reactor epoll"), Ok(1));
+        assert_eq!(choice_index("--addr 127.0.0.1:1"), Ok(0));
+        assert!(choice_index("--addr 127.0.0.1:1 --reactor kqueue").unwrap_err().contains("io_uring, epoll"));
     }
 
     #[test]
-    fn reads_every_flag() {
+    fn parse_accepts_all_flags() {
         let flags = parse("--addr 127.0.0.1:7000 --cores 2,4-6 --buffer-bytes 65536").unwrap();
         assert_eq!(flags.addr.port(), 7000);
         assert_eq!((flags.cores.as_slice(), flags.buffer_bytes), ([2, 4, 5, 6].as_slice(), 65536));
@@ -265,10 +268,12 @@ mod tests {
     }
 
     #[test]
-    fn names_the_mistake() {
-        assert_eq!(parse("--cores 1").unwrap_err(), "--addr is missing");
+    fn parse_error_names_cause() {
+        assert_eq!(parse("--cores 1").unwrap_err(), "missing flag --addr");
         assert!(parse("--addr localhost").unwrap_err().contains("ADDRESS:PORT"));
-        assert!(parse("--addr 127.0.0.1:1 --buffer-bytes 0").unwrap_err().contains("not a size"));
+        assert!(
+            parse("--addr 127.0.0.1:1 --buffer-bytes 0").unwrap_err().contains("expected a positive size")
+        );
         for list in ["x", "1-", "3-2", "", "0,"] {
             let line = ["--addr", "127.0.0.1:1", "--cores", list].map(String::from);
             assert!(
@@ -276,11 +281,11 @@ mod tests {
                 "{list}"
             );
         }
-        assert!(parse("--addr").unwrap_err().contains("needs a value"));
+        assert!(parse("--addr").unwrap_err().contains("missing value"));
     }
 
     #[test]
-    fn several_share_an_address_only_when_asked_to() {
+    fn listeners_share_address_only_with_reuse_port() {
         let first = listen("127.0.0.1:0".parse().unwrap(), true).unwrap();
         let addr = first.local_addr().unwrap();
         listen(addr, true).unwrap();

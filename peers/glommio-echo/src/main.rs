@@ -1,5 +1,5 @@
-//! TCP echo on glommio, which is io_uring only: one executor per core, one task per connection, with the calls its
-//! documentation shows.
+//! TCP echo on glommio, which supports only io_uring, based on its documentation: one executor per core, one task per
+//! connection.
 
 #![deny(unsafe_code)]
 
@@ -13,7 +13,7 @@ use peer_flags::{ACCEPT_RETRY, Flags, Ready, thread_per_core};
 
 fn main() -> io::Result<()> {
     thread_per_core(&Flags::from_arguments(4096), "driver=io_uring", |flags, listener, ready| {
-        // The thread is pinned already.
+        // The thread is already pinned.
         let executor = LocalExecutorBuilder::new(Placement::Unbound).make()?;
         executor.run(serve(flags, listener, ready))
     })
@@ -43,7 +43,7 @@ async fn serve(flags: &Flags, listener: std::net::TcpListener, ready: &Ready) ->
 
 #[allow(unsafe_code)]
 fn from_std(listener: std::net::TcpListener) -> TcpListener {
-    // SAFETY: the descriptor is that of a listening socket and has no other owner any more.
+    // SAFETY: the descriptor is a listening socket and has no other owner.
     unsafe { TcpListener::from_raw_fd(listener.into_raw_fd()) }
 }
 

@@ -1,9 +1,10 @@
-//! h2o as installed, configured as nginx is: no access log, keep-alive for 75 s, a thread per core. It keeps files open
-//! while it serves them and reads them with `pread(2)`; this version has no sendfile.
+//! h2o as installed, with the same settings as nginx: no access log, keep-alive for 75 s, one thread per core. It
+//! keeps files open while it serves them and reads them with `pread(2)`; this version does not support sendfile.
 //!
-//! This program chooses the port, writes the configuration into memory and becomes h2o. h2o prints its own message when it
-//! accepts, so a second process prints the ready line. On one core h2o serves from one thread, pinned to it; on several it
-//! has a thread with a listening socket of its own for each, bound to these cores together, since h2o cannot pin a thread.
+//! This program chooses the port, writes the configuration into memory and becomes h2o by `exec`. h2o prints its own
+//! message when it accepts, so a second process, the announcer, prints the ready line. On one core, h2o serves from
+//! one thread that is pinned to it. On several cores, it has one thread with its own listening socket per core. The
+//! process is restricted to these cores, because h2o cannot pin threads.
 
 #![forbid(unsafe_code)]
 
@@ -15,29 +16,30 @@ use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-use peer_flags::{HttpFlags, TlsFiles, announce_once_open, announced, in_memory, listen, plain_path};
+use peer_flags::{HttpFlags, TlsFiles, listen, memory_file, plain_path, run_as_announcer, spawn_announcer};
 
 fn main() -> io::Result<()> {
-    if announced("driver=epoll")? {
+    if run_as_announcer("driver=epoll")? {
         return Ok(());
     }
     let http = HttpFlags::with_tls();
     let addr = listen(http.flags.addr, false)?.local_addr()?;
-    let configuration = in_memory(&configuration(&http, addr)?)?;
-    announce_once_open(addr)?;
+    let configuration = memory_file(&configuration(&http, addr)?)?;
+    spawn_announcer(addr)?;
     let path = format!("/proc/self/fd/{}", configuration.as_raw_fd());
     Err(Command::new("h2o").args(["-m", "worker", "-c", &path]).exec())
 }
 
-/// The text of `h2o.conf`. h2o refuses to run as root unless `user` says so.
+/// Returns the text of `h2o.conf`. h2o runs as root only if `user` is set to root.
 ///
-/// Private keys stay in the process itself (`neverbleed: OFF`), whose CPU time is what the lab counts, and OCSP is off, since
-/// the lab's certificate names no responder. TLS 1.3 is OpenSSL's: h2o's own knows drafts of the standard only.
+/// Private keys stay in this process (`neverbleed: OFF`), because the lab measures its CPU time. OCSP is off, because
+/// the certificate of the lab names no responder. TLS 1.3 uses OpenSSL, because h2o's implementation supports only
+/// drafts.
 fn configuration(http: &HttpFlags, addr: SocketAddr) -> io::Result<String> {
     let (root, ip, port, threads) = (plain_path(&http.root)?, addr.ip(), addr.port(), http.flags.threads());
-    // The process's own directory belongs to its effective user.
+    // The owner of /proc/self is the effective user of the process.
     let user = if fs::metadata("/proc/self")?.uid() == 0 { "user: root" } else { "" };
-    let secure = match &http.tls {
+    let tls = match &http.tls {
         Some(TlsFiles { certificate, key }) => {
             let (certificate, key) = (plain_path(certificate)?, plain_path(key)?);
             format!(
@@ -61,7 +63,7 @@ http1-upgrade-to-http2: OFF
 listen:
   host: {ip}
   port: {port}
-  {secure}
+  {tls}
 hosts:
   default:
     paths:

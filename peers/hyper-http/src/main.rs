@@ -1,6 +1,6 @@
-//! HTTP/1.1 on hyper and tokio, after the server of hyper's guide: a task per connection, a function per request, and
-//! its answer from memory. The current-thread runtime on one core, the multi-thread runtime with as many workers on
-//! several.
+//! HTTP/1.1 on hyper and tokio, based on the server in hyper's guide: one task per connection and a function that
+//! responds from memory. It uses the current-thread runtime on one core and the multi-thread runtime with one worker
+//! per core on several.
 
 #![forbid(unsafe_code)]
 
@@ -36,7 +36,7 @@ async fn serve(flags: Flags) -> io::Result<()> {
         match listener.accept().await {
             Ok((stream, _)) => {
                 tokio::spawn(async move {
-                    if let Err(error) = connection(stream).await {
+                    if let Err(error) = serve_connection(stream).await {
                         eprintln!("connection: {error}");
                     }
                 });
@@ -49,13 +49,13 @@ async fn serve(flags: Flags) -> io::Result<()> {
     }
 }
 
-async fn connection(stream: TcpStream) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+async fn serve_connection(stream: TcpStream) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     stream.set_nodelay(true)?;
-    http1::Builder::new().serve_connection(TokioIo::new(stream), service_fn(answer)).await?;
+    http1::Builder::new().serve_connection(TokioIo::new(stream), service_fn(respond)).await?;
     Ok(())
 }
 
-async fn answer(request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {
+async fn respond(request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {
     let is_fixed =
         matches!(*request.method(), Method::GET | Method::HEAD) && request.uri().path() == "/fixed";
     Ok(if is_fixed {

@@ -1,4 +1,4 @@
-//! TCP echo on may's stackful coroutines over epoll, after the echo example in may's repository: one coroutine per
+//! TCP echo on may's stackful coroutines over epoll, based on the echo example in may's repository: one coroutine per
 //! connection, one worker thread per core. The main thread only waits.
 
 #![deny(unsafe_code)]
@@ -10,7 +10,7 @@ use peer_flags::{ACCEPT_RETRY, Flags, Ready};
 
 fn main() -> io::Result<()> {
     let flags = Flags::from_arguments(4096);
-    // Its own pinning takes the first cores that there are, whichever were asked for.
+    // may would pin to the first cores of the machine instead of the requested ones.
     may::config().set_workers(flags.threads()).set_worker_pin(false);
     let accept = may::go!(move || accept(&flags));
     accept.join().unwrap_or_else(|_| Err(io::Error::other("the accepting coroutine panicked")))
@@ -37,7 +37,7 @@ fn accept(flags: &Flags) -> io::Result<()> {
 
 fn echo(mut stream: TcpStream, buffer_bytes: usize) -> io::Result<()> {
     stream.set_nodelay(true)?;
-    // On the heap: a coroutine's stack is small.
+    // On the heap, because the stack of a coroutine is small.
     let mut buffer = vec![0; buffer_bytes];
     loop {
         let received = stream.read(&mut buffer)?;

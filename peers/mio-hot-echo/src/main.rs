@@ -1,8 +1,9 @@
-//! TCP echo on mio's epoll loop, with one buffer for all connections, so that it stays in the cache.
+//! TCP echo on mio's epoll loop, with one buffer for all connections, so that it stays in the CPU cache.
 //!
-//! Events are edge-triggered. A connection is read until a short read says that the socket is empty; what its peer does
-//! not take at once is kept apart, and the connection is not read again until that is gone, so memory per connection is
-//! bounded by one buffer. After `ROUNDS_PER_EVENT` full buffers a connection goes back to the end of the queue.
+//! Events are edge-triggered. The server reads from a connection until a short read shows that the socket is empty.
+//! Bytes that the peer does not accept immediately are stored, and the connection is not read until they are sent, so
+//! memory per connection is bounded by one buffer. After `MAX_ROUNDS_PER_EVENT` full buffers, the connection is
+//! queued behind the others.
 
 #![forbid(unsafe_code)]
 
@@ -15,7 +16,7 @@ use mio::{Events, Interest, Poll, Registry, Token};
 use peer_flags::{ACCEPT_RETRY, Flags, thread_per_core};
 
 const LISTENER: Token = Token(usize::MAX);
-const ROUNDS_PER_EVENT: usize = 16;
+const MAX_ROUNDS_PER_EVENT: usize = 16;
 
 fn main() -> io::Result<()> {
     thread_per_core(&Flags::from_arguments(64 * 1024), "driver=epoll", |flags, listener, ready| {
@@ -37,32 +38,33 @@ impl Server {
     fn run(mut self, buffer_bytes: usize) -> io::Result<()> {
         let mut events = Events::with_capacity(1024);
         let mut buffer = vec![0; buffer_bytes];
-        let mut accept_again = false;
+        let mut accept_pending = false;
         self.poll.registry().register(&mut self.listener, LISTENER, Interest::READABLE)?;
         loop {
-            match self.poll.poll(&mut events, accept_again.then_some(ACCEPT_RETRY)) {
+            match self.poll.poll(&mut events, accept_pending.then_some(ACCEPT_RETRY)) {
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
                 result => result?,
             }
             for event in &events {
                 if event.token() == LISTENER {
-                    accept_again = true;
+                    accept_pending = true;
                 } else {
                     self.serve(event, &mut buffer);
                 }
             }
-            if accept_again {
-                accept_again = self.accept();
+            if accept_pending {
+                accept_pending = self.accept();
             }
         }
     }
 
-    /// Accepts until the queue is empty; true when an error left connections in it and no event will say so.
+    /// Accepts until the queue is empty. Returns `true` after an error, when connections can remain in the queue
+    /// without an event.
     fn accept(&mut self) -> bool {
         loop {
             match self.listener.accept() {
                 Ok((stream, _)) => {
-                    if let Err(error) = self.welcome(stream) {
+                    if let Err(error) = self.add_connection(stream) {
                         eprintln!("connection: {error}");
                     }
                 }
@@ -75,7 +77,7 @@ impl Server {
         }
     }
 
-    fn welcome(&mut self, mut stream: TcpStream) -> io::Result<()> {
+    fn add_connection(&mut self, mut stream: TcpStream) -> io::Result<()> {
         stream.set_nodelay(true)?;
         let token = Token(self.next_token);
         self.poll.registry().register(&mut stream, token, Interest::READABLE | Interest::WRITABLE)?;
@@ -91,7 +93,7 @@ impl Server {
             Ok(State::Closed) => {}
             Err(error) => eprintln!("connection: {error}"),
         }
-        // Closing the socket takes it out of epoll.
+        // Closing the socket removes it from epoll.
         self.connections.remove(&event.token());
     }
 }
@@ -103,7 +105,7 @@ enum State {
 
 struct Connection {
     stream: TcpStream,
-    /// What the peer has not taken yet; almost always empty.
+    /// Bytes that the peer has not accepted yet; almost always empty.
     unsent: Vec<u8>,
 }
 
@@ -116,7 +118,7 @@ impl Connection {
                 return Ok(State::Open);
             }
         }
-        for _ in 0..ROUNDS_PER_EVENT {
+        for _ in 0..MAX_ROUNDS_PER_EVENT {
             let received = match self.stream.read(buffer) {
                 Ok(0) => return Ok(State::Closed),
                 Ok(received) => received,
@@ -129,7 +131,7 @@ impl Connection {
                 self.unsent.extend_from_slice(&buffer[sent..received]);
                 return Ok(State::Open);
             }
-            // An end of stream that came before this read was in the event; one that comes later is a new event.
+            // An EOF before this read is part of the event; a later one causes a new event.
             if received < buffer.len() && !event.is_read_closed() {
                 return Ok(State::Open);
             }
@@ -139,7 +141,7 @@ impl Connection {
     }
 }
 
-/// Writes until the socket is full or the bytes are gone, and says how many it took.
+/// Writes until the send buffer is full or all bytes are written. Returns the number of written bytes.
 fn write_some(stream: &mut TcpStream, bytes: &[u8]) -> io::Result<usize> {
     let mut sent = 0;
     while sent < bytes.len() {

@@ -1,4 +1,4 @@
-//! TCP echo on monoio's io_uring driver, after the echo example in monoio's README: one runtime per core.
+//! TCP echo on monoio's io_uring driver, based on the echo example in monoio's README: one runtime per core.
 
 #![forbid(unsafe_code)]
 
@@ -31,7 +31,7 @@ async fn serve(flags: &Flags, listener: std::net::TcpListener, ready: &Ready) ->
             }
             Err(error) => {
                 eprintln!("accept: {error}");
-                // The timer driver is off, as in the example; every accept passes through the ring, so others run.
+                // The timer driver is off, as in the example. Each accept passes through the ring, so other tasks run.
                 std::thread::sleep(ACCEPT_RETRY);
             }
         }

@@ -1,5 +1,5 @@
-//! HTTP/1.1 on monoio-http and monoio's io_uring driver, after its example of a server: a runtime per core, and for each
-//! connection a task that reads requests and one that answers them from memory.
+//! HTTP/1.1 on monoio-http and monoio's io_uring driver, based on its example server: one runtime per core, and for
+//! each connection one task that reads requests and one that responds from memory.
 
 #![forbid(unsafe_code)]
 
@@ -35,49 +35,49 @@ async fn serve(listener: std::net::TcpListener, ready: &Ready) -> io::Result<()>
         match listener.accept().await {
             Ok((stream, _)) => {
                 monoio::spawn(async move {
-                    if let Err(error) = connection(stream).await {
+                    if let Err(error) = serve_connection(stream).await {
                         eprintln!("connection: {error}");
                     }
                 });
             }
             Err(error) => {
                 eprintln!("accept: {error}");
-                // The timer driver is off, as in the example; every accept passes through the ring, so others run.
+                // The timer driver is off, as in the example. Each accept passes through the ring, so other tasks run.
                 std::thread::sleep(ACCEPT_RETRY);
             }
         }
     }
 }
 
-async fn connection(stream: TcpStream) -> Result<(), HttpError> {
+async fn serve_connection(stream: TcpStream) -> Result<(), HttpError> {
     stream.set_nodelay(true)?;
     let (reader, writer) = stream.into_split();
     let mut requests = RequestDecoder::new(reader);
-    let (mut queue, waiting) = spsc_pair();
+    let (mut sender, receiver) = spsc_pair();
     monoio::spawn(async move {
-        if let Err(error) = answer_all(waiting, GenericEncoder::new(writer)).await {
+        if let Err(error) = respond_to_all(receiver, GenericEncoder::new(writer)).await {
             eprintln!("connection: {error}");
         }
     });
     while let Some(request) = requests.next().await {
-        if queue.send(request?).await.is_err() {
+        if sender.send(request?).await.is_err() {
             break;
         }
     }
     Ok(())
 }
 
-async fn answer_all(
+async fn respond_to_all(
     mut requests: SPSCReceiver<Request>,
     mut responses: impl Sink<Response, Error = impl Into<HttpError>>,
 ) -> Result<(), HttpError> {
     while let Some(request) = requests.recv().await {
-        responses.send_and_flush(answer(&request)).await.map_err(Into::into)?;
+        responses.send_and_flush(respond(&request)).await.map_err(Into::into)?;
     }
     Ok(())
 }
 
-fn answer(request: &Request) -> Response {
+fn respond(request: &Request) -> Response {
     let is_fixed = *request.method() == Method::GET && request.uri().path() == "/fixed";
     if is_fixed {
         let body = FixedPayload::new(Bytes::from_static(b"Hello, World!"));

@@ -1,10 +1,10 @@
-//! nginx as it is installed, with the configuration that its documentation gives for serving many files fast: sendfile,
-//! tcp_nopush, a cache of open files, no access log, connections that last, and a worker per core, pinned to it. With
-//! `--files threads` a pool of threads does what may wait for the disk.
+//! nginx as installed, with the settings that its documentation recommends for fast static files: sendfile,
+//! tcp_nopush, an open file cache, no access log, long keep-alive, and one pinned worker per core. With `--files
+//! threads`, a thread pool executes file operations that can block.
 //!
-//! This program chooses the port, writes the configuration into memory and becomes nginx. Since nginx prints nothing that
-//! says when it accepts, a second process prints the ready line. On one core nginx is this one process, which is all that
-//! the lab counts; on several it is a master with its workers.
+//! This program chooses the port, writes the configuration into memory and becomes nginx by `exec`. nginx prints no
+//! ready line, so a second process, the announcer, prints it. On one core, nginx is this one process, which is all
+//! that the lab measures. On several cores, it is a master process with workers.
 
 #![forbid(unsafe_code)]
 
@@ -16,44 +16,44 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 
-use peer_flags::{HttpFlags, TlsFiles, announce_once_open, announced, in_memory, listen, plain_path};
+use peer_flags::{HttpFlags, TlsFiles, listen, memory_file, plain_path, run_as_announcer, spawn_announcer};
 
-/// Where Debian and most others keep the types of files.
+/// Content types on Debian and most other distributions.
 const TYPES: &str = "/etc/nginx/mime.types";
 
-/// What nginx of 1.23.4 and later does by itself: before, TLS 1.3 had to be asked for.
-const VERSIONS: &str = "ssl_protocols TLSv1.2 TLSv1.3;";
+/// The default since nginx 1.23.4; earlier versions enable TLS 1.3 only if configured.
+const TLS_VERSIONS: &str = "ssl_protocols TLSv1.2 TLSv1.3;";
 
 fn main() -> io::Result<()> {
-    if announced("driver=epoll")? {
+    if run_as_announcer("driver=epoll")? {
         return Ok(());
     }
     let http = HttpFlags::with_tls_and_choice("--files", &["sendfile", "threads"]);
     let addr = listen(http.flags.addr, false)?.local_addr()?;
-    let folder = std::env::current_exe()?.with_file_name("nginx-run");
-    fs::create_dir_all(&folder)?;
-    let configuration = in_memory(&configuration(&http, addr, &folder)?)?;
-    announce_once_open(addr)?;
+    let directory = std::env::current_exe()?.with_file_name("nginx-run");
+    fs::create_dir_all(&directory)?;
+    let configuration = memory_file(&configuration(&http, addr, &directory)?)?;
+    spawn_announcer(addr)?;
     let mut nginx = Command::new("nginx");
-    nginx.args(["-e", "stderr", "-p"]).arg(folder);
+    nginx.args(["-e", "stderr", "-p"]).arg(directory);
     Err(nginx.args(["-c", &format!("/proc/self/fd/{}", configuration.as_raw_fd())]).exec())
 }
 
-/// The text of `nginx.conf`. `folder` is for what nginx writes. Workers stay who started them, to whom a folder of root's
-/// may be open alone; where that is not root, nginx ignores the line.
-fn configuration(http: &HttpFlags, addr: SocketAddr, folder: &Path) -> io::Result<String> {
-    let (several, workers) = (http.flags.threads() > 1, http.flags.threads());
-    let (root, folder, port) = (plain_path(&http.root)?, plain_path(folder)?, addr.port());
-    let master = if several { "on" } else { "off" };
+/// Returns the text of `nginx.conf`. nginx writes its files to `directory`. Workers keep the user root, because other
+/// users may have no access to the document root. If nginx is not started by root, it ignores the line.
+fn configuration(http: &HttpFlags, addr: SocketAddr, directory: &Path) -> io::Result<String> {
+    let (has_master, workers) = (http.flags.threads() > 1, http.flags.threads());
+    let (root, directory, port) = (plain_path(&http.root)?, plain_path(directory)?, addr.port());
+    let master = if has_master { "on" } else { "off" };
     let affinity = affinity(&http.flags.cores);
     let types = if Path::new(TYPES).is_file() { format!("include {TYPES};") } else { String::new() };
-    let files = if http.chosen == 1 { "aio threads;" } else { "" };
-    let (secure, reuse) =
-        (if http.tls.is_some() { " ssl" } else { "" }, if several { " reuseport" } else { "" });
+    let files = if http.choice_index == 1 { "aio threads;" } else { "" };
+    let (ssl, reuseport) =
+        (if http.tls.is_some() { " ssl" } else { "" }, if has_master { " reuseport" } else { "" });
     let certificate = match &http.tls {
         Some(TlsFiles { certificate, key }) => {
             let (certificate, key) = (plain_path(certificate)?, plain_path(key)?);
-            format!("ssl_certificate {certificate}; ssl_certificate_key {key}; {VERSIONS}")
+            format!("ssl_certificate {certificate}; ssl_certificate_key {key}; {TLS_VERSIONS}")
         }
         None => String::new(),
     };
@@ -64,17 +64,17 @@ user root;
 master_process {master};
 worker_processes {workers};
 {affinity}
-pid {folder}/{port}.pid;
+pid {directory}/{port}.pid;
 error_log stderr crit;
 events {{
     worker_connections 16384;
 }}
 http {{
-    client_body_temp_path {folder}/temporary;
-    proxy_temp_path {folder}/temporary;
-    fastcgi_temp_path {folder}/temporary;
-    uwsgi_temp_path {folder}/temporary;
-    scgi_temp_path {folder}/temporary;
+    client_body_temp_path {directory}/temporary;
+    proxy_temp_path {directory}/temporary;
+    fastcgi_temp_path {directory}/temporary;
+    uwsgi_temp_path {directory}/temporary;
+    scgi_temp_path {directory}/temporary;
     {types}
     default_type application/octet-stream;
     access_log off;
@@ -88,7 +88,7 @@ http {{
     open_file_cache_min_uses 1;
     open_file_cache_errors on;
     server {{
-        listen {addr}{secure}{reuse} backlog=4096;
+        listen {addr}{ssl}{reuseport} backlog=4096;
         {certificate}
         root {root};
     }}
@@ -97,7 +97,7 @@ http {{
     ))
 }
 
-/// Each worker on a core of its own, as nginx wants it: as numbers of base two. A single process is bound already.
+/// Returns the directive that pins each worker to its own core with a binary mask. A single process is already pinned.
 fn affinity(cores: &[usize]) -> String {
     if cores.len() < 2 {
         return String::new();

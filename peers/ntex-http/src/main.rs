@@ -1,5 +1,5 @@
-//! HTTP/1.1 on ntex, after its examples: a handler that answers from memory, on ntex's io_uring or its epoll reactor
-//! (`--reactor io_uring|epoll`). A worker per core, each a thread of its own, and a thread that accepts.
+//! HTTP/1.1 on ntex, based on its examples: a handler that responds from memory, on ntex's io_uring or epoll reactor
+//! (`--reactor io_uring|epoll`). It has one worker thread per core and an acceptor thread.
 
 #![forbid(unsafe_code)]
 
@@ -16,21 +16,21 @@ use ntex_net::{Reactor, polling, uring};
 use ntex_rt::{BlockFuture, Runner, Runtime, System};
 use peer_flags::{Flags, HttpFlags, Ready, listen};
 
-/// How long a connection may wait for its next request; 5 s by default, which would close those of a load that pauses.
+/// Keep-alive timeout. The default of 5 s would close connections when the load pauses.
 const KEEP_ALIVE: Seconds = Seconds(75);
 
 fn main() -> io::Result<()> {
-    let HttpFlags { flags, chosen, .. } = HttpFlags::with_choice("--reactor", &["io_uring", "epoll"]);
-    let (runner, about) = match chosen {
-        0 => (Reactors::Uring, "driver=io_uring"),
-        _ => (Reactors::Epoll, "driver=epoll"),
+    let HttpFlags { flags, choice_index, .. } = HttpFlags::with_choice("--reactor", &["io_uring", "epoll"]);
+    let (runner, details) = match choice_index {
+        0 => (ReactorKind::Uring, "driver=io_uring"),
+        _ => (ReactorKind::Epoll, "driver=epoll"),
     };
-    System::new("http", runner).block_on(serve(flags, about))
+    System::new("http", runner).block_on(serve(flags, details))
 }
 
-async fn serve(flags: Flags, about: &'static str) -> io::Result<()> {
+async fn serve(flags: Flags, details: &'static str) -> io::Result<()> {
     let listener = listen(flags.addr, false)?;
-    let ready = Ready::new(1, listener.local_addr()?, about);
+    let ready = Ready::new(1, listener.local_addr()?, details);
     let config = SharedCfg::new("http").add(HttpServiceConfig::new().set_keepalive(KEEP_ALIVE));
     let server = HttpServer::new(async |_| App::new().service(web::resource("/fixed").to(fixed)));
     let server = server.workers(flags.threads()).affinity(Affinity::Cpu).listen(listener, config)?.run();
@@ -42,14 +42,14 @@ async fn fixed() -> HttpResponse {
     HttpResponse::Ok().content_type("text/plain").body("Hello, World!")
 }
 
-/// Which reactor the workers run on; ntex itself would choose when it is built.
+/// Reactor of the runtimes. By default, ntex selects it at build time.
 #[derive(Clone, Copy)]
-enum Reactors {
+enum ReactorKind {
     Uring,
     Epoll,
 }
 
-impl Runner for Reactors {
+impl Runner for ReactorKind {
     fn block_on(&self, main: BlockFuture) -> Result<(), Box<dyn Any + Send>> {
         let reactor = match self {
             Self::Uring => uring::Reactor::new(2048).map(|reactor| Box::new(reactor) as Box<dyn Reactor>),

@@ -1,8 +1,8 @@
-//! TCP echo on ntex-net, the network crate of ntex, without the rest of ntex: its io_uring or its epoll reactor
+//! TCP echo on ntex-net, the network crate of ntex, without the other parts of ntex: its io_uring or epoll reactor
 //! (`--reactor io_uring|epoll`), with `recv` and `send` of its byte codec as in ntex's echo example.
 //!
-//! ntex-net has no listener. As ntex's own server does, a thread of its own accepts and hands the connections out in
-//! turn, to one arbiter (a thread with a runtime) per core.
+//! ntex-net has no listener. Like ntex's server, this peer has an acceptor thread that distributes the connections
+//! round-robin to one arbiter (a thread with a runtime) per core.
 
 #![forbid(unsafe_code)]
 
@@ -20,13 +20,13 @@ use peer_flags::{ACCEPT_RETRY, Flags, Ready, listen};
 
 fn main() -> io::Result<()> {
     let (flags, reactor) = Flags::with_choice(4096, "--reactor", &["io_uring", "epoll"]);
-    let (runner, about) = match reactor {
-        0 => (Reactors::Uring, "driver=io_uring"),
-        _ => (Reactors::Epoll, "driver=epoll"),
+    let (runner, details) = match reactor {
+        0 => (ReactorKind::Uring, "driver=io_uring"),
+        _ => (ReactorKind::Epoll, "driver=epoll"),
     };
     System::new("echo", runner).run(move || {
         let listener = listen(flags.addr, false)?;
-        let ready = Ready::new(1, listener.local_addr()?, about);
+        let ready = Ready::new(1, listener.local_addr()?, details);
         let arbiters: Vec<Arbiter> = (0..flags.threads()).map(|_| Arbiter::new()).collect();
         thread::spawn(move || {
             let error = ready.announce().err().unwrap_or_else(|| accept(&listener, &arbiters));
@@ -37,14 +37,14 @@ fn main() -> io::Result<()> {
     })
 }
 
-/// Which reactor the arbiters run on; ntex-net itself would choose when it is built.
+/// Reactor of the runtimes. By default, ntex-net selects it at build time.
 #[derive(Clone, Copy)]
-enum Reactors {
+enum ReactorKind {
     Uring,
     Epoll,
 }
 
-impl Runner for Reactors {
+impl Runner for ReactorKind {
     fn block_on(&self, main: BlockFuture) -> Result<(), Box<dyn Any + Send>> {
         let reactor = match self {
             Self::Uring => uring::Reactor::new(2048).map(|reactor| Box::new(reactor) as Box<dyn Reactor>),
@@ -59,7 +59,7 @@ impl Runner for Reactors {
     }
 }
 
-/// Accepts until that fails for good, which it does not.
+/// Accepts connections; returns only if there is no arbiter.
 fn accept(listener: &TcpListener, arbiters: &[Arbiter]) -> io::Error {
     for arbiter in arbiters.iter().cycle() {
         match listener.accept() {
@@ -70,11 +70,11 @@ fn accept(listener: &TcpListener, arbiters: &[Arbiter]) -> io::Error {
             }
         }
     }
-    io::Error::other("there is no arbiter")
+    io::Error::other("no arbiter")
 }
 
 async fn serve(stream: TcpStream) {
-    // Tasks that come from another thread must be `Send`; what serves the connection is not.
+    // A task sent to another thread must be `Send`, but the task that serves the connection is not.
     drop(ntex_rt::spawn(async move {
         if let Err(error) = echo(stream).await {
             eprintln!("connection: {error}");

@@ -1,8 +1,9 @@
-//! TCP echo on ringline's io_uring backend: an acceptor thread and one worker thread per core, as in its documentation.
+//! TCP echo on ringline's io_uring backend: an acceptor thread and one worker thread per core, as in its
+//! documentation.
 //!
-//! Every send is awaited before more is taken from the connection, so no more than one per connection is under way and
-//! the pool of send slots, which has one for every connection, cannot run out. ringline reads on meanwhile: what a
-//! peer that does not read sends is kept in memory, 1 GiB per connection at most.
+//! Each send is awaited before more data is taken from the connection, so each connection has at most one send in
+//! flight, and the pool of send slots, which has one slot per connection, cannot run out. ringline continues to read
+//! in the meantime: data from a peer that does not read is kept in memory, at most 1 GiB per connection.
 
 #![forbid(unsafe_code)]
 
@@ -12,9 +13,9 @@ use std::io;
 use peer_flags::{BACKLOG, Flags, Ready};
 use ringline::{AsyncEventHandler, ConfigBuilder, ConnCtx, ParseResult, RinglineBuilder};
 
-/// Connections in all; the memory of a send slot is touched when it is first used.
-const CONNECTIONS: u16 = 8192;
-/// ringline's own default.
+/// Maximum number of connections. The memory of a send slot is touched on its first use.
+const MAX_CONNECTIONS: u16 = 8192;
+/// The default of ringline.
 const SEND_SLOT_BYTES: usize = 16448;
 
 struct Echo;
@@ -57,14 +58,14 @@ fn main() -> io::Result<()> {
     let ring_bytes = u32::try_from(flags.buffer_bytes).map_err(io::Error::other)?;
     let config = ConfigBuilder::new()
         .workers(flags.threads())
-        // The threads inherit the cores of this one; ringline would count cores from its own offset.
+        // The threads inherit the affinity of this one; ringline would count cores from an offset.
         .pin_to_core(false)
         .tcp_nodelay(true)
         .backlog(BACKLOG)
-        .max_connections(u32::from(CONNECTIONS))
+        .max_connections(u32::from(MAX_CONNECTIONS))
         .recv_buffer(1024, ring_bytes)
-        .send_pool(CONNECTIONS, SEND_SLOT_BYTES as u32)
-        // Nothing happens by the clock here, so an idle worker may sleep.
+        .send_pool(MAX_CONNECTIONS, SEND_SLOT_BYTES as u32)
+        // No timers are used, so an idle worker can sleep.
         .tick_timeout_us(0)
         .resolver_threads(0)
         .spawner_threads(0)

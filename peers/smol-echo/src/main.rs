@@ -1,5 +1,5 @@
-//! TCP echo on smol: on one core its local executor, on several its executor run by as many threads, as the
-//! documentation of the two shows. The reactor, an epoll, is one for the whole process.
+//! TCP echo on smol, based on its documentation: a local executor on one core, one executor shared by one thread per
+//! core on several. The epoll reactor is shared by the whole process.
 
 #![forbid(unsafe_code)]
 

@@ -1,8 +1,8 @@
-//! static-web-server, its own command line and settings with nothing but address and root given: a tokio runtime with a
-//! worker per core, and further threads that read files.
+//! static-web-server with default settings except for address and root: a tokio runtime with one worker per core, and
+//! further threads that read files.
 //!
-//! It does not tell the port that it got, so this program listens first and then becomes the server (a second start of
-//! itself), which takes over the socket as it does systemd's.
+//! It does not report its port, so this program listens first and then becomes the server by `exec` of itself. The
+//! server inherits the socket with the protocol of systemd socket activation.
 
 #![forbid(unsafe_code)]
 
@@ -10,7 +10,7 @@ use std::error::Error;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, id};
 
-use peer_flags::{HttpFlags, Ready, inheritable, listen};
+use peer_flags::{HttpFlags, Ready, into_inheritable_fd, listen};
 use static_web_server::{Server, Settings};
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -22,9 +22,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     let ready = Ready::new(1, listener.local_addr()?, "driver=epoll");
     let mut server = Command::new(std::env::current_exe()?);
     server.env("LISTEN_PID", id().to_string()).env("LISTEN_FDS", "1");
-    server.env("LISTEN_FDS_FIRST_FD", inheritable(listener)?.to_string());
+    server.env("LISTEN_FDS_FIRST_FD", into_inheritable_fd(listener)?.to_string());
     server.args(["--fd", "0", "--root"]).arg(root);
-    // Whoever connects from here on waits in the socket's queue.
+    // From here on, connections wait in the accept queue of the socket.
     ready.announce()?;
     Err(server.exec().into())
 }

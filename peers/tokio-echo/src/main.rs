@@ -1,5 +1,5 @@
-//! TCP echo on tokio, after the echo example in tokio's documentation: the current-thread runtime on one core, the
-//! multi-thread runtime with as many workers on several.
+//! TCP echo on tokio, based on the echo example in tokio's documentation: the current-thread runtime on one core, the
+//! multi-thread runtime with one worker per core on several.
 
 #![forbid(unsafe_code)]
 

@@ -24,21 +24,21 @@ import java.util.logging.LogRecord;
 import java.util.logging.SimpleFormatter;
 
 /**
- * TCP echo on Netty's native transports, after the echo server among Netty's examples: one event loop per core, the
- * listener and the connections on the same ones.
+ * TCP echo on Netty's native transports, based on the echo server of Netty's examples: one event loop per core. The
+ * listener and the connections share the event loops.
  *
  * <pre>netty-echo --addr 127.0.0.1:7000 [--cores 0,2-3] [--buffer-bytes N] [--transport io_uring|epoll]</pre>
  *
- * <p>Java cannot choose its cores: the script that starts it does, and {@code --cores} only says how many there are.
+ * <p>Java cannot pin itself to cores, so {@code start.sh} does. {@code --cores} only determines the number of threads.
  */
 public final class NettyEcho {
     private static final int BACKLOG = 4096;
 
     private InetSocketAddress addr;
     private int threads = 1;
-    /** 0: Netty adapts the size to what arrives. */
+    /** 0: Netty adapts the size to the received data. */
     private int bufferBytes;
-    private boolean uring = true;
+    private boolean usesUring = true;
 
     public static void main(String[] arguments) throws InterruptedException {
         NettyEcho echo = new NettyEcho();
@@ -50,16 +50,16 @@ public final class NettyEcho {
                     + " [--transport io_uring|epoll]");
             System.exit(2);
         }
-        // What the JDK needs to write a log line it loads with the first one; without descriptors left, that would
-        // end the event loop that wants to tell of it.
+        // The JDK loads its logging classes with the first log line. Without free descriptors, that would fail and stop
+        // the event loop that logs. Load them now.
         new SimpleFormatter().format(new LogRecord(Level.WARNING, ""));
         echo.serve();
     }
 
     private void serve() throws InterruptedException {
-        IoHandlerFactory factory = uring ? IoUringIoHandler.newFactory() : EpollIoHandler.newFactory();
+        IoHandlerFactory factory = usesUring ? IoUringIoHandler.newFactory() : EpollIoHandler.newFactory();
         Class<? extends ServerChannel> listener =
-                uring ? IoUringServerSocketChannel.class : EpollServerSocketChannel.class;
+                usesUring ? IoUringServerSocketChannel.class : EpollServerSocketChannel.class;
         EventLoopGroup loops = new MultiThreadIoEventLoopGroup(threads, factory);
         try {
             ServerBootstrap bootstrap = new ServerBootstrap()
@@ -68,14 +68,14 @@ public final class NettyEcho {
                     .option(ChannelOption.SO_BACKLOG, BACKLOG)
                     .childOption(ChannelOption.TCP_NODELAY, true)
                     .childOption(ChannelOption.ALLOW_HALF_CLOSURE, true)
-                    .childHandler(new Echo());
+                    .childHandler(new EchoHandler());
             if (bufferBytes > 0) {
                 bootstrap.childOption(ChannelOption.RECVBUF_ALLOCATOR, new FixedRecvByteBufAllocator(bufferBytes));
             }
             Channel server = bootstrap.bind(addr).sync().channel();
             InetSocketAddress bound = (InetSocketAddress) server.localAddress();
             System.out.printf("ready addr=%s:%d driver=%s%n",
-                    bound.getAddress().getHostAddress(), bound.getPort(), uring ? "io_uring" : "epoll");
+                    bound.getAddress().getHostAddress(), bound.getPort(), usesUring ? "io_uring" : "epoll");
             server.closeFuture().sync();
         } finally {
             loops.shutdownGracefully();
@@ -83,11 +83,11 @@ public final class NettyEcho {
     }
 
     /**
-     * Gives everything back; reads no more from a peer that does not take it, until it does. Without state of its own,
-     * so that all connections share it.
+     * Echoes all data. Stops reading from a peer that does not read, until the peer reads again. Has no state, so all
+     * connections share one instance.
      */
     @ChannelHandler.Sharable
-    private static final class Echo extends ChannelInboundHandlerAdapter {
+    private static final class EchoHandler extends ChannelInboundHandlerAdapter {
         @Override
         public void channelRead(ChannelHandlerContext context, Object message) {
             context.write(message, context.voidPromise());
@@ -104,7 +104,7 @@ public final class NettyEcho {
             context.fireChannelWritabilityChanged();
         }
 
-        /** The peer sends no more: what it has not taken yet is still sent. */
+        /** The peer has shut down its write half: sends the unsent data, then closes. */
         @Override
         public void userEventTriggered(ChannelHandlerContext context, Object event) {
             if (event instanceof ChannelInputShutdownEvent) {
@@ -121,41 +121,42 @@ public final class NettyEcho {
     }
 
     private void parse(String[] arguments) {
-        for (int place = 0; place < arguments.length; place += 2) {
-            String flag = arguments[place];
-            if (place + 1 == arguments.length) {
-                throw new IllegalArgumentException(flag + " needs a value");
+        for (int index = 0; index < arguments.length; index += 2) {
+            String flag = arguments[index];
+            if (index + 1 == arguments.length) {
+                throw new IllegalArgumentException("missing value for " + flag);
             }
-            String value = arguments[place + 1];
+            String value = arguments[index + 1];
             switch (flag) {
                 case "--addr" -> addr = parseAddr(value);
                 case "--cores" -> threads = countCores(value);
-                case "--buffer-bytes" -> bufferBytes = Math.max(1, number(flag, value));
-                case "--transport" -> uring = parseTransport(value);
+                case "--buffer-bytes" -> bufferBytes = Math.max(1, parseNumber(flag, value));
+                case "--transport" -> usesUring = parseTransport(value);
                 default -> throw new IllegalArgumentException("unknown flag " + flag);
             }
         }
         if (addr == null) {
-            throw new IllegalArgumentException("--addr is missing");
+            throw new IllegalArgumentException("missing flag --addr");
         }
     }
 
     private static InetSocketAddress parseAddr(String value) {
         int colon = value.lastIndexOf(':');
         if (colon < 0) {
-            throw new IllegalArgumentException("--addr " + value + ": not ADDRESS:PORT");
+            throw new IllegalArgumentException("invalid --addr " + value + ": expected ADDRESS:PORT");
         }
-        return new InetSocketAddress(value.substring(0, colon), number("--addr", value.substring(colon + 1)));
+        return new InetSocketAddress(value.substring(0, colon), parseNumber("--addr", value.substring(colon + 1)));
     }
 
     private static int countCores(String list) {
         int count = 0;
         for (String part : list.split(",", -1)) {
-            String[] ends = part.split("-", 2);
-            int first = number("--cores", ends[0]);
-            int last = number("--cores", ends[ends.length - 1]);
+            String[] bounds = part.split("-", 2);
+            int first = parseNumber("--cores", bounds[0]);
+            int last = parseNumber("--cores", bounds[bounds.length - 1]);
             if (last < first) {
-                throw new IllegalArgumentException("--cores " + list + ": not a list of cores such as 0,2-3");
+                throw new IllegalArgumentException(
+                        "invalid --cores " + list + ": expected a list of cores, e.g. 0,2-3");
             }
             count += last - first + 1;
         }
@@ -166,15 +167,16 @@ public final class NettyEcho {
         return switch (value) {
             case "io_uring" -> true;
             case "epoll" -> false;
-            default -> throw new IllegalArgumentException("--transport " + value + ": not io_uring or epoll");
+            default -> throw new IllegalArgumentException(
+                    "invalid --transport " + value + ": expected io_uring or epoll");
         };
     }
 
-    private static int number(String flag, String text) {
+    private static int parseNumber(String flag, String text) {
         try {
             return Integer.parseUnsignedInt(text) & Integer.MAX_VALUE;
         } catch (NumberFormatException cause) {
-            throw new IllegalArgumentException(flag + ": " + text + " is not a number", cause);
+            throw new IllegalArgumentException("invalid " + flag + ": " + text + " is not a number", cause);
         }
     }
 }
