@@ -1,15 +1,16 @@
-//! What is known of files that were asked for: contents of small ones, descriptors of large ones, and the fields of their
-//! answers, encoded once. One for each worker.
+//! File cache of one worker: contents of small files, descriptors of large files, and encoded response fields.
 //!
-//! An entry counts as true for an interval; then the path is resolved again. If it leads to a file in the same state, the
-//! entry goes on, else it is made anew. Contents are read whole between two looks at the same state, so they are never
-//! partly old and partly new; those of a file that was written a moment ago, whose state may not show the next change, are
-//! read again at the next look.
+//! An entry is fresh for the revalidation interval. After that, the path is resolved again. If it leads to the same
+//! file in the same state, the entry is kept; otherwise it is replaced. Contents are read in full between two
+//! `fstat(2)` calls that return the same state, so they never mix two versions of a file. If a file was modified
+//! very recently, its timestamps may not reveal the next change; its contents are read again at the next
+//! revalidation.
 //!
-//! Of a large file only the descriptor is kept, and who writes to the file changes what is sent. So each answer that it is
-//! sent with looks at the open file first (`fstat(2)`), within the interval, too: tag, length and bytes are of one state.
-//! A descriptor keeps a removed file on its disk: while there are any, a task looks each second for those that are no longer
-//! what they were, or are asked for no more, and closes them.
+//! For a large file, the cache holds only the descriptor, and a write to the file changes the bytes that are sent.
+//! Every response therefore calls `fstat(2)` on the open file, even while the entry is fresh, so that entity tag,
+//! length and bytes describe the same state. An open descriptor also prevents the kernel from freeing the disk
+//! space of a deleted file. While the cache holds descriptors, a task checks them every second and closes those of
+//! changed, deleted or unused files.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::{HashMap, VecDeque};
@@ -34,67 +35,72 @@ use super::validator::Validator;
 use crate::h1::{EncodedResponse, FieldBlock};
 use crate::observe::metrics::WorkerMetrics;
 
-/// Most entries of a cache, whatever their size.
+/// Maximum number of entries in a cache, regardless of their size.
 const MAX_ENTRIES: usize = 4096;
 
-/// Most files of a cache that are open: larger ones, whose contents are not kept. Fewer where the process may not open many.
+/// Maximum number of open files in a cache. Only files that are too large to cache in memory are kept open. The
+/// limit is lower if the process has a low descriptor limit.
 const MAX_OPEN_FILES: usize = 512;
 
-/// Descriptors that a process and each of its workers need besides connections and files, about.
+/// Approximate number of descriptors that the process needs, not counting connections, files and workers.
 const PROCESS_DESCRIPTORS: u64 = 24;
+
+/// Approximate number of descriptors that each worker needs, not counting connections and files.
 const DESCRIPTORS_PER_WORKER: u64 = 10;
 
-/// How often open files are looked at while nobody asks for them, and for how long nobody has asked for those that are
-/// closed, unless they count as true for longer.
+/// Interval between two checks of the open files.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Time without revalidation after which an entry with open files is evicted. Twice the revalidation interval applies
+/// instead if it is longer.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What an entry takes besides its contents and its path, about.
+/// Approximate size of an entry in bytes, excluding its contents and path.
 const ENTRY_OVERHEAD_BYTES: usize = 1024;
 
 /// A file and its precompressed variants.
 #[derive(Debug)]
 pub(super) struct Entry {
-    /// The path of the file, which for a folder is that of its index file.
+    /// Path of the file. For a directory, this is the path of its index file.
     pub path: Box<str>,
     pub identity: Variant,
     pub encoded: Vec<(Coding, Variant)>,
-    /// Not all of it is in memory.
+    /// Whether at least one variant is an open file instead of contents in memory.
     pub has_open_files: bool,
-    /// When it was looked at last.
+    /// Start time of the last check of the path.
     checked_at: Cell<Duration>,
-    /// It was used since it was last looked for something to forget.
+    /// Reference bit of the clock algorithm: set by every lookup, cleared by [`Cache::evict`].
     is_used: Cell<bool>,
 }
 
-/// One file, and what is sent with it.
+/// One file and its response fields.
 #[derive(Debug)]
 pub(super) struct Variant {
     pub stamp: FileStamp,
-    /// What it is precompressed with.
+    /// Content coding of a precompressed file.
     pub coding: Option<Coding>,
-    /// Whether the state of the file tells every later change.
+    /// Whether the timestamps were old enough to reveal every later change; see [`FileStamp::is_settled`].
     pub is_settled: bool,
     pub contents: Contents,
     pub validator: Validator,
     pub media_type: Box<str>,
-    /// With the file, and with a part of it.
+    /// Fields of a response with the whole file or with a single range.
     pub fields: Rc<FieldBlock>,
-    /// Instead of the file.
+    /// Fields of a 304 response.
     pub not_modified_fields: Rc<FieldBlock>,
 }
 
 #[derive(Debug)]
 pub(super) enum Contents {
-    /// With its fields: what fits behind them in one send.
+    /// A body small enough to be sent together with its header section in one buffer.
     Encoded(Rc<EncodedResponse>),
     Memory(Bytes),
     File(File),
 }
 
 impl Entry {
-    /// Of a file that was looked for then, before anything of it was read: a read may take long, and what has come of the
-    /// path meanwhile is newer.
+    /// Creates an entry. `checked_at` is the time at which the lookup of the path started, before any read: reading
+    /// can take long, and a lookup that started later has newer information.
     pub fn new(
         path: &str,
         identity: Variant,
@@ -140,25 +146,25 @@ impl Entry {
         self.files().count()
     }
 
-    /// It was looked for then, and found to be as it was.
+    /// Records that a lookup that started at `checked_at` found the file unchanged.
     pub fn mark_fresh(&self, checked_at: Duration) {
         self.checked_at.set(self.checked_at.get().max(checked_at));
     }
 
-    /// Whether what is kept of its files is what would be sent; see [`Variant::is_unchanged`].
+    /// Returns `true` if all open files are unchanged; see [`Variant::is_unchanged`].
     pub fn is_unchanged(&self) -> bool {
         self.variants().all(Variant::is_unchanged)
     }
 
-    /// Whether what is kept of it is worth its descriptors.
+    /// Returns `true` if the entry was checked recently and its open files are unchanged.
     fn keeps_files_open(&self, now: Duration, idle_timeout: Duration) -> bool {
         now.saturating_sub(self.checked_at.get()) < idle_timeout && self.is_unchanged()
     }
 }
 
 impl Variant {
-    /// Whether what would be sent is what the fields tell of. An open file is looked at (`fstat(2)`): writing to it
-    /// changes its times, and so does putting another one in its place, by which it loses its name.
+    /// Returns `true` if the contents still match the response fields. Calls `fstat(2)` on an open file: a write
+    /// changes its timestamps, and replacing or removing the file changes `st_ctime` because the file loses a link.
     pub fn is_unchanged(&self) -> bool {
         match &self.contents {
             Contents::File(file) => fstat(file).is_ok_and(|stat| stamp(&stat) == self.stamp),
@@ -167,34 +173,34 @@ impl Variant {
     }
 }
 
-/// The entries of one worker, by path. The key of a path is the target of requests that asks for it by nothing but itself,
-/// if there is such a target.
+/// The entries of one worker, by key (see [`key`]). If a path has a request target that maps to it directly,
+/// without decoding, this target is the key. A lookup by target then needs no path resolution.
 #[derive(Debug)]
 pub(super) struct Cache {
     max_bytes: usize,
     interval: Duration,
     entries: RefCell<HashMap<Box<[u8]>, Rc<Entry>, RandomState>>,
-    /// In the order in which they are looked at for something to forget.
+    /// Keys in the order in which [`evict`](Self::evict) visits them.
     order: RefCell<VecDeque<Box<[u8]>>>,
     bytes: Cell<usize>,
     open_files: Cell<usize>,
     max_open_files: usize,
-    /// Whether a task looks at the open files.
+    /// Whether the task that checks the open files is running.
     is_sweeping: Cell<bool>,
-    /// Where hits, misses and bytes are counted.
+    /// Counters of hits, misses and bytes.
     metrics: OnceCell<Rc<WorkerMetrics>>,
 }
 
-/// What a cache knows of a path.
+/// Result of a cache lookup.
 pub(super) enum Lookup {
     Fresh(Rc<Entry>),
-    /// To be looked at again.
+    /// The entry must be revalidated.
     Stale(Rc<Entry>),
     Miss,
 }
 
 impl Cache {
-    /// One of those of so many workers.
+    /// Creates the cache of one worker. `workers` is the number of workers in the process that have a cache.
     pub fn new(max_bytes: usize, interval: Duration, workers: usize) -> Rc<Self> {
         Rc::new(Self {
             max_bytes,
@@ -209,18 +215,18 @@ impl Cache {
         })
     }
 
-    /// Counts there from now on, unless it counts elsewhere.
+    /// Sets the metrics to update. Has no effect if metrics have been set already.
     pub fn set_metrics(&self, metrics: Rc<WorkerMetrics>) {
         self.metrics.get_or_init(|| metrics);
     }
 
-    /// Bytes that it holds, about.
+    /// Returns the approximate memory use in bytes.
     pub fn bytes(&self) -> usize {
         self.bytes.get()
     }
 
-    /// What is known of a path, by the target that asks for it. What counts as true by its age is asked whether it is as it
-    /// was, too.
+    /// Looks up a path by the request target. If the entry is fresh by age, `is_unchanged` decides whether it is
+    /// returned as fresh.
     #[inline]
     pub fn get_by_target(&self, target: &[u8], is_unchanged: impl FnOnce(&Entry) -> bool) -> Lookup {
         let entries = self.entries.borrow();
@@ -236,13 +242,14 @@ impl Cache {
         }
     }
 
-    /// What is known of a path, likewise.
+    /// Looks up a path; see [`get_by_target`](Self::get_by_target).
     pub fn get(&self, path: &str, is_directory: bool, is_unchanged: impl FnOnce(&Entry) -> bool) -> Lookup {
         self.get_by_target(key(path, is_directory).as_bytes(), is_unchanged)
     }
 
-    /// Keeps an entry, in the place of another one of this path, and forgets others when there are too many. One that was
-    /// looked at again and is put back as it was counts as a hit, another one as a miss. What was looked for later stays.
+    /// Inserts an entry, replaces a previous entry of the same path, and evicts other entries if a limit is
+    /// exceeded. An entry that was revalidated and is inserted again counts as a hit, any other entry as a miss. An
+    /// entry with a later `checked_at` is not replaced.
     pub fn insert(self: &Rc<Self>, path: &str, is_directory: bool, entry: &Rc<Entry>) {
         let bytes = entry.bytes();
         if bytes > self.max_bytes {
@@ -275,7 +282,8 @@ impl Cache {
         }
     }
 
-    /// Forgets a path that leads nowhere, as was found by a look that began then.
+    /// Removes the entry of a path that a lookup, started at `checked_at`, did not find. An entry with a later
+    /// `checked_at` is kept.
     pub fn remove(&self, path: &str, is_directory: bool, checked_at: Duration) {
         let key = key(path, is_directory);
         if self.has_newer(key.as_bytes(), checked_at) {
@@ -292,17 +300,18 @@ impl Cache {
         self.entries.borrow().get(key).is_some_and(|entry| entry.checked_at.get() > checked_at)
     }
 
-    /// Closes all files, but for those that are being sent; whether there were any.
+    /// Evicts all entries with open files and closes the files that no response is using. Returns `true` if there
+    /// were any.
     pub async fn close_files(&self) -> bool {
         let files = self.remove_where(|entry| entry.has_open_files);
         let had_files = !files.is_empty();
         if had_files && let Err(panic) = spawn_blocking(|| drop(files)).await {
-            tracing::error!(%panic, "files were not closed");
+            tracing::error!(%panic, "cannot close cached files: the blocking task panicked");
         }
         had_files
     }
 
-    /// Forgets what is to be forgotten, and returns what of it is open.
+    /// Removes the entries that `should_remove` selects and returns their open files.
     fn remove_where(&self, should_remove: impl Fn(&Entry) -> bool) -> Vec<File> {
         let mut entries = self.entries.borrow_mut();
         let removed: Vec<_> =
@@ -321,7 +330,7 @@ impl Cache {
 
     fn release(&self, entry: Rc<Entry>) {
         self.subtract_size(&entry);
-        // Unless it is in use, or was put back in its own place.
+        // Skip entries that a response is using and entries that were inserted again.
         if Rc::strong_count(&entry) == 1 {
             let files = entry.files().cloned().collect();
             drop(entry);
@@ -334,7 +343,7 @@ impl Cache {
         self.open_files.set(self.open_files.get() - entry.open_files());
     }
 
-    /// Forgets what was not used since it was last looked at (the clock algorithm).
+    /// Evicts entries that have not been used since the last visit (clock algorithm) until all limits are met.
     fn evict(&self) {
         let mut order = self.order.borrow_mut();
         let mut entries = self.entries.borrow_mut();
@@ -353,14 +362,14 @@ impl Cache {
                         self.release(entry);
                     }
                 }
-                // It was removed before.
+                // The entry was removed earlier; only its key was left in the queue.
                 None => {}
             }
         }
     }
 }
 
-/// Looks at the open files now and then, for as long as there are any.
+/// Periodically evicts entries with changed or unused open files. Ends when no open file is left.
 async fn sweep(cache: Weak<Cache>) {
     loop {
         sleep(SWEEP_INTERVAL).await;
@@ -374,16 +383,16 @@ async fn sweep(cache: Weak<Cache>) {
     }
 }
 
-/// Closes files, if there are any, by a thread for file operations: the end of a removed file's last descriptor frees its
-/// space, which takes long where that is much.
+/// Closes files on a blocking thread. Closing the last descriptor of a deleted file frees its blocks, which can
+/// take long for a large file.
 fn close(files: Vec<File>) {
     if !files.is_empty() {
         drop(spawn_blocking(|| drop(files)));
     }
 }
 
-/// The share of a worker in a quarter of what the process may open besides what it needs for itself: connections need
-/// descriptors, too.
+/// Returns the maximum number of open files of one cache: the caches of all workers share a quarter of the
+/// descriptors that the process does not need for itself. The rest is left for connections.
 fn max_open_files(workers: usize) -> usize {
     let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     let workers = workers.max(1);
@@ -392,8 +401,9 @@ fn max_open_files(workers: usize) -> usize {
     share.clamp(1, MAX_OPEN_FILES)
 }
 
-/// The key of a path. One that a target can ask for by itself begins with a slash, as that target; others, with hidden names
-/// or bytes that have to be encoded, do not, and targets have to be resolved to find them.
+/// Returns the key of a path. If a request target maps to the path without decoding, the key is this target and
+/// starts with a slash. Other keys (hidden names, bytes that must be percent-encoded) do not start with a slash, so
+/// only a lookup by resolved path can find them.
 fn key(path: &str, is_directory: bool) -> String {
     let slash = if is_directory && !path.is_empty() { "/" } else { "" };
     let target = format!("/{path}{slash}");
@@ -404,14 +414,14 @@ fn key(path: &str, is_directory: bool) -> String {
     if is_itself { target } else { format!("{path}{slash}") }
 }
 
-/// A clock that costs next to nothing (`CLOCK_MONOTONIC_COARSE`): a few milliseconds behind at most.
+/// Returns the time of `CLOCK_MONOTONIC_COARSE`, which is cheap to read and at most a few milliseconds behind.
 #[inline]
 pub(super) fn now() -> Duration {
     let time = clock_gettime(ClockId::MonotonicCoarse);
     Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
 }
 
-/// The clock that the times of files are of.
+/// Returns the time of `CLOCK_REALTIME`, the clock of file timestamps.
 pub(super) fn wall_clock() -> Timestamp {
     let time = clock_gettime(ClockId::Realtime);
     Timestamp { seconds: time.tv_sec, nanoseconds: u32::try_from(time.tv_nsec).unwrap_or(0) }
@@ -498,10 +508,10 @@ mod tests {
         let bytes = cache.bytes();
         cache.insert("a", false, &old);
         assert!(is_new() && cache.bytes() == bytes);
-        // It had found nothing.
+        // A lookup that found no file and started earlier than the current entry.
         cache.remove("a", false, earlier);
         assert!(is_new());
-        // Of the two that have put it back, one had begun before.
+        // Two lookups revalidated the entry; the one that started earlier finishes last.
         new.mark_fresh(earlier);
         cache.insert("a", false, &old);
         assert!(is_new());
@@ -531,7 +541,7 @@ mod tests {
             let first = entry("a", 1000);
             cache.insert("a", false, &first);
             assert!(is_known(&cache, "a") && is_known(&cache, "a"));
-            // Looked at again, and found to be as it was; then changed.
+            // Revalidated without change; then replaced because the file changed.
             cache.insert("a", false, &first);
             cache.insert("a", false, &entry("a", 2000));
             cache.insert("too large", false, &entry("too large", 1 << 20));
@@ -562,7 +572,7 @@ mod tests {
         {
             assert_eq!(found(target).as_deref(), Some(path));
         }
-        // These mean something else, or have to be looked at first.
+        // These targets mean another path, or must be resolved first.
         for target in ["/a?b", "/.a", "/a%41", "/ä", "/a b/", "", "//", "/a//", "//a", "/b", "*"] {
             assert_eq!(found(target), None, "{target}");
         }

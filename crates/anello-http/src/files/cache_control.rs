@@ -1,17 +1,18 @@
-//! How long others may keep a file: `Cache-Control`, by patterns for its path.
+//! `Cache-Control` values, selected by glob patterns for paths.
 
 use globset::{GlobBuilder, GlobMatcher};
 
 use super::options::InvalidOption;
 
-/// Files that match a pattern have a value of `Cache-Control`.
+/// A `Cache-Control` value for the files that match a pattern.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CacheRule {
-    /// The pattern. `*` stands for anything within a name, `?` for one character, `**` for any folders, `[ab]` for one
-    /// of these, `{a,b}` for either. Without a slash it is for the name of the file, in whichever folder (`*.css`);
-    /// with one, for its path from the served folder on (`assets/**`, `/robots.txt`).
+    /// Glob pattern. `*` matches any characters within a name, `?` one character, `**` any number of directories,
+    /// `[ab]` one of the listed characters, and `{a,b}` one of the alternatives. A pattern without a slash applies
+    /// to the file name in any directory (`*.css`). A pattern with a slash applies to the path relative to the
+    /// document root (`assets/**`, `/robots.txt`).
     pub pattern: String,
-    /// The value, as in `public, max-age=31536000, immutable`.
+    /// Field value, for example `public, max-age=31536000, immutable`.
     pub value: String,
 }
 
@@ -21,26 +22,28 @@ impl CacheRule {
     }
 }
 
-/// The rules of a server, in order: the first that matches counts.
+/// Compiled cache rules, in order. The first matching rule applies.
 #[derive(Clone, Debug, Default)]
 pub struct CacheRules {
     rules: Vec<(GlobMatcher, String)>,
 }
 
 impl CacheRules {
-    /// Compiles them.
+    /// Compiles rules.
     ///
     /// # Errors
-    /// When a pattern is malformed, or a value cannot stand in a field.
+    /// Returns an error if a pattern is malformed, or if a value is empty or contains characters other than
+    /// printable ASCII.
     pub fn new(rules: &[CacheRule]) -> Result<Self, InvalidOption> {
         let compiled = rules.iter().map(|rule| Ok((compile(&rule.pattern)?, checked(&rule.value)?)));
         Ok(Self { rules: compiled.collect::<Result<_, InvalidOption>>()? })
     }
 
-    /// The value for a file of this path, relative to the served folder: of the file itself, not of its precompressed
-    /// variant, and of an index file, not of its folder. None if no rule matches: the field is not sent.
+    /// Returns the value for the file at `path`, which is relative to the document root. For a precompressed
+    /// variant, pass the path of the uncompressed file; for a directory, the path of its index file. Returns `None`
+    /// if no rule matches; the field is then not sent.
     ///
-    /// The time grows with the rules: look it up once for a file and keep it.
+    /// The cost is linear in the number of rules, so look up the value once per file and store it.
     ///
     /// ```
     /// use anello_http::files::cache_control::{CacheRule, CacheRules};

@@ -1,32 +1,33 @@
-//! Whether a request wants an answer at all: its preconditions (RFC 9110, section 13), for GET and HEAD.
+//! Evaluation of preconditions (RFC 9110, section 13) for GET and HEAD requests.
 //!
-//! Conditions are looked at for a request that would otherwise be answered with 200 (or 206): not for a file that is
-//! missing or a redirect. The order is that of section 13.2.2:
+//! Preconditions are evaluated only if the response would otherwise be 200 or 206, not for missing files and
+//! redirects. The order follows section 13.2.2:
 //!
 //! ```text
 //!  If-Match ─────────────── none matches ──► 412
-//!     or If-Unmodified-Since ─── modified ──► 412     (looked at only without If-Match)
+//!     or If-Unmodified-Since ─── modified ──► 412     (ignored if If-Match is present)
 //!  If-None-Match ──────────── one matches ──► 304
-//!     or If-Modified-Since ─── unmodified ──► 304     (looked at only without If-None-Match)
-//!  Range with If-Range ────── other state ──► 200, the whole file
+//!     or If-Modified-Since ─── unmodified ──► 304     (ignored if If-None-Match is present)
+//!  Range with If-Range ───────── no match ──► 200, the whole file
 //! ```
 
 use super::fields::{FieldLines, RequestFields};
 use super::validator::{EntityTag, GivenTag, Validator};
 use crate::h1::{HttpDate, trim};
 
-/// What the conditions of a request say.
+/// Result of evaluating the preconditions of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// Answer as if there were no conditions.
+    /// Respond as if the request had no preconditions.
     Proceed,
-    /// The client has it: status 304, with the same `ETag`, `Last-Modified`, `Cache-Control` and `Vary` as otherwise.
+    /// The client has the current representation: respond with 304 and the same `ETag`, `Last-Modified`,
+    /// `Cache-Control` and `Vary` as in a 200 response.
     NotModified,
-    /// It is not what the client wants it to be: status 412.
+    /// A precondition failed: respond with 412.
     PreconditionFailed,
 }
 
-/// What the conditions of a GET or HEAD say of a file in this state, the variant that would be sent.
+/// Evaluates the preconditions of a GET or HEAD request against the validator of the selected variant.
 ///
 /// ```
 /// # use anello_http::files::stamp::{FileStamp, Timestamp};
@@ -60,15 +61,17 @@ fn evaluate_conditions(fields: &RequestFields<'_>, validator: &Validator) -> Out
     if is_known { Outcome::NotModified } else { Outcome::Proceed }
 }
 
-/// The value of `Range`, unless there is none or the client wants it only of another state than this one (`If-Range`).
+/// Returns the value of `Range`. Returns `None` if the request has no `Range`, or if `If-Range` does not match the
+/// validator.
 #[inline]
 #[must_use]
 pub fn applicable_range<'a>(fields: &RequestFields<'a>, validator: &Validator) -> Option<&'a [u8]> {
     fields.range.filter(|_| fields.if_range.is_none_or(|condition| is_exactly(condition, validator)))
 }
 
-/// Whether `If-Range` means exactly this state: by strong comparison of tags, or by a date that is the very one that
-/// was told (RFC 9110, section 13.1.5). That is strong whenever it is told at all (see [`Validator`]).
+/// Returns `true` if `If-Range` matches the validator: an entity tag by strong comparison, or a date equal to
+/// `Last-Modified` (RFC 9110, section 13.1.5). Every `Last-Modified` date that is sent is a strong validator (see
+/// [`Validator`]).
 fn is_exactly(condition: &[u8], validator: &Validator) -> bool {
     let condition = trim(condition);
     match GivenTag::parse(condition) {
@@ -77,8 +80,8 @@ fn is_exactly(condition: &[u8], validator: &Validator) -> bool {
     }
 }
 
-/// Whether one of a list of tags is meant, or any at all (`*`). Reads on after something that is no tag, as behind an
-/// element of the list that it does not know.
+/// Returns `true` if a tag in the list matches, or if the list is `*`. Malformed elements are skipped up to the
+/// next comma.
 fn any_tag<'a>(lines: &FieldLines<'a>, tag: &EntityTag, is: fn(&GivenTag<'a>, &EntityTag) -> bool) -> bool {
     lines.iter().any(|line| {
         let mut rest = trim(line);
@@ -99,7 +102,8 @@ fn any_tag<'a>(lines: &FieldLines<'a>, tag: &EntityTag, is: fn(&GivenTag<'a>, &E
     })
 }
 
-/// Whether the file was modified after a date; None if there is no valid date, or none of the file's.
+/// Returns `true` if the file was modified after the date. Returns `None` if the date is missing or invalid, or if
+/// the validator has no date.
 fn was_modified_since(date: Option<&[u8]>, validator: &Validator) -> Option<bool> {
     let date = HttpDate::parse(date?)?;
     Some(validator.last_modified_seconds? > date)

@@ -1,34 +1,34 @@
-//! Which other sites' scripts may read an answer: `Access-Control-Allow-Origin` (the Fetch standard).
+//! Cross-origin access: `Access-Control-Allow-Origin` as defined by the Fetch standard.
 //!
-//! Files are the same for everybody, whatever cookies a request brings; so `*` is harmless where the server is public,
-//! and no answer ever allows credentials.
+//! Responses do not depend on cookies or other credentials, so `*` is safe on a public server. Credentialed access
+//! is never allowed.
 
 use super::options::InvalidOption;
 
 const OPTION: &str = "cors-origin";
 
-/// The sites whose scripts may read what is served.
+/// Set of origins whose scripts may read responses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CorsOrigins {
     all: bool,
     origins: Vec<String>,
 }
 
-/// What an answer says to the scripts of a site.
+/// CORS headers of a response.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CorsHeaders<'a> {
-    /// The value of `Access-Control-Allow-Origin`, if they may read it.
+    /// Value of `Access-Control-Allow-Origin`; `None` if the origin is not allowed.
     pub allow_origin: Option<&'a str>,
-    /// Whether others are answered otherwise: the answer has `Vary: Origin`.
+    /// Whether the value depends on the request origin. If so, the response needs `Vary: Origin`.
     pub varies: bool,
 }
 
 impl CorsOrigins {
-    /// These origins, as browsers write them: `https://example.org`, with a port where it is not the usual one (which is
-    /// left out, as they do); or `*` for all.
+    /// Parses origins in the form that browsers send: `https://example.org`, with the port if it is not the default
+    /// of the scheme. A default port is accepted and removed. `*` allows all origins.
     ///
     /// # Errors
-    /// When one is malformed.
+    /// Returns an error if an origin is malformed.
     pub fn new(origins: &[String]) -> Result<Self, InvalidOption> {
         let mut all = false;
         let mut listed = Vec::new();
@@ -42,7 +42,7 @@ impl CorsOrigins {
         Ok(Self { all, origins: listed })
     }
 
-    /// What to answer to a request with this `Origin`, or without one.
+    /// Returns the headers for a request with this `Origin`, or without one.
     ///
     /// ```
     /// use anello_http::files::cors::CorsOrigins;
@@ -77,7 +77,7 @@ fn checked(origin: &str) -> Result<String, InvalidOption> {
     Err(InvalidOption::new(OPTION, origin, why))
 }
 
-/// Browsers never write the port that the scheme has anyway.
+/// Removes the default port of the scheme, which browsers never send.
 fn without_usual_port<'h>(scheme: &str, host: &'h str) -> &'h str {
     let port = match scheme {
         "https" => ":443",

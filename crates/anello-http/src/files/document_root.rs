@@ -1,11 +1,12 @@
-//! The served folder: names to open files, never anything outside.
+//! The document root: opens files by relative path and never leaves the directory.
 //!
-//! Paths are resolved by the kernel, in one go: `openat2(2)` with `RESOLVE_BENEATH` and `RESOLVE_NO_MAGICLINKS` (Linux 5.6)
-//! follows no `..` and no symbolic link out of the folder, whatever is renamed meanwhile. Where there is no such call (an
-//! older kernel, a filter), each name is opened by itself and no symbolic link is followed at all.
+//! The kernel resolves a path in one call: `openat2(2)` with `RESOLVE_BENEATH` and `RESOLVE_NO_MAGICLINKS` (Linux
+//! 5.6) follows no `..` and no symbolic link out of the directory, even if files are renamed concurrently. If
+//! `openat2` is unavailable (older kernel or seccomp filter), each path component is opened separately and symbolic
+//! links are not followed.
 //!
-//! What the kernel has in memory is resolved at once (`RESOLVE_CACHED`, Linux 5.12); what it has not, by a thread for work
-//! that blocks.
+//! Paths in the dentry cache are resolved without blocking (`RESOLVE_CACHED`, Linux 5.12). Other paths are resolved
+//! on a blocking thread.
 
 use std::ffi::CStr;
 use std::fs;
@@ -28,17 +29,17 @@ use super::options::Symlinks;
 use super::path::Dotfiles;
 use super::stamp::{FileStamp, Timestamp};
 
-/// The kernel, or a filter, has no `openat2`: it is not asked again.
+/// Whether `openat2` was found to be unavailable, in which case it is not called again.
 static OPENAT2_UNAVAILABLE: AtomicBool = AtomicBool::new(false);
 
-/// A folder whose files are served.
+/// A directory whose files are served.
 #[derive(Clone, Debug)]
 pub(super) struct DocumentRoot {
     root: Arc<OwnedFd>,
     symlinks: Symlinks,
 }
 
-/// What a path leads to.
+/// Result of opening a path.
 #[derive(Debug)]
 pub(super) enum Opened {
     File {
@@ -46,28 +47,30 @@ pub(super) enum Opened {
         stamp: FileStamp,
     },
     Directory,
-    /// Neither, such as a FIFO or a device: it is not served.
+    /// Neither a regular file nor a directory, for example a FIFO or a device. It is not served.
     Other,
 }
 
-/// To read, without waiting for the writer of a FIFO, and without becoming a terminal's process.
+/// Flags to open a file for reading. `O_NONBLOCK` avoids waiting for the writer of a FIFO, and `O_NOCTTY` avoids
+/// acquiring a controlling terminal.
 const READ_FLAGS: OFlags =
     OFlags::RDONLY.union(OFlags::CLOEXEC).union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
 
-/// To find things in a folder, for which it need not be readable.
+/// Flags to open a directory for lookups. `O_PATH` needs no read permission.
 const PATH_FLAGS: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
 impl DocumentRoot {
-    /// Opens the folder itself (`openat(2)`).
+    /// Opens the document root (`openat(2)`).
     pub fn open(path: &Path, symlinks: Symlinks) -> io::Result<Self> {
         let root = openat(rustix::fs::CWD, path, PATH_FLAGS, Mode::empty())?;
         Ok(Self { root: Arc::new(root), symlinks })
     }
 
-    /// Opens what a relative path leads to; empty for the folder itself.
+    /// Opens a relative path. An empty path stands for the document root itself.
     ///
     /// # Errors
-    /// When there is nothing, or nothing that may be opened; also for what would lead outside.
+    /// Returns the error of `openat2(2)`, `openat(2)` or `fstat(2)`: the path does not exist, is not accessible, or
+    /// leads outside the document root.
     pub async fn find(&self, path: &str) -> io::Result<Opened> {
         let path = if path.is_empty() { "." } else { path };
         let opened = match self.open_path(path).await {
@@ -96,15 +99,16 @@ impl DocumentRoot {
         }
     }
 
-    /// What may not be read may still be a folder with something in it that may be.
+    /// Returns [`Opened::Directory`] for a directory that is searchable but not readable, because files in it may
+    /// be readable.
     async fn find_unreadable(&self, path: &str, error: io::Error) -> io::Result<Opened> {
-        // The last name is looked up in the folder itself, which takes the right to enter it.
+        // Resolving `.` in a directory requires search permission only.
         let (folder, inside) = (self.clone(), format!("{path}/."));
         let entered = spawn_blocking(move || folder.open_blocking(&inside, PATH_FLAGS)).await?;
         entered.map(|_| Opened::Directory).map_err(|_| error)
     }
 
-    /// Opens it, if that takes no look at a disk; else `EAGAIN`.
+    /// Opens a path if it can be resolved from the dentry cache. Returns `EAGAIN` otherwise.
     fn open_cached(&self, path: &str) -> Result<OwnedFd, Errno> {
         if OPENAT2_UNAVAILABLE.load(Ordering::Relaxed) {
             return Err(Errno::AGAIN);
@@ -116,7 +120,7 @@ impl DocumentRoot {
             Mode::empty(),
             self.resolve_flags() | ResolveFlags::CACHED,
         ) {
-            // An older kernel does not know the last flag.
+            // Kernels before 5.12 reject `RESOLVE_CACHED`.
             Err(Errno::INVAL | Errno::NOSYS | Errno::PERM) => Err(Errno::AGAIN),
             other => other,
         }
@@ -131,7 +135,8 @@ impl DocumentRoot {
     }
 
     fn open_blocking(&self, path: &str, flags: OFlags) -> io::Result<OwnedFd> {
-        // A rename somewhere else makes the kernel unsure about a `..` in a link now and then.
+        // The kernel returns `EAGAIN` if a rename or mount anywhere in the system races with the resolution of a
+        // `..` in a link.
         const MAX_ATTEMPTS: usize = 100;
         for _ in 0..MAX_ATTEMPTS {
             if OPENAT2_UNAVAILABLE.load(Ordering::Relaxed) {
@@ -140,7 +145,8 @@ impl DocumentRoot {
             match openat2(&*self.root, path, flags, Mode::empty(), self.resolve_flags()) {
                 Err(Errno::AGAIN | Errno::INTR) => {}
                 Err(error @ Errno::NOSYS) => disable_openat2(error),
-                // A filter that does not know the call answers like this; so may the file, which the other way tells.
+                // `EPERM` comes from a seccomp filter or from the file. In the second case, opening by component
+                // reports it.
                 Err(error @ Errno::PERM) => {
                     if self.is_openat2_filtered() {
                         disable_openat2(error);
@@ -153,7 +159,8 @@ impl DocumentRoot {
         self.open_by_component(path, flags)
     }
 
-    /// Whether `openat2` is refused for the served folder itself, which is open: nothing but a filter would do that.
+    /// Returns `true` if `openat2` fails with `EPERM` for the document root, which is already open. Only a filter
+    /// causes this.
     fn is_openat2_filtered(&self) -> bool {
         let flags = OFlags::PATH | OFlags::CLOEXEC;
         openat2(&*self.root, ".", flags, Mode::empty(), ResolveFlags::BENEATH).err() == Some(Errno::PERM)
@@ -168,7 +175,7 @@ impl DocumentRoot {
             None => openat(&*self.root, name, flags, Mode::empty()),
         };
         for folder in folders.split('/').filter(|folder| !folder.is_empty()) {
-            // Names come from the target, which has none of these; a path of the program's own might.
+            // Resolved targets contain no `..`, but a path in the configuration might.
             if folder == ".." {
                 return Err(Errno::XDEV.into());
             }
@@ -180,9 +187,9 @@ impl DocumentRoot {
         Ok(open_at(&at, name, flags | OFlags::NOFOLLOW)?)
     }
 
-    /// Lists a folder (`getdents64(2)`, and `fstatat(2)` and `faccessat(2)` of each entry), which may take long: for a thread
-    /// for work that blocks. Links are shown as what they lead to within the folder; those that lead elsewhere, and what may
-    /// not be read, are not shown.
+    /// Lists a directory (`getdents64(2)`, then `fstatat(2)` and `faccessat(2)` for each entry). This blocks, so
+    /// call it on a blocking thread. A symbolic link is listed as its target if the target is in the document root.
+    /// Links that lead outside and inaccessible entries are omitted.
     pub fn list_blocking(&self, path: &str, dotfiles: Dotfiles, max_entries: usize) -> io::Result<Listing> {
         let opened = self.open_blocking(if path.is_empty() { "." } else { path }, READ_FLAGS)?;
         let mut listing = Listing::new(path, dotfiles, max_entries);
@@ -197,7 +204,7 @@ impl DocumentRoot {
                 let Ok(name) = name.to_str() else { continue };
                 let whole = if path.is_empty() { name.to_owned() } else { format!("{path}/{name}") };
                 let opened = self.open_blocking(&whole, READ_FLAGS);
-                // A folder need not be readable to be entered.
+                // A directory need not be readable to be entered.
                 let Ok(target) = opened.or_else(|_| self.open_blocking(&format!("{whole}/."), PATH_FLAGS))
                 else {
                     continue;
@@ -223,29 +230,29 @@ impl DocumentRoot {
     }
 }
 
-/// Whether a file may be read, or a folder entered.
+/// Returns `true` if a file is readable or a directory is searchable.
 fn is_accessible(folder: &OwnedFd, name: &CStr, stat: &Stat) -> bool {
     let is_directory = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
     let right = if is_directory { Access::EXEC_OK } else { Access::READ_OK };
     accessat(folder, name, right, AtFlags::empty()).is_ok()
 }
 
-/// From now on each name is opened by itself, which the log says once, and why.
+/// Disables `openat2` for the process and logs the reason once.
 fn disable_openat2(error: Errno) {
     if OPENAT2_UNAVAILABLE.swap(true, Ordering::Relaxed) {
         return;
     }
     if error == Errno::PERM {
         tracing::warn!(
-            "openat2 is refused (EPERM), as by a seccomp profile that does not know it: no symbolic link is followed; \
-             allow the call in the profile"
+            "openat2 fails with EPERM, probably because of a seccomp profile: symbolic links are not followed (allow \
+             openat2 in the profile)"
         );
     } else {
-        tracing::warn!("the kernel has no openat2 (Linux 5.6): no symbolic link is followed");
+        tracing::warn!("openat2 unavailable (requires Linux 5.6): symbolic links are not followed");
     }
 }
 
-/// What tells this state of a file from others.
+/// Returns the stamp of a file from the result of `fstat(2)` or `stat(2)`.
 pub(super) fn stamp(stat: &Stat) -> FileStamp {
     let time = |seconds, nanoseconds: u64| Timestamp { seconds, nanoseconds: nanoseconds as u32 };
     FileStamp {
@@ -264,7 +271,7 @@ mod tests {
     use super::*;
     use crate::files::response::is_missing;
 
-    /// A folder with links, the way into it without `openat2`, and what lies beside it.
+    /// Creates a directory with links and a file outside it, and opens it as document root.
     fn site() -> (tempfile::TempDir, DocumentRoot) {
         let parent = tempfile::tempdir().unwrap();
         let at = |path: &str| parent.path().join(path);

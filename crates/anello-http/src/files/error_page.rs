@@ -1,4 +1,4 @@
-//! A page in the place of a file that is missing.
+//! Custom page for an error response.
 
 use std::rc::Rc;
 
@@ -9,11 +9,12 @@ use super::response::{full_response, or_internal_error, with_vary};
 use crate::h1::FieldName;
 use crate::response::Response;
 
-/// The page as an answer of this status, in the encoding that was chosen: plain where none is acceptable, so that what is
-/// wrong is told in any case.
+/// Returns the page with the given status in the negotiated content coding. If no coding is acceptable, the
+/// uncompressed page is sent so that the client always gets the error text.
 ///
-/// It is no state of the file that was asked for. So it has no validators, which would have clients ask whether that file has
-/// changed, offers no ranges, and is not kept for as long as a rule says of files (RFC 9110, section 8.8).
+/// The page does not represent the requested file (RFC 9110, section 8.8). The response therefore has no
+/// validators, which would make clients revalidate it as that file, no `Accept-Ranges`, and no `Cache-Control` from
+/// the cache rules.
 pub(super) fn error_page(page: &Entry, choice: Choice, status: u16) -> Response {
     let variant = match choice {
         Choice::Encoded(coding) => page.variant(coding),

@@ -1,6 +1,6 @@
-//! The fields of a request that matter for a file, picked out in one pass over all of them.
+//! Request header fields that are relevant for files, extracted in one pass.
 
-/// The fields of a request that matter for a file. Values are as they came, without the spaces around them.
+/// Request header fields that are relevant for files. Values have no leading and trailing whitespace.
 ///
 /// ```
 /// use anello_http::files::fields::RequestFields;
@@ -30,9 +30,10 @@ pub struct RequestFields<'a> {
 }
 
 impl<'a> RequestFields<'a> {
-    /// Picks from the fields of a request, given as name and value in any case and order. Lines of a list are kept
-    /// together (memory is allocated only where there is more than one); another field that comes twice, which no
-    /// client may send, counts as one with an empty value: nothing is found in it.
+    /// Extracts the fields from an iterator of name and value. Names are compared case-insensitively. Multiple
+    /// lines of a list field are kept in order; memory is allocated only for the second and further lines. A
+    /// singleton field that occurs more than once, which RFC 9110 forbids, is set to an empty value, which no
+    /// evaluation accepts.
     #[inline]
     pub fn pick<N: AsRef<[u8]>>(fields: impl IntoIterator<Item = (N, &'a [u8])>) -> Self {
         let mut picked = Self::default();
@@ -42,10 +43,11 @@ impl<'a> RequestFields<'a> {
         picked
     }
 
-    /// The lengths of the names that are picked, each as a bit: most requests of programs have none of them.
+    /// Lengths of the relevant field names, as a bit set. Most requests of non-browser clients have no field with
+    /// such a length.
     pub(super) const LENGTHS: u64 = 1 << 5 | 1 << 6 | 1 << 8 | 1 << 13 | 1 << 15 | 1 << 17 | 1 << 19;
 
-    /// Whether there is a condition on whether to answer at all; `If-Range` is none.
+    /// Returns `true` if the request has a precondition. `If-Range` is not one: it only affects `Range`.
     #[must_use]
     pub fn is_conditional(&self) -> bool {
         self.if_none_match.is_present()
@@ -54,8 +56,9 @@ impl<'a> RequestFields<'a> {
             || self.if_unmodified_since.is_some()
     }
 
-    /// The length of a name tells most others apart with one comparison, and most clients write names as the standard
-    /// does, which is compared in a few words instead of byte by byte.
+    /// Stores the value if the field is relevant. The length of the name rules out most other fields with one
+    /// comparison. Most clients use the capitalization of the standard, so an exact comparison is tried before the
+    /// slower case-insensitive one.
     #[inline]
     fn take(&mut self, name: &[u8], value: &'a [u8]) {
         let is = |wanted: &str| name == wanted.as_bytes() || name.eq_ignore_ascii_case(wanted.as_bytes());
@@ -77,22 +80,22 @@ fn once<'a>(field: &mut Option<&'a [u8]>, value: &'a [u8]) {
     *field = Some(if field.is_some() { b"" } else { value });
 }
 
-/// The lines of a field whose value is a list: it may be spread over several of them (RFC 9110, section 5.3).
+/// The lines of a list field, which can be split over several lines (RFC 9110, section 5.3).
 #[derive(Clone, Debug, Default)]
 pub struct FieldLines<'a> {
     first: Option<&'a [u8]>,
-    /// Hardly ever any: an empty one has no memory.
+    /// The second and further lines. Usually empty, and an empty `Vec` does not allocate.
     others: Vec<&'a [u8]>,
 }
 
 impl<'a> FieldLines<'a> {
-    /// Whether the request has the field.
+    /// Returns `true` if the request has the field.
     #[must_use]
     pub fn is_present(&self) -> bool {
         self.first.is_some()
     }
 
-    /// The values of its lines, in order.
+    /// Returns the values of the lines in order.
     pub fn iter(&self) -> impl Iterator<Item = &'a [u8]> + '_ {
         self.first.into_iter().chain(self.others.iter().copied())
     }

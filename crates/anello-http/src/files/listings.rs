@@ -1,9 +1,11 @@
-//! Lists of folders, made once for all who ask at about the same time.
+//! Directory listings of one worker, shared between requests.
 //!
-//! A long list takes milliseconds to make and may be megabytes. So it is made by a thread for file operations, one at a time
-//! of each folder and form, by a task that goes on when the client that asked first is gone; and who asks meanwhile, or
-//! within the interval after it was begun, is sent the same bytes. One that turns out as before is the same bytes as before,
-//! too. Lists that clients are slow to take are bounded all the same: see [`MAX_LISTING_BYTES`].
+//! Generating a long listing takes milliseconds, and the result can be several megabytes. A blocking thread
+//! generates it, with at most one job per directory and format. A separate task waits for the job, so the job
+//! continues if the client that triggered it disconnects. Requests that arrive while the job runs, or within the
+//! revalidation interval after its start, receive the same bytes. If a new listing equals the previous one, the
+//! previous bytes are reused. The memory of listings that slow clients have not received yet is bounded by
+//! [`MAX_LISTING_BYTES`].
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -26,58 +28,60 @@ use super::listing::Format;
 use super::path::Dotfiles;
 use super::validator::EntityTag;
 
-/// Most lists that are remembered, and most that are made at once: who asks for one more waits.
+/// Maximum number of cached listings.
 const MAX_CACHED_LISTINGS: usize = 32;
+
+/// Maximum number of listings that are generated concurrently. Further requests wait.
 const MAX_CONCURRENT_LISTINGS: usize = 8;
 
-/// Most memory of lists that were made for a worker and are remembered or being sent, in bytes, besides those that are being
-/// made. Who asks for one more is told to come back.
+/// Maximum memory of the listings of a worker that are cached or being sent, in bytes. Listings that are being
+/// generated are not counted. Beyond the limit, requests fail with `ENOMEM`, which becomes a 503 response.
 const MAX_LISTING_BYTES: usize = 64 << 20;
 
-/// The lists of one worker.
+/// Listings of one worker.
 #[derive(Debug)]
 pub(super) struct Listings {
     interval: Duration,
     dotfiles: Dotfiles,
     max_entries: usize,
-    /// The one that was begun last stands last.
+    /// Cached and pending listings, ordered by start time, oldest first.
     lists: RefCell<VecDeque<Rc<CachedListing>>>,
-    /// Who waits for a list to end, whichever.
+    /// Tasks that wait until any pending listing completes.
     completed: Rc<WaitList>,
-    /// Of all lists that there are anywhere.
+    /// Memory of all listings of this worker that are cached or being sent, in bytes.
     bytes: Arc<AtomicUsize>,
     max_bytes: usize,
 }
 
-/// The content of a list, and what tells it from that of another state.
+/// Rendered listing and its entity tag.
 #[derive(Clone, Debug)]
 pub(super) struct Page {
     pub bytes: Bytes,
     pub tag: EntityTag,
 }
 
-/// One list, which is made or being made.
+/// A listing that is complete or being generated.
 #[derive(Debug)]
 struct CachedListing {
     path: Box<str>,
     format: Format,
-    /// When it was begun: what has happened in the folder since is not in it.
+    /// Start time of the directory read. Later changes to the directory may be missing from the listing.
     started_at: Instant,
     result: RefCell<Option<Result<Page, Rc<io::Error>>>>,
     waiters: WaitList,
 }
 
-/// Who waits for something.
+/// Wakers of tasks that wait for a condition.
 #[derive(Debug, Default)]
 struct WaitList(RefCell<Slab<Waker>>);
 
-/// A place among them, given up when dropped.
+/// Slot of a task in a [`WaitList`], released on drop.
 struct WaitEntry<'a> {
     waiters: &'a WaitList,
     key: Option<usize>,
 }
 
-/// A page of a list, counted as long as it is there.
+/// Text of a listing, counted in [`Listings::bytes`] until it is dropped.
 struct AccountedText {
     text: String,
     bytes: Arc<AtomicUsize>,
@@ -96,10 +100,10 @@ impl Listings {
         }
     }
 
-    /// A list of what is in a folder.
+    /// Returns the listing of a directory.
     ///
     /// # Errors
-    /// When the folder cannot be read; `ENOMEM` when there are too many lists.
+    /// Returns the error of reading the directory, or `ENOMEM` if the listings of this worker use too much memory.
     pub async fn list(&self, root: &DocumentRoot, path: &str, format: Format) -> Result<Page, Rc<io::Error>> {
         let requested_at = Instant::now();
         loop {
@@ -115,7 +119,7 @@ impl Listings {
                     .find_current(path, format)
                     .is_some_and(|find_current| Rc::ptr_eq(&find_current, &list))
                 {
-                    // Somebody else was faster.
+                    // Another task has already started a newer listing.
                     continue;
                 }
                 previous = result.ok();
@@ -128,19 +132,19 @@ impl Listings {
         }
     }
 
-    /// One that is known, unless it could not be made: that is for those to know who have waited for it, since the cause
-    /// may be gone.
+    /// Returns the cached or pending listing, unless it failed. A failure is reported only to the requests that
+    /// waited for it; the next request tries again because the cause may be gone.
     fn find_current(&self, path: &str, format: Format) -> Option<Rc<CachedListing>> {
         let lists = self.lists.borrow();
         lists.iter().find(|list| list.is_for(path, format) && !list.is_failed()).map(Rc::clone)
     }
 
-    /// Whether as many are being made as may be.
+    /// Returns `true` if the maximum number of listings is being generated.
     fn is_at_capacity(&self) -> bool {
         self.lists.borrow().iter().filter(|list| !list.is_complete()).count() >= MAX_CONCURRENT_LISTINGS
     }
 
-    /// Begins to make a list, in the place of the one that is known.
+    /// Starts to generate a listing, which replaces the cached one.
     fn start(
         &self,
         root: &DocumentRoot,
@@ -156,7 +160,7 @@ impl Listings {
             lists.remove(oldest);
         }
         if self.bytes.load(Ordering::Relaxed) > self.max_bytes {
-            // Perhaps it is those that are only remembered.
+            // Evict cached listings first; some of them may not be in use.
             lists.retain(|list| !list.is_complete());
             if self.bytes.load(Ordering::Relaxed) > self.max_bytes {
                 return Err(Rc::new(Errno::NOMEM.into()));
@@ -218,7 +222,8 @@ impl CachedListing {
 }
 
 impl WaitList {
-    /// Waits for something: looks now, and at each [`wake`](Self::wake).
+    /// Waits until `condition` returns a value. The condition is evaluated immediately and after each
+    /// [`wake`](Self::wake).
     async fn wait_until<T>(&self, condition: impl Fn() -> Option<T>) -> T {
         let mut entry = WaitEntry { waiters: self, key: None };
         let waiting = poll_fn(|context| match condition() {
@@ -232,7 +237,7 @@ impl WaitList {
     }
 
     fn wake(&self) {
-        // Not borrowed meanwhile: a waker may do anything.
+        // Clone the wakers so that the list is not borrowed while they run: a waker can execute arbitrary code.
         let wakers: Vec<_> = self.0.borrow().iter().map(|(_, waker)| waker.clone()).collect();
         wakers.into_iter().for_each(Waker::wake);
     }
@@ -312,7 +317,7 @@ mod tests {
                     async |path, format| listings.list(&root, path, format).await.expect("a list").bytes;
                 let first = list("a", Format::Json).await;
                 assert!(std::str::from_utf8(&first).expect("text").contains("\"file\""));
-                // Remembered, or made anew and found to be the same.
+                // Served from the cache, or generated again with the same content.
                 assert_eq!(first.as_ptr(), list("a", Format::Json).await.as_ptr());
                 assert_ne!(first, list("a", Format::Html).await);
                 fs::write(site.path().join(format!("a/new-{is_remembered}")), "text").expect("a file");
@@ -364,7 +369,7 @@ mod tests {
             let mut listings = Listings::new(Duration::ZERO, Dotfiles::Hide, 100);
             listings.max_bytes = 20_000;
             let mut taken = Vec::new();
-            // Another one each time.
+            // The content of the directory changes before each request.
             let refused = loop {
                 fs::write(site.path().join(format!("a/{}", taken.len())), "text").expect("a file");
                 match listings.list(&root, "a", Format::Html).await {

@@ -1,12 +1,13 @@
-//! The media type of a file, by the extension of its name.
+//! Media types by file extension.
 //!
-//! The `mime_guess` crate knows the extensions. Where it has names that were replaced since, or a television's meaning
-//! of an extension that the web uses otherwise, `OVERRIDDEN_TYPES` go before it; what the operator sets goes before both.
+//! The `mime_guess` crate provides the mapping. `OVERRIDDEN_TYPES` takes precedence where `mime_guess` has an
+//! obsolete name or a meaning that is uncommon on the web. Types set by the operator take precedence over both.
 //!
-//! `charset=utf-8` is added where nothing within the file says how it is encoded, and all of today's are UTF-8: to
-//! text, JavaScript (RFC 9239), JSON (always UTF-8; the parameter is for what shows it as text) and YAML. Not to XML,
-//! so not to SVG: it says so itself or is UTF-8 (RFC 7303), and a parameter would overrule what it says. A site in
-//! another encoding sets its types itself, as in `html = "text/html; charset=windows-1252"`.
+//! `charset=utf-8` is added to types whose files do not declare their encoding and are nearly always UTF-8: text,
+//! JavaScript (RFC 9239), JSON (always UTF-8; the parameter helps tools that display it as text) and YAML. It is
+//! not added to XML, and so not to SVG: an XML document declares its encoding or is UTF-8 (RFC 7303), and the
+//! parameter would override the declaration. The operator of a site with another encoding sets the types
+//! explicitly, for example `html = "text/html; charset=windows-1252"`.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -15,18 +16,18 @@ use mime_guess::mime::Mime;
 
 use super::options::InvalidOption;
 
-/// Extensions of which `mime_guess` says something else.
+/// Types that replace those of `mime_guess`.
 const OVERRIDDEN_TYPES: [(&str, &str); 14] = [
-    // RFC 9239 has one name for JavaScript.
+    // RFC 9239 registers `text/javascript` as the only current type for JavaScript.
     ("cjs", "text/javascript"),
     ("mjs", "text/javascript"),
-    // A segment of an HTTP live stream, and its list (RFC 8216).
+    // HTTP Live Streaming: playlist and media segment (RFC 8216).
     ("m3u8", "application/vnd.apple.mpegurl"),
     ("ts", "video/mp2t"),
     ("m4a", "audio/mp4"),
     // Source maps are JSON.
     ("map", "application/json"),
-    // RFC 8081 names fonts.
+    // RFC 8081.
     ("otf", "font/otf"),
     ("woff", "font/woff"),
     // RFC 9512.
@@ -35,26 +36,26 @@ const OVERRIDDEN_TYPES: [(&str, &str); 14] = [
     ("toml", "application/toml"),
     // RFC 8878.
     ("zst", "application/zstd"),
-    // One object of JSON a line: nobody has registered it, and all call it so.
+    // One JSON object per line. The type is not registered but in common use.
     ("ndjson", "application/x-ndjson"),
-    // Solids to be printed, not a list of certificates to be trusted.
+    // 3D model in STL format (`mime_guess` has the certificate trust list of Microsoft).
     ("stl", "model/stl"),
 ];
 
-/// Which media types files have.
+/// Mapping from file extension to media type.
 #[derive(Clone, Debug)]
 pub struct MediaTypes {
-    /// Extension, without its dot, and media type.
+    /// Extension (without the dot) and media type, set by the operator.
     overrides: Vec<(String, String)>,
     default: String,
 }
 
 impl MediaTypes {
-    /// With these extensions (in any case, with or without a dot in front) having these types, which are sent as they
-    /// are, and this type for what is not known.
+    /// Creates a mapping from extensions (case-insensitive, with or without a leading dot) to media types, which
+    /// are sent unchanged. `default` is the type of files without a known extension.
     ///
     /// # Errors
-    /// When a type is malformed.
+    /// Returns an error if a media type is malformed, or if an extension is empty or contains a dot or a slash.
     pub fn new(overrides: &BTreeMap<String, String>, default: &str) -> Result<Self, InvalidOption> {
         const OVERRIDES: &str = "media-type";
         let mut own = Vec::with_capacity(overrides.len());
@@ -62,7 +63,7 @@ impl MediaTypes {
             check(OVERRIDES, media_type)?;
             let extension = extension.strip_prefix('.').unwrap_or(extension);
             if extension.is_empty() || extension.contains(['.', '/']) {
-                let why = "an extension is what stands behind the last dot of a name, as in \"html\"";
+                let why = "an extension is the part of a name after its last dot, as in \"html\"";
                 return Err(InvalidOption::new(OVERRIDES, extension, why));
             }
             own.push((extension.to_owned(), media_type.clone()));
@@ -71,8 +72,8 @@ impl MediaTypes {
         Ok(Self { overrides: own, default: default.to_owned() })
     }
 
-    /// The value of `Content-Type` for a file of this path: of the file itself, without the suffix of a precompressed
-    /// variant. Allocates only for types of text that are seldom served.
+    /// Returns the `Content-Type` of a file. For a precompressed variant, pass the path of the uncompressed file.
+    /// Allocates only for less common text types.
     ///
     /// ```
     /// # use anello_http::files::media_type::MediaTypes;
@@ -98,7 +99,8 @@ impl MediaTypes {
     }
 }
 
-/// What stands behind the last dot of the last name, unless that is all of it (`.profile`).
+/// Returns the part after the last dot of the file name. Names that only start with a dot (`.profile`) have no
+/// extension.
 fn extension(path: &str) -> Option<&str> {
     let name = path.rsplit('/').next()?;
     let (before, extension) = name.rsplit_once('.')?;
@@ -126,7 +128,7 @@ fn is_text_without_charset(media_type: &str) -> bool {
 
 fn check(option: &'static str, media_type: &str) -> Result<(), InvalidOption> {
     const REASON: &str = "a media type is two names with a slash between them, as in \"text/html\"";
-    // Nothing else can stand in a field, and within quotes the parser accepts more.
+    // `Mime` accepts other bytes in quoted parameters, but a field value must be printable ASCII here.
     let is_printable = media_type.bytes().all(|byte| (b' '..=b'~').contains(&byte));
     match media_type.parse::<Mime>() {
         Ok(parsed) if is_printable && parsed.subtype() != "" => Ok(()),

@@ -1,19 +1,20 @@
-//! Static files: what is decided about a request, and how it is answered.
+//! Static file serving: request evaluation and response construction.
 //!
-//! The decisions are pure: strings, bytes and numbers in, a decision out; no I/O, no clock. A request meets them in this
-//! order:
+//! The decision modules are pure functions of strings, bytes and numbers. They do no I/O and read no clock. A
+//! request passes through them in this order:
 //!
 //! ```text
-//!  target ──► path ──► the file is opened and looked at ──► stamp ─────────┐
-//!                                                                           ▼
-//!  fields ──► fields ──► negotiate (which variant) ──► validator (its ETag and Last-Modified)
-//!                                                                           ▼
-//!             200, 206 or 416 ◄── range, multipart ◄── conditional (304, 412, or on)
+//!  target ──► path ──► open and fstat(2) the file ──► stamp ─────────┐
+//!                                                                    ▼
+//!  fields ──► fields ──► negotiate (variant) ──► validator (ETag, Last-Modified)
+//!                                                                    ▼
+//!             200, 206 or 416 ◄── range, multipart ◄── conditional (304, 412 or proceed)
 //! ```
 //!
-//! What a file's answers have in common is decided once, when it is first looked at: [`media_type`], [`cache_control`].
-//! [`listing`] shows a folder, [`cors`] says who may read an answer from another site, [`options`] has what can be set.
-//! On the usual way (a plain path, no condition, no range) nothing here allocates.
+//! Properties shared by all responses for a file are computed once, when the file enters the cache: [`media_type`]
+//! and [`cache_control`]. [`listing`] renders directories, [`cors`] decides which other origins may read a
+//! response, and [`options`] holds the configuration. A request for a plain path without conditions and ranges
+//! allocates nothing in these modules.
 
 mod cache;
 pub mod cache_control;

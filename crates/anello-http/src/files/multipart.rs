@@ -1,38 +1,39 @@
-//! Several ranges of a file in one answer: `multipart/byteranges` (RFC 9110, section 14.6).
+//! Multiple ranges in one response: `multipart/byteranges` (RFC 9110, section 14.6).
 //!
 //! ```text
 //!  --boundary                        ┐
-//!  Content-Type: text/plain          │ head of a part, with the line end that
-//!  Content-Range: bytes 0-9/10000    │ ends the part before it
+//!  Content-Type: text/plain          │ header of a part, including the CRLF
+//!  Content-Range: bytes 0-9/10000    │ that ends the previous part
 //!                                    ┘
 //!  (10 bytes of the file)
-//!  --boundary--                        end
+//!  --boundary--                        closing delimiter
 //! ```
 //!
-//! All heads are made before the first byte is sent, so the answer has an exact `Content-Length`.
+//! All part headers are built before the first byte is sent, so the response has an exact `Content-Length`.
 
 use std::ops::Range;
 
 use super::range::{ByteRange, ContentRange};
 
-/// What stands between the parts: it must not occur in the file, and nobody who writes files may know it beforehand.
+/// Delimiter between parts. It must not occur in the file, so it is random: authors of file contents cannot predict
+/// it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Boundary([u8; 32]);
 
 impl Boundary {
-    /// From 128 random bits.
+    /// Creates a boundary from 128 random bits.
     #[must_use]
     pub fn from_random(number: u128) -> Self {
         Self(std::array::from_fn(|index| b"0123456789abcdef"[(number >> (4 * index)) as usize & 15]))
     }
 
     fn as_str(&self) -> &str {
-        // They are hexadecimal digits.
+        // All bytes are hexadecimal digits.
         std::str::from_utf8(&self.0).unwrap_or_default()
     }
 }
 
-/// An answer of several parts.
+/// Framing of a response with multiple ranges.
 ///
 /// ```
 /// use anello_http::files::multipart::{Boundary, Multipart};
@@ -48,14 +49,14 @@ impl Boundary {
 #[derive(Clone, Debug)]
 pub struct Multipart {
     boundary: Boundary,
-    /// The heads of all parts, and the end.
+    /// Headers of all parts, followed by the closing delimiter.
     text: Vec<u8>,
-    /// Where in `text` the head of each part lies.
+    /// Header position in `text` and byte range of each part.
     parts: Vec<(Range<usize>, ByteRange)>,
 }
 
 impl Multipart {
-    /// Of these ranges of a file of so many bytes and this media type.
+    /// Creates the framing for ranges of a file with this size and media type.
     #[must_use]
     pub fn new(ranges: &[ByteRange], size_bytes: u64, media_type: &str, boundary: Boundary) -> Self {
         let mut answer = Self {
@@ -85,18 +86,18 @@ impl Multipart {
         self.parts.push((start..self.text.len(), range));
     }
 
-    /// The value of `Content-Type` of the answer.
+    /// Returns the `Content-Type` of the response.
     #[must_use]
     pub fn content_type(&self) -> String {
         format!("multipart/byteranges; boundary={}", self.boundary.as_str())
     }
 
-    /// What to send for each part, in order: a head, and then the bytes of a range.
+    /// Returns the header and the byte range of each part, in sending order.
     pub fn parts(&self) -> impl ExactSizeIterator<Item = (&[u8], ByteRange)> {
         self.parts.iter().map(|(head, range)| (&self.text[head.clone()], *range))
     }
 
-    /// What to send behind the last part.
+    /// Returns the closing delimiter, to be sent after the last part.
     #[must_use]
     pub fn end(&self) -> &[u8] {
         &self.text[self.parts.last().map_or(0, |(head, _)| head.end)..]
@@ -107,7 +108,7 @@ impl Multipart {
 mod tests {
     use super::*;
 
-    /// The body as a client gets it.
+    /// Returns the body as the client receives it.
     fn body(answer: &Multipart, file: &[u8]) -> Vec<u8> {
         let mut body = Vec::new();
         for (head, range) in answer.parts() {

@@ -1,12 +1,13 @@
-//! Which of a file's precompressed variants a client gets (RFC 9110, section 12.5.3).
+//! Content negotiation for precompressed variants (RFC 9110, section 12.5.3).
 //!
-//! A variant is a file beside the file: `app.js.br`, `app.js.zst` and `app.js.gz` beside `app.js`. What a client weighs
-//! alike is taken in this order, that of how small they usually are; the file itself comes last.
+//! A variant is a file in the same directory: `app.js.br`, `app.js.zst` and `app.js.gz` are variants of `app.js`.
+//! Codings with equal weight are preferred in this order, usually from the smallest to the largest result; the
+//! uncompressed file comes last.
 
 use super::fields::FieldLines;
 use super::quality::{Quality, weighted};
 
-/// A content coding that files may be precompressed with.
+/// Content coding of a precompressed file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Coding {
     /// Brotli (RFC 7932).
@@ -18,10 +19,10 @@ pub enum Coding {
 }
 
 impl Coding {
-    /// All of them, the preferred one first.
+    /// All codings, in order of preference.
     pub const ALL: [Self; 3] = [Self::Brotli, Self::Zstandard, Self::Gzip];
 
-    /// The value of `Content-Encoding`.
+    /// Returns the value of `Content-Encoding`.
     #[must_use]
     pub fn token(self) -> &'static str {
         match self {
@@ -31,7 +32,7 @@ impl Coding {
         }
     }
 
-    /// What is appended to the name of a file for that of its variant.
+    /// Returns the suffix that is appended to the file name.
     #[must_use]
     pub fn suffix(self) -> &'static str {
         match self {
@@ -42,38 +43,38 @@ impl Coding {
     }
 }
 
-/// A set of content codings: the variants that a file has, or that are looked for.
+/// Set of content codings, for example the variants of a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Codings {
     bits: u8,
 }
 
 impl Codings {
-    /// None.
+    /// The empty set.
     pub const NONE: Self = Self { bits: 0 };
 
-    /// All there are.
+    /// All codings.
     pub const ALL: Self = Self { bits: 0b111 };
 
-    /// The same and one more.
+    /// Returns the set with `coding` added.
     #[must_use]
     pub const fn with(self, coding: Coding) -> Self {
         Self { bits: self.bits | (1 << coding as u8) }
     }
 
-    /// Whether this one is in it.
+    /// Returns `true` if the set contains `coding`.
     #[must_use]
     pub const fn contains(self, coding: Coding) -> bool {
         self.bits & (1 << coding as u8) != 0
     }
 
-    /// Whether there is none in it.
+    /// Returns `true` if the set is empty.
     #[must_use]
     pub const fn is_empty(self) -> bool {
         self.bits == 0
     }
 
-    /// Those in it, the preferred one first.
+    /// Returns the codings in order of preference.
     pub fn iter(self) -> impl Iterator<Item = Coding> {
         Coding::ALL.into_iter().filter(move |&coding| self.contains(coding))
     }
@@ -85,20 +86,21 @@ impl FromIterator<Coding> for Codings {
     }
 }
 
-/// What to send.
+/// Result of content negotiation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Choice {
-    /// The file as it is, without `Content-Encoding`.
+    /// The uncompressed file, without `Content-Encoding`.
     Identity,
-    /// This variant of it.
+    /// The variant with this coding.
     Encoded(Coding),
-    /// Nothing that there is: status 406. Only for clients that say in so many words that they do not accept the file
-    /// as it is.
+    /// No representation is acceptable: respond with 406. Requires that the client excludes the uncompressed file
+    /// explicitly (`identity;q=0` or `*;q=0`).
     NotAcceptable,
 }
 
-/// What a client gets that sent these lines of `Accept-Encoding`, of a file that has these variants. Without the field
-/// it is the file as it is. A file without variants is not negotiated about, and is sent whatever the field says.
+/// Selects a representation of a file for a request with these lines of `Accept-Encoding`. Without the field, the
+/// uncompressed file is selected. A file without variants is not negotiated: the uncompressed file is selected
+/// regardless of the field.
 ///
 /// ```
 /// use anello_http::files::fields::FieldLines;
@@ -133,12 +135,13 @@ fn choose(accept_encoding: &FieldLines<'_>, variants: Codings) -> Choice {
     }
 }
 
-/// What a client says of each coding; None where it says nothing. The last word counts.
+/// Weights in `Accept-Encoding`; `None` for codings that are not listed. If a coding is listed more than once, the
+/// last weight applies.
 #[derive(Default)]
 struct Accepted {
     codings: [Option<Quality>; Coding::ALL.len()],
     identity: Option<Quality>,
-    /// Of all that are not named (`*`).
+    /// Weight of all codings that are not listed (`*`).
     others: Option<Quality>,
 }
 
@@ -149,7 +152,7 @@ impl Accepted {
             let is = |name: &str| token.eq_ignore_ascii_case(name.as_bytes());
             let place = match Coding::ALL.into_iter().find(|coding| is(coding.token())) {
                 Some(coding) => &mut accepted.codings[coding as usize],
-                // An old name (RFC 9110, section 8.4.1.3).
+                // Alias of `gzip` (RFC 9110, section 8.4.1.3).
                 None if is("x-gzip") => &mut accepted.codings[Coding::Gzip as usize],
                 None if is("identity") => &mut accepted.identity,
                 None if is("*") => &mut accepted.others,
@@ -160,13 +163,13 @@ impl Accepted {
         accepted
     }
 
-    /// A coding must be asked for.
+    /// Returns the weight of a coding. A coding is not acceptable unless it is listed or covered by `*`.
     fn coding(&self, coding: Coding) -> Quality {
         self.codings[coding as usize].or(self.others).unwrap_or(0)
     }
 
-    /// The file as it is is acceptable unless it is excluded. None: it is, but nothing says how gladly; then it comes
-    /// behind all that was asked for.
+    /// Returns the weight of the uncompressed file. `None` means acceptable without a weight: every acceptable
+    /// coding is then preferred.
     fn plain(&self) -> Option<Quality> {
         self.identity.or(self.others)
     }

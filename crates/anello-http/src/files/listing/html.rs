@@ -1,5 +1,5 @@
-//! A folder as a page: readable on a phone and on a desktop, by day and by night, with a keyboard and with a screen
-//! reader; without scripts, images or fonts of others.
+//! Directory listing as an HTML page: responsive, with light and dark color schemes, usable with a keyboard and a
+//! screen reader, and without scripts, images or web fonts.
 
 use std::fmt::Write;
 
@@ -7,12 +7,12 @@ use super::super::path::encoded_name;
 use super::super::stamp::Timestamp;
 use super::{Contents, Entry, Listing};
 
-/// About so many bytes of the page belong to an entry.
+/// Approximate size of an entry in the page, in bytes.
 const ENTRY_OVERHEAD_BYTES: usize = 300;
 
 const STYLE: &str = include_str!("style.css");
 
-/// Drawn once, shown beside each entry.
+/// SVG icons, defined once and referenced by each row.
 const SYMBOLS: &str = "<svg width=\"0\" height=\"0\" aria-hidden=\"true\">\
     <symbol id=\"folder\" viewBox=\"0 0 16 16\"><path d=\"M1.5 3.5h4.6l1.6 1.7h6.8v7.3a1 1 0 0 1-1 1h-11a1 1 0 0 1-1-1z\"/>\
     </symbol><symbol id=\"file\" viewBox=\"0 0 16 16\"><path d=\"M3.5 1.5h6l3 3v10h-9zM9.5 1.5v3h3\"/></symbol>\
@@ -65,7 +65,7 @@ fn entry_row(page: &mut String, entry: &Entry) {
         Contents::File { .. } => ("file", ""),
     };
     let link = format!("{}{slash}", encoded_name(&entry.name));
-    // Names may contain characters that turn the direction of what follows them: `bdi` keeps that within.
+    // Names can contain characters that change the text direction; `bdi` isolates them.
     let text = format!("<bdi>{}</bdi>{slash}", escape(&entry.name));
     let size = match entry.contents {
         Contents::Directory => "<td></td>".to_owned(),
@@ -74,7 +74,7 @@ fn entry_row(page: &mut String, entry: &Entry) {
     row(page, symbol, &link, &text, &format!("{size}<td>{}</td>", time(entry.modified)));
 }
 
-/// Link, text and cells are HTML already.
+/// Appends a table row. `link`, `text` and `cells` must be escaped HTML.
 fn row(page: &mut String, symbol: &str, link: &str, text: &str, cells: &str) {
     append(
         page,
@@ -85,7 +85,8 @@ fn row(page: &mut String, symbol: &str, link: &str, text: &str, cells: &str) {
     );
 }
 
-/// The path with a link to each folder above: relative ones, which hold wherever the server is reached under.
+/// Displays the path with a link to each parent directory. The links are relative, so they work behind any path
+/// prefix.
 struct Crumbs<'a>(&'a str);
 
 impl std::fmt::Display for Crumbs<'_> {
@@ -102,7 +103,7 @@ impl std::fmt::Display for Crumbs<'_> {
     }
 }
 
-/// As in "1 folder, 12 files, 3.4 MiB".
+/// Returns a summary, for example "1 directory, 12 files, 3.4 MiB".
 fn summary(entries: &[&Entry]) -> String {
     let sizes = entries.iter().filter_map(|entry| match entry.contents {
         Contents::File { bytes } => Some(bytes),
@@ -120,7 +121,7 @@ fn summary(entries: &[&Entry]) -> String {
     }
 }
 
-/// To the minute; the day alone where there is little room.
+/// Returns a `time` element with minute precision. Narrow screens show only the date.
 fn time(modified: Timestamp) -> String {
     let text = humantime::format_rfc3339_seconds(modified.to_system_time()).to_string();
     let (day, rest) = text.split_once('T').unwrap_or_default();
@@ -128,7 +129,7 @@ fn time(modified: Timestamp) -> String {
     format!("<time datetime=\"{text}\">{day}<span class=\"clock\"> {clock}</span></time>")
 }
 
-/// Two or three digits and a unit.
+/// Formats a size with a binary unit. Values below 10 have one decimal.
 fn human_size(bytes: u64) -> String {
     const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
     if bytes < 1024 {
@@ -136,7 +137,7 @@ fn human_size(bytes: u64) -> String {
     }
     let mut value = bytes as f64 / 1024.0;
     let mut unit = 0;
-    // 1023.5 KiB would be written as 1024.
+    // Values from 1023.5 would be rounded to 1024.
     while value >= 1023.5 && unit < UNITS.len() - 1 {
         value /= 1024.0;
         unit += 1;
@@ -145,7 +146,7 @@ fn human_size(bytes: u64) -> String {
     format!("{value:.decimals$} {}", UNITS[unit])
 }
 
-/// Safe as the text of an element and within a quoted attribute.
+/// Escapes text for element content and quoted attributes.
 fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for character in text.chars() {
@@ -162,7 +163,7 @@ fn escape(text: &str) -> String {
 }
 
 fn append(page: &mut String, text: std::fmt::Arguments<'_>) {
-    // Nothing that is written to memory can fail but its own `Display`, and none here does.
+    // Writing to a `String` fails only if a `Display` implementation fails, and none here does.
     page.write_fmt(text).unwrap_or_default();
 }
 

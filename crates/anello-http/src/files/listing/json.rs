@@ -1,4 +1,4 @@
-//! A folder as JSON.
+//! Directory listing as JSON.
 
 use serde::Serialize;
 
@@ -35,6 +35,6 @@ impl<'a> From<&'a Entry> for Item<'a> {
 pub(super) fn object(listing: &Listing) -> String {
     let entries = listing.in_order().into_iter().map(Item::from).collect();
     let object = Object { path: listing.full_path(), entries, complete: !listing.is_cut };
-    // Strings and numbers always have a form in JSON.
+    // Serializing strings, numbers and booleans cannot fail.
     serde_json::to_string(&object).unwrap_or_default()
 }

@@ -1,9 +1,9 @@
-//! What is in a folder, as a page or as JSON.
+//! Directory listings in HTML and JSON.
 //!
-//! Names in a folder are chosen by whoever may write there, so they are escaped wherever they stand, and the page loads
-//! and runs nothing (see [`CONTENT_SECURITY_POLICY`]). Only what a request for it would be answered with is listed: no
-//! hidden files, no names that [`path`](super::path) refuses. Links are relative to the folder, whose target must end
-//! with a slash.
+//! File names are untrusted input: any user with write permission can choose them. They are escaped everywhere, and
+//! the page loads and executes nothing (see [`CONTENT_SECURITY_POLICY`]). Only names that can be requested are
+//! listed: no hidden files, and no names that [`path`](super::path) rejects. Links are relative to the directory,
+//! so its URL must end with a slash.
 
 mod html;
 mod json;
@@ -14,12 +14,12 @@ use super::quality::{Quality, weighted};
 use super::stamp::Timestamp;
 use crate::h1::trim;
 
-/// The value of `Content-Security-Policy` for the page: its own style, and nothing else.
+/// `Content-Security-Policy` of the page: allows only the inline style sheet.
 pub const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; \
     form-action 'none'; frame-ancestors 'none'";
 
-/// The entries of a folder. Fill it with [`add`](Self::add) and take it as [`html`](Self::html) or
-/// [`json`](Self::json), in which folders come first, and then files, each by name.
+/// Entries of a directory. [`add`](Self::add) adds entries; [`html`](Self::html) and [`json`](Self::json) render
+/// them with directories first, then files, each sorted by name.
 ///
 /// ```
 /// use anello_http::files::listing::{Contents, Listing};
@@ -36,7 +36,7 @@ pub const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; style-src 'unsafe
 /// ```
 #[derive(Clone, Debug)]
 pub struct Listing {
-    /// The folder, relative to the served one.
+    /// Path of the directory, relative to the document root.
     path: String,
     dotfiles: Dotfiles,
     max_entries: usize,
@@ -44,15 +44,15 @@ pub struct Listing {
     is_cut: bool,
 }
 
-/// What is behind a name; symbolic links are what they lead to. What is neither (a FIFO, a device) is not served, and
-/// not listed.
+/// Type of a directory entry. A symbolic link has the type of its target. Other types (FIFO, device) are neither
+/// served nor listed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Contents {
-    /// A folder.
+    /// A directory.
     Directory,
     /// A regular file.
     File {
-        /// Its length in bytes.
+        /// Size in bytes.
         bytes: u64,
     },
 }
@@ -65,13 +65,14 @@ struct Entry {
 }
 
 impl Listing {
-    /// Of a folder by its [path](super::path::TargetPath::relative), with so many entries at most.
+    /// Creates an empty listing of a directory. `path` is relative to the document root, as returned by
+    /// [`TargetPath::relative`](super::path::TargetPath::relative). At most `max_entries` entries are kept.
     #[must_use]
     pub fn new(path: &str, dotfiles: Dotfiles, max_entries: usize) -> Self {
         Self { path: path.to_owned(), dotfiles, max_entries, entries: Vec::new(), is_cut: false }
     }
 
-    /// Whether a file of this name (`getdents64(2)`) is listed at all: to be asked before it is looked at.
+    /// Returns `true` if entries with this name are listed. Call it before `fstatat(2)` to skip other entries.
     #[must_use]
     pub fn includes(&self, name: &[u8]) -> bool {
         self.included_name(name).is_some()
@@ -83,9 +84,9 @@ impl Listing {
         Some(name)
     }
 
-    /// Adds an entry, unless its name is not [shown](Self::includes). Returns false if there was no room for it: reading
-    /// on is in vain then, and the listing says that it is not complete. Which entries are in it then depends on the
-    /// order in which they came.
+    /// Adds an entry, unless its name is not [listed](Self::includes). Returns `false` if the listing is full: stop
+    /// reading the directory then. The listing is marked as incomplete, and which entries it contains depends on
+    /// the order of the calls.
     #[must_use]
     pub fn add(&mut self, name: &[u8], contents: Contents, modified: Timestamp) -> bool {
         let Some(name) = self.included_name(name) else { return true };
@@ -97,15 +98,15 @@ impl Listing {
         true
     }
 
-    /// The page: `text/html; charset=utf-8`, to be sent with the [`CONTENT_SECURITY_POLICY`].
+    /// Renders the listing as `text/html; charset=utf-8`. Send it with [`CONTENT_SECURITY_POLICY`].
     #[must_use]
     pub fn html(&self) -> String {
         html::page(self)
     }
 
-    /// The object: `application/json`. It has the `path` from the served folder on, with slashes around it, the
-    /// `entries` with `name`, `type` (`folder` or `file`), `size_bytes` (of files) and `modified` (RFC 3339, UTC), and
-    /// `complete`, which is false where entries were left out.
+    /// Renders the listing as `application/json`. The object has `path` (relative to the document root, with
+    /// leading and trailing slash), `entries` and `complete`, which is `false` if entries were omitted. Each entry
+    /// has `name`, `type` (`folder` or `file`), `size_bytes` (files only) and `modified` (RFC 3339, UTC).
     #[must_use]
     pub fn json(&self) -> String {
         json::object(self)
@@ -119,24 +120,24 @@ impl Listing {
         entries
     }
 
-    /// With slashes around it.
+    /// Returns the path with leading and trailing slash.
     fn full_path(&self) -> String {
         if self.path.is_empty() { "/".to_owned() } else { format!("/{}/", self.path) }
     }
 }
 
-/// How a listing is sent.
+/// Output format of a listing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
-    /// A page for people.
+    /// HTML page.
     Html,
-    /// An object for programs.
+    /// JSON object.
     Json,
 }
 
 impl Format {
-    /// What a request wants: what its query names (`?format=json`, `?format=html`), or else what its `Accept` weighs
-    /// more. A page, if neither says. The answer has `Vary: Accept`.
+    /// Selects the format from the query (`?format=json`, `?format=html`) or else from the weights in `Accept`. The
+    /// default is HTML. The response needs `Vary: Accept`.
     #[must_use]
     pub fn from_request(accept: &FieldLines<'_>, query: Option<&str>) -> Self {
         let parameters = query.into_iter().flat_map(|query| query.split('&'));
@@ -152,7 +153,8 @@ impl Format {
     }
 }
 
-/// What `Accept` says of a media type: what is most specific about it counts (RFC 9110, section 12.5.1).
+/// Returns the weight of a media type in `Accept`. The most specific matching media range applies (RFC 9110,
+/// section 12.5.1).
 fn quality(accept: &FieldLines<'_>, media_type: &str) -> Quality {
     let family = media_type.split('/').next().unwrap_or_default();
     let specific = |range: &[u8]| {

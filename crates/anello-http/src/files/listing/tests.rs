@@ -20,7 +20,7 @@ fn listing(path: &str, entries: &[(&str, Contents)]) -> Listing {
     listing
 }
 
-/// The links of the table, in order.
+/// Returns the links of the table in order.
 fn links(page: &str) -> Vec<&str> {
     let table = page.split("<tbody>").nth(1).unwrap();
     table.split("<a href=\"").skip(1).map(|rest| rest.split('"').next().unwrap()).collect()
@@ -55,7 +55,7 @@ fn the_served_folder_has_no_parent_and_others_have_all_of_them() {
     assert!(below.contains("<a href=\"./\" aria-current=\"page\"><bdi>&lt;c&gt;</bdi></a>/</h1>"));
 }
 
-/// Names as they should not be.
+/// File names with markup, URL syntax or unusual Unicode.
 fn hostile_names() -> Vec<String> {
     let markup = [
         "<script>alert(1)<script>",
@@ -226,7 +226,7 @@ proptest! {
         }
         found.sort();
         prop_assert_eq!(found, included_name.clone());
-        // Within the table, nothing but the page's own elements begins with `<`, and no name ends an attribute.
+        // In the table, only the elements of the page start with `<`, so no name can open or close an element.
         let table = page.split("<tbody>").nth(1).unwrap();
         let own = ["<tr", "</tr", "<th", "</th", "<td", "</td", "<a ", "</a", "<bdi>", "</bdi>", "<svg ", "</svg", "<use "];
         let rest = ["<time", "</time", "<span", "</span", "</tbody", "</table", "</main", "</body", "</html"];
