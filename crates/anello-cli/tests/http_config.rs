@@ -134,11 +134,11 @@ fn a_check_tells_all_that_is_wrong() {
     for expected in [
         "site.toml:2: listings: there is no such flag",
         "site.toml:3: max-connections: it takes a whole number",
-        "site.toml:4: cache-control: \"[\": the pattern is malformed",
+        "site.toml:4: cache-control: \"[\": invalid pattern",
         "site.toml:4: cache-control: \"\": the value must be printable",
         "site.toml:5: media-type: \"bar\": ",
         "site.toml:6: cors-origin: \"example.org\": ",
-        "site.toml:7: not-found-file: \"docs\": it is a folder",
+        "site.toml:7: not-found-file: \"docs\": it is a directory",
         "site.toml:8: access-log: logs/a.log: logs: ",
         "site.toml:9: tls-cert: cert.pem: ",
         "site.toml:11: cores: core 99999 may not be used by this process",
@@ -155,13 +155,13 @@ fn a_check_looks_at_the_files_that_flags_name() {
     let place = place("folder = \"public\"\nnot-found-file = \"docs\"\nspa-fallback = \"app.html\"\n");
     let said = check(place.path(), &[]);
     let said = text(&said.stderr);
-    assert!(said.contains("site.toml:2: not-found-file: \"docs\": it is a folder"), "{said}");
+    assert!(said.contains("site.toml:2: not-found-file: \"docs\": it is a directory"), "{said}");
     assert!(said.contains("site.toml:3: spa-fallback: \"app.html\": it cannot be opened"), "{said}");
     let fifo = place.path().join("public/app.html");
     let mode = rustix::fs::Mode::from_raw_mode(0o644);
     rustix::fs::mknodat(rustix::fs::CWD, fifo, rustix::fs::FileType::Fifo, mode, 0).expect("a FIFO");
     let said = check(place.path(), &[]);
-    assert!(text(&said.stderr).contains("\"app.html\": it is no regular file"), "{}", text(&said.stderr));
+    assert!(text(&said.stderr).contains("\"app.html\": it is not a regular file"), "{}", text(&said.stderr));
     let said = check(place.path(), &["nowhere", "--addr", "unix:none/socket", "--access-log", "public"]);
     let said = text(&said.stderr);
     assert!(said.contains("anello: folder: nowhere: "), "{said}");

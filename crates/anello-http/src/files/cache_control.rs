@@ -64,7 +64,7 @@ const OPTION: &str = "cache-control";
 fn compile(pattern: &str) -> Result<GlobMatcher, InvalidOption> {
     let invalid = |why: String| InvalidOption::new(OPTION, pattern, why);
     if pattern.is_empty() {
-        return Err(invalid("the pattern is empty; \"*\" is for every file".to_owned()));
+        return Err(invalid("the pattern is empty (\"*\" matches every file)".to_owned()));
     }
     let anchored = if pattern.contains('/') {
         pattern.strip_prefix('/').unwrap_or(pattern).to_owned()
@@ -75,7 +75,7 @@ fn compile(pattern: &str) -> Result<GlobMatcher, InvalidOption> {
     match glob {
         Ok(glob) => Ok(glob.compile_matcher()),
         Err(error) => Err(invalid(format!(
-            "the pattern is malformed: {}: write \\ before a character that is meant itself",
+            "invalid pattern: {} (escape literal special characters with \\)",
             error.kind()
         ))),
     }
@@ -84,7 +84,7 @@ fn compile(pattern: &str) -> Result<GlobMatcher, InvalidOption> {
 fn checked(value: &str) -> Result<String, InvalidOption> {
     let is_field = |byte: u8| (b' '..=b'~').contains(&byte);
     if value.trim().is_empty() || !value.bytes().all(is_field) {
-        let why = "the value must be printable ASCII, as in \"public, max-age=3600\"";
+        let why = "the value must be printable ASCII and not empty, as in \"public, max-age=3600\"";
         return Err(InvalidOption::new(OPTION, value, why));
     }
     Ok(value.trim().to_owned())
@@ -163,8 +163,8 @@ mod tests {
     #[test]
     fn what_is_malformed_is_refused_with_the_reason() {
         let error = |pattern, value| rules(&[(pattern, value)]).unwrap_err().to_string();
-        assert!(error("[a", "x").starts_with("cache-control: \"[a\": the pattern is malformed: "));
-        assert!(error("", "x").contains("\"*\" is for every file"));
+        assert!(error("[a", "x").starts_with("cache-control: \"[a\": invalid pattern: "));
+        assert!(error("", "x").contains("\"*\" matches every file"));
         for value in ["", "  ", "no-cache\r\nSet-Cookie: a=b", "max-age=\u{661}", "a\0"] {
             assert!(error("*", value).contains("printable ASCII"), "{value:?}");
         }

@@ -117,7 +117,7 @@ mod tests {
     use super::*;
     use crate::files::stamp::{FileStamp, Timestamp};
 
-    /// 2026-09-21 14:13:20 UTC, a Monday.
+    /// Modification time of the test file: 2026-09-21 14:13:20 UTC, a Monday.
     const MODIFIED: i64 = 1_790_000_000;
     const TAG: &str = "\"6ab13b80-0-d\"";
     const WEAK: &str = "W/\"6ab13b80-0-d\"";

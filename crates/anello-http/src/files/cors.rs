@@ -72,8 +72,8 @@ fn checked(origin: &str) -> Result<String, InvalidOption> {
     if is_scheme && !host.is_empty() && host.bytes().all(is_host) {
         return Ok(format!("{scheme}://{host}"));
     }
-    let why = "an origin is a scheme and a host, as in \"https://example.org\", without a path or a slash at its end; \
-               names beyond ASCII are written as xn--...; \"*\" is for all";
+    let why = "an origin is a scheme and a host without a path or trailing slash, as in \"https://example.org\" \
+               (internationalized names as xn--..., \"*\" for all origins)";
     Err(InvalidOption::new(OPTION, origin, why))
 }
 

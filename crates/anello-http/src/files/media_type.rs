@@ -127,7 +127,7 @@ fn is_text_without_charset(media_type: &str) -> bool {
 }
 
 fn check(option: &'static str, media_type: &str) -> Result<(), InvalidOption> {
-    const REASON: &str = "a media type is two names with a slash between them, as in \"text/html\"";
+    const REASON: &str = "a media type has the form type/subtype, as in \"text/html\"";
     // `Mime` accepts other bytes in quoted parameters, but a field value must be printable ASCII here.
     let is_printable = media_type.bytes().all(|byte| (b' '..=b'~').contains(&byte));
     match media_type.parse::<Mime>() {

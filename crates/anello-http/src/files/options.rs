@@ -1,4 +1,4 @@
-//! What can be set about a server of files.
+//! Options of the file server.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,65 +13,70 @@ use super::media_type::MediaTypes;
 use super::negotiate::Codings;
 use super::path::{Dotfiles, MAX_NAME_BYTES, resolve};
 
-/// What can be set about a server of files. [`FileOptions::default`] has the defaults; every field may be changed.
-/// [`validate`](Self::validate) tells whether they go together.
+/// Options of the file server. [`FileOptions::default`] returns the defaults, and every field can be changed.
+/// [`validate`](Self::validate) checks the values and their combination.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileOptions {
-    /// Names of files that are sent for the folder that they are in: the first that exists. `index.html` by default;
-    /// none is allowed.
+    /// Names of the index files of a directory, in order of preference. Default: `index.html`. May be empty.
     pub index_files: Vec<String>,
-    /// Whether a folder without an index file is shown as a list of what is in it; if not, it is answered with 404. Off
-    /// by default, since not all that lies in a folder is meant to be found.
+    /// Whether a directory without an index file is shown as a listing. Otherwise the response is 404. Default:
+    /// `false`, because not every file in a directory is meant to be discovered.
     pub listing: bool,
-    /// Most entries of a folder that are shown; 10,000 by default. The rest is left out, and the list says so. Each
-    /// costs an `fstatat(2)`, a `faccessat(2)` and some 300 bytes of the page, more if its name is long.
+    /// Maximum number of entries in a listing. Default: 10,000. If a directory has more, the listing is marked as
+    /// incomplete. Each entry costs an `fstatat(2)`, a `faccessat(2)` and about 300 bytes of the page, or more for
+    /// a long name.
     pub max_listing_entries: usize,
-    /// The variants that are looked for beside each file and sent to clients that accept them: `.br`, `.zst`, `.gz`.
-    /// None by default: who sets it says that they are made anew with their files.
+    /// Codings of the precompressed variants (`.br`, `.zst`, `.gz`) that are looked up for each file and sent to
+    /// clients that accept them. Default: none. The operator must regenerate the variants whenever the file
+    /// changes.
     pub precompressed: Codings,
-    /// The values of `Cache-Control`, by patterns for paths; the first that matches counts. None by default.
+    /// `Cache-Control` values by path pattern; the first matching rule applies. Default: none.
     pub cache_control: Vec<CacheRule>,
-    /// Media types by extension, which go before those that are known; none by default.
+    /// Media types by extension. They take precedence over the built-in types. Default: none.
     pub media_types: BTreeMap<String, String>,
-    /// The media type of what has no known extension; `application/octet-stream` by default, which browsers save.
+    /// Media type of files without a known extension. Default: `application/octet-stream`, which browsers save to
+    /// disk.
     pub default_media_type: String,
-    /// A file, by its path from the served folder on, that is the body of answers of status 404, which have neither its
-    /// validators nor its `Cache-Control`: it stands in for other files. None by default: they have a line of text.
+    /// Path of the error page for 404 responses, relative to the document root. The response has neither the
+    /// validators nor the `Cache-Control` of the page, because it does not represent the requested file. Default:
+    /// none, which sends a line of text.
     pub not_found_file: Option<String>,
-    /// A file, by its path from the served folder on, that is sent with status 200 where there is none, if the last
-    /// name of the path has no extension and none is hidden: the page of an application that makes up its paths in the
-    /// browser. None by default. For other paths there is `not_found_file`.
+    /// Path of the page of a single-page application, relative to the document root. It is sent with status 200 for
+    /// paths that do not exist, if the last name has no extension and no name is hidden. Other missing paths get
+    /// `not_found_file`. Default: none.
     pub spa_fallback_file: Option<String>,
-    /// Whether files and folders are served whose names begin with a dot; hidden by default.
+    /// Whether files and directories whose names start with a dot are served. Default: hidden.
     pub dotfiles: Dotfiles,
-    /// The sites whose scripts may read what is served, as `https://example.org`, or `*` for all; none by default.
+    /// Origins whose scripts may read responses, for example `https://example.org`, or `*` for all. Default: none.
     pub cors_origins: Vec<String>,
-    /// What becomes of symbolic links; those that stay below the served folder are followed by default.
+    /// Policy for symbolic links. Default: follow links that stay in the document root.
     pub symlinks: Symlinks,
-    /// Memory for the contents of small files, in bytes, of each worker; 64 MiB by default. 0 keeps none.
+    /// Maximum memory for the contents of small files, in bytes per worker. Default: 64 MiB. 0 disables the cache
+    /// of contents.
     pub max_cache_bytes: usize,
-    /// Largest file whose contents are kept in memory, in bytes; 64 KiB by default. Larger ones are sent from the
-    /// kernel's own cache.
+    /// Maximum size of a file whose contents are cached in memory, in bytes. Default: 64 KiB. Larger files are sent
+    /// from the page cache.
     pub max_cached_file_bytes: usize,
-    /// How many workers of this process serve files, each with options like these: their caches keep a quarter of the
-    /// descriptors that the process may have between them, and 512 files each at most. By default as many as the cores
-    /// that the calling thread may use, which are fewer where it is pinned.
+    /// Number of workers in this process that serve files with these options. Their caches share a quarter of the
+    /// descriptor limit of the process, with at most 512 open files per worker. Default: number of cores that the
+    /// calling thread may use, which is lower if the thread is pinned.
     pub workers: usize,
-    /// How long a file that was looked at counts as unchanged; 1 second by default. A changed file is sent in its new
-    /// state at most so much later. Where the contents are not kept in memory, what is written to the file or put in its
-    /// place is seen at once (`fstat(2)` for each answer). Zero looks (`openat2(2)`, `fstat(2)`) at each request. It is
-    /// also how long a list of a folder is sent to others who ask for it.
+    /// Time for which a checked file is considered unchanged. Default: 1 second. The new state of a changed file is
+    /// sent after at most this time. For files that are not cached in memory, writes and replacements are detected
+    /// immediately (`fstat(2)` per response). Zero checks files on every request (`openat2(2)`, `fstat(2)`). A
+    /// directory listing is shared between requests for the same time.
     pub revalidate_interval: Duration,
 }
 
-/// What becomes of symbolic links in a path. None ever leads out of the served folder (`openat2(2)` with
-/// `RESOLVE_BENEATH`, Linux 5.6), nor through `/proc`'s (`RESOLVE_NO_MAGICLINKS`).
+/// Policy for symbolic links in a path. No link can lead out of the document root (`openat2(2)` with
+/// `RESOLVE_BENEATH`, Linux 5.6) or through a magic link of `/proc` (`RESOLVE_NO_MAGICLINKS`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Symlinks {
-    /// They are followed as long as they stay below the served folder. Absolute ones never do, wherever they lead.
+    /// Follows links that stay in the document root. Absolute links are never followed, even if the target is in
+    /// the document root.
     #[default]
     FollowBeneath,
-    /// None is followed: a path with one in it is answered with 404 (`RESOLVE_NO_SYMLINKS`).
+    /// Follows no link: a path with a link leads to a 404 response (`RESOLVE_NO_SYMLINKS`).
     Deny,
 }
 
@@ -98,14 +103,14 @@ impl Default for FileOptions {
     }
 }
 
-/// The type of what is not known: browsers save it.
+/// Default media type; browsers save it to disk.
 const UNKNOWN_MEDIA_TYPE: &str = "application/octet-stream";
 
-/// Longest `revalidate_interval`.
+/// Maximum `revalidate_interval`.
 const REVALIDATE_LIMIT: Duration = Duration::from_secs(24 * 3600);
 
 impl FileOptions {
-    /// Whether they are well-formed and go together. Looks at no file.
+    /// Checks that the options are well-formed and consistent. Accesses no files.
     ///
     /// ```
     /// use anello_http::files::options::FileOptions;
@@ -115,12 +120,12 @@ impl FileOptions {
     /// ```
     ///
     /// # Errors
-    /// The first that is not.
+    /// Returns the first error that [`validation_errors`](Self::validation_errors) reports.
     pub fn validate(&self) -> Result<(), InvalidOption> {
         self.validation_errors().into_iter().next().map_or(Ok(()), Err)
     }
 
-    /// Everything that [`validate`](Self::validate) finds, not the first of it alone.
+    /// Returns all errors that [`validate`](Self::validate) checks for.
     #[must_use]
     pub fn validation_errors(&self) -> Vec<InvalidOption> {
         let index_files = self.index_files.iter().map(|name| check_index_file(name));
@@ -128,7 +133,7 @@ impl FileOptions {
             check_file("not-found-file", self.not_found_file.as_deref()),
             check_file("spa-fallback", self.spa_fallback_file.as_deref()),
         ];
-        // One by one, so that each is told.
+        // Check the entries separately so that every error is reported.
         let rules = self.cache_control.iter().flat_map(CacheRule::errors).map(Err);
         let types = self.media_types.iter().map(|(extension, media_type)| {
             let one = BTreeMap::from([(extension.clone(), media_type.clone())]);
@@ -145,12 +150,11 @@ impl FileOptions {
     fn number_errors(&self) -> Vec<InvalidOption> {
         let mut errors = Vec::new();
         if self.listing && self.max_listing_entries == 0 {
-            let why = "a list of no entries shows nothing; switch the listing off instead";
+            let why = "a listing must have at least one entry (disable the listing instead)";
             errors.push(InvalidOption::new("max-listing-entries", "0", why));
         }
         if self.max_cache_bytes > 0 && self.max_cached_file_bytes > self.max_cache_bytes {
-            let why =
-                format!("a file must fit into the whole cache, which has {} bytes", self.max_cache_bytes);
+            let why = format!("must not exceed the cache size of {} bytes", self.max_cache_bytes);
             errors.push(InvalidOption::new(
                 "max-cached-file-bytes",
                 &self.max_cached_file_bytes.to_string(),
@@ -158,7 +162,8 @@ impl FileOptions {
             ));
         }
         if self.revalidate_interval > REVALIDATE_LIMIT {
-            let why = "a day at most: files would be served from before they changed for that long";
+            let why =
+                "must not exceed one day: changed files would be served in their old state for that long";
             let value = format!("{:?}", self.revalidate_interval);
             errors.push(InvalidOption::new("revalidate-interval", &value, why));
         }
@@ -169,11 +174,11 @@ impl FileOptions {
 fn check_index_file(name: &str) -> Result<(), InvalidOption> {
     let is_name =
         !matches!(name, "" | "." | "..") && !name.contains(['/', '\0']) && name.len() <= MAX_NAME_BYTES;
-    let why = "an index file is given by its name alone, as in \"index.html\"";
+    let why = "an index file must be a name without a path, as in \"index.html\"";
     if is_name { Ok(()) } else { Err(InvalidOption::new("index", name, why)) }
 }
 
-/// Whether this is a path as those that targets lead to: relative, and not out of the folder.
+/// Checks that `path` is a path that a request target can resolve to: relative and within the document root.
 fn check_file(option: &'static str, path: Option<&str>) -> Result<(), InvalidOption> {
     let Some(path) = path else { return Ok(()) };
     let target = format!("/{}", super::path::encoded_path(path));
@@ -181,11 +186,11 @@ fn check_file(option: &'static str, path: Option<&str>) -> Result<(), InvalidOpt
         let resolved = resolve(target, Dotfiles::Serve).ok()?;
         (!resolved.is_directory() && resolved.relative() == path).then_some(())
     };
-    let why = "the path of a file goes from the served folder down, as in \"errors/404.html\"";
+    let why = "must be the path of a file relative to the document root, as in \"errors/404.html\"";
     leads_there(&target).ok_or_else(|| InvalidOption::new(option, path, why))
 }
 
-/// An option that cannot be as it is. Its text names the option, the value, and what it should be.
+/// Error for an invalid option. The message names the option, the value and the expected form.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InvalidOption {
     option: &'static str,
@@ -198,7 +203,7 @@ impl InvalidOption {
         Self { option, value: value.to_owned(), why: why.into() }
     }
 
-    /// The name of the option, as flags and configuration files have it.
+    /// Returns the name of the option as used in flags and configuration files.
     #[must_use]
     pub fn option(&self) -> &'static str {
         self.option
@@ -249,7 +254,7 @@ mod tests {
     fn index_files_are_names() {
         for name in ["", ".", "..", "a/b", "/index.html", "a\0"] {
             assert!(
-                error(|options| options.index_files.push(name.into())).contains("by its name alone"),
+                error(|options| options.index_files.push(name.into())).contains("a name without a path"),
                 "{name}"
             );
         }
@@ -279,12 +284,12 @@ mod tests {
         });
         assert!(of_types.starts_with("media-type:"));
         let of_cache = error(|options| options.max_cached_file_bytes = options.max_cache_bytes + 1);
-        assert!(of_cache.contains("which has 67108864 bytes"));
+        assert!(of_cache.contains("cache size of 67108864 bytes"));
         let of_listing = error(|options| {
             options.listing = true;
             options.max_listing_entries = 0;
         });
-        assert!(of_listing.contains("switch the listing off"));
+        assert!(of_listing.contains("disable the listing"));
     }
 
     #[test]

@@ -1,11 +1,11 @@
-//! From the target of a request to a path below the served folder.
+//! Resolution of request targets to paths below the document root.
 //!
-//! What is accepted is a relative path of ordinary names, so that joining it to a folder cannot lead out of it but by
-//! a symbolic link. Percent-encoding is undone once, by no more than that: `%252e` is the name `%2e`. Clients resolve
-//! `.` and `..` before they send (RFC 3986, section 5.2.4), so who sends them, plain or encoded, wants something else;
-//! they are refused, never resolved. Slashes in a row count as one.
+//! An accepted path is a relative path of ordinary names, so joining it to a directory can leave the directory only
+//! through a symbolic link. Percent-encoding is decoded exactly once: `%252e` is the name `%2e`. Clients remove `.`
+//! and `..` segments before they send a request (RFC 3986, section 5.2.4), so a target with dot segments, literal
+//! or encoded, is rejected and never resolved. Consecutive slashes count as one.
 //!
-//! Nearly all targets are plain ASCII with nothing to decode: [`resolve`] looks at each of their bytes once and
+//! Nearly all targets are plain ASCII without percent-encoding. For these, [`resolve`] examines each byte once and
 //! allocates nothing.
 
 mod spa_route;
@@ -17,23 +17,23 @@ use percent_encoding::{AsciiSet, CONTROLS, NON_ALPHANUMERIC, percent_decode_str,
 
 pub(super) use spa_route::may_be_spa_route;
 
-/// Longest name within a path, in bytes: `NAME_MAX` of Linux. No file has a longer one.
+/// Maximum length of a name in a path, in bytes: `NAME_MAX` of Linux.
 pub const MAX_NAME_BYTES: usize = 255;
 
-/// Longest path, in bytes: `PATH_MAX` of Linux less the NUL at its end.
+/// Maximum length of a path, in bytes: `PATH_MAX` of Linux without the terminating NUL.
 pub const MAX_PATH_BYTES: usize = 4095;
 
-/// The folder of which RFC 8615 wants that it can be reached although its name begins with a dot.
+/// Directory that RFC 8615 reserves for well-known URIs. It is served although its name starts with a dot.
 const WELL_KNOWN: &str = ".well-known";
 
-/// What of a name is encoded in a link: all but the characters that never mean anything in a URL.
+/// Characters of a name that are percent-encoded in a link: all except the unreserved characters of RFC 3986.
 const NAME: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-/// The same of a path, whose slashes stay.
+/// Characters of a path that are percent-encoded: the same as for a name, except slashes.
 const PATH: &AsciiSet = &NAME.remove(b'/');
 
-/// What of a query is encoded when it is sent back: what a query may not have (RFC 3986, section 3.4). Percent signs are not
-/// among it: the rest is as the client encoded it.
+/// Characters of a query that are percent-encoded in a redirect: those that RFC 3986, section 3.4 does not allow.
+/// Percent signs are handled separately, because the client has already encoded the query.
 const QUERY: &AsciiSet = &CONTROLS
     .add(b' ')
     .add(b'"')
@@ -49,18 +49,18 @@ const QUERY: &AsciiSet = &CONTROLS
     .add(b'|')
     .add(b'}');
 
-/// Whether files are served whose name, or the name of a folder above them, begins with a dot.
+/// Policy for files whose name, or the name of a parent directory, starts with a dot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Dotfiles {
-    /// They are as if they did not exist, but for what lies in `.well-known` at the top (RFC 8615). They are often
-    /// not meant to be seen: `.git`, `.env`, `.htpasswd`.
+    /// Treats them as missing, except files below `.well-known` in the document root (RFC 8615). Dotfiles such as
+    /// `.git`, `.env` and `.htpasswd` are often not meant to be public.
     #[default]
     Hide,
-    /// They are files like others.
+    /// Serves them like other files.
     Serve,
 }
 
-/// Where a target leads to below the served folder.
+/// Path below the document root that a request target resolves to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TargetPath<'a> {
     relative: Cow<'a, str>,
@@ -69,36 +69,36 @@ pub struct TargetPath<'a> {
 }
 
 impl<'a> TargetPath<'a> {
-    /// The path, relative to the served folder: names with single slashes between them, none of them empty, `.` or
-    /// `..`; no slash at its beginning or end. Empty for the served folder itself.
+    /// Returns the path relative to the document root: names separated by single slashes, without leading or
+    /// trailing slash. No name is empty, `.` or `..`. The path is empty for the document root itself.
     #[must_use]
     pub fn relative(&self) -> &str {
         &self.relative
     }
 
-    /// Whether the target ended with a slash: it means a folder, and a file does not answer to it.
+    /// Returns `true` if the target ends with a slash. It then refers to a directory and does not match a file.
     #[must_use]
     pub fn is_directory(&self) -> bool {
         self.is_directory
     }
 
-    /// What stands behind the question mark, as the client encoded it.
+    /// Returns the part after the question mark, as the client encoded it.
     #[must_use]
     pub fn query(&self) -> Option<&'a str> {
         self.query
     }
 
-    /// Whether the last name has no extension, as those of pages that a script makes up in the browser: what the
-    /// fallback of a single-page application answers for. For a name with one (`app.js`), a page in the place of what
-    /// is missing would only hide that it is.
+    /// Returns `true` if the last name has no extension, as is usual for routes of a single-page application. The
+    /// application page is sent only for these: as the response for a missing asset (`app.js`), it would hide the
+    /// error.
     #[must_use]
     pub fn has_no_extension(&self) -> bool {
         self.relative.rsplit('/').next().is_none_or(|name| !name.contains('.'))
     }
 
-    /// The value of `Location` that leads to the same path with a slash at its end, with the query: where a folder is
-    /// asked for without one. It begins with exactly one slash, so that it cannot lead to another host, and has only the
-    /// characters that RFC 3986 allows.
+    /// Returns the `Location` of a redirect to the same path with a trailing slash and the same query, for requests
+    /// that name a directory without the slash. The value starts with exactly one slash, so it cannot lead to
+    /// another host, and contains only characters that RFC 3986 allows.
     #[must_use]
     pub fn redirect_location(&self) -> String {
         let mut location = String::with_capacity(self.relative.len() + 2);
@@ -121,42 +121,42 @@ impl<'a> TargetPath<'a> {
     }
 }
 
-/// A name as it stands in a link relative to its folder.
+/// Percent-encodes a name for a link relative to its directory.
 pub(super) fn encoded_name(name: &str) -> percent_encoding::PercentEncode<'_> {
     utf8_percent_encode(name, NAME)
 }
 
-/// A path as it stands in a target.
+/// Percent-encodes a path for a request target.
 pub(super) fn encoded_path(path: &str) -> percent_encoding::PercentEncode<'_> {
     utf8_percent_encode(path, PATH)
 }
 
-/// Why a target leads to no file. Those of status 400 no ordinary client sends; those of 404 are answered as if there
-/// were no such file.
+/// Reason why a target does not resolve to a file. Errors with status 400 are not caused by ordinary clients.
+/// Errors with status 404 get the same response as a missing file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PathError {
-    /// Neither a path nor a URL of `http` or `https`, or with a `#`.
+    /// The target is neither a path nor an `http` or `https` URL, or it contains a `#`.
     InvalidForm,
-    /// A `%` without two hexadecimal digits behind it.
+    /// A `%` is not followed by two hexadecimal digits.
     InvalidPercentEncoding,
-    /// Not UTF-8 once decoded.
+    /// The decoded path is not valid UTF-8.
     InvalidUtf8,
-    /// NUL or another control byte.
+    /// The path contains NUL or another control byte.
     ControlByte,
-    /// A name that is `.` or `..`.
+    /// A name is `.` or `..`.
     DotSegment,
-    /// An encoded slash, which no name can contain.
+    /// A name contains an encoded slash, which file names cannot contain.
     EncodedSlash,
-    /// A backslash, which some clients and tools take for a slash.
+    /// A name contains a backslash, which some clients and tools treat as a slash.
     Backslash,
-    /// A name that begins with a dot, and such are hidden.
+    /// A name starts with a dot, and dotfiles are hidden.
     Hidden,
-    /// A name or path longer than Linux has them.
+    /// The path or a name in it exceeds the limits of Linux.
     TooLong,
 }
 
 impl PathError {
-    /// The status that it is answered with: 400 or 404.
+    /// Returns the status of the response: 400 or 404.
     #[must_use]
     pub fn status(self) -> u16 {
         match self {
@@ -173,25 +173,25 @@ impl PathError {
 impl fmt::Display for PathError {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(match self {
-            Self::InvalidForm => "the target is not a path that begins with a slash",
+            Self::InvalidForm => "the target is neither a path that starts with a slash nor an http or https URL",
             Self::InvalidPercentEncoding => {
-                "a % in the path is not followed by two hexadecimal digits; a literal one is %25"
+                "invalid percent-encoding in the path: % must be followed by two hexadecimal digits (a literal % is %25)"
             }
-            Self::InvalidUtf8 => "the path is not UTF-8 once decoded",
+            Self::InvalidUtf8 => "the decoded path is not valid UTF-8",
             Self::ControlByte => "the path contains a control character",
-            Self::DotSegment => "the path contains a . or .. segment; resolve it before sending",
+            Self::DotSegment => "the path contains a . or .. segment (resolve it before sending the request)",
             Self::EncodedSlash => "a name in the path contains a slash",
             Self::Backslash => "a name in the path contains a backslash",
-            Self::Hidden => "a name in the path begins with a dot",
-            Self::TooLong => "the path, or a name in it, is longer than a file's can be",
+            Self::Hidden => "a name in the path starts with a dot",
+            Self::TooLong => "the path or a name in it is too long",
         })
     }
 }
 
 impl std::error::Error for PathError {}
 
-/// Where a target leads to: what stands between method and version in a request line, a path (`/a/b?query`) or a URL
-/// (`http://host/a/b`, whose host the caller looks at).
+/// Resolves the target of a request line: a path (`/a/b?query`) or a URL (`http://host/a/b`). The caller must check
+/// the host of a URL.
 ///
 /// ```
 /// use anello_http::files::path::{Dotfiles, PathError, resolve};
@@ -202,7 +202,7 @@ impl std::error::Error for PathError {}
 /// ```
 ///
 /// # Errors
-/// When it cannot lead to a file that is served.
+/// Returns an error if the target cannot refer to a served file.
 #[inline]
 pub fn resolve(target: &str, dotfiles: Dotfiles) -> Result<TargetPath<'_>, PathError> {
     match resolve_fast(target) {
@@ -211,7 +211,7 @@ pub fn resolve(target: &str, dotfiles: Dotfiles) -> Result<TargetPath<'_>, PathE
     }
 }
 
-/// What a byte may be on the short way.
+/// Classes of bytes in [`resolve_fast`].
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Class {
     Plain,
@@ -237,8 +237,8 @@ static CLASSES: [Class; 256] = {
     classes
 };
 
-/// The short way, for targets of which each byte means itself, no name begins with a dot, and none can be too long.
-/// None if it is not sure that all is well.
+/// Resolves a target without copying. Handles targets without percent-encoding, without names that start with a
+/// dot, and without names that could exceed the limits. Returns `None` for all others, which need [`resolve_slow`].
 #[inline]
 pub(super) fn resolve_fast(target: &str) -> Option<TargetPath<'_>> {
     let bytes = target.as_bytes();
@@ -263,7 +263,7 @@ pub(super) fn resolve_fast(target: &str) -> Option<TargetPath<'_>> {
         return None;
     }
     let query = target.get(end + 1..);
-    // A `#` is not looked for behind a question mark.
+    // The loop stops at the question mark, so check the query for `#` here.
     if query.is_some_and(|query| query.contains('#')) {
         return None;
     }
@@ -295,7 +295,7 @@ fn resolve_slow(target: &str, dotfiles: Dotfiles) -> Result<TargetPath<'_>, Path
     Ok(TargetPath { relative, is_directory, query })
 }
 
-/// The path of a target, still encoded, and its query. An empty path stands for `/`.
+/// Splits a target into the path, still encoded, and the query. An empty path stands for `/`.
 fn split(target: &str) -> Result<(&str, Option<&str>), PathError> {
     let path = if target.starts_with('/') { target } else { path_after_authority(target)? };
     if path.contains('#') {
@@ -307,7 +307,7 @@ fn split(target: &str) -> Result<(&str, Option<&str>), PathError> {
     })
 }
 
-/// What stands behind the host of a URL (RFC 9112, section 3.2.2).
+/// Returns the part after the authority of a URL (RFC 9112, section 3.2.2).
 fn path_after_authority(target: &str) -> Result<&str, PathError> {
     let scheme = |scheme: &str| {
         let head = target.get(..scheme.len())?;
@@ -320,7 +320,8 @@ fn path_after_authority(target: &str) -> Result<&str, PathError> {
     }
 }
 
-/// Whether every `%` has its digits, and none stands for a slash, which decoding would make one between names.
+/// Checks that every `%` is followed by two hexadecimal digits and that no slash is encoded, because decoding it
+/// would create a separator.
 fn check_encoding(encoded: &str) -> Result<(), PathError> {
     for digits in digits(encoded) {
         if digits?.eq_ignore_ascii_case("2f") {
@@ -330,7 +331,7 @@ fn check_encoding(encoded: &str) -> Result<(), PathError> {
     Ok(())
 }
 
-/// The two digits behind each `%`.
+/// Returns the two digits after each `%`.
 fn digits(encoded: &str) -> impl Iterator<Item = Result<&str, PathError>> {
     encoded.split('%').skip(1).map(|behind| {
         let digits = behind.get(..2).filter(|digits| digits.bytes().all(|byte| byte.is_ascii_hexdigit()));
@@ -338,7 +339,7 @@ fn digits(encoded: &str) -> impl Iterator<Item = Result<&str, PathError>> {
     })
 }
 
-/// Whether a file of this name may be served; `at_top` if it lies in the served folder itself.
+/// Checks that a file with this name may be served. `at_top` is `true` for names in the document root itself.
 pub(super) fn check_name(name: &str, at_top: bool, dotfiles: Dotfiles) -> Result<(), PathError> {
     if matches!(name, "." | "..") {
         return Err(PathError::DotSegment);

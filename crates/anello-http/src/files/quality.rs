@@ -1,16 +1,16 @@
-//! Lists of what a client accepts, each with a weight (RFC 9110, section 12.4.2): `br, gzip;q=0.8, *;q=0`.
+//! Lists with quality values (RFC 9110, section 12.4.2), for example `br, gzip;q=0.8, *;q=0`.
 
 use super::fields::FieldLines;
 use crate::h1::trim;
 
-/// A weight in thousandths: 0 means "not acceptable", 1000 "gladly".
+/// Quality value in thousandths: 0 means "not acceptable", 1000 is the highest preference.
 pub type Quality = u16;
 
-/// What a client gives no weight.
+/// Quality of members without a `q` parameter.
 const DEFAULT: Quality = 1000;
 
-/// The members of a list, without their parameters, and their weights. Empty members and those with a malformed weight
-/// are left out: what they were meant to say is not known.
+/// Returns the members of a list, without parameters, and their weights. Empty members and members with a malformed
+/// weight are skipped, because their meaning is unknown.
 pub fn weighted<'a>(lines: &FieldLines<'a>) -> impl Iterator<Item = (&'a [u8], Quality)> {
     lines.iter().flat_map(|line| line.split(|&byte| byte == b',')).filter_map(|member| {
         let mut parts = member.split(|&byte| byte == b';').map(trim);
@@ -23,7 +23,7 @@ pub fn weighted<'a>(lines: &FieldLines<'a>) -> impl Iterator<Item = (&'a [u8], Q
     })
 }
 
-/// `0`, `1`, or one of them with up to three decimals; None for anything else, and above 1.
+/// Parses `0` or `1` with up to three decimals. Returns `None` for other input and values above 1.
 fn parse(weight: &[u8]) -> Option<Quality> {
     let (whole, decimals) = match weight {
         [whole @ (b'0' | b'1')] => (whole, &[][..]),

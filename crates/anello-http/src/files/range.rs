@@ -1,37 +1,38 @@
-//! Which part of a file a request asks for (RFC 9110, section 14).
+//! Range requests (RFC 9110, section 14).
 //!
-//! A server may always ignore a `Range` and answer with the whole file, and so it does here with what is malformed, of
-//! another unit than bytes, or of more than [`MAX_RANGES`] ranges. Ranges that overlap, or between which so little
-//! lies that a further part would cost more than sending it, become one. So work and answer are bounded whatever was
-//! asked for: at most [`MAX_RANGES`] parts, together no longer than the file but for what introduces them.
+//! A server may always ignore `Range` and send the whole file. This module does so if the value is malformed, uses
+//! another unit than bytes, or has more than [`MAX_RANGES`] ranges. Ranges that overlap are coalesced, and so are
+//! ranges with a gap that is smaller than the overhead of another part. Both work and response size are therefore
+//! bounded: a response has at most [`MAX_RANGES`] parts, and their total length does not exceed the file size, not
+//! counting the part headers.
 
 use std::fmt;
 
 use crate::h1::trim;
 
-/// Most ranges of one request; with more, the whole file is the answer.
+/// Maximum number of ranges in a request. If there are more, the whole file is sent.
 pub const MAX_RANGES: usize = 32;
 
-/// Ranges with at most so many bytes between them become one: about what introduces a part of a multipart answer.
+/// Maximum gap between two ranges that are coalesced, in bytes: about the size of the header of a multipart part.
 pub const COALESCE_GAP_BYTES: u64 = 128;
 
-/// Bytes of a file, from the first to the last, both included.
+/// Range of bytes in a file, both ends inclusive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ByteRange {
     /// Offset of the first byte.
     pub first: u64,
-    /// Offset of the last byte: at least `first`, and below the length of the file.
+    /// Offset of the last byte: at least `first` and less than the size of the file.
     pub last: u64,
 }
 
 impl ByteRange {
-    /// How many bytes it has: at least one.
+    /// Returns the number of bytes, which is at least one.
     #[must_use]
     pub fn length_bytes(self) -> u64 {
         self.last - self.first + 1
     }
 
-    /// Whether at most [`COALESCE_GAP_BYTES`] lie between the two, or they overlap.
+    /// Returns `true` if the ranges overlap or the gap between them is at most [`COALESCE_GAP_BYTES`].
     fn should_coalesce(self, other: Self) -> bool {
         let extended_end = |range: Self| range.last.saturating_add(COALESCE_GAP_BYTES + 1);
         self.first <= extended_end(other) && other.first <= extended_end(self)
@@ -42,22 +43,23 @@ impl ByteRange {
     }
 }
 
-/// What to answer with.
+/// Result of evaluating `Range`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Selection {
-    /// The whole file, with status 200, as if no range had been asked for.
+    /// The whole file: respond with 200, as without `Range`.
     Whole,
-    /// One range, with status 206 and its [`ContentRange`].
+    /// One range: respond with 206 and its [`ContentRange`].
     One(ByteRange),
-    /// At least two, in the order in which they were asked for, each of them apart from the others: with status 206,
-    /// as [`Multipart`](super::multipart::Multipart).
+    /// At least two disjoint ranges, in the order of the request: respond with 206 and a
+    /// [`Multipart`](super::multipart::Multipart) body.
     Several(Vec<ByteRange>),
-    /// None of the ranges lies within the file: status 416 and [`ContentRange::unsatisfiable`].
+    /// No range overlaps the file: respond with 416 and [`ContentRange::unsatisfiable`].
     Unsatisfiable,
 }
 
-/// What to answer with to a GET with this value of `Range`, of a file of so many bytes. Nothing is in range of an empty
-/// file, and clients that ask for the beginning of whatever there is mean no harm: it is answered whole.
+/// Selects the ranges for a GET request with this value of `Range`, for a file of `size_bytes` bytes. For an empty
+/// file, no range is satisfiable; it is sent as a whole because a client that requests a prefix should not get an
+/// error.
 ///
 /// ```
 /// use anello_http::files::range::{ByteRange, Selection, select};
@@ -88,21 +90,21 @@ pub fn select(range: &[u8], size_bytes: u64) -> Selection {
     }
 }
 
-/// What stands behind `bytes=`, in any case.
+/// Returns the part after `bytes=`, which is matched case-insensitively.
 fn range_set(range: &[u8]) -> Option<&[u8]> {
     const UNIT: &[u8] = b"bytes=";
     let (unit, set) = range.split_at_checked(UNIT.len())?;
     unit.eq_ignore_ascii_case(UNIT).then_some(set)
 }
 
-/// One well-formed range of a request.
+/// A well-formed range of a request.
 enum RangeSpec {
     Satisfiable(ByteRange),
     Unsatisfiable,
 }
 
 impl RangeSpec {
-    /// `first-last`, `first-` or `-length`; None for anything else.
+    /// Parses `first-last`, `first-` or `-length`. Returns `None` for other input.
     fn parse(spec: &[u8], size_bytes: u64) -> Option<Self> {
         let dash = spec.iter().position(|&byte| byte == b'-')?;
         let (before, after) = (&spec[..dash], &spec[dash + 1..]);
@@ -124,7 +126,7 @@ impl RangeSpec {
     }
 }
 
-/// A decimal number; what does not fit counts as the largest, which lies behind the end of any file.
+/// Parses a decimal number. Values that do not fit are replaced by `u64::MAX`, which is beyond the end of any file.
 fn number(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() {
         return None;
@@ -135,7 +137,7 @@ fn number(digits: &[u8]) -> Option<u64> {
     })
 }
 
-/// Ranges in the order in which they were asked for, no two of them near each other.
+/// Ranges in the order of the request, coalesced.
 #[derive(Default)]
 struct CoalescedRanges {
     ranges: [ByteRange; MAX_RANGES],
@@ -147,8 +149,8 @@ impl CoalescedRanges {
         &self.ranges[..self.count]
     }
 
-    /// Adds a range, joined with all that are near it, in the place of the earliest of them. What is joined gets near
-    /// to no further one: that would have been near one of its parts.
+    /// Adds a range and coalesces it with all ranges that are near it, at the position of the first of them. The
+    /// result cannot be near another range, because that range would have been near one of the parts.
     fn add(&mut self, mut range: ByteRange) {
         let mut slot = None;
         let mut left = 0;
@@ -173,7 +175,7 @@ impl CoalescedRanges {
     }
 }
 
-/// The value of `Content-Range`; [`Display`](fmt::Display) writes it.
+/// Value of `Content-Range`, formatted by [`Display`](fmt::Display).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ContentRange {
     range: Option<ByteRange>,
@@ -181,13 +183,13 @@ pub struct ContentRange {
 }
 
 impl ContentRange {
-    /// Of an answer with this range of a file of so many bytes.
+    /// Creates the value for a response with this range of a file of `size_bytes` bytes.
     #[must_use]
     pub fn of(range: ByteRange, size_bytes: u64) -> Self {
         Self { range: Some(range), size_bytes }
     }
 
-    /// Of an answer of status 416: it only tells how many bytes the file has.
+    /// Creates the value for a 416 response, which contains only the size of the file.
     #[must_use]
     pub fn unsatisfiable(size_bytes: u64) -> Self {
         Self { range: None, size_bytes }
@@ -291,7 +293,7 @@ mod tests {
 
     #[test]
     fn several_ranges_keep_their_order() {
-        // What takes in others stands in the place of the first of them.
+        // A coalesced range takes the position of its first part.
         assert_eq!(select(b"bytes=9000-9001, 0-1,4000-", 10_000), several(&[(4000, 9999), (0, 1)]));
         assert_eq!(select(b"bytes=5000-5001,0-1,-1", 10_000), several(&[(5000, 5001), (0, 1), (9999, 9999)]));
     }
@@ -361,7 +363,7 @@ mod tests {
         ]
     }
 
-    /// What of a file of `size` bytes is asked for, byte by byte.
+    /// Returns which bytes of a file of `size` bytes are requested.
     fn requested_bytes(specs: &[String], size: usize) -> Vec<bool> {
         let mut requested_bytes = vec![false; size];
         for spec in specs {
@@ -400,7 +402,7 @@ mod tests {
                 prop_assert!(sent <= 1, "byte {index} is sent twice");
                 prop_assert!(!requested_bytes || sent == 1, "byte {index} is missing");
             }
-            // What nobody asked for is sent only where it joins two ranges.
+            // Bytes that were not requested are sent only to coalesce two ranges.
             let needless = requested_bytes.chunk_by(|a, b| a == b).scan(0, |at, run| {
                 let start = *at;
                 *at += run.len();

@@ -1,4 +1,4 @@
-//! Reading a small file whole, in one state.
+//! Consistent reads of small files.
 
 use std::io;
 
@@ -10,11 +10,12 @@ use super::cache::Contents;
 use super::document_root::stamp;
 use super::stamp::FileStamp;
 
-/// How often a file is read that changes while it is read, until it is sent from where it lies.
+/// Maximum number of attempts to read a file that changes during the read. After that, the response is sent from
+/// the open file.
 const MAX_READ_ATTEMPTS: usize = 3;
 
-/// Reads a file that has this stamp: its contents, and the stamp that it had before and after. A file that does not stop
-/// changing is not read: it is sent as it will be.
+/// Reads a file with this stamp. Returns the contents and the stamp that was current both before and after the
+/// read. If the file keeps changing, returns the open file and its latest stamp instead.
 pub(super) async fn read_whole(file: File, previous: FileStamp) -> io::Result<(Contents, FileStamp)> {
     let read = async |buffer: &mut [u8], offset| file.read_at(buffer, offset).await;
     let stat = || Ok(stamp(&fstat(&file)?));
@@ -22,7 +23,7 @@ pub(super) async fn read_whole(file: File, previous: FileStamp) -> io::Result<(C
     Ok((contents.map_or(Contents::File(file), |bytes| Contents::Memory(Bytes::from(bytes))), stamp))
 }
 
-/// Reads in pieces and looks at the state behind them: what was read of two states is read again, a few times.
+/// Reads until the buffer is full, then compares the stamp. Tries again if the file changed during the read.
 async fn read_consistent(
     read: impl AsyncFn(&mut [u8], u64) -> io::Result<usize>,
     stat: impl Fn() -> io::Result<FileStamp>,
@@ -56,11 +57,11 @@ mod tests {
     use super::*;
     use crate::files::stamp::Timestamp;
 
-    /// A file that is written anew where it lies, each time with a letter of its own.
+    /// File that is overwritten during the read, each time with the next letter.
     struct ChangingFile {
         state: u8,
         length: usize,
-        /// Pieces that are read before it is written again, with these lengths.
+        /// Number of reads before each overwrite, and the new length of the file.
         writes: Vec<(usize, usize)>,
         pieces: usize,
     }
@@ -71,7 +72,7 @@ mod tests {
             FileStamp { size_bytes: self.length as u64, changed, ..FileStamp::default() }
         }
 
-        /// Four bytes at a time.
+        /// Reads at most four bytes.
         fn read(&mut self, buffer: &mut [u8], offset: usize) -> usize {
             let count = buffer.len().min(4).min(self.length.saturating_sub(offset));
             buffer[..count].fill(b'a' + self.state);
@@ -86,7 +87,7 @@ mod tests {
         }
     }
 
-    /// What is read of a file of ten bytes, and whether the stamp is that of its last state.
+    /// Returns the contents read from a file of ten bytes, and whether the stamp is that of the last state.
     fn read_while(writes: &[(usize, usize)]) -> (Option<String>, bool) {
         let file = RefCell::new(ChangingFile { state: 0, length: 10, writes: writes.to_vec(), pieces: 0 });
         let previous = file.borrow().stamp();

@@ -1,4 +1,4 @@
-//! The answers that a file leads to, or its absence.
+//! Construction of responses for files and errors.
 
 use std::cell::Cell;
 use std::io;
@@ -14,7 +14,7 @@ use crate::body::{Body, BodyPart};
 use crate::h1::{FieldName, InvalidField};
 use crate::response::Response;
 
-/// The whole file, as it lies.
+/// Returns a response with the whole file.
 #[inline]
 pub(super) fn full_response(variant: &Variant) -> Response {
     let body = match &variant.contents {
@@ -25,7 +25,7 @@ pub(super) fn full_response(variant: &Variant) -> Response {
     Response::new(200).with_shared_fields(Rc::clone(&variant.fields)).with_body(body)
 }
 
-/// A part of this variant of the entry.
+/// Returns a response with the requested ranges of a variant.
 pub(super) fn range_response(entry: &Entry, variant: &Variant, range: &[u8]) -> Response {
     let size_bytes = variant.stamp.size_bytes;
     match select(range, size_bytes) {
@@ -37,12 +37,12 @@ pub(super) fn range_response(entry: &Entry, variant: &Variant, range: &[u8]) -> 
                 or_internal_error(response.field(FieldName::CONTENT_RANGE, content_range.as_bytes()));
             response.with_body(Body::parts(vec![range_body_part(variant, range)]))
         }
-        // What is put together of several parts is not coded: nothing would tell that they are.
+        // A multipart response cannot have a content coding for the parts, so send the whole variant.
         Selection::Several(_) if variant.coding.is_some() => full_response(variant),
         Selection::Several(ranges) => multipart_response(variant, &ranges),
         Selection::Unsatisfiable => {
             let content_range = ContentRange::unsatisfiable(size_bytes).to_string();
-            let response = text_response(416, "the file has none of the bytes that the request asks for");
+            let response = text_response(416, "no requested range overlaps the file");
             with_vary(
                 entry,
                 or_internal_error(response.field(FieldName::CONTENT_RANGE, content_range.as_bytes())),
@@ -51,8 +51,8 @@ pub(super) fn range_response(entry: &Entry, variant: &Variant, range: &[u8]) -> 
     }
 }
 
-/// An answer without the fields of a variant. It is another one to who accepts other encodings, if the file has variants,
-/// and says so, that no cache gives it to them.
+/// Adds `Vary` to a response that does not have the fields of a variant. If the file has precompressed variants,
+/// the response depends on `Accept-Encoding`, and caches must not reuse it for clients that accept other codings.
 pub(super) fn with_vary(entry: &Entry, response: Response) -> Response {
     if entry.encoded.is_empty() {
         return response;
@@ -63,7 +63,7 @@ pub(super) fn with_vary(entry: &Entry, response: Response) -> Response {
 fn multipart_response(variant: &Variant, ranges: &[ByteRange]) -> Response {
     let mut random = [0; 16];
     if rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty()) != Ok(random.len()) {
-        // Without what nobody can guess, the whole file is as good an answer.
+        // Without random data there is no unpredictable boundary, so send the whole file.
         return full_response(variant);
     }
     let boundary = Boundary::from_random(u128::from_ne_bytes(random));
@@ -74,7 +74,7 @@ fn multipart_response(variant: &Variant, ranges: &[ByteRange]) -> Response {
         parts.push(range_body_part(variant, range));
     }
     parts.push(BodyPart::Bytes(bytes::Bytes::copy_from_slice(multipart.end())));
-    // The type of the parts is told with each of them.
+    // Each part has its own `Content-Type`, so use the fields without the media type of the file.
     let response = Response::new(206).with_shared_fields(Rc::clone(&variant.not_modified_fields));
     let response =
         or_internal_error(response.field(FieldName::CONTENT_TYPE, multipart.content_type().as_bytes()));
@@ -93,20 +93,22 @@ fn range_body_part(variant: &Variant, range: ByteRange) -> BodyPart {
     }
 }
 
-/// A line of text.
+/// Returns a plain-text response with one line.
 pub(super) fn text_response(status: u16, line: &str) -> Response {
     Response::text(format!("{status} {}: {line}\n", crate::h1::reason_phrase(status))).with_status(status)
 }
 
-/// The values are the program's own, or have been checked before.
+/// Replaces an invalid response with a 500 response. Field values come from the server itself or have been
+/// validated, so this does not happen in practice.
 pub(super) fn or_internal_error(response: Result<Response, InvalidField>) -> Response {
     response.unwrap_or_else(|invalid| {
-        tracing::error!(%invalid, "an answer was sent as 500");
+        tracing::error!(%invalid, "cannot build response: invalid header field; sending 500");
         Response::new(500)
     })
 }
 
-/// Whether there is no such file, as far as clients are to know: what would lead outside does not exist for them.
+/// Returns `true` if the error means that the file does not exist for clients. Paths that lead outside the document
+/// root and inaccessible files count as missing.
 pub(super) fn is_missing(error: &io::Error) -> bool {
     use Errno as E;
     let missing =
@@ -114,17 +116,18 @@ pub(super) fn is_missing(error: &io::Error) -> bool {
     Errno::from_io_error(error).is_some_and(|errno| missing.contains(&errno))
 }
 
-/// Whether it is there, but not for the server.
+/// Returns `true` if the file exists but the server has no permission to open it.
 pub(super) fn is_forbidden(error: &io::Error) -> bool {
     matches!(Errno::from_io_error(error), Some(Errno::ACCESS | Errno::PERM))
 }
 
-/// Whether there are no descriptors left.
+/// Returns `true` if the process or the system is out of file descriptors.
 pub(super) fn is_out_of_descriptors(error: &io::Error) -> bool {
     matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE))
 }
 
-/// Logs that a file cannot be opened or read, once in ten seconds at most on each worker: clients may ask often.
+/// Logs an error of opening or reading a file, at most once in ten seconds per worker, because clients can cause it
+/// repeatedly.
 pub(super) fn log_file_error(error: &io::Error) {
     thread_local! {
         static LAST_LOGGED: Cell<(Option<Duration>, u64)> = const { Cell::new((None, 0)) };
@@ -136,15 +139,15 @@ pub(super) fn log_file_error(error: &io::Error) {
         return LAST_LOGGED.set((previous, suppressed + 1));
     }
     LAST_LOGGED.set((Some(now), 0));
-    tracing::error!(%error, suppressed, "a file could not be opened or read");
+    tracing::error!(%error, suppressed, "cannot open or read file");
 }
 
 pub(super) fn error_response(error: &io::Error) -> Response {
     log_file_error(error);
     match Errno::from_io_error(error) {
         Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::AGAIN) => {
-            text_response(503, "the server is short of descriptors or memory: try again later")
+            text_response(503, "out of file descriptors or memory, try again later")
         }
-        _ => text_response(500, "the file cannot be read"),
+        _ => text_response(500, "cannot read the file"),
     }
 }

@@ -1,4 +1,4 @@
-//! Answers requests for files.
+//! Request handler for static files.
 
 mod validate;
 
@@ -33,7 +33,7 @@ use crate::request::Request;
 use crate::response::Response;
 use crate::server::COPIED_BODY_BYTES;
 
-/// Serves the files of a folder. Each worker has one of its own.
+/// Serves the files of a directory. Create one instance per worker.
 ///
 /// ```no_run
 /// use std::rc::Rc;
@@ -61,13 +61,13 @@ pub struct Files {
     listings: Listings,
 }
 
-/// Why a folder cannot be served.
+/// Error of [`Files::open`].
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum FilesError {
-    /// An option is not as it should be.
+    /// An option is invalid.
     Option(InvalidOption),
-    /// The folder cannot be opened.
+    /// The document root cannot be opened.
     Folder(io::Error),
 }
 
@@ -78,7 +78,7 @@ impl std::fmt::Display for FilesError {
             Self::Folder(error) => {
                 write!(
                     formatter,
-                    "the folder cannot be served: {error}: it must be a folder that this user may read"
+                    "cannot open document root: {error} (must be a directory readable by this user)"
                 )
             }
         }
@@ -87,7 +87,7 @@ impl std::fmt::Display for FilesError {
 
 impl std::error::Error for FilesError {}
 
-/// What a path was found to lead to.
+/// Result of resolving a path.
 enum FileLookup {
     Entry(Rc<Entry>),
     Response(Response),
@@ -103,15 +103,16 @@ const MAX_AGE: FieldName<'static> = FieldName::constant("Access-Control-Max-Age"
 const SECURITY_POLICY: FieldName<'static> = FieldName::constant("Content-Security-Policy");
 const METHODS: &[u8] = b"GET, HEAD, OPTIONS";
 
-/// What else a script may read besides the fields that the Fetch standard always shows it (`Content-Type`,
-/// `Content-Length`, `Last-Modified`, `Cache-Control`): what it needs to ask for parts and to put them together.
+/// Fields that scripts may read in addition to those that the Fetch standard always exposes (`Content-Type`,
+/// `Content-Length`, `Last-Modified`, `Cache-Control`): those needed to request ranges and to combine them.
 const EXPOSED: &[u8] = b"Accept-Ranges, Content-Encoding, Content-Range, ETag";
 
 impl Files {
-    /// Opens a folder to be served.
+    /// Opens a directory as document root.
     ///
     /// # Errors
-    /// When an option is malformed, or the folder cannot be opened.
+    /// Returns [`FilesError::Option`] if an option is invalid, and [`FilesError::Folder`] if the directory cannot
+    /// be opened.
     pub fn open(path: impl AsRef<Path>, options: FileOptions) -> Result<Self, FilesError> {
         options.validate().map_err(FilesError::Option)?;
         Ok(Self {
@@ -131,29 +132,32 @@ impl Files {
         })
     }
 
-    /// Counts there what the cache had and what not, and its bytes. The server of the thread may have the same counts.
+    /// Sets the metrics that record cache hits, misses and bytes. They can be shared with the server of the same
+    /// thread.
     #[must_use]
     pub fn with_metrics(self, metrics: Rc<WorkerMetrics>) -> Self {
         self.cache.set_metrics(metrics);
         self
     }
 
-    /// Memory that the contents of files take, in bytes, about.
+    /// Returns the approximate memory use of the file cache in bytes.
     #[must_use]
     pub fn cache_bytes(&self) -> usize {
         self.cache.bytes()
     }
 
-    /// Answers a request. Other methods than GET, HEAD and OPTIONS are answered with 405, and those that [`Method`] does not
-    /// know with 501.
+    /// Handles a request. Responds with 405 to methods other than GET, HEAD and OPTIONS, and with 501 to methods
+    /// that [`Method`] does not know.
     pub async fn handle(&self, request: &Request) -> Response {
         let head = request.head();
         let response = match head.method() {
             Method::Get | Method::Head => self.get(head).await,
             Method::Options => self.options(head),
-            Method::Other => text_response(501, "this method is not implemented: GET, HEAD and OPTIONS are"),
+            Method::Other => {
+                text_response(501, "unknown method (supported methods are GET, HEAD and OPTIONS)")
+            }
             _ => or_internal_error(
-                text_response(405, "this server only reads: GET, HEAD and OPTIONS").field(ALLOW, METHODS),
+                text_response(405, "supported methods are GET, HEAD and OPTIONS").field(ALLOW, METHODS),
             ),
         };
         if self.has_cors { self.with_cors(head, response) } else { response }
@@ -161,13 +165,13 @@ impl Files {
 
     #[inline]
     async fn get(&self, head: &Head) -> Response {
-        // Nearly always, the path is written as it is known.
+        // Nearly all targets are cache keys, so try the target before resolving it.
         if let Lookup::Fresh(entry) =
             self.cache.get_by_target(head.target_bytes(), |entry| is_unchanged(entry, head))
         {
             return self.respond(&entry, head);
         }
-        // Apart, so that connections are small.
+        // Box the rarely used future so that connection tasks stay small.
         Box::pin(self.get_by_path(head)).await
     }
 
@@ -200,11 +204,11 @@ impl Files {
     fn options(&self, head: &Head) -> Response {
         let response = or_internal_error(Response::new(204).field(ALLOW, METHODS));
         let is_preflight = head.field("access-control-request-method").is_some();
-        // Who may not read answers learns nothing of what others may ask.
+        // Do not disclose the allowed methods and fields to other origins.
         if !is_preflight || self.cors.headers(head.field("origin")).allow_origin.is_none() {
             return response;
         }
-        // What browsers ask before a request that is not plain: fields such as Range are.
+        // A preflight request, which browsers send before requests that are not simple, for example with `Range`.
         let response = or_internal_error(response.field(ALLOW_METHODS, METHODS));
         let response = or_internal_error(response.field(MAX_AGE, b"86400"));
         match head.field("access-control-request-headers") {
@@ -225,9 +229,9 @@ impl Files {
         if cors.varies { or_internal_error(response.field(FieldName::VARY, b"Origin")) } else { response }
     }
 
-    // ---- Finding -------------------------------------------------------------------------------------------------
+    // ---- Lookup ----------------------------------------------------------------------------------------------------
 
-    /// What the path leads to now. `cached` is what it led to before.
+    /// Resolves a path in the document root. `cached` is the stale entry of the path.
     async fn find(
         &self,
         path: &TargetPath<'_>,
@@ -255,7 +259,7 @@ impl Files {
             }
             Opened::Directory => {
                 let location = path.redirect_location();
-                let response = text_response(301, "this is a folder: its address ends with a slash");
+                let response = text_response(301, "the URL of a directory must end with a slash");
                 Ok(FileLookup::Response(or_internal_error(
                     response.field(FieldName::LOCATION, location.as_bytes()),
                 )))
@@ -283,7 +287,7 @@ impl Files {
                     return Ok(FileLookup::Entry(entry));
                 }
                 Ok(_) => {}
-                // It is there, in the place of a list.
+                // The index file exists but is not readable. Do not show a listing instead.
                 Err(error) if is_forbidden(&error) => return Ok(FileLookup::Missing),
                 Err(error) if is_missing(&error) => {}
                 Err(error) => return Err(error),
@@ -308,7 +312,7 @@ impl Files {
         let validator = Validator { tag: list.tag, last_modified_seconds: None };
         let response = match (evaluate(&fields, &validator), format) {
             (Outcome::PreconditionFailed, _) => {
-                let response = text_response(412, "the list is not in the state that the request asks for");
+                let response = text_response(412, "the listing does not match the precondition");
                 return FileLookup::Response(or_internal_error(response.field(FieldName::VARY, b"Accept")));
             }
             (Outcome::NotModified, _) => Response::new(304),
@@ -322,7 +326,7 @@ impl Files {
         FileLookup::Response(or_internal_error(response.field(FieldName::CACHE_CONTROL, b"no-cache")))
     }
 
-    /// Opens what a path leads to. Without descriptors left, those that the cache holds are closed first.
+    /// Opens a path. If the process is out of descriptors, closes the files in the cache and tries again.
     async fn find_file(&self, relative: &str) -> io::Result<Opened> {
         match self.root.find(relative).await {
             Err(error) if is_out_of_descriptors(&error) && self.cache.close_files().await => {
@@ -332,7 +336,8 @@ impl Files {
         }
     }
 
-    /// The entry of a file in this state: the one that is known, if nothing has changed.
+    /// Returns the entry of a file with this stamp: the cached entry if file and variants are unchanged, otherwise
+    /// a new one.
     async fn entry(
         &self,
         path: &str,
@@ -346,7 +351,7 @@ impl Files {
             let variant_path = format!("{path}{}", coding.suffix());
             match self.find_file(&variant_path).await {
                 Ok(Opened::File { file, stamp }) => encoded.push((coding, file, stamp)),
-                // Without its variants, the entry would take the place of a whole one.
+                // An entry without the variant would replace a complete entry in the cache.
                 Err(error) if is_out_of_descriptors(&error) => return Err(error),
                 _ => {}
             }
@@ -416,7 +421,7 @@ impl Files {
         })
     }
 
-    /// The fields that say which state of the file is meant, and for how long.
+    /// Returns the fields of a 304 response: validators, `Cache-Control` and `Vary`.
     fn fields(&self, path: &str, validator: &Validator, varies: bool) -> Result<FieldBlock, InvalidField> {
         let mut fields = FieldBlock::default();
         fields.push(FieldName::ETAG, validator.tag.as_str().as_bytes())?;
@@ -432,11 +437,11 @@ impl Files {
         Ok(fields)
     }
 
-    // ---- Answering -----------------------------------------------------------------------------------------------
+    // ---- Responses -------------------------------------------------------------------------------------------------
 
     #[inline]
     fn respond(&self, entry: &Entry, head: &Head) -> Response {
-        // A request that says nothing of how it wants the file.
+        // The request has no field that affects the response.
         if !head.has_length_of(RequestFields::LENGTHS) {
             return full_response(&entry.identity);
         }
@@ -446,8 +451,7 @@ impl Files {
     fn respond_selected(&self, entry: &Entry, head: &Head) -> Response {
         let fields = RequestFields::pick(head.field_bytes());
         let Some(variant) = select_variant(entry, &fields) else {
-            let response =
-                text_response(406, "the file is not to be had in any encoding that the request accepts");
+            let response = text_response(406, "no available encoding matches Accept-Encoding");
             return with_vary(entry, response);
         };
         match evaluate(&fields, &variant.validator) {
@@ -456,10 +460,7 @@ impl Files {
                 return Response::new(304).with_shared_fields(Rc::clone(&variant.not_modified_fields));
             }
             Outcome::PreconditionFailed => {
-                return with_vary(
-                    entry,
-                    text_response(412, "the file is not in the state that the request asks for"),
-                );
+                return with_vary(entry, text_response(412, "the file does not match the precondition"));
             }
         }
         match applicable_range(&fields, &variant.validator).filter(|_| head.method() == Method::Get) {
@@ -485,13 +486,13 @@ impl Files {
                     let fields = RequestFields::pick(head.field_bytes());
                     error_page(&entry, negotiate(&fields.accept_encoding, entry.codings()), 404)
                 }
-                None => text_response(404, "there is no such file"),
+                None => text_response(404, "no such file"),
             },
-            None => text_response(404, "there is no such file"),
+            None => text_response(404, "no such file"),
         }
     }
 
-    /// A file that an option names.
+    /// Returns the entry of a file that is named in the options.
     async fn configured_file(&self, page: &str, head: &Head) -> Option<Rc<Entry>> {
         let target = format!("/{}", super::path::encoded_path(page));
         let path = resolve(&target, super::path::Dotfiles::Serve).ok()?;
@@ -516,8 +517,8 @@ impl Files {
     }
 }
 
-/// The entry that was known where a new look fails for want of descriptors: what is in memory needs none, and what is open
-/// says itself whether it is as it was.
+/// Returns the stale entry if the lookup failed because the process is out of descriptors. Contents in memory need
+/// no descriptor, and open files are checked for changes.
 fn or_stale_entry(found: io::Result<FileLookup>, cached: &Rc<Entry>) -> io::Result<FileLookup> {
     match found {
         Err(error) if is_out_of_descriptors(&error) && cached.is_unchanged() => {
@@ -528,7 +529,7 @@ fn or_stale_entry(found: io::Result<FileLookup>, cached: &Rc<Entry>) -> io::Resu
     }
 }
 
-/// What a request wants of a file, if it can be had.
+/// Selects the variant for a request. Returns `None` if no variant is acceptable.
 fn select_variant<'e>(entry: &'e Entry, fields: &RequestFields<'_>) -> Option<&'e Variant> {
     match negotiate(&fields.accept_encoding, entry.codings()) {
         Choice::Identity => Some(&entry.identity),
@@ -537,13 +538,13 @@ fn select_variant<'e>(entry: &'e Entry, fields: &RequestFields<'_>) -> Option<&'
     }
 }
 
-/// Whether what would be sent to this request is as it was when it was looked at. What is in memory always is.
+/// Returns `true` if the variant for this request is unchanged since the last check. Contents in memory always are.
 #[inline]
 fn is_unchanged(entry: &Entry, head: &Head) -> bool {
     !entry.has_open_files || revalidate(entry, head)
 }
 
-/// Apart, because a large file is not sent on the shortest way.
+/// Kept out of line because requests for large files are not on the fastest path.
 #[cold]
 fn revalidate(entry: &Entry, head: &Head) -> bool {
     let fields = RequestFields::pick(head.field_bytes());

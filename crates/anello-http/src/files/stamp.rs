@@ -1,26 +1,27 @@
-//! What the kernel says of a file, as far as one can tell by it whether the file has changed.
+//! File metadata from the kernel that reveals changes of a file.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// The last second that can be written with a year of four digits.
+/// Last second of the year 9999, the largest year with four digits.
 const LAST_SECOND: i64 = 253_402_300_799;
 
-/// How long a file must have been left alone before its times tell changes apart: they have the granularity of the
-/// kernel's tick (1 to 10 ms) or of the file system (up to a second, but for FAT, whose two are not worth a wait).
+/// Minimum age of the last change for timestamps to distinguish later changes. Timestamps have the granularity of
+/// the kernel tick (1 to 10 ms) or of the file system (up to one second; the two seconds of FAT are not worth a
+/// longer delay).
 const SETTLE_SECONDS: i64 = 1;
 
-/// A moment, as `fstat(2)` and `clock_gettime(CLOCK_REALTIME)` tell it.
+/// Point in time as returned by `fstat(2)` and `clock_gettime(CLOCK_REALTIME)`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timestamp {
-    /// Whole seconds since 1970-01-01 00:00 UTC; below zero before it.
+    /// Whole seconds since 1970-01-01 00:00 UTC; negative for earlier times.
     pub seconds: i64,
-    /// Nanoseconds since then, 0 to 999,999,999, always counted forward.
+    /// Nanoseconds after `seconds`, 0 to 999,999,999, also if `seconds` is negative.
     pub nanoseconds: u32,
 }
 
 impl Timestamp {
-    /// The moment as the standard library has it, in whole seconds. What lies outside of the years 1970 to 9999, which
-    /// no text of HTTP can say, is moved to their edge.
+    /// Converts the timestamp to a `SystemTime`, truncated to whole seconds. Times outside the years 1970 to 9999,
+    /// which the formats of HTTP cannot represent, are clamped to this range.
     #[must_use]
     pub fn to_system_time(self) -> SystemTime {
         UNIX_EPOCH + Duration::from_secs(self.seconds.clamp(0, LAST_SECOND).unsigned_abs())
@@ -31,36 +32,37 @@ impl Timestamp {
     }
 }
 
-/// What identifies the contents of a file (`fstat(2)` of the open one). Two stamps are equal when nothing tells that the
-/// contents differ, so this is what a cache compares; see [`is_settled`](Self::is_settled) for when it may.
+/// Metadata that identifies the contents of a file (`fstat(2)` on the open file). Two equal stamps mean that there
+/// is no evidence of a change, so caches compare stamps; see [`is_settled`](Self::is_settled) for the condition.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct FileStamp {
-    /// Length of the contents, in bytes.
+    /// Size of the contents in bytes.
     pub size_bytes: u64,
-    /// When the contents were last written (`st_mtime`), or what a program set it to.
+    /// Time of the last write to the contents (`st_mtime`). Applications can set it to any value.
     pub modified: Timestamp,
-    /// When contents or attributes last changed (`st_ctime`), by the kernel's clock: no program can set it.
+    /// Time of the last change of contents or attributes (`st_ctime`), by the clock of the kernel. Applications
+    /// cannot set it.
     pub changed: Timestamp,
-    /// Number of the file within its file system (`st_ino`). Another file under the same name has another one.
+    /// Inode number (`st_ino`). A file that replaces another one under the same name has a different number.
     pub inode: u64,
-    /// The file system (`st_dev`).
+    /// Device number of the file system (`st_dev`).
     pub device: u64,
 }
 
 impl FileStamp {
-    /// Whether the file had been left alone for a second when it was looked at, by the same clock. If not, it may be
-    /// written again within the same tick of the clock that its times are taken from: an equal stamp does not tell
-    /// then that the contents are equal. What was read of it at that time must be read again, not only looked at.
+    /// Returns `true` if the last change was at least one second before `checked_at`, which must be from the same
+    /// clock. Otherwise, the file may be written again within the same clock tick, so an equal stamp does not prove
+    /// equal contents: data that was read must be read again, not only revalidated.
     ///
-    /// Times that lie in the future are not settled either.
+    /// Returns `false` for change times in the future.
     #[must_use]
     pub fn is_settled(&self, checked_at: Timestamp) -> bool {
         self.changed.plus_seconds(SETTLE_SECONDS) <= checked_at
     }
 
-    /// Whether the time of modification tells nothing, because a tool sets the same one on every file to have its
-    /// output reproducible: the epoch or the second after it (Nix, OSTree), or the first days of 1980 (ZIP archives,
-    /// in whichever time zone).
+    /// Returns `true` if the modification time is a constant that tools set to make their output reproducible: the
+    /// epoch or the following second (Nix, OSTree), or the first days of 1980 (ZIP archives, in any time zone). It
+    /// then carries no information.
     pub(super) fn has_constant_modified(&self) -> bool {
         const FIRST_DAYS_OF_1980: std::ops::RangeInclusive<i64> = 315_532_800..=315_705_599;
         self.modified.seconds <= 1 || FIRST_DAYS_OF_1980.contains(&self.modified.seconds)

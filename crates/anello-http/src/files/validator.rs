@@ -1,25 +1,26 @@
-//! What tells one state of a file from another: `ETag` and `Last-Modified` (RFC 9110, section 8.8).
+//! Validators of a file: `ETag` and `Last-Modified` (RFC 9110, section 8.8).
 //!
-//! # What the tag is made of
+//! # Contents of the entity tag
 //!
-//! Size and time of modification, to the nanosecond. Not the inode: copies of a site on several machines must have the
-//! same tags, or caches and resumed downloads break when the next request goes to another machine (and inode numbers
-//! of one's file system are nobody's business, CVE-2003-1418). Where the time of modification says nothing, because a
-//! tool sets the same one on every file ([Nix and others](FileStamp)), a file that was exchanged for another one of
-//! the same length would keep its tag; the time of change stands in for it there, which differs between machines, and
-//! there is no `Last-Modified`.
+//! The tag consists of the file size and the modification time in nanoseconds. It does not contain the inode
+//! number: copies of a site on several machines must have the same tags, or caches and resumed downloads fail when
+//! the next request reaches another machine. Inode numbers would also disclose internals of the file system
+//! (CVE-2003-1418). If the modification time is a constant that a tool sets on every file ([Nix and
+//! others](FileStamp)), a file replaced by one of the same size would keep its tag. In this case, the tag contains
+//! the change time, which differs between machines, and there is no `Last-Modified`.
 //!
-//! Everywhere else the time of change is left out, because it differs between machines: a file that is replaced by one of
-//! the same length and the very same time of modification, which takes a tool that copies times (`cp -p`, `rsync -t`) and a
-//! source whose time did not move, keeps its tag. What is sent is the new file even so; a client that has the old one is
-//! told that it still does.
+//! In all other cases, the change time is omitted because it differs between machines. A file therefore keeps its
+//! tag if it is replaced by a file of the same size and exactly the same modification time. This requires a tool
+//! that copies timestamps (`cp -p`, `rsync -t`) and a source with an unchanged modification time. The server sends
+//! the new contents, but a client that revalidates the old contents gets a 304 response.
 //!
-//! # When they are strong
+//! # Strong and weak validators
 //!
-//! A strong tag promises that equal tags mean equal bytes. The times of a file do not tell two changes within one tick
-//! of the kernel's clock apart; so while the last change is less than a second ago, the tag is weak, and
-//! `Last-Modified`, whose unit is the second, is not sent at all. Hence a date that a client brings back was never one
-//! of those, and is strong as far as RFC 9110, section 8.8.2.2 asks, without knowing when the client got it.
+//! A strong tag guarantees that equal tags mean equal bytes. File timestamps cannot distinguish two changes within
+//! one tick of the kernel clock. The tag is therefore weak while the last change is less than one second old, and
+//! `Last-Modified`, which has a resolution of one second, is not sent at all. Consequently, every date that a
+//! client sends back was a strong validator as defined in RFC 9110, section 8.8.2.2, no matter when the client
+//! received it.
 
 use std::fmt;
 use std::hash::BuildHasher;
@@ -29,22 +30,22 @@ use foldhash::quality::FixedState;
 use super::negotiate::Coding;
 use super::stamp::{FileStamp, Timestamp};
 
-/// Longest text of a tag, in bytes: `W/"c`, two numbers of 16 digits and one of 8, three hyphens, `zstd"`.
+/// Maximum length of a tag in bytes: `W/"c`, two numbers of 16 digits and one of 8, three hyphens, `zstd"`.
 const TAG_BYTES: usize = 4 + 16 + 8 + 16 + 3 + 5;
 
-/// What tells a state of a file from others.
+/// Entity tag and modification date of a representation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Validator {
-    /// The entity tag, of the variant that is sent.
+    /// Entity tag of the variant.
     pub tag: EntityTag,
-    /// When the file was last modified, in seconds since 1970; None where that would not tell it from other states.
+    /// Modification time in seconds since 1970. `None` if it does not identify the state of the file.
     pub last_modified_seconds: Option<u64>,
 }
 
 impl Validator {
-    /// Of a file that had this stamp when it was looked at, by the clock that its times are of
-    /// (`clock_gettime(CLOCK_REALTIME)`), not when it is sent. A variant with a content coding has a file and a stamp of
-    /// its own, and its coding in the tag besides.
+    /// Creates the validator of a file. `checked_at` is the time of the `fstat(2)` call by the clock of file
+    /// timestamps (`clock_gettime(CLOCK_REALTIME)`), not the time of the response. A precompressed variant has its
+    /// own file and stamp, and its tag also contains the coding.
     ///
     /// ```
     /// use anello_http::files::stamp::{FileStamp, Timestamp};
@@ -67,7 +68,7 @@ impl Validator {
     }
 }
 
-/// An entity tag, held in place.
+/// Entity tag, stored inline.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct EntityTag {
     text: [u8; TAG_BYTES],
@@ -95,8 +96,8 @@ impl EntityTag {
         tag
     }
 
-    /// Returns the tag of content that is in memory: of a hash of it, and its length. It is the same on every machine of one
-    /// kind that runs one version of the server.
+    /// Returns a strong tag for content in memory, built from its hash and length. The tag is the same on all
+    /// machines with the same architecture and server version.
     pub(super) fn of_content(content: &[u8]) -> Self {
         let mut tag = Self { text: [0; TAG_BYTES], length: 0 };
         tag.add(b"\"");
@@ -107,20 +108,20 @@ impl EntityTag {
         tag
     }
 
-    /// The value of `ETag`.
+    /// Returns the value of `ETag`.
     #[must_use]
     pub fn as_str(&self) -> &str {
-        // It is ASCII.
+        // The text is ASCII.
         std::str::from_utf8(&self.text[..usize::from(self.length)]).unwrap_or_default()
     }
 
-    /// Whether equal tags mean equal bytes.
+    /// Returns `true` if the tag is strong: equal tags mean equal bytes.
     #[must_use]
     pub fn is_strong(&self) -> bool {
         self.text[0] == b'"'
     }
 
-    /// What stands from the first quote to the last, both included.
+    /// Returns the opaque tag, including the quotes.
     fn opaque(&self) -> &[u8] {
         let start = if self.is_strong() { 0 } else { 2 };
         &self.text[start..usize::from(self.length)]
@@ -147,16 +148,17 @@ impl fmt::Debug for EntityTag {
     }
 }
 
-/// An entity tag in a field of a request.
+/// Entity tag from a request header field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct GivenTag<'a> {
     is_weak: bool,
-    /// With its quotes.
+    /// Opaque tag, including the quotes.
     opaque: &'a [u8],
 }
 
 impl<'a> GivenTag<'a> {
-    /// The tag that a value begins with, and what is behind it; None if there is none (RFC 9110, section 8.8.3).
+    /// Parses the tag at the start of a value (RFC 9110, section 8.8.3). Returns the tag and the remaining bytes,
+    /// or `None` if the value does not start with a tag.
     pub fn parse(value: &'a [u8]) -> Option<(Self, &'a [u8])> {
         let (is_weak, quoted) = match value {
             [b'W', b'/', rest @ ..] => (true, rest),
@@ -168,12 +170,12 @@ impl<'a> GivenTag<'a> {
         Some((Self { is_weak, opaque }, behind))
     }
 
-    /// Strong comparison: both are strong, and alike.
+    /// Strong comparison: both tags are strong and the opaque tags are equal.
     pub fn is_strongly(&self, tag: &EntityTag) -> bool {
         !self.is_weak && tag.is_strong() && self.is_weakly(tag)
     }
 
-    /// Weak comparison: they are alike but for being weak.
+    /// Weak comparison: the opaque tags are equal.
     pub fn is_weakly(&self, tag: &EntityTag) -> bool {
         self.opaque == tag.opaque()
     }
@@ -261,7 +263,7 @@ mod tests {
         let strong = Validator::of(&stamp(at(1000, 0), 1), None, LATER).tag;
         let weak = Validator::of(&stamp(at(1000, 0), 1), None, at(1000, 0)).tag;
         let (given_strong, given_weak) = (parse("\"3e8-0-1\"").unwrap(), parse("W/\"3e8-0-1\"").unwrap());
-        // The table of RFC 9110, section 8.8.3.2.
+        // Table in RFC 9110, section 8.8.3.2.
         assert!(!given_weak.is_strongly(&weak) && given_weak.is_weakly(&weak));
         assert!(!given_strong.is_strongly(&weak) && given_strong.is_weakly(&weak));
         assert!(!given_weak.is_strongly(&strong) && given_weak.is_weakly(&strong));

@@ -42,19 +42,17 @@ fn table(page: &mut String, listing: &Listing) {
         "<th scope=\"col\">Modified<span class=\"clock\"> (UTC)</span></th></tr>\n</thead>\n<tbody>\n",
     );
     if !listing.path.is_empty() {
-        row(page, "up", "../", "Parent folder", "<td></td><td></td>");
+        row(page, "up", "../", "Parent directory", "<td></td><td></td>");
     }
     for entry in entries {
         entry_row(page, entry);
     }
     page.push_str("</tbody>\n</table>\n");
     if listing.is_cut {
-        let included_name = listing.entries.len();
+        let shown = listing.entries.len();
         append(
             page,
-            format_args!(
-                "<p role=\"note\">This folder has more entries; only {included_name} of them are shown.</p>\n"
-            ),
+            format_args!("<p role=\"note\">This directory has more entries; only {shown} are listed.</p>\n"),
         );
     }
 }
@@ -93,7 +91,7 @@ impl std::fmt::Display for Crumbs<'_> {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let names: Vec<_> = self.0.split('/').filter(|name| !name.is_empty()).collect();
         let link = |up: usize| if up == 0 { "./".to_owned() } else { "../".repeat(up) };
-        write!(formatter, "<a href=\"{}\" aria-label=\"Top folder\">/</a>", link(names.len()))?;
+        write!(formatter, "<a href=\"{}\" aria-label=\"Root directory\">/</a>", link(names.len()))?;
         for (index, name) in names.iter().enumerate() {
             let (up, name) = (names.len() - 1 - index, escape(name));
             let current = if up == 0 { " aria-current=\"page\"" } else { "" };
@@ -110,13 +108,14 @@ fn summary(entries: &[&Entry]) -> String {
         Contents::Directory => None,
     });
     let (files, bytes) = sizes.fold((0, 0_u64), |(files, sum), bytes| (files + 1, sum.saturating_add(bytes)));
-    let counted = |count: usize, one: &str| format!("{count} {one}{}", if count == 1 { "" } else { "s" });
+    let directory_count = |count| format!("{count} {}", if count == 1 { "directory" } else { "directories" });
+    let file_count = |count| format!("{count} {}", if count == 1 { "file" } else { "files" });
     match (entries.len() - files, files) {
-        (0, 0) => "Nothing in here".to_owned(),
-        (folders, 0) => counted(folders, "folder"),
-        (0, files) => format!("{}, {}", counted(files, "file"), human_size(bytes)),
-        (folders, files) => {
-            format!("{}, {}, {}", counted(folders, "folder"), counted(files, "file"), human_size(bytes))
+        (0, 0) => "Empty directory".to_owned(),
+        (directories, 0) => directory_count(directories),
+        (0, files) => format!("{}, {}", file_count(files), human_size(bytes)),
+        (directories, files) => {
+            format!("{}, {}, {}", directory_count(directories), file_count(files), human_size(bytes))
         }
     }
 }

@@ -38,19 +38,19 @@ fn folders_come_first_and_then_names_whatever_their_case() {
     ];
     let page = listing("", &entries).html();
     assert_eq!(links(&page), ["y/", "Z/", "a", "B", "b", "%C3%A4"]);
-    assert!(page.contains("<caption>2 folders, 4 files, 4 B</caption>"));
+    assert!(page.contains("<caption>2 directories, 4 files, 4 B</caption>"));
 }
 
 #[test]
 fn the_served_folder_has_no_parent_and_others_have_all_of_them() {
     let top = listing("", &[]).html();
-    assert!(links(&top).is_empty() && top.contains("<caption>Nothing in here</caption>"));
-    assert!(top.contains("<h1>Index of <a href=\"./\" aria-label=\"Top folder\">/</a></h1>"));
+    assert!(links(&top).is_empty() && top.contains("<caption>Empty directory</caption>"));
+    assert!(top.contains("<h1>Index of <a href=\"./\" aria-label=\"Root directory\">/</a></h1>"));
     let below = listing("a b/<c>", &[]).html();
     assert_eq!(links(&below), ["../"]);
     assert!(below.contains("<title>Index of /a b/&lt;c&gt;/</title>"));
     assert!(below.contains(
-        "<a href=\"../../\" aria-label=\"Top folder\">/</a><wbr><a href=\"../\"><bdi>a b</bdi></a>/"
+        "<a href=\"../../\" aria-label=\"Root directory\">/</a><wbr><a href=\"../\"><bdi>a b</bdi></a>/"
     ));
     assert!(below.contains("<a href=\"./\" aria-current=\"page\"><bdi>&lt;c&gt;</bdi></a>/</h1>"));
 }
@@ -124,7 +124,7 @@ fn what_is_not_served_is_not_listed() {
         assert!(!listing.includes(name), "{name:?}");
         assert!(listing.add(name, file(1), at(0)), "{name:?}");
     }
-    assert!(listing.html().contains("Nothing in here"));
+    assert!(listing.html().contains("Empty directory"));
     assert!(listing.includes(b".well-known"));
     assert!(!Listing::new("a", Dotfiles::Hide, 1000).includes(b".well-known"));
     assert!(Listing::new("a", Dotfiles::Serve, 1000).includes(b".env"));
@@ -138,9 +138,7 @@ fn a_large_folder_is_cut_and_says_so() {
     assert!(listing.add(b".hidden", file(1), at(0)), "there is room for what is not listed");
     assert!(!listing.add(b"c", file(1), at(0)));
     assert!(
-        listing
-            .html()
-            .contains("<p role=\"note\">This folder has more entries; only 2 of them are shown.</p>")
+        listing.html().contains("<p role=\"note\">This directory has more entries; only 2 are listed.</p>")
     );
     assert!(listing.json().ends_with("],\"complete\":false}"));
 }

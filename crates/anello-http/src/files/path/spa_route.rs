@@ -1,15 +1,15 @@
-//! Addresses that no file can have, and a page of an application can.
+//! Targets that cannot be files but can be routes of a single-page application.
 
 use percent_encoding::percent_decode_str;
 
 use super::{Dotfiles, PathError, check_name, digits, split};
 
-/// Whether a target may be the address of a page that a script makes up in the browser: its last name has no extension, as
-/// in [`has_no_extension`](super::TargetPath::has_no_extension), and its names may be those of no file.
+/// Returns `true` if a target can be a route of a single-page application: its last name has no extension (see
+/// [`has_no_extension`](super::TargetPath::has_no_extension)). Names need not be valid file names.
 ///
-/// A script encodes what it has a page of, such as `AC/DC`, so a name may have a slash or a backslash in it, or be too
-/// long. What is refused for another reason stays so, also where such a slash is taken for one between names: whoever asks
-/// for `/..%2Fetc` or `/.git%5Cconfig` means no page.
+/// An application may percent-encode arbitrary text as a name, for example `AC/DC`. A name can therefore contain a
+/// slash or a backslash, or be too long for a file. All other errors still apply, also if an encoded slash or
+/// backslash is treated as a separator: `/..%2Fetc` and `/.git%5Cconfig` are not routes.
 pub(in crate::files) fn may_be_spa_route(target: &str, dotfiles: Dotfiles) -> bool {
     let Ok((encoded, _)) = split(target) else { return false };
     if digits(encoded).any(|digits| digits.is_err()) {

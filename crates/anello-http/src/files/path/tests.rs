@@ -268,15 +268,15 @@ fn pages_may_have_names_that_no_file_has() {
 
 #[test]
 fn refusals_say_what_is_wrong() {
-    let of_encoding = "a % in the path is not followed by two hexadecimal digits; a literal one is %25";
+    let of_encoding = "invalid percent-encoding in the path: % must be followed by two hexadecimal digits (a literal % is %25)";
     assert_eq!(path_error("/%zz").to_string(), of_encoding);
     assert_eq!(
         path_error("/..").to_string(),
-        "the path contains a . or .. segment; resolve it before sending"
+        "the path contains a . or .. segment (resolve it before sending the request)"
     );
 }
 
-/// Targets made of what attackers and clients make them of.
+/// Generates targets from fragments that attackers and clients use.
 fn targets() -> impl Strategy<Value = String> {
     let pieces = [
         "/",

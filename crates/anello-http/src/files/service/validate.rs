@@ -1,4 +1,4 @@
-//! Whether the files that options name can be sent, looked at before anybody asks for them.
+//! Validation of the files that are named in the options, before the server starts.
 
 use std::io;
 
@@ -6,9 +6,11 @@ use super::{Files, Opened};
 use crate::files::options::InvalidOption;
 
 impl Files {
-    /// The files that options name ([`not_found_file`](crate::files::FileOptions::not_found_file),
-    /// [`spa_fallback_file`](crate::files::FileOptions::spa_fallback_file)) and that cannot be sent now. They are opened as
-    /// for a request (`openat2(2)`). A server starts without them, too, and sends a line of text instead.
+    /// Returns an error for each file named in the options
+    /// ([`not_found_file`](crate::files::FileOptions::not_found_file),
+    /// [`spa_fallback_file`](crate::files::FileOptions::spa_fallback_file)) that cannot be sent. The files are
+    /// opened as for a request (`openat2(2)`). A server can start without them and then sends a line of text
+    /// instead.
     pub async fn invalid_option_files(&self) -> Vec<InvalidOption> {
         let option_files = [
             ("not-found-file", &self.options.not_found_file),
@@ -28,11 +30,11 @@ impl Files {
 fn check_opened(found: io::Result<Opened>) -> Result<(), String> {
     match found {
         Ok(Opened::File { .. }) => Ok(()),
-        Ok(Opened::Directory) => Err("it is a folder: name a file".to_owned()),
-        Ok(Opened::Other) => Err("it is no regular file, and so is never sent: name another".to_owned()),
+        Ok(Opened::Directory) => Err("it is a directory (specify a file)".to_owned()),
+        Ok(Opened::Other) => Err("it is not a regular file (specify a regular file)".to_owned()),
         Err(error) => Err(format!(
-            "it cannot be opened in the served folder: {error}: make it there, readable for this user, or leave the \
-             option out"
+            "cannot open it in the document root: {error} (create it, make it readable for this user, or remove the \
+             option)"
         )),
     }
 }
