@@ -119,7 +119,10 @@ impl Entry {
     }
 
     pub fn variant(&self, coding: Coding) -> &Variant {
-        self.encoded.iter().find(|(known, _)| *known == coding).map_or(&self.identity, |(_, variant)| variant)
+        self.encoded
+            .iter()
+            .find(|(candidate, _)| *candidate == coding)
+            .map_or(&self.identity, |(_, variant)| variant)
     }
 
     fn variants(&self) -> impl Iterator<Item = &Variant> {
@@ -128,7 +131,7 @@ impl Entry {
 
     fn bytes(&self) -> usize {
         let contents = self.variants().map(|variant| match &variant.contents {
-            Contents::Encoded(answer) => answer.body_bytes(),
+            Contents::Encoded(response) => response.body_bytes(),
             Contents::Memory(bytes) => bytes.len(),
             Contents::File(_) => 0,
         });
@@ -396,8 +399,9 @@ fn close(files: Vec<File>) {
 fn max_open_files(workers: usize) -> usize {
     let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     let workers = workers.max(1);
-    let own = (workers as u64).saturating_mul(DESCRIPTORS_PER_WORKER).saturating_add(PROCESS_DESCRIPTORS);
-    let share = usize::try_from(limit.saturating_sub(own) / 4).unwrap_or(usize::MAX) / workers;
+    let reserved =
+        (workers as u64).saturating_mul(DESCRIPTORS_PER_WORKER).saturating_add(PROCESS_DESCRIPTORS);
+    let share = usize::try_from(limit.saturating_sub(reserved) / 4).unwrap_or(usize::MAX) / workers;
     share.clamp(1, MAX_OPEN_FILES)
 }
 
@@ -407,11 +411,10 @@ fn max_open_files(workers: usize) -> usize {
 fn key(path: &str, is_directory: bool) -> String {
     let slash = if is_directory && !path.is_empty() { "/" } else { "" };
     let target = format!("/{path}{slash}");
-    let leads_to = resolve_fast(&target);
-    let is_itself = leads_to.is_some_and(|found| {
-        (found.relative(), found.is_directory(), found.query()) == (path, is_directory, None)
+    let maps_to_path = resolve_fast(&target).is_some_and(|resolved| {
+        (resolved.relative(), resolved.is_directory(), resolved.query()) == (path, is_directory, None)
     });
-    if is_itself { target } else { format!("{path}{slash}") }
+    if maps_to_path { target } else { format!("{path}{slash}") }
 }
 
 /// Returns the time of `CLOCK_MONOTONIC_COARSE`, which is cheap to read and at most a few milliseconds behind.
@@ -447,63 +450,63 @@ mod tests {
         Entry::new(path, identity, Vec::new(), now())
     }
 
-    fn is_known(cache: &Cache, path: &str) -> bool {
+    fn is_cached(cache: &Cache, path: &str) -> bool {
         !matches!(cache.get(path, false, |_| true), Lookup::Miss)
     }
 
     #[test]
-    fn what_was_not_used_is_forgotten_first_and_bytes_are_bounded() {
+    fn unused_entries_are_evicted_first_and_bytes_are_bounded() {
         let cache = Cache::new(10 * 4096, Duration::from_secs(60), 1);
         cache.insert("popular", false, &entry("popular", 1024));
         for number in 0..100 {
             let path = format!("{number}");
             cache.insert(&path, false, &entry(&path, 3000));
-            assert!(is_known(&cache, "popular"), "{number}");
+            assert!(is_cached(&cache, "popular"), "{number}");
             assert!(cache.bytes() <= 10 * 4096, "{}", cache.bytes());
         }
-        assert!(!is_known(&cache, "0"));
+        assert!(!is_cached(&cache, "0"));
         cache.insert("too large", false, &entry("too large", 1 << 20));
-        assert!(!is_known(&cache, "too large"));
+        assert!(!is_cached(&cache, "too large"));
     }
 
     #[test]
-    fn entries_replace_each_other_and_leave_nothing_behind() {
+    fn replaced_and_removed_entries_release_memory() {
         let cache = Cache::new(1 << 20, Duration::from_secs(60), 1);
         for round in 0..10 {
             cache.insert("a", false, &entry("a", round * 100));
             cache.insert("a", true, &entry("a/index.html", 10));
         }
         cache.remove("a", false, now());
-        assert!(!is_known(&cache, "a") && matches!(cache.get("a", true, |_| true), Lookup::Fresh(_)));
+        assert!(!is_cached(&cache, "a") && matches!(cache.get("a", true, |_| true), Lookup::Fresh(_)));
         cache.remove("a", true, now());
         assert_eq!((cache.bytes(), cache.open_files.get()), (0, 0));
     }
 
     #[test]
-    fn workers_share_a_quarter_of_the_descriptors() {
+    fn workers_share_quarter_of_descriptor_limit() {
         let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
         for workers in [0, 1, 8, 200, usize::MAX] {
-            let most = max_open_files(workers);
-            let together = (most as u64).saturating_mul(workers as u64);
-            assert!(most == 1 || together <= limit / 4, "{most} of {workers} workers");
-            assert!((1..=MAX_OPEN_FILES).contains(&most));
+            let max_files = max_open_files(workers);
+            let total = (max_files as u64).saturating_mul(workers as u64);
+            assert!(max_files == 1 || total <= limit / 4, "{max_files} of {workers} workers");
+            assert!((1..=MAX_OPEN_FILES).contains(&max_files));
         }
         assert!(max_open_files(1) > max_open_files(1 << 40));
     }
 
     #[test]
-    fn fault_35_a_look_that_began_earlier_and_took_longer_changes_nothing() {
+    fn fault_35_earlier_but_slower_lookup_keeps_newer_entry() {
         let cache = Cache::new(1 << 20, Duration::from_secs(60), 1);
         let at = |milliseconds| now() + Duration::from_millis(milliseconds);
         let (earlier, later) = (at(0), at(100));
-        let of = |checked_at| {
+        let entry_checked_at = |checked_at| {
             let entry = entry("a", 1);
             entry.mark_fresh(checked_at);
             entry
         };
-        let (old, new) = (of(earlier), of(later));
+        let (old, new) = (entry_checked_at(earlier), entry_checked_at(later));
         let is_new =
-            || matches!(cache.get("a", false, |_| true), Lookup::Fresh(known) if Rc::ptr_eq(&known, &new));
+            || matches!(cache.get("a", false, |_| true), Lookup::Fresh(entry) if Rc::ptr_eq(&entry, &new));
         cache.insert("a", false, &new);
         let bytes = cache.bytes();
         cache.insert("a", false, &old);
@@ -516,84 +519,84 @@ mod tests {
         cache.insert("a", false, &old);
         assert!(is_new());
         cache.remove("a", false, later);
-        assert!(!is_known(&cache, "a"));
+        assert!(!is_cached(&cache, "a"));
     }
 
-    fn counts_of(metrics: &ServerMetrics) -> [u64; 3] {
+    fn cache_counts(metrics: &ServerMetrics) -> [u64; 3] {
         let mut text = Vec::new();
         metrics.render(None, &mut text);
-        let text = String::from_utf8(text).expect("text");
+        let text = String::from_utf8(text).expect("UTF-8");
         ["hits_total", "misses_total", "bytes"].map(|name| {
             let line = format!("\nanello_http_cache_{name} ");
-            let (_, value) = text.split_once(&line).expect("a sample");
-            value.lines().next().expect("a value").parse().expect("a number")
+            let (_, value) = text.split_once(&line).expect("metric in the output");
+            value.lines().next().expect("metric value").parse().expect("integer")
         })
     }
 
     #[test]
-    fn hits_misses_and_bytes_are_counted() {
+    fn metrics_count_hits_misses_and_bytes() {
         let metrics = ServerMetrics::new(MetricsOptions::default());
         for (interval, hits) in [(Duration::from_secs(60), 3), (Duration::ZERO, 1)] {
-            let previous = counts_of(&metrics);
+            let previous = cache_counts(&metrics);
             let cache = Cache::new(1 << 20, interval, 1);
-            cache.set_metrics(Rc::new(metrics.worker(0).expect("its counts")));
-            assert!(!is_known(&cache, "a"));
+            cache.set_metrics(Rc::new(metrics.worker(0).expect("worker metrics")));
+            assert!(!is_cached(&cache, "a"));
             let first = entry("a", 1000);
             cache.insert("a", false, &first);
-            assert!(is_known(&cache, "a") && is_known(&cache, "a"));
+            assert!(is_cached(&cache, "a") && is_cached(&cache, "a"));
             // Revalidated without change; then replaced because the file changed.
             cache.insert("a", false, &first);
             cache.insert("a", false, &entry("a", 2000));
             cache.insert("too large", false, &entry("too large", 1 << 20));
-            let after = counts_of(&metrics);
+            let after = cache_counts(&metrics);
             assert_eq!([after[0] - previous[0], after[1] - previous[1]], [hits, 2], "{interval:?}");
             assert_eq!(after[2], cache.bytes() as u64);
             cache.remove("a", false, now());
-            assert_eq!(counts_of(&metrics)[2], 0);
+            assert_eq!(cache_counts(&metrics)[2], 0);
         }
     }
 
     #[test]
-    fn targets_find_what_they_ask_for_and_nothing_else() {
+    fn lookup_by_target_finds_only_direct_matches() {
         let cache = Cache::new(1 << 20, Duration::from_secs(60), 1);
         let paths =
             [("", true), ("a", false), ("a", true), ("a/b.txt", false), ("a?b", false), (".a", false)];
         for (path, is_directory) in paths.into_iter().chain([("a%41", false), ("ä", false), ("a b", true)]) {
             cache.insert(path, is_directory, &entry(&format!("{path} {is_directory}"), 1));
-            assert!(matches!(cache.get(path, is_directory, |_| true), Lookup::Fresh(found)
-                if *found.path == format!("{path} {is_directory}")));
+            assert!(matches!(cache.get(path, is_directory, |_| true), Lookup::Fresh(entry)
+                if *entry.path == format!("{path} {is_directory}")));
         }
-        let found = |target: &str| match cache.get_by_target(target.as_bytes(), |_| true) {
+        let cached_path = |target: &str| match cache.get_by_target(target.as_bytes(), |_| true) {
             Lookup::Fresh(entry) => Some(entry.path.to_string()),
             _ => None,
         };
         for (target, path) in
             [("/", " true"), ("/a", "a false"), ("/a/", "a true"), ("/a/b.txt", "a/b.txt false")]
         {
-            assert_eq!(found(target).as_deref(), Some(path));
+            assert_eq!(cached_path(target).as_deref(), Some(path));
         }
         // These targets mean another path, or must be resolved first.
         for target in ["/a?b", "/.a", "/a%41", "/ä", "/a b/", "", "//", "/a//", "//a", "/b", "*"] {
-            assert_eq!(found(target), None, "{target}");
+            assert_eq!(cached_path(target), None, "{target}");
         }
     }
 
     #[test]
-    fn without_an_interval_everything_is_looked_at_again() {
+    fn zero_interval_makes_every_entry_stale() {
         let cache = Cache::new(1 << 20, Duration::ZERO, 1);
         cache.insert("a", false, &entry("a", 1));
         assert!(matches!(cache.get("a", false, |_| true), Lookup::Stale(_)));
     }
 
     #[test]
-    fn what_is_no_longer_as_it_was_is_looked_at_again_and_is_no_hit() {
+    fn changed_entry_is_stale_and_not_counted_as_hit() {
         let metrics = ServerMetrics::new(MetricsOptions::default());
         let cache = Cache::new(1 << 20, Duration::from_secs(60), 1);
-        cache.set_metrics(Rc::new(metrics.worker(0).expect("its counts")));
+        cache.set_metrics(Rc::new(metrics.worker(0).expect("worker metrics")));
         cache.insert("a", false, &entry("a", 1));
         assert!(matches!(cache.get("a", false, |_| false), Lookup::Stale(_)));
-        assert_eq!(counts_of(&metrics)[0], 0);
-        assert!(is_known(&cache, "a"));
-        assert_eq!(counts_of(&metrics)[0], 1);
+        assert_eq!(cache_counts(&metrics)[0], 0);
+        assert!(is_cached(&cache, "a"));
+        assert_eq!(cache_counts(&metrics)[0], 1);
     }
 }

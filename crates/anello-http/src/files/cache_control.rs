@@ -18,7 +18,7 @@ pub struct CacheRule {
 
 impl CacheRule {
     pub(super) fn errors(&self) -> impl Iterator<Item = InvalidOption> + use<> {
-        compile(&self.pattern).err().into_iter().chain(checked(&self.value).err())
+        compile(&self.pattern).err().into_iter().chain(check_value(&self.value).err())
     }
 }
 
@@ -35,7 +35,7 @@ impl CacheRules {
     /// Returns an error if a pattern is malformed, or if a value is empty or contains characters other than
     /// printable ASCII.
     pub fn new(rules: &[CacheRule]) -> Result<Self, InvalidOption> {
-        let compiled = rules.iter().map(|rule| Ok((compile(&rule.pattern)?, checked(&rule.value)?)));
+        let compiled = rules.iter().map(|rule| Ok((compile(&rule.pattern)?, check_value(&rule.value)?)));
         Ok(Self { rules: compiled.collect::<Result<_, InvalidOption>>()? })
     }
 
@@ -62,7 +62,7 @@ impl CacheRules {
 const OPTION: &str = "cache-control";
 
 fn compile(pattern: &str) -> Result<GlobMatcher, InvalidOption> {
-    let invalid = |why: String| InvalidOption::new(OPTION, pattern, why);
+    let invalid = |reason: String| InvalidOption::new(OPTION, pattern, reason);
     if pattern.is_empty() {
         return Err(invalid("the pattern is empty (\"*\" matches every file)".to_owned()));
     }
@@ -81,11 +81,11 @@ fn compile(pattern: &str) -> Result<GlobMatcher, InvalidOption> {
     }
 }
 
-fn checked(value: &str) -> Result<String, InvalidOption> {
+fn check_value(value: &str) -> Result<String, InvalidOption> {
     let is_field = |byte: u8| (b' '..=b'~').contains(&byte);
     if value.trim().is_empty() || !value.bytes().all(is_field) {
-        let why = "the value must be printable ASCII and not empty, as in \"public, max-age=3600\"";
-        return Err(InvalidOption::new(OPTION, value, why));
+        let reason = "the value must be printable ASCII and not empty, as in \"public, max-age=3600\"";
+        return Err(InvalidOption::new(OPTION, value, reason));
     }
     Ok(value.trim().to_owned())
 }
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn patterns_without_a_slash_are_for_names() {
+    fn pattern_without_slash_matches_file_name() {
         for (pattern, path) in [
             ("*", "a"),
             ("*", "a/b.c"),
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn patterns_with_a_slash_are_for_paths_from_the_top() {
+    fn pattern_with_slash_matches_path_from_root() {
         for (pattern, path) in [
             ("/robots.txt", "robots.txt"),
             ("assets/**", "assets/a"),
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_rule_that_matches_counts() {
+    fn first_matching_rule_applies() {
         let rules = rules(&[("a.css", "first"), ("*.css", " second "), ("docs/**", "third")]).unwrap();
         assert_eq!(rules.value_for("docs/a.css"), Some("first"));
         assert_eq!(rules.value_for("docs/b.css"), Some("second"));
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_malformed_is_refused_with_the_reason() {
+    fn malformed_rule_is_rejected_with_reason() {
         let error = |pattern, value| rules(&[(pattern, value)]).unwrap_err().to_string();
         assert!(error("[a", "x").starts_with("cache-control: \"[a\": invalid pattern: "));
         assert!(error("", "x").contains("\"*\" matches every file"));

@@ -12,7 +12,7 @@
 //! ```
 
 use super::fields::{FieldLines, RequestFields};
-use super::validator::{EntityTag, GivenTag, Validator};
+use super::validator::{EntityTag, RequestTag, Validator};
 use crate::h1::{HttpDate, trim};
 
 /// Result of evaluating the preconditions of a request.
@@ -47,18 +47,18 @@ pub fn evaluate(fields: &RequestFields<'_>, validator: &Validator) -> Outcome {
 
 fn evaluate_conditions(fields: &RequestFields<'_>, validator: &Validator) -> Outcome {
     if fields.if_match.is_present() {
-        if !any_tag(&fields.if_match, &validator.tag, GivenTag::is_strongly) {
+        if !any_tag_matches(&fields.if_match, &validator.tag, RequestTag::matches_strongly) {
             return Outcome::PreconditionFailed;
         }
     } else if was_modified_since(fields.if_unmodified_since, validator) == Some(true) {
         return Outcome::PreconditionFailed;
     }
-    let is_known = if fields.if_none_match.is_present() {
-        any_tag(&fields.if_none_match, &validator.tag, GivenTag::is_weakly)
+    let is_current = if fields.if_none_match.is_present() {
+        any_tag_matches(&fields.if_none_match, &validator.tag, RequestTag::matches_weakly)
     } else {
         was_modified_since(fields.if_modified_since, validator) == Some(false)
     };
-    if is_known { Outcome::NotModified } else { Outcome::Proceed }
+    if is_current { Outcome::NotModified } else { Outcome::Proceed }
 }
 
 /// Returns the value of `Range`. Returns `None` if the request has no `Range`, or if `If-Range` does not match the
@@ -66,37 +66,41 @@ fn evaluate_conditions(fields: &RequestFields<'_>, validator: &Validator) -> Out
 #[inline]
 #[must_use]
 pub fn applicable_range<'a>(fields: &RequestFields<'a>, validator: &Validator) -> Option<&'a [u8]> {
-    fields.range.filter(|_| fields.if_range.is_none_or(|condition| is_exactly(condition, validator)))
+    fields.range.filter(|_| fields.if_range.is_none_or(|condition| if_range_matches(condition, validator)))
 }
 
 /// Returns `true` if `If-Range` matches the validator: an entity tag by strong comparison, or a date equal to
 /// `Last-Modified` (RFC 9110, section 13.1.5). Every `Last-Modified` date that is sent is a strong validator (see
 /// [`Validator`]).
-fn is_exactly(condition: &[u8], validator: &Validator) -> bool {
+fn if_range_matches(condition: &[u8], validator: &Validator) -> bool {
     let condition = trim(condition);
-    match GivenTag::parse(condition) {
-        Some((tag, behind)) => behind.is_empty() && tag.is_strongly(&validator.tag),
+    match RequestTag::parse(condition) {
+        Some((tag, rest)) => rest.is_empty() && tag.matches_strongly(&validator.tag),
         None => HttpDate::parse(condition).is_some_and(|date| validator.last_modified_seconds == Some(date)),
     }
 }
 
 /// Returns `true` if a tag in the list matches, or if the list is `*`. Malformed elements are skipped up to the
 /// next comma.
-fn any_tag<'a>(lines: &FieldLines<'a>, tag: &EntityTag, is: fn(&GivenTag<'a>, &EntityTag) -> bool) -> bool {
+fn any_tag_matches<'a>(
+    lines: &FieldLines<'a>,
+    tag: &EntityTag,
+    is_match: fn(&RequestTag<'a>, &EntityTag) -> bool,
+) -> bool {
     lines.iter().any(|line| {
         let mut rest = trim(line);
         if rest == b"*" {
             return true;
         }
         while !rest.is_empty() {
-            let (given, behind) =
-                GivenTag::parse(rest).map_or((None, rest), |(given, behind)| (Some(given), behind));
-            let is_whole = matches!(trim(behind), [] | [b',', ..]);
-            if given.is_some_and(|given| is_whole && is(&given, tag)) {
+            let (candidate, after) =
+                RequestTag::parse(rest).map_or((None, rest), |(candidate, after)| (Some(candidate), after));
+            let is_complete = matches!(trim(after), [] | [b',', ..]);
+            if candidate.is_some_and(|candidate| is_complete && is_match(&candidate, tag)) {
                 return true;
             }
-            let comma = behind.iter().position(|&byte| byte == b',');
-            rest = comma.map_or(&[][..], |comma| trim(&behind[comma + 1..]));
+            let comma = after.iter().position(|&byte| byte == b',');
+            rest = comma.map_or(&[][..], |comma| trim(&after[comma + 1..]));
         }
         false
     })
@@ -125,7 +129,8 @@ mod tests {
     const BEFORE: &str = "Mon, 21 Sep 2026 14:13:19 GMT";
     const AFTER: &str = "Mon, 21 Sep 2026 14:13:21 GMT";
 
-    fn checked_at(after_nanoseconds: i64) -> Validator {
+    /// Validator of a file that was checked this long after its last change.
+    fn validator_checked_after(after_nanoseconds: i64) -> Validator {
         let modified = Timestamp { seconds: MODIFIED, nanoseconds: 0 };
         let stamp = FileStamp { size_bytes: 13, modified, changed: modified, ..FileStamp::default() };
         let (seconds, nanoseconds) = (after_nanoseconds / 1_000_000_000, after_nanoseconds % 1_000_000_000);
@@ -134,7 +139,7 @@ mod tests {
     }
 
     fn settled() -> Validator {
-        checked_at(60_000_000_000)
+        validator_checked_after(60_000_000_000)
     }
 
     fn outcome_of(fields: &[(&str, &str)], validator: &Validator) -> Outcome {
@@ -147,14 +152,14 @@ mod tests {
     }
 
     #[test]
-    fn the_state_is_the_one_of_the_tests() {
+    fn test_validator_matches_constants() {
         assert_eq!(settled().tag.as_str(), TAG);
         assert_eq!(HttpDate::parse(MODIFIED_AT.as_bytes()), Some(MODIFIED as u64));
         assert_eq!(outcome(&[]), Proceed);
     }
 
     #[test]
-    fn if_none_match_compares_weakly() {
+    fn if_none_match_uses_weak_comparison() {
         let long = format!("{}{TAG}", "\"x\", ".repeat(1000));
         let matching = [
             TAG,
@@ -189,25 +194,25 @@ mod tests {
             assert_eq!(outcome(&[("If-None-Match", value)]), Proceed, "{value}");
         }
         let spread = [("If-None-Match", "\"a\""), ("Host", "b"), ("if-none-match", TAG)];
-        assert_eq!(outcome(&spread), NotModified, "lines make up one list");
+        assert_eq!(outcome(&spread), NotModified, "lines form one list");
     }
 
     #[test]
-    fn if_match_compares_strongly() {
+    fn if_match_uses_strong_comparison() {
         for value in [TAG, "*", "\"a\", \"6ab13b80-0-d\""] {
             assert_eq!(outcome(&[("If-Match", value)]), Proceed, "{value}");
         }
         for value in [WEAK, "\"a\"", "", "nonsense"] {
             assert_eq!(outcome(&[("If-Match", value)]), PreconditionFailed, "{value}");
         }
-        let unsettled = checked_at(999_999_999);
+        let unsettled = validator_checked_after(999_999_999);
         assert_eq!(outcome_of(&[("If-Match", TAG)], &unsettled), PreconditionFailed);
         assert_eq!(outcome_of(&[("If-Match", WEAK)], &unsettled), PreconditionFailed);
         assert_eq!(outcome_of(&[("If-None-Match", TAG)], &unsettled), NotModified);
     }
 
     #[test]
-    fn dates_are_compared_to_the_second_in_all_three_forms() {
+    fn dates_in_all_three_formats_are_compared_by_second() {
         assert_eq!(outcome(&[("If-Modified-Since", BEFORE)]), Proceed);
         assert_eq!(outcome(&[("If-Modified-Since", MODIFIED_AT)]), NotModified);
         assert_eq!(outcome(&[("If-Modified-Since", AFTER)]), NotModified);
@@ -219,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_date_is_ignored() {
+    fn invalid_dates_are_ignored() {
         let no_day = "Mon, 31 Feb 2026 14:13:20 GMT";
         for value in ["", "yesterday", "1790000000", no_day, "Mon, 21 Sep 2026 14:13:20", "\u{fe}"] {
             assert_eq!(outcome(&[("If-Modified-Since", value)]), Proceed, "{value}");
@@ -230,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn tags_go_before_dates_and_matching_before_not_matching() {
+    fn tags_precede_dates_and_if_match_precedes_if_none_match() {
         let cases: [(&[(&str, &str)], Outcome); 8] = [
             (&[("If-Match", TAG), ("If-Unmodified-Since", BEFORE)], Proceed),
             (&[("If-Match", "\"a\""), ("If-Unmodified-Since", AFTER)], PreconditionFailed),
@@ -247,8 +252,8 @@ mod tests {
     }
 
     #[test]
-    fn without_a_date_of_the_file_dates_say_nothing() {
-        let unsettled = checked_at(0);
+    fn dates_are_ignored_without_last_modified() {
+        let unsettled = validator_checked_after(0);
         assert_eq!(outcome_of(&[("If-Modified-Since", AFTER)], &unsettled), Proceed);
         assert_eq!(outcome_of(&[("If-Unmodified-Since", BEFORE)], &unsettled), Proceed);
     }
@@ -259,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_is_sent_only_of_the_state_that_the_client_has() {
+    fn range_applies_only_if_if_range_matches() {
         for value in [TAG, MODIFIED_AT, "Monday, 21-Sep-26 14:13:20 GMT"] {
             assert_eq!(range_of(value, &settled()), Some(&b"bytes=0-1"[..]), "{value}");
         }
@@ -272,20 +277,20 @@ mod tests {
     }
 
     #[test]
-    fn within_a_second_of_a_change_nothing_is_strong_enough_for_a_range() {
+    fn if_range_never_matches_within_second_of_change() {
         for after_nanoseconds in [0, 1, 999_999_999] {
             for value in [TAG, WEAK, MODIFIED_AT] {
-                assert_eq!(range_of(value, &checked_at(after_nanoseconds)), None, "{value}");
+                assert_eq!(range_of(value, &validator_checked_after(after_nanoseconds)), None, "{value}");
             }
         }
-        assert!(range_of(MODIFIED_AT, &checked_at(1_000_000_000)).is_some());
+        assert!(range_of(MODIFIED_AT, &validator_checked_after(1_000_000_000)).is_some());
     }
 
     proptest! {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
         #[test]
-        fn no_value_makes_it_fail(value in any::<Vec<u8>>(), text in "[ ,*\"Wa/0-9MonSepGT:-]{0,60}") {
+        fn arbitrary_values_do_not_panic(value in any::<Vec<u8>>(), text in "[ ,*\"Wa/0-9MonSepGT:-]{0,60}") {
             for value in [&value[..], text.as_bytes()] {
                 for name in ["If-Match", "If-None-Match", "If-Modified-Since", "If-Unmodified-Since"] {
                     let fields = RequestFields::pick([(name, value)]);
@@ -297,7 +302,7 @@ mod tests {
         }
 
         #[test]
-        fn a_tag_is_found_at_every_place_of_a_list(
+        fn tag_matches_at_every_list_position(
             before in prop::collection::vec("(W/)?\"[!#-~]{0,9}\"", 0..5),
             after in prop::collection::vec("(W/)?\"[!#-~]{0,9}\"", 0..5),
             comma in " {0,2},[ \t]{0,2}",

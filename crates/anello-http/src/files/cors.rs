@@ -10,7 +10,7 @@ const OPTION: &str = "cors-origin";
 /// Set of origins whose scripts may read responses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CorsOrigins {
-    all: bool,
+    allows_all: bool,
     origins: Vec<String>,
 }
 
@@ -30,16 +30,16 @@ impl CorsOrigins {
     /// # Errors
     /// Returns an error if an origin is malformed.
     pub fn new(origins: &[String]) -> Result<Self, InvalidOption> {
-        let mut all = false;
-        let mut listed = Vec::new();
+        let mut allows_all = false;
+        let mut normalized = Vec::new();
         for origin in origins {
             if origin == "*" {
-                all = true;
+                allows_all = true;
             } else {
-                listed.push(checked(origin)?);
+                normalized.push(normalize_origin(origin)?);
             }
         }
-        Ok(Self { all, origins: listed })
+        Ok(Self { allows_all, origins: normalized })
     }
 
     /// Returns the headers for a request with this `Origin`, or without one.
@@ -54,7 +54,7 @@ impl CorsOrigins {
     #[inline]
     #[must_use]
     pub fn headers(&self, origin: Option<&[u8]>) -> CorsHeaders<'_> {
-        if self.all {
+        if self.allows_all {
             return CorsHeaders { allow_origin: Some("*"), varies: false };
         }
         let listed = origin.and_then(|origin| self.origins.iter().find(|listed| listed.as_bytes() == origin));
@@ -62,23 +62,23 @@ impl CorsOrigins {
     }
 }
 
-fn checked(origin: &str) -> Result<String, InvalidOption> {
+fn normalize_origin(origin: &str) -> Result<String, InvalidOption> {
     let lower = origin.to_ascii_lowercase();
-    let (scheme, given_host) = lower.split_once("://").unwrap_or_default();
-    let host = without_usual_port(scheme, given_host);
+    let (scheme, host_and_port) = lower.split_once("://").unwrap_or_default();
+    let host = strip_default_port(scheme, host_and_port);
     let is_scheme = scheme.starts_with(|first: char| first.is_ascii_lowercase())
         && scheme.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte));
     let is_host = |byte: u8| byte.is_ascii_alphanumeric() || b"-._:[]".contains(&byte);
     if is_scheme && !host.is_empty() && host.bytes().all(is_host) {
         return Ok(format!("{scheme}://{host}"));
     }
-    let why = "an origin is a scheme and a host without a path or trailing slash, as in \"https://example.org\" \
+    let reason = "an origin is a scheme and a host without a path or trailing slash, as in \"https://example.org\" \
                (internationalized names as xn--..., \"*\" for all origins)";
-    Err(InvalidOption::new(OPTION, origin, why))
+    Err(InvalidOption::new(OPTION, origin, reason))
 }
 
 /// Removes the default port of the scheme, which browsers never send.
-fn without_usual_port<'h>(scheme: &str, host: &'h str) -> &'h str {
+fn strip_default_port<'h>(scheme: &str, host: &'h str) -> &'h str {
     let port = match scheme {
         "https" => ":443",
         "http" => ":80",
@@ -96,14 +96,14 @@ mod tests {
     }
 
     #[test]
-    fn without_origins_nothing_is_said() {
+    fn no_origins_yields_no_headers() {
         let none = origins(&[]).unwrap();
         assert_eq!(none.headers(Some(b"https://a.example")), CorsHeaders::default());
         assert_eq!(none, CorsOrigins::default());
     }
 
     #[test]
-    fn all_are_answered_alike() {
+    fn wildcard_yields_same_headers_for_all_origins() {
         let all = origins(&["https://a.example", "*"]).unwrap();
         for origin in [None, Some(&b"https://a.example"[..]), Some(b"null")] {
             assert_eq!(all.headers(origin), CorsHeaders { allow_origin: Some("*"), varies: false });
@@ -111,21 +111,21 @@ mod tests {
     }
 
     #[test]
-    fn only_the_listed_may_read_and_all_are_told_that_it_varies() {
+    fn only_listed_origins_are_allowed_and_response_varies() {
         let some = origins(&["HTTPS://A.example", "http://[::1]:8080", "chrome-extension://abc"]).unwrap();
         for origin in ["https://a.example", "http://[::1]:8080", "chrome-extension://abc"] {
-            let answer = some.headers(Some(origin.as_bytes()));
-            assert_eq!(answer, CorsHeaders { allow_origin: Some(origin), varies: true });
+            let headers = some.headers(Some(origin.as_bytes()));
+            assert_eq!(headers, CorsHeaders { allow_origin: Some(origin), varies: true });
         }
         for origin in ["https://a.example.net", "https://a.exampl", "http://a.example", "null", "", "*"] {
-            let answer = some.headers(Some(origin.as_bytes()));
-            assert_eq!(answer, CorsHeaders { allow_origin: None, varies: true }, "{origin}");
+            let headers = some.headers(Some(origin.as_bytes()));
+            assert_eq!(headers, CorsHeaders { allow_origin: None, varies: true }, "{origin}");
         }
         assert_eq!(some.headers(None), CorsHeaders { allow_origin: None, varies: true });
     }
 
     #[test]
-    fn the_usual_port_is_left_out_as_browsers_do() {
+    fn default_port_is_removed() {
         for (listed, sent) in [
             ("https://a.example:443", "https://a.example"),
             ("HTTP://A.example:80", "http://a.example"),
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_browser_sends_is_refused() {
+    fn malformed_origins_are_rejected() {
         let paths = ["https://a.example/", "https://a/b"];
         let others =
             ["", "null", "a.example", "https://", "https://:443", "https://a\r\nb", "://a", "https://ü"];

@@ -92,8 +92,8 @@ impl DocumentRoot {
     async fn open_path(&self, path: &str) -> io::Result<OwnedFd> {
         match self.open_cached(path) {
             Err(Errno::AGAIN) => {
-                let (folder, path) = (self.clone(), path.to_owned());
-                spawn_blocking(move || folder.open_blocking(&path, READ_FLAGS)).await?
+                let (root, path) = (self.clone(), path.to_owned());
+                spawn_blocking(move || root.open_blocking(&path, READ_FLAGS)).await?
             }
             other => Ok(other?),
         }
@@ -103,9 +103,9 @@ impl DocumentRoot {
     /// be readable.
     async fn find_unreadable(&self, path: &str, error: io::Error) -> io::Result<Opened> {
         // Resolving `.` in a directory requires search permission only.
-        let (folder, inside) = (self.clone(), format!("{path}/."));
-        let entered = spawn_blocking(move || folder.open_blocking(&inside, PATH_FLAGS)).await?;
-        entered.map(|_| Opened::Directory).map_err(|_| error)
+        let (root, path) = (self.clone(), format!("{path}/."));
+        let opened = spawn_blocking(move || root.open_blocking(&path, PATH_FLAGS)).await?;
+        opened.map(|_| Opened::Directory).map_err(|_| error)
     }
 
     /// Opens a path if it can be resolved from the dentry cache. Returns `EAGAIN` otherwise.
@@ -167,24 +167,24 @@ impl DocumentRoot {
     }
 
     fn open_by_component(&self, path: &str, flags: OFlags) -> io::Result<OwnedFd> {
-        let step = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let (folders, name) = path.rsplit_once('/').unwrap_or(("", path));
-        let mut at: Option<OwnedFd> = None;
-        let open_at = |at: &Option<OwnedFd>, name: &str, flags| match at {
-            Some(folder) => openat(folder, name, flags, Mode::empty()),
+        let directory_flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let (directories, name) = path.rsplit_once('/').unwrap_or(("", path));
+        let mut parent: Option<OwnedFd> = None;
+        let open_at = |parent: &Option<OwnedFd>, name: &str, flags| match parent {
+            Some(parent) => openat(parent, name, flags, Mode::empty()),
             None => openat(&*self.root, name, flags, Mode::empty()),
         };
-        for folder in folders.split('/').filter(|folder| !folder.is_empty()) {
+        for directory in directories.split('/').filter(|directory| !directory.is_empty()) {
             // Resolved targets contain no `..`, but a path in the configuration might.
-            if folder == ".." {
+            if directory == ".." {
                 return Err(Errno::XDEV.into());
             }
-            at = Some(open_at(&at, folder, step)?);
+            parent = Some(open_at(&parent, directory, directory_flags)?);
         }
         if name == ".." {
             return Err(Errno::XDEV.into());
         }
-        Ok(open_at(&at, name, flags | OFlags::NOFOLLOW)?)
+        Ok(open_at(&parent, name, flags | OFlags::NOFOLLOW)?)
     }
 
     /// Lists a directory (`getdents64(2)`, then `fstatat(2)` and `faccessat(2)` for each entry). This blocks, so
@@ -202,10 +202,11 @@ impl DocumentRoot {
             let Ok(mut stat) = statat(&opened, name, AtFlags::SYMLINK_NOFOLLOW) else { continue };
             if FileType::from_raw_mode(stat.st_mode) == FileType::Symlink {
                 let Ok(name) = name.to_str() else { continue };
-                let whole = if path.is_empty() { name.to_owned() } else { format!("{path}/{name}") };
-                let opened = self.open_blocking(&whole, READ_FLAGS);
+                let link_path = if path.is_empty() { name.to_owned() } else { format!("{path}/{name}") };
+                let opened = self.open_blocking(&link_path, READ_FLAGS);
                 // A directory need not be readable to be entered.
-                let Ok(target) = opened.or_else(|_| self.open_blocking(&format!("{whole}/."), PATH_FLAGS))
+                let Ok(target) =
+                    opened.or_else(|_| self.open_blocking(&format!("{link_path}/."), PATH_FLAGS))
                 else {
                     continue;
                 };
@@ -231,10 +232,10 @@ impl DocumentRoot {
 }
 
 /// Returns `true` if a file is readable or a directory is searchable.
-fn is_accessible(folder: &OwnedFd, name: &CStr, stat: &Stat) -> bool {
+fn is_accessible(directory: &OwnedFd, name: &CStr, stat: &Stat) -> bool {
     let is_directory = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
-    let right = if is_directory { Access::EXEC_OK } else { Access::READ_OK };
-    accessat(folder, name, right, AtFlags::empty()).is_ok()
+    let access = if is_directory { Access::EXEC_OK } else { Access::READ_OK };
+    accessat(directory, name, access, AtFlags::empty()).is_ok()
 }
 
 /// Disables `openat2` for the process and logs the reason once.
@@ -288,8 +289,8 @@ mod tests {
         ] {
             symlink(target, at(path)).unwrap();
         }
-        let folder = DocumentRoot::open(&at("site"), Symlinks::FollowBeneath).unwrap();
-        (parent, folder)
+        let root = DocumentRoot::open(&at("site"), Symlinks::FollowBeneath).unwrap();
+        (parent, root)
     }
 
     fn is_same_file(opened: &OwnedFd, path: &Path) -> bool {
@@ -297,8 +298,8 @@ mod tests {
     }
 
     #[test]
-    fn fault_32_without_openat2_no_name_leads_outside() {
-        let (parent, folder) = site();
+    fn fault_32_open_by_component_stays_in_root() {
+        let (parent, root) = site();
         for (path, expected) in [
             ("file", "site/file"),
             ("docs/deep/file", "site/docs/deep/file"),
@@ -307,24 +308,24 @@ mod tests {
             ("docs/.", "site/docs"),
             (".", "site"),
         ] {
-            let opened = folder.open_by_component(path, READ_FLAGS).unwrap();
+            let opened = root.open_by_component(path, READ_FLAGS).unwrap();
             assert!(is_same_file(&opened, &parent.path().join(expected)), "{path}");
         }
         for path in
             ["..", "../outside", "docs/..", "docs/../file", "docs/../../outside", "./..", "/etc/passwd", ""]
         {
-            let error = folder.open_by_component(path, READ_FLAGS).unwrap_err();
+            let error = root.open_by_component(path, READ_FLAGS).unwrap_err();
             assert!(is_missing(&error), "{path}: {error}");
         }
     }
 
     #[test]
-    fn fault_33_without_openat2_no_link_is_followed() {
-        let (_parent, folder) = site();
+    fn fault_33_open_by_component_follows_no_link() {
+        let (_parent, root) = site();
         for path in
             ["link", "docs-link", "docs-link/deep/file", "docs/up/file", "docs/out", "absolute", "file/under"]
         {
-            let error = folder.open_by_component(path, READ_FLAGS).unwrap_err();
+            let error = root.open_by_component(path, READ_FLAGS).unwrap_err();
             assert!(is_missing(&error), "{path}: {error}");
         }
     }

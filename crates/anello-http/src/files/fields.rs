@@ -38,7 +38,7 @@ impl<'a> RequestFields<'a> {
     pub fn pick<N: AsRef<[u8]>>(fields: impl IntoIterator<Item = (N, &'a [u8])>) -> Self {
         let mut picked = Self::default();
         for (name, value) in fields {
-            picked.take(name.as_ref(), value);
+            picked.store(name.as_ref(), value);
         }
         picked
     }
@@ -60,23 +60,24 @@ impl<'a> RequestFields<'a> {
     /// comparison. Most clients use the capitalization of the standard, so an exact comparison is tried before the
     /// slower case-insensitive one.
     #[inline]
-    fn take(&mut self, name: &[u8], value: &'a [u8]) {
-        let is = |wanted: &str| name == wanted.as_bytes() || name.eq_ignore_ascii_case(wanted.as_bytes());
+    fn store(&mut self, name: &[u8], value: &'a [u8]) {
+        let is =
+            |expected: &str| name == expected.as_bytes() || name.eq_ignore_ascii_case(expected.as_bytes());
         match name.len() {
-            5 if is("Range") => once(&mut self.range, value),
+            5 if is("Range") => set_once(&mut self.range, value),
             6 if is("Accept") => self.accept.add(value),
             8 if is("If-Match") => self.if_match.add(value),
-            8 if is("If-Range") => once(&mut self.if_range, value),
+            8 if is("If-Range") => set_once(&mut self.if_range, value),
             13 if is("If-None-Match") => self.if_none_match.add(value),
             15 if is("Accept-Encoding") => self.accept_encoding.add(value),
-            17 if is("If-Modified-Since") => once(&mut self.if_modified_since, value),
-            19 if is("If-Unmodified-Since") => once(&mut self.if_unmodified_since, value),
+            17 if is("If-Modified-Since") => set_once(&mut self.if_modified_since, value),
+            19 if is("If-Unmodified-Since") => set_once(&mut self.if_unmodified_since, value),
             _ => {}
         }
     }
 }
 
-fn once<'a>(field: &mut Option<&'a [u8]>, value: &'a [u8]) {
+fn set_once<'a>(field: &mut Option<&'a [u8]>, value: &'a [u8]) {
     *field = Some(if field.is_some() { b"" } else { value });
 }
 
@@ -85,7 +86,7 @@ fn once<'a>(field: &mut Option<&'a [u8]>, value: &'a [u8]) {
 pub struct FieldLines<'a> {
     first: Option<&'a [u8]>,
     /// The second and further lines. Usually empty, and an empty `Vec` does not allocate.
-    others: Vec<&'a [u8]>,
+    further: Vec<&'a [u8]>,
 }
 
 impl<'a> FieldLines<'a> {
@@ -97,23 +98,23 @@ impl<'a> FieldLines<'a> {
 
     /// Returns the values of the lines in order.
     pub fn iter(&self) -> impl Iterator<Item = &'a [u8]> + '_ {
-        self.first.into_iter().chain(self.others.iter().copied())
+        self.first.into_iter().chain(self.further.iter().copied())
     }
 
     fn add(&mut self, value: &'a [u8]) {
         if self.first.is_none() {
             self.first = Some(value);
         } else {
-            self.others.push(value);
+            self.further.push(value);
         }
     }
 }
 
 impl<'a> FromIterator<&'a [u8]> for FieldLines<'a> {
     fn from_iter<I: IntoIterator<Item = &'a [u8]>>(lines: I) -> Self {
-        let mut all = Self::default();
-        lines.into_iter().for_each(|line| all.add(line));
-        all
+        let mut field_lines = Self::default();
+        lines.into_iter().for_each(|line| field_lines.add(line));
+        field_lines
     }
 }
 
@@ -122,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_field_is_found_in_any_case_among_others_of_its_length() {
+    fn fields_match_in_any_case_among_others_of_same_length() {
         let fields: [(&str, &[u8]); 12] = [
             ("RANGE", b"1"),
             ("Accept", b"2"),
@@ -149,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn the_lengths_are_those_of_the_names() {
+    fn length_set_matches_field_names() {
         for bytes in 0..64 {
             let name = "x".repeat(bytes);
             let names = [
@@ -162,19 +163,19 @@ mod tests {
                 "If-Modified-Since",
                 "If-Unmodified-Since",
             ];
-            let is_one = names.iter().any(|known| known.len() == name.len());
-            assert_eq!(RequestFields::LENGTHS >> bytes & 1 == 1, is_one, "{bytes}");
+            let is_relevant = names.iter().any(|known| known.len() == name.len());
+            assert_eq!(RequestFields::LENGTHS >> bytes & 1 == 1, is_relevant, "{bytes}");
         }
     }
 
     #[test]
-    fn a_field_that_may_come_once_and_comes_twice_says_nothing() {
+    fn repeated_singleton_field_becomes_empty() {
         let twice: [(&str, &[u8]); 2] = [("Range", b"bytes=0-1"), ("Range", b"bytes=2-3")];
         assert_eq!(RequestFields::pick(twice).range, Some(&b""[..]));
     }
 
     #[test]
-    fn conditions_are_noticed_and_an_if_range_is_none() {
+    fn preconditions_are_detected_and_exclude_if_range() {
         for name in ["If-Match", "If-None-Match", "If-Modified-Since", "If-Unmodified-Since"] {
             assert!(RequestFields::pick([(name, &b"x"[..])]).is_conditional(), "{name}");
         }

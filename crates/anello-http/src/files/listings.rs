@@ -45,7 +45,7 @@ pub(super) struct Listings {
     dotfiles: Dotfiles,
     max_entries: usize,
     /// Cached and pending listings, ordered by start time, oldest first.
-    lists: RefCell<VecDeque<Rc<CachedListing>>>,
+    listings: RefCell<VecDeque<Rc<CachedListing>>>,
     /// Tasks that wait until any pending listing completes.
     completed: Rc<WaitList>,
     /// Memory of all listings of this worker that are cached or being sent, in bytes.
@@ -93,7 +93,7 @@ impl Listings {
             interval,
             dotfiles,
             max_entries,
-            lists: RefCell::default(),
+            listings: RefCell::default(),
             completed: Rc::default(),
             bytes: Arc::default(),
             max_bytes: MAX_LISTING_BYTES,
@@ -108,17 +108,14 @@ impl Listings {
         let requested_at = Instant::now();
         loop {
             let mut previous = None;
-            if let Some(list) = self.find_current(path, format) {
-                let result = list.result().await;
-                if requested_at.saturating_duration_since(list.started_at) < self.interval
-                    || list.started_at >= requested_at
+            if let Some(listing) = self.find_current(path, format) {
+                let result = listing.result().await;
+                if requested_at.saturating_duration_since(listing.started_at) < self.interval
+                    || listing.started_at >= requested_at
                 {
                     return result;
                 }
-                if !self
-                    .find_current(path, format)
-                    .is_some_and(|find_current| Rc::ptr_eq(&find_current, &list))
-                {
+                if !self.find_current(path, format).is_some_and(|current| Rc::ptr_eq(&current, &listing)) {
                     // Another task has already started a newer listing.
                     continue;
                 }
@@ -135,13 +132,14 @@ impl Listings {
     /// Returns the cached or pending listing, unless it failed. A failure is reported only to the requests that
     /// waited for it; the next request tries again because the cause may be gone.
     fn find_current(&self, path: &str, format: Format) -> Option<Rc<CachedListing>> {
-        let lists = self.lists.borrow();
-        lists.iter().find(|list| list.is_for(path, format) && !list.is_failed()).map(Rc::clone)
+        let listings = self.listings.borrow();
+        listings.iter().find(|listing| listing.is_for(path, format) && !listing.is_failed()).map(Rc::clone)
     }
 
     /// Returns `true` if the maximum number of listings is being generated.
     fn is_at_capacity(&self) -> bool {
-        self.lists.borrow().iter().filter(|list| !list.is_complete()).count() >= MAX_CONCURRENT_LISTINGS
+        self.listings.borrow().iter().filter(|listing| !listing.is_complete()).count()
+            >= MAX_CONCURRENT_LISTINGS
     }
 
     /// Starts to generate a listing, which replaces the cached one.
@@ -152,29 +150,29 @@ impl Listings {
         format: Format,
         previous: Option<Page>,
     ) -> Result<(), Rc<io::Error>> {
-        let mut lists = self.lists.borrow_mut();
-        lists.retain(|list| !list.is_for(path, format));
-        if lists.len() >= MAX_CACHED_LISTINGS
-            && let Some(oldest) = lists.iter().position(|list| list.is_complete())
+        let mut listings = self.listings.borrow_mut();
+        listings.retain(|listing| !listing.is_for(path, format));
+        if listings.len() >= MAX_CACHED_LISTINGS
+            && let Some(oldest) = listings.iter().position(|listing| listing.is_complete())
         {
-            lists.remove(oldest);
+            listings.remove(oldest);
         }
         if self.bytes.load(Ordering::Relaxed) > self.max_bytes {
             // Evict cached listings first; some of them may not be in use.
-            lists.retain(|list| !list.is_complete());
+            listings.retain(|listing| !listing.is_complete());
             if self.bytes.load(Ordering::Relaxed) > self.max_bytes {
                 return Err(Rc::new(Errno::NOMEM.into()));
             }
         }
-        let list = Rc::new(CachedListing {
+        let listing = Rc::new(CachedListing {
             path: path.into(),
             format,
             started_at: Instant::now(),
             result: RefCell::new(None),
             waiters: WaitList::default(),
         });
-        lists.push_back(Rc::clone(&list));
-        drop(lists);
+        listings.push_back(Rc::clone(&listing));
+        drop(listings);
         let (root, path) = (root.clone(), path.to_owned());
         let (dotfiles, max_entries, bytes) = (self.dotfiles, self.max_entries, Arc::clone(&self.bytes));
         let work = spawn_blocking(move || {
@@ -186,19 +184,19 @@ impl Listings {
             Ok(match previous {
                 Some(previous) if *previous.bytes == *text.as_bytes() => previous,
                 _ => {
-                    let tag = EntityTag::of_content(text.as_bytes());
+                    let tag = EntityTag::from_content(text.as_bytes());
                     Page { bytes: AccountedText::into_bytes(text, bytes), tag }
                 }
             })
         });
         let completed = Rc::clone(&self.completed);
-        let make = async move {
+        let completion = async move {
             let result = work.await.map_err(io::Error::from).and_then(|result: io::Result<Page>| result);
-            list.result.replace(Some(result.map_err(Rc::new)));
-            list.waiters.wake();
+            listing.result.replace(Some(result.map_err(Rc::new)));
+            listing.waiters.wake();
             completed.wake();
         };
-        spawn(make).detach();
+        spawn(completion).detach();
         Ok(())
     }
 }
@@ -229,7 +227,7 @@ impl WaitList {
         let waiting = poll_fn(|context| match condition() {
             Some(value) => Poll::Ready(value),
             None => {
-                entry.take(context.waker());
+                entry.register(context.waker());
                 Poll::Pending
             }
         });
@@ -244,10 +242,10 @@ impl WaitList {
 }
 
 impl WaitEntry<'_> {
-    fn take(&mut self, waker: &Waker) {
+    fn register(&mut self, waker: &Waker) {
         let mut wakers = self.waiters.0.borrow_mut();
         match self.key.and_then(|key| wakers.get_mut(key)) {
-            Some(find_current) => find_current.clone_from(waker),
+            Some(registered) => registered.clone_from(waker),
             None => self.key = Some(wakers.insert(waker.clone())),
         }
     }
@@ -295,34 +293,34 @@ mod tests {
     const HOUR: Duration = Duration::from_secs(3600);
 
     fn with_site(test: impl AsyncFn(&tempfile::TempDir, DocumentRoot)) {
-        let site = tempfile::tempdir().expect("a folder");
+        let site = tempfile::tempdir().expect("temporary directory");
         for name in ["a", "b"] {
-            fs::create_dir(site.path().join(name)).expect("a folder");
-            fs::write(site.path().join(name).join("file"), "text").expect("a file");
+            fs::create_dir(site.path().join(name)).expect("directory created");
+            fs::write(site.path().join(name).join("file"), "text").expect("file written");
         }
-        let root = DocumentRoot::open(site.path(), Symlinks::FollowBeneath).expect("a folder");
-        Runtime::new().expect("a runtime").block_on(test(&site, root));
+        let root = DocumentRoot::open(site.path(), Symlinks::FollowBeneath).expect("document root");
+        Runtime::new().expect("runtime").block_on(test(&site, root));
     }
 
-    fn into_bytes(listings: &Listings) -> usize {
+    fn accounted_bytes(listings: &Listings) -> usize {
         listings.bytes.load(Ordering::Relaxed)
     }
 
     #[test]
-    fn who_asks_for_the_same_is_sent_the_same_bytes() {
+    fn identical_requests_receive_same_bytes() {
         with_site(async |site, root| {
-            for (interval, is_remembered) in [(HOUR, true), (Duration::ZERO, false)] {
+            for (interval, is_cached) in [(HOUR, true), (Duration::ZERO, false)] {
                 let listings = Listings::new(interval, Dotfiles::Hide, 100);
-                let list =
-                    async |path, format| listings.list(&root, path, format).await.expect("a list").bytes;
-                let first = list("a", Format::Json).await;
-                assert!(std::str::from_utf8(&first).expect("text").contains("\"file\""));
+                let request =
+                    async |path, format| listings.list(&root, path, format).await.expect("listing").bytes;
+                let first = request("a", Format::Json).await;
+                assert!(std::str::from_utf8(&first).expect("UTF-8").contains("\"file\""));
                 // Served from the cache, or generated again with the same content.
-                assert_eq!(first.as_ptr(), list("a", Format::Json).await.as_ptr());
-                assert_ne!(first, list("a", Format::Html).await);
-                fs::write(site.path().join(format!("a/new-{is_remembered}")), "text").expect("a file");
-                assert_eq!(first == list("a", Format::Json).await, is_remembered);
-                let count = listings.lists.borrow().len();
+                assert_eq!(first.as_ptr(), request("a", Format::Json).await.as_ptr());
+                assert_ne!(first, request("a", Format::Html).await);
+                fs::write(site.path().join(format!("a/new-{is_cached}")), "text").expect("file written");
+                assert_eq!(first == request("a", Format::Json).await, is_cached);
+                let count = listings.listings.borrow().len();
                 assert_eq!(count, 2);
                 drop((first, listings));
             }
@@ -330,90 +328,90 @@ mod tests {
     }
 
     #[test]
-    fn a_list_is_made_once_for_all_who_wait_and_when_they_are_gone() {
+    fn listing_is_generated_once_and_survives_cancelled_request() {
         with_site(async |_, root| {
             let listings = Listings::new(HOUR, Dotfiles::Hide, 100);
             let mut context = Context::from_waker(Waker::noop());
             {
-                let mut gone = pin!(listings.list(&root, "a", Format::Html));
-                assert!(gone.as_mut().poll(&mut context).is_pending());
+                let mut cancelled = pin!(listings.list(&root, "a", Format::Html));
+                assert!(cancelled.as_mut().poll(&mut context).is_pending());
             }
-            let begun = listings.find_current("a", Format::Html).expect("it was begun");
-            let list = listings.list(&root, "a", Format::Html).await.expect("a list").bytes;
-            assert_eq!(begun.result().await.expect("the same").bytes.as_ptr(), list.as_ptr());
+            let pending = listings.find_current("a", Format::Html).expect("pending listing");
+            let bytes = listings.list(&root, "a", Format::Html).await.expect("listing").bytes;
+            assert_eq!(pending.result().await.expect("same listing").bytes.as_ptr(), bytes.as_ptr());
         });
     }
 
     #[test]
-    fn no_more_are_made_at_once_than_may_be() {
+    fn concurrent_listings_are_limited() {
         with_site(async |_, root| {
             let listings = Listings::new(HOUR, Dotfiles::Hide, 100);
             let paths: Vec<_> =
                 (0..MAX_CONCURRENT_LISTINGS * 3).map(|number| format!("a/{}", "./".repeat(number))).collect();
-            let mut asked: Vec<_> =
+            let mut requests: Vec<_> =
                 paths.iter().map(|path| Box::pin(listings.list(&root, path, Format::Json))).collect();
             let mut context = Context::from_waker(Waker::noop());
-            for asking in &mut asked {
-                assert!(asking.as_mut().poll(&mut context).is_pending());
+            for request in &mut requests {
+                assert!(request.as_mut().poll(&mut context).is_pending());
             }
-            assert_eq!(listings.lists.borrow().len(), MAX_CONCURRENT_LISTINGS);
-            for asking in asked {
-                asking.await.expect("a list");
+            assert_eq!(listings.listings.borrow().len(), MAX_CONCURRENT_LISTINGS);
+            for request in requests {
+                request.await.expect("listing");
             }
         });
     }
 
     #[test]
-    fn fault_20_lists_that_are_not_taken_are_bounded_and_their_memory_is_given_back() {
+    fn fault_20_unsent_listings_are_bounded_and_release_memory() {
         with_site(async |site, root| {
             let mut listings = Listings::new(Duration::ZERO, Dotfiles::Hide, 100);
             listings.max_bytes = 20_000;
-            let mut taken = Vec::new();
+            let mut unsent = Vec::new();
             // The content of the directory changes before each request.
-            let refused = loop {
-                fs::write(site.path().join(format!("a/{}", taken.len())), "text").expect("a file");
+            let error = loop {
+                fs::write(site.path().join(format!("a/{}", unsent.len())), "text").expect("file written");
                 match listings.list(&root, "a", Format::Html).await {
-                    Ok(list) => taken.push(list),
+                    Ok(page) => unsent.push(page),
                     Err(error) => break error,
                 }
-                assert!(taken.len() < 20, "{} bytes", into_bytes(&listings));
+                assert!(unsent.len() < 20, "{} bytes", accounted_bytes(&listings));
             };
-            assert_eq!(Errno::from_io_error(&refused), Some(Errno::NOMEM));
-            assert!(taken.len() > 1);
-            taken.clear();
-            listings.list(&root, "a", Format::Html).await.expect("there is room again");
-            assert!(into_bytes(&listings) > 0);
-            listings.lists.borrow_mut().clear();
-            assert_eq!(into_bytes(&listings), 0);
+            assert_eq!(Errno::from_io_error(&error), Some(Errno::NOMEM));
+            assert!(unsent.len() > 1);
+            unsent.clear();
+            listings.list(&root, "a", Format::Html).await.expect("listing after memory was released");
+            assert!(accounted_bytes(&listings) > 0);
+            listings.listings.borrow_mut().clear();
+            assert_eq!(accounted_bytes(&listings), 0);
         });
     }
 
     #[test]
-    fn what_cannot_be_listed_is_told_to_who_waits_and_tried_again() {
+    fn failed_listing_is_reported_to_waiters_and_retried() {
         with_site(async |site, root| {
             let listings = Listings::new(HOUR, Dotfiles::Hide, 100);
             let mut context = Context::from_waker(Waker::noop());
             let mut first = pin!(listings.list(&root, "c", Format::Html));
             assert!(first.as_mut().poll(&mut context).is_pending());
-            let second = listings.list(&root, "c", Format::Html).await.expect_err("no folder");
-            let first = first.await.expect_err("no folder");
+            let second = listings.list(&root, "c", Format::Html).await.expect_err("missing directory");
+            let first = first.await.expect_err("missing directory");
             assert!(Rc::ptr_eq(&first, &second), "{first} {second}");
-            fs::create_dir(site.path().join("c")).expect("a folder");
-            listings.list(&root, "c", Format::Html).await.expect("a list");
+            fs::create_dir(site.path().join("c")).expect("directory created");
+            listings.list(&root, "c", Format::Html).await.expect("listing");
         });
     }
 
     #[test]
-    fn who_does_not_wait_any_more_leaves_nothing_behind() {
+    fn cancelled_waiter_is_removed() {
         with_site(async |_, root| {
             let listings = Listings::new(HOUR, Dotfiles::Hide, 100);
             let mut context = Context::from_waker(Waker::noop());
             for _ in 0..100 {
-                let mut gone = pin!(listings.list(&root, "a", Format::Html));
-                assert!(gone.as_mut().poll(&mut context).is_pending());
+                let mut cancelled = pin!(listings.list(&root, "a", Format::Html));
+                assert!(cancelled.as_mut().poll(&mut context).is_pending());
             }
-            let list = listings.find_current("a", Format::Html).expect("it was begun");
-            assert_eq!(list.waiters.0.borrow().len(), 0);
+            let pending = listings.find_current("a", Format::Html).expect("pending listing");
+            assert_eq!(pending.waiters.0.borrow().len(), 0);
         });
     }
 }

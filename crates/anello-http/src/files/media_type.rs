@@ -58,18 +58,18 @@ impl MediaTypes {
     /// Returns an error if a media type is malformed, or if an extension is empty or contains a dot or a slash.
     pub fn new(overrides: &BTreeMap<String, String>, default: &str) -> Result<Self, InvalidOption> {
         const OVERRIDES: &str = "media-type";
-        let mut own = Vec::with_capacity(overrides.len());
+        let mut normalized = Vec::with_capacity(overrides.len());
         for (extension, media_type) in overrides {
-            check(OVERRIDES, media_type)?;
+            check_media_type(OVERRIDES, media_type)?;
             let extension = extension.strip_prefix('.').unwrap_or(extension);
             if extension.is_empty() || extension.contains(['.', '/']) {
-                let why = "an extension is the part of a name after its last dot, as in \"html\"";
-                return Err(InvalidOption::new(OVERRIDES, extension, why));
+                let reason = "an extension is the part of a name after its last dot, as in \"html\"";
+                return Err(InvalidOption::new(OVERRIDES, extension, reason));
             }
-            own.push((extension.to_owned(), media_type.clone()));
+            normalized.push((extension.to_owned(), media_type.clone()));
         }
-        check("default-media-type", default)?;
-        Ok(Self { overrides: own, default: default.to_owned() })
+        check_media_type("default-media-type", default)?;
+        Ok(Self { overrides: normalized, default: default.to_owned() })
     }
 
     /// Returns the `Content-Type` of a file. For a precompressed variant, pass the path of the uncompressed file.
@@ -86,13 +86,13 @@ impl MediaTypes {
     #[must_use]
     pub fn of(&self, path: &str) -> Cow<'_, str> {
         let Some(extension) = extension(path) else { return Cow::Borrowed(&self.default) };
-        let own = self.overrides.iter().find(|(own, _)| own.eq_ignore_ascii_case(extension));
-        if let Some((_, media_type)) = own {
+        let configured = self.overrides.iter().find(|(key, _)| key.eq_ignore_ascii_case(extension));
+        if let Some((_, media_type)) = configured {
             return Cow::Borrowed(media_type);
         }
-        let corrected = OVERRIDDEN_TYPES.iter().find(|(known, _)| known.eq_ignore_ascii_case(extension));
-        let known = corrected.map(|(_, media_type)| *media_type);
-        match known.or_else(|| mime_guess::from_ext(extension).first_raw()) {
+        let overridden = OVERRIDDEN_TYPES.iter().find(|(key, _)| key.eq_ignore_ascii_case(extension));
+        let media_type = overridden.map(|(_, media_type)| *media_type);
+        match media_type.or_else(|| mime_guess::from_ext(extension).first_raw()) {
             Some(media_type) => with_charset(media_type),
             None => Cow::Borrowed(&self.default),
         }
@@ -103,8 +103,8 @@ impl MediaTypes {
 /// extension.
 fn extension(path: &str) -> Option<&str> {
     let name = path.rsplit('/').next()?;
-    let (before, extension) = name.rsplit_once('.')?;
-    (!before.is_empty() && !extension.is_empty()).then_some(extension)
+    let (stem, extension) = name.rsplit_once('.')?;
+    (!stem.is_empty() && !extension.is_empty()).then_some(extension)
 }
 
 fn with_charset(media_type: &'static str) -> Cow<'static, str> {
@@ -122,11 +122,12 @@ fn with_charset(media_type: &'static str) -> Cow<'static, str> {
 
 fn is_text_without_charset(media_type: &str) -> bool {
     let is_text = media_type.starts_with("text/") && media_type != "text/xml";
-    let is_named = matches!(media_type, "application/javascript" | "application/yaml" | "application/toml");
-    is_text || is_named || media_type.ends_with("+json")
+    let is_text_application_type =
+        matches!(media_type, "application/javascript" | "application/yaml" | "application/toml");
+    is_text || is_text_application_type || media_type.ends_with("+json")
 }
 
-fn check(option: &'static str, media_type: &str) -> Result<(), InvalidOption> {
+fn check_media_type(option: &'static str, media_type: &str) -> Result<(), InvalidOption> {
     const REASON: &str = "a media type has the form type/subtype, as in \"text/html\"";
     // `Mime` accepts other bytes in quoted parameters, but a field value must be printable ASCII here.
     let is_printable = media_type.bytes().all(|byte| (b' '..=b'~').contains(&byte));
@@ -149,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn the_web_has_its_types() {
+    fn common_extensions_have_expected_types() {
         let types = types(&[]).unwrap();
         let cases = [
             ("index.html", "text/html; charset=utf-8"),
@@ -194,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_known_extension_has_the_default() {
+    fn unknown_extension_has_default_type() {
         let types = types(&[]).unwrap();
         for path in [
             "",
@@ -212,14 +213,14 @@ mod tests {
     }
 
     #[test]
-    fn what_the_operator_says_goes_first_and_as_it_is() {
-        let own = [
+    fn configured_types_take_precedence_unchanged() {
+        let overrides = [
             ("html", "text/html; charset=windows-1252"),
             (".MJS", "text/x"),
             ("gmi", "text/gemini"),
             ("js", "a/b"),
         ];
-        let types = types(&own).unwrap();
+        let types = types(&overrides).unwrap();
         assert_eq!(types.of("a.HTML"), "text/html; charset=windows-1252");
         assert_eq!(types.of("a.mjs"), "text/x");
         assert_eq!(types.of("a.gmi"), "text/gemini");
@@ -228,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn types_that_would_break_an_answer_are_refused() {
+    fn malformed_types_are_rejected() {
         let quoted = ["text/html; a=\"\u{e9}\"", "text/html; a=\"\r\""];
         for media_type in ["", "html", "text/html\r\nSet-Cookie: a=b", "text/"].into_iter().chain(quoted) {
             let error = types(&[("html", media_type)]).expect_err(media_type).to_string();

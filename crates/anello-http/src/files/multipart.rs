@@ -23,8 +23,8 @@ pub struct Boundary([u8; 32]);
 impl Boundary {
     /// Creates a boundary from 128 random bits.
     #[must_use]
-    pub fn from_random(number: u128) -> Self {
-        Self(std::array::from_fn(|index| b"0123456789abcdef"[(number >> (4 * index)) as usize & 15]))
+    pub fn from_random(random: u128) -> Self {
+        Self(std::array::from_fn(|index| b"0123456789abcdef"[(random >> (4 * index)) as usize & 15]))
     }
 
     fn as_str(&self) -> &str {
@@ -39,9 +39,9 @@ impl Boundary {
 /// use anello_http::files::multipart::{Boundary, Multipart};
 /// use anello_http::files::range::ByteRange;
 /// let ranges = [ByteRange { first: 0, last: 0 }, ByteRange { first: 500, last: 501 }];
-/// let answer = Multipart::new(&ranges, 1000, "text/plain", Boundary::from_random(7));
-/// let mut sent_bytes = answer.end().len() as u64;
-/// for (head, range) in answer.parts() {
+/// let multipart = Multipart::new(&ranges, 1000, "text/plain", Boundary::from_random(7));
+/// let mut sent_bytes = multipart.end().len() as u64;
+/// for (head, range) in multipart.parts() {
 ///     sent_bytes += head.len() as u64 + range.length_bytes();
 /// }
 /// assert_eq!(sent_bytes, 239);
@@ -59,18 +59,18 @@ impl Multipart {
     /// Creates the framing for ranges of a file with this size and media type.
     #[must_use]
     pub fn new(ranges: &[ByteRange], size_bytes: u64, media_type: &str, boundary: Boundary) -> Self {
-        let mut answer = Self {
+        let mut multipart = Self {
             boundary,
             text: Vec::with_capacity(ranges.len() * (140 + media_type.len()) + 40),
             parts: Vec::with_capacity(ranges.len()),
         };
         for &range in ranges {
-            answer.add(range, size_bytes, media_type);
+            multipart.add(range, size_bytes, media_type);
         }
-        answer.text.extend_from_slice(b"\r\n--");
-        answer.text.extend_from_slice(&boundary.0);
-        answer.text.extend_from_slice(b"--\r\n");
-        answer
+        multipart.text.extend_from_slice(b"\r\n--");
+        multipart.text.extend_from_slice(&boundary.0);
+        multipart.text.extend_from_slice(b"--\r\n");
+        multipart
     }
 
     fn add(&mut self, range: ByteRange, size_bytes: u64, media_type: &str) {
@@ -109,34 +109,34 @@ mod tests {
     use super::*;
 
     /// Returns the body as the client receives it.
-    fn body(answer: &Multipart, file: &[u8]) -> Vec<u8> {
+    fn body(multipart: &Multipart, file: &[u8]) -> Vec<u8> {
         let mut body = Vec::new();
-        for (head, range) in answer.parts() {
+        for (head, range) in multipart.parts() {
             body.extend_from_slice(head);
             body.extend_from_slice(&file[range.first as usize..=range.last as usize]);
         }
-        body.extend_from_slice(answer.end());
+        body.extend_from_slice(multipart.end());
         body
     }
 
     #[test]
-    fn the_body_is_what_the_standard_shows() {
+    fn body_has_format_of_rfc_9110() {
         let ranges = [ByteRange { first: 1, last: 2 }, ByteRange { first: 0, last: 0 }];
-        let answer = Multipart::new(&ranges, 5, "text/plain", Boundary::from_random(0x10));
+        let multipart = Multipart::new(&ranges, 5, "text/plain", Boundary::from_random(0x10));
         let boundary = "01000000000000000000000000000000";
-        assert_eq!(answer.content_type(), format!("multipart/byteranges; boundary={boundary}"));
+        assert_eq!(multipart.content_type(), format!("multipart/byteranges; boundary={boundary}"));
         let expected = format!(
             "--{boundary}\r\nContent-Type: text/plain\r\nContent-Range: bytes 1-2/5\r\n\r\nbc\r\n\
              --{boundary}\r\nContent-Type: text/plain\r\nContent-Range: bytes 0-0/5\r\n\r\na\r\n\
              --{boundary}--\r\n"
         );
-        assert_eq!(String::from_utf8(body(&answer, b"abcde")).unwrap(), expected);
+        assert_eq!(String::from_utf8(body(&multipart, b"abcde")).unwrap(), expected);
     }
 
     #[test]
-    fn boundaries_differ_with_every_bit() {
-        let some = Boundary::from_random(u128::MAX);
-        assert_eq!(some.as_str(), "f".repeat(32));
+    fn boundary_depends_on_every_bit() {
+        let all_ones = Boundary::from_random(u128::MAX);
+        assert_eq!(all_ones.as_str(), "f".repeat(32));
         for bit in 0..128 {
             assert_ne!(Boundary::from_random(1 << bit), Boundary::from_random(0), "{bit}");
         }

@@ -118,16 +118,16 @@ pub fn negotiate(accept_encoding: &FieldLines<'_>, variants: Codings) -> Choice 
 }
 
 fn choose(accept_encoding: &FieldLines<'_>, variants: Codings) -> Choice {
-    let accepted = Accepted::read(accept_encoding);
+    let accepted = AcceptedCodings::parse(accept_encoding);
     let mut best = None;
     for coding in variants.iter() {
-        let quality = accepted.coding(coding);
+        let quality = accepted.coding_quality(coding);
         if quality > best.map_or(0, |(_, quality)| quality) {
             best = Some((coding, quality));
         }
     }
-    match (best, accepted.plain()) {
-        (Some((coding, quality)), plain) if plain.is_none_or(|plain| quality >= plain) => {
+    match (best, accepted.identity_quality()) {
+        (Some((coding, quality)), identity) if identity.is_none_or(|identity| quality >= identity) => {
             Choice::Encoded(coding)
         }
         (None, Some(0)) => Choice::NotAcceptable,
@@ -138,40 +138,40 @@ fn choose(accept_encoding: &FieldLines<'_>, variants: Codings) -> Choice {
 /// Weights in `Accept-Encoding`; `None` for codings that are not listed. If a coding is listed more than once, the
 /// last weight applies.
 #[derive(Default)]
-struct Accepted {
+struct AcceptedCodings {
     codings: [Option<Quality>; Coding::ALL.len()],
     identity: Option<Quality>,
     /// Weight of all codings that are not listed (`*`).
-    others: Option<Quality>,
+    wildcard: Option<Quality>,
 }
 
-impl Accepted {
-    fn read(accept_encoding: &FieldLines<'_>) -> Self {
+impl AcceptedCodings {
+    fn parse(accept_encoding: &FieldLines<'_>) -> Self {
         let mut accepted = Self::default();
         for (token, quality) in weighted(accept_encoding) {
             let is = |name: &str| token.eq_ignore_ascii_case(name.as_bytes());
-            let place = match Coding::ALL.into_iter().find(|coding| is(coding.token())) {
+            let slot = match Coding::ALL.into_iter().find(|coding| is(coding.token())) {
                 Some(coding) => &mut accepted.codings[coding as usize],
                 // Alias of `gzip` (RFC 9110, section 8.4.1.3).
                 None if is("x-gzip") => &mut accepted.codings[Coding::Gzip as usize],
                 None if is("identity") => &mut accepted.identity,
-                None if is("*") => &mut accepted.others,
+                None if is("*") => &mut accepted.wildcard,
                 None => continue,
             };
-            *place = Some(quality);
+            *slot = Some(quality);
         }
         accepted
     }
 
     /// Returns the weight of a coding. A coding is not acceptable unless it is listed or covered by `*`.
-    fn coding(&self, coding: Coding) -> Quality {
-        self.codings[coding as usize].or(self.others).unwrap_or(0)
+    fn coding_quality(&self, coding: Coding) -> Quality {
+        self.codings[coding as usize].or(self.wildcard).unwrap_or(0)
     }
 
     /// Returns the weight of the uncompressed file. `None` means acceptable without a weight: every acceptable
     /// coding is then preferred.
-    fn plain(&self) -> Option<Quality> {
-        self.identity.or(self.others)
+    fn identity_quality(&self) -> Option<Quality> {
+        self.identity.or(self.wildcard)
     }
 }
 
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_weighed_alike_is_taken_in_order() {
+    fn equal_weights_follow_preference_order() {
         const BROWSER: &str = "gzip, deflate, br, zstd";
         assert_eq!(choice(BROWSER, &[Gzip, Zstandard, Brotli]), Encoded(Brotli));
         assert_eq!(choice(BROWSER, &[Gzip, Zstandard]), Encoded(Zstandard));
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn the_heavier_is_taken() {
+    fn highest_weight_is_selected() {
         let all = &Coding::ALL;
         let cases = [
             ("br;q=0.5, gzip;q=0.8", Encoded(Gzip)),
@@ -232,26 +232,30 @@ mod tests {
         for (accept_encoding, expected) in cases {
             assert_eq!(choice(accept_encoding, all), expected, "{accept_encoding}");
         }
-        assert_eq!(choice("gzip;q=0.1, *;q=0.9", &[Gzip]), Identity, "the file itself is among the others");
+        assert_eq!(
+            choice("gzip;q=0.1, *;q=0.9", &[Gzip]),
+            Identity,
+            "the wildcard also covers the uncompressed file"
+        );
     }
 
     #[test]
-    fn lines_make_up_one_list() {
+    fn multiple_lines_form_one_list() {
         let lines: FieldLines<'_> = [&b"gzip;q=0.5"[..], b"br"].into_iter().collect();
         assert_eq!(negotiate(&lines, Codings::ALL), Encoded(Brotli));
     }
 
     #[test]
-    fn what_has_no_variants_is_not_negotiated_about() {
+    fn file_without_variants_is_not_negotiated() {
         let none = FieldLines::default();
         assert_eq!(negotiate(&none, Codings::ALL), Identity);
-        let refusing: FieldLines<'_> = [&b"*;q=0"[..]].into_iter().collect();
-        assert_eq!(negotiate(&refusing, Codings::NONE), Identity);
-        assert_eq!(negotiate(&refusing, Codings::NONE.with(Gzip)), NotAcceptable);
+        let nothing_acceptable: FieldLines<'_> = [&b"*;q=0"[..]].into_iter().collect();
+        assert_eq!(negotiate(&nothing_acceptable, Codings::NONE), Identity);
+        assert_eq!(negotiate(&nothing_acceptable, Codings::NONE.with(Gzip)), NotAcceptable);
     }
 
     #[test]
-    fn sets_hold_what_is_put_in() {
+    fn coding_set_contains_inserted_codings() {
         assert_eq!(Coding::ALL.into_iter().collect::<Codings>(), Codings::ALL);
         let some = Codings::NONE.with(Gzip).with(Brotli);
         assert_eq!(some.iter().collect::<Vec<_>>(), [Brotli, Gzip]);
@@ -262,7 +266,7 @@ mod tests {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
         #[test]
-        fn only_what_exists_and_is_accepted_is_sent(
+        fn selected_coding_exists_and_is_accepted(
             members in prop::collection::vec(
                 (select(vec!["br", "zstd", "gzip", "identity", "*", "deflate"]), 0..=1000_u16),
                 0..6,
@@ -275,14 +279,14 @@ mod tests {
             let variants = Codings { bits };
             let line = text.join(",");
             let lines: FieldLines<'_> = [line.as_bytes()].into_iter().collect();
-            let plain = weight("identity").or(weight("*"));
+            let identity = weight("identity").or(weight("*"));
             match negotiate(&lines, variants) {
                 Encoded(coding) => {
                     prop_assert!(variants.contains(coding));
                     prop_assert!(weight(coding.token()).or(weight("*")).unwrap_or(0) > 0);
                 }
-                Identity => prop_assert!(variants.is_empty() || plain != Some(0)),
-                NotAcceptable => prop_assert!(!variants.is_empty() && plain == Some(0)),
+                Identity => prop_assert!(variants.is_empty() || identity != Some(0)),
+                NotAcceptable => prop_assert!(!variants.is_empty() && identity == Some(0)),
             }
         }
     }

@@ -107,7 +107,7 @@ impl Default for FileOptions {
 const UNKNOWN_MEDIA_TYPE: &str = "application/octet-stream";
 
 /// Maximum `revalidate_interval`.
-const REVALIDATE_LIMIT: Duration = Duration::from_secs(24 * 3600);
+const MAX_REVALIDATE_INTERVAL: Duration = Duration::from_secs(24 * 3600);
 
 impl FileOptions {
     /// Checks that the options are well-formed and consistent. Accesses no files.
@@ -136,13 +136,14 @@ impl FileOptions {
         // Check the entries separately so that every error is reported.
         let rules = self.cache_control.iter().flat_map(CacheRule::errors).map(Err);
         let types = self.media_types.iter().map(|(extension, media_type)| {
-            let one = BTreeMap::from([(extension.clone(), media_type.clone())]);
-            MediaTypes::new(&one, UNKNOWN_MEDIA_TYPE).map(drop)
+            let single = BTreeMap::from([(extension.clone(), media_type.clone())]);
+            MediaTypes::new(&single, UNKNOWN_MEDIA_TYPE).map(drop)
         });
         let default_type = MediaTypes::new(&BTreeMap::new(), &self.default_media_type).map(drop);
-        let origins = self.cors_origins.iter().map(|one| CorsOrigins::new(slice::from_ref(one)).map(drop));
-        let found = index_files.chain(named_files).chain(rules).chain(types).chain([default_type]);
-        let mut errors: Vec<_> = found.chain(origins).filter_map(Result::err).collect();
+        let origins =
+            self.cors_origins.iter().map(|single| CorsOrigins::new(slice::from_ref(single)).map(drop));
+        let results = index_files.chain(named_files).chain(rules).chain(types).chain([default_type]);
+        let mut errors: Vec<_> = results.chain(origins).filter_map(Result::err).collect();
         errors.extend(self.number_errors());
         errors
     }
@@ -150,22 +151,22 @@ impl FileOptions {
     fn number_errors(&self) -> Vec<InvalidOption> {
         let mut errors = Vec::new();
         if self.listing && self.max_listing_entries == 0 {
-            let why = "a listing must have at least one entry (disable the listing instead)";
-            errors.push(InvalidOption::new("max-listing-entries", "0", why));
+            let reason = "a listing must have at least one entry (disable the listing instead)";
+            errors.push(InvalidOption::new("max-listing-entries", "0", reason));
         }
         if self.max_cache_bytes > 0 && self.max_cached_file_bytes > self.max_cache_bytes {
-            let why = format!("must not exceed the cache size of {} bytes", self.max_cache_bytes);
+            let reason = format!("must not exceed the cache size of {} bytes", self.max_cache_bytes);
             errors.push(InvalidOption::new(
                 "max-cached-file-bytes",
                 &self.max_cached_file_bytes.to_string(),
-                why,
+                reason,
             ));
         }
-        if self.revalidate_interval > REVALIDATE_LIMIT {
-            let why =
+        if self.revalidate_interval > MAX_REVALIDATE_INTERVAL {
+            let reason =
                 "must not exceed one day: changed files would be served in their old state for that long";
             let value = format!("{:?}", self.revalidate_interval);
-            errors.push(InvalidOption::new("revalidate-interval", &value, why));
+            errors.push(InvalidOption::new("revalidate-interval", &value, reason));
         }
         errors
     }
@@ -174,20 +175,20 @@ impl FileOptions {
 fn check_index_file(name: &str) -> Result<(), InvalidOption> {
     let is_name =
         !matches!(name, "" | "." | "..") && !name.contains(['/', '\0']) && name.len() <= MAX_NAME_BYTES;
-    let why = "an index file must be a name without a path, as in \"index.html\"";
-    if is_name { Ok(()) } else { Err(InvalidOption::new("index", name, why)) }
+    let reason = "an index file must be a name without a path, as in \"index.html\"";
+    if is_name { Ok(()) } else { Err(InvalidOption::new("index", name, reason)) }
 }
 
 /// Checks that `path` is a path that a request target can resolve to: relative and within the document root.
 fn check_file(option: &'static str, path: Option<&str>) -> Result<(), InvalidOption> {
     let Some(path) = path else { return Ok(()) };
     let target = format!("/{}", super::path::encoded_path(path));
-    let leads_there = |target: &str| {
+    let resolves_to_path = |target: &str| {
         let resolved = resolve(target, Dotfiles::Serve).ok()?;
         (!resolved.is_directory() && resolved.relative() == path).then_some(())
     };
-    let why = "must be the path of a file relative to the document root, as in \"errors/404.html\"";
-    leads_there(&target).ok_or_else(|| InvalidOption::new(option, path, why))
+    let reason = "must be the path of a file relative to the document root, as in \"errors/404.html\"";
+    resolves_to_path(&target).ok_or_else(|| InvalidOption::new(option, path, reason))
 }
 
 /// Error for an invalid option. The message names the option, the value and the expected form.
@@ -195,12 +196,12 @@ fn check_file(option: &'static str, path: Option<&str>) -> Result<(), InvalidOpt
 pub struct InvalidOption {
     option: &'static str,
     value: String,
-    why: String,
+    reason: String,
 }
 
 impl InvalidOption {
-    pub(super) fn new(option: &'static str, value: &str, why: impl Into<String>) -> Self {
-        Self { option, value: value.to_owned(), why: why.into() }
+    pub(super) fn new(option: &'static str, value: &str, reason: impl Into<String>) -> Self {
+        Self { option, value: value.to_owned(), reason: reason.into() }
     }
 
     /// Returns the name of the option as used in flags and configuration files.
@@ -212,7 +213,7 @@ impl InvalidOption {
 
 impl fmt::Display for InvalidOption {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "{}: {:?}: {}", self.option, self.value, self.why)
+        write!(formatter, "{}: {:?}: {}", self.option, self.value, self.reason)
     }
 }
 
@@ -231,12 +232,12 @@ mod tests {
     }
 
     #[test]
-    fn the_defaults_go_together() {
+    fn defaults_are_valid() {
         FileOptions::default().validate().unwrap();
     }
 
     #[test]
-    fn options_that_make_sense_are_accepted() {
+    fn valid_options_are_accepted() {
         let options = FileOptions {
             index_files: vec!["index.html".into(), ".index".into(), "index page.htm".into()],
             not_found_file: Some("errors/404.html".into()),
@@ -251,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn index_files_are_names() {
+    fn index_file_with_path_is_rejected() {
         for name in ["", ".", "..", "a/b", "/index.html", "a\0"] {
             assert!(
                 error(|options| options.index_files.push(name.into())).contains("a name without a path"),
@@ -261,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn files_lie_below_the_served_folder() {
+    fn file_outside_document_root_is_rejected() {
         for path in ["", "/404.html", "../404.html", "a/../404.html", "a//b", "a/", "./a", "a\0", "a\\b"] {
             assert!(
                 error(|options| options.not_found_file = Some(path.into())).starts_with("not-found-file")
@@ -273,27 +274,27 @@ mod tests {
     }
 
     #[test]
-    fn every_other_option_is_looked_at() {
+    fn every_other_option_is_validated() {
         let rule = CacheRule { pattern: "[".into(), value: "no-cache".into() };
         assert!(error(|options| options.cache_control.push(rule)).starts_with("cache-control"));
         assert!(error(|options| options.default_media_type.clear()).starts_with("default-media-type"));
         assert!(error(|options| options.cors_origins.push("a".into())).starts_with("cors-origin:"));
         assert!(error(|options| options.revalidate_interval *= 100_000).starts_with("revalidate-interval"));
-        let of_types = error(|options| {
+        let media_type_error = error(|options| {
             options.media_types.insert("html".into(), "html".into());
         });
-        assert!(of_types.starts_with("media-type:"));
-        let of_cache = error(|options| options.max_cached_file_bytes = options.max_cache_bytes + 1);
-        assert!(of_cache.contains("cache size of 67108864 bytes"));
-        let of_listing = error(|options| {
+        assert!(media_type_error.starts_with("media-type:"));
+        let cache_error = error(|options| options.max_cached_file_bytes = options.max_cache_bytes + 1);
+        assert!(cache_error.contains("cache size of 67108864 bytes"));
+        let listing_error = error(|options| {
             options.listing = true;
             options.max_listing_entries = 0;
         });
-        assert!(of_listing.contains("disable the listing"));
+        assert!(listing_error.contains("disable the listing"));
     }
 
     #[test]
-    fn all_that_is_wrong_is_found_at_once() {
+    fn all_errors_are_reported() {
         assert_eq!(FileOptions::default().validation_errors(), []);
         let rule = |pattern: &str| CacheRule { pattern: pattern.into(), value: "no-cache".into() };
         let options = FileOptions {
@@ -307,12 +308,13 @@ mod tests {
             default_media_type: String::new(),
             cors_origins: vec!["https://example.org".into(), "a".into()],
             spa_fallback_file: Some("/".into()),
-            revalidate_interval: REVALIDATE_LIMIT * 2,
+            revalidate_interval: MAX_REVALIDATE_INTERVAL * 2,
             ..FileOptions::default()
         };
-        let found: Vec<&str> = options.validation_errors().iter().map(InvalidOption::option).collect();
+        let invalid_options: Vec<&str> =
+            options.validation_errors().iter().map(InvalidOption::option).collect();
         assert_eq!(
-            found,
+            invalid_options,
             [
                 "index",
                 "index",

@@ -109,12 +109,13 @@ impl<'a> TargetPath<'a> {
         }
         if let Some(query) = self.query {
             location.push('?');
-            for (index, piece) in query.split('%').enumerate() {
+            for (index, part) in query.split('%').enumerate() {
                 if index > 0 {
-                    let is_encoded = matches!(piece.as_bytes(), [high, low, ..] if high.is_ascii_hexdigit() && low.is_ascii_hexdigit());
+                    let is_encoded = matches!(part.as_bytes(), [high, low, ..]
+                        if high.is_ascii_hexdigit() && low.is_ascii_hexdigit());
                     location.push_str(if is_encoded { "%" } else { "%25" });
                 }
-                location.extend(utf8_percent_encode(piece, QUERY));
+                location.extend(utf8_percent_encode(part, QUERY));
             }
         }
         location
@@ -173,9 +174,11 @@ impl PathError {
 impl fmt::Display for PathError {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(match self {
-            Self::InvalidForm => "the target is neither a path that starts with a slash nor an http or https URL",
+            Self::InvalidForm => {
+                "the target is neither a path that starts with a slash nor an http or https URL"
+            }
             Self::InvalidPercentEncoding => {
-                "invalid percent-encoding in the path: % must be followed by two hexadecimal digits (a literal % is %25)"
+                "invalid percent-encoding: % must be followed by two hexadecimal digits (a literal % is %25)"
             }
             Self::InvalidUtf8 => "the decoded path is not valid UTF-8",
             Self::ControlByte => "the path contains a control character",
@@ -267,13 +270,13 @@ pub(super) fn resolve_fast(target: &str) -> Option<TargetPath<'_>> {
     if query.is_some_and(|query| query.contains('#')) {
         return None;
     }
-    let last = if after_slash { end.saturating_sub(1).max(1) } else { end };
-    Some(TargetPath { relative: Cow::Borrowed(&target[1..last]), is_directory: after_slash, query })
+    let relative_end = if after_slash { end.saturating_sub(1).max(1) } else { end };
+    Some(TargetPath { relative: Cow::Borrowed(&target[1..relative_end]), is_directory: after_slash, query })
 }
 
 #[cold]
 fn resolve_slow(target: &str, dotfiles: Dotfiles) -> Result<TargetPath<'_>, PathError> {
-    let (encoded, query) = split(target)?;
+    let (encoded, query) = split_query(target)?;
     check_encoding(encoded)?;
     let decoded = percent_decode_str(encoded).decode_utf8().map_err(|_| PathError::InvalidUtf8)?;
     let names = || decoded.split('/').filter(|name| !name.is_empty());
@@ -288,15 +291,15 @@ fn resolve_slow(target: &str, dotfiles: Dotfiles) -> Result<TargetPath<'_>, Path
         Cow::Owned(names().collect::<Vec<_>>().join("/"))
     } else {
         match decoded {
-            Cow::Borrowed(path) => Cow::Borrowed(without_outer_slashes(path)),
-            Cow::Owned(path) => Cow::Owned(without_outer_slashes(&path).to_owned()),
+            Cow::Borrowed(path) => Cow::Borrowed(strip_outer_slashes(path)),
+            Cow::Owned(path) => Cow::Owned(strip_outer_slashes(&path).to_owned()),
         }
     };
     Ok(TargetPath { relative, is_directory, query })
 }
 
 /// Splits a target into the path, still encoded, and the query. An empty path stands for `/`.
-fn split(target: &str) -> Result<(&str, Option<&str>), PathError> {
+fn split_query(target: &str) -> Result<(&str, Option<&str>), PathError> {
     let path = if target.starts_with('/') { target } else { path_after_authority(target)? };
     if path.contains('#') {
         return Err(PathError::InvalidForm);
@@ -309,11 +312,11 @@ fn split(target: &str) -> Result<(&str, Option<&str>), PathError> {
 
 /// Returns the part after the authority of a URL (RFC 9112, section 3.2.2).
 fn path_after_authority(target: &str) -> Result<&str, PathError> {
-    let scheme = |scheme: &str| {
-        let head = target.get(..scheme.len())?;
-        head.eq_ignore_ascii_case(scheme).then(|| &target[scheme.len()..])
+    let strip_scheme = |scheme: &str| {
+        let prefix = target.get(..scheme.len())?;
+        prefix.eq_ignore_ascii_case(scheme).then(|| &target[scheme.len()..])
     };
-    let rest = scheme("http://").or_else(|| scheme("https://")).ok_or(PathError::InvalidForm)?;
+    let rest = strip_scheme("http://").or_else(|| strip_scheme("https://")).ok_or(PathError::InvalidForm)?;
     match rest.find(['/', '?', '#']).unwrap_or(rest.len()) {
         0 => Err(PathError::InvalidForm),
         end => Ok(&rest[end..]),
@@ -323,7 +326,7 @@ fn path_after_authority(target: &str) -> Result<&str, PathError> {
 /// Checks that every `%` is followed by two hexadecimal digits and that no slash is encoded, because decoding it
 /// would create a separator.
 fn check_encoding(encoded: &str) -> Result<(), PathError> {
-    for digits in digits(encoded) {
+    for digits in escape_digits(encoded) {
         if digits?.eq_ignore_ascii_case("2f") {
             return Err(PathError::EncodedSlash);
         }
@@ -332,9 +335,9 @@ fn check_encoding(encoded: &str) -> Result<(), PathError> {
 }
 
 /// Returns the two digits after each `%`.
-fn digits(encoded: &str) -> impl Iterator<Item = Result<&str, PathError>> {
-    encoded.split('%').skip(1).map(|behind| {
-        let digits = behind.get(..2).filter(|digits| digits.bytes().all(|byte| byte.is_ascii_hexdigit()));
+fn escape_digits(encoded: &str) -> impl Iterator<Item = Result<&str, PathError>> {
+    encoded.split('%').skip(1).map(|rest| {
+        let digits = rest.get(..2).filter(|digits| digits.bytes().all(|byte| byte.is_ascii_hexdigit()));
         digits.ok_or(PathError::InvalidPercentEncoding)
     })
 }
@@ -360,7 +363,7 @@ pub(super) fn check_name(name: &str, at_top: bool, dotfiles: Dotfiles) -> Result
     Ok(())
 }
 
-fn without_outer_slashes(path: &str) -> &str {
+fn strip_outer_slashes(path: &str) -> &str {
     let path = path.strip_prefix('/').unwrap_or(path);
     path.strip_suffix('/').unwrap_or(path)
 }

@@ -25,12 +25,12 @@ pub fn weighted<'a>(lines: &FieldLines<'a>) -> impl Iterator<Item = (&'a [u8], Q
 
 /// Parses `0` or `1` with up to three decimals. Returns `None` for other input and values above 1.
 fn parse(weight: &[u8]) -> Option<Quality> {
-    let (whole, decimals) = match weight {
-        [whole @ (b'0' | b'1')] => (whole, &[][..]),
-        [whole @ (b'0' | b'1'), b'.', decimals @ ..] if decimals.len() <= 3 => (whole, decimals),
+    let (integer, decimals) = match weight {
+        [integer @ (b'0' | b'1')] => (integer, &[][..]),
+        [integer @ (b'0' | b'1'), b'.', decimals @ ..] if decimals.len() <= 3 => (integer, decimals),
         _ => return None,
     };
-    let mut quality = Quality::from(whole - b'0') * 1000;
+    let mut quality = Quality::from(integer - b'0') * 1000;
     let mut unit = 100;
     for decimal in decimals {
         quality += decimal.is_ascii_digit().then(|| Quality::from(decimal - b'0'))? * unit;
@@ -50,7 +50,7 @@ mod tests {
     }
 
     #[test]
-    fn members_come_with_their_weights() {
+    fn members_have_their_weights() {
         assert_eq!(
             weighted_text(&["br, gzip;q=0.8 ,*;q=0", "a;Q=1.000;b=c, d ; x=y ; q=0.05,e;q=1."]),
             [("br", 1000), ("gzip", 800), ("*", 0), ("a", 1000), ("d", 50), ("e", 1000)]
@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_malformed_is_left_out() {
+    fn malformed_members_are_skipped() {
         let malformed = "a;q=,b;q=2,c;q=1.001,d;q=0.0001,e;q=-1,f;q=.5,g;q=0,5,h;q=0.x,;q=1,, ,i;q=0.5 x";
         assert_eq!(weighted_text(&[malformed]), [("g", 0), ("5", 1000)]);
         assert!(weighted_text(&[]).is_empty() && weighted_text(&[""]).is_empty());

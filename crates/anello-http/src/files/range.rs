@@ -107,27 +107,27 @@ impl RangeSpec {
     /// Parses `first-last`, `first-` or `-length`. Returns `None` for other input.
     fn parse(spec: &[u8], size_bytes: u64) -> Option<Self> {
         let dash = spec.iter().position(|&byte| byte == b'-')?;
-        let (before, after) = (&spec[..dash], &spec[dash + 1..]);
-        let end = size_bytes - 1;
-        let range = if before.is_empty() {
-            match number(after)? {
+        let (start, end) = (&spec[..dash], &spec[dash + 1..]);
+        let last_byte = size_bytes - 1;
+        let range = if start.is_empty() {
+            match parse_number(end)? {
                 0 => return Some(Self::Unsatisfiable),
-                length => ByteRange { first: size_bytes.saturating_sub(length), last: end },
+                length => ByteRange { first: size_bytes.saturating_sub(length), last: last_byte },
             }
         } else {
-            let first = number(before)?;
-            let last = if after.is_empty() { u64::MAX } else { number(after)? };
+            let first = parse_number(start)?;
+            let last = if end.is_empty() { u64::MAX } else { parse_number(end)? };
             if last < first {
                 return None;
             }
-            ByteRange { first, last: last.min(end) }
+            ByteRange { first, last: last.min(last_byte) }
         };
-        Some(if range.first > end { Self::Unsatisfiable } else { Self::Satisfiable(range) })
+        Some(if range.first > last_byte { Self::Unsatisfiable } else { Self::Satisfiable(range) })
     }
 }
 
 /// Parses a decimal number. Values that do not fit are replaced by `u64::MAX`, which is beyond the end of any file.
-fn number(digits: &[u8]) -> Option<u64> {
+fn parse_number(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() {
         return None;
     }
@@ -153,7 +153,7 @@ impl CoalescedRanges {
     /// result cannot be near another range, because that range would have been near one of the parts.
     fn add(&mut self, mut range: ByteRange) {
         let mut slot = None;
-        let mut left = 0;
+        let mut next_index = 0;
         for index in 0..self.count {
             let other = self.ranges[index];
             if other.should_coalesce(range) {
@@ -161,17 +161,17 @@ impl CoalescedRanges {
                 if slot.is_some() {
                     continue;
                 }
-                slot = Some(left);
+                slot = Some(next_index);
             }
-            self.ranges[left] = other;
-            left += 1;
+            self.ranges[next_index] = other;
+            next_index += 1;
         }
         let slot = slot.unwrap_or_else(|| {
-            left += 1;
-            left - 1
+            next_index += 1;
+            next_index - 1
         });
         self.ranges[slot] = range;
-        self.count = left;
+        self.count = next_index;
     }
 }
 
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn single_ranges_of_every_form() {
+    fn single_ranges_are_parsed_in_every_form() {
         let cases = [
             ("bytes=0-499", one(0, 499)),
             ("bytes=500-999", one(500, 999)),
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_behind_the_end_is_unsatisfiable() {
+    fn ranges_beyond_end_are_unsatisfiable() {
         for range in
             ["bytes=1000-", "bytes=1000-1001", "bytes=-0", "bytes=5000-6000,-0", "bytes=1000-1000,2000-"]
         {
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_malformed_or_of_another_unit_is_ignored() {
+    fn malformed_ranges_and_other_units_are_ignored() {
         let ranges = [
             "",
             "bytes",
@@ -285,21 +285,21 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_file_is_answered_whole() {
+    fn empty_file_is_sent_whole() {
         for range in ["bytes=0-", "bytes=0-0", "bytes=-1"] {
             assert_eq!(select(range.as_bytes(), 0), Selection::Whole, "{range}");
         }
     }
 
     #[test]
-    fn several_ranges_keep_their_order() {
+    fn multiple_ranges_keep_request_order() {
         // A coalesced range takes the position of its first part.
         assert_eq!(select(b"bytes=9000-9001, 0-1,4000-", 10_000), several(&[(4000, 9999), (0, 1)]));
         assert_eq!(select(b"bytes=5000-5001,0-1,-1", 10_000), several(&[(5000, 5001), (0, 1), (9999, 9999)]));
     }
 
     #[test]
-    fn fault_36_numbers_beyond_any_file_are_harmless() {
+    fn fault_36_overflowing_numbers_are_clamped() {
         let max = u64::MAX;
         let cases = [
             (format!("bytes=0-{max}"), one(0, 999)),
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn fault_36_a_thousand_ranges_are_answered_whole() {
+    fn fault_36_too_many_ranges_select_whole_file() {
         let many = |count: u64| {
             let specs: Vec<_> =
                 (0..count).map(|index| format!("{}-{}", index * 1000, index * 1000)).collect();
@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn fault_36_overlaps_become_one() {
+    fn fault_36_overlapping_ranges_are_coalesced() {
         let cases = [
             ("bytes=0-,0-,0-,0-", one(0, 9999)),
             ("bytes=0-99,50-149", one(0, 149)),
@@ -365,7 +365,7 @@ mod tests {
 
     /// Returns which bytes of a file of `size` bytes are requested.
     fn requested_bytes(specs: &[String], size: usize) -> Vec<bool> {
-        let mut requested_bytes = vec![false; size];
+        let mut is_requested = vec![false; size];
         for spec in specs {
             let (before, after) = spec.split_once('-').unwrap();
             let (first, end) = match (before.parse::<usize>(), after.parse::<usize>()) {
@@ -373,16 +373,16 @@ mod tests {
                 (Ok(first), Err(_)) => (first, size),
                 (Err(_), length) => (size.saturating_sub(length.unwrap()), size),
             };
-            (first..end.min(size)).for_each(|index| requested_bytes[index] = true);
+            (first..end.min(size)).for_each(|index| is_requested[index] = true);
         }
-        requested_bytes
+        is_requested
     }
 
     proptest! {
         #![proptest_config(ProptestConfig { cases: 1000, failure_persistence: None, ..ProptestConfig::default() })]
 
         #[test]
-        fn all_that_is_wanted_is_sent_once_and_little_else(
+        fn requested_bytes_are_sent_once_with_small_gaps(
             specs in prop::collection::vec(specs(), 1..8),
             size in 1..1000_usize,
         ) {
@@ -398,19 +398,19 @@ mod tests {
                 prop_assert!(range.first <= range.last && range.last < size as u64);
                 (range.first..=range.last).for_each(|index| sent[index as usize] += 1);
             }
-            for (index, (&sent, &requested_bytes)) in sent.iter().zip(&requested_bytes).enumerate() {
+            for (index, (&sent, &is_requested)) in sent.iter().zip(&requested_bytes).enumerate() {
                 prop_assert!(sent <= 1, "byte {index} is sent twice");
-                prop_assert!(!requested_bytes || sent == 1, "byte {index} is missing");
+                prop_assert!(!is_requested || sent == 1, "byte {index} is missing");
             }
             // Bytes that were not requested are sent only to coalesce two ranges.
-            let needless = requested_bytes.chunk_by(|a, b| a == b).scan(0, |at, run| {
-                let start = *at;
-                *at += run.len();
+            let runs = requested_bytes.chunk_by(|a, b| a == b).scan(0, |offset, run| {
+                let start = *offset;
+                *offset += run.len();
                 Some((start, run))
             });
-            for (start, run) in needless {
+            for (start, run) in runs {
                 if !run[0] && sent[start] == 1 {
-                    prop_assert!(run.len() as u64 <= COALESCE_GAP_BYTES, "{} bytes too many at {start}", run.len());
+                    prop_assert!(run.len() as u64 <= COALESCE_GAP_BYTES, "{} unrequested bytes at {start}", run.len());
                 }
             }
             for (index, range) in ranges.iter().enumerate() {
@@ -419,7 +419,7 @@ mod tests {
         }
 
         #[test]
-        fn no_value_makes_it_fail(range in any::<Vec<u8>>(), size in any::<u64>()) {
+        fn arbitrary_values_do_not_panic(range in any::<Vec<u8>>(), size in any::<u64>()) {
             let with_unit = [b"bytes=", &range[..]].concat();
             for value in [range, with_unit] {
                 if let Selection::One(range) = select(&value, size) {

@@ -63,7 +63,7 @@ mod tests {
         length: usize,
         /// Number of reads before each overwrite, and the new length of the file.
         writes: Vec<(usize, usize)>,
-        pieces: usize,
+        reads: usize,
     }
 
     impl ChangingFile {
@@ -76,9 +76,9 @@ mod tests {
         fn read(&mut self, buffer: &mut [u8], offset: usize) -> usize {
             let count = buffer.len().min(4).min(self.length.saturating_sub(offset));
             buffer[..count].fill(b'a' + self.state);
-            self.pieces += 1;
+            self.reads += 1;
             if let Some(&(after, length)) = self.writes.first()
-                && after == self.pieces
+                && after == self.reads
             {
                 self.writes.remove(0);
                 (self.state, self.length) = (self.state + 1, length);
@@ -89,18 +89,18 @@ mod tests {
 
     /// Returns the contents read from a file of ten bytes, and whether the stamp is that of the last state.
     fn read_while(writes: &[(usize, usize)]) -> (Option<String>, bool) {
-        let file = RefCell::new(ChangingFile { state: 0, length: 10, writes: writes.to_vec(), pieces: 0 });
+        let file = RefCell::new(ChangingFile { state: 0, length: 10, writes: writes.to_vec(), reads: 0 });
         let previous = file.borrow().stamp();
         let read = async |buffer: &mut [u8], offset| Ok(file.borrow_mut().read(buffer, offset as usize));
         let stat = || Ok(file.borrow().stamp());
-        let mut reading = pin!(read_consistent(read, stat, previous));
-        let polled = reading.as_mut().poll(&mut Context::from_waker(Waker::noop()));
-        let Poll::Ready(Ok((bytes, stamp))) = polled else { panic!("nothing is waited for") };
+        let mut future = pin!(read_consistent(read, stat, previous));
+        let polled = future.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        let Poll::Ready(Ok((bytes, stamp))) = polled else { panic!("read is pending") };
         (bytes.map(|bytes| String::from_utf8(bytes).unwrap()), stamp == file.borrow().stamp())
     }
 
     #[test]
-    fn fault_35_what_was_read_of_two_states_is_read_again() {
+    fn fault_35_file_changed_during_read_is_read_again() {
         for (writes, expected) in [
             (&[][..], "aaaaaaaaaa"),
             (&[(1, 10)], "bbbbbbbbbb"),
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn fault_35_what_does_not_stop_changing_is_sent_from_where_it_lies() {
+    fn fault_35_constantly_changing_file_is_sent_from_descriptor() {
         assert_eq!(read_while(&[(1, 10), (4, 10), (7, 10)]), (None, true));
     }
 }

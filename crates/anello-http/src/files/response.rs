@@ -18,7 +18,7 @@ use crate::response::Response;
 #[inline]
 pub(super) fn full_response(variant: &Variant) -> Response {
     let body = match &variant.contents {
-        Contents::Encoded(answer) => return Response::encoded(Rc::clone(answer)),
+        Contents::Encoded(response) => return Response::encoded(Rc::clone(response)),
         Contents::Memory(bytes) => Body::from(bytes.clone()),
         Contents::File(file) => Body::file(file.clone(), 0, variant.stamp.size_bytes),
     };
@@ -83,8 +83,8 @@ fn multipart_response(variant: &Variant, ranges: &[ByteRange]) -> Response {
 
 fn range_body_part(variant: &Variant, range: ByteRange) -> BodyPart {
     match &variant.contents {
-        Contents::Encoded(answer) => {
-            BodyPart::Bytes(answer.body().slice(range.first as usize..=range.last as usize))
+        Contents::Encoded(response) => {
+            BodyPart::Bytes(response.body().slice(range.first as usize..=range.last as usize))
         }
         Contents::Memory(bytes) => BodyPart::Bytes(bytes.slice(range.first as usize..=range.last as usize)),
         Contents::File(file) => {

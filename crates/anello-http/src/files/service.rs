@@ -179,21 +179,21 @@ impl Files {
         let path = match resolve(head.target(), self.options.dotfiles) {
             Ok(path) => path,
             Err(error) if error.status() == 404 => {
-                let is_page = may_be_spa_route(head.target(), self.options.dotfiles);
-                return self.spa_fallback_or_missing(is_page, head).await;
+                let is_spa_route = may_be_spa_route(head.target(), self.options.dotfiles);
+                return self.spa_fallback_or_missing(is_spa_route, head).await;
             }
             Err(error) => return text_response(error.status(), &error.to_string()),
         };
         let cached = self.cache.get(path.relative(), path.is_directory(), |entry| is_unchanged(entry, head));
-        let answer = match cached {
+        let result = match cached {
             Lookup::Fresh(entry) => Ok(FileLookup::Entry(entry)),
             Lookup::Stale(entry) => {
-                let found = self.find(&path, head, Some(Rc::clone(&entry))).await;
-                or_stale_entry(found, &entry)
+                let result = self.find(&path, head, Some(Rc::clone(&entry))).await;
+                or_stale_entry(result, &entry)
             }
             Lookup::Miss => self.find(&path, head, None).await,
         };
-        match answer {
+        match result {
             Ok(FileLookup::Entry(entry)) => self.respond(&entry, head),
             Ok(FileLookup::Response(response)) => response,
             Ok(FileLookup::Missing) => self.spa_fallback_or_missing(path.has_no_extension(), head).await,
@@ -239,15 +239,15 @@ impl Files {
         cached: Option<Rc<Entry>>,
     ) -> io::Result<FileLookup> {
         let (relative, checked_at) = (path.relative(), now());
-        let found = match self.find_file(relative).await {
-            Ok(found) => found,
+        let opened = match self.find_file(relative).await {
+            Ok(opened) => opened,
             Err(error) if is_missing(&error) => {
                 self.cache.remove(relative, path.is_directory(), checked_at);
                 return Ok(FileLookup::Missing);
             }
             Err(error) => return Err(error),
         };
-        match found {
+        match opened {
             Opened::File { .. } if path.is_directory() => Ok(FileLookup::Missing),
             Opened::File { file, stamp } => {
                 let entry = self.entry(relative, file, stamp, cached, checked_at).await?;
@@ -278,7 +278,7 @@ impl Files {
         for name in &self.options.index_files {
             let relative = match path.relative() {
                 "" => name.clone(),
-                folder => format!("{folder}/{name}"),
+                directory => format!("{directory}/{name}"),
             };
             match self.find_file(&relative).await {
                 Ok(Opened::File { file, stamp }) => {
@@ -294,22 +294,23 @@ impl Files {
             }
         }
         self.cache.remove(path.relative(), true, checked_at);
-        if self.options.listing { Ok(self.list(path, head).await) } else { Ok(FileLookup::Missing) }
+        if self.options.listing { Ok(self.list_directory(path, head).await) } else { Ok(FileLookup::Missing) }
     }
 
-    async fn list(&self, path: &TargetPath<'_>, head: &Head) -> FileLookup {
+    async fn list_directory(&self, path: &TargetPath<'_>, head: &Head) -> FileLookup {
         let fields = RequestFields::pick(head.field_bytes());
         let format = Format::from_request(&fields.accept, path.query());
-        let mut list = self.listings.list(&self.root, path.relative(), format).await;
-        if list.as_ref().is_err_and(|error| is_out_of_descriptors(error)) && self.cache.close_files().await {
-            list = self.listings.list(&self.root, path.relative(), format).await;
+        let mut result = self.listings.list(&self.root, path.relative(), format).await;
+        if result.as_ref().is_err_and(|error| is_out_of_descriptors(error)) && self.cache.close_files().await
+        {
+            result = self.listings.list(&self.root, path.relative(), format).await;
         }
-        let list = match list {
-            Ok(list) => list,
+        let page = match result {
+            Ok(page) => page,
             Err(error) if is_missing(&error) => return FileLookup::Missing,
             Err(error) => return FileLookup::Response(error_response(&error)),
         };
-        let validator = Validator { tag: list.tag, last_modified_seconds: None };
+        let validator = Validator { tag: page.tag, last_modified_seconds: None };
         let response = match (evaluate(&fields, &validator), format) {
             (Outcome::PreconditionFailed, _) => {
                 let response = text_response(412, "the listing does not match the precondition");
@@ -317,11 +318,11 @@ impl Files {
             }
             (Outcome::NotModified, _) => Response::new(304),
             (Outcome::Proceed, Format::Html) => or_internal_error(
-                Response::html(list.bytes).field(SECURITY_POLICY, CONTENT_SECURITY_POLICY.as_bytes()),
+                Response::html(page.bytes).field(SECURITY_POLICY, CONTENT_SECURITY_POLICY.as_bytes()),
             ),
-            (Outcome::Proceed, Format::Json) => Response::json(list.bytes),
+            (Outcome::Proceed, Format::Json) => Response::json(page.bytes),
         };
-        let response = or_internal_error(response.field(FieldName::ETAG, list.tag.as_str().as_bytes()));
+        let response = or_internal_error(response.field(FieldName::ETAG, page.tag.as_str().as_bytes()));
         let response = or_internal_error(response.field(FieldName::VARY, b"Accept"));
         FileLookup::Response(or_internal_error(response.field(FieldName::CACHE_CONTROL, b"no-cache")))
     }
@@ -386,10 +387,10 @@ impl Files {
         stamp: FileStamp,
         varies: bool,
     ) -> io::Result<Variant> {
-        let small =
+        let is_small =
             stamp.size_bytes <= self.options.max_cached_file_bytes as u64 && self.options.max_cache_bytes > 0;
         let (contents, stamp) =
-            if small { read_whole(file, stamp).await? } else { (Contents::File(file), stamp) };
+            if is_small { read_whole(file, stamp).await? } else { (Contents::File(file), stamp) };
         let checked_at = wall_clock();
         let validator = Validator::of(&stamp, coding, checked_at);
         let media_type = self.media_types.of(path);
@@ -403,9 +404,9 @@ impl Files {
         }
         let (contents, fields) = match contents {
             Contents::Memory(bytes) if bytes.len() <= COPIED_BODY_BYTES => {
-                let answer = Rc::new(EncodedResponse::new(fields, &bytes));
-                let fields = Rc::clone(answer.fields());
-                (Contents::Encoded(answer), fields)
+                let response = Rc::new(EncodedResponse::new(fields, &bytes));
+                let fields = Rc::clone(response.fields());
+                (Contents::Encoded(response), fields)
             }
             other => (other, Rc::new(fields)),
         };
@@ -469,10 +470,10 @@ impl Files {
         }
     }
 
-    async fn spa_fallback_or_missing(&self, is_page: bool, head: &Head) -> Response {
-        if let Some(page) = &self.options.spa_fallback_file
-            && is_page
-            && let Some(entry) = self.configured_file(page, head).await
+    async fn spa_fallback_or_missing(&self, is_spa_route: bool, head: &Head) -> Response {
+        if let Some(path) = &self.options.spa_fallback_file
+            && is_spa_route
+            && let Some(entry) = self.configured_file(path, head).await
         {
             return self.respond(&entry, head);
         }
@@ -481,7 +482,7 @@ impl Files {
 
     async fn missing(&self, head: &Head) -> Response {
         match &self.options.not_found_file {
-            Some(page) => match self.configured_file(page, head).await {
+            Some(path) => match self.configured_file(path, head).await {
                 Some(entry) => {
                     let fields = RequestFields::pick(head.field_bytes());
                     error_page(&entry, negotiate(&fields.accept_encoding, entry.codings()), 404)
@@ -493,20 +494,20 @@ impl Files {
     }
 
     /// Returns the entry of a file that is named in the options.
-    async fn configured_file(&self, page: &str, head: &Head) -> Option<Rc<Entry>> {
-        let target = format!("/{}", super::path::encoded_path(page));
+    async fn configured_file(&self, path: &str, head: &Head) -> Option<Rc<Entry>> {
+        let target = format!("/{}", super::path::encoded_path(path));
         let path = resolve(&target, super::path::Dotfiles::Serve).ok()?;
         let cached = match self.cache.get(path.relative(), false, |entry| is_unchanged(entry, head)) {
             Lookup::Fresh(entry) => return Some(entry),
             Lookup::Stale(entry) => Some(entry),
             Lookup::Miss => None,
         };
-        let found = Box::pin(self.find(&path, head, cached.clone())).await;
-        let found = match &cached {
-            Some(entry) => or_stale_entry(found, entry),
-            None => found,
+        let result = Box::pin(self.find(&path, head, cached.clone())).await;
+        let result = match &cached {
+            Some(entry) => or_stale_entry(result, entry),
+            None => result,
         };
-        match found {
+        match result {
             Ok(FileLookup::Entry(entry)) => Some(entry),
             Ok(_) => None,
             Err(error) => {
@@ -519,8 +520,8 @@ impl Files {
 
 /// Returns the stale entry if the lookup failed because the process is out of descriptors. Contents in memory need
 /// no descriptor, and open files are checked for changes.
-fn or_stale_entry(found: io::Result<FileLookup>, cached: &Rc<Entry>) -> io::Result<FileLookup> {
-    match found {
+fn or_stale_entry(result: io::Result<FileLookup>, cached: &Rc<Entry>) -> io::Result<FileLookup> {
+    match result {
         Err(error) if is_out_of_descriptors(&error) && cached.is_unchanged() => {
             log_file_error(&error);
             Ok(FileLookup::Entry(Rc::clone(cached)))

@@ -78,18 +78,18 @@ mod tests {
     }
 
     #[test]
-    fn a_file_settles_a_second_after_its_last_change() {
+    fn file_settles_one_second_after_last_change() {
         let stamp = FileStamp { changed: at(100, 500), modified: at(7, 0), ..FileStamp::default() };
         assert!(!stamp.is_settled(at(100, 500)));
         assert!(!stamp.is_settled(at(101, 499)));
         assert!(stamp.is_settled(at(101, 500)));
-        assert!(!stamp.is_settled(at(-5, 0)), "a change in the future");
+        assert!(!stamp.is_settled(at(-5, 0)), "change time in the future");
         let last = FileStamp { changed: at(i64::MAX, 0), ..stamp };
         assert!(!last.is_settled(at(200, 0)), "no overflow");
     }
 
     #[test]
-    fn moments_that_no_text_can_say_are_moved_to_the_edge() {
+    fn times_out_of_range_are_clamped() {
         assert_eq!(at(i64::MIN, 1).to_system_time(), UNIX_EPOCH);
         assert_eq!(at(12, 999).to_system_time(), UNIX_EPOCH + Duration::from_secs(12));
         let last = humantime::format_rfc3339_seconds(at(i64::MAX, 0).to_system_time());
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn times_that_tools_set_on_everything_are_known() {
+    fn constant_modification_times_are_detected() {
         let modified = |seconds| FileStamp { modified: at(seconds, 0), ..FileStamp::default() };
         for seconds in [-1, 0, 1, 315_532_800, 315_619_200] {
             assert!(modified(seconds).has_constant_modified(), "{seconds}");

@@ -98,7 +98,7 @@ impl EntityTag {
 
     /// Returns a strong tag for content in memory, built from its hash and length. The tag is the same on all
     /// machines with the same architecture and server version.
-    pub(super) fn of_content(content: &[u8]) -> Self {
+    pub(super) fn from_content(content: &[u8]) -> Self {
         let mut tag = Self { text: [0; TAG_BYTES], length: 0 };
         tag.add(b"\"");
         tag.add_hexadecimal(FixedState::with_seed(0).hash_one(content));
@@ -150,13 +150,13 @@ impl fmt::Debug for EntityTag {
 
 /// Entity tag from a request header field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct GivenTag<'a> {
+pub(super) struct RequestTag<'a> {
     is_weak: bool,
     /// Opaque tag, including the quotes.
     opaque: &'a [u8],
 }
 
-impl<'a> GivenTag<'a> {
+impl<'a> RequestTag<'a> {
     /// Parses the tag at the start of a value (RFC 9110, section 8.8.3). Returns the tag and the remaining bytes,
     /// or `None` if the value does not start with a tag.
     pub fn parse(value: &'a [u8]) -> Option<(Self, &'a [u8])> {
@@ -166,17 +166,17 @@ impl<'a> GivenTag<'a> {
         };
         let inner = quoted.strip_prefix(b"\"")?;
         let end = inner.iter().position(|&byte| byte == b'"')? + 2;
-        let (opaque, behind) = quoted.split_at(end);
-        Some((Self { is_weak, opaque }, behind))
+        let (opaque, rest) = quoted.split_at(end);
+        Some((Self { is_weak, opaque }, rest))
     }
 
     /// Strong comparison: both tags are strong and the opaque tags are equal.
-    pub fn is_strongly(&self, tag: &EntityTag) -> bool {
-        !self.is_weak && tag.is_strong() && self.is_weakly(tag)
+    pub fn matches_strongly(&self, tag: &EntityTag) -> bool {
+        !self.is_weak && tag.is_strong() && self.matches_weakly(tag)
     }
 
     /// Weak comparison: the opaque tags are equal.
-    pub fn is_weakly(&self, tag: &EntityTag) -> bool {
+    pub fn matches_weakly(&self, tag: &EntityTag) -> bool {
         self.opaque == tag.opaque()
     }
 }
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn tags_change_with_time_and_size_and_not_with_the_place() {
+    fn tag_depends_on_time_and_size_but_not_on_inode() {
         let file = stamp(at(1_790_000_000, 123_456_789), 0x1f4);
         assert_eq!(tag(&file), "\"6ab13b80-75bcd15-1f4\"");
         assert_ne!(tag(&file), tag(&FileStamp { size_bytes: 0x1f5, ..file }));
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn variants_have_tags_of_their_own() {
+    fn variants_have_distinct_tags() {
         let file = stamp(at(1_790_000_000, 0), 1);
         let tags = [None, Some(Coding::Brotli), Some(Coding::Zstandard), Some(Coding::Gzip)]
             .map(|coding| Validator::of(&file, coding, LATER).tag.as_str().to_owned());
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn within_a_second_of_a_change_the_tag_is_weak_and_no_date_is_told() {
+    fn recently_changed_file_has_weak_tag_and_no_date() {
         let modified = at(1000, 500_000_000);
         let file = stamp(modified, 1);
         for checked_at in [modified, at(1001, 499_999_999), at(900, 0)] {
@@ -237,14 +237,14 @@ mod tests {
     }
 
     #[test]
-    fn a_date_in_the_future_is_not_told() {
+    fn future_date_is_not_sent() {
         let file = FileStamp { changed: at(1000, 0), ..stamp(at(5000, 0), 1) };
         assert_eq!(Validator::of(&file, None, at(5000, 999_999_999)).last_modified_seconds, None);
         assert_eq!(Validator::of(&file, None, at(5001, 0)).last_modified_seconds, Some(5000));
     }
 
     #[test]
-    fn where_all_files_have_the_same_time_of_modification_the_time_of_change_tells_them_apart() {
+    fn constant_modification_time_is_replaced_by_change_time() {
         for constant in [-3, 0, 1, 315_532_800] {
             let first = FileStamp { changed: at(1000, 1), ..stamp(at(constant, 0), 1) };
             let second = FileStamp { changed: at(1000, 2), ..first };
@@ -255,28 +255,28 @@ mod tests {
     }
 
     #[test]
-    fn given_tags_are_read_and_compared_as_the_standard_says() {
-        let parse = |text: &'static str| GivenTag::parse(text.as_bytes()).map(|(tag, _)| tag);
+    fn request_tags_are_compared_as_in_rfc_9110() {
+        let parse = |text: &'static str| RequestTag::parse(text.as_bytes()).map(|(tag, _)| tag);
         for not_a_tag in ["", "abc", "\"abc", "W/", "W/abc", "w/\"a\"", "*", "'a'"] {
             assert_eq!(parse(not_a_tag), None, "{not_a_tag}");
         }
         let strong = Validator::of(&stamp(at(1000, 0), 1), None, LATER).tag;
         let weak = Validator::of(&stamp(at(1000, 0), 1), None, at(1000, 0)).tag;
-        let (given_strong, given_weak) = (parse("\"3e8-0-1\"").unwrap(), parse("W/\"3e8-0-1\"").unwrap());
+        let (request_strong, request_weak) = (parse("\"3e8-0-1\"").unwrap(), parse("W/\"3e8-0-1\"").unwrap());
         // Table in RFC 9110, section 8.8.3.2.
-        assert!(!given_weak.is_strongly(&weak) && given_weak.is_weakly(&weak));
-        assert!(!given_strong.is_strongly(&weak) && given_strong.is_weakly(&weak));
-        assert!(!given_weak.is_strongly(&strong) && given_weak.is_weakly(&strong));
-        assert!(given_strong.is_strongly(&strong) && given_strong.is_weakly(&strong));
+        assert!(!request_weak.matches_strongly(&weak) && request_weak.matches_weakly(&weak));
+        assert!(!request_strong.matches_strongly(&weak) && request_strong.matches_weakly(&weak));
+        assert!(!request_weak.matches_strongly(&strong) && request_weak.matches_weakly(&strong));
+        assert!(request_strong.matches_strongly(&strong) && request_strong.matches_weakly(&strong));
         let other = parse("\"3e8-0-2\"").unwrap();
-        assert!(!other.is_strongly(&strong) && !other.is_weakly(&strong));
+        assert!(!other.matches_strongly(&strong) && !other.matches_weakly(&strong));
     }
 
     proptest! {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
         #[test]
-        fn every_tag_fits_and_is_one(
+        fn every_tag_fits_buffer_and_can_be_parsed(
             (seconds, changed, size_bytes) in (any::<i64>(), any::<i64>(), any::<u64>()),
             nanoseconds in any::<u32>(),
             coding in prop::sample::select(vec![None, Some(Coding::Brotli), Some(Coding::Zstandard)]),
@@ -287,9 +287,9 @@ mod tests {
                 ..stamp(at(seconds, nanoseconds), size_bytes)
             };
             let tag = Validator::of(&file, coding, at(checked_at, 0)).tag;
-            let (given, behind) = GivenTag::parse(tag.as_str().as_bytes()).unwrap();
-            prop_assert!(behind.is_empty() && given.is_weakly(&tag));
-            prop_assert_eq!(given.is_strongly(&tag), tag.is_strong());
+            let (request_tag, rest) = RequestTag::parse(tag.as_str().as_bytes()).unwrap();
+            prop_assert!(rest.is_empty() && request_tag.matches_weakly(&tag));
+            prop_assert_eq!(request_tag.matches_strongly(&tag), tag.is_strong());
         }
     }
 }

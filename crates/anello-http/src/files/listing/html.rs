@@ -14,11 +14,11 @@ const STYLE: &str = include_str!("style.css");
 
 /// SVG icons, defined once and referenced by each row.
 const SYMBOLS: &str = "<svg width=\"0\" height=\"0\" aria-hidden=\"true\">\
-    <symbol id=\"folder\" viewBox=\"0 0 16 16\"><path d=\"M1.5 3.5h4.6l1.6 1.7h6.8v7.3a1 1 0 0 1-1 1h-11a1 1 0 0 1-1-1z\"/>\
+    <symbol id=\"directory\" viewBox=\"0 0 16 16\"><path d=\"M1.5 3.5h4.6l1.6 1.7h6.8v7.3a1 1 0 0 1-1 1h-11a1 1 0 0 1-1-1z\"/>\
     </symbol><symbol id=\"file\" viewBox=\"0 0 16 16\"><path d=\"M3.5 1.5h6l3 3v10h-9zM9.5 1.5v3h3\"/></symbol>\
     <symbol id=\"up\" viewBox=\"0 0 16 16\"><path d=\"M8 13.5v-11M3.5 7 8 2.5 12.5 7\"/></symbol></svg>";
 
-pub(super) fn page(listing: &Listing) -> String {
+pub(super) fn render(listing: &Listing) -> String {
     let mut page = String::with_capacity(STYLE.len() + 2048 + listing.entries.len() * ENTRY_OVERHEAD_BYTES);
     let title = escape(&listing.full_path());
     page.push_str("<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n");
@@ -27,28 +27,28 @@ pub(super) fn page(listing: &Listing) -> String {
     append(&mut page, format_args!("<title>Index of {title}</title>\n<style>\n{STYLE}</style>\n</head>\n"));
     append(
         &mut page,
-        format_args!("<body>\n{SYMBOLS}\n<main>\n<h1>Index of {}</h1>\n", Crumbs(&listing.path)),
+        format_args!("<body>\n{SYMBOLS}\n<main>\n<h1>Index of {}</h1>\n", Breadcrumbs(&listing.path)),
     );
-    table(&mut page, listing);
+    append_table(&mut page, listing);
     page.push_str("</main>\n</body>\n</html>\n");
     page
 }
 
-fn table(page: &mut String, listing: &Listing) {
-    let entries = listing.in_order();
+fn append_table(page: &mut String, listing: &Listing) {
+    let entries = listing.sorted_entries();
     append(page, format_args!("<table>\n<caption>{}</caption>\n", summary(&entries)));
     page.push_str("<thead>\n<tr><th scope=\"col\">Name</th><th scope=\"col\">Size</th>");
     page.push_str(
         "<th scope=\"col\">Modified<span class=\"clock\"> (UTC)</span></th></tr>\n</thead>\n<tbody>\n",
     );
     if !listing.path.is_empty() {
-        row(page, "up", "../", "Parent directory", "<td></td><td></td>");
+        append_row(page, "up", "../", "Parent directory", "<td></td><td></td>");
     }
     for entry in entries {
-        entry_row(page, entry);
+        append_entry_row(page, entry);
     }
     page.push_str("</tbody>\n</table>\n");
-    if listing.is_cut {
+    if listing.is_truncated {
         let shown = listing.entries.len();
         append(
             page,
@@ -57,9 +57,9 @@ fn table(page: &mut String, listing: &Listing) {
     }
 }
 
-fn entry_row(page: &mut String, entry: &Entry) {
+fn append_entry_row(page: &mut String, entry: &Entry) {
     let (symbol, slash) = match entry.contents {
-        Contents::Directory => ("folder", "/"),
+        Contents::Directory => ("directory", "/"),
         Contents::File { .. } => ("file", ""),
     };
     let link = format!("{}{slash}", encoded_name(&entry.name));
@@ -69,11 +69,11 @@ fn entry_row(page: &mut String, entry: &Entry) {
         Contents::Directory => "<td></td>".to_owned(),
         Contents::File { bytes } => format!("<td title=\"{bytes} bytes\">{}</td>", human_size(bytes)),
     };
-    row(page, symbol, &link, &text, &format!("{size}<td>{}</td>", time(entry.modified)));
+    append_row(page, symbol, &link, &text, &format!("{size}<td>{}</td>", time_element(entry.modified)));
 }
 
 /// Appends a table row. `link`, `text` and `cells` must be escaped HTML.
-fn row(page: &mut String, symbol: &str, link: &str, text: &str, cells: &str) {
+fn append_row(page: &mut String, symbol: &str, link: &str, text: &str, cells: &str) {
     append(
         page,
         format_args!(
@@ -85,9 +85,9 @@ fn row(page: &mut String, symbol: &str, link: &str, text: &str, cells: &str) {
 
 /// Displays the path with a link to each parent directory. The links are relative, so they work behind any path
 /// prefix.
-struct Crumbs<'a>(&'a str);
+struct Breadcrumbs<'a>(&'a str);
 
-impl std::fmt::Display for Crumbs<'_> {
+impl std::fmt::Display for Breadcrumbs<'_> {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let names: Vec<_> = self.0.split('/').filter(|name| !name.is_empty()).collect();
         let link = |up: usize| if up == 0 { "./".to_owned() } else { "../".repeat(up) };
@@ -121,7 +121,7 @@ fn summary(entries: &[&Entry]) -> String {
 }
 
 /// Returns a `time` element with minute precision. Narrow screens show only the date.
-fn time(modified: Timestamp) -> String {
+fn time_element(modified: Timestamp) -> String {
     let text = humantime::format_rfc3339_seconds(modified.to_system_time()).to_string();
     let (day, rest) = text.split_once('T').unwrap_or_default();
     let clock = rest.get(..5).unwrap_or_default();
@@ -171,7 +171,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_are_short_and_never_round_up_to_the_next_unit() {
+    fn sizes_switch_unit_before_rounding_to_1024() {
         let cases = [
             (0, "0 B"),
             (1, "1 B"),
@@ -192,18 +192,18 @@ mod tests {
     }
 
     #[test]
-    fn times_are_written_for_people_and_for_programs() {
-        let text = time(Timestamp { seconds: 1_790_000_000, nanoseconds: 999_999_999 });
+    fn times_have_machine_readable_and_display_form() {
+        let text = time_element(Timestamp { seconds: 1_790_000_000, nanoseconds: 999_999_999 });
         assert_eq!(
             text,
             "<time datetime=\"2026-09-21T14:13:20Z\">2026-09-21<span class=\"clock\"> 14:13</span></time>"
         );
-        assert!(time(Timestamp { seconds: -1, nanoseconds: 0 }).contains(">1970-01-01<"));
-        assert!(time(Timestamp { seconds: i64::MAX, nanoseconds: 0 }).contains(">9999-12-31<"));
+        assert!(time_element(Timestamp { seconds: -1, nanoseconds: 0 }).contains(">1970-01-01<"));
+        assert!(time_element(Timestamp { seconds: i64::MAX, nanoseconds: 0 }).contains(">9999-12-31<"));
     }
 
     #[test]
-    fn text_cannot_break_out() {
+    fn markup_characters_are_escaped() {
         assert_eq!(escape("<a href=\"x\">&'"), "&lt;a href=&quot;x&quot;&gt;&amp;&#39;");
     }
 }

@@ -5,14 +5,14 @@ use serde::Serialize;
 use super::{Contents, Entry, Listing};
 
 #[derive(Serialize)]
-struct Object<'a> {
+struct ListingObject<'a> {
     path: String,
-    entries: Vec<Item<'a>>,
+    entries: Vec<EntryObject<'a>>,
     complete: bool,
 }
 
 #[derive(Serialize)]
-struct Item<'a> {
+struct EntryObject<'a> {
     name: &'a str,
     #[serde(rename = "type")]
     kind: &'static str,
@@ -21,7 +21,7 @@ struct Item<'a> {
     modified: String,
 }
 
-impl<'a> From<&'a Entry> for Item<'a> {
+impl<'a> From<&'a Entry> for EntryObject<'a> {
     fn from(entry: &'a Entry) -> Self {
         let (kind, size_bytes) = match entry.contents {
             Contents::Directory => ("folder", None),
@@ -32,9 +32,9 @@ impl<'a> From<&'a Entry> for Item<'a> {
     }
 }
 
-pub(super) fn object(listing: &Listing) -> String {
-    let entries = listing.in_order().into_iter().map(Item::from).collect();
-    let object = Object { path: listing.full_path(), entries, complete: !listing.is_cut };
+pub(super) fn render(listing: &Listing) -> String {
+    let entries = listing.sorted_entries().into_iter().map(EntryObject::from).collect();
+    let object = ListingObject { path: listing.full_path(), entries, complete: !listing.is_truncated };
     // Serializing strings, numbers and booleans cannot fail.
     serde_json::to_string(&object).unwrap_or_default()
 }

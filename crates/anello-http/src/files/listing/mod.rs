@@ -41,7 +41,7 @@ pub struct Listing {
     dotfiles: Dotfiles,
     max_entries: usize,
     entries: Vec<Entry>,
-    is_cut: bool,
+    is_truncated: bool,
 }
 
 /// Type of a directory entry. A symbolic link has the type of its target. Other types (FIFO, device) are neither
@@ -69,16 +69,16 @@ impl Listing {
     /// [`TargetPath::relative`](super::path::TargetPath::relative). At most `max_entries` entries are kept.
     #[must_use]
     pub fn new(path: &str, dotfiles: Dotfiles, max_entries: usize) -> Self {
-        Self { path: path.to_owned(), dotfiles, max_entries, entries: Vec::new(), is_cut: false }
+        Self { path: path.to_owned(), dotfiles, max_entries, entries: Vec::new(), is_truncated: false }
     }
 
     /// Returns `true` if entries with this name are listed. Call it before `fstatat(2)` to skip other entries.
     #[must_use]
     pub fn includes(&self, name: &[u8]) -> bool {
-        self.included_name(name).is_some()
+        self.listable_name(name).is_some()
     }
 
-    fn included_name<'n>(&self, name: &'n [u8]) -> Option<&'n str> {
+    fn listable_name<'n>(&self, name: &'n [u8]) -> Option<&'n str> {
         let name = std::str::from_utf8(name).ok().filter(|name| !name.is_empty() && !name.contains('/'))?;
         check_name(name, self.path.is_empty(), self.dotfiles).ok()?;
         Some(name)
@@ -89,9 +89,9 @@ impl Listing {
     /// the order of the calls.
     #[must_use]
     pub fn add(&mut self, name: &[u8], contents: Contents, modified: Timestamp) -> bool {
-        let Some(name) = self.included_name(name) else { return true };
+        let Some(name) = self.listable_name(name) else { return true };
         if self.entries.len() >= self.max_entries {
-            self.is_cut = true;
+            self.is_truncated = true;
             return false;
         }
         self.entries.push(Entry { name: name.to_owned(), contents, modified });
@@ -101,7 +101,7 @@ impl Listing {
     /// Renders the listing as `text/html; charset=utf-8`. Send it with [`CONTENT_SECURITY_POLICY`].
     #[must_use]
     pub fn html(&self) -> String {
-        html::page(self)
+        html::render(self)
     }
 
     /// Renders the listing as `application/json`. The object has `path` (relative to the document root, with
@@ -109,10 +109,10 @@ impl Listing {
     /// has `name`, `type` (`folder` or `file`), `size_bytes` (files only) and `modified` (RFC 3339, UTC).
     #[must_use]
     pub fn json(&self) -> String {
-        json::object(self)
+        json::render(self)
     }
 
-    fn in_order(&self) -> Vec<&Entry> {
+    fn sorted_entries(&self) -> Vec<&Entry> {
         let mut entries: Vec<_> = self.entries.iter().collect();
         entries.sort_by_cached_key(|entry| {
             (entry.contents != Contents::Directory, entry.name.to_lowercase(), entry.name.as_str())
@@ -156,19 +156,21 @@ impl Format {
 /// Returns the weight of a media type in `Accept`. The most specific matching media range applies (RFC 9110,
 /// section 12.5.1).
 fn quality(accept: &FieldLines<'_>, media_type: &str) -> Quality {
-    let family = media_type.split('/').next().unwrap_or_default();
-    let specific = |range: &[u8]| {
+    let top_level_type = media_type.split('/').next().unwrap_or_default();
+    let specificity = |range: &[u8]| {
         let range = trim(range);
         if range.eq_ignore_ascii_case(media_type.as_bytes()) {
             Some(3)
-        } else if range.strip_suffix(b"/*").is_some_and(|range| range.eq_ignore_ascii_case(family.as_bytes()))
+        } else if range
+            .strip_suffix(b"/*")
+            .is_some_and(|range| range.eq_ignore_ascii_case(top_level_type.as_bytes()))
         {
             Some(2)
         } else {
             (range == b"*/*").then_some(1)
         }
     };
-    let matching = weighted(accept).filter_map(|(range, quality)| Some((specific(range)?, quality)));
+    let matching = weighted(accept).filter_map(|(range, quality)| Some((specificity(range)?, quality)));
     matching.max().map_or(0, |(_, quality)| quality)
 }
 

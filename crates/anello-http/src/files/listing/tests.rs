@@ -27,7 +27,7 @@ fn links(page: &str) -> Vec<&str> {
 }
 
 #[test]
-fn folders_come_first_and_then_names_whatever_their_case() {
+fn directories_precede_files_and_names_sort_case_insensitively() {
     let entries = [
         ("b", file(1)),
         ("Z", Contents::Directory),
@@ -42,7 +42,7 @@ fn folders_come_first_and_then_names_whatever_their_case() {
 }
 
 #[test]
-fn the_served_folder_has_no_parent_and_others_have_all_of_them() {
+fn breadcrumbs_link_every_parent_and_root_has_none() {
     let top = listing("", &[]).html();
     assert!(links(&top).is_empty() && top.contains("<caption>Empty directory</caption>"));
     assert!(top.contains("<h1>Index of <a href=\"./\" aria-label=\"Root directory\">/</a></h1>"));
@@ -91,7 +91,7 @@ fn hostile_names() -> Vec<String> {
 }
 
 #[test]
-fn nasty_names_are_text_and_lead_to_themselves() {
+fn hostile_names_are_escaped_and_their_links_resolve() {
     let mut listing = Listing::new("dir", Dotfiles::Serve, 1000);
     for name in hostile_names() {
         assert!(listing.includes(name.as_bytes()), "{name}");
@@ -103,21 +103,21 @@ fn nasty_names_are_text_and_lead_to_themselves() {
     }
     assert_eq!(page.matches("<title>").count(), 1);
     assert_eq!(page.matches("<style>").count(), 1);
-    let mut found = Vec::new();
+    let mut resolved_names = Vec::new();
     for link in links(&page).into_iter().skip(1) {
         let target = format!("/dir/{link}");
-        found.push(
+        resolved_names.push(
             resolve(&target, Dotfiles::Serve).unwrap().relative().strip_prefix("dir/").unwrap().to_owned(),
         );
     }
-    found.sort();
+    resolved_names.sort();
     let mut expected = hostile_names();
     expected.sort();
-    assert_eq!(found, expected);
+    assert_eq!(resolved_names, expected);
 }
 
 #[test]
-fn what_is_not_served_is_not_listed() {
+fn unserved_names_are_not_listed() {
     let hidden = [&b".env"[..], b".", b"..", b"", b"a\\b", b"a\nb", b"\xff\xfe", b"a/b", &[b'a'; 256]];
     let mut listing = Listing::new("", Dotfiles::Hide, 1000);
     for name in hidden {
@@ -131,11 +131,11 @@ fn what_is_not_served_is_not_listed() {
 }
 
 #[test]
-fn a_large_folder_is_cut_and_says_so() {
+fn listing_beyond_limit_is_truncated_and_marked() {
     let mut listing = Listing::new("", Dotfiles::Hide, 2);
     assert!(listing.add(b"a", file(1), at(0)) && listing.add(b"b", file(1), at(0)));
     assert!(!listing.html().contains("role=\"note\""));
-    assert!(listing.add(b".hidden", file(1), at(0)), "there is room for what is not listed");
+    assert!(listing.add(b".hidden", file(1), at(0)), "hidden names do not count towards the limit");
     assert!(!listing.add(b"c", file(1), at(0)));
     assert!(
         listing.html().contains("<p role=\"note\">This directory has more entries; only 2 are listed.</p>")
@@ -144,7 +144,7 @@ fn a_large_folder_is_cut_and_says_so() {
 }
 
 #[test]
-fn the_page_loads_nothing() {
+fn page_loads_no_resources() {
     let page = listing("", &[("a", file(1))]).html();
     for loading in ["<script", "<link", "<img", "src=", "url(", "@import", "http:", "https:"] {
         assert!(!page.contains(loading), "{loading}");
@@ -152,7 +152,7 @@ fn the_page_loads_nothing() {
 }
 
 #[test]
-fn json_has_the_same_in_the_same_order() {
+fn json_has_same_entries_in_same_order() {
     let entries = [("b\"\u{1f4a9}", file(u64::MAX)), ("a", Contents::Directory)];
     assert_eq!(
         listing("x/y", &entries).json(),
@@ -165,7 +165,7 @@ fn json_has_the_same_in_the_same_order() {
 }
 
 #[test]
-fn programs_get_json_and_browsers_a_page() {
+fn format_follows_query_and_accept() {
     let from_request = |accept: &str, query| {
         let lines: FieldLines<'_> = [accept.as_bytes()].into_iter().collect();
         Format::from_request(&lines, query)
@@ -199,42 +199,45 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn whatever_is_listed_is_escaped_and_found_again(
+    fn listed_names_are_escaped_and_their_links_resolve(
         names in prop::collection::btree_set("[^/]{1,20}|[<>&\"'%:?#. ]{1,10}", 0..8),
-        folder in select(vec!["", "a", "a/b"]),
-        folders in any::<bool>(),
+        path in select(vec!["", "a", "a/b"]),
+        are_directories in any::<bool>(),
     ) {
-        let mut listing = Listing::new(folder, Dotfiles::Hide, 100);
-        let contents = if folders { Contents::Directory } else { file(1) };
-        let mut included_name = Vec::new();
+        let mut listing = Listing::new(path, Dotfiles::Hide, 100);
+        let contents = if are_directories { Contents::Directory } else { file(1) };
+        let mut listed = Vec::new();
         for name in &names {
             prop_assert!(listing.add(name.as_bytes(), contents, at(0)));
             if listing.includes(name.as_bytes()) {
-                included_name.push(name.clone());
+                listed.push(name.clone());
             }
         }
         let page = listing.html();
-        let mut found = Vec::new();
+        let mut resolved_names = Vec::new();
         for link in links(&page).into_iter().filter(|link| *link != "../") {
             prop_assert!(link.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._~%/".contains(&byte)));
             let target = format!("{}{link}", listing.full_path());
             let resolved = resolve(&target, Dotfiles::Hide).unwrap();
-            prop_assert_eq!(resolved.is_directory(), folders);
-            found.push(resolved.relative().rsplit('/').next().unwrap().to_owned());
+            prop_assert_eq!(resolved.is_directory(), are_directories);
+            resolved_names.push(resolved.relative().rsplit('/').next().unwrap().to_owned());
         }
-        found.sort();
-        prop_assert_eq!(found, included_name.clone());
+        resolved_names.sort();
+        prop_assert_eq!(resolved_names, listed.clone());
         // In the table, only the elements of the page start with `<`, so no name can open or close an element.
         let table = page.split("<tbody>").nth(1).unwrap();
-        let own = ["<tr", "</tr", "<th", "</th", "<td", "</td", "<a ", "</a", "<bdi>", "</bdi>", "<svg ", "</svg", "<use "];
-        let rest = ["<time", "</time", "<span", "</span", "</tbody", "</table", "</main", "</body", "</html"];
-        for (place, _) in table.match_indices('<') {
-            prop_assert!(own.iter().chain(&rest).any(|own| table[place..].starts_with(own)), "{}", &table[place..]);
+        let row_tags = ["<tr", "</tr", "<th", "</th", "<td", "</td", "<a ", "</a", "<bdi>", "</bdi>"];
+        let cell_tags = ["<svg ", "</svg", "<use ", "<time", "</time", "<span", "</span"];
+        let page_tags = ["</tbody", "</table", "</main", "</body", "</html"];
+        let tags = [&row_tags[..], &cell_tags, &page_tags].concat();
+        for (offset, _) in table.match_indices('<') {
+            let markup = &table[offset..];
+            prop_assert!(tags.iter().any(|tag| markup.starts_with(tag)), "{markup}");
         }
         let parsed: serde_json::Value = serde_json::from_str(&listing.json()).unwrap();
         let mut in_json: Vec<_> =
             parsed["entries"].as_array().unwrap().iter().map(|entry| entry["name"].as_str().unwrap()).collect();
         in_json.sort_unstable();
-        prop_assert_eq!(in_json, included_name);
+        prop_assert_eq!(in_json, listed);
     }
 }

@@ -3,16 +3,16 @@ use proptest::sample::select;
 
 use super::*;
 
-fn accepted(target: &str) -> TargetPath<'_> {
-    resolve(target, Dotfiles::Hide).unwrap_or_else(|path_error| panic!("{target}: {path_error}"))
+fn resolved(target: &str) -> TargetPath<'_> {
+    resolve(target, Dotfiles::Hide).unwrap_or_else(|error| panic!("{target}: {error}"))
 }
 
-fn path_error(target: &str) -> PathError {
+fn rejected(target: &str) -> PathError {
     resolve(target, Dotfiles::Hide).expect_err(target)
 }
 
 #[test]
-fn fault_32_traversal_is_refused_in_every_spelling() {
+fn fault_32_traversal_in_any_encoding_is_rejected() {
     use PathError::{
         Backslash, ControlByte, DotSegment, EncodedSlash, Hidden, InvalidForm, InvalidPercentEncoding,
         InvalidUtf8, TooLong,
@@ -105,13 +105,13 @@ fn fault_32_traversal_is_refused_in_every_spelling() {
 }
 
 #[test]
-fn what_is_hidden_cannot_be_told_from_what_is_missing() {
-    assert_eq!(path_error("/.git/config").status(), 404);
+fn hidden_file_has_status_of_missing_file() {
+    assert_eq!(rejected("/.git/config").status(), 404);
     assert_eq!(resolve("/.git/config", Dotfiles::Serve).unwrap().relative(), ".git/config");
 }
 
 #[test]
-fn fault_32_double_encoding_is_undone_once() {
+fn fault_32_double_encoding_is_decoded_once() {
     let cases = [
         ("/%252e%252e/etc", "%2e%2e/etc"),
         ("/%252e%252e%252fetc", "%2e%2e%2fetc"),
@@ -120,12 +120,12 @@ fn fault_32_double_encoding_is_undone_once() {
         ("/100%25", "100%"),
     ];
     for (target, relative) in cases {
-        assert_eq!(accepted(target).relative(), relative, "{target}");
+        assert_eq!(resolved(target).relative(), relative, "{target}");
     }
 }
 
 #[test]
-fn ordinary_targets_lead_where_they_say() {
+fn ordinary_targets_resolve_to_their_path() {
     let cases = [
         ("/", "", true, None),
         ("/?", "", true, Some("")),
@@ -161,7 +161,7 @@ fn ordinary_targets_lead_where_they_say() {
         ("http://host?a/b", "", true, Some("a/b")),
     ];
     for (target, relative, is_directory, query) in cases {
-        let path = accepted(target);
+        let path = resolved(target);
         assert_eq!(
             (path.relative(), path.is_directory(), path.query()),
             (relative, is_directory, query),
@@ -171,22 +171,22 @@ fn ordinary_targets_lead_where_they_say() {
 }
 
 #[test]
-fn the_longest_names_and_paths_are_accepted() {
+fn names_and_paths_of_maximum_length_are_accepted() {
     let name = format!("/{}/", "a".repeat(MAX_NAME_BYTES));
-    assert_eq!(accepted(&name).relative().len(), MAX_NAME_BYTES);
+    assert_eq!(resolved(&name).relative().len(), MAX_NAME_BYTES);
     let path = "/a".repeat(2047);
-    assert_eq!(accepted(&path).relative().len(), 4093);
+    assert_eq!(resolved(&path).relative().len(), 4093);
 }
 
 #[test]
-fn what_needs_no_decoding_is_not_copied() {
+fn unencoded_targets_are_borrowed() {
     for target in ["/", "/a.html?b", "/a/b/", "/.well-known/x", "/café", "http://host/a/b/"] {
-        assert!(matches!(accepted(target).relative, Cow::Borrowed(_)), "{target}");
+        assert!(matches!(resolved(target).relative, Cow::Borrowed(_)), "{target}");
     }
 }
 
 #[test]
-fn the_location_of_a_folder_leads_to_no_other_host() {
+fn directory_redirect_stays_on_same_host() {
     let cases = [
         ("/a", "/a/"),
         ("//evil.example", "/evil.example/"),
@@ -201,22 +201,22 @@ fn the_location_of_a_folder_leads_to_no_other_host() {
         ("/", "/"),
     ];
     for (target, location) in cases {
-        assert_eq!(accepted(target).redirect_location(), location, "{target}");
+        assert_eq!(resolved(target).redirect_location(), location, "{target}");
     }
 }
 
 #[test]
-fn pages_of_applications_have_no_extension() {
+fn spa_routes_have_no_extension() {
     for target in ["/", "/settings", "/users/4/", "/v1.2/users"] {
-        assert!(accepted(target).has_no_extension(), "{target}");
+        assert!(resolved(target).has_no_extension(), "{target}");
     }
     for target in ["/app.js", "/a/b.png", "/a."] {
-        assert!(!accepted(target).has_no_extension(), "{target}");
+        assert!(!resolved(target).has_no_extension(), "{target}");
     }
 }
 
 #[test]
-fn pages_may_have_names_that_no_file_has() {
+fn spa_routes_may_have_invalid_file_names() {
     let long = "a".repeat(MAX_NAME_BYTES + 1);
     let [long_name, long_file, long_hidden] =
         [&long, &format!("{long}.js"), &format!(".{long}")].map(|name| format!("/app/{name}"));
@@ -233,7 +233,7 @@ fn pages_may_have_names_that_no_file_has() {
         &long_name,
         &long_path,
     ] {
-        assert_eq!(path_error(target).status(), 404, "{target}");
+        assert_eq!(rejected(target).status(), 404, "{target}");
         assert!(may_be_spa_route(target, Dotfiles::Hide), "{target}");
     }
     for target in [
@@ -255,7 +255,7 @@ fn pages_may_have_names_that_no_file_has() {
         for dotfiles in [Dotfiles::Hide, Dotfiles::Serve] {
             assert!(!may_be_spa_route(target, dotfiles), "{target} with {dotfiles:?}");
         }
-        assert_eq!(path_error(target).status(), 404, "{target}");
+        assert_eq!(rejected(target).status(), 404, "{target}");
     }
     let hidden = ["/.hidden/page", "/.git/a%2Fb", "/a%2F.git%2Fb/c", "/.git%5Ca/b", "/a%5C%2egit/b"];
     for target in hidden {
@@ -267,18 +267,19 @@ fn pages_may_have_names_that_no_file_has() {
 }
 
 #[test]
-fn refusals_say_what_is_wrong() {
-    let of_encoding = "invalid percent-encoding in the path: % must be followed by two hexadecimal digits (a literal % is %25)";
-    assert_eq!(path_error("/%zz").to_string(), of_encoding);
+fn errors_describe_their_cause() {
+    let invalid_encoding =
+        "invalid percent-encoding: % must be followed by two hexadecimal digits (a literal % is %25)";
+    assert_eq!(rejected("/%zz").to_string(), invalid_encoding);
     assert_eq!(
-        path_error("/..").to_string(),
+        rejected("/..").to_string(),
         "the path contains a . or .. segment (resolve it before sending the request)"
     );
 }
 
 /// Generates targets from fragments that attackers and clients use.
 fn targets() -> impl Strategy<Value = String> {
-    let pieces = [
+    let fragments = [
         "/",
         "//",
         ".",
@@ -315,16 +316,17 @@ fn targets() -> impl Strategy<Value = String> {
         "~",
         "\u{202e}",
     ];
-    let made_up = prop::collection::vec(select(pieces.to_vec()), 0..12).prop_map(|pieces| pieces.concat());
-    prop_oneof![made_up.clone().prop_map(|rest| format!("/{rest}")), made_up, any::<String>()]
+    let concatenated =
+        prop::collection::vec(select(fragments.to_vec()), 0..12).prop_map(|fragments| fragments.concat());
+    prop_oneof![concatenated.clone().prop_map(|rest| format!("/{rest}")), concatenated, any::<String>()]
 }
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn fault_32_what_is_accepted_stays_below_the_folder(target in targets(), served in any::<bool>()) {
-        let dotfiles = if served { Dotfiles::Serve } else { Dotfiles::Hide };
+    fn fault_32_accepted_targets_stay_below_document_root(target in targets(), serve_dotfiles in any::<bool>()) {
+        let dotfiles = if serve_dotfiles { Dotfiles::Serve } else { Dotfiles::Hide };
         let Ok(path) = resolve(&target, dotfiles) else { return Ok(()) };
         let relative = path.relative();
         prop_assert!(!relative.starts_with('/') && !relative.ends_with('/'));
@@ -333,7 +335,8 @@ proptest! {
         if !relative.is_empty() {
             for (index, name) in relative.split('/').enumerate() {
                 prop_assert!(!name.is_empty() && name != "." && name != "..", "{name:?}");
-                prop_assert!(served || !name.starts_with('.') || (index == 0 && name == ".well-known"), "{name:?}");
+                let is_well_known = index == 0 && name == ".well-known";
+                prop_assert!(serve_dotfiles || !name.starts_with('.') || is_well_known, "{name:?}");
                 prop_assert!(name.len() <= MAX_NAME_BYTES);
             }
         }
@@ -345,7 +348,7 @@ proptest! {
     }
 
     #[test]
-    fn the_short_way_leads_where_the_careful_one_does(target in targets()) {
+    fn fast_resolution_matches_slow_resolution(target in targets()) {
         if let Some(path) = resolve_fast(&target) {
             prop_assert_eq!(resolve_slow(&target, Dotfiles::Hide), Ok(path.clone()));
             prop_assert_eq!(resolve_slow(&target, Dotfiles::Serve), Ok(path));
@@ -353,28 +356,28 @@ proptest! {
     }
 
     #[test]
-    fn only_names_that_no_file_has_make_a_page_of_what_is_refused(target in targets(), served in any::<bool>()) {
-        let dotfiles = if served { Dotfiles::Serve } else { Dotfiles::Hide };
-        let is_page = may_be_spa_route(&target, dotfiles);
+    fn rejected_targets_are_spa_routes_only_for_invalid_names(target in targets(), serve_dotfiles in any::<bool>()) {
+        let dotfiles = if serve_dotfiles { Dotfiles::Serve } else { Dotfiles::Hide };
+        let is_spa_route = may_be_spa_route(&target, dotfiles);
         match resolve(&target, dotfiles) {
-            Ok(path) => prop_assert_eq!(is_page, path.has_no_extension()),
+            Ok(path) => prop_assert_eq!(is_spa_route, path.has_no_extension()),
             Err(PathError::EncodedSlash | PathError::Backslash | PathError::TooLong) => {
-                let decoded = percent_decode_str(split(&target).unwrap().0).decode_utf8_lossy();
-                let leads_elsewhere = decoded.split(['/', '\\']).any(|name| matches!(name, "." | ".."));
-                prop_assert!(!(is_page && leads_elsewhere));
+                let decoded = percent_decode_str(split_query(&target).unwrap().0).decode_utf8_lossy();
+                let has_dot_segment = decoded.split(['/', '\\']).any(|name| matches!(name, "." | ".."));
+                prop_assert!(!(is_spa_route && has_dot_segment));
             }
-            Err(_) => prop_assert!(!is_page),
+            Err(_) => prop_assert!(!is_spa_route),
         }
     }
 
     #[test]
-    fn every_name_that_may_be_served_is_found_by_its_link(name in "[^/]{1,60}", folder in "[a-z]{0,3}") {
-        let at_top = folder.is_empty();
-        let target = format!("/{folder}{}{}", if at_top { "" } else { "/" }, encoded_name(&name));
+    fn encoded_names_resolve_to_same_name(name in "[^/]{1,60}", directory in "[a-z]{0,3}") {
+        let at_top = directory.is_empty();
+        let target = format!("/{directory}{}{}", if at_top { "" } else { "/" }, encoded_name(&name));
         let resolved = resolve(&target, Dotfiles::Hide);
         match check_name(&name, at_top, Dotfiles::Hide) {
             Ok(()) => prop_assert!(resolved.is_ok_and(|path| path.relative().rsplit('/').next() == Some(&name[..]))),
-            Err(path_error) => prop_assert_eq!(resolved, Err(path_error)),
+            Err(error) => prop_assert_eq!(resolved, Err(error)),
         }
     }
 }

@@ -19,16 +19,16 @@ impl Files {
         let mut invalid = Vec::new();
         for (option, path) in option_files {
             let Some(path) = path else { continue };
-            if let Err(why) = check_opened(self.root.find(path).await) {
-                invalid.push(InvalidOption::new(option, path, why));
+            if let Err(reason) = check_opened(self.root.find(path).await) {
+                invalid.push(InvalidOption::new(option, path, reason));
             }
         }
         invalid
     }
 }
 
-fn check_opened(found: io::Result<Opened>) -> Result<(), String> {
-    match found {
+fn check_opened(result: io::Result<Opened>) -> Result<(), String> {
+    match result {
         Ok(Opened::File { .. }) => Ok(()),
         Ok(Opened::Directory) => Err("it is a directory (specify a file)".to_owned()),
         Ok(Opened::Other) => Err("it is not a regular file (specify a regular file)".to_owned()),
