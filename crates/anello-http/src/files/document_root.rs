@@ -134,6 +134,7 @@ impl DocumentRoot {
         }
     }
 
+    /// Opens a path. Can block, so call it on a blocking thread.
     fn open_blocking(&self, path: &str, flags: OFlags) -> io::Result<OwnedFd> {
         // The kernel returns `EAGAIN` if a rename or mount anywhere in the system races with the resolution of a
         // `..` in a link.
@@ -166,6 +167,7 @@ impl DocumentRoot {
         openat2(&*self.root, ".", flags, Mode::empty(), ResolveFlags::BENEATH).err() == Some(Errno::PERM)
     }
 
+    /// Opens a path one component at a time, without `openat2` and without following symbolic links.
     fn open_by_component(&self, path: &str, flags: OFlags) -> io::Result<OwnedFd> {
         let directory_flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let (directories, name) = path.rsplit_once('/').unwrap_or(("", path));

@@ -1,6 +1,6 @@
 //! Request header fields that are relevant for files, extracted in one pass.
 
-/// Request header fields that are relevant for files. Values have no leading and trailing whitespace.
+/// Request header fields that are relevant for files. Values have no leading or trailing whitespace.
 ///
 /// ```
 /// use anello_http::files::fields::RequestFields;
@@ -11,21 +11,21 @@
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct RequestFields<'a> {
-    /// `If-Match`.
+    /// Lines of `If-Match`.
     pub if_match: FieldLines<'a>,
-    /// `If-None-Match`.
+    /// Lines of `If-None-Match`.
     pub if_none_match: FieldLines<'a>,
-    /// `If-Modified-Since`.
+    /// Value of `If-Modified-Since`.
     pub if_modified_since: Option<&'a [u8]>,
-    /// `If-Unmodified-Since`.
+    /// Value of `If-Unmodified-Since`.
     pub if_unmodified_since: Option<&'a [u8]>,
-    /// `If-Range`.
+    /// Value of `If-Range`.
     pub if_range: Option<&'a [u8]>,
-    /// `Range`.
+    /// Value of `Range`.
     pub range: Option<&'a [u8]>,
-    /// `Accept-Encoding`.
+    /// Lines of `Accept-Encoding`.
     pub accept_encoding: FieldLines<'a>,
-    /// `Accept`.
+    /// Lines of `Accept`.
     pub accept: FieldLines<'a>,
 }
 

@@ -27,14 +27,14 @@ const OVERRIDDEN_TYPES: [(&str, &str); 14] = [
     ("m4a", "audio/mp4"),
     // Source maps are JSON.
     ("map", "application/json"),
-    // RFC 8081.
+    // Font types (RFC 8081).
     ("otf", "font/otf"),
     ("woff", "font/woff"),
-    // RFC 9512.
+    // YAML (RFC 9512).
     ("yaml", "application/yaml"),
     ("yml", "application/yaml"),
     ("toml", "application/toml"),
-    // RFC 8878.
+    // Zstandard (RFC 8878).
     ("zst", "application/zstd"),
     // One JSON object per line. The type is not registered but in common use.
     ("ndjson", "application/x-ndjson"),

@@ -6,7 +6,7 @@
 //! ```text
 //!  target ──► path ──► open and fstat(2) the file ──► stamp ─────────┐
 //!                                                                    ▼
-//!  fields ──► fields ──► negotiate (variant) ──► validator (ETag, Last-Modified)
+//!  header ──► fields ──► negotiate (variant) ──► validator (ETag, Last-Modified)
 //!                                                                    ▼
 //!             200, 206 or 416 ◄── range, multipart ◄── conditional (304, 412 or proceed)
 //! ```

@@ -7,7 +7,7 @@ use crate::h1::trim;
 pub type Quality = u16;
 
 /// Quality of members without a `q` parameter.
-const DEFAULT: Quality = 1000;
+const DEFAULT_QUALITY: Quality = 1000;
 
 /// Returns the members of a list, without parameters, and their weights. Empty members and members with a malformed
 /// weight are skipped, because their meaning is unknown.
@@ -19,7 +19,7 @@ pub fn weighted<'a>(lines: &FieldLines<'a>) -> impl Iterator<Item = (&'a [u8], Q
             [b'q' | b'Q', b'=', weight @ ..] => Some(parse(weight)),
             _ => None,
         });
-        Some((token, weight.unwrap_or(Some(DEFAULT))?))
+        Some((token, weight.unwrap_or(Some(DEFAULT_QUALITY))?))
     })
 }
 

@@ -539,13 +539,14 @@ fn select_variant<'e>(entry: &'e Entry, fields: &RequestFields<'_>) -> Option<&'
     }
 }
 
-/// Returns `true` if the variant for this request is unchanged since the last check. Contents in memory always are.
+/// Returns `true` if the variant for this request is unchanged since the last check. Contents in memory never
+/// change.
 #[inline]
 fn is_unchanged(entry: &Entry, head: &Head) -> bool {
     !entry.has_open_files || revalidate(entry, head)
 }
 
-/// Kept out of line because requests for large files are not on the fastest path.
+/// Kept out of line because requests for large files are not on the fast path.
 #[cold]
 fn revalidate(entry: &Entry, head: &Head) -> bool {
     let fields = RequestFields::pick(head.field_bytes());

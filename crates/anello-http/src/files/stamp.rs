@@ -32,8 +32,9 @@ impl Timestamp {
     }
 }
 
-/// Metadata that identifies the contents of a file (`fstat(2)` on the open file). Two equal stamps mean that there
-/// is no evidence of a change, so caches compare stamps; see [`is_settled`](Self::is_settled) for the condition.
+/// Metadata that identifies the contents of a file (`fstat(2)` on the open file). Caches compare stamps to detect
+/// changes. Equal stamps prove that the contents are unchanged only if the first stamp was taken when the file was
+/// settled; see [`is_settled`](Self::is_settled).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct FileStamp {
     /// Size of the contents in bytes.

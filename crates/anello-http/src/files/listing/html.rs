@@ -83,7 +83,7 @@ fn append_row(page: &mut String, symbol: &str, link: &str, text: &str, cells: &s
     );
 }
 
-/// Displays the path with a link to each parent directory. The links are relative, so they work behind any path
+/// Displays the path with a link to each parent directory. The links are relative, so they work under any path
 /// prefix.
 struct Breadcrumbs<'a>(&'a str);
 
