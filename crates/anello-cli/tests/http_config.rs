@@ -156,7 +156,7 @@ fn a_check_looks_at_the_files_that_flags_name() {
     let said = check(place.path(), &[]);
     let said = text(&said.stderr);
     assert!(said.contains("site.toml:2: not-found-file: \"docs\": it is a directory"), "{said}");
-    assert!(said.contains("site.toml:3: spa-fallback: \"app.html\": it cannot be opened"), "{said}");
+    assert!(said.contains("site.toml:3: spa-fallback: \"app.html\": cannot open the file"), "{said}");
     let fifo = place.path().join("public/app.html");
     let mode = rustix::fs::Mode::from_raw_mode(0o644);
     rustix::fs::mknodat(rustix::fs::CWD, fifo, rustix::fs::FileType::Fifo, mode, 0).expect("a FIFO");

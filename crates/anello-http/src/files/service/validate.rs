@@ -33,8 +33,8 @@ fn check_opened(result: io::Result<Opened>) -> Result<(), String> {
         Ok(Opened::Directory) => Err("it is a directory (specify a file)".to_owned()),
         Ok(Opened::Other) => Err("it is not a regular file (specify a regular file)".to_owned()),
         Err(error) => Err(format!(
-            "cannot open it in the document root: {error} (create it, make it readable for this user, or remove the \
-             option)"
+            "cannot open the file in the document root: {error} (create it, make it readable for this user, or \
+             remove the option)"
         )),
     }
 }
