@@ -1,4 +1,4 @@
-//! Opening all connections of a session before its load begins, a few at a time.
+//! Opening all connections of a session before its load starts, a limited number at a time.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -12,15 +12,15 @@ use crate::schedule::Share;
 use crate::shared::{ProgressSnapshot, Shared};
 use crate::stream::Stream;
 
-/// Connections being opened.
+/// Connections that are being opened. Shared by the tasks that open them.
 pub(crate) struct ConnectBatch {
     shared: Rc<Shared>,
     share: Share,
     timeout: Duration,
     deadline: Instant,
-    /// Place of the next connection to open.
+    /// Slot index of the next connection to open.
     next_index: Cell<usize>,
-    /// Those that could be opened, with their places.
+    /// Open connections with their slot indexes.
     pub streams: RefCell<Vec<(usize, Stream)>>,
     pub errors: RefCell<Errors>,
 }
@@ -38,7 +38,8 @@ impl ConnectBatch {
         }
     }
 
-    /// Opens one connection after the other.
+    /// Opens connections one at a time until none remain or the deadline has passed. Runs in several tasks
+    /// concurrently.
     pub async fn run(self: Rc<Self>) {
         while self.next_index.get() < self.share.count() {
             let remaining = self.deadline.saturating_duration_since(Instant::now());
@@ -71,7 +72,7 @@ impl ConnectBatch {
     fn record_timeouts(&self, count: u64) {
         let (target, timeout) = (&self.shared.target, self.timeout);
         self.errors.borrow_mut().add_many(ErrorKind::ConnectTimeout, count, || {
-            format!("{target}: not connected within {timeout:?}")
+            format!("cannot connect to {target}: timed out after {timeout:?}")
         });
     }
 

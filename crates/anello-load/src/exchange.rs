@@ -1,8 +1,8 @@
-//! What goes over a connection: the bytes of a request, and what the bytes that come back mean.
+//! Encoding of requests and decoding of replies, for all protocols.
 //!
-//! A [`ReplyDecoder`] is the receiving side of one connection, an [`Exchange`] what all connections of a thread share. Neither
-//! does I/O. An enum over the protocols, so that a connection needs no type parameter; the branch is always the same one
-//! and costs nothing.
+//! An [`Exchange`] holds the state that all connections of a thread share. A [`ReplyDecoder`] is the receive state of
+//! one connection. Neither performs I/O. Both are enums over the protocols, so that a connection needs no type
+//! parameter. A session uses one protocol only, so the branch is always predicted.
 
 use bytes::Bytes;
 
@@ -10,32 +10,32 @@ use crate::errors::{ConnectionError, ErrorKind};
 use crate::http::{HttpReplyDecoder, HttpShared};
 use crate::message::Messages;
 
-/// What all connections of a thread share.
+/// Protocol state shared by all connections of a thread.
 #[derive(Debug)]
 pub(crate) enum Exchange {
     Messages(Messages),
     Http(HttpShared),
 }
 
-/// The receiving side of one connection.
+/// Receive state of one connection.
 #[derive(Debug)]
 pub(crate) enum ReplyDecoder {
     Messages(MessageReplyDecoder),
     Http(Box<HttpReplyDecoder>),
 }
 
-/// How much of a reply has come, and whether it is right so far.
+/// Receive state of the message protocol: progress of the current reply, and whether it has matched so far.
 #[derive(Debug)]
 pub(crate) struct MessageReplyDecoder {
     received_bytes: usize,
     is_valid: bool,
 }
 
-/// What a whole reply was.
+/// Result of checking a complete reply.
 #[derive(Debug)]
 pub(crate) enum ReplyCheck {
     Valid,
-    /// Does not count as a request; the connection goes on.
+    /// The reply does not count as a request. The connection stays open.
     Invalid(Box<ConnectionError>),
 }
 
@@ -47,7 +47,7 @@ impl ReplyCheck {
 }
 
 impl Exchange {
-    /// The receiving side of a new connection.
+    /// Returns the decoder for a new connection.
     pub fn new_decoder(&self) -> ReplyDecoder {
         match self {
             Self::Messages(_) => {
@@ -57,7 +57,8 @@ impl Exchange {
         }
     }
 
-    /// The bytes of `count` requests from number `sequence` on.
+    /// Encodes `count` requests, starting with request number `sequence`. The message protocol sends one request at a
+    /// time.
     #[inline]
     pub fn requests(&self, connection: u64, sequence: u64, count: usize) -> Bytes {
         match self {
@@ -68,7 +69,8 @@ impl Exchange {
 }
 
 impl ReplyDecoder {
-    /// Takes what belongs to the reply to request `sequence` off the front of `bytes`; the verdict if it is whole now.
+    /// Consumes the bytes at the front of `bytes` that belong to the reply to request `sequence`. Returns the result of
+    /// the check once the reply is complete.
     #[inline]
     pub fn receive(
         &mut self,
@@ -82,32 +84,33 @@ impl ReplyDecoder {
                 Ok(decoder.receive(messages, connection, sequence, bytes))
             }
             (Self::Http(decoder), Exchange::Http(http)) => decoder.receive(http, connection, sequence, bytes),
-            _ => unreachable!("a wire is made by the protocol of its session"),
+            _ => unreachable!("decoder and exchange have different protocols"),
         }
     }
 
-    /// The server has closed, and request `sequence` is not answered: the verdict if that is how its reply ends.
-    pub fn end(&mut self, exchange: &Exchange, connection: u64, sequence: u64) -> Option<ReplyCheck> {
+    /// Handles EOF while request `sequence` is unanswered. Returns the result of the check if EOF completes the reply,
+    /// as it does for HTTP bodies without a length.
+    pub fn finish_at_eof(&mut self, exchange: &Exchange, connection: u64, sequence: u64) -> Option<ReplyCheck> {
         match (self, exchange) {
-            (Self::Http(decoder), Exchange::Http(http)) => decoder.end(http, connection, sequence),
+            (Self::Http(decoder), Exchange::Http(http)) => decoder.finish_at_eof(http, connection, sequence),
             _ => None,
         }
     }
 
-    /// How much of a reply has come, in words; none if nothing has.
+    /// Describes how much of the current reply has arrived. Returns `None` if nothing has.
     pub fn progress(&self, exchange: &Exchange) -> Option<String> {
         match (self, exchange) {
             (Self::Messages(decoder), Exchange::Messages(messages)) if decoder.received_bytes > 0 => {
                 Some(format!("{} of {} bytes of a reply", decoder.received_bytes, messages.response_bytes()))
             }
             (Self::Http(decoder), _) if decoder.is_within_response() => {
-                Some("a part of a response".to_owned())
+                Some("part of a response".to_owned())
             }
             _ => None,
         }
     }
 
-    /// Whether the connection ends after the last reply, as the server said, or as it was asked to.
+    /// Returns `true` if the server closes the connection after the last reply.
     #[inline]
     pub fn closes_connection(&self) -> bool {
         match self {

@@ -1,27 +1,27 @@
-//! When a server does not follow a rate any more.
+//! Detection of the rate at which a server saturates.
 
 use crate::config::Knee;
 use crate::report::Step;
 
-/// How it shows that the server did not follow the last of these steps, in words; none if it did.
+/// Returns the reason why the server did not keep up with the last of `steps`, or `None` if it did.
 pub(crate) fn saturation_reason(knee: &Knee, steps: &[Step]) -> Option<String> {
     let (first, last) = (steps.first()?, steps.last()?);
-    // Of what was offered, which differs from the rate: in a ramp, and with Poisson arrivals.
+    // Relative to the offered requests. They differ from the nominal rate during a ramp and with Poisson arrivals.
     let offered = last.total.offered.filter(|&offered| offered > 0);
     let percent = offered.map(|offered| last.answered_in_time as f64 * 100.0 / offered as f64);
     if let Some(percent) = percent.filter(|&percent| percent < f64::from(knee.min_answered_percent)) {
         return Some(format!(
-            "{percent:.1} % of the offered requests were answered in time, less than {} %",
+            "only {percent:.1} % of the offered requests were answered in time (minimum {} %)",
             knee.min_answered_percent
         ));
     }
     let p99_ns = |step: &Step| step.total.latency.map(|latency| latency.p99_ns);
-    let (now_ns, before_ns) = (p99_ns(last)?, p99_ns(first)?);
-    let limit_ns = before_ns.saturating_mul(u64::from(knee.max_latency_factor));
-    (steps.len() > 1 && now_ns > limit_ns).then(|| {
-        let factor = now_ns as f64 / before_ns.max(1) as f64;
+    let (last_ns, first_ns) = (p99_ns(last)?, p99_ns(first)?);
+    let limit_ns = first_ns.saturating_mul(u64::from(knee.max_latency_factor));
+    (steps.len() > 1 && last_ns > limit_ns).then(|| {
+        let factor = last_ns as f64 / first_ns.max(1) as f64;
         format!(
-            "the p99 is {factor:.1} times that of the first step, more than {} times",
+            "p99 latency is {factor:.1} times that of the first step (maximum {})",
             knee.max_latency_factor
         )
     })
@@ -32,7 +32,7 @@ mod tests {
     use super::*;
     use crate::interval::Interval;
 
-    /// A step of one second.
+    /// Returns a step of one second.
     fn step(per_second: u64, answered_per_second: f64, latency_ns: u64) -> Step {
         let mut total = Interval::empty(0, true);
         total.latency.saturating_record(latency_ns);
@@ -48,7 +48,7 @@ mod tests {
     }
 
     #[test]
-    fn the_knee_is_where_answers_are_missing_or_late() {
+    fn saturation_reported_for_missing_or_slow_replies() {
         let knee = Knee::default();
         let first = step(1000, 960.0, 100_000);
         assert_eq!(saturation_reason(&knee, &[]), None);
@@ -58,11 +58,11 @@ mod tests {
         assert!(missing.contains("94.5 %"), "{missing}");
         let slow = saturation_reason(&knee, &[first.clone(), step(2000, 2000.0, 1_100_000)]).unwrap();
         assert!(slow.contains("11.0 times"), "{slow}");
-        assert!(saturation_reason(&knee, &[step(1000, 900.0, 1)]).is_some(), "it may be the first one");
+        assert!(saturation_reason(&knee, &[step(1000, 900.0, 1)]).is_some(), "the first step can be saturated");
         let mut few = step(1000, 800.0, 1);
         few.total.offered = Some(820);
-        assert_eq!(saturation_reason(&knee, &[few]), None, "of fewer than the rate says, as arrivals may be");
-        let patient = Knee { min_answered_percent: 50, max_latency_factor: 100 };
-        assert_eq!(saturation_reason(&patient, &[first, step(2000, 1100.0, 1_100_000)]), None);
+        assert_eq!(saturation_reason(&knee, &[few]), None, "relative to the offered requests, not to the rate");
+        let lenient = Knee { min_answered_percent: 50, max_latency_factor: 100 };
+        assert_eq!(saturation_reason(&lenient, &[first, step(2000, 1100.0, 1_100_000)]), None);
     }
 }

@@ -1,21 +1,26 @@
-//! A load generator for TCP, Unix and HTTP/1.1 servers: closed loop, open loop and sweeps, every byte checked if asked
-//! for, on the anello runtime.
+//! A load generator for TCP, Unix socket and HTTP/1.1 servers on the anello runtime: closed loop, open loop and sweeps,
+//! with optional verification of every received byte.
 //!
 //! ```text
-//!             ┌─► thread 0: runtime, Session ─┐ intervals
-//!  Load ─► run ─► thread 1: runtime, Session ─┴─► Report, total histograms      the command: one whole measurement
-//!     │
-//!     └─► Session::connect ─► run_slice ─► run_slice ─► …                       the lab: slices over the same connections
+//!  LoadConfig ─► run() ─┬─► worker thread 0: runtime, Session ─┐
+//!                       └─► worker thread 1: runtime, Session ─┴─► Intervals ─► Report            (anello load)
 //!
-//!  a Session:   MeasurementRunner (when what is due, what is over)
-//!                  │ ConnectionSlot  what both sides of a connection's place share: its line, since when it waits
-//!               Connection  (one task each) ── Stream (TCP, Unix, TLS) ── ReplyDecoder (messages, HTTP: bytes in, ReplyChecks out)
-//!                  └─► Counters  what was counted; cut into Intervals
+//!  LoadConfig ─► Session::connect() ─► run_slice() ─► run_slice() ─► …  on the same connections   (anello lab)
+//!
+//!  Session
+//!   ├── MeasurementRunner    phases, intervals and timeouts; dispatches the requests of an open loop when they are due
+//!   ├── Connection           one task per connection: sends requests, receives and checks replies
+//!   │    ├── Stream          TCP, Unix socket or TLS
+//!   │    └── ReplyDecoder    message or HTTP protocol: received bytes in, ReplyCheck out
+//!   ├── ConnectionSlot       state shared by the runner and one connection: due queue, send time, waker
+//!   └── Counters             results of all connections, cut into Intervals
 //! ```
 //!
-//! **Closed loop.** Every connection sends a request, waits for all of its reply, and sends the next, perhaps after some
-//! time to think. That finds the most a server can do. It does not show how a server fares at a given rate: a server
-//! that pauses is asked less, so few requests see the pause.
+//! # Closed loop
+//!
+//! Every connection sends a request, waits for the complete reply, and sends the next request, optionally after a think
+//! time. This mode measures the maximum throughput of a server. It does not measure latency at a given rate: while the
+//! server pauses, the clients send fewer requests, so few requests see the pause.
 //!
 //! ```no_run
 //! use std::net::SocketAddr;
@@ -30,10 +35,12 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 //!
-//! **Open loop.** Requests are due at moments that are fixed before, spread over the connections in turn, whether replies
-//! come or not. Latency counts from the moment a request was due, so that a pause of the server shows in all requests of
-//! that time; the figure from the actual sending stands beside it. A request whose connection is still busy waits in
-//! that connection's line.
+//! # Open loop
+//!
+//! The time of every request is fixed in advance. Requests are assigned to the connections in turn, whether or not
+//! replies arrive. Latency is measured from the scheduled time, so a pause of the server is visible in all requests
+//! that were due during it. Latency from the actual send time is reported as well ("uncorrected"). A request whose
+//! connection is still busy waits in the queue of that connection.
 //!
 //! ```no_run
 //! use std::net::SocketAddr;
@@ -58,7 +65,9 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 //!
-//! **Sweep.** One open loop after the other at rising rates over the same connections, until the server does not follow.
+//! # Sweep
+//!
+//! A sequence of open loops at rising rates over the same connections, until the server no longer keeps up.
 //!
 //! ```no_run
 //! use std::ops::ControlFlow;
@@ -82,22 +91,25 @@
 //! };
 //! let report = run(&load, &anello::Runtime::builder(), |_| ControlFlow::Continue(()))?.report;
 //! if let Some(knee) = report.knee {
-//!     println!("{} requests/s are too many: {}", knee.per_second, knee.why);
+//!     println!("saturated at {} requests/s: {}", knee.per_second, knee.why);
 //! }
 //! # Ok::<(), std::io::Error>(())
 //! ```
 //!
-//! [`run()`] starts the load's threads and waits for them. [`Session`] is the engine of one of them, on the calling
-//! thread. The crate prints nothing. [`formats`] writes intervals for other programs, [`merge`] adds those of several
-//! machines.
+//! # Usage
 //!
-//! Invariants:
-//! - whatever the server does, everything ends: connecting and every request have a deadline, and so has what is left of
-//!   a schedule;
-//! - between slices nothing is in flight;
-//! - a reply counts as a request only if it is whole, expected and, when verified, right;
-//! - nothing is lost: a request of a schedule is answered, has an error, is unsent, or was given up when the load was
-//!   stopped.
+//! [`run()`] starts the worker threads and waits for them. [`Session`] is the engine of one worker, on the calling
+//! thread. The crate prints nothing. [`formats`] writes intervals in formats for other programs. [`merge`] adds up the
+//! results of several machines.
+//!
+//! # Invariants
+//!
+//! - Every operation ends in bounded time, whatever the server does: connecting and every request have a deadline, and
+//!   so has the drain phase at the end of a schedule.
+//! - No request is in flight between slices.
+//! - A reply counts as a request only if it is complete, expected and, if verification is enabled, has the right bytes.
+//! - Every scheduled request is accounted for: it is answered, counted as an error, unsent, or abandoned because the
+//!   load was stopped.
 #![forbid(unsafe_code)]
 
 pub mod check;

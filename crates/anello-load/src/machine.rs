@@ -1,4 +1,4 @@
-//! The machine that a load runs on: its cores, which of them a process may use, and what the hypervisor takes of them.
+//! Cores of this machine: which are online, which a process may use, and how much of their time the hypervisor steals.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -8,58 +8,59 @@ use rustix::io::Errno;
 use rustix::process::Pid;
 use rustix::thread::{CpuSet, sched_getaffinity};
 
-/// Cores that are online, by `/proc/stat`.
+/// Returns the cores that are online, according to `/proc/stat`.
 ///
 /// # Errors
-/// When `/proc/stat` cannot be read or has no cores.
+/// Returns an error if `/proc/stat` cannot be read or lists no cores.
 pub fn online_cores() -> io::Result<Vec<usize>> {
     let stat = read_stat()?;
     let cores: Vec<usize> = stat.lines().filter_map(parse_core_line).map(|(core, _)| core).collect();
-    if cores.is_empty() { Err(invalid_data("has no core")) } else { Ok(cores) }
+    if cores.is_empty() { Err(invalid_data("no cores listed")) } else { Ok(cores) }
 }
 
-/// The cores that this thread may run on, lowest first (`sched_getaffinity(2)`).
+/// Returns the cores that the calling thread may run on, in ascending order.
 ///
 /// # Errors
-/// When the kernel does not tell, as with more than 1024 cores.
+/// Returns the error of `sched_getaffinity(2)`, which fails on machines with more than 1024 cores.
 pub fn current_thread_cores() -> io::Result<Vec<usize>> {
     Ok(cores_in_set(&sched_getaffinity(None)?).collect())
 }
 
-/// The cores that at least one thread of a process may run on, lowest first (`sched_getaffinity(2)` of each).
+/// Returns the cores that at least one thread of a process may run on, in ascending order (`sched_getaffinity(2)` of
+/// each thread).
 ///
 /// # Errors
-/// When the process does not exist, or belongs to somebody whose processes may not be looked at.
+/// Returns an error if the process does not exist, or if the caller may not inspect it.
 pub fn cores_of(pid: u32) -> io::Result<Vec<usize>> {
-    let named = |error: io::Error| {
-        io::Error::new(error.kind(), format!("cannot tell which cores process {pid} may use: {error}"))
+    let with_context = |error: io::Error| {
+        io::Error::new(error.kind(), format!("cannot read the CPU affinity of process {pid}: {error}"))
     };
     let mut cores = BTreeSet::new();
-    for task in fs::read_dir(format!("/proc/{pid}/task")).map_err(named)? {
-        let name = task.map_err(named)?.file_name();
+    for task in fs::read_dir(format!("/proc/{pid}/task")).map_err(with_context)? {
+        let name = task.map_err(with_context)?.file_name();
         let Some(thread) = name.to_str().and_then(|name| name.parse().ok()).and_then(Pid::from_raw) else {
             continue;
         };
         match sched_getaffinity(Some(thread)) {
             Ok(set) => cores.extend(cores_in_set(&set)),
-            // It has ended since it was listed.
+            // The thread has exited since it was listed.
             Err(Errno::SRCH) => {}
-            Err(error) => return Err(named(error.into())),
+            Err(error) => return Err(with_context(error.into())),
         }
     }
     Ok(cores.into_iter().collect())
 }
 
-/// Time that the hypervisor has taken from these cores since boot, summed, in nanoseconds, by the steal column of
-/// `/proc/stat`: whole ticks of mostly 10 ms for each core. A core that is named twice counts once; one that is offline
-/// counts nothing. Only differences mean something.
+/// Returns the time that the hypervisor has stolen from these cores since boot, in nanoseconds, summed over the cores.
+/// The source is the steal column of `/proc/stat`, which counts clock ticks, usually of 10 ms. Cores that are listed
+/// twice count once, and offline cores count as 0. Only differences between two values are meaningful.
 ///
 /// # Errors
-/// When `/proc/stat` cannot be read, or has no steal column (kernels before 2.6.11).
+/// Returns an error if `/proc/stat` cannot be read or has no steal column (kernels before 2.6.11).
 pub fn stolen_ns(cores: &[usize]) -> io::Result<u64> {
     stolen_ticks(&read_stat()?, cores)
         .map(|ticks| ticks.saturating_mul(1_000_000_000 / rustix::param::clock_ticks_per_second().max(1)))
-        .ok_or_else(|| invalid_data("has no steal column"))
+        .ok_or_else(|| invalid_data("no steal column"))
 }
 
 fn read_stat() -> io::Result<String> {
@@ -68,21 +69,20 @@ fn read_stat() -> io::Result<String> {
 }
 
 fn invalid_data(why: &str) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, format!("/proc/stat {why}"))
+    io::Error::new(io::ErrorKind::InvalidData, format!("cannot parse /proc/stat: {why}"))
 }
 
-/// The cores of a set.
 fn cores_in_set(set: &CpuSet) -> impl Iterator<Item = usize> + '_ {
     (0..CpuSet::MAX_CPU).filter(|&core| set.is_set(core))
 }
 
-/// The number and the columns of a core's line: user, nice, system, idle, iowait, irq, softirq, steal.
+/// Returns the number of a core and its columns: user, nice, system, idle, iowait, irq, softirq, steal.
 fn parse_core_line(line: &str) -> Option<(usize, &str)> {
     let (number, columns) = line.strip_prefix("cpu")?.split_once(' ')?;
     Some((number.parse().ok()?, columns))
 }
 
-/// The sum of the steal columns of these cores.
+/// Returns the sum of the steal columns of these cores.
 fn stolen_ticks(stat: &str, cores: &[usize]) -> Option<u64> {
     let mut lines = stat.lines().filter_map(parse_core_line).filter(|(core, _)| cores.contains(core));
     lines.try_fold(0u64, |sum, (_, columns)| {
@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn stolen_ticks_are_summed_over_the_cores_asked_for() {
+    fn stolen_ticks_are_summed_over_requested_cores() {
         let stat =
             "cpu  1 2 3 4 5 6 7 88 9 10\ncpu0 1 2 3 4 5 6 7 30 9 10\ncpu10 1 2 3 4 5 6 7 58 0 0\nintr 1\n";
         assert_eq!(stolen_ticks(stat, &[0]), Some(30));
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn this_process_may_use_cores_that_are_online() {
+    fn allowed_cores_are_online() {
         let online = online_cores().unwrap();
         let own = current_thread_cores().unwrap();
         assert!(!own.is_empty() && own.iter().all(|core| online.contains(core)), "{own:?} of {online:?}");

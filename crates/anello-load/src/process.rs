@@ -1,14 +1,14 @@
-//! What a process costs: CPU time, context switches and memory, of all its threads.
+//! CPU time, context switches and memory of a process, summed over all its threads.
 //!
 //! ```text
-//!  the CPU-time clock of the process   user and kernel time of all its threads, ended ones included, to the nanosecond
-//!  /proc/PID/task/TID/status           context switches of a thread: one that ends takes them with it, and what was
-//!                                      last seen of it is kept by ProcessMeter
+//!  CPU-time clock of the process       user and kernel time of all threads, including exited ones, in nanoseconds
+//!  /proc/PID/task/TID/status           context switches of one thread; they are lost when the thread exits, so
+//!                                      ProcessMeter keeps the last reading
 //!  /proc/PID/status                    VmRSS
 //! ```
 //!
-//! [`ProcessUsage::of`] is one look. [`ProcessMeter`] looks again and again, and does not lose the switches of threads
-//! that have ended in between.
+//! [`ProcessUsage::of`] takes one reading. [`ProcessMeter`] takes repeated readings and keeps the context switches of
+//! threads that have exited in between.
 
 use std::collections::HashMap;
 use std::fs;
@@ -18,31 +18,31 @@ use nix::time::{clock_getcpuclockid, clock_gettime};
 use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
 
-/// What a process has used since it began, or within a stretch of time.
+/// Resource usage of a process, since its start or within an interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProcessUsage {
-    /// CPU time in user space and kernel, in nanoseconds, of threads that have ended, too.
+    /// CPU time in user space and in the kernel, in nanoseconds, including threads that have exited.
     pub cpu_ns: u64,
-    /// How often its threads went to sleep.
+    /// Number of times that a thread blocked (voluntary context switches).
     pub voluntary_switches: u64,
-    /// How often its threads were made to let others run.
+    /// Number of times that a thread was preempted (involuntary context switches).
     pub involuntary_switches: u64,
-    /// Memory in use (RSS) at the end of the stretch, in bytes.
+    /// Resident memory (RSS) at the end of the interval, in bytes.
     pub resident_bytes: u64,
 }
 
 impl ProcessUsage {
-    /// What the process has used (`clock_getcpuclockid(3)`, `/proc/PID/status`), with the context switches of the threads
-    /// that are alive (`/proc/PID/task/*/status`).
+    /// Returns the usage of the process since its start (`clock_getcpuclockid(3)`, `/proc/PID/status`). Context
+    /// switches are those of the threads that are alive (`/proc/PID/task/*/status`).
     ///
     /// # Errors
-    /// When the process does not exist, or belongs to somebody whose processes may not be looked at.
+    /// Returns an error if the process does not exist, or if the caller may not inspect it.
     pub fn of(pid: u32) -> io::Result<Self> {
         Ok(ProcessSnapshot::read(pid)?.usage())
     }
 
-    /// What was used since `earlier`; the memory is that of now. Where a figure went back, as the switches of
-    /// [`of`](Self::of) do when a thread ends, the difference is 0.
+    /// Returns the usage since `earlier`, with the current memory. A counter that has decreased counts as 0. This
+    /// happens to the context switches of [`of`](Self::of) when a thread exits.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         Self {
@@ -53,7 +53,7 @@ impl ProcessUsage {
         }
     }
 
-    /// Adds time and switches; the memory is left alone.
+    /// Adds CPU time and context switches. Memory stays unchanged.
     pub(crate) fn add_work(&mut self, other: &Self) {
         self.cpu_ns = self.cpu_ns.saturating_add(other.cpu_ns);
         self.add_switches(Switches {
@@ -68,32 +68,32 @@ impl ProcessUsage {
     }
 }
 
-/// Reads the usage of one process repeatedly, and keeps the context switches of threads that have ended as they were
-/// last seen.
+/// A meter that reads the usage of one process repeatedly. It keeps the last known context switches of threads that
+/// have exited.
 #[derive(Debug)]
 pub struct ProcessMeter {
     pid: u32,
-    /// The last look at each thread alive.
+    /// Last reading of each live thread.
     threads: HashMap<u32, Switches>,
-    /// Switches of threads that have ended since the first look.
+    /// Last readings of the threads that have exited since the first reading.
     exited_threads: Vec<Switches>,
 }
 
 impl ProcessMeter {
-    /// Begins with a first look.
+    /// Creates a meter and takes the first reading.
     ///
     /// # Errors
-    /// Those of [`ProcessUsage::of`].
+    /// Returns the errors of [`ProcessUsage::of`].
     pub fn new(pid: u32) -> io::Result<Self> {
         let snapshot = ProcessSnapshot::read(pid)?;
         Ok(Self { pid, threads: snapshot.threads.into_iter().collect(), exited_threads: Vec::new() })
     }
 
-    /// What the process has used up to now. Of the switches only differences between readings mean something
-    /// ([`ProcessUsage::since`]): those of threads that had ended before the first look are left out.
+    /// Returns the usage of the process up to now. For context switches, only differences between readings are
+    /// meaningful ([`ProcessUsage::since`]): threads that exited before the first reading are not counted.
     ///
     /// # Errors
-    /// Those of [`ProcessUsage::of`], as when the process has ended.
+    /// Returns the errors of [`ProcessUsage::of`], for example if the process has exited.
     pub fn read(&mut self) -> io::Result<ProcessUsage> {
         Ok(self.update(ProcessSnapshot::read(self.pid)?))
     }
@@ -101,8 +101,8 @@ impl ProcessMeter {
     fn update(&mut self, snapshot: ProcessSnapshot) -> ProcessUsage {
         let mut exited = std::mem::take(&mut self.threads);
         for (thread, switches) in &snapshot.threads {
-            // An id that is used again by a younger thread begins at 0.
-            if exited.get(thread).is_some_and(|before| switches.voluntary >= before.voluntary) {
+            // A reused thread id starts at 0 again.
+            if exited.get(thread).is_some_and(|previous| switches.voluntary >= previous.voluntary) {
                 exited.remove(thread);
             }
         }
@@ -121,9 +121,9 @@ struct Switches {
     involuntary: u64,
 }
 
-/// One look at a process.
+/// One reading of a process.
 struct ProcessSnapshot {
-    /// All threads alive, by id.
+    /// All live threads, by id.
     threads: Vec<(u32, Switches)>,
     cpu_ns: u64,
     resident_bytes: u64,
@@ -140,7 +140,7 @@ impl ProcessSnapshot {
         for task in tasks {
             let task = task.map_err(|error| with_context(pid, "a thread", error))?;
             let Some(thread) = task.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
-            // A thread may end between the listing and the reading.
+            // A thread can exit between the listing and this read.
             let Ok(status) = fs::read_to_string(task.path().join("status")) else { continue };
             let switches = Switches {
                 voluntary: field(&status, "voluntary_ctxt_switches:").unwrap_or(0),
@@ -148,7 +148,7 @@ impl ProcessSnapshot {
             };
             threads.push((thread, switches));
         }
-        // A process that is ending has no memory any more.
+        // An exiting process has no `VmRSS` line.
         let resident_bytes = field(&status, "VmRSS:").unwrap_or(0).saturating_mul(1024);
         Ok(Self { threads, cpu_ns, resident_bytes })
     }
@@ -164,13 +164,14 @@ impl ProcessSnapshot {
     }
 }
 
-/// CPU time that all threads of a process have spent in user space and kernel since it began, ended ones included, in
-/// nanoseconds: exact at any moment (`clock_gettime(2)` on the clock of `clock_getcpuclockid(3)`, Linux 2.6.12).
+/// Returns the CPU time that all threads of a process have spent in user space and in the kernel since its start, in
+/// nanoseconds, including threads that have exited. The value is exact at any time (`clock_gettime(2)` on the clock of
+/// `clock_getcpuclockid(3)`, Linux 2.6.12).
 ///
 /// # Errors
-/// When there is no such process.
+/// Returns an error if the process does not exist.
 pub fn process_cpu_ns(pid: u32) -> io::Result<u64> {
-    // A number that is no process id stands for none; 0 would be the caller.
+    // Values that are not valid process ids become an id that does not exist. 0 would mean the calling process.
     let id = i32::try_from(pid).ok().filter(|&id| id > 0).unwrap_or(i32::MAX);
     let clock = clock_getcpuclockid(Pid::from_raw(id));
     let time =
@@ -186,7 +187,7 @@ fn with_context(pid: u32, what: &str, error: io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("cannot read {what} of process {pid}: {error}"))
 }
 
-/// The number after a name in a status file.
+/// Returns the number that follows a field name in a status file.
 fn field(status: &str, name: &str) -> Option<u64> {
     status.lines().find_map(|line| line.strip_prefix(name))?.split_whitespace().next()?.parse().ok()
 }
@@ -204,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn the_usage_of_this_process_grows_and_that_of_none_is_an_error() {
+    fn usage_grows_over_time_and_missing_process_is_error() {
         let pid = std::process::id();
         let before = ProcessUsage::of(pid).unwrap();
         let mut sink = 0u64;
@@ -221,20 +222,20 @@ mod tests {
     }
 
     #[test]
-    fn a_meter_keeps_the_switches_of_threads_that_have_ended() {
+    fn meter_keeps_switches_of_exited_threads() {
         let mut meter = ProcessMeter { pid: 0, threads: HashMap::new(), exited_threads: Vec::new() };
         let both = meter.update(snapshot(10, &[(1, 11), (2, 22)]));
         assert_eq!((both.cpu_ns, both.voluntary_switches, both.involuntary_switches), (10, 33, 2));
-        // Thread 2 ends as last seen, while 1 goes on.
+        // Thread 2 exits after its last reading. Thread 1 continues.
         let one = meter.update(snapshot(15, &[(1, 12)]));
         assert_eq!((one.since(&both).cpu_ns, one.since(&both).voluntary_switches), (5, 1));
-        // The id of an ended thread comes back.
+        // The id of an exited thread is reused.
         let again = meter.update(snapshot(15, &[(1, 3)]));
         assert_eq!(again.since(&one).voluntary_switches, 3);
     }
 
     #[test]
-    fn the_time_of_a_thread_that_has_ended_is_not_lost() {
+    fn cpu_time_includes_exited_threads() {
         let pid = std::process::id();
         let before_ns = process_cpu_ns(pid).unwrap();
         let spent_ns = || {
@@ -253,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_are_found() {
+    fn status_field_matches_full_name() {
         let status =
             "Name:\tVmRSS:\nVmRSS:\t  12 kB\nvoluntary_ctxt_switches:\t3\nnonvoluntary_ctxt_switches:\t4\n";
         assert_eq!(field(status, "VmRSS:"), Some(12));

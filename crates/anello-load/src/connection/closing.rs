@@ -67,7 +67,7 @@ impl Connection {
         if !is_aborted
             && !is_truncated
             && !self.in_flight.is_empty()
-            && let Some(check) = self.decoder.end(&shared.exchange, self.index, sequence)
+            && let Some(check) = self.decoder.finish_at_eof(&shared.exchange, self.index, sequence)
         {
             shared.counters.add_received_bytes(0, self.now_ns);
             self.record_reply(&check, shared);

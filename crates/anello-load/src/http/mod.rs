@@ -144,7 +144,7 @@ impl HttpReplyDecoder {
     }
 
     /// The server has closed: the verdict if that was the end of a response, too.
-    pub fn end(&mut self, shared: &HttpShared, connection: u64, sequence: u64) -> Option<ReplyCheck> {
+    pub fn finish_at_eof(&mut self, shared: &HttpShared, connection: u64, sequence: u64) -> Option<ReplyCheck> {
         let page = shared.page(connection, sequence);
         self.decoder.finish_at_eof().then(|| self.finish(shared, page))
     }
