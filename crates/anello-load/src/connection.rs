@@ -1,19 +1,19 @@
-//! One connection: requests go out when they may, replies are judged and timed, until the stretch of load is over or
-//! something breaks.
+//! One connection of a load: sends requests, and checks and times the replies, until the measurement ends or the
+//! connection fails.
 //!
 //! ```text
-//!              due, or wanted              made                   all of a response that ends it
-//!   Closed ───────────────────► Connecting ──────► Open ──────────────────────────────────► AwaitingEof
-//!     ▲  ▲                          │               │  ▲ requests out, replies in               │ EOF of the server
-//!     │  └── Waiting ◄── failed, retried            │  └┘                                       │
-//!     │                                             └──► Broken (not reconnected)               │
-//!     └─────────────────────────────────────────────────────────────────────────────────────────┘
+//!               request due                connected             last response received
+//!    Closed ───────────────────► Connecting ──────► Open ──────────────────────────────────► AwaitingEof
+//!      ▲  ▲                          │               │  ▲ requests out, replies in               │ EOF received
+//!      │  └── Waiting ◄── failed, retried            │  └┘                                       │
+//!      │                                             └──► Broken (not reconnected)               │
+//!      └─────────────────────────────────────────────────────────────────────────────────────────┘
 //! ```
 //!
-//! A future by hand, not an `async fn`: it has to look at its line, the clock and the socket in one poll.
+//! A hand-written future instead of an `async fn`: one poll checks the due queue, the clock and the socket.
 //!
-//! The clock is read once for each piece that arrives: that moment is the end of all replies in it, and in a closed loop
-//! the beginning of the requests that follow.
+//! The clock is read once for each received chunk. That time is the completion time of all replies in the chunk and, in
+//! a closed loop, the send time of the requests that follow.
 
 mod closing;
 
@@ -34,39 +34,39 @@ use crate::exchange::{ReplyCheck, ReplyDecoder};
 use crate::shared::{InFlightRequest, Shared};
 use crate::stream::{Received, Stream};
 
-/// A connection in its lane, open or not.
+/// The connection of a slot, open or not.
 #[derive(Debug)]
 pub(crate) struct Connection {
-    /// Its number among all connections of the load.
+    /// Index among all connections of the load.
     index: u64,
-    /// The number of the next request.
+    /// Number of the next request.
     sequence: u64,
-    /// Requests answered in this stretch.
+    /// Requests answered in this measurement.
     pub answered: u64,
     state: ConnectionState,
     decoder: ReplyDecoder,
-    /// Sent and not answered, the oldest first.
+    /// Requests that have been sent and not answered, oldest first.
     in_flight: VecDeque<InFlightRequest>,
-    /// Closed loop: when requests that were sent in vain, and go out once more, were sent first.
+    /// Closed loop: first send times of requests that are sent again, because the connection closed before their reply.
     resend_queue: VecDeque<u64>,
     pub slot: Rc<ConnectionSlot>,
-    /// The request that the connection is opened for, where each has its own.
+    /// The request for which the connection is opened, if each request has its own connection.
     reserved_request: Option<InFlightRequest>,
-    /// Closed loop: until the next request.
+    /// Closed loop: think time before the next request.
     think: Option<Sleep>,
-    /// A request was sent in this stretch that counts.
+    /// Whether a request that counts has been sent in this measurement.
     has_started: bool,
-    /// Since when requests could be sent at once.
+    /// Time since which requests could be sent immediately.
     ready_since_ns: u64,
-    /// The last look at the clock; 0 if there was none in this poll.
+    /// Time of the last clock read; 0 if there was none in this poll.
     now_ns: u64,
-    /// Times in a row that opening it failed, or brought nothing.
+    /// Consecutive times that the connection could not be opened, or was closed before it received a reply.
     consecutive_failures: u32,
     was_opened: bool,
-    /// When it was opened last, and the number of the first request on it.
+    /// Time at which the connection was last opened, and number of the first request on it.
     opened_ns: u64,
     first_sequence: u64,
-    /// When a reply was whole last.
+    /// Time of the last complete reply.
     last_reply_ns: u64,
 }
 
@@ -79,16 +79,16 @@ enum ConnectionState {
     Broken,
 }
 
-/// What became of an open connection.
+/// Result of polling an open connection.
 enum PollOutcome {
-    /// Everything of this stretch is done.
+    /// All requests of this measurement are complete.
     Done,
-    /// The link has changed.
+    /// The connection state has changed.
     StateChanged,
 }
 
 impl Connection {
-    /// A connection that is not open.
+    /// Creates a connection that is not open.
     pub fn new(index: u64, decoder: ReplyDecoder, slot: Rc<ConnectionSlot>) -> Self {
         Self {
             index,
@@ -112,7 +112,7 @@ impl Connection {
         }
     }
 
-    /// Takes an open stream.
+    /// Sets the stream of the connection, which is open from now on.
     pub fn open(&mut self, stream: Stream, shared: &Shared) {
         shared.counters.open.set(shared.counters.open.get() + 1);
         if let Some(negotiated) = stream.negotiated() {
@@ -127,14 +127,14 @@ impl Connection {
         self.state = ConnectionState::Open(stream);
     }
 
-    /// Tells a server under TLS that nothing more will come, as far as that can be sent at once.
+    /// Sends `close_notify` on a TLS connection if that is possible without waiting.
     pub fn send_close_notify(&mut self) {
         if let ConnectionState::Open(stream) = &mut self.state {
             stream.send_close_notify();
         }
     }
 
-    /// Nobody opens it any more.
+    /// Marks the connection as broken. It is not opened again.
     pub fn mark_broken(&mut self, shared: &Shared) {
         self.state = ConnectionState::Broken;
         self.slot.broken.set(true);
@@ -150,12 +150,12 @@ impl Connection {
         matches!(self.state, ConnectionState::Broken)
     }
 
-    /// Whether it was ever open.
+    /// Returns `true` if the connection has ever been open.
     pub fn was_opened(&self) -> bool {
         self.was_opened
     }
 
-    /// Works until the stretch is over; gives the connection back with nothing in flight.
+    /// Runs the connection until the measurement ends. Returns the connection, with no request in flight.
     pub fn run(mut self, shared: Rc<Shared>) -> impl Future<Output = Self> {
         self.answered = 0;
         self.has_started = false;
@@ -185,7 +185,7 @@ impl Connection {
         }
     }
 
-    /// Sends what may be sent and receives what comes.
+    /// Sends the requests that are due and receives replies.
     #[inline]
     fn poll_open(&mut self, shared: &Shared, context: &mut Context<'_>) -> Poll<PollOutcome> {
         loop {
@@ -201,7 +201,7 @@ impl Connection {
                 return Poll::Ready(PollOutcome::StateChanged);
             };
             let Poll::Ready(received) = stream.poll_receive(context) else {
-                // Who waits for a reply alone is woken by the socket.
+                // In a closed loop, a connection with requests in flight is woken by its socket alone.
                 if shared.open_loop || self.in_flight.is_empty() {
                     self.slot.register_waker(context.waker(), self.in_flight.len() < shared.max_in_flight);
                 }
@@ -221,7 +221,7 @@ impl Connection {
         }
     }
 
-    /// Everything but an open connection; whether all of this stretch is done.
+    /// Polls a connection that is not open. Returns `true` if it has completed the measurement.
     #[cold]
     fn poll_disconnected(&mut self, shared: &Shared, context: &mut Context<'_>) -> Poll<bool> {
         self.slot.register_waker(context.waker(), true);
@@ -229,10 +229,12 @@ impl Connection {
             ConnectionState::Broken => return Poll::Ready(true),
             ConnectionState::Closed => {
                 if self.is_finished(shared) && (!self.has_unanswered() || shared.stopping.get()) {
-                    let (resend_queue, from_ns) =
+                    let (resend_queue, count_from_ns) =
                         (std::mem::take(&mut self.resend_queue), shared.count_from_ns.get());
-                    let abandoned =
-                        resend_queue.into_iter().filter(|&first_due_ns| first_due_ns >= from_ns).count();
+                    let abandoned = resend_queue
+                        .into_iter()
+                        .filter(|&first_due_ns| first_due_ns >= count_from_ns)
+                        .count();
                     shared.counters.add_abandoned(abandoned as u64);
                     return Poll::Ready(true);
                 }
@@ -250,7 +252,7 @@ impl Connection {
                         Ok(Err(error)) => Err(ConnectionError::from_connect_error(&error)),
                         Err(_) => Err(ConnectionError {
                             kind: ErrorKind::ConnectTimeout,
-                            text: format!("{target}: not connected within {connect_timeout:?}"),
+                            text: format!("cannot connect to {target}: timed out after {connect_timeout:?}"),
                         }),
                     }
                 }));
@@ -258,7 +260,7 @@ impl Connection {
             ConnectionState::Waiting(delay) => {
                 if is_sleep_elapsed(delay, context) || self.is_finished(shared) {
                     self.state = ConnectionState::Closed;
-                    // Until its turn it was the load that waited.
+                    // A delay by the ramp is caused by the load itself and does not move `ready_since_ns`.
                     if self.consecutive_failures > 0 {
                         self.ready_since_ns = self.now(shared);
                     }
@@ -275,10 +277,10 @@ impl Connection {
                     self.fail_connection(error, shared);
                 }
                 Poll::Pending if self.slot.abort_reason().is_some() => {
-                    let text = "the connection for a request took too long".to_owned();
+                    let text = "timed out while connecting for a request".to_owned();
                     self.fail_connection(ConnectionError { kind: ErrorKind::Timeout, text }, shared);
                 }
-                // Nothing waits for it.
+                // No request waits for this connection.
                 Poll::Pending
                     if (!self.has_unanswered() || shared.stopping.get()) && self.is_finished(shared) =>
                 {
@@ -288,11 +290,11 @@ impl Connection {
             },
             ConnectionState::AwaitingEof(stream) => match ready!(stream.poll_eof(context)) {
                 Ok(Some(bytes)) => {
-                    let text = format!("at least {bytes} bytes came after the last response");
+                    let text = format!("server sent at least {bytes} bytes after the last response");
                     self.fail_connection(ConnectionError { kind: ErrorKind::ExcessData, text }, shared);
                 }
                 _ if self.slot.abort_reason() == Some(AbortReason::TimedOut) => {
-                    let text = "the server did not close the connection as it had said".to_owned();
+                    let text = "server announced close but kept the connection open".to_owned();
                     self.fail_connection(ConnectionError { kind: ErrorKind::Timeout, text }, shared);
                 }
                 Ok(None) | Err(_) => self.close(shared),
@@ -302,7 +304,7 @@ impl Connection {
         Poll::Ready(false)
     }
 
-    /// Where each request has its own connection: until one is due that it is opened for.
+    /// If each request has its own connection: waits until the request is due for which the connection is opened.
     fn poll_reserve_request(&mut self, shared: &Shared, context: &mut Context<'_>) -> Poll<()> {
         if shared.keep_alive || self.reserved_request.is_some() {
             return Poll::Ready(());
@@ -320,7 +322,7 @@ impl Connection {
         Poll::Ready(())
     }
 
-    /// Closed loop: whether the time between a reply and the next request is over.
+    /// Closed loop: returns `true` if the think time before the next request has elapsed.
     fn is_think_time_elapsed(&mut self, context: &mut Context<'_>) -> bool {
         let is_elapsed = self.think.as_mut().is_none_or(|think| is_sleep_elapsed(think, context));
         if is_elapsed {
@@ -329,14 +331,14 @@ impl Connection {
         is_elapsed
     }
 
-    /// Whether no more requests begin in this stretch.
+    /// Returns `true` if no more requests start in this measurement.
     #[inline]
     fn is_finished(&mut self, shared: &Shared) -> bool {
         if shared.open_loop {
             return shared.schedule_finished.get() && self.slot.due_queue.borrow().is_empty();
         }
         let deadline_ns = shared.deadline_ns.get();
-        // Every connection makes at least one request, unless it cannot, or its turn does not come.
+        // Every connection sends at least one request, unless it cannot be opened or the ramp does not reach it.
         self.now(shared) >= deadline_ns
             && (self.has_started
                 || self.consecutive_failures > 0
@@ -344,7 +346,7 @@ impl Connection {
                 || shared.stopping.get())
     }
 
-    /// Sends as many requests as may be in flight and are due.
+    /// Sends the requests that are due, up to the limit of requests in flight.
     #[inline]
     fn send(&mut self, shared: &Shared, context: &mut Context<'_>) -> io::Result<()> {
         let capacity = shared.max_in_flight - self.in_flight.len();
@@ -357,22 +359,23 @@ impl Connection {
         }
         let bytes = shared.exchange.requests(self.index, self.sequence, count);
         let byte_count = bytes.len();
-        // Before they are sent: epoll does that at once, and others may have the core before it returns.
+        // Read the clock before sending: on epoll, the data is sent in this call, and other threads may run before it
+        // returns.
         self.now(shared);
         let ConnectionState::Open(stream) = &mut self.state else { return Ok(()) };
-        let Poll::Ready(sent) = stream.poll_send(bytes, context) else { return Ok(()) };
-        sent?;
+        let Poll::Ready(result) = stream.poll_send(bytes, context) else { return Ok(()) };
+        result?;
         self.record_sent(count, byte_count, shared);
         Ok(())
     }
 
-    /// Whether a request that has begun is neither answered nor in flight.
+    /// Returns `true` if a request has started and is neither answered nor in flight.
     #[inline]
     fn has_unanswered(&self) -> bool {
         self.reserved_request.is_some() || !self.resend_queue.is_empty()
     }
 
-    /// How many requests are due, of at most `capacity`.
+    /// Returns the number of requests that are due, at most `capacity`.
     #[inline]
     fn due_count(&mut self, capacity: usize, shared: &Shared, context: &mut Context<'_>) -> usize {
         if !shared.keep_alive {
@@ -382,13 +385,13 @@ impl Connection {
             return capacity.min(self.slot.due_queue.borrow().len());
         }
         if (self.think.is_some() && !self.is_think_time_elapsed(context)) || self.is_finished(shared) {
-            // Nothing new; what was sent in vain is owed its answer all the same.
+            // No new requests, but requests that are sent again still need a reply.
             return capacity.min(self.resend_queue.len());
         }
         capacity
     }
 
-    /// So many requests were accepted for sending.
+    /// Records that `count` requests have been accepted for sending.
     #[inline]
     fn record_sent(&mut self, count: usize, bytes: usize, shared: &Shared) {
         let now_ns = self.now(shared);
@@ -414,7 +417,7 @@ impl Connection {
 
     fn record_send_time(&mut self, request: InFlightRequest, shared: &Shared) {
         self.has_started |= request.sent_ns >= shared.count_from_ns.get();
-        // How late it was sent is told by the first time.
+        // The schedule error of a request that is sent again was recorded the first time.
         let resend_count = self.slot.resend_count.get();
         if resend_count > 0 {
             self.slot.resend_count.set(resend_count - 1);
@@ -425,7 +428,7 @@ impl Connection {
         }
     }
 
-    /// Judges what came; whether the connection ends here.
+    /// Decodes and checks received bytes. Returns `true` if the connection is to be closed.
     #[inline]
     fn receive(&mut self, bytes: &[u8], shared: &Shared) -> Result<bool, ConnectionError> {
         self.now_ns = shared.now_ns();
@@ -451,7 +454,7 @@ impl Connection {
         }
     }
 
-    /// The same of what TLS has decrypted.
+    /// Processes bytes that TLS has decrypted, like [`receive`](Self::receive).
     #[inline(never)]
     fn receive_plaintext(&mut self, plaintext: Vec<u8>, shared: &Shared) -> Result<bool, ConnectionError> {
         let is_closing = self.receive(&plaintext, shared);
@@ -461,7 +464,7 @@ impl Connection {
         is_closing
     }
 
-    /// The oldest request in flight has its reply.
+    /// Records the reply to the oldest request in flight.
     #[inline(always)]
     fn record_reply(&mut self, check: &ReplyCheck, shared: &Shared) {
         let now_ns = self.now_ns;
@@ -489,7 +492,7 @@ impl Connection {
         }
     }
 
-    /// The time, read at most once a poll unless something came.
+    /// Returns the current time. The clock is read at most once per poll, and once more for every received chunk.
     #[inline]
     fn now(&mut self, shared: &Shared) -> u64 {
         if self.now_ns == 0 {
@@ -505,7 +508,7 @@ fn is_sleep_elapsed(sleep: &mut Sleep, context: &mut Context<'_>) -> bool {
 
 #[cold]
 fn excess_data_error(bytes: usize) -> ConnectionError {
-    let text = format!("more came than was asked for, within a piece of {bytes} bytes");
+    let text = format!("unexpected data after the last reply, in a chunk of {bytes} bytes");
     ConnectionError { kind: ErrorKind::ExcessData, text }
 }
 

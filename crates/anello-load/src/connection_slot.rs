@@ -1,5 +1,7 @@
-//! What the task of a connection shares with those who look after it: the pacer, which hands it requests that are due,
-//! and the overseer, which ends it when a reply takes too long. So neither costs a timer per request.
+//! State shared by the task of a connection and the runner of the measurement.
+//!
+//! The runner dispatches requests that are due to the task, and aborts the connection when a reply takes too long. This
+//! avoids a timer per request.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -9,35 +11,35 @@ use anello::net::ShutdownHandle;
 
 use crate::shared::Shared;
 
-/// What [`ConnectionSlot::oldest_sent_ns`] says while nothing is in flight.
+/// Value of [`ConnectionSlot::oldest_sent_ns`] while no request is in flight.
 const IDLE: u64 = u64::MAX;
 
-/// The place of one connection in a load; the connection itself may come and go.
+/// Shared state of one connection of a load. The connection itself may be closed and opened again.
 #[derive(Debug)]
 pub(crate) struct ConnectionSlot {
-    /// When the oldest request in flight was sent.
+    /// Send time of the oldest request in flight.
     oldest_sent_ns: Cell<u64>,
     abort_reason: Cell<Option<AbortReason>>,
     shutdown_handle: RefCell<Option<ShutdownHandle>>,
-    /// Open loop: when requests that wait to be sent were due.
+    /// Open loop: due times of the requests that wait to be sent.
     pub due_queue: RefCell<VecDeque<u64>>,
-    /// How many of them, in front, have been sent before.
+    /// Number of requests at the front of `due_queue` that have been sent before.
     pub resend_count: Cell<usize>,
     waker: RefCell<Option<Waker>>,
-    /// A request could be sent at once.
+    /// Whether the task can send a request immediately.
     can_send: Cell<bool>,
-    /// When the connection is to be opened.
+    /// Time at which the connection is opened in a ramp.
     pub open_at_ns: Cell<u64>,
-    /// It broke, and nobody opens it again.
+    /// Whether the connection has failed and is not opened again.
     pub broken: Cell<bool>,
 }
 
-/// Why the overseer ended a connection.
+/// Reason why the runner has aborted a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AbortReason {
     /// The reply took too long.
     TimedOut,
-    /// The user wants to stop.
+    /// The load was stopped.
     Interrupted,
 }
 
@@ -56,42 +58,43 @@ impl ConnectionSlot {
         }
     }
 
-    /// A connection is open. Who was given up while it was being opened is looked at anew: there was nothing to close.
+    /// Records that the connection is open. Clears the reason of an abort that happened while connecting, when there
+    /// was nothing to close. The timeout is then checked again on the open connection.
     pub fn set_open(&self, shutdown_handle: ShutdownHandle) {
         self.abort_reason.set(None);
         self.shutdown_handle.replace(Some(shutdown_handle));
     }
 
-    /// Whether there is an open connection, or one that is ending.
+    /// Returns `true` if the connection is open or closing.
     pub fn is_open(&self) -> bool {
         self.shutdown_handle.borrow().is_some()
     }
 
-    /// It is closed.
+    /// Records that the connection is closed.
     pub fn set_closed(&self) {
         self.set_idle();
         self.abort_reason.set(None);
         self.shutdown_handle.replace(None);
     }
 
-    /// The oldest request in flight was sent then.
+    /// Sets the send time of the oldest request in flight.
     #[inline]
     pub fn set_oldest_sent(&self, sent_ns: u64) {
         self.oldest_sent_ns.set(sent_ns);
     }
 
-    /// Nothing is in flight.
+    /// Records that no request is in flight.
     #[inline]
     pub fn set_idle(&self) {
         self.oldest_sent_ns.set(IDLE);
     }
 
-    /// Why the connection was ended, since it was opened.
+    /// Returns the reason if the connection has been aborted since it was opened.
     pub fn abort_reason(&self) -> Option<AbortReason> {
         self.abort_reason.get()
     }
 
-    /// Breaks the connection if its request has been in flight for too long. Its task then sees the end.
+    /// Aborts the connection if a request has been in flight for too long. The task then receives EOF.
     #[inline]
     pub fn check_timeout(&self, now_ns: u64, stall_timeout_ns: u64) {
         let oldest_sent_ns = self.oldest_sent_ns.get();
@@ -100,7 +103,7 @@ impl ConnectionSlot {
         }
     }
 
-    /// Breaks the connection if a request is in flight, because nobody wants to wait for it any more.
+    /// Aborts the connection if a request is in flight, because the load has been stopped.
     pub fn abort_if_busy(&self) {
         if self.oldest_sent_ns.get() != IDLE {
             self.abort(AbortReason::Interrupted);
@@ -117,15 +120,17 @@ impl ConnectionSlot {
         }
     }
 
-    /// Gives up what waits to be sent.
+    /// Removes all requests from the due queue and counts them as unsent.
     pub fn clear_queue(&self, shared: &Shared) {
-        let waiting = std::mem::take(&mut *self.due_queue.borrow_mut());
+        let queued = std::mem::take(&mut *self.due_queue.borrow_mut());
         self.resend_count.set(0);
-        let from_ns = shared.count_from_ns.get();
-        shared.counters.add_unsent(waiting.into_iter().filter(|&due_ns| due_ns >= from_ns).count() as u64);
+        let count_from_ns = shared.count_from_ns.get();
+        shared
+            .counters
+            .add_unsent(queued.into_iter().filter(|&due_ns| due_ns >= count_from_ns).count() as u64);
     }
 
-    /// Leaves the task's waker, for [`wake`](Self::wake); `can_send` says whether it could send.
+    /// Stores the waker of the task for [`wake`](Self::wake). `can_send` says whether the task can send a request.
     #[inline]
     pub fn register_waker(&self, waker: &Waker, can_send: bool) {
         self.can_send.set(can_send);
@@ -135,7 +140,7 @@ impl ConnectionSlot {
         }
     }
 
-    /// Has the task look at its line, and at the time.
+    /// Wakes the task, which then checks its due queue and the clock.
     #[inline]
     pub fn wake(&self) {
         if let Some(waker) = &*self.waker.borrow() {
@@ -143,7 +148,7 @@ impl ConnectionSlot {
         }
     }
 
-    /// Has the task look at its line if it could send.
+    /// Wakes the task if it can send a request.
     #[inline]
     pub fn wake_if_ready(&self) {
         if self.can_send.get() {
@@ -151,7 +156,7 @@ impl ConnectionSlot {
         }
     }
 
-    /// The task is over; wakers of it mean nothing any more.
+    /// Removes the waker of a task that has finished.
     pub fn clear_waker(&self) {
         self.waker.replace(None);
     }
@@ -166,7 +171,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_request_that_was_late_while_its_connection_was_opened_times_out_on_it() {
+    fn request_timed_out_while_connecting_times_out_on_open_connection() {
         let server = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = server.local_addr().unwrap();
         anello::Runtime::new().unwrap().block_on(async {
@@ -174,14 +179,14 @@ mod tests {
             slot.set_oldest_sent(1);
             slot.check_timeout(20, 10);
             assert_eq!(slot.abort_reason(), Some(AbortReason::TimedOut));
-            // At the same moment it is open, and nobody has seen that it was given up.
+            // The connection opens at the same moment, before its task has noticed the abort.
             let mut stream = TcpStream::connect(address).await.unwrap();
             slot.set_open(stream.shutdown_handle());
             assert_eq!(slot.abort_reason(), None);
             slot.check_timeout(20, 10);
             assert_eq!(slot.abort_reason(), Some(AbortReason::TimedOut));
-            let ended = stream.recv().await.map(|chunk| chunk.is_none());
-            assert!(ended.unwrap_or(true), "it waits for nothing any more");
+            let is_eof = stream.recv().await.map(|chunk| chunk.is_none());
+            assert!(is_eof.unwrap_or(true), "the stream is shut down");
         });
     }
 }

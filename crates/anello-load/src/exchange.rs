@@ -90,7 +90,12 @@ impl ReplyDecoder {
 
     /// Handles EOF while request `sequence` is unanswered. Returns the result of the check if EOF completes the reply,
     /// as it does for HTTP bodies without a length.
-    pub fn finish_at_eof(&mut self, exchange: &Exchange, connection: u64, sequence: u64) -> Option<ReplyCheck> {
+    pub fn finish_at_eof(
+        &mut self,
+        exchange: &Exchange,
+        connection: u64,
+        sequence: u64,
+    ) -> Option<ReplyCheck> {
         match (self, exchange) {
             (Self::Http(decoder), Exchange::Http(http)) => decoder.finish_at_eof(http, connection, sequence),
             _ => None,
@@ -103,9 +108,7 @@ impl ReplyDecoder {
             (Self::Messages(decoder), Exchange::Messages(messages)) if decoder.received_bytes > 0 => {
                 Some(format!("{} of {} bytes of a reply", decoder.received_bytes, messages.response_bytes()))
             }
-            (Self::Http(decoder), _) if decoder.is_within_response() => {
-                Some("part of a response".to_owned())
-            }
+            (Self::Http(decoder), _) if decoder.is_within_response() => Some("part of a response".to_owned()),
             _ => None,
         }
     }

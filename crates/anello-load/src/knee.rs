@@ -58,10 +58,17 @@ mod tests {
         assert!(missing.contains("94.5 %"), "{missing}");
         let slow = saturation_reason(&knee, &[first.clone(), step(2000, 2000.0, 1_100_000)]).unwrap();
         assert!(slow.contains("11.0 times"), "{slow}");
-        assert!(saturation_reason(&knee, &[step(1000, 900.0, 1)]).is_some(), "the first step can be saturated");
+        assert!(
+            saturation_reason(&knee, &[step(1000, 900.0, 1)]).is_some(),
+            "the first step can be saturated"
+        );
         let mut few = step(1000, 800.0, 1);
         few.total.offered = Some(820);
-        assert_eq!(saturation_reason(&knee, &[few]), None, "relative to the offered requests, not to the rate");
+        assert_eq!(
+            saturation_reason(&knee, &[few]),
+            None,
+            "relative to the offered requests, not to the rate"
+        );
         let lenient = Knee { min_answered_percent: 50, max_latency_factor: 100 };
         assert_eq!(saturation_reason(&lenient, &[first, step(2000, 1100.0, 1_100_000)]), None);
     }

@@ -1,22 +1,25 @@
-//! Conducts one stretch of load: hands out what is due, cuts the record into intervals, looks after connections that
-//! wait for too long, and says when what is over.
+//! The runner of one measurement: dispatches scheduled requests, cuts the results into intervals, aborts connections
+//! that time out, and advances through the phases.
 //!
 //! ```text
-//!  start        count_from                          deadline      drain
-//!    ├── warm-up ───┼── interval ──┼── interval ──┼─...─┤── answers ──┤
-//!    requests are due all this time                     │ still owed  │ what was not sent by now is unsent
+//!   start        count_from                          deadline            end of drain
+//!     ├── warm-up ───┼── interval ──┼── interval ──┼─...─┤── last replies ──┤
+//!     requests are due all this time                     │ queued requests  │ requests not sent by now
+//!                                                        │ are still sent   │ count as unsent
 //! ```
 //!
-//! **When to wake up.** The runtime's timers fire up to 0.13 ms late on io_uring, and on epoll up to 1.1 ms, because
-//! `epoll_wait(2)` counts milliseconds. A schedule of 10,000 requests a second needs better. So the pacer sleeps until
-//! shortly before the next request is due ([`wake_margin_ns`]), and then looks again and again without sleeping; each look is
-//! a turn of the runtime's loop, so that replies are taken meanwhile. At rates below a few hundred a second the core
-//! sleeps nearly all the time; above a thousand a second it is always awake. The time spent looking while nothing was to
-//! do is counted (`pacing_ns`), so that it is not taken for work. How well requests kept to their time is measured for
-//! each of them (`schedule_error`), not assumed.
+//! # Wake-ups
 //!
-//! All of it is done by the future that runs the session: the loop of the runtime polls it once a turn, where a task that
-//! wakes itself would be polled hundreds of times before the sockets have their turn.
+//! The runtime's timers fire up to 0.13 ms late on io_uring, and up to 1.1 ms late on epoll, because `epoll_wait(2)`
+//! has a resolution of 1 ms. A schedule of 10,000 requests per second needs more precision. The pacer therefore sleeps
+//! until shortly before the next request is due ([`wake_margin_ns`]), and then polls the clock without sleeping. Each
+//! of these polls is one turn of the runtime's event loop, so replies are received meanwhile. At rates below a few
+//! hundred requests per second the core is idle nearly all the time; above a thousand per second it is always busy. The
+//! time spent polling with nothing to do is counted (`pacing_ns`), so that it is not mistaken for work. The schedule
+//! error is measured for every request (`schedule_error`).
+//!
+//! The runner is polled by the future that runs the session, because the runtime polls that future once per turn of its
+//! event loop. A task that wakes itself would be polled hundreds of times before the sockets are polled.
 
 use std::future::Future;
 use std::ops::ControlFlow;
@@ -32,61 +35,61 @@ use crate::interval::Interval;
 use crate::schedule::Schedule;
 use crate::shared::{ProgressSnapshot, Shared};
 
-/// How often the connections are looked after, and progress is told, at most.
+/// Interval of timeout checks and progress reports. Timeout checks run more often if the stall timeout is short.
 pub(crate) const TICK: Duration = Duration::from_millis(100);
 
-/// How long requests in flight may take when the user wants to stop, in nanoseconds.
+/// Time that requests in flight may take after the load has been stopped, in nanoseconds.
 const STOP_GRACE_NS: u64 = 500_000_000;
 
-/// Most requests that wait in the lines of a thread; what comes then is unsent.
+/// Maximum number of requests in the due queues of a thread. Requests beyond this limit count as unsent.
 const MAX_QUEUED_REQUESTS: usize = 4_000_000;
 
-/// Most requests that are handed out in one turn of the runtime's loop, so that replies, the clock and the user have
-/// theirs at any rate.
+/// Maximum number of requests dispatched per turn of the event loop, so that replies, timeouts and a request to stop
+/// are handled at any rate.
 const MAX_DISPATCHED_PER_TURN: usize = 10_000;
 
-/// What is told about a stretch while it lasts.
+/// Receives the events of a measurement.
 pub(crate) trait Observer {
-    /// Told every so often; says whether to go on.
+    /// Called on every tick. Stops the load by returning `Break`.
     fn tick(&mut self, snapshot: ProgressSnapshot) -> ControlFlow<()>;
 
-    /// The warm-up is over; what it saw.
+    /// Called at the end of the warm-up with its results.
     fn warmed_up(&mut self, warm_up: Interval, pacing_ns: u64);
 
-    /// An interval is over; `pacing_ns` of its time nothing was to do but to watch the clock.
+    /// Called at the end of an interval. `pacing_ns` is the time in which the pacer only polled the clock.
     fn interval(&mut self, index: u64, interval: Interval, pacing_ns: u64);
 }
 
-/// One stretch of load. Moments are nanoseconds since the origin of the session.
+/// Parameters of one measurement. Points in time are nanoseconds since the origin of the session.
 #[derive(Debug)]
 pub(crate) struct MeasurementPlan {
     pub start_ns: u64,
     pub warm_up_ns: u64,
     pub duration_ns: u64,
-    /// How long an interval is; none cuts nothing.
+    /// Length of an interval; `None` for a measurement without intervals.
     pub interval_ns: Option<u64>,
     pub drain_ns: u64,
     pub stall_timeout_ns: u64,
-    /// Open loop: when what is due.
+    /// Open loop: the times at which requests are due.
     pub schedule: Option<Schedule>,
 }
 
-/// What happened after the last interval.
+/// Results since the last interval.
 pub(crate) struct FinalInterval {
     pub interval: Interval,
     pub pacing_ns: u64,
-    /// Before the planned end, which did not come, instead of after it.
+    /// Whether the measurement ended before its deadline.
     pub before_deadline: bool,
-    /// What the whole stretch did until its planned end.
+    /// Throughput of the whole measurement until its deadline.
     pub throughput: Throughput,
 }
 
-/// What was answered while requests could begin. The wait for what was owed after that is left out: it says more about
-/// the slowest connection than about all.
+/// Replies received before the deadline. The time after it is excluded, because it depends on the slowest connection
+/// more than on all others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Throughput {
     pub requests: u64,
-    /// From the beginning of the measurement on.
+    /// Time since the end of the warm-up.
     pub elapsed_ns: u64,
 }
 
@@ -101,18 +104,18 @@ pub(crate) struct MeasurementRunner<'a> {
     interval_ns: u64,
     tick_ns: u64,
     next_tick_ns: u64,
-    /// The next interval's end; `u64::MAX` if there is none.
+    /// End of the next interval; `u64::MAX` if there is none.
     next_interval_end_ns: u64,
     last_interval_end_ns: u64,
-    /// Requests of the intervals that were cut.
+    /// Requests in the intervals so far.
     interval_requests: u64,
-    /// Known once the planned end has come.
+    /// Set when the deadline has passed.
     throughput: Option<Throughput>,
-    /// The user wants to stop: when requests in flight are given up.
+    /// When requests in flight are aborted. Set when the load is stopped.
     abort_at_ns: Option<u64>,
     timer: Sleep,
     timer_ns: u64,
-    /// The last look at the clock that found nothing to do, and the polls of connections until then.
+    /// Time of the last poll that had nothing to do, and the value of [`Shared::polls`] at that time.
     idle_poll: Option<(u64, u64)>,
     pacing_ns: u64,
 }
@@ -126,7 +129,7 @@ enum Phase {
 }
 
 impl<'a> MeasurementRunner<'a> {
-    /// Begins a stretch.
+    /// Starts a measurement.
     pub fn new(
         shared: &Rc<Shared>,
         slots: &'a [Rc<ConnectionSlot>],
@@ -170,15 +173,15 @@ impl<'a> MeasurementRunner<'a> {
         }
     }
 
-    /// Does what is to be done now, and wakes the context when there is more.
+    /// Performs the work that is due, and arranges for the context to be woken when more is due.
     pub fn poll(&mut self, context: &mut Context<'_>) {
         let now_ns = self.shared.now_ns();
-        if let Some((before_ns, polls)) = self.idle_poll.take()
+        if let Some((idle_since_ns, polls)) = self.idle_poll.take()
             && polls == self.shared.polls.get()
         {
-            self.pacing_ns += now_ns.saturating_sub(before_ns);
+            self.pacing_ns += now_ns.saturating_sub(idle_since_ns);
         }
-        // Before anything is handed out, so that a request is offered in the phase that it is due in.
+        // Before requests are dispatched, so that each request is counted in the phase in which it is due.
         self.advance_phase(now_ns);
         if let Some(pacer) = &mut self.pacer
             && pacer.is_due(now_ns)
@@ -196,9 +199,9 @@ impl<'a> MeasurementRunner<'a> {
         self.schedule_wake_up(now_ns, context);
     }
 
-    /// What happened since the last cut, at the end of everything.
+    /// Ends the measurement and returns the results since the last interval.
     pub fn finish(mut self) -> FinalInterval {
-        // No connection is left, but the schedule goes on.
+        // The schedule can still have requests if no connection is left.
         self.abandon_schedule();
         let end_ns = self.shared.counters.last_ns.get().max(self.last_interval_end_ns);
         let interval = self.interval(end_ns);
@@ -214,7 +217,7 @@ impl<'a> MeasurementRunner<'a> {
         }
     }
 
-    /// Warm-up, intervals, deadline, drain.
+    /// Advances through warm-up, intervals, deadline and drain.
     fn advance_phase(&mut self, now_ns: u64) {
         let (count_from_ns, deadline_ns) = (self.shared.count_from_ns.get(), self.shared.deadline_ns.get());
         if self.phase == Phase::WarmUp && now_ns >= count_from_ns.min(deadline_ns) {
@@ -229,7 +232,7 @@ impl<'a> MeasurementRunner<'a> {
             self.interval_requests += interval.requests;
             self.observer.interval(index, interval, std::mem::take(&mut self.pacing_ns));
             self.last_interval_end_ns = now_ns;
-            // A thread that was held up for longer leaves intervals out.
+            // A thread that was delayed for longer than an interval skips intervals.
             let elapsed_intervals = (now_ns - count_from_ns) / self.interval_ns;
             let next_ns =
                 count_from_ns.saturating_add((elapsed_intervals + 1).saturating_mul(self.interval_ns));
@@ -239,7 +242,7 @@ impl<'a> MeasurementRunner<'a> {
         if self.phase == Phase::Measuring && now_ns >= deadline_ns {
             self.phase = Phase::Draining;
             self.throughput = Some(self.throughput_at_deadline(now_ns));
-            // Who thinks, or waits for its turn to be opened, sees that it is too late.
+            // Connections that wait for a think time or for their turn in the ramp must notice the deadline.
             self.slots.iter().for_each(|slot| slot.wake());
         }
         if self.phase == Phase::Draining && now_ns >= deadline_ns.saturating_add(self.drain_ns) {
@@ -249,10 +252,10 @@ impl<'a> MeasurementRunner<'a> {
         }
     }
 
-    /// What was answered by now, when the planned end has just passed.
+    /// Returns the throughput until the deadline, which has just passed.
     fn throughput_at_deadline(&self, now_ns: u64) -> Throughput {
         let (counters, deadline_ns) = (&self.shared.counters, self.shared.deadline_ns.get());
-        // A look that comes late has nothing of the time in which nothing was sent any more.
+        // If this poll is late, the time after the last reply does not count.
         let end_ns = counters.last_ns.get().clamp(deadline_ns, now_ns.max(deadline_ns));
         Throughput {
             requests: self.interval_requests + counters.snapshot().requests,
@@ -270,7 +273,7 @@ impl<'a> MeasurementRunner<'a> {
         self.slots.iter().for_each(|slot| slot.wake());
     }
 
-    /// What has not been handed out by now never will be.
+    /// Counts the requests that have not been dispatched as unsent.
     fn abandon_schedule(&mut self) {
         if let Some(pacer) = self.pacer.take() {
             let remaining = pacer.remaining_requests(self.shared.count_from_ns.get());
@@ -289,7 +292,7 @@ impl<'a> MeasurementRunner<'a> {
         }
     }
 
-    /// Ends connections that wait for too long, and asks whether to go on.
+    /// Aborts connections that have timed out, and asks the observer whether to continue.
     fn tick(&mut self, now_ns: u64) {
         self.slots.iter().for_each(|slot| slot.check_timeout(now_ns, self.stall_timeout_ns));
         if self.abort_at_ns.is_none() && self.observer.tick(self.shared.counters.snapshot()).is_break() {
@@ -306,20 +309,20 @@ impl<'a> MeasurementRunner<'a> {
         }
     }
 
-    /// Has the context woken when the next thing is due: at once if that is soon.
+    /// Arranges for the context to be woken when the next work is due: immediately if that is soon, else by a timer.
     fn schedule_wake_up(&mut self, now_ns: u64, context: &mut Context<'_>) {
         let deadline_ns = self.shared.deadline_ns.get();
-        let phase_ns = match self.phase {
+        let phase_end_ns = match self.phase {
             Phase::WarmUp => self.shared.count_from_ns.get(),
             Phase::Measuring => deadline_ns,
             Phase::Draining => deadline_ns.saturating_add(self.drain_ns),
             Phase::Finished => u64::MAX,
         };
-        let mut wake_ns = phase_ns.min(self.next_tick_ns).min(self.next_interval_end_ns);
+        let mut wake_ns = phase_end_ns.min(self.next_tick_ns).min(self.next_interval_end_ns);
         if let Some(pacer) = &self.pacer {
             let due_ns = pacer.due_ns();
             if due_ns <= now_ns {
-                // More was due than one turn may hand out.
+                // More requests were due than may be dispatched in one turn.
                 context.waker().wake_by_ref();
                 return;
             }
@@ -341,16 +344,16 @@ impl<'a> MeasurementRunner<'a> {
     }
 }
 
-/// Hands requests to their connections when they are due.
+/// Dispatches requests to their connections when they are due.
 struct Pacer {
     schedule: Schedule,
     start_ns: u64,
     end_ns: u64,
-    /// When the next request is due, and the place of its connection; none when the schedule is over.
+    /// Due time of the next request, and slot index of its connection. `None` at the end of the schedule.
     next: Option<(u64, usize)>,
-    /// How long before it to stop sleeping.
+    /// How long before the due time the pacer stops sleeping.
     wake_margin_ns: u64,
-    /// Most requests that wait for one connection.
+    /// Maximum number of requests in the due queue of one connection.
     max_queue_len: usize,
 }
 
@@ -366,12 +369,13 @@ impl Pacer {
         self.next.map_or(self.end_ns, |(due_ns, _)| due_ns)
     }
 
-    /// Whether something is to be done: a request, or the end.
+    /// Returns `true` if a request is due, or if the schedule has reached its end.
     fn is_due(&self, now_ns: u64) -> bool {
         now_ns >= self.due_ns()
     }
 
-    /// Not before its time, although nothing more may be due: the connections stay until then.
+    /// Returns `true` if the schedule has reached its end. Connections run until then, even if no more requests are
+    /// due.
     fn is_finished(&self, now_ns: u64) -> bool {
         self.next.is_none() && now_ns >= self.end_ns
     }
@@ -388,7 +392,7 @@ impl Pacer {
                 return;
             };
             let slot = &slots[slot_index];
-            // In a ramp, a connection whose turn has not come is offered nothing.
+            // In a ramp, a connection gets no requests before it is opened.
             if due_ns >= slot.open_at_ns.get() {
                 let counts = u64::from(due_ns >= shared.count_from_ns.get());
                 shared.counters.offered.set(shared.counters.offered.get() + counts);
@@ -405,7 +409,7 @@ impl Pacer {
         }
     }
 
-    /// How many requests the schedule still holds that were to be counted.
+    /// Returns the number of remaining requests in the schedule that are due after the warm-up.
     fn remaining_requests(&self, count_from_ns: u64) -> u64 {
         let Some((due_ns, _)) = self.next else { return 0 };
         let from_ns = count_from_ns.saturating_sub(self.start_ns);
@@ -414,7 +418,8 @@ impl Pacer {
     }
 }
 
-/// How long before a request is due to stop sleeping: more than the runtime's timers may be late.
+/// Returns how long before the due time of a request the pacer stops sleeping. This exceeds the delay of the runtime's
+/// timers.
 fn wake_margin_ns() -> u64 {
     match anello::current_driver() {
         Some(driver) if driver.name == "uring" => 300_000,

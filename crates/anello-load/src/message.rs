@@ -124,10 +124,7 @@ mod tests {
                     "shifted by one"
                 );
                 assert!(!messages.matches_request(connection, request + 1, 0, &message), "stale");
-                assert!(
-                    !messages.matches_request(connection + 1, request, 0, &message),
-                    "other connection"
-                );
+                assert!(!messages.matches_request(connection + 1, request, 0, &message), "other connection");
             }
         }
     }
@@ -155,7 +152,8 @@ mod tests {
             let message = messages.message(3, 4);
             let reply: Vec<u8> = (0..response_bytes).map(|byte| message[byte % message_bytes]).collect();
             for cut in 0..=response_bytes {
-                let matches_request = |reply: &[u8], reply_offset| messages.matches_request(3, 4, reply_offset, reply);
+                let matches_request =
+                    |reply: &[u8], reply_offset| messages.matches_request(3, 4, reply_offset, reply);
                 assert!(matches_request(&reply[..cut], 0) && matches_request(&reply[cut..], cut));
                 let mut corrupted = reply.clone();
                 if let Some(byte) = corrupted.get_mut(cut) {

@@ -1,4 +1,4 @@
-//! How a connection ends: in good order, by the server, or broken; and what becomes of its requests.
+//! Closing a connection: after its last response, by the server, or after an error, and the handling of its requests.
 
 use std::time::Duration;
 
@@ -9,19 +9,21 @@ use crate::connection_slot::AbortReason;
 use crate::errors::{ConnectionError, ErrorKind};
 use crate::shared::Shared;
 
-/// How long to wait before a connection that could not be opened is tried again: at first, and at most.
+/// Initial and maximum delay before a connection that could not be opened is tried again.
 const MIN_RECONNECT_DELAY: Duration = Duration::from_millis(10);
 const MAX_RECONNECT_DELAY: Duration = Duration::from_secs(1);
 
-/// A server that closes this long after a request was sent has had it, and has not answered.
+/// Maximum age of a request that is sent again. A server that closes the connection later than this has received the
+/// request and has not answered it.
 const RETRY_WINDOW: Duration = Duration::from_secs(1);
 
 impl Connection {
-    /// After a response that was the last of the connection.
+    /// Starts to close the connection after its last response.
     pub(super) fn begin_close(&mut self, shared: &Shared) -> PollOutcome {
         self.requeue_in_flight(shared);
         match std::mem::replace(&mut self.state, ConnectionState::Closed) {
-            // The port stays taken for a minute with the one who closes first. Let that be the server, who said so.
+            // The side that closes first keeps the port in TIME_WAIT for a minute. The server has announced that it
+            // closes.
             ConnectionState::Open(stream) if self.decoder.closes_connection() => {
                 self.state = ConnectionState::AwaitingEof(stream);
                 self.slot.set_oldest_sent(self.now_ns);
@@ -35,7 +37,7 @@ impl Connection {
         PollOutcome::StateChanged
     }
 
-    /// Requests that were sent in vain are not lost: they are sent again, on another connection.
+    /// Queues the requests in flight to be sent again on another connection.
     fn requeue_in_flight(&mut self, shared: &Shared) {
         self.sequence -= self.in_flight.len() as u64;
         while let Some(request) = self.in_flight.pop_back() {
@@ -53,12 +55,12 @@ impl Connection {
         self.slot.set_idle();
     }
 
-    /// Whether a request was answered on the connection since it was opened.
+    /// Returns `true` if a request has been answered since the connection was opened.
     fn has_answered(&self) -> bool {
         self.sequence - self.in_flight.len() as u64 > self.first_sequence
     }
 
-    /// The server has closed an open connection.
+    /// Handles EOF on an open connection.
     pub(super) fn handle_eof(&mut self, shared: &Shared) -> PollOutcome {
         self.now_ns = shared.now_ns();
         let sequence = self.sequence - self.in_flight.len() as u64;
@@ -79,15 +81,15 @@ impl Connection {
             let has_answered = self.has_answered();
             if self.in_flight.is_empty() {
                 self.close(shared);
-                // One that is there for a while only to be closed unused is no trouble.
+                // No delay if the connection was open for some time: closing an idle connection is not a failure.
                 let open_ns = self.now_ns.saturating_sub(self.opened_ns);
                 if !has_answered && open_ns < MAX_RECONNECT_DELAY.as_nanos() as u64 {
                     self.schedule_reconnect();
                 }
                 return PollOutcome::StateChanged;
             }
-            // Between requests, just when the next was under way: it is asked again. That happens once to a request,
-            // since the next connection has to answer something first.
+            // The server closed the idle connection while the next request was on its way, so the request is sent
+            // again. This happens at most once per request, because the next connection must answer a request first.
             let last_activity_ns =
                 self.in_flight.front().map_or(0, |request| request.sent_ns).max(self.last_reply_ns);
             let is_in_retry_window =
@@ -98,32 +100,32 @@ impl Connection {
                 return PollOutcome::StateChanged;
             }
         }
-        let suffix = if is_truncated { ", and without a close_notify of TLS" } else { "" };
+        let suffix = if is_truncated { ", without a TLS close_notify" } else { "" };
         self.fail_connection(
             match self.decoder.progress(&shared.exchange) {
                 None => ConnectionError {
                     kind: ErrorKind::ClosedEarly,
-                    text: "the server closed the connection instead of replying".to_owned(),
+                    text: "server closed the connection without a reply".to_owned(),
                 },
                 Some(progress) => ConnectionError {
                     kind: ErrorKind::TruncatedReply,
-                    text: format!("the server closed the connection after {progress}{suffix}"),
+                    text: format!("server closed the connection after {progress}{suffix}"),
                 },
             },
             shared,
         )
     }
 
-    /// Closes in good order.
+    /// Closes the connection. It can be opened again.
     pub(super) fn close(&mut self, shared: &Shared) {
         self.close_without_flush(shared);
         self.state = ConnectionState::Closed;
         self.slot.set_closed();
-        // What was due before could not be sent because of the connection, not because of the load.
+        // Requests that became due before now were delayed by the connection, not by the load.
         self.ready_since_ns = self.now(shared);
     }
 
-    /// Not opened again at once: it was in vain.
+    /// Delays the next attempt to open the connection, because the last one was unsuccessful.
     fn schedule_reconnect(&mut self) {
         let delay = MIN_RECONNECT_DELAY
             .saturating_mul(1 << self.consecutive_failures.min(10))
@@ -132,22 +134,22 @@ impl Connection {
         self.state = ConnectionState::Waiting(sleep(delay));
     }
 
-    /// Closes the stream, if there is one, without sending what is left.
+    /// Closes the stream, if there is one, without sending buffered data.
     fn close_without_flush(&mut self, shared: &Shared) {
         if let ConnectionState::Open(stream) | ConnectionState::AwaitingEof(stream) =
             std::mem::replace(&mut self.state, ConnectionState::Closed)
         {
             stream.abort();
         }
-        // The next one begins anew; what this one has kept of a body goes.
+        // The next connection starts with a new decoder. Dropping this one also ends the recording of a body.
         self.decoder = shared.exchange.new_decoder();
-        // The gauge is told by who was open: all that ever had a shutdown handle.
+        // Only connections with a shutdown handle have been counted as open.
         if self.slot.is_open() {
             shared.counters.open.set(shared.counters.open.get() - 1);
         }
     }
 
-    /// Counts what broke the connection, for each request that is lost by it, and closes it.
+    /// Records the error for every lost request and closes the connection.
     #[cold]
     pub(super) fn fail_connection(&mut self, error: ConnectionError, shared: &Shared) -> PollOutcome {
         let now_ns = self.now(shared);
@@ -157,13 +159,13 @@ impl Connection {
         let lost = (lost as u64).max(1);
         match self.slot.abort_reason() {
             Some(AbortReason::Interrupted) => {
-                let (from_ns, lost) =
+                let (count_from_ns, lost) =
                     (shared.count_from_ns.get(), self.in_flight.iter().chain(&self.reserved_request));
                 let lost = lost.map(|request| request.due_ns).chain(self.resend_queue.iter().copied());
-                counters.add_abandoned(lost.filter(|&due_ns| due_ns >= from_ns).count() as u64);
+                counters.add_abandoned(lost.filter(|&due_ns| due_ns >= count_from_ns).count() as u64);
             }
             Some(AbortReason::TimedOut) => counters.record_error(ErrorKind::Timeout, lost, || {
-                format!("connection {} waited for its reply for too long", self.index)
+                format!("connection {}: timed out waiting for a reply", self.index)
             }),
             None => counters.record_error(error.kind, lost, || error.text),
         }

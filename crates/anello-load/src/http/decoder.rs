@@ -1,53 +1,55 @@
-//! Takes HTTP/1.1 responses apart: heads, and bodies by length, in chunks or until the end (RFC 9112, section 6).
+//! Incremental decoder for HTTP/1.1 responses: heads, and bodies with a length, in chunks or until EOF (RFC 9112,
+//! section 6).
 //!
 //! ```text
 //!  Head ──► Length(n) ──────────────────┐
 //!   ▲  ├──► ChunkSize ◄─► ChunkData ──► Trailer ──► end
-//!   │  ├──► UntilClose (ends with the connection)   │
+//!   │  ├──► UntilClose (ends at EOF)                │
 //!   │  └──► no body ────────────────────────────────┤
 //!   └───────────────────────────────────────────────┘
 //! ```
 //!
-//! No I/O: bytes go in wherever the network cut them, parts come out where they lie. Interim responses (1xx but 101) are
-//! skipped. A server under load sends the same head again and again, but for its date; [`HeadCache`] knows the last one
-//! that was not interim, and a head that is equal in all other bytes is not parsed again.
+//! The decoder performs no I/O. Its input may be split at any byte, and the parts that it returns borrow from the
+//! input. Interim responses (1xx except 101) are skipped. A server under load sends the same head again and again,
+//! except for its date. [`HeadCache`] holds the last head that was not interim, and a head that is equal to it in all
+//! other bytes is not parsed again.
 
 use std::ops::Range;
 
-/// Longest head, and longest line of a chunk or trailer, in bytes.
+/// Maximum length of a head, of a chunk-size line and of a trailer section, in bytes.
 const MAX_HEAD_BYTES: usize = 64 * 1024;
 
-/// Most header fields of a head.
+/// Maximum number of header fields in a head.
 const MAX_HEADERS: usize = 128;
 
-/// Takes the responses of one connection apart.
+/// Decoder for the responses of one connection.
 #[derive(Debug, Default)]
 pub(crate) struct Decoder {
     state: State,
-    /// A head that has not come whole.
+    /// The start of a head that is not complete yet.
     partial: Vec<u8>,
-    /// Bytes of the chunk line or trailer line so far.
+    /// Length so far of the chunk-size line or the trailer section.
     line_bytes: usize,
 }
 
-/// What comes next.
+/// The element of a response that comes next.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum State {
     #[default]
     Head,
     Length(u64),
-    /// Digits seen so far; then an extension to skip, then a line feed.
+    /// A chunk-size line: the number of digits so far, and whether the rest of the line is being skipped.
     ChunkSize {
         size: u64,
         digits: u32,
         rest: bool,
     },
     ChunkData(u64),
-    /// The line end behind a chunk's data: whether the carriage return was seen.
+    /// The line ending after the data of a chunk.
     ChunkEnd {
         return_seen: bool,
     },
-    /// A trailer line: whether it has anything in it.
+    /// A line of the trailer section: whether it is empty so far.
     Trailer {
         empty: bool,
     },
@@ -62,7 +64,7 @@ pub(crate) enum Part<'a> {
     End,
 }
 
-/// What matters of a head.
+/// The properties of a head that matter to the load generator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Head {
     pub status: u16,
@@ -79,12 +81,12 @@ enum Framing {
 }
 
 impl Head {
-    /// The response is still to come.
+    /// Returns `true` if the final response is still to follow.
     fn is_interim(&self) -> bool {
         matches!(self.status, 100 | 102..=199)
     }
 
-    /// The length of the body, where the head tells it.
+    /// Returns the length of the body if the head states it.
     pub fn body_bytes(&self) -> Option<u64> {
         match self.framing {
             Framing::Length(bytes) => Some(bytes),
@@ -93,27 +95,27 @@ impl Head {
     }
 }
 
-/// Bytes that are no response, in words.
+/// Description of bytes that are not a valid response.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct DecodeError(pub String);
 
-/// The last head, and what it meant. Never an interim one: who finds a head here may take it for that of a response.
+/// Cache of the last head. It never holds an interim head, because a hit is used as the head of a final response.
 #[derive(Debug, Default)]
 pub(crate) struct HeadCache {
     bytes: Vec<u8>,
-    /// Where the value of the date is, which may differ.
+    /// Range of the date value, which may differ.
     date: Range<usize>,
     head: Option<Head>,
 }
 
 impl HeadCache {
-    /// The head that `input` begins with, and its length, if it is the last one again.
+    /// Returns the cached head and its length if `input` starts with it.
     #[inline]
     pub fn find(&self, input: &[u8]) -> Option<(Head, usize)> {
         let input = input.get(..self.bytes.len())?;
-        let (before, after) = (..self.date.start, self.date.end..);
-        let same = input[before] == self.bytes[before] && input[after.clone()] == self.bytes[after];
-        // A line end within the date would make another head of it.
+        let (prefix, suffix) = (..self.date.start, self.date.end..);
+        let same = input[prefix] == self.bytes[prefix] && input[suffix.clone()] == self.bytes[suffix];
+        // A line feed within the date would change the meaning of the head.
         let line_ends = |ends: bool, &byte: &u8| ends | (byte == b'\n');
         let same = same && !input[self.date.clone()].iter().fold(false, line_ends);
         self.head.filter(|_| same).map(|head| (head, input.len()))
@@ -121,18 +123,19 @@ impl HeadCache {
 }
 
 impl Decoder {
-    /// Whether nothing of a response has come yet.
+    /// Returns `true` if no byte of the next response has been decoded.
     pub fn is_between_responses(&self) -> bool {
         self.state == State::Head && self.partial.is_empty()
     }
 
-    /// The head and the length of a head that is in the cache, without a step: for responses that came whole.
+    /// Returns the head at the front of `input` and its length if it is cached, without changing the state. This is the
+    /// fast path for complete responses.
     #[inline]
     pub fn peek(&self, input: &[u8], cache: &HeadCache) -> Option<(Head, usize)> {
         if self.is_between_responses() { cache.find(input) } else { None }
     }
 
-    /// The next part; takes its bytes off the front of `input`. None when more bytes are needed.
+    /// Decodes the next part and removes its bytes from the front of `input`. Returns `None` if more bytes are needed.
     pub fn next<'a>(
         &mut self,
         input: &mut &'a [u8],
@@ -179,7 +182,7 @@ impl Decoder {
         }
     }
 
-    /// The end of the stream: whether it is the end of a response, too.
+    /// Handles EOF. Returns `true` if EOF completes the response.
     pub fn finish_at_eof(&mut self) -> bool {
         let ends = self.state == State::UntilClose;
         if ends {
@@ -193,11 +196,14 @@ impl Decoder {
         Part::End
     }
 
-    /// One byte of what stands around chunks; whether it was the last of the response.
+    /// Decodes one byte of the chunk framing or the trailer section. Returns `true` if it is the last byte of the
+    /// response.
     fn parse_framing_byte(&mut self, byte: u8) -> Result<bool, DecodeError> {
         self.line_bytes += 1;
         if self.line_bytes > MAX_HEAD_BYTES {
-            return Err(DecodeError(format!("a chunk line or trailer of more than {MAX_HEAD_BYTES} bytes")));
+            return Err(DecodeError(format!(
+                "chunk-size line or trailer section exceeds {MAX_HEAD_BYTES} bytes"
+            )));
         }
         self.state = match (self.state, byte) {
             (State::ChunkSize { size, digits: 1.., .. }, b'\n') => {
@@ -210,7 +216,7 @@ impl Decoder {
             (state @ State::ChunkSize { rest: true, .. }, _) => state,
             (State::ChunkSize { size, digits, rest: false }, _) => {
                 let digit = char::from(byte).to_digit(16).filter(|_| digits < 16);
-                let digit = digit.ok_or_else(|| DecodeError("a chunk without a size".to_owned()))?;
+                let digit = digit.ok_or_else(|| DecodeError("invalid chunk size".to_owned()))?;
                 State::ChunkSize { size: size << 4 | u64::from(digit), digits: digits + 1, rest: false }
             }
             (State::ChunkEnd { return_seen: false }, b'\r') => State::ChunkEnd { return_seen: true },
@@ -219,7 +225,7 @@ impl Decoder {
                 State::ChunkSize { size: 0, digits: 0, rest: false }
             }
             (State::ChunkEnd { .. }, _) => {
-                return Err(DecodeError("a chunk longer than its size".to_owned()));
+                return Err(DecodeError("chunk data is longer than the chunk size".to_owned()));
             }
             (State::Trailer { empty: true }, b'\n') => return Ok(true),
             (State::Trailer { empty: false }, b'\n') => State::Trailer { empty: true },
@@ -230,12 +236,12 @@ impl Decoder {
         Ok(false)
     }
 
-    /// The head that begins the input, or that the input completes.
+    /// Decodes a head that starts in this or in an earlier `input`. Returns `None` if it is not complete yet.
     fn head(&mut self, input: &mut &[u8], cache: &mut HeadCache) -> Result<Option<Head>, DecodeError> {
         if self.partial.is_empty() {
-            // The parser would skip it, and with it what a server has sent behind a body that was whole.
+            // httparse skips empty lines, which would hide excess bytes after a complete body.
             if let Some(b'\r' | b'\n') = input.first() {
-                return Err(DecodeError("an empty line in front of a response".to_owned()));
+                return Err(DecodeError("empty line before the status line".to_owned()));
             }
             if let Some((head, bytes)) = cache.find(input) {
                 *input = &input[bytes..];
@@ -246,21 +252,21 @@ impl Decoder {
                 return Ok(Some(head));
             }
         }
-        let before = self.partial.len();
-        let capacity = MAX_HEAD_BYTES - before;
+        let buffered_bytes = self.partial.len();
+        let capacity = MAX_HEAD_BYTES - buffered_bytes;
         let latest = &input[..input.len().min(capacity)];
         self.partial.extend_from_slice(latest);
-        // Only a line end can complete it: a head that trickles in is not parsed for each byte.
+        // Only a line feed can complete a head. A head that arrives slowly is not parsed again for every byte.
         let parsed = if latest.contains(&b'\n') { parse(&self.partial, cache)? } else { None };
         match parsed {
             Some((head, bytes)) => {
-                // Without the latest bytes it was not whole, so it ends in them.
-                *input = &input[bytes.saturating_sub(before)..];
+                // The head was incomplete without the latest bytes, so it ends in them.
+                *input = &input[bytes.saturating_sub(buffered_bytes)..];
                 self.partial.clear();
                 Ok(Some(head))
             }
             None if input.len() >= capacity => {
-                Err(DecodeError(format!("a head of more than {MAX_HEAD_BYTES} bytes")))
+                Err(DecodeError(format!("head exceeds {MAX_HEAD_BYTES} bytes")))
             }
             None => {
                 *input = &[];
@@ -270,7 +276,7 @@ impl Decoder {
     }
 }
 
-/// Takes at most `limit` bytes off the front; none if there are none.
+/// Removes up to `max_bytes` bytes from the front of `input`. Returns `None` if `input` is empty.
 fn take<'a>(input: &mut &'a [u8], max_bytes: u64) -> Option<&'a [u8]> {
     let count = usize::try_from(max_bytes).unwrap_or(usize::MAX).min(input.len());
     let (data, rest) = input.split_at(count);
@@ -278,7 +284,7 @@ fn take<'a>(input: &mut &'a [u8], max_bytes: u64) -> Option<&'a [u8]> {
     (!data.is_empty()).then_some(data)
 }
 
-/// Reads a head, and remembers it unless it is interim; its length, too. None if it is not whole.
+/// Parses a head and caches it unless it is interim. Returns the head and its length, or `None` if it is incomplete.
 fn parse(input: &[u8], cache: &mut HeadCache) -> Result<Option<(Head, usize)>, DecodeError> {
     let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
     let mut response = httparse::Response::new(&mut headers);
@@ -286,36 +292,36 @@ fn parse(input: &[u8], cache: &mut HeadCache) -> Result<Option<(Head, usize)>, D
     let httparse::Status::Complete(bytes) = parsed else { return Ok(None) };
     let status = response.code.unwrap_or(0);
     let mut closes_connection = response.version == Some(0);
-    let (mut length, mut chunked, mut encoded, mut date) = (None, false, false, 0..0);
+    let (mut length, mut is_chunked, mut has_encoding, mut date) = (None, false, false, 0..0);
     for header in response.headers.iter() {
-        let is = |name: &str| header.name.eq_ignore_ascii_case(name);
-        if is("content-length") {
+        let is_named = |name: &str| header.name.eq_ignore_ascii_case(name);
+        if is_named("content-length") {
             let bytes = decimal(header.value)
-                .ok_or_else(|| DecodeError("a Content-Length that is no number".to_owned()))?;
-            if length.is_some_and(|before| before != bytes) {
-                return Err(DecodeError("two Content-Lengths that differ".to_owned()));
+                .ok_or_else(|| DecodeError("Content-Length is not a number".to_owned()))?;
+            if length.is_some_and(|other| other != bytes) {
+                return Err(DecodeError("conflicting Content-Length values".to_owned()));
             }
             length = Some(bytes);
-        } else if is("transfer-encoding") {
-            encoded = true;
-            // The last coding counts; those before it are the program's business.
-            chunked =
+        } else if is_named("transfer-encoding") {
+            has_encoding = true;
+            // The last coding determines the framing. The other codings do not matter here.
+            is_chunked =
                 tokens(header.value).last().is_some_and(|coding| coding.eq_ignore_ascii_case(b"chunked"));
-        } else if is("connection") {
+        } else if is_named("connection") {
             for token in tokens(header.value) {
                 closes_connection |= token.eq_ignore_ascii_case(b"close");
                 closes_connection &= !token.eq_ignore_ascii_case(b"keep-alive");
             }
-        } else if is("date") {
-            // The value is a part of the input.
-            let from = (header.value.as_ptr() as usize).wrapping_sub(input.as_ptr() as usize);
-            date = if from <= bytes { from..(from + header.value.len()).min(bytes) } else { 0..0 };
+        } else if is_named("date") {
+            // The value is a subslice of `input`.
+            let start = (header.value.as_ptr() as usize).wrapping_sub(input.as_ptr() as usize);
+            date = if start <= bytes { start..(start + header.value.len()).min(bytes) } else { 0..0 };
         }
     }
     let framing = match (status, length) {
         (100..=199 | 204 | 304, _) => Framing::Length(0),
-        _ if chunked => Framing::Chunked,
-        (_, Some(bytes)) if !encoded => Framing::Length(bytes),
+        _ if is_chunked => Framing::Chunked,
+        (_, Some(bytes)) if !has_encoding => Framing::Length(bytes),
         _ => Framing::UntilClose,
     };
     closes_connection |= framing == Framing::UntilClose;
@@ -326,13 +332,13 @@ fn parse(input: &[u8], cache: &mut HeadCache) -> Result<Option<(Head, usize)>, D
     Ok(Some((head, bytes)))
 }
 
-/// The words of a list with commas.
+/// Splits a comma-separated list into its elements.
 fn tokens(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     value.split(|&byte| byte == b',').map(<[u8]>::trim_ascii)
 }
 
 fn decimal(value: &[u8]) -> Option<u64> {
-    // A list of equal numbers is how some proxies merge two of them.
+    // Some proxies merge two equal fields into a list.
     let mut numbers = tokens(value).map(|token| {
         let digits = !token.is_empty() && token.iter().all(u8::is_ascii_digit);
         std::str::from_utf8(token).ok().filter(|_| digits)?.parse::<u64>().ok()
@@ -345,7 +351,8 @@ fn decimal(value: &[u8]) -> Option<u64> {
 mod tests {
     use super::*;
 
-    /// All statuses and bodies in these bytes, fed in pieces of so many bytes, and whether the stream may end there.
+    /// Decodes `bytes` in chunks of `chunk_len` bytes. Returns all statuses and bodies, and whether the stream may end
+    /// there.
     fn responses(bytes: &[u8], chunk_len: usize) -> Result<(Vec<(u16, String)>, bool), DecodeError> {
         let (mut decoder, mut cache) = (Decoder::default(), HeadCache::default());
         let (mut responses, mut current) = (Vec::new(), None);
@@ -359,27 +366,27 @@ mod tests {
                     Part::End => responses.extend(current.take()),
                 }
             }
-            assert!(input.is_empty(), "all is taken");
+            assert!(input.is_empty(), "all input is consumed");
         }
-        let whole = decoder.is_between_responses() || decoder.finish_at_eof();
+        let is_complete = decoder.is_between_responses() || decoder.finish_at_eof();
         responses.extend(current.take());
-        Ok((responses, whole))
+        Ok((responses, is_complete))
     }
 
-    fn all_pieces(bytes: &str, expected: &[(u16, &str)]) {
+    fn assert_responses(bytes: &str, expected: &[(u16, &str)]) {
         let expected: Vec<_> = expected.iter().map(|&(status, body)| (status, body.to_owned())).collect();
         for chunk_len in 1..=bytes.len() {
             assert_eq!(
                 responses(bytes.as_bytes(), chunk_len),
                 Ok((expected.clone(), true)),
-                "pieces of {chunk_len}"
+                "chunks of {chunk_len}"
             );
         }
     }
 
     #[test]
-    fn bodies_have_a_length_or_chunks_or_neither_however_they_are_cut() {
-        all_pieces(
+    fn all_body_framings_are_decoded_in_chunks_of_any_size() {
+        assert_responses(
             "HTTP/1.1 200 OK\r\nDate: Sun, 06 Nov 1994 08:49:37 GMT\r\nContent-Length: 5\r\n\r\nhello\
              HTTP/1.1 200 OK\r\nDate: Sun, 06 Nov 1994 08:49:38 GMT\r\nContent-Length: 5\r\n\r\nworld\
              HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n\
@@ -388,7 +395,7 @@ mod tests {
              HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, Chunked\r\nContent-Length: 3\r\n\r\n\
              3;a=\"b\"\r\nabc\r\n000b \r\ndefghijklmn\r\n0\r\nTrailer: x\r\n\r\n\
              HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n\
-             HTTP/1.1 200 OK\r\n\r\nuntil the end",
+             HTTP/1.1 200 OK\r\n\r\nuntil EOF",
             &[
                 (200, "hello"),
                 (200, "world"),
@@ -396,21 +403,21 @@ mod tests {
                 (304, ""),
                 (200, "abcdefghijklmn"),
                 (200, ""),
-                (200, "until the end"),
+                (200, "until EOF"),
             ],
         );
     }
 
     #[test]
-    fn an_interim_head_is_nobodys_response() {
+    fn interim_head_is_not_cached() {
         let interim = b"HTTP/1.1 103 Early Hints\r\n\r\n";
         let (mut first, second, mut cache) = (Decoder::default(), Decoder::default(), HeadCache::default());
         assert_eq!(first.next(&mut &interim[..], &mut cache), Ok(None));
-        assert_eq!(second.peek(interim, &cache), None, "another connection of the same page");
+        assert_eq!(second.peek(interim, &cache), None, "another connection with the same page");
     }
 
     #[test]
-    fn the_end_of_the_stream_within_a_response_is_noticed() {
+    fn eof_within_response_is_detected() {
         for cut in ["HTTP/1.1 2", "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhell"] {
             assert!(!responses(cut.as_bytes(), cut.len()).unwrap().1, "{cut}");
         }
@@ -419,10 +426,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_response_is_malformed() {
+    fn invalid_responses_are_rejected() {
         let head = "HTTP/1.1 200 OK\r\n";
         let chunked = format!("{head}Transfer-Encoding: chunked\r\n\r\n");
-        for wrong in [
+        for invalid in [
             "hello".to_owned(),
             "SSH-2.0-OpenSSH\r\n".to_owned(),
             format!("\r\n{head}Content-Length: 0\r\n\r\n"),
@@ -437,14 +444,14 @@ mod tests {
             format!("{head}X: {}\r\n\r\n", "x".repeat(MAX_HEAD_BYTES)),
             format!("{chunked}1;{}\r\n", "x".repeat(MAX_HEAD_BYTES)),
         ] {
-            for chunk_len in [1, 1000, wrong.len() - 1, wrong.len()] {
-                assert!(responses(wrong.as_bytes(), chunk_len).is_err(), "{:.80}", wrong);
+            for chunk_len in [1, 1000, invalid.len() - 1, invalid.len()] {
+                assert!(responses(invalid.as_bytes(), chunk_len).is_err(), "{:.80}", invalid);
             }
         }
     }
 
     #[test]
-    fn a_head_that_differs_in_its_date_alone_is_known() {
+    fn head_with_different_date_is_found_in_cache() {
         let text = |date: &str, rest: &str| {
             format!("HTTP/1.1 200 OK\r\nDate: {date}\r\nContent-Length: 5{rest}\r\n\r\n")
         };
@@ -469,7 +476,7 @@ mod tests {
     }
 
     #[test]
-    fn who_closes_is_told() {
+    fn connection_close_is_detected() {
         let closes_connection = |rest: &str, version: &str| {
             let text = format!("HTTP/{version} 200 OK\r\nContent-Length: 0\r\n{rest}\r\n");
             parse(text.as_bytes(), &mut HeadCache::default()).unwrap().unwrap().0.closes_connection

@@ -1,4 +1,4 @@
-//! HTTP/1.1: the requests of a load, made once, and the responses of a connection, judged as they come.
+//! HTTP/1.1: encoded requests, and decoding and checking of responses.
 
 pub(crate) mod decoder;
 mod reference;
@@ -15,7 +15,7 @@ use reference::{BodyMatch, Comparison, Reference};
 
 pub(crate) use reference::References;
 
-/// No references yet, or the one that is expected of every path.
+/// Creates the reference of every path: the expected body if there is one, otherwise none yet.
 pub(crate) fn references(load: &HttpLoad) -> References {
     let expected = || match &load.expected_body {
         None => Reference::default(),
@@ -24,10 +24,10 @@ pub(crate) fn references(load: &HttpLoad) -> References {
     load.paths.iter().map(|_| expected()).collect()
 }
 
-/// What all connections of a thread share.
+/// State shared by all connections of a thread.
 #[derive(Debug)]
 pub(crate) struct HttpShared {
-    /// One for each path.
+    /// One page per path.
     pages: Vec<Page>,
     references: References,
     verify: bool,
@@ -38,20 +38,20 @@ pub(crate) struct HttpShared {
 struct Page {
     path: String,
     request: Bytes,
-    /// Of the last response to this path, on whichever connection.
+    /// Head of the last response to this path, on any connection.
     head: RefCell<HeadCache>,
 }
 
-/// The response that a connection is receiving.
+/// Receive state of one connection.
 #[derive(Debug, Default)]
 pub(crate) struct HttpReplyDecoder {
     decoder: Decoder,
     response: Response,
-    /// The server has said that it closes the connection after the last response.
+    /// Whether the server closes the connection after the last response.
     pub closes_connection: bool,
 }
 
-/// What is known of a response that is not whole.
+/// Progress of the current response.
 #[derive(Debug, Default)]
 struct Response {
     status: u16,
@@ -60,7 +60,7 @@ struct Response {
 }
 
 impl HttpShared {
-    /// The requests that `load` asks for.
+    /// Creates the requests of `load`.
     pub fn new(load: &HttpLoad, verify: bool, references: References) -> Self {
         let page = |path: &String| Page {
             path: path.clone(),
@@ -75,8 +75,8 @@ impl HttpShared {
         }
     }
 
-    /// The page that request number `sequence` of a connection asks for: all in turn, each connection from another one
-    /// on.
+    /// Returns the index of the page that request number `sequence` of a connection is for. A connection requests all
+    /// pages in turn, and each connection starts with a different page.
     #[inline]
     fn page(&self, connection: u64, sequence: u64) -> usize {
         match self.pages.len() {
@@ -85,14 +85,14 @@ impl HttpShared {
         }
     }
 
-    /// The bytes of `count` requests from number `sequence` on.
+    /// Encodes `count` requests, starting with request number `sequence`.
     #[inline]
     pub fn requests(&self, connection: u64, sequence: u64, count: usize) -> Bytes {
-        let one = &self.pages[self.page(connection, sequence)].request;
+        let first = &self.pages[self.page(connection, sequence)].request;
         if count == 1 {
-            return one.clone();
+            return first.clone();
         }
-        let mut all = Vec::with_capacity(one.len() * count);
+        let mut all = Vec::with_capacity(first.len() * count);
         for sequence in (sequence..).take(count) {
             all.extend_from_slice(&self.pages[self.page(connection, sequence)].request);
         }
@@ -101,8 +101,8 @@ impl HttpShared {
 }
 
 impl HttpReplyDecoder {
-    /// Takes what belongs to the response of request `sequence` off the front of `bytes`; the verdict if it is whole
-    /// now.
+    /// Consumes the bytes at the front of `bytes` that belong to the response to request `sequence`. Returns the result
+    /// of the check once the response is complete.
     #[inline]
     pub fn receive(
         &mut self,
@@ -112,15 +112,15 @@ impl HttpReplyDecoder {
         bytes: &mut &[u8],
     ) -> Result<Option<ReplyCheck>, ConnectionError> {
         let page = shared.page(connection, sequence);
-        let known = self.decoder.peek(bytes, &shared.pages[page].head.borrow());
-        if let Some((head, head_bytes)) = known
+        let cached = self.decoder.peek(bytes, &shared.pages[page].head.borrow());
+        if let Some((head, head_bytes)) = cached
             && let Some(body_bytes) = head.body_bytes().and_then(|bytes| usize::try_from(bytes).ok())
             && let Some(body) = bytes[head_bytes..].get(..body_bytes)
         {
-            // Nearly all responses come so: the same head, and whole.
+            // Fast path: nearly all responses arrive complete and with the cached head.
             *bytes = &bytes[head_bytes + body_bytes..];
-            self.begin(head);
-            self.body(body, shared, page);
+            self.set_head(head);
+            self.add_body(body, shared, page);
             return Ok(Some(self.finish(shared, page)));
         }
         self.receive_parts(shared, page, bytes)
@@ -136,46 +136,51 @@ impl HttpReplyDecoder {
         loop {
             match self.decoder.next(bytes, &mut cache).map_err(|error| malformed_error(&error))? {
                 None => return Ok(None),
-                Some(Part::Head(head)) => self.begin(head),
-                Some(Part::Body(data)) => self.body(data, shared, page),
+                Some(Part::Head(head)) => self.set_head(head),
+                Some(Part::Body(data)) => self.add_body(data, shared, page),
                 Some(Part::End) => return Ok(Some(self.finish(shared, page))),
             }
         }
     }
 
-    /// The server has closed: the verdict if that was the end of a response, too.
-    pub fn finish_at_eof(&mut self, shared: &HttpShared, connection: u64, sequence: u64) -> Option<ReplyCheck> {
+    /// Handles EOF. Returns the result of the check if EOF completes the response.
+    pub fn finish_at_eof(
+        &mut self,
+        shared: &HttpShared,
+        connection: u64,
+        sequence: u64,
+    ) -> Option<ReplyCheck> {
         let page = shared.page(connection, sequence);
         self.decoder.finish_at_eof().then(|| self.finish(shared, page))
     }
 
-    /// Whether some of a response has come, but not all.
+    /// Returns `true` if a part of a response has been received.
     pub fn is_within_response(&self) -> bool {
         !self.decoder.is_between_responses()
     }
 
     #[inline]
-    fn begin(&mut self, head: Head) {
+    fn set_head(&mut self, head: Head) {
         self.response.status = head.status;
         self.closes_connection = head.closes_connection;
     }
 
     #[inline]
-    fn body(&mut self, data: &[u8], shared: &HttpShared, page: usize) {
+    fn add_body(&mut self, data: &[u8], shared: &HttpShared, page: usize) {
         self.response.body_bytes += data.len() as u64;
         if shared.verify {
             self.response.comparison.update(&shared.references, page, data);
         }
     }
 
-    /// The response is whole.
+    /// Checks the complete response.
     #[inline]
     fn finish(&mut self, shared: &HttpShared, page: usize) -> ReplyCheck {
         let Response { status, body_bytes, comparison } = std::mem::take(&mut self.response);
         let path = &shared.pages[page].path;
         if !shared.expected_status.is_empty() && !shared.expected_status.contains(&status) {
             return ReplyCheck::invalid(ErrorKind::WrongStatus, || {
-                format!("{path} was answered with status {status}")
+                format!("{path}: unexpected status {status}")
             });
         }
         if !shared.verify {
@@ -184,20 +189,20 @@ impl HttpReplyDecoder {
         match comparison.finish(&shared.references, page) {
             BodyMatch::Equal => ReplyCheck::Valid,
             BodyMatch::LengthDiffers(expected) => ReplyCheck::invalid(ErrorKind::WrongLength, || {
-                format!("{path} has {body_bytes} bytes instead of {expected}")
+                format!("{path}: body has {body_bytes} bytes (expected {expected})")
             }),
-            BodyMatch::BytesDiffer => {
-                ReplyCheck::invalid(ErrorKind::WrongBytes, || format!("{path} has other bytes than expected"))
-            }
+            BodyMatch::BytesDiffer => ReplyCheck::invalid(ErrorKind::WrongBytes, || {
+                format!("{path}: body differs from the expected body")
+            }),
         }
     }
 }
 
 fn malformed_error(error: &DecodeError) -> ConnectionError {
-    ConnectionError { kind: ErrorKind::Malformed, text: format!("no HTTP response: {}", error.0) }
+    ConnectionError { kind: ErrorKind::Malformed, text: format!("invalid HTTP response: {}", error.0) }
 }
 
-/// The bytes of a request.
+/// Encodes a request.
 fn request(load: &HttpLoad, path: &str) -> Vec<u8> {
     let has_header = |name: &str| load.headers.iter().any(|(header, _)| header.eq_ignore_ascii_case(name));
     let mut text = format!("GET {path} HTTP/1.1\r\n");

@@ -1,15 +1,16 @@
-//! The right answer of each path: the first that was whole, or what was expected from the beginning.
+//! The reference body of each path: the expected body, or the first complete one.
 //!
-//! One response of a path is kept, and the others are compared with it as they come. Of those that come before it is
-//! whole a digest is remembered and not the body, so that the memory of a load does not grow with its connections.
+//! One body of a path is recorded, and later bodies are compared with it as they arrive. Bodies that arrive during the
+//! recording are reduced to a digest, so that the memory use of a load does not grow with the number of its
+//! connections.
 //!
 //! ```text
-//!                      nobody keeps one          whole, and like the first
-//!   NotBegun ─────────► Kept ─────────────────────────────────────────────► body known
-//!      │  │                │ too long
-//!      │  │                ▼
-//!      │  └──────────── Digest   (somebody keeps one, or it is known to be too long)
-//!      └─────────────── Pieces   (the body is known)
+//!                no recording yet           complete, and equal to the first complete body
+//!   NotStarted ─────────────────► Recording ─────────────────────────────────────────────► body is known
+//!      │  │                           │ too long
+//!      │  │                           ▼
+//!      │  └─────────────────────── Digest          (another connection is recording, or the body is too long)
+//!      └────────────────────────── WithReference   (body is known)
 //! ```
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,39 +19,39 @@ use std::sync::{Arc, OnceLock};
 use bytes::Bytes;
 use flate2::Crc;
 
-/// Longest body that is kept.
+/// Maximum length of a recorded body, in bytes.
 const MAX_REFERENCE_BYTES: usize = 64 << 20;
 
-/// The right answers of all paths, shared by all threads.
+/// References of all paths, shared by all threads.
 pub(crate) type References = Arc<[Reference]>;
 
-/// The right answer of one path, as far as it is known.
+/// The reference body of one path, as far as it is known.
 #[derive(Debug, Default)]
 pub(crate) struct Reference {
-    /// Of the first body that was whole.
+    /// Digest of the first complete body.
     digest: OnceLock<Digest>,
     body: OnceLock<Bytes>,
-    /// A response is kept to become the body.
+    /// Whether a connection is recording a body.
     is_being_recorded: AtomicBool,
 }
 
-/// What is remembered of a body that is not kept. Tells accidents apart, not attacks.
+/// Digest of a body that is not recorded. It detects accidental differences, not deliberate ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Digest {
     bytes: u64,
     crc32: u32,
 }
 
-/// What a whole body was.
+/// Result of comparing a complete body with the reference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BodyMatch {
     Equal,
-    /// That many bytes would have been right.
+    /// Contains the expected length in bytes.
     LengthDiffers(u64),
     BytesDiffer,
 }
 
-/// A body on its way, beside the right one.
+/// Comparison of an arriving body with the reference.
 #[derive(Debug, Default)]
 pub(super) enum Comparison {
     #[default]
@@ -66,7 +67,7 @@ pub(super) enum Comparison {
     },
 }
 
-/// A body that is kept, to be compared with.
+/// A body that is recorded to become the reference.
 #[derive(Debug)]
 pub(super) struct RecordedBody {
     bytes: Vec<u8>,
@@ -75,7 +76,7 @@ pub(super) struct RecordedBody {
 }
 
 impl Reference {
-    /// One that is known from the beginning.
+    /// Creates a reference with a known body.
     pub fn expected(body: Bytes) -> Self {
         let digest = Digest::of(&body);
         Self {
@@ -85,12 +86,12 @@ impl Reference {
         }
     }
 
-    /// Whether the right body is known to be longer than any that is kept.
+    /// Returns `true` if the body is known to be too long to be recorded.
     fn is_too_long(&self) -> bool {
         self.digest.get().is_some_and(|expected| expected.bytes > MAX_REFERENCE_BYTES as u64)
     }
 
-    /// What a body with this digest is. The first is right.
+    /// Compares a digest with that of the first complete body. The first call defines the latter.
     fn compare_digest(&self, digest: Digest) -> BodyMatch {
         let expected = self.digest.get_or_init(|| digest);
         if digest.bytes != expected.bytes {
@@ -112,7 +113,7 @@ impl Digest {
 }
 
 impl Comparison {
-    /// The next piece of the body.
+    /// Adds the next chunk of the body.
     #[inline]
     pub fn update(&mut self, references: &References, page: usize, data: &[u8]) {
         if let Self::NotStarted = self {
@@ -120,12 +121,12 @@ impl Comparison {
         }
         match self {
             Self::WithReference { bytes, differ } => {
-                let from = usize::try_from(*bytes).unwrap_or(usize::MAX);
-                let to = from.saturating_add(data.len());
+                let start = usize::try_from(*bytes).unwrap_or(usize::MAX);
+                let end = start.saturating_add(data.len());
                 *bytes += data.len() as u64;
                 let expected = references[page].body.get().map_or(&[][..], |body| &body[..]);
-                // What is beyond the reference is a matter of length.
-                *differ |= (expected.get(from..to.min(expected.len())))
+                // `finish` reports bytes beyond the end of the reference as a wrong length.
+                *differ |= (expected.get(start..end.min(expected.len())))
                     .is_some_and(|expected| *expected != data[..expected.len()]);
             }
             Self::Recording(recorded) if recorded.bytes.len() + data.len() > MAX_REFERENCE_BYTES => {
@@ -154,7 +155,7 @@ impl Comparison {
         }
     }
 
-    /// The body is whole.
+    /// Returns the result for the complete body.
     #[inline]
     pub fn finish(self, references: &References, page: usize) -> BodyMatch {
         let reference = &references[page];
@@ -172,7 +173,8 @@ impl Comparison {
             Self::Recording(mut recorded) => {
                 let body_match = reference.compare_digest(Digest::of(&recorded.bytes));
                 if body_match == BodyMatch::Equal {
-                    // Another may have become it between our look at `body` and the claim to keep one.
+                    // Another connection can set `body` after this one has checked it and before this one claims the
+                    // recording.
                     reference.body.get_or_init(|| std::mem::take(&mut recorded.bytes).into());
                 }
                 body_match
@@ -184,7 +186,8 @@ impl Comparison {
 }
 
 impl Drop for RecordedBody {
-    /// Another one may be kept, where this one did not become the body: it was wrong, too long, or its connection broke.
+    /// Allows another recording. The body does not become the reference if it was wrong or too long, or if its
+    /// connection failed.
     fn drop(&mut self) {
         self.references[self.page].is_being_recorded.store(false, Ordering::Relaxed);
     }
@@ -209,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_whole_body_is_right_however_it_was_cut() {
+    fn first_complete_body_becomes_reference() {
         let references = empty_references();
         assert_eq!(compare(&references, &[b"hel", b"lo"]), BodyMatch::Equal);
         for (chunks, body_match) in [
@@ -225,31 +228,31 @@ mod tests {
     }
 
     #[test]
-    fn those_that_come_while_one_is_kept_are_judged_without_being_kept() {
+    fn bodies_are_compared_by_digest_during_recording() {
         let references = empty_references();
         let recorded = body(&references, &[b"hel"]);
         assert!(matches!(recorded, Comparison::Recording(_)));
         let other = body(&references, &[b"he", b"llo"]);
         assert!(matches!(other, Comparison::Digest { bytes: 5, .. }));
-        assert_eq!(other.finish(&references, 0), BodyMatch::Equal, "the first that is whole");
+        assert_eq!(other.finish(&references, 0), BodyMatch::Equal, "first complete body");
         assert_eq!(compare(&references, &[b"hallo"]), BodyMatch::BytesDiffer);
         let mut recorded = recorded;
         recorded.update(&references, 0, b"p!");
         assert_eq!(recorded.finish(&references, 0), BodyMatch::BytesDiffer);
-        assert!(references[0].body.get().is_none(), "what is wrong is not compared with");
-        assert_eq!(compare(&references, &[b"hello"]), BodyMatch::Equal, "another is kept");
+        assert!(references[0].body.get().is_none(), "a wrong body does not become the reference");
+        assert_eq!(compare(&references, &[b"hello"]), BodyMatch::Equal, "another body is recorded");
         assert!(references[0].body.get().is_some());
     }
 
     #[test]
-    fn when_the_connection_breaks_another_body_is_kept() {
+    fn dropped_recording_allows_another() {
         let references = empty_references();
         drop(body(&references, &[b"hel"]));
         assert!(matches!(body(&references, &[b"h"]), Comparison::Recording(_)));
     }
 
     #[test]
-    fn empty_bodies_are_compared_like_others() {
+    fn empty_bodies_are_compared() {
         let references = empty_references();
         assert_eq!(compare(&references, &[]), BodyMatch::Equal);
         assert_eq!(compare(&references, &[b"x"]), BodyMatch::LengthDiffers(0));
@@ -257,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_long_to_be_kept_is_judged_by_its_digest() {
+    fn too_long_body_is_compared_by_digest() {
         let references = empty_references();
         let chunk = vec![7; MAX_REFERENCE_BYTES / 2 + 1];
         let long = body(&references, &[&chunk, &chunk]);
