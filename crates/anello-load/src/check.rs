@@ -1,12 +1,14 @@
-//! What an echo server must do whatever its speed, tried once; what an HTTP server must is in [`http`].
+//! Conformance checks for echo servers, independent of their speed. [`http`] has those for HTTP servers.
 //!
-//! Three trials, each the lesson of servers that are fast until somebody looks: bytes that are lost, doubled or shifted
-//! when a message is larger than a buffer ([`complete_bytes`]); bytes lost, a server stuck or spinning when a reader
-//! stalls, or others left waiting for it ([`stalled_reader`]); connections refused or mixed up when there are thousands
-//! ([`many_connections`]).
+//! Each of the three checks detects errors that occur in real servers:
 //!
-//! Each returns what was tried, or what the server did instead, and ends in bounded time whatever that is. All run on
-//! the runtime of the calling thread; dropping one closes its connections.
+//! - [`complete_bytes`]: bytes that are lost, duplicated or shifted when a message is larger than a buffer.
+//! - [`stalled_reader`]: bytes that are lost, a server that hangs or spins when a client does not read, and other
+//!   clients that are not served meanwhile.
+//! - [`many_connections`]: connections that are refused or mixed up when there are thousands.
+//!
+//! A check returns a description of what it has verified, or of what the server did wrong. It ends in bounded time in
+//! both cases. Checks run on the runtime of the calling thread. Dropping the future of a check closes its connections.
 
 pub mod http;
 
@@ -24,68 +26,72 @@ use anello::time::{self, sleep};
 use crate::config::LoadConfig;
 use crate::session::Session;
 
-/// Sizes of messages: around what servers use as buffers, and up to 1 MiB, none of them a round number but the last.
+/// Message sizes: small values, values close to common buffer sizes of servers, and 1 MiB.
 const MESSAGE_BYTES: [usize; 14] =
     [1, 2, 3, 127, 1021, 4095, 4097, 8191, 16_383, 16_385, 65_537, 262_147, 1_048_575, 1_048_576];
 
-/// Sent to a server while nobody reads what it returns: more than the buffers of both sockets hold, of which the kernel
-/// lets the server's grow to 6 and 4 MiB.
+/// Bytes that are sent while the client does not read the replies. They exceed the buffers of both sockets: by default,
+/// the kernel lets those of the server grow to 6 MiB (receive) and 4 MiB (send).
 const STALLED_BYTES: usize = 16 << 20;
 
-/// Buffers of the stalled connection on this side, so that little hides in them. Not less, since a window below the
-/// size of a loopback packet would slow everything down.
+/// Socket buffer sizes of the stalled client, so that its buffers hold only a small part of the data. A window below
+/// the size of a loopback packet would slow down the transfer, so they are not smaller.
 const STALLED_BUFFER_BYTES: usize = 256 << 10;
 
-/// The stalled client counts as stuck when the server has taken nothing more in so many looks, each after such a time.
+/// Number of consecutive samples without progress after which the stalled client counts as blocked, and the time
+/// between two samples.
 const STALL_SAMPLES: usize = 4;
 const STALL_SAMPLE_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Connections beside the stalled one, so many from before and so many new ones, and what each asks for.
+/// Number of other connections that are opened before the stall, and again during it, and number of requests on each.
 const OTHER_CONNECTIONS: usize = 3;
 const REQUESTS_PER_CONNECTION: usize = 10;
 
-/// Most bytes that are sent or asked for at a time.
+/// Maximum number of bytes per send or receive call.
 const CHUNK_BYTES: usize = 60_001;
 
-/// Messages of odd sizes up to 1 MiB come back whole and right, one after the other over one connection. `timeout` is
-/// for each message.
+/// Checks that messages of unusual sizes up to 1 MiB are echoed completely and correctly over one connection. `timeout`
+/// applies to each message.
 ///
 /// # Errors
-/// What came back instead.
+/// Returns a description of what the server did instead.
 pub async fn complete_bytes(target: SocketAddr, timeout: Duration) -> Result<Vec<String>, String> {
     let mut stream = connect(target, timeout).await?;
     for (index, bytes) in MESSAGE_BYTES.into_iter().enumerate() {
-        let exchanged = exchange(&mut stream, index as u64, bytes);
-        with_timeout(timeout, &format!("a message of {bytes} bytes"), exchanged).await?;
+        let echoed = exchange(&mut stream, index as u64, bytes);
+        with_timeout(timeout, &format!("message of {bytes} bytes"), echoed).await?;
     }
     let total: usize = MESSAGE_BYTES.iter().sum();
     Ok(vec![format!(
-        "{} messages of 1 byte to 1 MiB came back right, {total} bytes in all",
+        "{} messages of 1 byte to 1 MiB echoed correctly, {total} bytes in total",
         MESSAGE_BYTES.len()
     )])
 }
 
-/// A client sends 16 MiB and reads nothing until the server takes no more; then others are served, on connections from
-/// before and on new ones; only when they are done the client reads, and all comes back right. So a server that waits
-/// for one client alone is found, whatever its buffers. `timeout` is for each of these.
+/// Checks that the server handles a client that does not read.
+///
+/// The client sends 16 MiB and reads nothing until the server accepts no more bytes. Other connections, some opened
+/// before and some after that, must then be served. Only after that does the client read, and all its bytes must be
+/// correct. This detects servers that wait for one client while others have requests, whatever the size of their
+/// buffers. `timeout` applies to each of these steps.
 ///
 /// # Errors
-/// What the server did instead.
+/// Returns a description of what the server did instead.
 pub async fn stalled_reader(target: SocketAddr, timeout: Duration) -> Result<Vec<String>, String> {
-    const CONCURRENT_REQUEST: &str = "a message beside a stalled reader";
+    const CONCURRENT_REQUEST: &str = "message of another client during the stall";
     let mut established = Vec::new();
     for seed in 0..OTHER_CONNECTIONS {
         let mut stream = connect(target, timeout).await?;
-        with_timeout(timeout, "a first message", exchange(&mut stream, seed as u64, 512)).await?;
+        with_timeout(timeout, "first message", exchange(&mut stream, seed as u64, 512)).await?;
         established.push(stream);
     }
     let mut stalled = connect(target, timeout).await?;
-    let small = stalled.set_recv_buffer_size(STALLED_BUFFER_BYTES);
-    small.and_then(|()| stalled.set_send_buffer_size(STALLED_BUFFER_BYTES)).map_err(|e| e.to_string())?;
+    let result = stalled.set_recv_buffer_size(STALLED_BUFFER_BYTES);
+    result.and_then(|()| stalled.set_send_buffer_size(STALLED_BUFFER_BYTES)).map_err(|e| e.to_string())?;
     let (mut reader, mut writer) = stalled.split();
     let accepted_bytes = Cell::new(0);
-    let rest = async {
-        // A server that goes on and on taking a little has its others asked all the same.
+    let serve_others = async {
+        // If the server keeps accepting small amounts, continue with the other connections after the timeout.
         time::timeout(timeout, wait_until_stalled(&accepted_bytes)).await.ok();
         let accepted_bytes = accepted_bytes.get();
         for _ in 0..OTHER_CONNECTIONS {
@@ -99,10 +105,11 @@ pub async fn stalled_reader(target: SocketAddr, timeout: Duration) -> Result<Vec
             }
         }
         let received = receive(&mut reader, 99, STALLED_BYTES);
-        with_timeout(timeout, "what a stalled reader is owed", received).await?;
+        with_timeout(timeout, "data of the stalled reader", received).await?;
         Ok(accepted_bytes)
     };
-    let accepted_bytes = try_join(rest, send(&mut writer, 99, STALLED_BYTES, &accepted_bytes)).await?;
+    let accepted_bytes =
+        try_join(serve_others, send(&mut writer, 99, STALLED_BYTES, &accepted_bytes)).await?;
     let stall = match accepted_bytes {
         STALLED_BYTES => "were all taken while nobody read them".to_owned(),
         accepted_bytes => format!("were taken up to {accepted_bytes} while nobody read them"),
@@ -113,7 +120,7 @@ pub async fn stalled_reader(target: SocketAddr, timeout: Duration) -> Result<Vec
     )])
 }
 
-/// Returns when the count of bytes stands still, or all are gone.
+/// Waits until the number of accepted bytes no longer changes, or all bytes have been accepted.
 async fn wait_until_stalled(accepted_bytes: &Cell<usize>) {
     let mut unchanged_samples = 0;
     while unchanged_samples < STALL_SAMPLES && accepted_bytes.get() < STALLED_BYTES {
@@ -123,11 +130,11 @@ async fn wait_until_stalled(accepted_bytes: &Cell<usize>) {
     }
 }
 
-/// So many connections at once, each with one message that comes back right. `timeout` is for opening them, and for
-/// each reply.
+/// Checks that a number of concurrent connections each receive the correct reply to one message. `timeout` applies to
+/// opening the connections, and to each reply.
 ///
 /// # Errors
-/// How many failed, and how.
+/// Returns the number of failures and their causes.
 pub async fn many_connections(
     target: SocketAddr,
     connections: usize,
@@ -141,10 +148,10 @@ pub async fn many_connections(
         ..LoadConfig::echo(target, 64)
     };
     exchange_once_on_each(&load).await?;
-    Ok(vec![format!("{connections} connections at once, each with a message that came back right")])
+    Ok(vec![format!("{connections} concurrent connections, each with one message echoed correctly")])
 }
 
-/// Opens the connections of a load, and has each make one request.
+/// Opens the connections of a load, and sends one request on each.
 async fn exchange_once_on_each(load: &LoadConfig) -> Result<(), String> {
     let connections = load.connections;
     let mut session = Session::connect(load).await.map_err(|error| error.to_string())?;
@@ -153,16 +160,19 @@ async fn exchange_once_on_each(load: &LoadConfig) -> Result<(), String> {
             errors.iter().map(|error| format!("{} × {}: {}", error.count, error.kind, error.example));
         summaries.collect::<Vec<_>>().join("; ")
     };
-    let refused = summarize_errors(session.connect_errors());
-    if !refused.is_empty() {
+    let connect_errors = summarize_errors(session.connect_errors());
+    if !connect_errors.is_empty() {
         session.close().await;
-        return Err(format!("of {connections} connections not all could be opened: {refused}"));
+        return Err(format!("cannot open all of {connections} connections: {connect_errors}"));
     }
     let slice = session.run_slice(Duration::ZERO).await;
     session.close().await;
-    let failed = summarize_errors(&slice.errors);
-    if !failed.is_empty() || slice.requests < connections as u64 {
-        return Err(format!("{} of {connections} connections had their reply: {failed}", slice.requests));
+    let request_errors = summarize_errors(&slice.errors);
+    if !request_errors.is_empty() || slice.requests < connections as u64 {
+        return Err(format!(
+            "{} of {connections} connections received their reply: {request_errors}",
+            slice.requests
+        ));
     }
     Ok(())
 }
@@ -170,8 +180,8 @@ async fn exchange_once_on_each(load: &LoadConfig) -> Result<(), String> {
 async fn connect(target: SocketAddr, timeout: Duration) -> Result<TcpStream, String> {
     match time::timeout(timeout, TcpStream::connect(target)).await {
         Ok(Ok(stream)) => Ok(stream),
-        Ok(Err(error)) => Err(format!("could not be connected to: {error}")),
-        Err(_) => Err(format!("could not be connected to within {timeout:?}")),
+        Ok(Err(error)) => Err(format!("cannot connect: {error}")),
+        Err(_) => Err(format!("cannot connect: timed out after {timeout:?}")),
     }
 }
 
@@ -182,17 +192,17 @@ async fn with_timeout<T>(
 ) -> Result<T, String> {
     match time::timeout(timeout, work).await {
         Ok(done) => done.map_err(|why| format!("{what}: {why}")),
-        Err(_) => Err(format!("{what} did not come back whole within {timeout:?}")),
+        Err(_) => Err(format!("{what}: no complete reply within {timeout:?}")),
     }
 }
 
-/// Sends `bytes` bytes and reads them back meanwhile.
+/// Sends `bytes` bytes and receives them at the same time.
 async fn exchange(stream: &mut TcpStream, seed: u64, bytes: usize) -> Result<(), String> {
     let (mut reader, mut writer) = stream.split();
     try_join(receive(&mut reader, seed, bytes), send(&mut writer, seed, bytes, &Cell::new(0))).await
 }
 
-/// Sends `bytes` bytes; `accepted_bytes` tells how many the socket has taken so far.
+/// Sends `bytes` bytes. `accepted_bytes` counts the bytes that the socket has accepted so far.
 async fn send(
     writer: &mut WriteHalf<&TcpStream>,
     seed: u64,
@@ -205,9 +215,7 @@ async fn send(
         let length = chunk.len().min(bytes - accepted_bytes.get());
         pattern.fill(&mut chunk[..length]);
         let written = writer.write_all(&chunk[..length]).await;
-        written.map_err(|error| {
-            format!("{} of {bytes} bytes were accepted, then: {error}", accepted_bytes.get())
-        })?;
+        written.map_err(|error| format!("{} of {bytes} bytes sent, then: {error}", accepted_bytes.get()))?;
         accepted_bytes.set(accepted_bytes.get() + length);
     }
     writer.flush().await.map_err(|error| error.to_string())
@@ -220,21 +228,21 @@ async fn receive(reader: &mut ReadHalf<&TcpStream>, seed: u64, bytes: usize) -> 
     while received < bytes {
         let max_len = actual.len().min(bytes - received);
         let length = match reader.read(&mut actual[..max_len]).await {
-            Ok(0) => return Err(format!("{received} of {bytes} bytes came back, then the end")),
+            Ok(0) => return Err(format!("{received} of {bytes} bytes received, then EOF")),
             Ok(length) => length,
-            Err(error) => return Err(format!("{received} of {bytes} bytes came back, then: {error}")),
+            Err(error) => return Err(format!("{received} of {bytes} bytes received, then: {error}")),
         };
         pattern.fill(&mut expected[..length]);
         if let Some(wrong) = (0..length).find(|&index| actual[index] != expected[index]) {
-            return Err(format!("byte {} of {bytes} came back wrong", received + wrong));
+            return Err(format!("byte {} of {bytes} is wrong", received + wrong));
         }
         received += length;
     }
     Ok(())
 }
 
-/// Waits for two futures, in turn on this task, and returns what the first did; no longer when one has failed, since
-/// that may be why the other waits.
+/// Polls two futures in the current task and returns the output of the first. Returns early if either fails, because
+/// the other may be waiting for it.
 async fn try_join<T>(
     first: impl Future<Output = Result<T, String>>,
     second: impl Future<Output = Result<(), String>>,
@@ -258,8 +266,8 @@ async fn try_join<T>(
         }
         match first_done.take() {
             Some(value) if second_done => Poll::Ready(Ok(value)),
-            not_yet => {
-                first_done = not_yet;
+            output => {
+                first_done = output;
                 Poll::Pending
             }
         }
@@ -267,10 +275,10 @@ async fn try_join<T>(
     .await
 }
 
-/// Bytes that follow from a seed and never repeat within reach: what is lost, doubled or shifted shows.
+/// Generator of pseudo-random bytes without repetition, so that lost, duplicated and shifted bytes are detected.
 struct PatternGenerator {
     state: u64,
-    /// Bytes of the current word that have been used.
+    /// Number of bytes of the current word that have been used.
     used: usize,
 }
 
@@ -302,10 +310,11 @@ mod tests {
 
     use super::*;
 
-    /// A test that waits so long hangs.
+    /// A test that takes longer than this hangs.
     const TIMEOUT: Duration = Duration::from_secs(60);
 
-    /// A server of blocking threads that does this with every piece of bytes it reads: none ends the connection.
+    /// Starts a server with a blocking thread per connection. It replies to each chunk with the result of `respond`, or
+    /// closes the connection if there is none.
     fn server(respond: fn(&mut usize, &[u8]) -> Option<Vec<u8>>) -> SocketAddr {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
@@ -332,41 +341,44 @@ mod tests {
     }
 
     #[test]
-    fn a_server_in_order_passes_all() {
+    fn correct_server_passes_all_checks() {
         let target = server(|_, bytes| Some(bytes.to_vec()));
         run(async {
-            assert!(complete_bytes(target, TIMEOUT).await.unwrap()[0].contains("1 MiB came back right"));
+            assert!(complete_bytes(target, TIMEOUT).await.unwrap()[0].contains("1 MiB echoed correctly"));
             assert!(stalled_reader(target, TIMEOUT).await.unwrap()[0].contains("6 other connections"));
-            assert!(many_connections(target, 40, TIMEOUT).await.unwrap()[0].starts_with("40 connections"));
+            assert!(
+                many_connections(target, 40, TIMEOUT).await.unwrap()[0]
+                    .starts_with("40 concurrent connections")
+            );
         });
     }
 
     #[test]
-    fn bytes_that_are_changed_lost_or_doubled_are_found() {
-        let changes = server(|total, bytes| {
+    fn corrupted_lost_and_duplicated_bytes_are_detected() {
+        let corrupting = server(|total, bytes| {
             let mut reply = bytes.to_vec();
             if *total > 100_000 {
                 reply[0] ^= 1;
             }
             Some(reply)
         });
-        let doubles = server(|total, bytes| {
+        let duplicating = server(|total, bytes| {
             Some(if *total > 100_000 { [bytes, bytes].concat() } else { bytes.to_vec() })
         });
-        let ends = server(|total, bytes| (*total < 100_000).then(|| bytes.to_vec()));
+        let closing = server(|total, bytes| (*total < 100_000).then(|| bytes.to_vec()));
         run(async {
-            for (target, expected) in [(changes, "came back wrong"), (doubles, "came back wrong")] {
+            for (target, expected) in [(corrupting, "is wrong"), (duplicating, "is wrong")] {
                 let error = complete_bytes(target, TIMEOUT).await.unwrap_err();
                 assert!(error.contains(expected), "{error}");
                 let error = stalled_reader(target, TIMEOUT).await.unwrap_err();
-                assert!(error.starts_with("what a stalled reader is owed: byte "), "{error}");
+                assert!(error.starts_with("data of the stalled reader: byte "), "{error}");
             }
-            let error = complete_bytes(ends, TIMEOUT).await.unwrap_err();
+            let error = complete_bytes(closing, TIMEOUT).await.unwrap_err();
             assert!(error.contains("of 262147 bytes") || error.contains("of 65537 bytes"), "{error}");
         });
     }
 
-    /// One thread for all connections, which waits until each reply is sent whole.
+    /// Starts a server with one thread for all connections, which waits until each reply has been sent completely.
     fn blocking_server() -> SocketAddr {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
@@ -391,30 +403,28 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_waits_for_one_client_alone_is_found() {
+    fn server_that_blocks_on_one_client_is_detected() {
         let target = blocking_server();
         run(async {
             complete_bytes(target, TIMEOUT).await.unwrap();
             let error = stalled_reader(target, Duration::from_secs(2)).await.unwrap_err();
-            let expected = "a message beside a stalled reader did not come back whole within 2s";
+            let expected = "message of another client during the stall: no complete reply within 2s";
             assert_eq!(error, expected);
         });
     }
 
     #[test]
-    fn a_server_that_says_nothing_is_given_up() {
+    fn silent_server_times_out() {
         let silent = server(|total, bytes| Some(if *total > 5 { Vec::new() } else { bytes.to_vec() }));
         let timeout = Duration::from_millis(50);
         run(async {
             let error = complete_bytes(silent, timeout).await.unwrap_err();
-            assert_eq!(error, "a message of 3 bytes did not come back whole within 50ms");
+            assert_eq!(error, "message of 3 bytes: no complete reply within 50ms");
             let error = many_connections(silent, 3, timeout).await.unwrap_err();
-            assert!(error.starts_with("0 of 3 connections had their reply"), "{error}");
-            let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-            assert!(complete_bytes(nobody, timeout).await.unwrap_err().contains("could not be connected to"));
-            assert!(
-                many_connections(nobody, 3, timeout).await.unwrap_err().contains("not all could be opened")
-            );
+            assert!(error.starts_with("0 of 3 connections received their reply"), "{error}");
+            let unused = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+            assert!(complete_bytes(unused, timeout).await.unwrap_err().contains("cannot connect"));
+            assert!(many_connections(unused, 3, timeout).await.unwrap_err().contains("cannot open all"));
         });
     }
 }

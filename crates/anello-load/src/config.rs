@@ -1,4 +1,4 @@
-//! What to load, and how.
+//! Configuration of a load.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -9,160 +9,166 @@ use crate::connect::loopback_addresses;
 use crate::stream::Address;
 use crate::tls::Tls;
 
-/// Largest message and reply, in bytes.
+/// Maximum length of a request or reply message, in bytes.
 const MAX_MESSAGE_BYTES: usize = 1 << 30;
 
-/// Most requests in flight on one connection.
+/// Maximum number of requests in flight on one connection.
 const MAX_PIPELINE_DEPTH: usize = 1024;
 
-/// Highest rate, in requests per second.
+/// Maximum rate, in requests per second.
 const MAX_REQUESTS_PER_SECOND: u64 = 1_000_000_000;
 
-/// Most steps of a sweep.
+/// Maximum number of steps in a sweep.
 const MAX_SWEEP_STEPS: u64 = 1000;
 
-/// Longest timeout.
+/// Maximum connect and stall timeout.
 const MAX_TIMEOUT: Duration = Duration::from_secs(24 * 3600);
 
-/// Most threads.
+/// Maximum number of threads.
 const MAX_THREADS: usize = 1024;
 
-/// A load on a server. [`LoadConfig::echo`] and [`LoadConfig::http`] have the defaults; every field may be changed.
+/// Configuration of a load on a server. [`LoadConfig::echo`] and [`LoadConfig::http`] set the defaults. All fields may
+/// be changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoadConfig {
-    /// The server.
+    /// Address of the server.
     pub target: Address,
-    /// What is asked of it.
+    /// Protocol of the requests, and their contents.
     pub protocol: Protocol,
-    /// When it is asked: as soon as it has answered ([`Mode::Closed`], the default), or at fixed moments.
+    /// When requests are sent: after each reply ([`Mode::Closed`], the default) or on a fixed schedule.
     pub mode: Mode,
-    /// Connections, of all threads together; 50 by default.
+    /// Number of connections, of all threads together; 50 by default.
     pub connections: usize,
-    /// Threads, each with its own runtime and its share of the connections; 1 by default.
+    /// Number of threads, each with its own runtime and its share of the connections; 1 by default.
     pub threads: usize,
-    /// Cores that the threads are pinned to, one each; not pinned if there are none, as by default.
+    /// Cores that the threads are pinned to, one core per thread. Empty by default, which means that threads are not
+    /// pinned.
     pub cores: Vec<usize>,
-    /// How long to measure; each step of a sweep takes so long. 10 seconds by default. Requests in flight at the end are
-    /// waited for.
+    /// Duration of the measurement, and of each step of a sweep; 10 seconds by default. The load then waits for the
+    /// replies to requests in flight.
     pub duration: Duration,
-    /// Load before the measurement, not counted; none by default.
+    /// Duration of the load before the measurement, which does not count; 0 by default.
     pub warm_up: Duration,
-    /// Connections are opened evenly over this time, each working as soon as it is open, instead of all before the load
-    /// begins (0, the default). It begins with the warm-up, and belongs to the measurement as far as it takes longer.
+    /// Time over which the connections are opened evenly. Each connection sends requests as soon as it is open. With 0,
+    /// the default, all connections are opened before the load starts. The ramp starts with the warm-up. If it takes
+    /// longer than the warm-up, the rest of it is part of the measurement.
     pub ramp: Duration,
-    /// Open loop: how long requests that wait for a busy connection at the end may still be sent; what is left is
-    /// counted as unsent. 1 second by default.
+    /// Open loop: how long requests that are queued for a busy connection may still be sent after the end of the
+    /// schedule; 1 second by default. Requests that remain are counted as unsent.
     pub drain_timeout: Duration,
-    /// Whether every byte of every reply is compared with what it must be; if not, they are only counted. Off by
-    /// default. Messages differ by connection and by request, so that a reply meant for another is found, too. Over
-    /// HTTP, the first right response to a path is what the others are compared with.
+    /// Whether every byte of every reply is compared with its expected value; off by default. If off, the bytes are
+    /// only counted. Messages differ by connection and by request, so that a reply to another request is detected. With
+    /// HTTP, the first complete response to a path with an expected status is the reference for the others.
     pub verify: bool,
-    /// Whether a connection that broke is opened again; off by default. A server of HTTP may always close a connection
-    /// between requests, whether it says so or not: that is no error, and it is opened again. A request that was just
-    /// under way (for less than a second) is sent again then, if the connection has answered one before; its latency
-    /// counts from the first time.
+    /// Whether a connection is opened again after an error; off by default. An HTTP server may close a connection
+    /// between requests, with or without announcing it. That is not an error, and the connection is always opened
+    /// again. A request that was sent less than one second before such a close is sent again if the connection has
+    /// answered a request before. Its latency counts from the first time that it was sent.
     pub reconnect: bool,
-    /// How long opening all connections may take; 10 seconds by default, a day at most. In a ramp, and when a connection is opened
-    /// again, how long that one may take.
+    /// Timeout for opening all connections; 10 seconds by default, at most 24 hours. In a ramp, and when a connection
+    /// is opened again, the timeout applies to that connection.
     pub connect_timeout: Duration,
-    /// How long a request may wait for the end of its reply; 5 seconds by default, a day at most. Looked after four times in that
-    /// time, so that a connection is given up after at most 1.25 times as long.
+    /// Maximum time from sending a request to the end of its reply; 5 seconds by default, at most 24 hours. The load
+    /// checks this four times per timeout, so a connection is aborted after at most 1.25 times the timeout.
     pub stall_timeout: Duration,
-    /// Connections that each thread opens at a time; 64 by default, for servers with short queues.
+    /// Maximum number of connections that each thread opens at the same time; 64 by default, which suits servers with a
+    /// short accept queue.
     pub max_concurrent_connects: usize,
-    /// Addresses of this machine that the connections come from, in turn (`bind(2)` with `IP_BIND_ADDRESS_NO_PORT`,
-    /// Linux 4.2). None by default; then [`effective_source_addresses`](Self::effective_source_addresses) says which.
+    /// Local addresses that the connections use in turn (`bind(2)` with `IP_BIND_ADDRESS_NO_PORT`, Linux 4.2). Empty by
+    /// default. [`effective_source_addresses`](Self::effective_source_addresses) then returns the addresses in use.
     pub source_addresses: Vec<IpAddr>,
-    /// A process on this machine whose cost is measured: the server. None by default.
+    /// Id of a process on this machine, usually the server, whose resource usage is measured; `None` by default.
     pub server_pid: Option<u32>,
-    /// How long the stretches are in which a run is recorded; 1 second by default.
+    /// Length of the intervals in which results are recorded; 1 second by default, at least 10 ms.
     pub interval: Duration,
 }
 
-/// What is asked of a server.
+/// Protocol of the requests, and their contents.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Protocol {
-    /// A message of so many bytes; a reply of so many. Byte `i` of a reply is byte `i mod request_bytes` of its request:
-    /// where both are alike, an echo.
+    /// Messages of fixed length. Byte `i` of a reply is byte `i mod request_bytes` of its request. With equal lengths,
+    /// the reply is an echo of the request.
     Messages {
-        /// Bytes of a request.
+        /// Length of a request in bytes.
         request_bytes: usize,
-        /// Bytes of a reply.
+        /// Length of a reply in bytes.
         response_bytes: usize,
     },
-    /// GET over HTTP/1.1.
+    /// HTTP/1.1 GET requests.
     Http(HttpLoad),
 }
 
-/// Requests over HTTP/1.1.
+/// Configuration of HTTP/1.1 requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HttpLoad {
-    /// The `Host` field.
+    /// Value of the `Host` field.
     pub host: String,
-    /// What to ask for, in turn; each connection begins with another one.
+    /// Paths that every connection requests in turn. Each connection starts with a different path.
     pub paths: Vec<String>,
-    /// Further fields of each request.
+    /// Additional header fields of each request.
     pub headers: Vec<(String, String)>,
-    /// Whether a connection takes more than one request; if not, each request has a connection of its own, and opening it
-    /// is a part of its latency. On by default.
+    /// Whether a connection is used for more than one request; on by default. If off, each request uses its own
+    /// connection, and opening the connection is part of its latency.
     pub keep_alive: bool,
-    /// Requests that may be in flight on a connection; 1 by default.
+    /// Maximum number of requests in flight on a connection; 1 by default.
     pub pipeline_depth: usize,
-    /// Statuses that are right; 200 by default. Any is if there are none.
+    /// Expected status codes; 200 by default. If empty, every status is accepted.
     pub expected_status: Vec<u16>,
-    /// What the body must be, with [`verify`](LoadConfig::verify).
+    /// Expected body of every response, compared if [`verify`](LoadConfig::verify) is set.
     pub expected_body: Option<Bytes>,
-    /// TLS under it; none by default. The handshake is a part of opening a connection, so that with a connection for each
-    /// request it is in the latency.
+    /// TLS configuration; `None` by default. The handshake is part of opening a connection. If each request uses its
+    /// own connection, the handshake is part of its latency.
     pub tls: Option<Tls>,
 }
 
-/// When requests are sent.
+/// Load mode, which defines when requests are sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// Each connection sends as soon as it has its reply. Finds the most a server can do.
+    /// Closed loop: each connection sends the next request after the reply. Measures the maximum throughput of a
+    /// server.
     Closed {
-        /// How long it waits first; none by default.
+        /// Pause between a reply and the next request; 0 by default.
         think_time: Duration,
     },
-    /// At moments that are fixed before, whether replies come or not. Shows how a server fares at a rate: latency is
-    /// counted from the moment when the request was due, so that a pause of the server shows in all requests of that
-    /// time.
+    /// Open loop: requests are sent at fixed times, whether or not replies arrive. Measures latency at a given rate.
+    /// Latency counts from the time at which the request was due, so a pause of the server is visible in all requests
+    /// that were due during it.
     Open {
         /// Requests per second, over all connections.
         per_second: u64,
-        /// How the moments are spread.
+        /// Distribution of the due times.
         arrivals: Arrivals,
-        /// What Poisson arrivals follow from.
+        /// Seed of Poisson arrivals.
         seed: u64,
     },
-    /// Open loops at rising rates over the same connections, one after the other, until the server does not follow.
+    /// A sequence of open loops at rising rates over the same connections, until the server no longer keeps up.
     Sweep(Sweep),
 }
 
-/// Rising rates.
+/// A sequence of rising rates.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sweep {
-    /// The first rate, in requests per second.
+    /// First rate, in requests per second.
     pub first: u64,
-    /// The last.
+    /// Last rate, in requests per second.
     pub last: u64,
-    /// From one to the next.
+    /// Difference between consecutive rates, in requests per second.
     pub step: u64,
-    /// How the moments are spread.
+    /// Distribution of the due times.
     pub arrivals: Arrivals,
-    /// What Poisson arrivals follow from.
+    /// Seed of Poisson arrivals.
     pub seed: u64,
-    /// When the server does not follow.
+    /// Criteria for a server that no longer keeps up.
     pub knee: Knee,
 }
 
-/// What says that a server does not follow a rate. The sweep stops at the first step of which one is true.
+/// Criteria for a server that no longer keeps up with a rate. The sweep stops after the first step that meets one of
+/// them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Knee {
-    /// Fewer requests are answered within the step than this percentage of those offered in it; 95 by default.
+    /// Minimum percentage of the offered requests that are answered within the step; 95 by default.
     pub min_answered_percent: u32,
-    /// The 99th percentile of the latency is so many times that of the first step; 10 by default.
+    /// Maximum 99th percentile of the latency, as a multiple of that of the first step; 10 by default.
     pub max_latency_factor: u32,
 }
 
@@ -173,23 +179,23 @@ impl Default for Knee {
 }
 
 impl Sweep {
-    /// All rates, in order.
+    /// Returns all rates in ascending order.
     pub fn rates(&self) -> impl Iterator<Item = u64> + use<> {
         (self.first..=self.last).step_by(usize::try_from(self.step.max(1)).unwrap_or(usize::MAX))
     }
 }
 
-/// How the moments of an open loop are spread.
+/// Distribution of the due times in an open loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arrivals {
-    /// Evenly.
+    /// Constant gaps.
     Constant,
-    /// As those of many independent users: the gaps are exponentially distributed.
+    /// Exponentially distributed gaps, like those between requests of many independent users.
     Poisson,
 }
 
 impl LoadConfig {
-    /// The default load on an echo server: messages of so many bytes come back as they are.
+    /// Creates a load with default settings for an echo server, with messages of `message_bytes` bytes.
     #[must_use]
     pub fn echo(target: impl Into<Address>, message_bytes: usize) -> Self {
         Self::new(
@@ -198,7 +204,7 @@ impl LoadConfig {
         )
     }
 
-    /// The default load on a server of HTTP/1.1: GET of one path.
+    /// Creates a load with default settings for an HTTP/1.1 server, with GET requests for one path.
     #[must_use]
     pub fn http(target: impl Into<Address>, host: &str, path: &str) -> Self {
         let http = HttpLoad {
@@ -237,11 +243,11 @@ impl LoadConfig {
         }
     }
 
-    /// The addresses that the connections come from: those named; else, when a target on 127.0.0.0/8 is to have more
-    /// than 4,000 connections, as many of 127.0.0.1, 127.0.0.2 and so on as leave no more than that to each. Empty where
-    /// the kernel chooses.
+    /// Returns the source addresses of the connections: [`source_addresses`](Self::source_addresses) if there are any.
+    /// Otherwise, if more than 4,000 connections go to a target in 127.0.0.0/8, returns 127.0.0.1, 127.0.0.2 and so on,
+    /// as many as are needed for at most 4,000 connections from each address. Empty if the kernel chooses the address.
     ///
-    /// From one address to one server there are about 28,000 ports, and opening the second half of them is slow.
+    /// About 28,000 ports are available from one address to one server, and opening the second half of them is slow.
     #[must_use]
     pub fn effective_source_addresses(&self) -> Vec<IpAddr> {
         match self.tcp_target() {
@@ -265,24 +271,24 @@ impl LoadConfig {
         }
     }
 
-    /// Says what is wrong with this configuration.
+    /// Checks the configuration.
     ///
     /// # Errors
-    /// The first fault found, with the remedy.
+    /// Returns a description of the first problem, with its remedy.
     pub fn validate(&self) -> Result<(), String> {
         if self.connections == 0 || self.max_concurrent_connects == 0 {
-            return Err("a load needs at least 1 connection, and to open at least 1 at a time".to_owned());
+            return Err("connections and concurrent connects must be at least 1".to_owned());
         }
         if !(1..=MAX_THREADS).contains(&self.threads) || self.threads > self.connections {
             return Err(format!(
-                "{} threads cannot share {} connections: there must be 1 to {MAX_THREADS}, each with at least one \
-                 connection",
+                "cannot run {} threads with {} connections (use 1 to {MAX_THREADS} threads with at least one connection \
+                 each)",
                 self.threads, self.connections
             ));
         }
         if !self.cores.is_empty() && self.cores.len() != self.threads {
             return Err(format!(
-                "{} cores were named for {} threads: name one for each",
+                "{} cores for {} threads (specify one core per thread)",
                 self.cores.len(),
                 self.threads
             ));
@@ -292,27 +298,27 @@ impl LoadConfig {
                 self.source_addresses.iter().find(|source| source.is_ipv4() != target.is_ipv4())
         {
             return Err(format!(
-                "nothing can connect from {source} to {target}: name sources of the target's family"
+                "cannot connect from {source} to {target}: different address families (use source addresses of the target's family)"
             ));
         }
         if self.tcp_target().is_none() && !self.source_addresses.is_empty() {
-            return Err("a Unix socket is connected to from nowhere: name no sources".to_owned());
+            return Err("source addresses cannot be used with a Unix socket target".to_owned());
         }
         if self.connect_timeout.is_zero() || self.stall_timeout.is_zero() {
             return Err(
-                "the timeouts must be greater than 0: without them a dead server would hold the load"
+                "connect and stall timeouts must be greater than 0 (a dead server would block the load)"
                     .to_owned(),
             );
         }
         if self.connect_timeout.max(self.stall_timeout) > MAX_TIMEOUT {
-            return Err("the timeouts must be 24 hours at most".to_owned());
+            return Err("connect and stall timeouts must be at most 24 hours".to_owned());
         }
         if self.interval < Duration::from_millis(10) {
-            return Err("the stretches that are recorded must take at least 10 ms".to_owned());
+            return Err("interval must be at least 10 ms".to_owned());
         }
         if self.ramp > self.warm_up.saturating_add(self.duration) {
             return Err(
-                "the ramp must not be longer than warm-up and duration: shorten it, or load for longer"
+                "ramp must not be longer than warm-up and duration together (shorten the ramp or extend the duration)"
                     .to_owned(),
             );
         }
@@ -325,11 +331,11 @@ impl Protocol {
     fn validate(&self) -> Result<(), String> {
         match self {
             Self::Messages { request_bytes, response_bytes } => {
-                let wrong = [request_bytes, response_bytes]
+                let invalid = [request_bytes, response_bytes]
                     .into_iter()
                     .find(|bytes| !(1..=MAX_MESSAGE_BYTES).contains(bytes));
-                wrong.map_or(Ok(()), |bytes| {
-                    Err(format!("messages must have 1 to {MAX_MESSAGE_BYTES} bytes, not {bytes}"))
+                invalid.map_or(Ok(()), |bytes| {
+                    Err(format!("invalid message length {bytes} (expected 1 to {MAX_MESSAGE_BYTES} bytes)"))
                 })
             }
             Self::Http(http) => http.validate(),
@@ -340,35 +346,41 @@ impl Protocol {
 impl HttpLoad {
     fn validate(&self) -> Result<(), String> {
         if !(1..=MAX_PIPELINE_DEPTH).contains(&self.pipeline_depth) {
-            return Err(format!("1 to {MAX_PIPELINE_DEPTH} requests may be in flight on a connection"));
+            return Err(format!(
+                "invalid pipeline depth {} (expected 1 to {MAX_PIPELINE_DEPTH} requests in flight)",
+                self.pipeline_depth
+            ));
         }
         if self.pipeline_depth > 1 && !self.keep_alive {
-            return Err("a connection that takes one request cannot have several in flight".to_owned());
+            return Err("pipelining requires keep-alive (enable keep-alive or set the pipeline depth to 1)"
+                .to_owned());
         }
         if self.paths.is_empty() {
-            return Err("there is nothing to ask for: name at least one path".to_owned());
+            return Err("no path configured (specify at least one)".to_owned());
         }
-        let printable = |text: &str| text.bytes().all(|byte| byte.is_ascii_graphic());
-        if let Some(path) = self.paths.iter().find(|path| !path.starts_with('/') || !printable(path)) {
+        let is_printable = |text: &str| text.bytes().all(|byte| byte.is_ascii_graphic());
+        if let Some(path) = self.paths.iter().find(|path| !path.starts_with('/') || !is_printable(path)) {
             return Err(format!(
-                "{path:?} is no path: it begins with / and has no spaces; write others as %XX"
+                "invalid path {path:?} (must start with / and consist of printable ASCII; write other characters as %XX)"
             ));
         }
         let is_value = |text: &str| text.bytes().all(|byte| byte == b'\t' || (byte >= b' ' && byte != 0x7f));
-        let named = |name: &str| !name.is_empty() && printable(name) && !name.contains(':');
+        let is_name = |name: &str| !name.is_empty() && is_printable(name) && !name.contains(':');
         if let Some((name, value)) =
-            self.headers.iter().find(|(name, value)| !named(name) || !is_value(value))
+            self.headers.iter().find(|(name, value)| !is_name(name) || !is_value(value))
         {
-            return Err(format!("{name:?}: {value:?} is no header field: write NAME: VALUE on one line"));
+            return Err(format!(
+                "invalid header field {name:?}: {value:?} (expected NAME: VALUE on one line)"
+            ));
         }
-        let ours = ["content-length", "transfer-encoding"];
+        let forbidden = ["content-length", "transfer-encoding"];
         if let Some((name, _)) =
-            self.headers.iter().find(|(name, _)| ours.contains(&&*name.to_ascii_lowercase()))
+            self.headers.iter().find(|(name, _)| forbidden.contains(&&*name.to_ascii_lowercase()))
         {
-            return Err(format!("requests have no body, so that {name} would be wrong"));
+            return Err(format!("header field {name} is not allowed: requests have no body"));
         }
-        if self.host.is_empty() || !printable(&self.host) {
-            return Err(format!("{:?} is no host", self.host));
+        if self.host.is_empty() || !is_printable(&self.host) {
+            return Err(format!("invalid host {:?}", self.host));
         }
         Ok(())
     }
@@ -376,22 +388,22 @@ impl HttpLoad {
 
 impl Mode {
     fn validate(&self) -> Result<(), String> {
-        let rate = |per_second: u64| match (1..=MAX_REQUESTS_PER_SECOND).contains(&per_second) {
+        let validate_rate = |per_second: u64| match (1..=MAX_REQUESTS_PER_SECOND).contains(&per_second) {
             true => Ok(()),
-            false => {
-                Err(format!("{per_second} requests per second: it must be 1 to {MAX_REQUESTS_PER_SECOND}"))
-            }
+            false => Err(format!(
+                "invalid rate: {per_second} requests per second (expected 1 to {MAX_REQUESTS_PER_SECOND})"
+            )),
         };
         match self {
             Self::Closed { .. } => Ok(()),
-            Self::Open { per_second, .. } => rate(*per_second),
+            Self::Open { per_second, .. } => validate_rate(*per_second),
             Self::Sweep(sweep) => {
-                rate(sweep.first)?;
-                rate(sweep.last)?;
+                validate_rate(sweep.first)?;
+                validate_rate(sweep.last)?;
                 let steps = sweep.last.saturating_sub(sweep.first) / sweep.step.max(1) + 1;
                 if sweep.step == 0 || sweep.last < sweep.first || steps > MAX_SWEEP_STEPS {
                     return Err(format!(
-                        "a sweep goes up from the first rate to the last in 1 to {MAX_SWEEP_STEPS} steps"
+                        "invalid sweep: rates must rise from the first to the last in 1 to {MAX_SWEEP_STEPS} steps"
                     ));
                 }
                 Ok(())
@@ -411,15 +423,15 @@ mod tests {
     }
 
     #[test]
-    fn sources_that_are_named_are_those_in_use() {
+    fn configured_source_addresses_take_precedence() {
         let many = LoadConfig { connections: 10_000, ..echo() };
         assert_eq!(many.effective_source_addresses().len(), 3);
-        let named = LoadConfig { source_addresses: vec![[127, 1, 2, 3].into()], ..many };
-        assert_eq!(named.effective_source_addresses(), named.source_addresses);
+        let configured = LoadConfig { source_addresses: vec![[127, 1, 2, 3].into()], ..many };
+        assert_eq!(configured.effective_source_addresses(), configured.source_addresses);
     }
 
     #[test]
-    fn a_sweep_ends_with_its_last_rate() {
+    fn sweep_rates_end_at_last_rate() {
         let sweep = |first, last, step| Sweep {
             first,
             last,
@@ -434,46 +446,50 @@ mod tests {
     }
 
     #[test]
-    fn faults_are_named() {
+    fn validate_reports_each_problem() {
         let http = LoadConfig::http(SocketAddr::from(([127, 0, 0, 1], 80)), "localhost", "/");
-        for good in [echo(), http.clone()] {
-            assert_eq!(good.validate(), Ok(()));
+        for valid in [echo(), http.clone()] {
+            assert_eq!(valid.validate(), Ok(()));
         }
-        let fault = |change: &dyn Fn(&mut LoadConfig)| {
+        let validation_error = |change: &dyn Fn(&mut LoadConfig)| {
             let mut load = echo();
             change(&mut load);
             load.validate().unwrap_err()
         };
-        assert!(fault(&|load| load.connections = 0).contains("1 connection"));
-        assert!(fault(&|load| load.threads = 51).contains("51 threads"));
-        assert!(fault(&|load| load.cores = vec![0, 1]).contains("2 cores"));
-        assert!(fault(&|load| load.ramp = Duration::from_secs(11)).contains("ramp"));
-        assert!(fault(&|load| load.interval = Duration::from_millis(1)).contains("10 ms"));
+        assert!(validation_error(&|load| load.connections = 0).contains("at least 1"));
+        assert!(validation_error(&|load| load.threads = 51).contains("51 threads"));
+        assert!(validation_error(&|load| load.cores = vec![0, 1]).contains("2 cores"));
+        assert!(validation_error(&|load| load.ramp = Duration::from_secs(11)).contains("ramp"));
+        assert!(validation_error(&|load| load.interval = Duration::from_millis(1)).contains("10 ms"));
         for (request_bytes, response_bytes) in [(0, 1), (1, 0), (MAX_MESSAGE_BYTES + 1, 1)] {
             let protocol = Protocol::Messages { request_bytes, response_bytes };
-            assert!(fault(&|load| load.protocol = protocol.clone()).contains("1 to"));
+            assert!(validation_error(&|load| load.protocol = protocol.clone()).contains("1 to"));
         }
         let sources = vec![[127, 0, 0, 1].into(), Ipv6Addr::LOCALHOST.into()];
-        assert!(fault(&|load| load.source_addresses.clone_from(&sources)).contains("family"));
-        assert!(fault(&|load| load.stall_timeout = Duration::ZERO).contains("timeouts"));
-        assert!(fault(&|load| load.stall_timeout = Duration::MAX).contains("24 hours"));
-        assert!(fault(&|load| load.connect_timeout = Duration::MAX).contains("24 hours"));
+        assert!(validation_error(&|load| load.source_addresses.clone_from(&sources)).contains("family"));
+        assert!(validation_error(&|load| load.stall_timeout = Duration::ZERO).contains("timeouts"));
+        assert!(validation_error(&|load| load.stall_timeout = Duration::MAX).contains("24 hours"));
+        assert!(validation_error(&|load| load.connect_timeout = Duration::MAX).contains("24 hours"));
         let open = |per_second| Mode::Open { per_second, arrivals: Arrivals::Constant, seed: 0 };
-        assert!(fault(&|load| load.mode = open(0)).contains("per second"));
-        let fault = |change: &dyn Fn(&mut HttpLoad)| {
+        assert!(validation_error(&|load| load.mode = open(0)).contains("per second"));
+        let validation_error = |change: &dyn Fn(&mut HttpLoad)| {
             let mut load = http.clone();
             if let Protocol::Http(http) = &mut load.protocol {
                 change(http);
             }
             load.validate().unwrap_err()
         };
-        assert!(fault(&|http| http.paths.clear()).contains("path"));
-        assert!(fault(&|http| http.paths[0] = "/a b".to_owned()).contains("%XX"));
-        assert!(fault(&|http| http.pipeline_depth = 0).contains("in flight"));
-        assert!(fault(&|http| http.headers.push(("A".to_owned(), "b\r\nC: d".to_owned()))).contains("NAME"));
+        assert!(validation_error(&|http| http.paths.clear()).contains("path"));
+        assert!(validation_error(&|http| http.paths[0] = "/a b".to_owned()).contains("%XX"));
+        assert!(validation_error(&|http| http.pipeline_depth = 0).contains("in flight"));
         assert!(
-            fault(&|http| http.headers.push(("Content-Length".to_owned(), "3".to_owned()))).contains("body")
+            validation_error(&|http| http.headers.push(("A".to_owned(), "b\r\nC: d".to_owned())))
+                .contains("NAME")
         );
-        assert!(fault(&|http| http.host.clear()).contains("host"));
+        assert!(
+            validation_error(&|http| http.headers.push(("Content-Length".to_owned(), "3".to_owned())))
+                .contains("body")
+        );
+        assert!(validation_error(&|http| http.host.clear()).contains("host"));
     }
 }

@@ -1,9 +1,10 @@
-//! One whole measurement: threads are started, connect, warm up, measure, and are put together.
+//! Execution of a complete load: starts the worker threads, opens the connections, warms up, measures and combines the
+//! results.
 //!
 //! ```text
-//!   run ── orders ──►  worker 0  runtime, session      the calling thread samples the server and the machine,
-//!    ▲  ── orders ──►  worker 1  runtime, session      puts intervals together, tells progress
-//!    └──── intervals, errors, "done" ───┘
+//!   run ── requests ──►  worker 0  runtime, session      the calling thread samples the server and the machine,
+//!    ▲  ── requests ──►  worker 1  runtime, session      combines the intervals and reports progress
+//!    └──── reports ────────┘
 //! ```
 
 use std::io;
@@ -36,86 +37,86 @@ use crate::worker::{
     WorkerReport,
 };
 
-/// How often progress is told.
+/// Interval of progress reports.
 const TICK: Duration = Duration::from_millis(100);
 
-/// A thread that is busy for a larger part of its time is the bottleneck.
+/// A thread that is busy for a larger percentage of its time counts as the bottleneck.
 const BUSY_PERCENT_THRESHOLD: f64 = 95.0;
 
-/// How long after it was ordered an open loop begins, so that all threads are there in time.
+/// Delay between the request for an open loop and its start, so that all threads are ready in time.
 const START_DELAY_NS: u64 = 2_000_000;
 
-/// What a load is doing.
+/// Phase of a load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// Connections are opened.
+    /// Connections are being opened.
     Connecting,
-    /// Load that is not counted.
+    /// Load that does not count.
     WarmUp,
-    /// Load that is counted.
+    /// Load that counts.
     Measuring,
 }
 
-/// How far a load has come; told about ten times a second.
+/// Progress of a load, reported about ten times per second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
-    /// What it is doing.
+    /// Current phase.
     pub phase: Phase,
-    /// How long the phase has lasted.
+    /// Time since the start of the phase.
     pub elapsed: Duration,
-    /// How long the phase may last, or is to last.
+    /// Planned or maximum duration of the phase.
     pub planned: Duration,
     /// Open loop: requests offered per second.
     pub offered_per_second: Option<u64>,
-    /// Connections that are open.
+    /// Number of open connections.
     pub connections: usize,
     /// Requests answered in this phase.
     pub requests: u64,
-    /// Troubles in this phase.
+    /// Errors in this phase.
     pub errors: u64,
 }
 
-/// What is told while a load runs.
+/// An event of a running load.
 #[derive(Clone, Copy, Debug)]
 pub enum Event<'a> {
-    /// How far it has come.
+    /// Progress of the load.
     Progress(&'a Progress),
-    /// The measurement begins; intervals count from here.
+    /// Start of the measurement, which is the origin of interval times.
     Began {
-        /// When, in nanoseconds since 1970.
+        /// Start time, in nanoseconds since the Unix epoch.
         unix_ns: u64,
     },
-    /// An interval is over, of all threads.
+    /// An interval is complete on all threads.
     Interval(&'a Interval),
-    /// A step of a sweep is over.
+    /// A step of a sweep is complete.
     Step(&'a Step),
 }
 
-/// A report, and what it sums up.
+/// Results of a load.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// What was found.
+    /// Report on the load.
     pub report: Report,
-    /// The whole measurement, with its histograms.
+    /// Totals of the whole measurement, with histograms.
     pub total: Interval,
 }
 
-/// Runs a load to its end, or until `watch` breaks, which ends it within a second.
+/// Runs a load to its end. If `watch` returns `Break`, the load stops within a second.
 ///
-/// Starts the load's threads, each with a runtime that `runtime` builds, and waits for them on the calling thread, which
-/// tells `watch` what happens. The report is `Ok` also when the server was dead, stalled or lied:
-/// [`Report::is_success`] says so. The load ends early when no connection is left.
+/// Starts the threads of the load, each with a runtime from `runtime`, and waits for them. `watch` is called with
+/// events on the calling thread. The load ends early if no connection is left. Returns `Ok` even if the server is down,
+/// stalls or sends wrong replies: [`Report::is_success`] reports this.
 ///
 /// # Errors
-/// When the configuration is unusable (`InvalidInput`, [`LoadConfig::validate`]), when the server's process cannot be looked at
-/// in the beginning, or when a thread, its runtime or its core is not to be had.
+/// Returns `InvalidInput` if [`LoadConfig::validate`] fails. Returns an error if the server's process cannot be
+/// inspected at the start, or if a thread cannot be started, pinned to its core or given a runtime.
 pub fn run(
     load: &LoadConfig,
     runtime: &anello::RuntimeBuilder,
     watch: impl FnMut(Event<'_>) -> ControlFlow<()>,
 ) -> io::Result<Outcome> {
     load.validate().map_err(|why| io::Error::new(io::ErrorKind::InvalidInput, why))?;
-    // Asked first, so that a mistyped process id does not cost the whole duration.
+    // Created first, so that a wrong process id is reported before the load runs.
     let sampler = Sampler::new(load.server_pid, load.cores.clone())?;
     let mut run = Run::start(load, runtime, sampler, watch)?;
     let connected = run.connect();
@@ -124,7 +125,7 @@ pub fn run(
     result.map(|()| run.into_outcome())
 }
 
-/// A load that runs.
+/// State of a running load.
 struct Run<'a, W> {
     load: &'a LoadConfig,
     watch: W,
@@ -135,13 +136,13 @@ struct Run<'a, W> {
     threads: Vec<JoinHandle<()>>,
     sampler: Sampler,
     began_unix_ns: u64,
-    /// When the measurement began.
+    /// Start of the measurement, in nanoseconds since `origin`.
     began_ns: Option<u64>,
     driver: Option<DriverInfo>,
     interrupted: bool,
     errors: Errors,
     total: Option<Interval>,
-    /// Of all stretches.
+    /// Sum of all measurements.
     throughput: Throughput,
     records: Vec<crate::formats::IntervalRecord>,
     schedule_error: Histogram<u64>,
@@ -154,7 +155,7 @@ struct Run<'a, W> {
     knee: Option<KneeReport>,
 }
 
-/// What a stretch was, of all threads.
+/// Results of one measurement, of all threads.
 struct MeasurementTotals {
     total: Option<Interval>,
     throughput: Throughput,
@@ -217,7 +218,7 @@ impl<'a, W: FnMut(Event<'_>) -> ControlFlow<()>> Run<'a, W> {
         Ok(run)
     }
 
-    /// Until all connections are open that can be.
+    /// Waits until every thread has opened its connections.
     fn connect(&mut self) -> io::Result<()> {
         let mut remaining_threads = self.load.threads;
         while remaining_threads > 0 {
@@ -250,7 +251,7 @@ impl<'a, W: FnMut(Event<'_>) -> ControlFlow<()>> Run<'a, W> {
                         knee::saturation_reason(&sweep.knee, &self.steps).filter(|_| !self.interrupted);
                     let step = self.steps.len().saturating_sub(1);
                     self.knee = reason.map(|why| KneeReport { step, per_second, why });
-                    // Those that are closed, but not broken, are opened again.
+                    // Connections that the server has closed without an error are opened again in the next step.
                     let is_disconnected = self.requests_by_connection.is_empty();
                     if self.knee.is_some() || self.interrupted || is_disconnected {
                         break;
@@ -277,7 +278,7 @@ impl<'a, W: FnMut(Event<'_>) -> ControlFlow<()>> Run<'a, W> {
         self.steps.push(step);
     }
 
-    /// One stretch of load on all threads.
+    /// Runs one measurement on all threads.
     fn run_measurement(
         &mut self,
         warm_up: Duration,
@@ -287,7 +288,7 @@ impl<'a, W: FnMut(Event<'_>) -> ControlFlow<()>> Run<'a, W> {
         let start_ns = self.now_ns() + if rate.is_some() { START_DELAY_NS } else { 0 };
         let request = MeasurementRequest { start_ns, warm_up, duration: load.duration, rate };
         for sender in &self.request_senders {
-            // A thread that has ended has said why.
+            // A thread that has exited has reported the reason.
             sender.send(request).ok();
         }
         let first_ns = start_ns.saturating_add(nanoseconds(warm_up));
@@ -344,7 +345,7 @@ impl<'a, W: FnMut(Event<'_>) -> ControlFlow<()>> Run<'a, W> {
         Ok(totals)
     }
 
-    /// The measurement begins at this moment, if it has not begun.
+    /// Records the start of the measurement unless it has started before. Returns its start.
     fn record_start(&mut self, first_ns: u64) -> u64 {
         if let Some(began_ns) = self.began_ns {
             return began_ns;
@@ -369,11 +370,11 @@ impl<'a, W: FnMut(Event<'_>) -> ControlFlow<()>> Run<'a, W> {
         self.reopened += result.reopened;
         HandshakeSummary::add(&mut self.handshakes, result.handshakes);
         self.shared_progress.threads[thread].open.store(result.open, Ordering::Relaxed);
-        // Both have the same layout.
+        // Both histograms have the same layout.
         if totals.schedule_error.add(&result.schedule_error).is_err()
             || self.schedule_error.add(&result.schedule_error).is_err()
         {
-            tracing::error!("histograms of one layout could not be added");
+            tracing::error!("cannot add histograms: layouts differ");
         }
         totals.busy_percent = totals.busy_percent.max(result.usage.busy_percent());
         let usage = &mut self.usage[thread];
@@ -400,10 +401,10 @@ impl<'a, W: FnMut(Event<'_>) -> ControlFlow<()>> Run<'a, W> {
         }
     }
 
-    /// What the threads tell next; nothing when progress, or something in `wait`, is due first.
+    /// Returns the next report of a worker thread, or `None` if progress is due or `wait` has elapsed.
     fn next_report(&self, wait: Duration) -> io::Result<Option<WorkerReport>> {
-        let panicked = || io::Error::other("a thread of the load has panicked: see its message above");
-        // None ends before it is let go but one that cannot go on, and what it had to say is here by then.
+        let panicked = || io::Error::other("load thread panicked (see the message above)");
+        // A thread exits early only if it fails, and its last report has arrived by then.
         if self.threads.iter().any(JoinHandle::is_finished) {
             return self.reports.try_recv().map(Some).map_err(|_| panicked());
         }
@@ -447,7 +448,7 @@ impl<'a, W: FnMut(Event<'_>) -> ControlFlow<()>> Run<'a, W> {
             .sum()
     }
 
-    /// Has all threads stop if that is asked for.
+    /// Stops all threads if `flow` is `Break`.
     fn apply_control_flow(&mut self, flow: ControlFlow<()>) {
         if flow.is_break() {
             self.interrupted = true;
@@ -459,12 +460,12 @@ impl<'a, W: FnMut(Event<'_>) -> ControlFlow<()>> Run<'a, W> {
         nanoseconds(self.origin.elapsed())
     }
 
-    /// Lets the threads go and waits for them.
+    /// Stops all threads and waits for them to exit.
     fn stop_threads(&mut self) {
         self.shared_progress.stop.store(true, Ordering::Relaxed);
         self.request_senders.clear();
         for thread in self.threads.drain(..) {
-            // One that panicked has shown why, and is missing above.
+            // A thread that panicked has printed its message, and `next_report` has returned an error.
             thread.join().ok();
         }
     }
@@ -477,7 +478,7 @@ impl<'a, W: FnMut(Event<'_>) -> ControlFlow<()>> Run<'a, W> {
         let busy_percent = self.usage.iter().map(ThreadUsage::busy_percent).fold(0.0, f64::max);
         let driver = self.driver.take();
         let elapsed_ns = total.end_ns();
-        // A stretch that is shorter than a request has none in time.
+        // A measurement that is shorter than a request has no replies before its deadline.
         let throughput = Some(self.throughput).filter(|throughput| throughput.requests > 0);
         let throughput = throughput.unwrap_or(Throughput { requests: total.requests, elapsed_ns });
         let report = Report {

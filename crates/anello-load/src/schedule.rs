@@ -1,92 +1,95 @@
-//! When requests are due in an open loop.
+//! The schedule of an open loop: due times and connections of its requests.
 //!
-//! The moments and the connection of each request are fixed before anything is sent: they follow from the rate, the
-//! arrivals and the seed alone, whatever the server does. All connections have their turn, one after the other; each
-//! thread computes the part of its own connections as it goes along, without memory and without asking the others.
+//! The due time and the connection of each request are fixed in advance. They depend only on the rate, the arrivals and
+//! the seed, never on the server. Requests go to the connections in turn. Each thread computes the schedule of its own
+//! connections on demand, without storing it and without communication with other threads.
 //!
 //! ```text
-//!  N = 5 connections, 2 threads      request   0  1  2  3  4 | 5  6  7  8  9 | …    at k / rate
-//!  (connection c is of               connection0  1  2  3  4 | 0  1  2  3  4 |
-//!  thread c mod 2)                   thread    0  1  0  1  0 | 0  1  0  1  0 |
+//!  N = 5 connections, 2 threads      request     0  1  2  3  4 | 5  6  7  8  9 | …    due at k / rate
+//!  (connection c belongs to          connection  0  1  2  3  4 | 0  1  2  3  4 |
+//!  thread c mod 2)                   thread      0  1  0  1  0 | 0  1  0  1  0 |
 //! ```
 //!
-//! Poisson arrivals of several threads are independent of each other, each at its connections' share of the rate; their
-//! sum is a Poisson process of the whole rate.
+//! With Poisson arrivals, the threads are independent of each other, each at its share of the rate. The sum of their
+//! arrivals is a Poisson process at the full rate.
 
 use crate::config::Arrivals;
 
-/// A second in nanoseconds.
+/// One second, in nanoseconds.
 const SECOND_NS: u128 = 1_000_000_000;
 
-/// Most Poisson arrivals that are counted one by one; of more, there are as many as are to be expected, within a
-/// thousandth.
+/// Maximum number of Poisson arrivals that are counted one by one. Above this, the expected number is used, which is
+/// accurate to a thousandth.
 const MAX_COUNTED_ARRIVALS: f64 = 10e6;
 
-/// Which of a load's connections are of this thread: those whose number is `thread` modulo `threads`.
+/// The connections of one thread: those whose global index is `thread` modulo `threads`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Share {
     pub thread: usize,
     pub threads: usize,
-    /// Of all threads.
+    /// Number of connections of all threads.
     pub connections: usize,
 }
 
 impl Share {
-    /// All of them.
+    /// Returns a share that contains all connections.
     pub fn whole(connections: usize) -> Self {
         Self { thread: 0, threads: 1, connections }
     }
 
-    /// How many there are.
+    /// Returns the number of connections in the share.
     pub fn count(&self) -> usize {
         (self.connections + self.threads - 1 - self.thread) / self.threads
     }
 
-    /// The number, among all, of the one at this place among those of the thread.
+    /// Converts the index of a connection in its thread to its index among all connections.
     pub fn global_index(&self, local_index: usize) -> usize {
         local_index * self.threads + self.thread
     }
 }
 
-/// The moments of one thread's requests, in order.
+/// Iterator over the due times of one thread's requests, in order.
 #[derive(Clone, Debug)]
 pub(crate) struct Schedule {
     share: Share,
     arrivals: Arrivals,
     per_second: u64,
-    /// Requests so far.
+    /// Number of requests so far.
     index: u64,
     random: Random,
-    /// The last moment, of Poisson arrivals.
+    /// Last due time of Poisson arrivals.
     poisson_ns: f64,
 }
 
 impl Schedule {
-    /// So many requests per second over all threads.
+    /// Creates a schedule of `per_second` requests per second over all threads.
     pub fn new(share: Share, per_second: u64, arrivals: Arrivals, seed: u64) -> Self {
         let random = Random(seed ^ (share.thread as u64 + 1).wrapping_mul(0xA076_1D64_78BD_642F));
         Self { share, arrivals, per_second: per_second.max(1), index: 0, random, poisson_ns: 0.0 }
     }
 
-    /// How many of the moments to come are from `from_ns` on and before `to_ns`, without going through all of them.
+    /// Returns the number of remaining requests that are due in `from_ns..to_ns`, without iterating over long
+    /// schedules.
     pub fn remaining_requests(&self, from_ns: u64, to_ns: u64) -> u64 {
         match self.arrivals {
             Arrivals::Constant => {
-                let after = |ns| self.constant_arrivals_before(ns).saturating_sub(u128::from(self.index));
-                u64::try_from(after(to_ns).saturating_sub(after(from_ns))).unwrap_or(u64::MAX)
+                let remaining_before =
+                    |ns| self.constant_arrivals_before(ns).saturating_sub(u128::from(self.index));
+                u64::try_from(remaining_before(to_ns).saturating_sub(remaining_before(from_ns)))
+                    .unwrap_or(u64::MAX)
             }
             Arrivals::Poisson => {
                 let expected = (to_ns as f64 - self.poisson_ns.max(from_ns as f64)) / self.poisson_mean_ns();
                 if expected > MAX_COUNTED_ARRIVALS {
                     return expected as u64;
                 }
-                let moments = self.clone().map(|(ns, _)| ns).take_while(|&ns| ns < to_ns);
-                moments.filter(|&ns| ns >= from_ns).count() as u64
+                let due_times = self.clone().map(|(ns, _)| ns).take_while(|&ns| ns < to_ns);
+                due_times.filter(|&ns| ns >= from_ns).count() as u64
             }
         }
     }
 
-    /// Constant arrivals: this thread's requests before a moment, since the beginning.
+    /// Constant arrivals: returns the number of requests of this thread that are due before `ns`.
     fn constant_arrivals_before(&self, ns: u64) -> u128 {
         // Request k is due at k / rate, in whole nanoseconds: before `ns` if k is less than this.
         let all = (u128::from(ns) * u128::from(self.per_second)).div_ceil(SECOND_NS);
@@ -96,7 +99,7 @@ impl Schedule {
         rounds * self.share.count() as u128 + (rest + threads - 1 - thread) / threads
     }
 
-    /// Poisson arrivals: the mean time between two of this thread.
+    /// Poisson arrivals: returns the mean time between two requests of this thread.
     fn poisson_mean_ns(&self) -> f64 {
         let share = self.share.count() as f64 / self.share.connections as f64;
         SECOND_NS as f64 / (self.per_second as f64 * share)
@@ -104,7 +107,7 @@ impl Schedule {
 }
 
 impl Iterator for Schedule {
-    /// Nanoseconds since the beginning, and the place of the connection among those of the thread.
+    /// Due time in nanoseconds since the start, and index of the connection in its thread.
     type Item = (u64, usize);
 
     fn next(&mut self) -> Option<(u64, usize)> {
@@ -127,7 +130,7 @@ impl Iterator for Schedule {
     }
 }
 
-/// Random numbers that follow from a seed (splitmix64).
+/// Seeded random number generator (splitmix64).
 #[derive(Clone, Debug)]
 struct Random(u64);
 
@@ -140,7 +143,7 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// Exponentially distributed with a mean of 1.
+    /// Returns an exponentially distributed number with mean 1.
     fn exponential(&mut self) -> f64 {
         // From 2^-53 to 1, so that the logarithm is finite.
         let uniform = ((self.next() >> 11) + 1) as f64 / (1u64 << 53) as f64;
@@ -153,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn constant_arrivals_are_the_same_however_many_threads_share_them() {
+    fn constant_arrivals_are_independent_of_thread_count() {
         for connections in [1, 2, 5, 8] {
             let all = |threads: usize| {
                 let mut all: Vec<_> = (0..threads.min(connections))
@@ -175,50 +178,53 @@ mod tests {
     }
 
     #[test]
-    fn poisson_arrivals_have_the_rate_the_spread_and_the_seed_asked_for() {
-        let moments = |seed, thread| -> Vec<f64> {
+    fn poisson_arrivals_match_rate_deviation_and_seed() {
+        let due_times = |seed, thread| -> Vec<f64> {
             let share = Share { thread, threads: 2, connections: 7 };
             Schedule::new(share, 7000, Arrivals::Poisson, seed)
                 .take(100_000)
                 .map(|(ns, _)| ns as f64)
                 .collect()
         };
-        let first = moments(1, 0);
-        assert!(first == moments(1, 0) && first != moments(2, 0) && first != moments(1, 1));
-        // 4 of 7 connections: 4,000 a second.
+        let first = due_times(1, 0);
+        assert!(first == due_times(1, 0) && first != due_times(2, 0) && first != due_times(1, 1));
+        // 4 of 7 connections: 4,000 requests per second.
         let gaps: Vec<f64> = first.windows(2).map(|pair| pair[1] - pair[0]).collect();
         let mean = gaps.iter().sum::<f64>() / gaps.len() as f64;
         let variance = gaps.iter().map(|gap| (gap - mean).powi(2)).sum::<f64>() / gaps.len() as f64;
         assert!((mean / 250_000.0 - 1.0).abs() < 0.02, "{mean}");
-        assert!((variance.sqrt() / mean - 1.0).abs() < 0.02, "the deviation is the mean: {variance}");
+        assert!(
+            (variance.sqrt() / mean - 1.0).abs() < 0.02,
+            "the standard deviation equals the mean: {variance}"
+        );
     }
 
     #[test]
-    fn what_is_left_is_what_would_come() {
+    fn remaining_requests_match_iteration() {
         for arrivals in [Arrivals::Constant, Arrivals::Poisson] {
             for (thread, threads, connections) in [(0, 1, 1), (0, 2, 5), (1, 2, 5), (2, 3, 8), (3, 4, 4)] {
                 let mut schedule = Schedule::new(Share { thread, threads, connections }, 3000, arrivals, 5);
                 for passed in [0, 1, 7, 100] {
                     schedule.by_ref().take(passed).for_each(drop);
                     for (from_ns, to_ns) in [(0, 0), (0, 1), (0, 333_334), (50_000_000, 90_000_001)] {
-                        let moments = schedule.clone().map(|(ns, _)| ns).take_while(|&ns| ns < to_ns);
-                        let expected = moments.filter(|&ns| ns >= from_ns).count() as u64;
+                        let due_times = schedule.clone().map(|(ns, _)| ns).take_while(|&ns| ns < to_ns);
+                        let expected = due_times.filter(|&ns| ns >= from_ns).count() as u64;
                         let case = (arrivals, thread, connections, passed, from_ns, to_ns);
                         assert_eq!(schedule.remaining_requests(from_ns, to_ns), expected, "{case:?}");
                     }
                 }
             }
         }
-        // More than could be gone through.
-        let left = |arrivals| {
+        // Too many requests to iterate over.
+        let remaining = |arrivals| {
             Schedule::new(Share::whole(3), 1_000_000_000, arrivals, 5).remaining_requests(0, 1 << 50)
         };
-        assert_eq!(left(Arrivals::Constant), 1 << 50);
-        assert!(left(Arrivals::Poisson).abs_diff(1 << 50) < 1 << 10);
+        assert_eq!(remaining(Arrivals::Constant), 1 << 50);
+        assert!(remaining(Arrivals::Poisson).abs_diff(1 << 50) < 1 << 10);
     }
 
     #[test]
-    fn a_thread_without_connections_has_nothing_to_do() {
+    fn share_without_connections_has_empty_schedule() {
         let share = Share { thread: 3, threads: 4, connections: 2 };
         assert_eq!((share.count(), Schedule::new(share, 10, Arrivals::Constant, 0).next()), (0, None));
     }

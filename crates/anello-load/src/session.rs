@@ -1,4 +1,4 @@
-//! A set of connections that stays open, and slices of load over it.
+//! A set of open connections, and slices of load over them.
 
 use std::future::{Future, poll_fn};
 use std::io;
@@ -26,10 +26,10 @@ use crate::schedule::{Schedule, Share};
 use crate::shared::{ProgressSnapshot, Shared};
 use crate::tls::HandshakeSummary;
 
-/// Longest latency that the histograms tell apart, in nanoseconds: a day, which is as long as a timeout may be.
+/// Maximum latency that the histograms resolve, in nanoseconds: one day, which is the maximum timeout.
 const MAX_LATENCY_NS: u64 = 86_400_000_000_000;
 
-/// Connections to one server, on this thread's runtime. Dropping it closes them.
+/// A set of connections to one server, on the runtime of the calling thread. Dropping the session closes them.
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -53,56 +53,60 @@ const MAX_LATENCY_NS: u64 = 86_400_000_000_000;
 #[derive(Debug)]
 pub struct Session {
     shared: Rc<Shared>,
-    /// In their order among those of this thread; those that broke are there, too.
+    /// In the order of their index in this thread, including broken connections.
     connections: Vec<Connection>,
     slots: Vec<Rc<ConnectionSlot>>,
     share: Share,
     connect_errors: Errors,
     load: LoadConfig,
-    /// Slices so far.
+    /// Number of slices so far.
     slices: u64,
 }
 
-/// What one slice of load saw.
+/// Results of one slice of load.
 #[derive(Clone, Debug)]
 pub struct Slice {
-    /// Requests answered: whole and, if verified, with the right bytes.
+    /// Requests answered: the reply was complete and, if verified, had the right bytes.
     pub requests: u64,
-    /// From the beginning to the last reply, or to the last trouble: the wait for what was owed at the end is in it.
+    /// Time from the start of the slice to the last reply or error, in nanoseconds. This includes the wait for the
+    /// replies to requests in flight.
     pub elapsed_ns: u64,
-    /// Time to the whole reply in nanoseconds, one value for each request, at three significant digits: from sending the
-    /// request, in an open loop from the moment it was due.
+    /// Time to the complete reply in nanoseconds, one value per request, with three significant digits. Closed loop:
+    /// since the request was sent. Open loop: since the request was due.
     pub latency: Histogram<u64>,
-    /// Open loop only: the same from the actual sending.
+    /// Open loop only: latency since the request was actually sent.
     pub uncorrected: Option<Histogram<u64>>,
-    /// Open loop only: requests that the schedule held.
+    /// Open loop only: number of requests in the schedule.
     pub offered: Option<u64>,
     /// Open loop only: requests that were sent more than 1 ms after they were due.
     pub late: u64,
-    /// Open loop only: requests of the schedule that were never sent; those that were still to come when no connection
-    /// was left are among them.
+    /// Open loop only: requests of the schedule that were never sent, including those that were not yet due when no
+    /// connection was left.
     pub unsent: u64,
-    /// Requests answered on each of the connections that did not break.
+    /// Requests answered on each connection that is not broken.
     pub requests_by_connection: Vec<u64>,
-    /// Connections that were opened again: the server had closed them, or each request has its own.
+    /// Connections that were opened again, because the server had closed them or because each request uses its own
+    /// connection.
     pub reopened: u64,
-    /// What went wrong. All but wrong bytes, status or length have cost a connection.
+    /// Errors. All but wrong bytes, status or length have broken a connection.
     pub errors: Errors,
 }
 
 impl Session {
-    /// Opens the connections that `load` asks for (its duration, warm-up, ramp and threads are not looked at: all are on
-    /// this thread).
+    /// Opens the connections of `load`. Its duration, warm-up, ramp and threads are ignored: all connections belong to
+    /// the calling thread.
     ///
-    /// Connections that cannot be opened within [`connect_timeout`](LoadConfig::connect_timeout) are in
-    /// [`connect_errors`](Self::connect_errors); the session has the others. Cancel-safe: dropping the future closes
-    /// everything.
+    /// Connections that cannot be opened within [`connect_timeout`](LoadConfig::connect_timeout) are reported by
+    /// [`connect_errors`](Self::connect_errors). The session has the other ones.
+    ///
+    /// # Cancel safety
+    /// Dropping the future closes all connections.
     ///
     /// # Errors
-    /// When the configuration is unusable (`InvalidInput`, [`LoadConfig::validate`]).
+    /// Returns `InvalidInput` if [`LoadConfig::validate`] fails.
     ///
     /// # Panics
-    /// When no runtime runs on this thread.
+    /// Panics if no runtime runs on the calling thread.
     pub async fn connect(load: &LoadConfig) -> io::Result<Self> {
         let load = LoadConfig { ramp: Duration::ZERO, threads: 1, cores: Vec::new(), ..load.clone() };
         load.validate().map_err(|why| io::Error::new(io::ErrorKind::InvalidInput, why))?;
@@ -112,7 +116,7 @@ impl Session {
         Ok(Self::open(load, share, Instant::now(), references, no_tick).await)
     }
 
-    /// Opens one thread's share of the connections of a load that is in order. Moments count from `origin`.
+    /// Opens the connections of one thread's share of a valid load. Times are relative to `origin`.
     pub(crate) async fn open(
         load: LoadConfig,
         share: Share,
@@ -138,7 +142,8 @@ impl Session {
         let connections = slots.iter().enumerate().map(connection).collect();
         let mut session =
             Self { shared, connections, slots, share, connect_errors: Errors::default(), load, slices: 0 };
-        // In a ramp they are opened one after the other, and where each request has its own, when one is due.
+        // In a ramp, connections are opened one by one. If each request has its own, it is opened when the request is
+        // due.
         if session.load.ramp.is_zero() && session.shared.keep_alive {
             session.open_all(on_tick).await;
         }
@@ -170,25 +175,28 @@ impl Session {
         self.connect_errors = batch.errors.take();
     }
 
-    /// Connections that are open and in order.
+    /// Returns the number of open connections.
     #[must_use]
     pub fn open_connections(&self) -> usize {
         self.connections.iter().filter(|connection| connection.is_open()).count()
     }
 
-    /// Why connections could not be opened.
+    /// Returns the errors of the connections that could not be opened.
     #[must_use]
     pub fn connect_errors(&self) -> &Errors {
         &self.connect_errors
     }
 
-    /// Loads the server for `duration`, then waits for the replies that are owed.
+    /// Loads the server for `duration`, then waits for the replies to requests in flight.
     ///
-    /// In a closed loop every connection makes at least one request. In an open loop the schedule begins with the slice
-    /// (that of a sweep has its first rate), and requests that wait for a busy connection at its end are still sent for
-    /// [`drain_timeout`](LoadConfig::drain_timeout). Returns after at most that and 1.25 times the [`stall_timeout`](LoadConfig::stall_timeout),
-    /// whatever the server does; earlier when no connection is left. Nothing is in flight afterwards. Dropping the
-    /// future closes all connections.
+    /// In a closed loop, every connection sends at least one request. In an open loop, the schedule starts with the
+    /// slice (a sweep uses its first rate), and requests that are queued for a busy connection at the end are still
+    /// sent for [`drain_timeout`](LoadConfig::drain_timeout). After `duration`, the slice takes at most that timeout
+    /// and 1.25 times the [`stall_timeout`](LoadConfig::stall_timeout), whatever the server does. It ends early if no
+    /// connection is left. No request is in flight afterwards.
+    ///
+    /// # Cancel safety
+    /// Dropping the future closes all connections.
     pub async fn run_slice(&mut self, duration: Duration) -> Slice {
         let (start_ns, rate) = (self.shared.now_ns(), self.first_rate());
         let slice = self.slices;
@@ -218,7 +226,8 @@ impl Session {
         }
     }
 
-    /// A stretch as the load has them. An open loop has a rate, and a number that its seed depends on.
+    /// Returns the plan of a measurement. In an open loop, `rate` is the number of requests per second and the number
+    /// of the measurement, which varies the seed.
     pub(crate) fn measurement_plan(
         &self,
         start_ns: u64,
@@ -246,7 +255,7 @@ impl Session {
         }
     }
 
-    /// The connections' turns in a ramp that begins then.
+    /// Sets the times at which the connections are opened in a ramp that starts at `start_ns`.
     pub(crate) fn start_ramp(&self, start_ns: u64) {
         let (ramp_ns, count) = (u128::from(nanoseconds(self.load.ramp)), self.share.connections as u128);
         for (slot_index, slot) in self.slots.iter().enumerate() {
@@ -255,8 +264,8 @@ impl Session {
         }
     }
 
-    /// Runs a stretch to its end: what happened after the last interval that was told. When the observer breaks, requests
-    /// in flight get a moment, and are then given up without being counted.
+    /// Runs a measurement to its end. Returns the results since the last interval that the observer has received. If
+    /// the observer returns `Break`, requests in flight are abandoned after a short time and do not count.
     pub(crate) async fn run_measurement(
         &mut self,
         plan: MeasurementPlan,
@@ -290,38 +299,38 @@ impl Session {
         runner.finish()
     }
 
-    /// Requests answered in the last stretch, on each connection that did not break.
+    /// Returns the requests answered in the last measurement, for each connection that is not broken.
     pub(crate) fn requests_by_connection(&self) -> Vec<u64> {
         let open = self.connections.iter().filter(|connection| !connection.is_broken());
         open.map(|connection| connection.answered).collect()
     }
 
-    /// Connections that were ever open.
+    /// Returns the number of connections that have ever been open.
     pub(crate) fn opened_connections(&self) -> usize {
         self.connections.iter().filter(|connection| connection.was_opened()).count()
     }
 
-    /// How things are shared with the connections.
+    /// Returns the state that is shared with the connections.
     pub(crate) fn shared(&self) -> &Shared {
         &self.shared
     }
 
-    /// What the handshakes of TLS came to, those of connections that were opened again included; none without TLS.
+    /// Returns the TLS handshakes so far, including those of connections that were opened again. Empty without TLS.
     #[must_use]
     pub fn handshakes(&self) -> Vec<HandshakeSummary> {
         self.shared.handshakes.borrow().handshakes()
     }
 
-    /// Closes all connections and lets the driver do it before it returns.
+    /// Closes all connections, and gives the driver time to close their sockets.
     pub async fn close(mut self) {
         self.connections.iter_mut().for_each(Connection::send_close_notify);
         drop(self);
-        // A few turns of the driver: io_uring has receives to cancel first.
+        // The driver needs a few turns: io_uring cancels pending receives first.
         sleep(Duration::from_millis(1)).await;
     }
 }
 
-/// Nobody watches.
+/// Observer that ignores all events.
 struct NoopObserver;
 
 impl Observer for NoopObserver {
@@ -334,17 +343,17 @@ impl Observer for NoopObserver {
     fn interval(&mut self, _: u64, _: Interval, _: u64) {}
 }
 
-/// An empty histogram as slices have them: 1 ns to a day at three significant digits. Longer latencies are counted as
-/// a day.
+/// Returns an empty histogram with the bounds of all latency histograms: 1 ns to one day, with three significant
+/// digits. Longer latencies are recorded as one day.
 ///
 /// # Panics
-/// Never: the bounds are constants that make sense.
+/// Never panics, because the bounds are valid constants.
 #[must_use]
 pub fn latency_histogram() -> Histogram<u64> {
-    Histogram::new_with_bounds(1, MAX_LATENCY_NS, 3).expect("constant bounds that make sense")
+    Histogram::new_with_bounds(1, MAX_LATENCY_NS, 3).expect("the bounds are valid constants")
 }
 
-/// Tasks that end with their owner.
+/// Tasks that are aborted on drop.
 struct AbortOnDrop<T>(Vec<JoinHandle<T>>);
 
 impl<T> Drop for AbortOnDrop<T> {
@@ -353,7 +362,7 @@ impl<T> Drop for AbortOnDrop<T> {
     }
 }
 
-/// Waits for a future and calls `tick` every so often meanwhile; drops the future when `tick` breaks.
+/// Waits for a future and calls `tick` once per period. Drops the future if `tick` returns `Break`.
 async fn run_with_ticks<F: Future>(
     period: Duration,
     future: F,
@@ -378,7 +387,7 @@ async fn run_with_ticks<F: Future>(
     .await
 }
 
-/// In nanoseconds; half a millennium at most.
+/// Converts a duration to nanoseconds. Durations above 584 years saturate.
 pub(crate) fn nanoseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }

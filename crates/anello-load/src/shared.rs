@@ -1,4 +1,4 @@
-//! What all connections of a session share: what to ask, until when, and what was counted.
+//! State shared by all connections of a session: protocol, deadlines and counters.
 
 use std::cell::{Cell, RefCell};
 use std::net::IpAddr;
@@ -15,47 +15,47 @@ use crate::latency_histogram;
 use crate::stream::Address;
 use crate::tls::{self, Tls, TlsConnector};
 
-/// A request of an open loop that is sent so much after its time is counted as late.
+/// Delay after which a request of an open loop counts as late, in nanoseconds.
 const LATE_THRESHOLD_NS: u64 = 1_000_000;
 
-/// What all connections of a session share.
+/// State shared by all connections of a session.
 #[derive(Debug)]
 pub(crate) struct Shared {
     origin: Instant,
     pub exchange: Exchange,
     pub target: Address,
-    /// There if connections are to be under TLS.
+    /// Set if the connections use TLS.
     pub tls: Option<Rc<TlsConnector>>,
     pub connect_timeout: Duration,
-    /// Where connections come from, in turn; the kernel chooses if there are none.
+    /// Source addresses that the connections use in turn. Empty if the kernel chooses the address.
     source_addresses: Vec<IpAddr>,
     pub open_loop: bool,
-    /// Closed loop: how long to wait between a reply and the next request.
+    /// Closed loop: pause between a reply and the next request.
     pub think_time: Duration,
-    /// Requests in flight on a connection, at most.
+    /// Maximum number of requests in flight on a connection.
     pub max_in_flight: usize,
-    /// Whether a connection takes more than one request.
+    /// Whether a connection is used for more than one request.
     pub keep_alive: bool,
-    /// Whether the server may close a connection between requests, which is then opened again.
+    /// Whether the server may close a connection between requests. The connection is then opened again.
     pub server_may_close: bool,
-    /// Whether connections that broke are opened again.
+    /// Whether connections are opened again after an error.
     pub reconnect: bool,
-    /// Requests from before are not counted: the warm-up.
+    /// End of the warm-up. Requests that were due earlier do not count.
     pub count_from_ns: Cell<u64>,
-    /// No request begins after this moment.
+    /// No request starts after this time.
     pub deadline_ns: Cell<u64>,
-    /// The user wants to stop: nobody needs to make a first request.
+    /// Set when the load is stopped. Connections that have not sent a request need not send one then.
     pub stopping: Cell<bool>,
-    /// Open loop: the schedule hands nothing more out.
+    /// Open loop: set when the schedule dispatches no more requests.
     pub schedule_finished: Cell<bool>,
-    /// Open loop: it is too late to wait for being sent; whatever still would is unsent.
+    /// Open loop: set when the drain time is over. Requests that are still queued count as unsent.
     pub queues_closed: Cell<bool>,
     pub counters: Counters,
-    /// How often connections had something to do; by this the pacer sees whether it waits alone.
+    /// Number of connection polls. If it does not change, the pacer was the only one with work.
     pub polls: Cell<u64>,
-    /// Connections that were opened again.
+    /// Number of connections that were opened again.
     pub reopened: Cell<u64>,
-    /// Those of TLS that were made, all connections included.
+    /// TLS handshakes of all connections.
     pub handshakes: RefCell<tls::HandshakeCounts>,
 }
 
@@ -91,33 +91,33 @@ impl Shared {
         }
     }
 
-    /// Nanoseconds since the load began.
+    /// Returns the nanoseconds since the origin of the session.
     #[inline]
     pub fn now_ns(&self) -> u64 {
         self.origin.elapsed().as_nanos() as u64
     }
 
-    /// Where connection `index` comes from.
+    /// Returns the source address of connection `index`, or `None` if the kernel chooses it.
     pub fn source_address(&self, index: u64) -> Option<IpAddr> {
         let count = self.source_addresses.len().max(1) as u64;
         self.source_addresses.get((index % count) as usize).copied()
     }
 }
 
-/// A request that was sent, or is about to be.
+/// A request that has been sent or is about to be sent.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct InFlightRequest {
-    /// When it was to be sent; in a closed loop, when it was, and of one that was sent in vain when it was first.
+    /// Start of its latency. Open loop: time at which it was due. Closed loop: time at which it was first sent.
     pub due_ns: u64,
     pub sent_ns: u64,
 }
 
-/// What the connections have counted since the last cut.
+/// Counters of all connections since the last interval.
 #[derive(Debug)]
 pub(crate) struct Counters {
     requests: Cell<u64>,
     latency: RefCell<Histogram<u64>>,
-    /// Open loop only.
+    /// Open loop only: latency from the actual send time.
     uncorrected: RefCell<Option<Histogram<u64>>>,
     pub errors: RefCell<Errors>,
     pub offered: Cell<u64>,
@@ -126,11 +126,11 @@ pub(crate) struct Counters {
     abandoned: Cell<u64>,
     sent_bytes: Cell<u64>,
     received_bytes: Cell<u64>,
-    /// Open loop: how long after its time a request was sent for which the connection was free. Since the beginning.
+    /// Open loop: delay of the requests that a free connection could have sent in time. Intervals do not reset it.
     pub schedule_error: RefCell<Histogram<u64>>,
-    /// The last reply or trouble.
+    /// Time of the last reply or error.
     pub last_ns: Cell<u64>,
-    /// Connections that are open.
+    /// Number of open connections.
     pub open: Cell<usize>,
 }
 
@@ -153,7 +153,7 @@ impl Counters {
         }
     }
 
-    /// A right reply.
+    /// Records a valid reply.
     #[inline]
     pub fn record_reply(&self, request: InFlightRequest, replied_ns: u64) {
         self.requests.set(self.requests.get() + 1);
@@ -163,7 +163,8 @@ impl Counters {
         }
     }
 
-    /// Open loop: a request was sent; `could_send` says that nothing but the load itself can have delayed it.
+    /// Open loop: records the delay of a request. If `could_send` is set, only the load itself can have caused the
+    /// delay.
     #[inline]
     pub fn record_schedule_error(&self, request: InFlightRequest, could_send: bool) {
         let error_ns = request.sent_ns.saturating_sub(request.due_ns);
@@ -186,12 +187,12 @@ impl Counters {
         self.last_ns.set(now_ns);
     }
 
-    /// Open loop: so many requests of the schedule will never be sent.
+    /// Open loop: counts requests of the schedule that will never be sent.
     pub fn add_unsent(&self, count: u64) {
         self.unsent.set(self.unsent.get().saturating_add(count));
     }
 
-    /// So many requests in flight were given up because the user wants to stop.
+    /// Counts requests in flight that are abandoned because the load is stopped.
     pub fn add_abandoned(&self, count: u64) {
         self.abandoned.set(self.abandoned.get() + count);
     }
@@ -201,7 +202,7 @@ impl Counters {
         self.errors.borrow_mut().add_many(kind, count, text);
     }
 
-    /// What has been counted since the last cut.
+    /// Returns the counts since the last interval.
     pub fn snapshot(&self) -> ProgressSnapshot {
         ProgressSnapshot {
             open: self.open.get(),
@@ -210,7 +211,7 @@ impl Counters {
         }
     }
 
-    /// All that was counted since the last cut; counting begins anew.
+    /// Returns all results since the last interval and resets the counters.
     pub fn take_interval(&self, start_ns: u64, elapsed_ns: u64) -> Interval {
         let uncorrected = self
             .uncorrected
@@ -235,7 +236,7 @@ impl Counters {
     }
 }
 
-/// How things stand, for whoever watches.
+/// Counts for progress reports.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ProgressSnapshot {
     pub open: usize,

@@ -1,6 +1,6 @@
-//! Where a load goes, and a connection to there.
+//! Server addresses, and connections to them.
 //!
-//! [`Stream`] is the one place that knows what kinds of connections there are.
+//! [`Stream`] is the only type that distinguishes between the kinds of connections.
 
 use std::fmt;
 use std::future::Future;
@@ -17,14 +17,14 @@ use bytes::Bytes;
 
 use crate::tls::{Negotiated, TlsStream};
 
-/// Where the server is.
+/// Address of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Address {
-    /// TCP.
+    /// A TCP address.
     Tcp(SocketAddr),
-    /// A Unix stream socket at this path.
+    /// Path of a Unix stream socket.
     Unix(PathBuf),
-    /// A Unix stream socket of this abstract name (`unix(7)`).
+    /// Abstract name of a Unix stream socket (`unix(7)`).
     Abstract(String),
 }
 
@@ -54,23 +54,23 @@ impl fmt::Display for Address {
 #[derive(Debug)]
 pub(crate) enum Stream {
     Plain(Transport),
-    /// TLS over one; the handshake is behind it.
+    /// TLS over a transport, after the handshake.
     Tls(Box<TlsStream>),
 }
 
-/// What carries the bytes.
+/// A connection without TLS.
 #[derive(Debug)]
 pub(crate) enum Transport {
     Tcp(TcpStream),
     Unix(UnixStream),
 }
 
-/// Bytes that have come.
+/// Received bytes.
 #[derive(Debug)]
 pub(crate) enum Received {
-    /// As the kernel has delivered them.
+    /// Bytes as received from the kernel.
     Chunk(Chunk),
-    /// What TLS has decrypted. Its memory is for [`Stream::recycle`].
+    /// Bytes that TLS has decrypted. [`Stream::recycle`] reuses their memory.
     Plaintext(Vec<u8>),
 }
 
@@ -87,7 +87,7 @@ impl Deref for Received {
 }
 
 impl Stream {
-    /// Hands `bytes` over to be sent; all or nothing. Ready once they are accepted.
+    /// Passes all of `bytes` to the connection. Ready when they have been accepted; none are accepted while pending.
     #[inline]
     pub fn poll_send(&mut self, bytes: Bytes, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
@@ -96,7 +96,7 @@ impl Stream {
         }
     }
 
-    /// The next bytes; none at the end of the stream.
+    /// Receives the next bytes. Returns `None` at EOF.
     #[inline]
     pub fn poll_receive(&mut self, context: &mut Context<'_>) -> Poll<io::Result<Option<Received>>> {
         match self {
@@ -109,14 +109,14 @@ impl Stream {
         }
     }
 
-    /// Takes the memory of a plaintext that nobody needs any more, for the next one.
+    /// Reuses the memory of decrypted bytes that are no longer needed.
     pub fn recycle(&self, plaintext: Vec<u8>) {
         if let Self::Tls(stream) = self {
             stream.recycle(plaintext);
         }
     }
 
-    /// Waits until the server has closed its side, and all below TLS with it; how many bytes came instead, if any.
+    /// Waits for EOF, including EOF below TLS. If bytes arrive instead, returns their number.
     pub fn poll_eof(&mut self, context: &mut Context<'_>) -> Poll<io::Result<Option<usize>>> {
         match self {
             Self::Plain(transport) => {
@@ -126,19 +126,19 @@ impl Stream {
         }
     }
 
-    /// Whether an end that was received may have been somebody else's doing: TLS without its close_notify.
+    /// Returns `true` if EOF was received under TLS without `close_notify`, which can be a truncation attack.
     pub fn is_truncated(&self) -> bool {
         matches!(self, Self::Tls(stream) if stream.is_truncated())
     }
 
-    /// Tells a server under TLS that nothing more will come (close_notify), as far as that can be sent at once.
+    /// Sends `close_notify` on a TLS connection if that is possible without waiting.
     pub fn send_close_notify(&mut self) {
         if let Self::Tls(stream) = self {
             stream.send_close_notify();
         }
     }
 
-    /// What the handshake of TLS has come to.
+    /// Returns the parameters that the TLS handshake has negotiated.
     pub fn negotiated(&self) -> Option<Negotiated> {
         match self {
             Self::Plain(_) => None,
@@ -153,7 +153,7 @@ impl Stream {
         }
     }
 
-    /// Ends the connection while its task waits for it.
+    /// Returns a handle that shuts down the connection while its task waits for it.
     pub fn shutdown_handle(&self) -> ShutdownHandle {
         match self.transport() {
             Transport::Tcp(stream) => stream.shutdown_handle(),
@@ -161,7 +161,7 @@ impl Stream {
         }
     }
 
-    /// Sets the receive buffer (`SO_RCVBUF`) of a connection over TCP; no other has one to be set.
+    /// Sets the receive buffer size (`SO_RCVBUF`) of a TCP connection. Does nothing for Unix sockets.
     pub fn set_receive_buffer_bytes(&self, bytes: usize) -> io::Result<()> {
         match self.transport() {
             Transport::Tcp(stream) => stream.set_recv_buffer_size(bytes),
@@ -169,8 +169,8 @@ impl Stream {
         }
     }
 
-    /// Closes at once, without sending what is left and, where there is such a thing, with a reset: so that the port
-    /// does not stay taken for a minute.
+    /// Closes the connection immediately, without sending buffered data. TCP connections are reset, so that their port
+    /// does not stay in TIME_WAIT for a minute.
     pub fn abort(self) {
         match self {
             Self::Plain(transport) => transport.abort(),
@@ -180,17 +180,17 @@ impl Stream {
 }
 
 impl Transport {
-    /// As [`Stream::poll_send`].
+    /// Sends like [`Stream::poll_send`].
     #[inline]
     pub fn poll_send(&mut self, bytes: Bytes, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
-            // A send that was not ready has accepted nothing and may be dropped.
+            // A pending send has accepted nothing and can be dropped.
             Self::Tcp(stream) => Pin::new(&mut stream.send(bytes)).poll(context),
             Self::Unix(stream) => Pin::new(&mut stream.send(bytes)).poll(context),
         }
     }
 
-    /// The next bytes; none at the end of the stream.
+    /// Receives the next bytes. Returns `None` at EOF.
     #[inline]
     pub fn poll_receive(&mut self, context: &mut Context<'_>) -> Poll<io::Result<Option<Chunk>>> {
         match self {
@@ -202,7 +202,7 @@ impl Transport {
     fn abort(self) {
         match self {
             Self::Tcp(stream) => {
-                // Refused only where the peer was faster.
+                // Fails only if the peer has closed the connection first.
                 stream.set_linger(Some(Duration::ZERO)).ok();
                 stream.abort();
             }

@@ -1,4 +1,4 @@
-//! One thread of a load: a runtime, a session on it, and a mailbox for what is to be done and what was seen.
+//! One worker thread of a load: a runtime, a session on it, and channels for requests and reports.
 
 use std::fs;
 use std::io;
@@ -24,7 +24,7 @@ use crate::session::{Session, nanoseconds};
 use crate::shared::ProgressSnapshot;
 use crate::tls::HandshakeSummary;
 
-/// What a thread begins with.
+/// Initial state of a worker thread.
 pub(crate) struct Worker {
     pub load: LoadConfig,
     pub share: Share,
@@ -36,38 +36,38 @@ pub(crate) struct Worker {
     pub shared_progress: Arc<SharedProgress>,
 }
 
-/// A stretch of load.
+/// A request to run one measurement.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MeasurementRequest {
     pub start_ns: u64,
     pub warm_up: Duration,
     pub duration: Duration,
-    /// Open loop: requests per second of all threads, and the number of the stretch.
+    /// Open loop: requests per second of all threads, and the number of the measurement.
     pub rate: Option<(u64, u64)>,
 }
 
-/// From a thread, with its number.
+/// An event of a worker thread, with the index of the thread.
 pub(crate) struct WorkerReport {
     pub thread: usize,
     pub event: WorkerEvent,
 }
 
 pub(crate) enum WorkerEvent {
-    /// Connections are open, as many as could be.
+    /// All connections that could be opened are open.
     Opened { driver: DriverInfo, errors: Errors },
-    /// It cannot begin.
+    /// The worker could not start.
     Failed(io::Error),
-    /// What went wrong before anything was counted.
+    /// Errors during the warm-up.
     WarmedUp(Errors),
-    /// An interval of this number.
+    /// Results of the interval with this index.
     Interval(u64, Box<Interval>),
-    /// The order is carried out.
+    /// The requested measurement is complete.
     Done(Box<MeasurementResult>),
 }
 
-/// The end of a stretch.
+/// Results of a measurement.
 pub(crate) struct MeasurementResult {
-    /// Since the last interval.
+    /// Results since the last interval.
     pub final_interval: Interval,
     pub throughput: Throughput,
     pub requests_by_connection: Vec<u64>,
@@ -79,43 +79,43 @@ pub(crate) struct MeasurementResult {
     pub usage: ThreadUsage,
 }
 
-/// What a thread did with its time in the intervals of a stretch.
+/// CPU usage of a thread in the intervals of a measurement.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ThreadUsage {
     pub elapsed_ns: u64,
     pub cpu_ns: u64,
-    /// It could have run, but others had its core.
+    /// Time in which the thread could run but waited for its core.
     pub delayed_ns: u64,
-    /// It was awake only to watch the clock, on its core or waiting for it.
+    /// Time in which the thread only polled the clock, on its core or waiting for it.
     pub pacing_ns: u64,
 }
 
 impl ThreadUsage {
-    /// The part of its time in which it could not have done more, in percent.
+    /// Returns the percentage of its time in which the thread could not have done more work.
     pub fn busy_percent(&self) -> f64 {
         let busy_ns = (self.cpu_ns + self.delayed_ns).saturating_sub(self.pacing_ns);
         busy_ns as f64 * 100.0 / self.elapsed_ns.max(1) as f64
     }
 }
 
-/// What all threads and who started them see at any time.
+/// State shared by all worker threads and the thread that started them.
 #[derive(Debug, Default)]
 pub(crate) struct SharedProgress {
     pub stop: AtomicBool,
     pub threads: Vec<ThreadProgress>,
 }
 
-/// What a thread has last told of itself.
+/// Last reported progress of a thread.
 #[derive(Debug, Default)]
 pub(crate) struct ThreadProgress {
     pub open: AtomicUsize,
-    /// In this stretch.
+    /// Requests answered in this measurement.
     pub requests: AtomicU64,
     pub errors: AtomicU64,
 }
 
 impl Worker {
-    /// Starts the thread, on this core if there is one.
+    /// Starts the thread, pinned to `core` if there is one.
     pub fn start(self, core: Option<usize>) -> io::Result<thread::JoinHandle<()>> {
         thread::Builder::new().name(format!("load-{}", self.share.thread)).spawn(move || {
             if let Err(error) = self.work(core) {
@@ -132,7 +132,7 @@ impl Worker {
             }
             sched_setaffinity(None, &set).map_err(|errno| {
                 let error = io::Error::from(errno);
-                io::Error::new(error.kind(), format!("core {core} may not be used by this process: {error}"))
+                io::Error::new(error.kind(), format!("cannot pin thread to core {core}: {error}"))
             })?;
         }
         let runtime = self.runtime.build()?;
@@ -193,11 +193,11 @@ impl Worker {
     }
 
     fn report(&self, event: WorkerEvent) {
-        // Nobody listens when the load was given up; then there is nothing to tell.
+        // Fails if the load has been dropped. No report is needed then.
         self.reports.send(WorkerReport { thread: self.share.thread, event }).ok();
     }
 
-    /// Shows how things stand; `requests` and `errors` came before.
+    /// Publishes the progress of the thread. `requests` and `errors` are the counts before the current interval.
     fn tick(&self, snapshot: ProgressSnapshot, requests: u64, errors: u64) -> ControlFlow<()> {
         let thread_progress = self.thread_progress();
         thread_progress.open.store(snapshot.open, Ordering::Relaxed);
@@ -211,13 +211,13 @@ impl Worker {
     }
 }
 
-/// Watches a stretch from within its thread.
+/// Observer of a measurement, on its thread.
 struct WorkerObserver<'a> {
     worker: &'a Worker,
     requests: u64,
     errors: u64,
     usage: ThreadUsage,
-    /// As last looked at, and when that was.
+    /// Clock values of the last sample, and its time.
     cpu_ns: u64,
     delayed_ns: u64,
     sampled_at: Instant,
@@ -238,10 +238,11 @@ impl<'a> WorkerObserver<'a> {
 }
 
 impl WorkerObserver<'_> {
-    /// Adds what the thread has spent since the last interval; `counts` says whether that is a part of its usage.
+    /// Adds the CPU time of the thread since the last interval. If `counts` is set, that time is added to its usage as
+    /// well.
     fn with_cpu_usage(&mut self, interval: Interval, pacing_ns: u64, counts: bool) -> Interval {
         let (cpu_ns, delayed_ns) = (thread_cpu_ns(), thread_delayed_ns());
-        // Not the interval's, which ends with the last reply or trouble: the thread may have worked on.
+        // Not the length of the interval, which ends with the last reply or error. The thread may have worked longer.
         let elapsed = std::mem::replace(&mut self.sampled_at, Instant::now()).elapsed();
         let load_cpu_ns = cpu_ns.saturating_sub(self.cpu_ns);
         if counts {
@@ -274,13 +275,13 @@ impl Observer for WorkerObserver<'_> {
     }
 }
 
-/// CPU time of this thread, exact at any moment.
+/// Returns the CPU time of the calling thread, in nanoseconds.
 fn thread_cpu_ns() -> u64 {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0)
 }
 
-/// How long this thread has waited for a core so far; 0 where the kernel does not tell.
+/// Returns the time that the calling thread has waited for a core, in nanoseconds; 0 if the kernel does not report it.
 fn thread_delayed_ns() -> u64 {
     let text = fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     text.split_whitespace().nth(1).and_then(|column| column.parse().ok()).unwrap_or(0)
@@ -291,7 +292,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_thread_is_busy_while_it_works_or_waits_for_a_core_and_not_while_it_watches_the_clock() {
+    fn busy_percent_includes_waiting_for_core_and_excludes_pacing() {
         let usage = |cpu_ns, delayed_ns, pacing_ns| ThreadUsage {
             elapsed_ns: 1_000_000_000,
             cpu_ns,
@@ -303,9 +304,9 @@ mod tests {
             (usage(250_000_000, 0, 0), 25.0),
             (usage(0, 400_000_000, 0), 40.0),
             (usage(500_000_000, 250_000_000, 0), 75.0),
-            // Half a second of what it was awake for, on its core or waiting for it, was for the clock alone.
+            // The thread polled the clock for half of the time in which it ran or waited for its core.
             (usage(900_000_000, 100_000_000, 500_000_000), 50.0),
-            // The clocks are not read at the same moment.
+            // The clocks are not read at the same time.
             (usage(100_000_000, 0, 100_000_001), 0.0),
             (usage(999_000_000, 1_000_000, 0), 100.0),
             (ThreadUsage::default(), 0.0),

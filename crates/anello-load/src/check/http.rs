@@ -1,9 +1,9 @@
-//! What an HTTP server must do whatever its speed: the trials of [`super`], with answers that are known beforehand in the
-//! place of echoes.
+//! Conformance checks for HTTP servers: the checks of [`super`], with known responses instead of echoes.
 //!
-//! [`complete_bytes`] asks for everything over one connection, by GET and by HEAD: bytes that are wrong, bodies where none
-//! belong, connections that are not kept. [`stalled_reader`] asks for much and reads nothing, while others are served.
-//! [`many_connections`] has thousands of connections ask at once. All do so under TLS where the server is to be asked so.
+//! [`complete_bytes`] requests all pages over one connection, by GET and by HEAD. It detects wrong bytes, bodies of
+//! responses that must not have one, and connections that are not kept alive. [`stalled_reader`] requests large bodies
+//! and does not read them while other clients are served. [`many_connections`] sends one request on each of thousands
+//! of connections. All checks use TLS if the server does.
 
 use std::future::poll_fn;
 use std::net::SocketAddr;
@@ -23,19 +23,19 @@ use crate::http::decoder::{Decoder, Head, HeadCache, Part};
 use crate::stream::{Address, Received, Stream};
 use crate::tls::{self, Tls};
 
-/// What requests name as their host.
+/// `Host` field of the requests.
 const HOST: &str = "localhost";
 
-/// Requests of the stalled reader: of two answers of 10 MiB the buffers of both sockets hold less than one, even where an
-/// administrator has allowed twice the kernel's usual sizes.
+/// Number of requests of the stalled reader. The buffers of both sockets hold less than one of two 10 MiB responses,
+/// even if their limits are twice the kernel's defaults.
 const STALLED_REQUESTS: usize = 2;
 
-/// Where a server is, and whether it is asked under TLS. An address alone is one without.
+/// Address of a server, and its TLS configuration. A plain address converts to a server without TLS.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Server {
-    /// Its address.
+    /// Address of the server.
     pub address: SocketAddr,
-    /// TLS; none for plain HTTP.
+    /// TLS configuration; `None` for plain HTTP.
     pub tls: Option<Tls>,
 }
 
@@ -45,30 +45,31 @@ impl From<SocketAddr> for Server {
     }
 }
 
-/// A path, and the answer to it.
+/// A path, and the expected response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Page {
-    /// What is asked for.
+    /// Path of the request.
     pub path: String,
-    /// The body of the answer to GET, whose status is 200.
+    /// Expected body of the response to GET. The expected status is 200.
     pub body: Bytes,
-    /// Whether HEAD must be answered with the same status. Servers of files do so by themselves; what is written on a
-    /// framework answers the methods that it was written for, and may refuse this one.
+    /// Whether HEAD must return the same status as GET. File servers support HEAD for every file. An application on top
+    /// of a framework may support GET only and reject HEAD.
     pub answers_head: bool,
 }
 
-/// Every page is asked for by GET, by HEAD and by GET again, all over one connection, which must be kept: bodies whole and
-/// right, none after HEAD, and the same length told there, if one is told. `timeout` is for each answer.
+/// Checks the responses to GET, HEAD and GET again for every page, all over one connection that must be kept alive.
+/// Bodies must be complete and correct. The response to HEAD must have no body, and the same length if it states one.
+/// `timeout` applies to each response.
 ///
 /// # Errors
-/// What was answered instead.
+/// Returns a description of what the server did instead.
 pub async fn complete_bytes(
     server: impl Into<Server>,
     pages: &[Page],
     timeout: Duration,
 ) -> Result<Vec<String>, String> {
     let mut client = Connector::of(server).connect(timeout).await?;
-    let mut without_head = Vec::new();
+    let mut rejected_heads = Vec::new();
     for page in pages {
         let path = &page.path;
         for request in ["GET", "GET after HEAD"] {
@@ -76,44 +77,46 @@ pub async fn complete_bytes(
             if request == "GET" {
                 let status = with_timeout(timeout, format!("HEAD {path}"), client.head(page)).await?;
                 if status != 200 {
-                    without_head
-                        .push(format!("HEAD {path} was answered with status {status}, which it may be"));
+                    rejected_heads.push(format!("HEAD {path}: status {status} (accepted)"));
                 }
             }
         }
     }
     let paths: Vec<&str> = pages.iter().map(|page| page.path.as_str()).collect();
-    let all = format!("answered right by GET, HEAD and GET over one connection: {}", paths.join(", "));
-    Ok([vec![all], without_head].concat())
+    let summary = format!("correct responses to GET, HEAD and GET over one connection: {}", paths.join(", "));
+    Ok([vec![summary], rejected_heads].concat())
 }
 
-/// A client asks for `large` twice and reads nothing for a while; then others are served `small`, on connections from
-/// before and on new ones; only when they are done the client reads, and all of both answers is right. So a server that
-/// waits for one client alone is found. `large` must have more bytes than the buffers of two sockets hold. `timeout` is
-/// for each of these.
+/// Checks that the server handles a client that does not read.
+///
+/// The client requests `large` twice and reads nothing for a while. Requests for `small` on other connections, some
+/// opened before and some after that, must then be served. Only after that does the client read, and both responses
+/// must be correct. This detects servers that wait for one client while others have requests. `large` must exceed the
+/// buffers of two sockets. `timeout` applies to each of these steps.
 ///
 /// # Errors
-/// What the server did instead.
+/// Returns a description of what the server did instead.
 pub async fn stalled_reader(
     server: impl Into<Server>,
     large: &Page,
     small: &Page,
     timeout: Duration,
 ) -> Result<Vec<String>, String> {
-    const CONCURRENT_REQUEST: &str = "an answer beside a stalled reader";
+    const CONCURRENT_REQUEST: &str = "response to another client during the stall";
     let connector = Connector::of(server);
     let mut others = Vec::new();
     for _ in 0..OTHER_CONNECTIONS {
         let mut client = connector.connect(timeout).await?;
-        with_timeout(timeout, "a first answer", client.get(small)).await?;
+        with_timeout(timeout, "first response", client.get(small)).await?;
         others.push(client);
     }
     let mut stalled = connector.connect(timeout).await?;
     stalled.stream.set_receive_buffer_bytes(STALLED_BUFFER_BYTES).map_err(|error| error.to_string())?;
     for _ in 0..STALLED_REQUESTS {
-        with_timeout(timeout, "a request for much", stalled.send_request("GET", &large.path)).await?;
+        with_timeout(timeout, "request for a large response", stalled.send_request("GET", &large.path))
+            .await?;
     }
-    // What the server has sent cannot be seen from here without reading it.
+    // The client cannot see how much the server has sent without reading it.
     sleep(STALL_SAMPLE_INTERVAL * STALL_SAMPLES as u32).await;
     for _ in 0..OTHER_CONNECTIONS {
         others.push(connector.connect(timeout).await.map_err(|why| format!("{CONCURRENT_REQUEST}: {why}"))?);
@@ -124,21 +127,21 @@ pub async fn stalled_reader(
         }
     }
     for _ in 0..STALLED_REQUESTS {
-        with_timeout(timeout, "what a stalled reader is owed", stalled.receive(large)).await?;
+        with_timeout(timeout, "response to the stalled reader", stalled.receive(large)).await?;
     }
     Ok(vec![format!(
-        "{STALLED_REQUESTS} answers of {} bytes were not read for a while, {} other connections were served meanwhile, and \
-         then all came right",
+        "{STALLED_REQUESTS} responses of {} bytes not read for a while; {} other connections served meanwhile; all \
+         responses correct",
         large.body.len(),
         others.len()
     )])
 }
 
-/// So many connections at once, each with one GET of `page` that is answered right. `timeout` is for opening them, and
-/// for each answer.
+/// Checks that a number of concurrent connections each receive the correct response to one GET of `page`. `timeout`
+/// applies to opening the connections, and to each response.
 ///
 /// # Errors
-/// How many failed, and how.
+/// Returns the number of failures and their causes.
 pub async fn many_connections(
     server: impl Into<Server>,
     connections: usize,
@@ -159,12 +162,12 @@ pub async fn many_connections(
     }
     exchange_once_on_each(&load).await?;
     Ok(vec![format!(
-        "{connections} connections at once, each with a GET of {} that was answered right",
+        "{connections} concurrent connections, each with a correct response to GET {}",
         page.path
     )])
 }
 
-/// Where clients of a trial go.
+/// Address and TLS configuration of the server that the clients of a check connect to.
 struct Connector {
     address: Address,
     tls: Option<Rc<tls::TlsConnector>>,
@@ -180,8 +183,8 @@ impl Connector {
         let stream =
             match time::timeout(timeout, connect::connect(&self.address, None, self.tls.as_ref())).await {
                 Ok(Ok(stream)) => stream,
-                Ok(Err(error)) => return Err(format!("could not be connected to: {error}")),
-                Err(_) => return Err(format!("could not be connected to within {timeout:?}")),
+                Ok(Err(error)) => return Err(format!("cannot connect: {error}")),
+                Err(_) => return Err(format!("cannot connect: timed out after {timeout:?}")),
             };
         Ok(Client {
             stream,
@@ -192,12 +195,12 @@ impl Connector {
     }
 }
 
-/// One connection, over which one thing after the other is asked for.
+/// A client with one connection, which has one request in flight at a time.
 struct Client {
     stream: Stream,
     decoder: Decoder,
     head_cache: HeadCache,
-    /// Has come, and is not looked at yet.
+    /// Received bytes that have not been decoded.
     unread: Vec<u8>,
 }
 
@@ -205,52 +208,54 @@ impl Client {
     async fn send_request(&mut self, method: &str, path: &str) -> Result<(), String> {
         let request = Bytes::from(format!("{method} {path} HTTP/1.1\r\nHost: {HOST}\r\n\r\n"));
         let sent = poll_fn(|context| self.stream.poll_send(request.clone(), context)).await;
-        sent.map_err(|error| format!("could not be asked for: {error}"))
+        sent.map_err(|error| format!("cannot send the request: {error}"))
     }
 
     async fn get(&mut self, page: &Page) -> Result<(), String> {
         self.send_request("GET", &page.path).await?;
         self.receive(page).await?;
-        if self.unread.is_empty() { Ok(()) } else { Err("more came than was asked for".to_owned()) }
+        if self.unread.is_empty() { Ok(()) } else { Err("unexpected data after the response".to_owned()) }
     }
 
-    /// Asks for a head: its status. A body that follows it nevertheless is found here or, if it comes later, in front of the
-    /// next answer.
+    /// Sends a HEAD request and returns the status. A body after the head is detected here or, if it arrives later,
+    /// before the next response.
     async fn head(&mut self, page: &Page) -> Result<u16, String> {
         self.send_request("HEAD", &page.path).await?;
         let head = self.receive_head().await?;
         self.decoder = Decoder::default();
         if !self.unread.is_empty() {
-            return Err("a body came, and HEAD has none".to_owned());
+            return Err("unexpected body".to_owned());
         }
-        let right = page.body.len() as u64;
+        let expected_bytes = page.body.len() as u64;
         match head.status {
             200 => match head.body_bytes() {
-                Some(bytes) if bytes != right => Err(format!("told {bytes} bytes, and GET has {right}")),
+                Some(bytes) if bytes != expected_bytes => {
+                    Err(format!("length is {bytes} bytes, but the response to GET has {expected_bytes}"))
+                }
                 _ => Ok(200),
             },
-            status if page.answers_head => Err(format!("was answered with status {status}")),
+            status if page.answers_head => Err(format!("unexpected status {status}")),
             status => Ok(status),
         }
     }
 
-    /// The next answer to GET, to its end.
+    /// Receives and checks a complete response to GET.
     async fn receive(&mut self, page: &Page) -> Result<(), String> {
         let head = self.receive_head().await?;
         if head.status != 200 {
-            return Err(format!("was answered with status {}", head.status));
+            return Err(format!("unexpected status {}", head.status));
         }
-        let (right, mut received) = (&page.body, 0);
+        let (expected_body, mut received) = (&page.body, 0);
         loop {
             let mut input = self.unread.as_slice();
             let mut is_complete = false;
             while let Some(part) = self.decoder.next(&mut input, &mut self.head_cache).map_err(|why| why.0)? {
                 match part {
                     Part::Body(data) => {
-                        check_chunk(right, received, data)?;
+                        check_chunk(expected_body, received, data)?;
                         received += data.len();
                     }
-                    Part::Head(_) => return Err("a head came within a body".to_owned()),
+                    Part::Head(_) => return Err("unexpected head within a body".to_owned()),
                     Part::End => {
                         is_complete = true;
                         break;
@@ -264,41 +269,41 @@ impl Client {
             }
             self.read()
                 .await
-                .map_err(|why| format!("{received} of {} bytes came, then {why}", right.len()))?;
+                .map_err(|why| format!("{received} of {} bytes received, then {why}", expected_body.len()))?;
         }
-        if received < right.len() {
-            return Err(format!("has {received} bytes instead of {}", right.len()));
+        if received < expected_body.len() {
+            return Err(format!("body has {received} bytes (expected {})", expected_body.len()));
         }
         if head.closes_connection {
-            return Err("the server closes the connection after its answer, and was not asked to".to_owned());
+            return Err("connection not kept alive after the response".to_owned());
         }
         Ok(())
     }
 
-    /// The head of the next answer.
+    /// Receives the head of the next response.
     async fn receive_head(&mut self) -> Result<Head, String> {
         loop {
             let mut input = self.unread.as_slice();
             let part = self.decoder.next(&mut input, &mut self.head_cache);
-            let part = part.map_err(|why| format!("no HTTP response: {}", why.0))?;
+            let part = part.map_err(|why| format!("invalid HTTP response: {}", why.0))?;
             let head = match part {
                 Some(Part::Head(head)) => Some(head),
-                Some(_) => return Err("a body came before its head".to_owned()),
+                Some(_) => return Err("unexpected body before the head".to_owned()),
                 None => None,
             };
             let rest = input.len();
             self.unread.drain(..self.unread.len() - rest);
             match head {
                 Some(head) => return Ok(head),
-                None => self.read().await.map_err(|why| format!("instead of an answer {why}"))?,
+                None => self.read().await.map_err(|why| format!("no response: {why}"))?,
             }
         }
     }
 
-    /// Waits for more.
+    /// Waits for more bytes.
     async fn read(&mut self) -> Result<(), String> {
         match poll_fn(|context| self.stream.poll_receive(context)).await {
-            Ok(None) => Err("the end".to_owned()),
+            Ok(None) => Err("EOF".to_owned()),
             Ok(Some(received)) => {
                 self.unread.extend_from_slice(&received);
                 if let Received::Plaintext(plaintext) = received {
@@ -311,16 +316,16 @@ impl Client {
     }
 }
 
-/// Compares a piece of a body with what it must be, from byte `from` on.
-fn check_chunk(right: &[u8], from: usize, chunk: &[u8]) -> Result<(), String> {
-    let Some(expected) = right.get(from..from + chunk.len()) else {
-        return Err(format!("has more than {} bytes", right.len()));
+/// Compares a chunk of a body with the expected bytes from `offset` on.
+fn check_chunk(expected_body: &[u8], offset: usize, chunk: &[u8]) -> Result<(), String> {
+    let Some(expected) = expected_body.get(offset..offset + chunk.len()) else {
+        return Err(format!("body has more than {} bytes", expected_body.len()));
     };
     if expected == chunk {
         return Ok(());
     }
-    let wrong = expected.iter().zip(chunk).take_while(|(right, came)| right == came).count();
-    Err(format!("byte {} of {} is wrong", from + wrong, right.len()))
+    let equal_bytes = expected.iter().zip(chunk).take_while(|(expected, actual)| expected == actual).count();
+    Err(format!("byte {} of {} is wrong", offset + equal_bytes, expected_body.len()))
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! A thread that ends without a word, and the one open loop whose moments only this crate can know: Poisson arrivals.
+//! Tests that need private items: a thread that exits without a report, and percentiles of Poisson arrivals.
 
 use std::collections::HashMap;
 use std::io::{Read, Write};
@@ -19,17 +19,17 @@ const DURATION: Duration = Duration::from_secs(1);
 const PER_SECOND: u64 = 50;
 const SEED: u64 = 3;
 const THREADS: usize = 2;
-/// So many that each has its turn every 800 ms or so, and none is busy still.
+/// With this number, each connection sends a request about every 800 ms and is idle before the next one.
 const CONNECTIONS: usize = 40;
 
 #[test]
-fn a_thread_that_ends_without_a_word_ends_the_load() {
+fn thread_exit_without_report_ends_load() {
     let server = TcpListener::bind("127.0.0.1:0").unwrap();
     let load = LoadConfig { connections: 1, ..LoadConfig::echo(server.local_addr().unwrap(), 1) };
     let sampler = Sampler::new(None, Vec::new()).unwrap();
     let watch = |_: Event<'_>| ControlFlow::Continue(());
     let mut run = Run::start(&load, &Runtime::builder(), sampler, watch).unwrap();
-    // The other thread goes on, so that the channel stays open.
+    // The worker thread continues, so the channel stays open.
     let finished_thread = thread::spawn(|| {});
     while !finished_thread.is_finished() {
         thread::yield_now();
@@ -40,12 +40,12 @@ fn a_thread_that_ends_without_a_word_ends_the_load() {
     assert!(error.is_some_and(|error| error.to_string().contains("panicked")));
 }
 
-/// A request as its server saw it: the message, when it came, and when the reply went, in nanoseconds.
-type Seen = (Vec<u8>, u64, u64);
+/// A request as seen by the server: the message, its arrival time and its reply time, in nanoseconds.
+type LoggedRequest = (Vec<u8>, u64, u64);
 
-/// Echoes each message after [`DELAY`], and writes down what it saw.
-fn delaying_server() -> (SocketAddr, Arc<Mutex<Vec<Seen>>>) {
-    let (log, origin) = (Arc::<Mutex<Vec<Seen>>>::default(), Instant::now());
+/// Starts a server that echoes each message after [`DELAY`] and logs it.
+fn delaying_server() -> (SocketAddr, Arc<Mutex<Vec<LoggedRequest>>>) {
+    let (log, origin) = (Arc::<Mutex<Vec<LoggedRequest>>>::default(), Instant::now());
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let (address, writer) = (listener.local_addr().unwrap(), Arc::clone(&log));
     thread::spawn(move || {
@@ -56,7 +56,7 @@ fn delaying_server() -> (SocketAddr, Arc<Mutex<Vec<Seen>>>) {
                 while stream.read_exact(&mut message).is_ok() {
                     let received_ns = nanoseconds(origin.elapsed());
                     thread::sleep(DELAY);
-                    // Before sending: the reply cannot be seen earlier.
+                    // Taken before sending, because the client cannot receive the reply earlier.
                     let replied_ns = nanoseconds(origin.elapsed());
                     writer.lock().unwrap().push((message.clone(), received_ns, replied_ns));
                     if stream.write_all(&message).is_err() {
@@ -69,17 +69,20 @@ fn delaying_server() -> (SocketAddr, Arc<Mutex<Vec<Seen>>>) {
     (address, log)
 }
 
-/// When each message is due, since the beginning.
+/// Returns the due time of each message, in nanoseconds since the start.
 fn due_ns() -> HashMap<Vec<u8>, u64> {
     let messages = Messages::new(MESSAGE_BYTES, MESSAGE_BYTES, true);
     let mut due_ns = HashMap::new();
     for thread in 0..THREADS {
         let share = Share { thread, threads: THREADS, connections: CONNECTIONS };
         let mut last: HashMap<usize, (u64, u64)> = HashMap::new();
-        let moments = Schedule::new(share, PER_SECOND, Arrivals::Poisson, SEED);
-        for (at_ns, local_index) in moments.take_while(|&(at_ns, _)| at_ns < nanoseconds(DURATION)) {
-            let request = last.get(&local_index).map_or(0, |&(request, before_ns)| {
-                assert!(at_ns - before_ns > 2 * nanoseconds(DELAY), "nothing waits: choose another seed");
+        let schedule = Schedule::new(share, PER_SECOND, Arrivals::Poisson, SEED);
+        for (at_ns, local_index) in schedule.take_while(|&(at_ns, _)| at_ns < nanoseconds(DURATION)) {
+            let request = last.get(&local_index).map_or(0, |&(request, previous_ns)| {
+                assert!(
+                    at_ns - previous_ns > 2 * nanoseconds(DELAY),
+                    "requests must not queue (choose another seed)"
+                );
                 request + 1
             });
             last.insert(local_index, (request, at_ns));
@@ -90,8 +93,8 @@ fn due_ns() -> HashMap<Vec<u8>, u64> {
     due_ns
 }
 
-/// What of a load's percentiles is more than 1 % (and 0.3 ms for the way) above what the server's record says. They are
-/// never lower than that, and that is never lower than the delay.
+/// Returns the percentiles of a load that exceed those of the server's log by more than 1 % and 0.3 ms of transfer
+/// time. Asserts that no percentile is below that of the log, and that none in the log is below the delay.
 fn percentiles_too_high(driver: &RuntimeBuilder) -> Vec<(f64, u64, u64)> {
     let (address, log) = delaying_server();
     let load = LoadConfig {
@@ -110,8 +113,8 @@ fn percentiles_too_high(driver: &RuntimeBuilder) -> Vec<(f64, u64, u64)> {
     assert!(report.is_success() && log.len() == due_ns.len(), "{report:?}");
     assert_eq!((report.offered, report.unsent, report.requests), (Some(count), 0, count));
 
-    // No request was sent before it was due, and the one that came soonest after shows when the schedule began, as far
-    // as it can be known here.
+    // No request is sent before it is due. The request with the shortest time between due time and arrival yields the
+    // best estimate of the start of the schedule.
     let began_ns = log.iter().map(|(message, received_ns, _)| received_ns - due_ns[message]).min().unwrap();
     let mut expected = [latency_histogram(), latency_histogram()];
     for (message, received_ns, replied_ns) in log.iter() {
@@ -122,8 +125,8 @@ fn percentiles_too_high(driver: &RuntimeBuilder) -> Vec<(f64, u64, u64)> {
     let mut too_high = Vec::new();
     for quantile in [0.25, 0.5, 0.9, 0.99, 0.999, 1.0] {
         let at = |latencies: &Histogram<u64>| latencies.value_at_quantile(quantile);
-        let assert_at_least = |actual: u64, least: u64| {
-            assert!(actual as f64 >= least as f64 * 0.998, "p{quantile}: {actual} of {least}");
+        let assert_at_least = |actual: u64, min: u64| {
+            assert!(actual as f64 >= min as f64 * 0.998, "p{quantile}: {actual} below {min}");
         };
         for (actual, expected) in actual.into_iter().zip(&expected) {
             assert_at_least(at(actual), at(expected));
@@ -138,14 +141,14 @@ fn percentiles_too_high(driver: &RuntimeBuilder) -> Vec<(f64, u64, u64)> {
 }
 
 #[test]
-fn percentiles_of_poisson_arrivals_on_several_connections_are_those_of_the_servers_delay() {
+fn poisson_arrival_percentiles_match_server_delay() {
     for kind in [DriverKind::Epoll, DriverKind::Uring] {
         let driver = Runtime::builder().driver(kind).driver_from_environment(false);
         if let Err(error) = driver.build() {
-            println!("skipped a driver: {error}");
+            println!("skipping unavailable driver: {error}");
             continue;
         }
-        // At least once in some tries the machine is quiet enough, for each of them.
+        // Each percentile must be correct in at least one of several attempts, because the machine may be busy.
         let mut too_high = percentiles_too_high(&driver);
         for _ in 0..20 {
             if too_high.is_empty() {
@@ -154,6 +157,6 @@ fn percentiles_of_poisson_arrivals_on_several_connections_are_those_of_the_serve
             let again = percentiles_too_high(&driver);
             too_high.retain(|(quantile, ..)| again.iter().any(|(other, ..)| other == quantile));
         }
-        assert!(too_high.is_empty(), "on a machine as busy as this, or by a fault of the load: {too_high:?}");
+        assert!(too_high.is_empty(), "percentiles are too high, or the machine is too busy: {too_high:?}");
     }
 }

@@ -1,4 +1,4 @@
-//! The trials against servers of blocking threads, good and bad.
+//! Tests of the checks against correct and faulty servers with blocking threads.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream as StdStream};
@@ -9,7 +9,7 @@ use super::*;
 
 const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// More than the buffers of two sockets hold.
+/// Exceeds the buffers of two sockets.
 const LARGE_BYTES: usize = 10 << 20;
 
 fn page(path: &str, bytes: usize) -> Page {
@@ -22,12 +22,12 @@ fn pages() -> &'static [Page; 2] {
     PAGES.get_or_init(|| [page("/small", 13), page("/large", LARGE_BYTES)])
 }
 
-/// An answer with these statuses, fields and bytes.
+/// Encodes a response with this status, header fields and body.
 fn response(status: &str, fields: &str, body: &[u8]) -> Vec<u8> {
     [format!("HTTP/1.1 {status}\r\n{fields}\r\n").as_bytes(), body].concat()
 }
 
-/// What an honest server answers to a request line.
+/// Returns the correct response to a request line.
 fn correct_response(line: &str) -> Vec<u8> {
     let is_requested = |page: &&Page| line.split(' ').nth(1) == Some(page.path.as_str());
     let Some(page) = pages().iter().find(is_requested) else {
@@ -37,7 +37,7 @@ fn correct_response(line: &str) -> Vec<u8> {
     response("200 OK", &format!("Content-Length: {}\r\n", page.body.len()), body)
 }
 
-/// Reads the head of a request: its first line, or none at the end.
+/// Reads the head of a request. Returns its first line, or `None` at EOF.
 fn request(stream: &mut StdStream) -> Option<String> {
     let (mut head, mut byte) = (Vec::new(), [0]);
     while !head.ends_with(b"\r\n\r\n") {
@@ -47,7 +47,7 @@ fn request(stream: &mut StdStream) -> Option<String> {
     String::from_utf8(head).ok()?.lines().next().map(str::to_owned)
 }
 
-/// A server with a thread for each connection, which is closed after an empty answer.
+/// Starts a server with a thread per connection. An empty response closes the connection.
 fn server(respond: fn(&str) -> Vec<u8>) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -55,8 +55,8 @@ fn server(respond: fn(&str) -> Vec<u8>) -> SocketAddr {
         for mut stream in listener.incoming().map_while(Result::ok) {
             thread::spawn(move || {
                 while let Some(line) = request(&mut stream) {
-                    let answer = respond(&line);
-                    if answer.is_empty() || stream.write_all(&answer).is_err() {
+                    let response = respond(&line);
+                    if response.is_empty() || stream.write_all(&response).is_err() {
                         return;
                     }
                 }
@@ -66,7 +66,7 @@ fn server(respond: fn(&str) -> Vec<u8>) -> SocketAddr {
     address
 }
 
-/// A server with one thread, which waits until each answer is sent whole.
+/// Starts a server with one thread, which waits until each response has been sent completely.
 fn serial_server() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -77,9 +77,9 @@ fn serial_server() -> SocketAddr {
             streams.extend(listener.accept().map(|(stream, _)| stream));
             streams.retain_mut(|stream| {
                 stream.set_nonblocking(true).unwrap();
-                let waiting = stream.peek(&mut [0]);
+                let peeked = stream.peek(&mut [0]);
                 stream.set_nonblocking(false).unwrap();
-                match waiting {
+                match peeked {
                     Ok(_) => {
                         request(stream).is_some_and(|line| stream.write_all(&correct_response(&line)).is_ok())
                     }
@@ -101,22 +101,22 @@ fn complete(target: SocketAddr, pages: &[Page]) -> Result<Vec<String>, String> {
 }
 
 #[test]
-fn a_server_in_order_passes_all() {
+fn correct_server_passes_all_checks() {
     let target = server(correct_response);
     let [small, large] = pages();
     let details = complete(target, pages()).unwrap();
-    assert_eq!(details, ["answered right by GET, HEAD and GET over one connection: /small, /large"]);
+    assert_eq!(details, ["correct responses to GET, HEAD and GET over one connection: /small, /large"]);
     let details = run(stalled_reader(target, large, small, TIMEOUT)).unwrap();
     assert!(
-        details[0].starts_with("2 answers of 10485760 bytes were not read for a while, 6 other"),
+        details[0].starts_with("2 responses of 10485760 bytes not read for a while; 6 other"),
         "{details:?}"
     );
     let details = run(many_connections(target, 40, small, TIMEOUT)).unwrap();
-    assert_eq!(details, ["40 connections at once, each with a GET of /small that was answered right"]);
+    assert_eq!(details, ["40 concurrent connections, each with a correct response to GET /small"]);
 }
 
 #[test]
-fn bodies_in_chunks_and_heads_without_a_length_are_right() {
+fn chunked_bodies_and_heads_without_length_are_accepted() {
     let target = server(|line| {
         let chunks = b"3\r\n\x00\x01\x02\r\nA\r\n\x03\x04\x05\x06\x07\x08\x09\x0a\x0b\x0c\r\n0\r\n\r\n";
         let body = if line.starts_with("HEAD ") { &[][..] } else { chunks };
@@ -126,14 +126,14 @@ fn bodies_in_chunks_and_heads_without_a_length_are_right() {
 }
 
 #[test]
-fn answers_that_are_wrong_are_found() {
+fn wrong_responses_are_detected() {
     let wrong_byte = server(|line| {
-        let mut answer = correct_response(line);
+        let mut response = correct_response(line);
         if line.starts_with("GET /large ") {
-            let last = answer.len() - 1;
-            answer[last - 1000] ^= 1;
+            let last = response.len() - 1;
+            response[last - 1000] ^= 1;
         }
-        answer
+        response
     });
     let body_after_head = server(|line| correct_response(&line.replace("HEAD ", "GET ")));
     let other_length = server(|line| match line.starts_with("HEAD ") {
@@ -146,33 +146,34 @@ fn answers_that_are_wrong_are_found() {
     });
     let twice = server(|line| [correct_response(line), correct_response(line)].concat());
     let absent = server(|_| response("404 Not Found", "Content-Length: 0\r\n", b""));
-    let no_http = server(|_| b"Hello, World!\n\n".to_vec());
+    let not_http = server(|_| b"Hello, World!\n\n".to_vec());
     for (target, expected) in [
         (wrong_byte, "GET /large: byte 10484759 of 10485760 is wrong"),
-        (other_length, "HEAD /small: told 12 bytes, and GET has 13"),
-        (too_short, "GET /small: has 5 bytes instead of 13"),
-        (too_long, "GET /small: has more than 13 bytes"),
-        (absent, "GET /small: was answered with status 404"),
-        (no_http, "GET /small: no HTTP response: "),
+        (other_length, "HEAD /small: length is 12 bytes, but the response to GET has 13"),
+        (too_short, "GET /small: body has 5 bytes (expected 13)"),
+        (too_long, "GET /small: body has more than 13 bytes"),
+        (absent, "GET /small: unexpected status 404"),
+        (not_http, "GET /small: invalid HTTP response: "),
     ] {
         let error = complete(target, pages()).unwrap_err();
         assert!(error.starts_with(expected), "{error}");
     }
-    // The body may come with the head or after it, the second answer with the first or before the next.
+    // The body may arrive with the head or after it, and the second response with the first or before the next.
     let error = complete(body_after_head, pages()).unwrap_err();
     assert!(
-        error.starts_with("HEAD /small: a body came") || error.starts_with("GET after HEAD /small: no HTTP"),
+        error.starts_with("HEAD /small: unexpected body")
+            || error.starts_with("GET after HEAD /small: invalid HTTP"),
         "{error}"
     );
     let error = complete(twice, pages()).unwrap_err();
     assert!(
-        error.contains(" /small: more came than was asked for") || error.contains("a body came"),
+        error.contains(" /small: unexpected data after the response") || error.contains("unexpected body"),
         "{error}"
     );
 }
 
 #[test]
-fn a_method_that_a_handler_was_not_written_for_may_be_refused_and_a_file_must_have_it() {
+fn head_may_be_rejected_by_handler_but_not_for_file() {
     let target = server(|line| match line.starts_with("HEAD ") {
         true => response("405 Method Not Allowed", "Content-Length: 19\r\n", b""),
         false => correct_response(line),
@@ -180,62 +181,62 @@ fn a_method_that_a_handler_was_not_written_for_may_be_refused_and_a_file_must_ha
     let [small, _] = pages();
     let handler = Page { answers_head: false, ..small.clone() };
     let details = complete(target, &[handler]).unwrap();
-    assert_eq!(details[1], "HEAD /small was answered with status 405, which it may be");
-    assert_eq!(complete(target, &pages()[..1]).unwrap_err(), "HEAD /small: was answered with status 405");
+    assert_eq!(details[1], "HEAD /small: status 405 (accepted)");
+    assert_eq!(complete(target, &pages()[..1]).unwrap_err(), "HEAD /small: unexpected status 405");
 }
 
 #[test]
-fn connections_that_are_not_kept_are_found() {
-    let says_so = server(|line| {
+fn connections_not_kept_alive_are_detected() {
+    let announcing = server(|line| {
         let page = pages().iter().find(|page| line.contains(&page.path)).unwrap();
         response("200 OK", "Connection: close\r\nContent-Length: 13\r\n", &page.body[..13])
     });
-    let error = complete(says_so, pages()).unwrap_err();
-    assert_eq!(error, "GET /small: the server closes the connection after its answer, and was not asked to");
-    let silent_end =
+    let error = complete(announcing, pages()).unwrap_err();
+    assert_eq!(error, "GET /small: connection not kept alive after the response");
+    let closing_silently =
         server(|line| if line.starts_with("HEAD ") { Vec::new() } else { correct_response(line) });
-    assert_eq!(complete(silent_end, pages()).unwrap_err(), "HEAD /small: instead of an answer the end");
+    assert_eq!(complete(closing_silently, pages()).unwrap_err(), "HEAD /small: no response: EOF");
 }
 
 #[test]
-fn a_server_that_waits_for_one_client_alone_is_found() {
+fn server_that_blocks_on_one_client_is_detected() {
     let target = serial_server();
     let [small, large] = pages();
     complete(target, pages()).unwrap();
     let error = run(stalled_reader(target, large, small, Duration::from_secs(2))).unwrap_err();
-    assert_eq!(error, "an answer beside a stalled reader did not come back whole within 2s");
+    assert_eq!(error, "response to another client during the stall: no complete reply within 2s");
 }
 
 #[test]
-fn bytes_that_a_stalled_reader_loses_are_found() {
+fn lost_bytes_of_stalled_reader_are_detected() {
     let [small, large] = pages();
-    let ends = server(|line| match line.starts_with("GET /large ") {
+    let truncating = server(|line| match line.starts_with("GET /large ") {
         true => response("200 OK", &format!("Content-Length: {LARGE_BYTES}\r\n"), &[0, 1]),
         false => correct_response(line),
     });
-    // What it should answer next is taken for the rest of the body.
-    let error = run(stalled_reader(ends, large, small, TIMEOUT)).unwrap_err();
-    assert!(error.starts_with("what a stalled reader is owed: byte 2 of 10485760 is wrong"), "{error}");
+    // The next response of the server is taken for the rest of the body.
+    let error = run(stalled_reader(truncating, large, small, TIMEOUT)).unwrap_err();
+    assert!(error.starts_with("response to the stalled reader: byte 2 of 10485760 is wrong"), "{error}");
 }
 
 #[test]
-fn a_server_that_says_nothing_is_given_up() {
+fn silent_server_times_out() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let silent = listener.local_addr().unwrap();
-    // Connecting is in it, too.
+    // Includes the time for connecting.
     let timeout = Duration::from_millis(500);
     let [small, _] = pages();
     let error = run(complete_bytes(silent, &pages()[..1], timeout)).unwrap_err();
-    assert_eq!(error, "GET /small did not come back whole within 500ms");
+    assert_eq!(error, "GET /small: no complete reply within 500ms");
     let error = run(many_connections(silent, 3, small, timeout)).unwrap_err();
-    assert!(error.starts_with("0 of 3 connections had their reply"), "{error}");
+    assert!(error.starts_with("0 of 3 connections received their reply"), "{error}");
     let wrong = server(|_| response("200 OK", "Content-Length: 13\r\n", &[7; 13]));
     let error = run(many_connections(wrong, 3, small, TIMEOUT)).unwrap_err();
-    assert!(error.starts_with("0 of 3 connections had their reply: 3 × "), "{error}");
+    assert!(error.starts_with("0 of 3 connections received their reply: 3 × "), "{error}");
 }
 
 #[test]
-fn a_body_that_is_cut_short_by_the_end_is_found() {
+fn body_truncated_by_eof_is_detected() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let target = listener.local_addr().unwrap();
     thread::spawn(move || {
@@ -246,5 +247,5 @@ fn a_body_that_is_cut_short_by_the_end_is_found() {
         }
     });
     let error = complete(target, &pages()[..1]).unwrap_err();
-    assert!(error.starts_with("GET /small: 2 of 13 bytes came, then "), "{error}");
+    assert!(error.starts_with("GET /small: 2 of 13 bytes received, then "), "{error}");
 }
