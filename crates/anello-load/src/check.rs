@@ -1,4 +1,4 @@
-//! Conformance checks for echo servers, independent of their speed. [`http`] has those for HTTP servers.
+//! Correctness checks for echo servers. The checks for HTTP servers are in [`http`].
 //!
 //! Each of the three checks detects errors that occur in real servers:
 //!
@@ -43,7 +43,8 @@ const STALLED_BUFFER_BYTES: usize = 256 << 10;
 const STALL_SAMPLES: usize = 4;
 const STALL_SAMPLE_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Number of other connections that are opened before the stall, and again during it, and number of requests on each.
+/// Number of other connections that are opened before the stall, the same number during it, and the number of requests
+/// on each of them.
 const OTHER_CONNECTIONS: usize = 3;
 const REQUESTS_PER_CONNECTION: usize = 10;
 
@@ -95,8 +96,9 @@ pub async fn stalled_reader(target: SocketAddr, timeout: Duration) -> Result<Vec
         time::timeout(timeout, wait_until_stalled(&accepted_bytes)).await.ok();
         let accepted_bytes = accepted_bytes.get();
         for _ in 0..OTHER_CONNECTIONS {
-            established
-                .push(connect(target, timeout).await.map_err(|why| format!("{CONCURRENT_REQUEST}: {why}"))?);
+            established.push(
+                connect(target, timeout).await.map_err(|cause| format!("{CONCURRENT_REQUEST}: {cause}"))?,
+            );
         }
         for (other, stream) in established.iter_mut().enumerate() {
             for request in 0..REQUESTS_PER_CONNECTION {
@@ -110,12 +112,9 @@ pub async fn stalled_reader(target: SocketAddr, timeout: Duration) -> Result<Vec
     };
     let accepted_bytes =
         try_join(serve_others, send(&mut writer, 99, STALLED_BYTES, &accepted_bytes)).await?;
-    let stall = match accepted_bytes {
-        STALLED_BYTES => "were all taken while nobody read them".to_owned(),
-        accepted_bytes => format!("were taken up to {accepted_bytes} while nobody read them"),
-    };
     Ok(vec![format!(
-        "{STALLED_BYTES} bytes {stall}, {} other connections were served meanwhile, and then all came back right",
+        "{accepted_bytes} of {STALLED_BYTES} bytes accepted while the client did not read; {} other connections served \
+         meanwhile; all bytes correct",
         2 * OTHER_CONNECTIONS
     )])
 }
@@ -124,9 +123,9 @@ pub async fn stalled_reader(target: SocketAddr, timeout: Duration) -> Result<Vec
 async fn wait_until_stalled(accepted_bytes: &Cell<usize>) {
     let mut unchanged_samples = 0;
     while unchanged_samples < STALL_SAMPLES && accepted_bytes.get() < STALLED_BYTES {
-        let before = accepted_bytes.get();
+        let previous_bytes = accepted_bytes.get();
         sleep(STALL_SAMPLE_INTERVAL).await;
-        unchanged_samples = if accepted_bytes.get() == before { unchanged_samples + 1 } else { 0 };
+        unchanged_samples = if accepted_bytes.get() == previous_bytes { unchanged_samples + 1 } else { 0 };
     }
 }
 
@@ -191,7 +190,7 @@ async fn with_timeout<T>(
     work: impl Future<Output = Result<T, String>>,
 ) -> Result<T, String> {
     match time::timeout(timeout, work).await {
-        Ok(done) => done.map_err(|why| format!("{what}: {why}")),
+        Ok(done) => done.map_err(|cause| format!("{what}: {cause}")),
         Err(_) => Err(format!("{what}: no complete reply within {timeout:?}")),
     }
 }
@@ -233,8 +232,8 @@ async fn receive(reader: &mut ReadHalf<&TcpStream>, seed: u64, bytes: usize) -> 
             Err(error) => return Err(format!("{received} of {bytes} bytes received, then: {error}")),
         };
         pattern.fill(&mut expected[..length]);
-        if let Some(wrong) = (0..length).find(|&index| actual[index] != expected[index]) {
-            return Err(format!("byte {} of {bytes} is wrong", received + wrong));
+        if let Some(offset) = (0..length).find(|&index| actual[index] != expected[index]) {
+            return Err(format!("byte {} of {bytes} is wrong", received + offset));
         }
         received += length;
     }
@@ -255,13 +254,13 @@ async fn try_join<T>(
         {
             match done {
                 Ok(value) => first_done = Some(value),
-                Err(why) => return Poll::Ready(Err(why)),
+                Err(cause) => return Poll::Ready(Err(cause)),
             }
         }
         if !second_done && let Poll::Ready(done) = second.as_mut().poll(context) {
             match done {
                 Ok(()) => second_done = true,
-                Err(why) => return Poll::Ready(Err(why)),
+                Err(cause) => return Poll::Ready(Err(cause)),
             }
         }
         match first_done.take() {

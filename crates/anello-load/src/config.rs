@@ -35,7 +35,7 @@ pub struct LoadConfig {
     pub target: Address,
     /// Protocol of the requests, and their contents.
     pub protocol: Protocol,
-    /// When requests are sent: after each reply ([`Mode::Closed`], the default) or on a fixed schedule.
+    /// Load mode: requests are sent after each reply ([`Mode::Closed`], the default) or on a fixed schedule.
     pub mode: Mode,
     /// Number of connections, of all threads together; 50 by default.
     pub connections: usize,

@@ -10,7 +10,8 @@
 //!      └─────────────────────────────────────────────────────────────────────────────────────────┘
 //! ```
 //!
-//! A hand-written future instead of an `async fn`: one poll checks the due queue, the clock and the socket.
+//! The task is a hand-written future instead of an `async fn`, because every poll checks the due queue, the clock and the
+//! socket.
 //!
 //! The clock is read once for each received chunk. That time is the completion time of all replies in the chunk and, in
 //! a closed loop, the send time of the requests that follow.
@@ -34,7 +35,7 @@ use crate::exchange::{ReplyCheck, ReplyDecoder};
 use crate::shared::{InFlightRequest, Shared};
 use crate::stream::{Received, Stream};
 
-/// The connection of a slot, open or not.
+/// A connection of the load, open or closed.
 #[derive(Debug)]
 pub(crate) struct Connection {
     /// Index among all connections of the load.
@@ -54,13 +55,13 @@ pub(crate) struct Connection {
     reserved_request: Option<InFlightRequest>,
     /// Closed loop: think time before the next request.
     think: Option<Sleep>,
-    /// Whether a request that counts has been sent in this measurement.
+    /// Set once a request that counts has been sent in this measurement.
     has_started: bool,
     /// Time since which requests could be sent immediately.
     ready_since_ns: u64,
     /// Time of the last clock read; 0 if there was none in this poll.
     now_ns: u64,
-    /// Consecutive times that the connection could not be opened, or was closed before it received a reply.
+    /// Failures since the last reply: attempts to connect that failed, and connections that closed without a reply.
     consecutive_failures: u32,
     was_opened: bool,
     /// Time at which the connection was last opened, and number of the first request on it.

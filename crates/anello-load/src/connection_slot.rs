@@ -26,11 +26,11 @@ pub(crate) struct ConnectionSlot {
     /// Number of requests at the front of `due_queue` that have been sent before.
     pub resend_count: Cell<usize>,
     waker: RefCell<Option<Waker>>,
-    /// Whether the task can send a request immediately.
+    /// Set if the task can send a request immediately.
     can_send: Cell<bool>,
     /// Time at which the connection is opened in a ramp.
     pub open_at_ns: Cell<u64>,
-    /// Whether the connection has failed and is not opened again.
+    /// Set if the connection has failed and is not opened again.
     pub broken: Cell<bool>,
 }
 
@@ -179,7 +179,7 @@ mod tests {
             slot.set_oldest_sent(1);
             slot.check_timeout(20, 10);
             assert_eq!(slot.abort_reason(), Some(AbortReason::TimedOut));
-            // The connection opens at the same moment, before its task has noticed the abort.
+            // The connection opens before its task has noticed the abort.
             let mut stream = TcpStream::connect(address).await.unwrap();
             slot.set_open(stream.shutdown_handle());
             assert_eq!(slot.abort_reason(), None);

@@ -144,9 +144,7 @@ impl MessageReplyDecoder {
         Some(match std::mem::replace(&mut self.is_valid, true) {
             true => ReplyCheck::Valid,
             false => ReplyCheck::invalid(ErrorKind::WrongBytes, || {
-                format!(
-                    "the reply to request {sequence} of connection {connection} is not what was asked for"
-                )
+                format!("reply to request {sequence} of connection {connection} does not match the request")
             }),
         })
     }

@@ -20,7 +20,7 @@
 //!
 //! Every connection sends a request, waits for the complete reply, and sends the next request, optionally after a think
 //! time. This mode measures the maximum throughput of a server. It does not measure latency at a given rate: while the
-//! server pauses, the clients send fewer requests, so few requests see the pause.
+//! server pauses, the connections send no requests, so the pause affects only the requests in flight.
 //!
 //! ```no_run
 //! use std::net::SocketAddr;

@@ -68,8 +68,8 @@ fn read_stat() -> io::Result<String> {
         .map_err(|error| io::Error::new(error.kind(), format!("cannot read /proc/stat: {error}")))
 }
 
-fn invalid_data(why: &str) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, format!("cannot parse /proc/stat: {why}"))
+fn invalid_data(cause: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, format!("cannot parse /proc/stat: {cause}"))
 }
 
 fn cores_in_set(set: &CpuSet) -> impl Iterator<Item = usize> + '_ {

@@ -48,7 +48,7 @@ const MAX_QUEUED_REQUESTS: usize = 4_000_000;
 /// are handled at any rate.
 const MAX_DISPATCHED_PER_TURN: usize = 10_000;
 
-/// Receives the events of a measurement.
+/// Receiver of the events of a measurement.
 pub(crate) trait Observer {
     /// Called on every tick. Stops the load by returning `Break`.
     fn tick(&mut self, snapshot: ProgressSnapshot) -> ControlFlow<()>;
@@ -78,7 +78,7 @@ pub(crate) struct MeasurementPlan {
 pub(crate) struct FinalInterval {
     pub interval: Interval,
     pub pacing_ns: u64,
-    /// Whether the measurement ended before its deadline.
+    /// Set if the measurement ended before its deadline.
     pub before_deadline: bool,
     /// Throughput of the whole measurement until its deadline.
     pub throughput: Throughput,
@@ -111,7 +111,7 @@ pub(crate) struct MeasurementRunner<'a> {
     interval_requests: u64,
     /// Set when the deadline has passed.
     throughput: Option<Throughput>,
-    /// When requests in flight are aborted. Set when the load is stopped.
+    /// Time at which requests in flight are aborted. Set when the load is stopped.
     abort_at_ns: Option<u64>,
     timer: Sleep,
     timer_ns: u64,
@@ -344,14 +344,14 @@ impl<'a> MeasurementRunner<'a> {
     }
 }
 
-/// Dispatches requests to their connections when they are due.
+/// Dispatcher of scheduled requests to their connections.
 struct Pacer {
     schedule: Schedule,
     start_ns: u64,
     end_ns: u64,
     /// Due time of the next request, and slot index of its connection. `None` at the end of the schedule.
     next: Option<(u64, usize)>,
-    /// How long before the due time the pacer stops sleeping.
+    /// Time before the due time at which the pacer stops sleeping.
     wake_margin_ns: u64,
     /// Maximum number of requests in the due queue of one connection.
     max_queue_len: usize,

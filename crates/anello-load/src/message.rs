@@ -32,7 +32,7 @@ pub struct Messages {
     block: Bytes,
     message_bytes: usize,
     response_bytes: usize,
-    /// Whether replies are checked. If not, all messages are equal and stay in the CPU cache.
+    /// Set if replies are checked. If not, all messages are equal and stay in the CPU cache.
     verify: bool,
 }
 

@@ -207,13 +207,13 @@ mod tests {
     #[test]
     fn usage_grows_over_time_and_missing_process_is_error() {
         let pid = std::process::id();
-        let before = ProcessUsage::of(pid).unwrap();
+        let first = ProcessUsage::of(pid).unwrap();
         let mut sink = 0u64;
-        while process_cpu_ns(pid).unwrap() <= before.cpu_ns {
+        while process_cpu_ns(pid).unwrap() <= first.cpu_ns {
             sink = std::hint::black_box(sink + 1);
         }
         let now = ProcessUsage::of(pid).unwrap();
-        assert!(now.resident_bytes > 100_000 && now.since(&before).resident_bytes == now.resident_bytes);
+        assert!(now.resident_bytes > 100_000 && now.since(&first).resident_bytes == now.resident_bytes);
         for pid in [0, u32::MAX] {
             let error = ProcessUsage::of(pid).unwrap_err().to_string();
             assert!(error.contains(&format!("process {pid}")), "{error}");

@@ -51,9 +51,9 @@ const START_DELAY_NS: u64 = 2_000_000;
 pub enum Phase {
     /// Connections are being opened.
     Connecting,
-    /// Load that does not count.
+    /// Load before the measurement, which is not part of the results.
     WarmUp,
-    /// Load that counts.
+    /// Load whose results are recorded.
     Measuring,
 }
 
@@ -95,15 +95,15 @@ pub enum Event<'a> {
 /// Results of a load.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// Report on the load.
+    /// Report of the load.
     pub report: Report,
     /// Totals of the whole measurement, with histograms.
     pub total: Interval,
 }
 
-/// Runs a load to its end. If `watch` returns `Break`, the load stops within a second.
+/// Runs a load to its end. If `on_event` returns `Break`, the load stops within a second.
 ///
-/// Starts the threads of the load, each with a runtime from `runtime`, and waits for them. `watch` is called with
+/// Starts the threads of the load, each with a runtime from `runtime`, and waits for them. `on_event` is called with
 /// events on the calling thread. The load ends early if no connection is left. Returns `Ok` even if the server is down,
 /// stalls or sends wrong replies: [`Report::is_success`] reports this.
 ///
@@ -113,12 +113,12 @@ pub struct Outcome {
 pub fn run(
     load: &LoadConfig,
     runtime: &anello::RuntimeBuilder,
-    watch: impl FnMut(Event<'_>) -> ControlFlow<()>,
+    on_event: impl FnMut(Event<'_>) -> ControlFlow<()>,
 ) -> io::Result<Outcome> {
-    load.validate().map_err(|why| io::Error::new(io::ErrorKind::InvalidInput, why))?;
+    load.validate().map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
     // Created first, so that a wrong process id is reported before the load runs.
     let sampler = Sampler::new(load.server_pid, load.cores.clone())?;
-    let mut run = Run::start(load, runtime, sampler, watch)?;
+    let mut run = Run::start(load, runtime, sampler, on_event)?;
     let connected = run.connect();
     let result = connected.and_then(|()| run.run_all());
     run.stop_threads();
@@ -128,7 +128,7 @@ pub fn run(
 /// State of a running load.
 struct Run<'a, W> {
     load: &'a LoadConfig,
-    watch: W,
+    on_event: W,
     origin: Instant,
     shared_progress: Arc<SharedProgress>,
     request_senders: Vec<Sender<MeasurementRequest>>,
@@ -168,7 +168,7 @@ impl<'a, W: FnMut(Event<'_>) -> ControlFlow<()>> Run<'a, W> {
         load: &'a LoadConfig,
         runtime: &anello::RuntimeBuilder,
         sampler: Sampler,
-        watch: W,
+        on_event: W,
     ) -> io::Result<Self> {
         let threads = (0..load.threads).map(|_| ThreadProgress::default()).collect();
         let shared_progress = Arc::new(SharedProgress { threads, ..SharedProgress::default() });
@@ -176,7 +176,7 @@ impl<'a, W: FnMut(Event<'_>) -> ControlFlow<()>> Run<'a, W> {
         let (origin, (report, reports)) = (Instant::now(), channel());
         let mut run = Self {
             load,
-            watch,
+            on_event,
             origin,
             shared_progress: Arc::clone(&shared_progress),
             request_senders: Vec::new(),
@@ -273,7 +273,7 @@ impl<'a, W: FnMut(Event<'_>) -> ControlFlow<()>> Run<'a, W> {
             schedule_error: Latency::of(&totals.schedule_error),
             load_was_bottleneck: total.requests > 0 && totals.busy_percent > BUSY_PERCENT_THRESHOLD,
         };
-        let flow = (self.watch)(Event::Step(&step));
+        let flow = (self.on_event)(Event::Step(&step));
         self.apply_control_flow(flow);
         self.steps.push(step);
     }
@@ -353,7 +353,7 @@ impl<'a, W: FnMut(Event<'_>) -> ControlFlow<()>> Run<'a, W> {
         let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         self.began_unix_ns = nanoseconds(unix).saturating_add(first_ns.saturating_sub(self.now_ns()));
         self.began_ns = Some(first_ns);
-        let flow = (self.watch)(Event::Began { unix_ns: self.began_unix_ns });
+        let flow = (self.on_event)(Event::Began { unix_ns: self.began_unix_ns });
         self.apply_control_flow(flow);
         first_ns
     }
@@ -389,7 +389,7 @@ impl<'a, W: FnMut(Event<'_>) -> ControlFlow<()>> Run<'a, W> {
 
     fn collect_complete(&mut self, series: &mut Series, totals: &mut MeasurementTotals) {
         while let Some(interval) = series.next_complete(|| self.sampler.take_sample()) {
-            let flow = (self.watch)(Event::Interval(&interval));
+            let flow = (self.on_event)(Event::Interval(&interval));
             self.apply_control_flow(flow);
             self.records.push((&interval).into());
             for total in [&mut self.total, &mut totals.total] {
@@ -436,7 +436,7 @@ impl<'a, W: FnMut(Event<'_>) -> ControlFlow<()>> Run<'a, W> {
             requests: sum(&|thread_progress| thread_progress.requests.load(Ordering::Relaxed)),
             errors: sum(&|thread_progress| thread_progress.errors.load(Ordering::Relaxed)),
         };
-        let flow = (self.watch)(Event::Progress(&progress));
+        let flow = (self.on_event)(Event::Progress(&progress));
         self.apply_control_flow(flow);
     }
 

@@ -80,7 +80,7 @@ pub struct Slice {
     pub offered: Option<u64>,
     /// Open loop only: requests that were sent more than 1 ms after they were due.
     pub late: u64,
-    /// Open loop only: requests of the schedule that were never sent, including those that were not yet due when no
+    /// Open loop only: requests of the schedule that were never sent, including requests not yet due when no
     /// connection was left.
     pub unsent: u64,
     /// Requests answered on each connection that is not broken.
@@ -109,7 +109,7 @@ impl Session {
     /// Panics if no runtime runs on the calling thread.
     pub async fn connect(load: &LoadConfig) -> io::Result<Self> {
         let load = LoadConfig { ramp: Duration::ZERO, threads: 1, cores: Vec::new(), ..load.clone() };
-        load.validate().map_err(|why| io::Error::new(io::ErrorKind::InvalidInput, why))?;
+        load.validate().map_err(|cause| io::Error::new(io::ErrorKind::InvalidInput, cause))?;
         let share = Share::whole(load.connections);
         let references = load.http_load().map(references).unwrap_or_default();
         let no_tick = &mut |_| ControlFlow::Continue(());
@@ -191,8 +191,8 @@ impl Session {
     ///
     /// In a closed loop, every connection sends at least one request. In an open loop, the schedule starts with the
     /// slice (a sweep uses its first rate), and requests that are queued for a busy connection at the end are still
-    /// sent for [`drain_timeout`](LoadConfig::drain_timeout). After `duration`, the slice takes at most that timeout
-    /// and 1.25 times the [`stall_timeout`](LoadConfig::stall_timeout), whatever the server does. It ends early if no
+    /// sent for [`drain_timeout`](LoadConfig::drain_timeout). After `duration`, the slice takes at most this timeout
+    /// plus 1.25 times the [`stall_timeout`](LoadConfig::stall_timeout), whatever the server does. It ends early if no
     /// connection is left. No request is in flight afterwards.
     ///
     /// # Cancel safety

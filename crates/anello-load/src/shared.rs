@@ -34,11 +34,11 @@ pub(crate) struct Shared {
     pub think_time: Duration,
     /// Maximum number of requests in flight on a connection.
     pub max_in_flight: usize,
-    /// Whether a connection is used for more than one request.
+    /// Set if a connection is used for more than one request.
     pub keep_alive: bool,
-    /// Whether the server may close a connection between requests. The connection is then opened again.
+    /// Set if the server may close a connection between requests. The connection is then opened again.
     pub server_may_close: bool,
-    /// Whether connections are opened again after an error.
+    /// Set if connections are opened again after an error.
     pub reconnect: bool,
     /// End of the warm-up. Requests that were due earlier do not count.
     pub count_from_ns: Cell<u64>,

@@ -91,7 +91,7 @@ pub(crate) struct ThreadUsage {
 }
 
 impl ThreadUsage {
-    /// Returns the percentage of its time in which the thread could not have done more work.
+    /// Returns the percentage of its time in which the thread had no spare capacity.
     pub fn busy_percent(&self) -> f64 {
         let busy_ns = (self.cpu_ns + self.delayed_ns).saturating_sub(self.pacing_ns);
         busy_ns as f64 * 100.0 / self.elapsed_ns.max(1) as f64

@@ -286,7 +286,7 @@ fn a_sweep_stops_at_the_knee() {
         let report = outcome.unwrap().report;
         let knee = report.knee.as_ref().expect("2,500 of at most 1,000");
         assert_eq!((knee.step, knee.per_second, report.steps.len(), told), (1, 2500, 2, 2), "{report:?}");
-        assert!(knee.why.contains("less than 50 %"), "{}", knee.why);
+        assert!(knee.why.contains("minimum 50 %"), "{}", knee.why);
         let requests = report.steps.iter().map(|step| step.total.requests);
         assert_eq!(requests.sum::<u64>(), report.requests);
         assert_eq!(report.steps[0].total.offered, Some(30));

@@ -368,9 +368,9 @@ fn fault_44_the_end_of_a_connection_is_that_of_a_response_only_if_tls_says_so() 
     }
     let partly = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhel";
     for (bytes, told, words) in [
-        (&to_the_end[..], false, "without a close_notify"),
-        (partly, false, "without a close_notify"),
-        (partly, true, "closed the connection after a part of a response"),
+        (&to_the_end[..], false, "without a TLS close_notify"),
+        (partly, false, "without a TLS close_notify"),
+        (partly, true, "closed the connection after part of a response"),
     ] {
         assert_connections_fail(&one(of(bytes, told)), ErrorKind::TruncatedReply, words);
     }
@@ -472,7 +472,7 @@ fn the_trials_of_servers_are_made_under_tls() {
         let error = complete_bytes(liar.clone(), &pages, TIMEOUT).await.unwrap_err();
         assert_eq!(error, "GET /small: byte 3 of 5 is wrong");
         let error = many_connections(liar, 5, &small, TIMEOUT).await.unwrap_err();
-        assert!(error.starts_with("0 of 5 connections had their reply: 5 × wrong bytes"), "{error}");
+        assert!(error.starts_with("0 of 5 connections received their reply: 5 × wrong bytes"), "{error}");
         // The same server, asked without TLS.
         assert!(complete_bytes(of(false), &pages, TIMEOUT).await.is_err());
     });

@@ -1,9 +1,9 @@
-//! Conformance checks for HTTP servers: the checks of [`super`], with known responses instead of echoes.
+//! Correctness checks for HTTP servers: the checks of [`super`], with known responses instead of echoes.
 //!
-//! [`complete_bytes`] requests all pages over one connection, by GET and by HEAD. It detects wrong bytes, bodies of
+//! [`complete_bytes`] requests all pages over one connection, by GET and by HEAD. It detects wrong bytes, bodies in
 //! responses that must not have one, and connections that are not kept alive. [`stalled_reader`] requests large bodies
 //! and does not read them while other clients are served. [`many_connections`] sends one request on each of thousands
-//! of connections. All checks use TLS if the server does.
+//! of connections. All checks use TLS if it is configured for the server.
 
 use std::future::poll_fn;
 use std::net::SocketAddr;
@@ -26,8 +26,8 @@ use crate::tls::{self, Tls};
 /// `Host` field of the requests.
 const HOST: &str = "localhost";
 
-/// Number of requests of the stalled reader. The buffers of both sockets hold less than one of two 10 MiB responses,
-/// even if their limits are twice the kernel's defaults.
+/// Number of requests of the stalled reader. With responses of 10 MiB, the buffers of both sockets hold less than one
+/// response, even if their limits are twice the kernel's defaults.
 const STALLED_REQUESTS: usize = 2;
 
 /// Address of a server, and its TLS configuration. A plain address converts to a server without TLS.
@@ -52,7 +52,7 @@ pub struct Page {
     pub path: String,
     /// Expected body of the response to GET. The expected status is 200.
     pub body: Bytes,
-    /// Whether HEAD must return the same status as GET. File servers support HEAD for every file. An application on top
+    /// Set if HEAD must return the same status as GET. File servers support HEAD for every file. An application on top
     /// of a framework may support GET only and reject HEAD.
     pub answers_head: bool,
 }
@@ -104,11 +104,11 @@ pub async fn stalled_reader(
 ) -> Result<Vec<String>, String> {
     const CONCURRENT_REQUEST: &str = "response to another client during the stall";
     let connector = Connector::of(server);
-    let mut others = Vec::new();
+    let mut other_clients = Vec::new();
     for _ in 0..OTHER_CONNECTIONS {
         let mut client = connector.connect(timeout).await?;
         with_timeout(timeout, "first response", client.get(small)).await?;
-        others.push(client);
+        other_clients.push(client);
     }
     let mut stalled = connector.connect(timeout).await?;
     stalled.stream.set_receive_buffer_bytes(STALLED_BUFFER_BYTES).map_err(|error| error.to_string())?;
@@ -119,9 +119,11 @@ pub async fn stalled_reader(
     // The client cannot see how much the server has sent without reading it.
     sleep(STALL_SAMPLE_INTERVAL * STALL_SAMPLES as u32).await;
     for _ in 0..OTHER_CONNECTIONS {
-        others.push(connector.connect(timeout).await.map_err(|why| format!("{CONCURRENT_REQUEST}: {why}"))?);
+        other_clients.push(
+            connector.connect(timeout).await.map_err(|cause| format!("{CONCURRENT_REQUEST}: {cause}"))?,
+        );
     }
-    for client in &mut others {
+    for client in &mut other_clients {
         for _ in 0..REQUESTS_PER_CONNECTION {
             with_timeout(timeout, CONCURRENT_REQUEST, client.get(small)).await?;
         }
@@ -133,7 +135,7 @@ pub async fn stalled_reader(
         "{STALLED_REQUESTS} responses of {} bytes not read for a while; {} other connections served meanwhile; all \
          responses correct",
         large.body.len(),
-        others.len()
+        other_clients.len()
     )])
 }
 
@@ -249,7 +251,9 @@ impl Client {
         loop {
             let mut input = self.unread.as_slice();
             let mut is_complete = false;
-            while let Some(part) = self.decoder.next(&mut input, &mut self.head_cache).map_err(|why| why.0)? {
+            while let Some(part) =
+                self.decoder.next(&mut input, &mut self.head_cache).map_err(|cause| cause.0)?
+            {
                 match part {
                     Part::Body(data) => {
                         check_chunk(expected_body, received, data)?;
@@ -267,9 +271,9 @@ impl Client {
             if is_complete {
                 break;
             }
-            self.read()
-                .await
-                .map_err(|why| format!("{received} of {} bytes received, then {why}", expected_body.len()))?;
+            self.read().await.map_err(|cause| {
+                format!("{received} of {} bytes received, then {cause}", expected_body.len())
+            })?;
         }
         if received < expected_body.len() {
             return Err(format!("body has {received} bytes (expected {})", expected_body.len()));
@@ -285,7 +289,7 @@ impl Client {
         loop {
             let mut input = self.unread.as_slice();
             let part = self.decoder.next(&mut input, &mut self.head_cache);
-            let part = part.map_err(|why| format!("invalid HTTP response: {}", why.0))?;
+            let part = part.map_err(|cause| format!("invalid HTTP response: {}", cause.0))?;
             let head = match part {
                 Some(Part::Head(head)) => Some(head),
                 Some(_) => return Err("unexpected body before the head".to_owned()),
@@ -295,7 +299,7 @@ impl Client {
             self.unread.drain(..self.unread.len() - rest);
             match head {
                 Some(head) => return Ok(head),
-                None => self.read().await.map_err(|why| format!("no response: {why}"))?,
+                None => self.read().await.map_err(|cause| format!("no response: {cause}"))?,
             }
         }
     }

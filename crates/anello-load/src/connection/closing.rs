@@ -9,7 +9,7 @@ use crate::connection_slot::AbortReason;
 use crate::errors::{ConnectionError, ErrorKind};
 use crate::shared::Shared;
 
-/// Initial and maximum delay before a connection that could not be opened is tried again.
+/// Initial and maximum delay between two attempts to open a connection.
 const MIN_RECONNECT_DELAY: Duration = Duration::from_millis(10);
 const MAX_RECONNECT_DELAY: Duration = Duration::from_secs(1);
 
@@ -23,7 +23,7 @@ impl Connection {
         self.requeue_in_flight(shared);
         match std::mem::replace(&mut self.state, ConnectionState::Closed) {
             // The side that closes first keeps the port in TIME_WAIT for a minute. The server has announced that it
-            // closes.
+            // closes the connection, so wait until it does.
             ConnectionState::Open(stream) if self.decoder.closes_connection() => {
                 self.state = ConnectionState::AwaitingEof(stream);
                 self.slot.set_oldest_sent(self.now_ns);

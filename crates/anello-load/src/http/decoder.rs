@@ -156,7 +156,7 @@ impl Decoder {
                         return Ok(Some(Part::Head(head)));
                     }
                 },
-                State::Length(0) => return Ok(Some(self.end())),
+                State::Length(0) => return Ok(Some(self.finish_response())),
                 State::Length(remaining) => {
                     return Ok(take(input, remaining).map(|data| {
                         self.state = State::Length(remaining - data.len() as u64);
@@ -175,7 +175,7 @@ impl Decoder {
                     let Some((&byte, rest)) = input.split_first() else { return Ok(None) };
                     *input = rest;
                     if self.parse_framing_byte(byte)? {
-                        return Ok(Some(self.end()));
+                        return Ok(Some(self.finish_response()));
                     }
                 }
             }
@@ -184,14 +184,14 @@ impl Decoder {
 
     /// Handles EOF. Returns `true` if EOF completes the response.
     pub fn finish_at_eof(&mut self) -> bool {
-        let ends = self.state == State::UntilClose;
-        if ends {
-            self.end();
+        let is_complete = self.state == State::UntilClose;
+        if is_complete {
+            self.finish_response();
         }
-        ends
+        is_complete
     }
 
-    fn end(&mut self) -> Part<'static> {
+    fn finish_response(&mut self) -> Part<'static> {
         self.state = State::Head;
         Part::End
     }

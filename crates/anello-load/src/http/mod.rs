@@ -15,7 +15,7 @@ use reference::{BodyMatch, Comparison, Reference};
 
 pub(crate) use reference::References;
 
-/// Creates the reference of every path: the expected body if there is one, otherwise none yet.
+/// Creates the references of all paths. They are empty unless the load has an expected body.
 pub(crate) fn references(load: &HttpLoad) -> References {
     let expected = || match &load.expected_body {
         None => Reference::default(),
@@ -47,7 +47,7 @@ struct Page {
 pub(crate) struct HttpReplyDecoder {
     decoder: Decoder,
     response: Response,
-    /// Whether the server closes the connection after the last response.
+    /// Set if the server closes the connection after the last response.
     pub closes_connection: bool,
 }
 
@@ -75,8 +75,8 @@ impl HttpShared {
         }
     }
 
-    /// Returns the index of the page that request number `sequence` of a connection is for. A connection requests all
-    /// pages in turn, and each connection starts with a different page.
+    /// Returns the index of the page for request number `sequence` of a connection. A connection requests all pages in
+    /// turn, and each connection starts with a different page.
     #[inline]
     fn page(&self, connection: u64, sequence: u64) -> usize {
         match self.pages.len() {

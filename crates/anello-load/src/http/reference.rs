@@ -31,7 +31,7 @@ pub(crate) struct Reference {
     /// Digest of the first complete body.
     digest: OnceLock<Digest>,
     body: OnceLock<Bytes>,
-    /// Whether a connection is recording a body.
+    /// Set while a connection is recording a body.
     is_being_recorded: AtomicBool,
 }
 
@@ -173,8 +173,8 @@ impl Comparison {
             Self::Recording(mut recorded) => {
                 let body_match = reference.compare_digest(Digest::of(&recorded.bytes));
                 if body_match == BodyMatch::Equal {
-                    // Another connection can set `body` after this one has checked it and before this one claims the
-                    // recording.
+                    // Another connection can have set `body` after this one checked it and before this one started to
+                    // record.
                     reference.body.get_or_init(|| std::mem::take(&mut recorded.bytes).into());
                 }
                 body_match

@@ -27,8 +27,8 @@ fn thread_exit_without_report_ends_load() {
     let server = TcpListener::bind("127.0.0.1:0").unwrap();
     let load = LoadConfig { connections: 1, ..LoadConfig::echo(server.local_addr().unwrap(), 1) };
     let sampler = Sampler::new(None, Vec::new()).unwrap();
-    let watch = |_: Event<'_>| ControlFlow::Continue(());
-    let mut run = Run::start(&load, &Runtime::builder(), sampler, watch).unwrap();
+    let on_event = |_: Event<'_>| ControlFlow::Continue(());
+    let mut run = Run::start(&load, &Runtime::builder(), sampler, on_event).unwrap();
     // The worker thread continues, so the channel stays open.
     let finished_thread = thread::spawn(|| {});
     while !finished_thread.is_finished() {
