@@ -47,7 +47,7 @@ pub struct LoadConfig {
     /// Duration of the measurement, and of each step of a sweep; 10 seconds by default. The load then waits for the
     /// replies to requests in flight.
     pub duration: Duration,
-    /// Duration of the load before the measurement, which does not count; 0 by default.
+    /// Duration of the warm-up before the measurement, whose requests do not count; 0 by default.
     pub warm_up: Duration,
     /// Time over which the connections are opened evenly. Each connection sends requests as soon as it is open. With 0,
     /// the default, all connections are opened before the load starts. The ramp starts with the warm-up. If it takes
@@ -145,7 +145,7 @@ pub enum Mode {
     Sweep(Sweep),
 }
 
-/// A sequence of rising rates.
+/// Parameters of a sweep.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sweep {
     /// First rate, in requests per second.
@@ -158,12 +158,11 @@ pub struct Sweep {
     pub arrivals: Arrivals,
     /// Seed of Poisson arrivals.
     pub seed: u64,
-    /// Criteria for a server that no longer keeps up.
+    /// Criteria for saturation of the server.
     pub knee: Knee,
 }
 
-/// Criteria for a server that no longer keeps up with a rate. The sweep stops after the first step that meets one of
-/// them.
+/// Criteria for saturation of the server. A sweep stops after the first step that meets one of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Knee {
     /// Minimum percentage of the offered requests that are answered within the step; 95 by default.
@@ -281,8 +280,8 @@ impl LoadConfig {
         }
         if !(1..=MAX_THREADS).contains(&self.threads) || self.threads > self.connections {
             return Err(format!(
-                "cannot run {} threads with {} connections (use 1 to {MAX_THREADS} threads with at least one connection \
-                 each)",
+                "cannot run {} threads with {} connections (use 1 to {MAX_THREADS} threads with at least one \
+                 connection each)",
                 self.threads, self.connections
             ));
         }
@@ -298,7 +297,8 @@ impl LoadConfig {
                 self.source_addresses.iter().find(|source| source.is_ipv4() != target.is_ipv4())
         {
             return Err(format!(
-                "cannot connect from {source} to {target}: different address families (use source addresses of the target's family)"
+                "cannot connect from {source} to {target}: different address families (use source addresses of the \
+                 target's family)"
             ));
         }
         if self.tcp_target().is_none() && !self.source_addresses.is_empty() {
@@ -361,7 +361,8 @@ impl HttpLoad {
         let is_printable = |text: &str| text.bytes().all(|byte| byte.is_ascii_graphic());
         if let Some(path) = self.paths.iter().find(|path| !path.starts_with('/') || !is_printable(path)) {
             return Err(format!(
-                "invalid path {path:?} (must start with / and consist of printable ASCII; write other characters as %XX)"
+                "invalid path {path:?} (must start with / and consist of printable ASCII; write other characters \
+                 as %XX)"
             ));
         }
         let is_value = |text: &str| text.bytes().all(|byte| byte == b'\t' || (byte >= b' ' && byte != 0x7f));

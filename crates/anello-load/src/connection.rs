@@ -10,8 +10,8 @@
 //!      └─────────────────────────────────────────────────────────────────────────────────────────┘
 //! ```
 //!
-//! The task is a hand-written future instead of an `async fn`, because every poll checks the due queue, the clock and the
-//! socket.
+//! The task is a hand-written future instead of an `async fn`, because every poll checks the due queue, the clock and
+//! the socket.
 //!
 //! The clock is read once for each received chunk. That time is the completion time of all replies in the chunk and, in
 //! a closed loop, the send time of the requests that follow.

@@ -53,7 +53,7 @@ const MAX_LATENCY_NS: u64 = 86_400_000_000_000;
 #[derive(Debug)]
 pub struct Session {
     shared: Rc<Shared>,
-    /// In the order of their index in this thread, including broken connections.
+    /// All connections of this thread in the order of their index, including broken ones.
     connections: Vec<Connection>,
     slots: Vec<Rc<ConnectionSlot>>,
     share: Share,
@@ -93,11 +93,11 @@ pub struct Slice {
 }
 
 impl Session {
-    /// Opens the connections of `load`. Its duration, warm-up, ramp and threads are ignored: all connections belong to
-    /// the calling thread.
+    /// Opens the connections of `load`. Its duration, warm-up, ramp and number of threads are ignored: all connections
+    /// belong to the calling thread.
     ///
     /// Connections that cannot be opened within [`connect_timeout`](LoadConfig::connect_timeout) are reported by
-    /// [`connect_errors`](Self::connect_errors). The session has the other ones.
+    /// [`connect_errors`](Self::connect_errors). The session uses the remaining ones.
     ///
     /// # Cancel safety
     /// Dropping the future closes all connections.

@@ -51,7 +51,7 @@ pub(crate) struct Shared {
     /// Open loop: set when the drain time is over. Requests that are still queued count as unsent.
     pub queues_closed: Cell<bool>,
     pub counters: Counters,
-    /// Number of connection polls. If it does not change, the pacer was the only one with work.
+    /// Number of times that connections were polled. The pacer uses it to detect that no connection had work.
     pub polls: Cell<u64>,
     /// Number of connections that were opened again.
     pub reopened: Cell<u64>,
@@ -107,7 +107,7 @@ impl Shared {
 /// A request that has been sent or is about to be sent.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct InFlightRequest {
-    /// Start of its latency. Open loop: time at which it was due. Closed loop: time at which it was first sent.
+    /// Time from which latency is measured. Open loop: when the request was due. Closed loop: when it was first sent.
     pub due_ns: u64,
     pub sent_ns: u64,
 }
@@ -126,7 +126,7 @@ pub(crate) struct Counters {
     abandoned: Cell<u64>,
     sent_bytes: Cell<u64>,
     received_bytes: Cell<u64>,
-    /// Open loop: delay of the requests that a free connection could have sent in time. Intervals do not reset it.
+    /// Open loop: delay of requests whose connection was free when they were due. Not reset by intervals.
     pub schedule_error: RefCell<Histogram<u64>>,
     /// Time of the last reply or error.
     pub last_ns: Cell<u64>,

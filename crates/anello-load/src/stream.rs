@@ -1,4 +1,4 @@
-//! Server addresses, and connections to them.
+//! Server addresses and the connections to them.
 //!
 //! [`Stream`] is the only type that distinguishes between the kinds of connections.
 
@@ -58,7 +58,7 @@ pub(crate) enum Stream {
     Tls(Box<TlsStream>),
 }
 
-/// A connection without TLS.
+/// A TCP or Unix socket connection.
 #[derive(Debug)]
 pub(crate) enum Transport {
     Tcp(TcpStream),
@@ -87,7 +87,7 @@ impl Deref for Received {
 }
 
 impl Stream {
-    /// Passes all of `bytes` to the connection. Ready when they have been accepted; none are accepted while pending.
+    /// Queues `bytes` for sending. `Ready` means that all bytes have been accepted, `Pending` that none have.
     #[inline]
     pub fn poll_send(&mut self, bytes: Bytes, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
@@ -126,7 +126,7 @@ impl Stream {
         }
     }
 
-    /// Returns `true` if EOF was received under TLS without `close_notify`, which can be a truncation attack.
+    /// Returns `true` if EOF was received under TLS without `close_notify`, so the data may have been truncated.
     pub fn is_truncated(&self) -> bool {
         matches!(self, Self::Tls(stream) if stream.is_truncated())
     }
@@ -180,7 +180,7 @@ impl Stream {
 }
 
 impl Transport {
-    /// Sends like [`Stream::poll_send`].
+    /// Queues `bytes` for sending, like [`Stream::poll_send`].
     #[inline]
     pub fn poll_send(&mut self, bytes: Bytes, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {

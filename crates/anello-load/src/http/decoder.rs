@@ -28,28 +28,28 @@ pub(crate) struct Decoder {
     state: State,
     /// The start of a head that is not complete yet.
     partial: Vec<u8>,
-    /// Length so far of the chunk-size line or the trailer section.
+    /// Number of bytes received of the current chunk-size line or trailer section.
     line_bytes: usize,
 }
 
-/// The element of a response that comes next.
+/// Next expected element of a response.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum State {
     #[default]
     Head,
     Length(u64),
-    /// A chunk-size line: the number of digits so far, and whether the rest of the line is being skipped.
+    /// A chunk-size line. `digits` counts the digits so far. `rest` is set while the rest of the line is skipped.
     ChunkSize {
         size: u64,
         digits: u32,
         rest: bool,
     },
     ChunkData(u64),
-    /// The line ending after the data of a chunk.
+    /// The line ending after the data of a chunk. `has_cr` is set after the carriage return.
     ChunkEnd {
-        return_seen: bool,
+        has_cr: bool,
     },
-    /// A line of the trailer section: whether it is empty so far.
+    /// A line of the trailer section. `empty` is set while the line is empty.
     Trailer {
         empty: bool,
     },
@@ -81,12 +81,12 @@ enum Framing {
 }
 
 impl Head {
-    /// Returns `true` if the final response is still to follow.
+    /// Returns `true` if the final response follows this head.
     fn is_interim(&self) -> bool {
         matches!(self.status, 100 | 102..=199)
     }
 
-    /// Returns the length of the body if the head states it.
+    /// Returns the length of the body if the head specifies it.
     pub fn body_bytes(&self) -> Option<u64> {
         match self.framing {
             Framing::Length(bytes) => Some(bytes),
@@ -123,7 +123,7 @@ impl HeadCache {
 }
 
 impl Decoder {
-    /// Returns `true` if no byte of the next response has been decoded.
+    /// Returns `true` if no byte of the next response has been received.
     pub fn is_between_responses(&self) -> bool {
         self.state == State::Head && self.partial.is_empty()
     }
@@ -163,7 +163,7 @@ impl Decoder {
                         Part::Body(data)
                     }));
                 }
-                State::ChunkData(0) => self.state = State::ChunkEnd { return_seen: false },
+                State::ChunkData(0) => self.state = State::ChunkEnd { has_cr: false },
                 State::ChunkData(remaining) => {
                     return Ok(take(input, remaining).map(|data| {
                         self.state = State::ChunkData(remaining - data.len() as u64);
@@ -219,7 +219,7 @@ impl Decoder {
                 let digit = digit.ok_or_else(|| DecodeError("invalid chunk size".to_owned()))?;
                 State::ChunkSize { size: size << 4 | u64::from(digit), digits: digits + 1, rest: false }
             }
-            (State::ChunkEnd { return_seen: false }, b'\r') => State::ChunkEnd { return_seen: true },
+            (State::ChunkEnd { has_cr: false }, b'\r') => State::ChunkEnd { has_cr: true },
             (State::ChunkEnd { .. }, b'\n') => {
                 self.line_bytes = 0;
                 State::ChunkSize { size: 0, digits: 0, rest: false }

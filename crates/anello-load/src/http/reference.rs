@@ -91,7 +91,7 @@ impl Reference {
         self.digest.get().is_some_and(|expected| expected.bytes > MAX_REFERENCE_BYTES as u64)
     }
 
-    /// Compares a digest with that of the first complete body. The first call defines the latter.
+    /// Compares a digest with that of the first complete body. The first digest is stored as the reference.
     fn compare_digest(&self, digest: Digest) -> BodyMatch {
         let expected = self.digest.get_or_init(|| digest);
         if digest.bytes != expected.bytes {
@@ -173,7 +173,7 @@ impl Comparison {
             Self::Recording(mut recorded) => {
                 let body_match = reference.compare_digest(Digest::of(&recorded.bytes));
                 if body_match == BodyMatch::Equal {
-                    // Another connection can have set `body` after this one checked it and before this one started to
+                    // Another connection may have set `body` after this one checked it and before this one started to
                     // record.
                     reference.body.get_or_init(|| std::mem::take(&mut recorded.bytes).into());
                 }
