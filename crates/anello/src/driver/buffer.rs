@@ -238,12 +238,12 @@ impl BufferRing {
     /// as many as there is address space for, and none if there is for none.
     pub fn new(initial: u32, limit: u32, buffer_bytes: usize) -> Option<Self> {
         let buffer_bytes = buffer_bytes.clamp(MIN_BUFFER_BYTES, MAX_BUFFER_BYTES);
-        let most = (MAX_RING_BYTES / (buffer_bytes + STAGGER_BYTES)) as u32;
-        let limit = limit.clamp(1, most.min(1 << 15)).next_power_of_two().min(1 << 15);
+        let max_buffers = (MAX_RING_BYTES / (buffer_bytes + STAGGER_BYTES)) as u32;
+        let limit = limit.clamp(1, max_buffers.min(1 << 15)).next_power_of_two().min(1 << 15);
         let stride_bytes = buffer_bytes + STAGGER_BYTES;
-        let mut halves = std::iter::successors(Some(limit), |limit| (*limit > 1).then_some(limit / 2));
-        let fits = |limit| Some((limit, try_allocate(memory_layout(stride_bytes, limit))?));
-        let (limit, base) = halves.find_map(fits)?;
+        let mut limits = std::iter::successors(Some(limit), |limit| (*limit > 1).then_some(limit / 2));
+        let allocate_for = |limit| Some((limit, try_allocate(memory_layout(stride_bytes, limit))?));
+        let (limit, base) = limits.find_map(allocate_for)?;
         let padding_bytes = base.align_offset(CACHE_LINE_BYTES).min(CACHE_LINE_BYTES);
         let allocation = (base, memory_layout(stride_bytes, limit));
         let ring = Self {
@@ -273,9 +273,9 @@ impl BufferRing {
 
     /// Doubles the number of buffers; `false` when the limit is reached.
     pub fn grow(&self) -> bool {
-        let before = self.provided.get();
-        self.provide_up_to((before * 2).min(self.limit()));
-        self.provided.get() > before
+        let previous = self.provided.get();
+        self.provide_up_to((previous * 2).min(self.limit()));
+        self.provided.get() > previous
     }
 
     fn provide_up_to(&self, count: u32) {
@@ -383,8 +383,8 @@ impl LifoPool {
 
     #[inline]
     fn release(&self, class: usize, base: NonNull<u8>) {
-        if let Some(before) = self.last[class].replace(Some(base)) {
-            self.release_slow(class, before);
+        if let Some(previous) = self.last[class].replace(Some(base)) {
+            self.release_slow(class, previous);
         }
     }
 
@@ -468,15 +468,15 @@ mod tests {
         let base = second.base;
         drop(first);
         drop(second);
-        let mut again = pools.lease(0);
-        assert_eq!(again.base, base);
-        assert_eq!(again.spare().len(), CLASS_BYTES[0]);
-        again.spare()[..3].copy_from_slice(b"abc");
-        again.filled(3);
-        again.advance(1);
-        assert_eq!(&again[..], b"bc");
-        again.truncate(1);
-        assert_eq!((&again[..], again.capacity()), (&b"b"[..], CLASS_BYTES[0]));
+        let mut reused = pools.lease(0);
+        assert_eq!(reused.base, base);
+        assert_eq!(reused.spare().len(), CLASS_BYTES[0]);
+        reused.spare()[..3].copy_from_slice(b"abc");
+        reused.filled(3);
+        reused.advance(1);
+        assert_eq!(&reused[..], b"bc");
+        reused.truncate(1);
+        assert_eq!((&reused[..], reused.capacity()), (&b"b"[..], CLASS_BYTES[0]));
     }
 
     #[test]

@@ -16,7 +16,7 @@ pub(crate) struct DirectRead {
     /// or urgent data, before which a read stops; or it is a Unix socket.
     pub short_read_is_inconclusive: bool,
     /// The end was found.
-    pub ended: bool,
+    pub eof: bool,
     /// Size class of the next receive.
     class: u8,
     /// Receives in a row for which the class below would have been ample.
@@ -27,10 +27,10 @@ pub(crate) struct DirectRead {
 #[derive(Debug)]
 pub(crate) enum ReadOutcome {
     Chunk(Chunk),
-    End,
+    Eof,
     /// Nothing yet.
-    Wait,
-    Failed(io::Error),
+    WouldBlock,
+    Error(io::Error),
 }
 
 /// Receives in a row that are ample before the size goes down.
@@ -42,7 +42,7 @@ impl DirectRead {
         Self {
             readable: true,
             short_read_is_inconclusive: family == Family::Unix,
-            ended: false,
+            eof: false,
             class: 0,
             oversized_reads: 0,
         }
@@ -59,8 +59,8 @@ impl DirectRead {
         let mut chunk = pools.lease(usize::from(self.class));
         match sockets.receive(socket, chunk.spare()) {
             Ok(0) => {
-                self.ended = true;
-                ReadOutcome::End
+                self.eof = true;
+                ReadOutcome::Eof
             }
             Ok(count) => {
                 chunk.filled(count);
@@ -70,9 +70,9 @@ impl DirectRead {
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 self.readable = false;
-                ReadOutcome::Wait
+                ReadOutcome::WouldBlock
             }
-            Err(error) => ReadOutcome::Failed(error),
+            Err(error) => ReadOutcome::Error(error),
         }
     }
 
@@ -85,7 +85,7 @@ impl DirectRead {
     ) -> io::Result<Option<usize>> {
         match sockets.receive(socket, buffer) {
             Ok(0) => {
-                self.ended = true;
+                self.eof = true;
                 Ok(Some(0))
             }
             Ok(count) => {
@@ -126,23 +126,23 @@ mod tests {
 
     #[test]
     fn the_size_follows_what_arrives() {
-        let mut direct = DirectRead::speculative(Family::Internet);
-        assert!(!direct.adapt(CLASS_BYTES[0]), "a full read may have left something");
-        assert!(!direct.adapt(CLASS_BYTES[1]));
-        assert!(!direct.adapt(CLASS_BYTES[2]), "there is no larger class");
-        assert_eq!(direct.class, 2);
+        let mut reads = DirectRead::speculative(Family::Internet);
+        assert!(!reads.adapt(CLASS_BYTES[0]), "a full read may have left something");
+        assert!(!reads.adapt(CLASS_BYTES[1]));
+        assert!(!reads.adapt(CLASS_BYTES[2]), "there is no larger class");
+        assert_eq!(reads.class, 2);
         for _ in 0..2 * SHRINK_AFTER_READS {
-            assert!(direct.adapt(100), "a short read drains");
+            assert!(reads.adapt(100), "a short read drains");
         }
-        assert_eq!(direct.class, 0);
+        assert_eq!(reads.class, 0);
     }
 
     #[test]
     fn a_message_as_long_as_a_class_stays_in_the_one_above() {
-        let mut direct = DirectRead::speculative(Family::Internet);
+        let mut reads = DirectRead::speculative(Family::Internet);
         for _ in 0..1000 {
-            direct.adapt(CLASS_BYTES[0]);
+            reads.adapt(CLASS_BYTES[0]);
         }
-        assert_eq!(direct.class, 1, "no swinging between two sizes");
+        assert_eq!(reads.class, 1, "no swinging between two sizes");
     }
 }

@@ -72,11 +72,11 @@ impl<'a> IoSliceCursor<'a> {
     fn next(&mut self, max_bytes: usize) -> Option<&'a [u8]> {
         let max_bytes = self.remaining_bytes.min(max_bytes);
         let (first, rest) = self.slices.split_first().filter(|_| max_bytes > 0)?;
-        let left_of_first = &first[self.skipped_bytes..];
-        let part = &left_of_first[..left_of_first.len().min(max_bytes)];
+        let first_remaining = &first[self.skipped_bytes..];
+        let part = &first_remaining[..first_remaining.len().min(max_bytes)];
         self.remaining_bytes -= part.len();
         self.skipped_bytes += part.len();
-        if part.len() == left_of_first.len() {
+        if part.len() == first_remaining.len() {
             (self.slices, self.skipped_bytes) = (rest, 0);
         }
         Some(part)

@@ -252,8 +252,8 @@ impl Driver {
     pub fn notifier(&self) -> io::Result<Notifier> {
         Ok(Notifier::new(match &*self.backend {
             Backend::Uring(uring) => {
-                let takes_messages = uring.kernel.features().msg_ring;
-                let ring = takes_messages.then(|| uring.kernel.duplicate().map(Arc::new)).transpose()?;
+                let supports_msg_ring = uring.kernel.features().msg_ring;
+                let ring = supports_msg_ring.then(|| uring.kernel.duplicate().map(Arc::new)).transpose()?;
                 Some(Descriptors { eventfd: uring.kernel.wake_descriptor(), ring })
             }
             Backend::Epoll(epoll) => {
@@ -299,25 +299,25 @@ impl Driver {
     fn spin_before_wait(&mut self, wakes: &mut WakeQueue) -> io::Result<bool> {
         // What was noted goes to the kernel first: it may be what the other side waits for.
         dispatch!(&mut *self.backend, machine => machine.turn(Wait::No, wakes))?;
-        if wakes.any() {
+        if wakes.has_work() {
             return Ok(true);
         }
-        let mut failed = None;
-        let found = match &mut *self.backend {
+        let mut turn_error = None;
+        let has_work = match &mut *self.backend {
             Backend::Uring(uring) => self.spin.spin_until(|| uring.kernel.has_pending_work()),
             Backend::Epoll(epoll) => self.spin.spin_until(|| {
-                failed = epoll.turn(Wait::No, wakes).err();
-                failed.is_some() || wakes.any()
+                turn_error = epoll.turn(Wait::No, wakes).err();
+                turn_error.is_some() || wakes.has_work()
             }),
             Backend::SimCompletion(_) | Backend::SimReadiness(_) => false,
         };
-        if let Some(error) = failed {
+        if let Some(error) = turn_error {
             return Err(error);
         }
-        if found && let Backend::Uring(uring) = &mut *self.backend {
+        if has_work && let Backend::Uring(uring) = &mut *self.backend {
             uring.turn(Wait::No, wakes)?;
         }
-        Ok(found)
+        Ok(has_work)
     }
 
     /// Checked before a socket is opened or imported. Operations on sockets that exist need no check: shutting down
@@ -343,11 +343,11 @@ impl Driver {
         &mut self,
         key: Key,
         waker: &Waker,
-        keeps: impl FnOnce() -> bool,
+        should_attach: impl FnOnce() -> bool,
     ) -> Poll<io::Result<Accepted>> {
         dispatch!(&mut *self.backend, machine => {
             let (socket, family) = ready!(machine.poll_accepted(key, waker))?;
-            Poll::Ready(match keeps() {
+            Poll::Ready(match should_attach() {
                 true => machine.attach_accepted(socket, family).map(Accepted::Stream),
                 false => machine.kernel.sockets_mut().export(socket).map(Accepted::Descriptor),
             })

@@ -53,8 +53,8 @@ pub(crate) fn is_in_memory(file: impl AsFd, offset: u64, length: u64) -> bool {
 /// Whether the cache has every page of these bytes; `None` if the kernel does not tell.
 fn is_cached(file: BorrowedFd<'_>, offset: u64, last: u64) -> Option<bool> {
     /// The kernel said that it does not have the call: it is not asked again.
-    static IS_MISSING: AtomicBool = AtomicBool::new(false);
-    if IS_MISSING.load(Ordering::Relaxed) {
+    static CACHESTAT_MISSING: AtomicBool = AtomicBool::new(false);
+    if CACHESTAT_MISSING.load(Ordering::Relaxed) {
         return None;
     }
     match cached_pages(file, offset, last - offset + 1) {
@@ -64,7 +64,7 @@ fn is_cached(file: BorrowedFd<'_>, offset: u64, last: u64) -> Option<bool> {
         }
         Err(error) => {
             if Errno::from_io_error(&error) == Some(Errno::NOSYS) {
-                IS_MISSING.store(true, Ordering::Relaxed);
+                CACHESTAT_MISSING.store(true, Ordering::Relaxed);
             }
             None
         }
@@ -74,9 +74,9 @@ fn is_cached(file: BorrowedFd<'_>, offset: u64, last: u64) -> Option<bool> {
 /// Whether all bytes that are tried can be read without waiting; `None` if that cannot be tried with this file.
 fn is_readable_nowait(file: BorrowedFd<'_>, offset: u64, last: u64) -> Option<bool> {
     // The last one first: what is read ahead comes in order, and where the file has ended before it, that is all.
-    for at in std::iter::once(last).chain((offset..last).step_by(PROBE_STEP_BYTES as usize)) {
+    for position in std::iter::once(last).chain((offset..last).step_by(PROBE_STEP_BYTES as usize)) {
         let mut byte = [0];
-        match rustix::io::preadv2(file, &mut [IoSliceMut::new(&mut byte)], at, ReadWriteFlags::NOWAIT) {
+        match rustix::io::preadv2(file, &mut [IoSliceMut::new(&mut byte)], position, ReadWriteFlags::NOWAIT) {
             Ok(1..) => {}
             // Nothing is where the file has ended, too.
             Ok(0) | Err(Errno::AGAIN) => return Some(false),
@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     /// As much as these bytes, read without waiting; `None` if that cannot be done with this file.
-    fn read_at_once(file: &File, offset: u64, bytes: &mut [u8]) -> Option<usize> {
+    fn read_nowait(file: &File, offset: u64, bytes: &mut [u8]) -> Option<usize> {
         match rustix::io::preadv2(file, &mut [IoSliceMut::new(bytes)], offset, ReadWriteFlags::NOWAIT) {
             Ok(count) => Some(count),
             Err(Errno::AGAIN) => Some(0),
@@ -120,7 +120,7 @@ mod tests {
     fn what_was_just_written_is_in_memory() {
         let mut file = tempfile::tempfile().expect("a file");
         file.write_all(&[7; 300_000]).expect("written");
-        if cached_pages(file.as_fd(), 0, 1).is_err() && read_at_once(&file, 0, &mut [0]).is_none() {
+        if cached_pages(file.as_fd(), 0, 1).is_err() && read_nowait(&file, 0, &mut [0]).is_none() {
             return eprintln!("skipped: neither kernel nor file system can tell");
         }
         for (offset, length) in [(0, 300_000), (0, 0), (299_999, 1), (4095, 2), (65_536, 100_000)] {
@@ -142,11 +142,11 @@ mod tests {
     fn what_is_on_its_way_from_the_disk_is_not_in_memory() {
         const FILE_BYTES: u64 = 64 << 20;
         let file = tempfile::tempfile().expect("a file");
-        let mut piece = vec![7; PROBE_STEP_BYTES as usize];
-        for offset in (0..FILE_BYTES).step_by(piece.len()) {
-            file.write_all_at(&piece, offset).expect("written");
+        let mut block = vec![7; PROBE_STEP_BYTES as usize];
+        for offset in (0..FILE_BYTES).step_by(block.len()) {
+            file.write_all_at(&block, offset).expect("written");
         }
-        if read_at_once(&file, 0, &mut piece).is_none() {
+        if read_nowait(&file, 0, &mut block).is_none() {
             return eprintln!("skipped: nothing of this file system can be read without waiting");
         }
         file.sync_all().expect("written");
@@ -154,18 +154,18 @@ mod tests {
             rustix::fs::fadvise(&file, 0, None, advice).expect("advice");
         }
         // However far the disk has come: what is said to be there can be read at once.
-        let mut waited = 0;
-        for offset in (0..FILE_BYTES).step_by(piece.len()) {
+        let mut retries = 0;
+        for offset in (0..FILE_BYTES).step_by(block.len()) {
             while !is_in_memory(&file, offset, PROBE_STEP_BYTES) {
-                waited += 1;
-                if waited % 1000 == 0 {
+                retries += 1;
+                if retries % 1000 == 0 {
                     // The kernel does not read ahead more than it likes.
-                    file.read_exact_at(&mut piece, offset).expect("read");
+                    file.read_exact_at(&mut block, offset).expect("read");
                 }
                 std::thread::yield_now();
             }
-            assert_eq!(read_at_once(&file, offset, &mut piece), Some(piece.len()), "from {offset}");
+            assert_eq!(read_nowait(&file, offset, &mut block), Some(block.len()), "from {offset}");
         }
-        eprintln!("asked {waited} times for what had not come");
+        eprintln!("retried {retries} times for bytes that were not in memory yet");
     }
 }

@@ -72,7 +72,7 @@ pub(crate) struct Reactor<K: ReadinessKernel> {
     streams: Table<Stream<Socket<K>>>,
     listeners: Table<Listener<Socket<K>>>,
     pools: Rc<Pools>,
-    send_queue_bytes: usize,
+    max_send_queue_bytes: usize,
     /// The longest message that may be put off to the next turn, the edges of a wait from which on such are, and whether
     /// the last wait brought so many.
     deferred_bytes: usize,
@@ -118,7 +118,7 @@ impl<K: ReadinessKernel> Reactor<K> {
             listeners: Table::new(),
             pools: Pools::new(None),
             // With no room at all nothing would ever be accepted.
-            send_queue_bytes: options.max_send_queue_bytes.max(1),
+            max_send_queue_bytes: options.max_send_queue_bytes.max(1),
             deferred_bytes: options.direct_send_threshold_bytes.saturating_sub(1).min(DEFERRED_BYTES),
             deferred_send_threshold_edges: options.deferred_send_threshold_edges,
             deferring_sends: options.deferred_send_threshold_edges == 0,
@@ -193,12 +193,12 @@ impl<K: ReadinessKernel> Reactor<K> {
         stream.receive_waker = WakerSlot::default();
         stream.send_waker = WakerSlot::default();
         // What was put off. Nobody is left to be told of a failure.
-        stream.send_on(self.kernel.sockets_mut(), &mut self.metrics).ok();
-        let linger = !stream.send_queue.is_empty() && !stream.connecting;
-        if !linger {
+        stream.send_pending(self.kernel.sockets_mut(), &mut self.metrics).ok();
+        let has_unsent = !stream.send_queue.is_empty() && !stream.connecting;
+        if !has_unsent {
             self.abort(key);
         }
-        linger
+        has_unsent
     }
 
     pub fn holds(&self, key: Key) -> bool {
@@ -253,7 +253,7 @@ impl<K: ReadinessKernel> Reactor<K> {
     #[inline(never)]
     fn receive_now(&mut self, key: Key, into: &mut Option<Chunk>, waker: &Waker) -> Poll<io::Result<()>> {
         let Some(stream) = self.streams.get_mut(key) else { return Poll::Ready(Err(gone())) };
-        if stream.reads.ended {
+        if stream.reads.eof {
             return Poll::Ready(Ok(()));
         }
         match stream.reads.receive(self.kernel.sockets_mut(), &stream.socket, &self.pools) {
@@ -262,9 +262,9 @@ impl<K: ReadinessKernel> Reactor<K> {
                 put_into(into, chunk);
                 Poll::Ready(Ok(()))
             }
-            ReadOutcome::End => Poll::Ready(Ok(())),
-            ReadOutcome::Failed(error) => Poll::Ready(Err(error)),
-            ReadOutcome::Wait => {
+            ReadOutcome::Eof => Poll::Ready(Ok(())),
+            ReadOutcome::Error(error) => Poll::Ready(Err(error)),
+            ReadOutcome::WouldBlock => {
                 stream.receive_waker.wait(waker);
                 Poll::Pending
             }
@@ -274,7 +274,7 @@ impl<K: ReadinessKernel> Reactor<K> {
     /// Receives into the caller's memory; 0 at the end of the stream.
     pub fn poll_read(&mut self, key: Key, buffer: &mut [u8], waker: &Waker) -> Poll<io::Result<usize>> {
         let Some(stream) = self.streams.get_mut(key) else { return Poll::Ready(Err(gone())) };
-        if stream.reads.ended || buffer.is_empty() {
+        if stream.reads.eof || buffer.is_empty() {
             return Poll::Ready(Ok(0));
         }
         if stream.reads.readable
@@ -325,43 +325,43 @@ impl<K: ReadinessKernel> Reactor<K> {
         if let Some(errno) = stream.send_error {
             return Poll::Ready(Err(io::Error::from_raw_os_error(errno.get())));
         }
-        if stream.send_queue.queued_bytes() >= self.send_queue_bytes {
+        if stream.send_queue.queued_bytes() >= self.max_send_queue_bytes {
             if stream.write_side != WriteSide::Open {
                 return Poll::Ready(Err(after_shutdown()));
             }
             stream.send_waker.wait(waker);
             return Poll::Pending;
         }
-        let is_free = stream.writable && stream.send_queue.is_empty();
+        let can_send_now = stream.writable && stream.send_queue.is_empty();
         if self.deferring_sends
-            && is_free
+            && can_send_now
             && stream.write_side == WriteSide::Open
             && stream.send_queue.start(outgoing, self.deferred_bytes).is_some()
         {
             self.deferred_streams.push(key);
             return Poll::Ready(Ok(()));
         }
-        let Some(taken) = outgoing.take().map(Queued) else { return Poll::Ready(Ok(())) };
-        if !is_free {
+        let Some(queued) = outgoing.take().map(Queued) else { return Poll::Ready(Ok(())) };
+        if !can_send_now {
             if stream.write_side != WriteSide::Open {
                 return Poll::Ready(Err(after_shutdown()));
             }
-            stream.send_queue.queue(taken, &self.pools);
+            stream.send_queue.queue(queued, &self.pools);
             return Poll::Ready(Ok(()));
         }
         // Sent whole from where it lies, and never queued.
-        let data = taken.as_slice();
+        let data = queued.as_slice();
         match self.kernel.sockets_mut().send(&stream.socket, data) {
             Ok(count) if count == data.len() => {
                 self.metrics.sends += 1;
                 Poll::Ready(Ok(()))
             }
             Ok(count) => {
-                stream.queue_remainder(taken, count, &mut self.metrics);
+                stream.queue_remainder(queued, count, &mut self.metrics);
                 Poll::Ready(Ok(()))
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                stream.queue_remainder(taken, 0, &mut self.metrics);
+                stream.queue_remainder(queued, 0, &mut self.metrics);
                 Poll::Ready(Ok(()))
             }
             Err(error) => Poll::Ready(Err(stream.fail(error))),
@@ -405,8 +405,8 @@ impl<K: ReadinessKernel> Reactor<K> {
         let mut written = 0;
         if stream.writable && stream.send_queue.is_empty() {
             // Copied together, they may be put off, and are sent by the plain call.
-            let gathers = self.deferring_sends || slices.len() > 1;
-            if gathers && length <= self.deferred_bytes.min(self.send_queue_bytes) {
+            let should_gather = self.deferring_sends || slices.len() > 1;
+            if should_gather && length <= self.deferred_bytes.min(self.max_send_queue_bytes) {
                 let mut gathered = Some(SendBuf::Chunk(cursor.gather(&self.pools)));
                 return self.poll_send(key, &mut gathered, waker).map_ok(|()| length);
             }
@@ -425,7 +425,7 @@ impl<K: ReadinessKernel> Reactor<K> {
             return Poll::Ready(Err(after_shutdown()));
         }
         cursor.advance(written);
-        cursor.limit(self.send_queue_bytes.saturating_sub(stream.send_queue.queued_bytes()));
+        cursor.limit(self.max_send_queue_bytes.saturating_sub(stream.send_queue.queued_bytes()));
         let accepted = cursor.remaining_bytes();
         if written + accepted == 0 {
             stream.send_waker.wait(waker);
@@ -442,7 +442,7 @@ impl<K: ReadinessKernel> Reactor<K> {
             return Poll::Ready(Err(io::Error::from_raw_os_error(errno.get())));
         }
         // What was put off.
-        stream.send_on(self.kernel.sockets_mut(), &mut self.metrics)?;
+        stream.send_pending(self.kernel.sockets_mut(), &mut self.metrics)?;
         if stream.send_queue.is_empty() {
             return Poll::Ready(Ok(()));
         }
@@ -460,7 +460,7 @@ impl<K: ReadinessKernel> Reactor<K> {
             return Ok(());
         }
         // What was put off.
-        stream.send_on(self.kernel.sockets_mut(), &mut self.metrics)?;
+        stream.send_pending(self.kernel.sockets_mut(), &mut self.metrics)?;
         if !stream.send_queue.is_empty() {
             stream.write_side = WriteSide::ShutdownQueued;
             return Ok(());
@@ -473,7 +473,7 @@ impl<K: ReadinessKernel> Reactor<K> {
     /// Shuts down the write direction of a stream for which that is queued, if everything accepted was taken.
     #[cold]
     #[inline(never)]
-    fn shutdown_sent(&mut self, key: Key) {
+    fn apply_queued_shutdown(&mut self, key: Key) {
         let Some(stream) = self.streams.get_mut(key) else { return };
         if stream.send_queue.is_empty() && stream.send_error.is_none() {
             stream.write_side = WriteSide::ShutDown;
@@ -594,7 +594,7 @@ impl<K: ReadinessKernel> Reactor<K> {
     pub fn turn(&mut self, wait: Wait, wakes: &mut WakeQueue) -> io::Result<()> {
         self.metrics.turns += 1;
         self.flush_deferred(wakes);
-        self.kernel.wait(if wakes.any() { Wait::No } else { wait })?;
+        self.kernel.wait(if wakes.has_work() { Wait::No } else { wait })?;
         let mut edges = 0;
         while let Some(edge) = self.kernel.edge() {
             edges += 1;
@@ -634,22 +634,22 @@ impl<K: ReadinessKernel> Reactor<K> {
                 stream.send_queue.mark_all_sent();
                 stream.send_waker.wake(wakes);
             } else {
-                let sent = stream.sent(result, length, &mut self.metrics);
-                self.after_sending(key, sent, wakes);
+                let result = stream.record_send(result, length, &mut self.metrics);
+                self.after_sending(key, result, wakes);
             }
         }
         self.deferred_streams = deferred_streams;
     }
 
     /// Sends on from the queue of a stream that takes more, and tells who waits for that.
-    fn after_sending(&mut self, key: Key, sent: io::Result<()>, wakes: &mut WakeQueue) {
+    fn after_sending(&mut self, key: Key, result: io::Result<()>, wakes: &mut WakeQueue) {
         let Some(stream) = self.streams.get_mut(key) else { return };
-        let sent = sent.and_then(|()| stream.send_on(self.kernel.sockets_mut(), &mut self.metrics));
-        if sent.is_err() || stream.send_queue.queued_bytes() < self.send_queue_bytes.div_ceil(2) {
+        let result = result.and_then(|()| stream.send_pending(self.kernel.sockets_mut(), &mut self.metrics));
+        if result.is_err() || stream.send_queue.queued_bytes() < self.max_send_queue_bytes.div_ceil(2) {
             stream.send_waker.wake(wakes);
         }
         if stream.write_side == WriteSide::ShutdownQueued {
-            self.shutdown_sent(key);
+            self.apply_queued_shutdown(key);
         }
         let Some(stream) = self.streams.get(key) else { return };
         if stream.released && stream.send_queue.is_empty() {
@@ -693,7 +693,7 @@ impl<K: ReadinessKernel> Reactor<K> {
     }
 
     /// Everything is in user space or done: nothing has to be waited for.
-    pub fn shut_down(&mut self, _woken: &mut WakeQueue) -> io::Result<()> {
+    pub fn shut_down(&mut self, _wakes: &mut WakeQueue) -> io::Result<()> {
         self.listeners = Table::new();
         self.streams = Table::new();
         Ok(())
@@ -721,7 +721,7 @@ impl<K: ReadinessKernel> Reactor<K> {
 impl<S> Stream<S> {
     /// Sends from the queue, as long as the kernel takes it.
     #[inline]
-    fn send_on<K: Sockets<Socket = S>>(
+    fn send_pending<K: Sockets<Socket = S>>(
         &mut self,
         kernel: &mut K,
         metrics: &mut DriverMetrics,
@@ -731,13 +731,13 @@ impl<S> Stream<S> {
         {
             let length = pending.len();
             let result = kernel.send(&self.socket, pending);
-            self.sent(result, length, metrics)?;
+            self.record_send(result, length, metrics)?;
         }
         Ok(())
     }
 
     /// What the kernel said to a send of the next `length` bytes of the queue.
-    fn sent(
+    fn record_send(
         &mut self,
         result: io::Result<usize>,
         length: usize,

@@ -131,7 +131,7 @@ pub(crate) struct SendQueue {
     /// Bytes of the front that the kernel has taken.
     sent_bytes: usize,
     /// Behind the front; empty and without memory for a stream that sends one thing at a time.
-    rest: VecDeque<Queued>,
+    queued: VecDeque<Queued>,
 }
 
 impl SendQueue {
@@ -149,7 +149,7 @@ impl SendQueue {
     /// Whether something waits behind the front.
     #[inline]
     pub fn has_queued_behind_front(&self) -> bool {
-        !self.rest.is_empty()
+        !self.queued.is_empty()
     }
 
     #[inline]
@@ -162,7 +162,7 @@ impl SendQueue {
         if self.front.is_none() {
             self.front = Some(outgoing);
         } else {
-            self.rest.push_back(outgoing);
+            self.queued.push_back(outgoing);
         }
     }
 
@@ -225,7 +225,7 @@ impl SendQueue {
     /// All of [`pending`](Self::pending) was taken.
     #[inline]
     pub fn mark_all_sent(&mut self) {
-        if self.rest.is_empty() {
+        if self.queued.is_empty() {
             self.queued_bytes = 0;
             self.sent_bytes = 0;
             self.front = None;
@@ -234,7 +234,7 @@ impl SendQueue {
         let length = self.front.as_ref().map_or(0, |front| front.as_slice().len());
         self.queued_bytes -= length - self.sent_bytes;
         self.sent_bytes = 0;
-        self.front = self.rest.pop_front();
+        self.front = self.queued.pop_front();
     }
 
     /// Takes the front out, of which the kernel has taken all and still reads the memory.
@@ -242,7 +242,7 @@ impl SendQueue {
         let front = self.front.take()?;
         self.queued_bytes -= front.as_slice().len() - self.sent_bytes;
         self.sent_bytes = 0;
-        self.front = self.rest.pop_front();
+        self.front = self.queued.pop_front();
         Some(front)
     }
 
@@ -253,7 +253,7 @@ impl SendQueue {
     /// Copies what is left of `cursor` to the end: into what is left of the last chunk if that is not being sent, else
     /// into new ones. What fills less than half of the largest one waits for a slow peer: it has memory of its own size.
     pub fn append_copy(&mut self, cursor: &mut IoSliceCursor<'_>, pools: &Rc<Pools>) {
-        if let Some(Queued(SendBuf::Chunk(last))) = self.rest.back_mut()
+        if let Some(Queued(SendBuf::Chunk(last))) = self.queued.back_mut()
             && last.is_pooled()
         {
             self.queued_bytes += cursor.copy_into(last);
@@ -300,12 +300,12 @@ mod tests {
             let mut send_queue = SendQueue::default();
             let mut expected = Vec::new();
             for n in 0..50u8 {
-                let piece = vec![n; usize::from(n) * 37];
-                expected.extend_from_slice(&piece);
+                let message = vec![n; usize::from(n) * 37];
+                expected.extend_from_slice(&message);
                 match n % 3 {
-                    0 => send_queue.push(Queued(SendBuf::Vec(piece))),
-                    1 => send_queue.push(Queued(SendBuf::Bytes(Bytes::from(piece)))),
-                    _ => send_queue.append_copy(&mut IoSliceCursor::new(&[IoSlice::new(&piece)]), &pools),
+                    0 => send_queue.push(Queued(SendBuf::Vec(message))),
+                    1 => send_queue.push(Queued(SendBuf::Bytes(Bytes::from(message)))),
+                    _ => send_queue.append_copy(&mut IoSliceCursor::new(&[IoSlice::new(&message)]), &pools),
                 }
             }
             assert_eq!(send_queue.queued_bytes(), expected.len());
@@ -331,7 +331,7 @@ mod tests {
     #[test]
     fn what_lies_in_a_scarce_buffer_does_not_wait() {
         let pools = Pools::new(None);
-        let put_off = |outgoing: SendBuf| {
+        let try_start = |outgoing: SendBuf| {
             let (mut send_queue, mut outgoing) = (SendQueue::default(), Some(outgoing));
             let started = send_queue.start(&mut outgoing, 100).is_some();
             assert_eq!((started, send_queue.is_empty()), (outgoing.is_none(), outgoing.is_some()));
@@ -346,10 +346,10 @@ mod tests {
             SendBuf::Chunk(chunk)
         };
         assert_eq!(
-            [0, 1, 2].map(|class| put_off(filled(class))),
+            [0, 1, 2].map(|class| try_start(filled(class))),
             [(true, false), (false, true), (false, true)]
         );
-        assert_eq!(put_off(SendBuf::Vec(vec![1; 100])), (true, false));
-        assert_eq!(put_off(SendBuf::Vec(vec![1; 101])), (false, false), "too long");
+        assert_eq!(try_start(SendBuf::Vec(vec![1; 100])), (true, false));
+        assert_eq!(try_start(SendBuf::Vec(vec![1; 101])), (false, false), "too long");
     }
 }

@@ -19,7 +19,7 @@ pub struct PeerCredentials {
 
 /// Who is at the other end of a Unix stream (`SO_PEERCRED`).
 pub(super) fn peer_credentials(socket: &impl AsFd) -> io::Result<PeerCredentials> {
-    let mut found = libc::ucred { pid: 0, uid: 0, gid: 0 };
+    let mut credentials = libc::ucred { pid: 0, uid: 0, gid: 0 };
     let mut length = size_of::<libc::ucred>() as libc::socklen_t;
     // SAFETY: the kernel writes at most `length` bytes to `found`, which has as many, and only during the call; any bytes
     // are valid numbers.
@@ -28,7 +28,7 @@ pub(super) fn peer_credentials(socket: &impl AsFd) -> io::Result<PeerCredentials
             socket.as_fd().as_raw_fd(),
             libc::SOL_SOCKET,
             libc::SO_PEERCRED,
-            (&raw mut found).cast(),
+            (&raw mut credentials).cast(),
             &raw mut length,
         )
     };
@@ -36,9 +36,9 @@ pub(super) fn peer_credentials(socket: &impl AsFd) -> io::Result<PeerCredentials
         return Err(io::Error::last_os_error());
     }
     Ok(PeerCredentials {
-        pid: u32::try_from(found.pid).ok().filter(|process| *process != 0),
-        uid: found.uid,
-        gid: found.gid,
+        pid: u32::try_from(credentials.pid).ok().filter(|process| *process != 0),
+        uid: credentials.uid,
+        gid: credentials.gid,
     })
 }
 

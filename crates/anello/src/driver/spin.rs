@@ -50,13 +50,13 @@ impl Spin {
 
     /// How long the next try is.
     fn current_limit(&self) -> Duration {
-        let is_long = self.misses > 0 && self.misses.is_multiple_of(FULL_SPIN_INTERVAL);
-        if is_long { self.limit } else { self.current }
+        let is_full = self.misses > 0 && self.misses.is_multiple_of(FULL_SPIN_INTERVAL);
+        if is_full { self.limit } else { self.current }
     }
 
-    fn record_hit(&mut self, time: Duration) {
+    fn record_hit(&mut self, elapsed: Duration) {
         self.misses = 0;
-        self.current = self.current.max(time * 2).min(self.limit);
+        self.current = self.current.max(elapsed * 2).min(self.limit);
     }
 
     fn record_miss(&mut self) {
@@ -89,7 +89,7 @@ mod tests {
             spin.record_miss();
             spin.current_limit() == LIMIT
         });
-        assert_eq!(long.filter(|is_long| *is_long).count(), 3, "one try of full length for sixteen in vain");
+        assert_eq!(long.filter(|is_full| *is_full).count(), 3, "one try of full length for sixteen in vain");
         spin.record_hit(LIMIT / 3);
         assert_eq!(spin.current_limit(), LIMIT / 3 * 2, "as long as it takes, and as much again");
         spin.record_hit(Duration::ZERO);

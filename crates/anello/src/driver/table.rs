@@ -53,7 +53,7 @@ impl<T> Table<T> {
 
     /// Whoever occupies a slot now, for callers with a proof of their own that it is the one that they mean.
     #[inline]
-    pub fn at(&mut self, index: u32) -> Option<(Key, &mut T)> {
+    pub fn occupant(&mut self, index: u32) -> Option<(Key, &mut T)> {
         let slot = self.slots.get_mut(index as usize)?;
         Some((Key { index, generation: slot.generation }, slot.value.as_mut()?))
     }
@@ -111,12 +111,12 @@ mod tests {
     fn whoever_is_at_a_slot_is_named_with_their_key() {
         let mut table = Table::new();
         let first = table.insert('a');
-        assert_eq!(table.at(first.index), Some((first, &mut 'a')));
+        assert_eq!(table.occupant(first.index), Some((first, &mut 'a')));
         table.remove(first);
-        assert_eq!(table.at(first.index), None);
+        assert_eq!(table.occupant(first.index), None);
         let second = table.insert('b');
-        assert_eq!(table.at(first.index), Some((second, &mut 'b')));
-        assert_eq!(table.at(1), None);
+        assert_eq!(table.occupant(first.index), Some((second, &mut 'b')));
+        assert_eq!(table.occupant(1), None);
     }
 
     #[test]

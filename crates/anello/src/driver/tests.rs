@@ -53,14 +53,14 @@ fn sending(kind: &DriverKind, task_work: TaskWork) -> Option<(Driver, Key, UnixS
     Some((driver, key, far, freed))
 }
 
-fn dispatch(test: impl Fn(Driver, Key, UnixStream, Arc<AtomicUsize>)) {
-    let ways = [
+fn for_each_driver(test: impl Fn(Driver, Key, UnixStream, Arc<AtomicUsize>)) {
+    let variants = [
         (DriverKind::Uring, TaskWork::Deferred),
         (DriverKind::Uring, TaskWork::Cooperative),
         (DriverKind::Uring, TaskWork::Interrupting),
         (DriverKind::Epoll, TaskWork::Deferred),
     ];
-    for (kind, task_work) in ways {
+    for (kind, task_work) in variants {
         if let Some((driver, key, far, freed)) = sending(&kind, task_work) {
             test(driver, key, far, freed);
         }
@@ -69,7 +69,7 @@ fn dispatch(test: impl Fn(Driver, Key, UnixStream, Arc<AtomicUsize>)) {
 
 #[test]
 fn dropped_driver_ends_what_is_in_flight_before_memory_is_freed() {
-    dispatch(|driver, _, mut far, freed| {
+    for_each_driver(|driver, _, mut far, freed| {
         // Keeps the ring open, and so everything in flight.
         let _notifier = driver.notifier().unwrap();
         drop(driver);
@@ -83,7 +83,7 @@ fn dropped_driver_ends_what_is_in_flight_before_memory_is_freed() {
 #[test]
 #[cfg_attr(plain_memory, ignore = "what it leaks would be reported")]
 fn driver_that_could_not_shut_down_leaks_what_is_in_flight() {
-    dispatch(|mut driver, _, far, freed| {
+    for_each_driver(|mut driver, _, far, freed| {
         // As if the kernel had not ended the operations in time.
         driver.closed = true;
         let is_idle = matches!(*driver.backend, Backend::Epoll(_));
@@ -95,7 +95,7 @@ fn driver_that_could_not_shut_down_leaks_what_is_in_flight() {
 
 #[test]
 fn driver_that_was_shut_down_starts_nothing() {
-    dispatch(|mut driver, key, far, freed| {
+    for_each_driver(|mut driver, key, far, freed| {
         driver.shut_down(Duration::ZERO, &mut WakeQueue::default()).unwrap();
         assert_eq!((freed.load(Ordering::SeqCst), driver.metrics().sockets), (1, 0));
         drop(far);

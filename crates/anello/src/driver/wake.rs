@@ -22,8 +22,8 @@ pub(crate) struct WakeQueue {
     /// The table of wakers that may be called at any time.
     task_vtable: Option<&'static RawWakerVTable>,
     /// All others, for the executor to call.
-    list: Vec<Waker>,
-    any: bool,
+    deferred_wakers: Vec<Waker>,
+    has_work: bool,
     /// Whether tasks have become ready meanwhile: code of the application runs in a turn, too, where it drops what was sent.
     has_ready_tasks: Option<fn() -> bool>,
 }
@@ -34,7 +34,7 @@ impl WakerSlot {
     pub fn wait(&mut self, waker: &Waker) {
         self.waiting = true;
         match &self.waker {
-            Some(before) if before.will_wake(waker) => {}
+            Some(current) if current.will_wake(waker) => {}
             _ => self.replace(waker),
         }
     }
@@ -60,12 +60,12 @@ impl WakerSlot {
         if !std::mem::take(&mut self.waiting) {
             return;
         }
-        wakes.any = true;
+        wakes.has_work = true;
         match &self.waker {
             Some(waker) if wakes.task_vtable.is_some_and(|table| std::ptr::eq(table, waker.vtable())) => {
                 waker.wake_by_ref();
             }
-            _ => wakes.list.extend(self.waker.take()),
+            _ => wakes.deferred_wakers.extend(self.waker.take()),
         }
     }
 }
@@ -111,32 +111,32 @@ impl WakeQueue {
     /// Whether anybody was woken, or the worker rung, since the last [`call`](Self::call), or a task is ready: the driver must
     /// not sleep then.
     #[inline]
-    pub fn any(&self) -> bool {
-        self.any || self.has_ready_tasks.is_some_and(|has_ready_tasks| has_ready_tasks())
+    pub fn has_work(&self) -> bool {
+        self.has_work || self.has_ready_tasks.is_some_and(|has_ready_tasks| has_ready_tasks())
     }
 
     /// Another thread has rung: the executor looks into its inbox, and nothing may sleep before.
     pub fn mark_notified(&mut self) {
-        self.any = true;
+        self.has_work = true;
     }
 
     /// Wakes somebody else than who waits for a socket, with the rest.
     pub fn extend(&mut self, wakers: Vec<Waker>) {
-        self.any |= !wakers.is_empty();
-        self.list.extend(wakers);
+        self.has_work |= !wakers.is_empty();
+        self.deferred_wakers.extend(wakers);
     }
 
     /// Wakers of something else than sockets, to be called with the rest.
-    pub fn list(&mut self) -> &mut Vec<Waker> {
-        &mut self.list
+    pub fn deferred_wakers_mut(&mut self) -> &mut Vec<Waker> {
+        &mut self.deferred_wakers
     }
 
     /// Calls the wakers that had to be put off. The driver must not be borrowed.
     #[inline]
     pub fn call(&mut self) {
-        self.any = false;
-        if !self.list.is_empty() {
-            wake_all(self.list.drain(..));
+        self.has_work = false;
+        if !self.deferred_wakers.is_empty() {
+            wake_all(self.deferred_wakers.drain(..));
         }
     }
 }

@@ -200,7 +200,7 @@ impl Turn {
         turned?;
         if !shared.timers.borrow().is_empty() {
             let now_ns = shared.now_ns();
-            shared.timers.borrow_mut().expire(now_ns, self.wakes.list());
+            shared.timers.borrow_mut().expire(now_ns, self.wakes.deferred_wakers_mut());
         }
         // Called when nothing is borrowed any more: a waker may do anything.
         self.wakes.call();

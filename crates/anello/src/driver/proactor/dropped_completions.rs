@@ -87,7 +87,7 @@ impl<K: CompletionKernel> Proactor<K> {
             stream.receive_error = stream.receive_error.or(aborted);
             stream.received = Received::default();
             // An end behind bytes that are gone would make what came before look complete.
-            stream.reads.ended = false;
+            stream.reads.eof = false;
             stream.receive_waker.wake(wakes);
             stream.send_waker.wake(wakes);
             let reset = StreamOption::Linger(Some(Duration::ZERO));
@@ -97,9 +97,13 @@ impl<K: CompletionKernel> Proactor<K> {
                 );
             }
         }
-        let of_stream = |kind| Token::new(kind, key);
-        let targets =
-            [receiving.map(of_stream), hangup_poll.map(of_stream), connecting.map(of_stream), sending];
+        let stream_token = |kind| Token::new(kind, key);
+        let targets = [
+            receiving.map(stream_token),
+            hangup_poll.map(stream_token),
+            connecting.map(stream_token),
+            sending,
+        ];
         for target in targets.into_iter().flatten() {
             self.cancel_for_recovery(target);
         }

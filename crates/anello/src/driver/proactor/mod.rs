@@ -108,7 +108,7 @@ pub(crate) struct Proactor<K: CompletionKernel> {
 struct ZeroCopySend {
     stream: Key,
     /// The result of a send that was completed short: the stream goes on when the memory is free.
-    short: Option<i32>,
+    short_result: Option<i32>,
     memory: Option<Queued>,
 }
 
@@ -178,7 +178,7 @@ impl<K: CompletionKernel> Proactor<K> {
         }
         self.stop_receiving(key);
         self.cancel_hangup_poll(key);
-        self.stop_watching(key);
+        self.cancel_writable_poll(key);
         self.finish(key);
         self.streams.get(key).is_some_and(|stream| !stream.send_queue.is_empty())
     }
@@ -200,7 +200,7 @@ impl<K: CompletionKernel> Proactor<K> {
                     self.kernel.push(cancel_token(), Op::Cancel { target: Token::new(Kind::Send, key) });
                 }
                 Sending::ZeroCopy(send_key)
-                    if self.zero_copy_sends.get(send_key).is_some_and(|send| send.short.is_some()) =>
+                    if self.zero_copy_sends.get(send_key).is_some_and(|send| send.short_result.is_some()) =>
                 {
                     self.detach_buffer(key, send_key);
                 }
@@ -242,10 +242,10 @@ impl<K: CompletionKernel> Proactor<K> {
         ready!(self.poll_flush(key, waker))?;
         self.stop_receiving(key);
         self.cancel_hangup_poll(key);
-        self.stop_watching(key);
+        self.cancel_writable_poll(key);
         let Some(stream) = self.streams.get_mut(key) else { return Poll::Ready(Err(gone())) };
-        let receives = stream.receiving != Receiving::Idle || stream.hangup_poll.is_in_flight();
-        if receives || stream.sending != Sending::Idle {
+        let is_receiving = stream.receiving != Receiving::Idle || stream.hangup_poll.is_in_flight();
+        if is_receiving || stream.sending != Sending::Idle {
             stream.receive_waker.wait(waker);
             stream.send_waker.wait(waker);
             self.confirm_without_sleeping |= stream.is_unconfirmed();
@@ -275,9 +275,9 @@ impl<K: CompletionKernel> Proactor<K> {
 
     pub fn turn(&mut self, wait: Wait, wakes: &mut WakeQueue) -> io::Result<()> {
         loop {
-            let settle = std::mem::take(&mut self.confirm_without_sleeping);
-            let wait_now = if settle { Wait::No } else { wait };
-            if settle || wait != Wait::No || self.kernel.needs_enter() {
+            let confirm_now = std::mem::take(&mut self.confirm_without_sleeping);
+            let wait_now = if confirm_now { Wait::No } else { wait };
+            if confirm_now || wait != Wait::No || self.kernel.needs_enter() {
                 self.metrics.turns += 1;
                 self.kernel.enter(wait_now)?;
                 self.ring_grown = false;
@@ -294,8 +294,8 @@ impl<K: CompletionKernel> Proactor<K> {
             }
             self.confirm_sends(wakes);
             // The kernel may have stopped before the submission that somebody waits for.
-            self.confirm_without_sleeping |= settle && !self.unconfirmed_sends.is_empty();
-            if wait_now == wait || wakes.any() {
+            self.confirm_without_sleeping |= confirm_now && !self.unconfirmed_sends.is_empty();
+            if wait_now == wait || wakes.has_work() {
                 return Ok(());
             }
         }
@@ -362,8 +362,8 @@ impl<K: CompletionKernel> Proactor<K> {
         })? {
             return Err(io::ErrorKind::TimedOut.into());
         }
-        let acknowledged_ns = self.kernel.sockets().now_ns().saturating_add(ZERO_COPY_ACK_TIMEOUT_NS);
-        if !self.turn_until(acknowledged_ns, wakes, |this| this.zero_copy_sends.len() == 0)? {
+        let ack_deadline_ns = self.kernel.sockets().now_ns().saturating_add(ZERO_COPY_ACK_TIMEOUT_NS);
+        if !self.turn_until(ack_deadline_ns, wakes, |this| this.zero_copy_sends.len() == 0)? {
             // The kernel may send it again: the bytes must stay what they are, for as long as the peer takes.
             for key in self.zero_copy_sends.keys() {
                 std::mem::forget(self.zero_copy_sends.remove(key));
@@ -377,9 +377,9 @@ impl<K: CompletionKernel> Proactor<K> {
         &mut self,
         deadline_ns: u64,
         wakes: &mut WakeQueue,
-        is_so: impl Fn(&Self) -> bool,
+        condition: impl Fn(&Self) -> bool,
     ) -> io::Result<bool> {
-        while !is_so(self) {
+        while !condition(self) {
             if self.kernel.sockets().now_ns() > deadline_ns {
                 return Ok(false);
             }

@@ -49,7 +49,7 @@ impl<K: CompletionKernel> Proactor<K> {
         let Some(stream) = self.streams.get_mut(key).filter(|stream| !stream.released) else {
             return Poll::Ready(Err(gone()));
         };
-        if stream.reads.ended {
+        if stream.reads.eof {
             return Poll::Ready(Ok(()));
         }
         if let Some(result) = stream.receive_error {
@@ -70,9 +70,9 @@ impl<K: CompletionKernel> Proactor<K> {
                     put_into(into, chunk);
                     return Poll::Ready(Ok(()));
                 }
-                ReadOutcome::End => return Poll::Ready(Ok(())),
-                ReadOutcome::Failed(error) => return Poll::Ready(Err(error)),
-                ReadOutcome::Wait => {}
+                ReadOutcome::Eof => return Poll::Ready(Ok(())),
+                ReadOutcome::Error(error) => return Poll::Ready(Err(error)),
+                ReadOutcome::WouldBlock => {}
             }
         }
         stream.receive_waker.wait(waker);
@@ -96,8 +96,8 @@ impl<K: CompletionKernel> Proactor<K> {
         waker: &Waker,
     ) -> Poll<io::Result<usize>> {
         let mut received: Option<Chunk> = None;
-        let Poll::Ready(ready) = self.poll_receive(key, &mut received, waker) else { return Poll::Pending };
-        ready?;
+        let Poll::Ready(result) = self.poll_receive(key, &mut received, waker) else { return Poll::Pending };
+        result?;
         let Some(mut chunk) = received else { return Poll::Ready(Ok(0)) };
         let count = chunk.len().min(max_bytes);
         copy(&chunk[..count]);
@@ -193,10 +193,10 @@ impl<K: CompletionKernel> Proactor<K> {
             && stream.receiving == Receiving::Ring
             && let Some(chunk) = self.pools.filled(id, completion.result as usize)
         {
-            let queued = stream.received.push(chunk);
+            let queued_chunks = stream.received.push(chunk);
             stream.receive_waker.wake(wakes);
             self.metrics.receives += 1;
-            if queued >= self.limits.max_received_chunks {
+            if queued_chunks >= self.limits.max_received_chunks {
                 self.stop_receiving(completion.token.key());
             }
             return;
@@ -220,15 +220,15 @@ impl<K: CompletionKernel> Proactor<K> {
         if !completion.has_more() {
             stream.receiving = Receiving::Idle;
         }
-        let to_direct = completion.is_socket_nonempty() && length >= self.limits.receive_buffer_bytes;
-        stream.direct |= to_direct;
+        let switch_to_direct = completion.is_socket_nonempty() && length >= self.limits.receive_buffer_bytes;
+        stream.direct |= switch_to_direct;
         match (completion.result, chunk) {
             (1.., Some(chunk)) => {
                 self.metrics.receives += 1;
                 // Behind an error bytes are missing: what comes later does not follow what was received before.
                 if !stream.released && stream.receive_error.is_none() {
-                    let queued = stream.received.push(chunk);
-                    if to_direct || queued >= self.limits.max_received_chunks {
+                    let queued_chunks = stream.received.push(chunk);
+                    if switch_to_direct || queued_chunks >= self.limits.max_received_chunks {
                         self.stop_receiving(key);
                     }
                 }
@@ -239,7 +239,7 @@ impl<K: CompletionKernel> Proactor<K> {
                 self.stop_receiving(key);
             }
             (0, _) => {
-                stream.reads.ended = true;
+                stream.reads.eof = true;
                 self.stop_receiving(key);
             }
             (error, _) => {
@@ -282,8 +282,8 @@ impl<K: CompletionKernel> Proactor<K> {
         if completion.result >= 0 {
             let mask = completion.result as u32;
             stream.reads.readable = true;
-            let ends = libc::POLLHUP | libc::POLLRDHUP | libc::POLLERR;
-            stream.reads.short_read_is_inconclusive |= mask & ends as u32 != 0;
+            let hangup_mask = libc::POLLHUP | libc::POLLRDHUP | libc::POLLERR;
+            stream.reads.short_read_is_inconclusive |= mask & hangup_mask as u32 != 0;
         } else if completion.result != -libc::ECANCELED {
             stream.receive_error = NonZero::new(completion.result);
         }

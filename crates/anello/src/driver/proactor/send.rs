@@ -62,13 +62,13 @@ impl<K: CompletionKernel> Proactor<K> {
             self.confirm_without_sleeping |= stream.is_unconfirmed();
             return Poll::Pending;
         }
-        let Some(taken) = outgoing.take().map(Queued) else { return Poll::Ready(Ok(())) };
+        let Some(queued) = outgoing.take().map(Queued) else { return Poll::Ready(Ok(())) };
         if stream.sending != Sending::Idle {
             self.confirm_without_sleeping |= stream.is_unconfirmed();
-            stream.send_queue.queue(taken, &self.pools);
+            stream.send_queue.queue(queued, &self.pools);
             return Poll::Ready(Ok(()));
         }
-        stream.send_queue.push(taken);
+        stream.send_queue.push(queued);
         Poll::Ready(self.start_sending(key))
     }
 
@@ -86,16 +86,16 @@ impl<K: CompletionKernel> Proactor<K> {
         }
         let idle = stream.sending == Sending::Idle;
         // A copy that is too long for the smallest buffers would be sent at once, too.
-        let at_once = length > CLASS_BYTES[0] || length >= self.limits.direct_send_threshold_bytes;
-        if idle && at_once {
+        let send_directly = length > CLASS_BYTES[0] || length >= self.limits.direct_send_threshold_bytes;
+        if idle && send_directly {
             return match self.kernel.sockets_mut().send_slices(&stream.socket, slices) {
                 Ok(count) if count == length => {
                     self.metrics.sends += 1;
                     Poll::Ready(Ok(count))
                 }
-                Ok(count) => Poll::Ready(Ok(self.wait_for_room(key, cursor, count))),
+                Ok(count) => Poll::Ready(Ok(self.queue_remainder(key, cursor, count))),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    Poll::Ready(Ok(self.wait_for_room(key, cursor, 0)))
+                    Poll::Ready(Ok(self.queue_remainder(key, cursor, 0)))
                 }
                 Err(error) => Poll::Ready(Err(stream.fail(error))),
             };
@@ -124,7 +124,7 @@ impl<K: CompletionKernel> Proactor<K> {
     /// The kernel has taken so many bytes of these, for which nothing had to be queued, and refused the rest: a copy of it
     /// waits for room, as much as may be queued. How many bytes are accepted by that and before.
     #[cold]
-    fn wait_for_room(&mut self, key: Key, mut cursor: IoSliceCursor<'_>, sent_bytes: usize) -> usize {
+    fn queue_remainder(&mut self, key: Key, mut cursor: IoSliceCursor<'_>, sent_bytes: usize) -> usize {
         self.metrics.short_sends += 1;
         let Some(stream) = self.streams.get_mut(key) else { return sent_bytes };
         cursor.advance(sent_bytes);
@@ -151,7 +151,7 @@ impl<K: CompletionKernel> Proactor<K> {
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     let slices = [IoSlice::new(data)];
-                    Poll::Ready(Ok(self.wait_for_room(key, IoSliceCursor::new(&slices), 0)))
+                    Poll::Ready(Ok(self.queue_remainder(key, IoSliceCursor::new(&slices), 0)))
                 }
                 Err(error) => Poll::Ready(Err(stream.fail(error))),
             };
@@ -195,7 +195,7 @@ impl<K: CompletionKernel> Proactor<K> {
     /// Shuts down the write direction of a stream for which that is queued, if everything accepted was taken.
     #[cold]
     #[inline(never)]
-    fn shutdown_sent(&mut self, key: Key) {
+    fn apply_queued_shutdown(&mut self, key: Key) {
         let Some(stream) = self.streams.get_mut(key) else { return };
         if stream.send_queue.is_empty() && stream.send_error.is_none() {
             stream.write_side = WriteSide::ShutDown;
@@ -242,7 +242,7 @@ impl<K: CompletionKernel> Proactor<K> {
     }
 
     /// Ends the wait for a socket that nobody wants to send a file to any more.
-    pub(super) fn stop_watching(&mut self, key: Key) {
+    pub(super) fn cancel_writable_poll(&mut self, key: Key) {
         if let Some(stream) = self.streams.get(key)
             && stream.sending == Sending::Polling
             && stream.send_queue.is_empty()
@@ -277,18 +277,19 @@ impl<K: CompletionKernel> Proactor<K> {
     #[inline(never)]
     fn start_sending(&mut self, key: Key) -> io::Result<()> {
         let Some(stream) = self.streams.get_mut(key) else { return Err(gone()) };
-        let mut refused = false;
+        let mut would_block = false;
         while let Some(pending) = stream.send_queue.pending() {
             let length = pending.len();
             let zero_copy = length >= self.zero_copy_bytes
                 && self.capabilities.zero_copy
                 && stream.family == Family::Internet
                 && self.kernel.zero_copy_pays(&stream.socket);
-            let at_once = length >= self.limits.direct_send_threshold_bytes || stream.send_queue.is_urgent();
-            if zero_copy || refused || !at_once {
+            let send_directly =
+                length >= self.limits.direct_send_threshold_bytes || stream.send_queue.is_urgent();
+            if zero_copy || would_block || !send_directly {
                 let mode = match () {
                     () if zero_copy => SendMode::ZeroCopy,
-                    () if refused => SendMode::Async,
+                    () if would_block => SendMode::Async,
                     () => self.default_send_mode,
                 };
                 self.submit_send(key, mode);
@@ -296,18 +297,18 @@ impl<K: CompletionKernel> Proactor<K> {
             }
             match self.kernel.sockets_mut().send(&stream.socket, pending) {
                 Ok(count) => {
-                    refused = count < length;
-                    if refused {
+                    would_block = count < length;
+                    if would_block {
                         self.metrics.short_sends += 1;
                     } else {
                         self.metrics.sends += 1;
                     }
                     stream.send_queue.mark_sent(count);
                 }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => refused = true,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => would_block = true,
                 Err(error) => return Err(stream.fail(error)),
             }
-            if refused {
+            if would_block {
                 stream.send_queue.shrink_front();
             }
         }
@@ -319,14 +320,14 @@ impl<K: CompletionKernel> Proactor<K> {
         let Some(stream) = self.streams.get_mut(key) else { return };
         let Some(pending) = stream.send_queue.pending() else { return };
         // The kernel cuts longer sends short: they are told how much of them was taken.
-        let cut = pending.len() > MAX_SEND_BYTES;
-        let mode = if cut && mode == SendMode::Inline { SendMode::Async } else { mode };
+        let exceeds_max = pending.len() > MAX_SEND_BYTES;
+        let mode = if exceeds_max && mode == SendMode::Inline { SendMode::Async } else { mode };
         let length_bytes = pending.len().min(MAX_SEND_BYTES) as u32;
         let op = Op::Send { socket: &stream.socket, data: pending.as_ptr(), length_bytes, mode };
         let token = match mode {
             SendMode::ZeroCopy => Token::new(
                 Kind::SendZeroCopy,
-                self.zero_copy_sends.insert(ZeroCopySend { stream: key, short: None, memory: None }),
+                self.zero_copy_sends.insert(ZeroCopySend { stream: key, short_result: None, memory: None }),
             ),
             SendMode::Inline | SendMode::Async => Token::new(Kind::Send, key),
         };
@@ -353,7 +354,7 @@ impl<K: CompletionKernel> Proactor<K> {
             self.metrics.late_completions += 1;
             return;
         }
-        self.sent(key, completion.result, wakes);
+        self.finish_send(key, completion.result, wakes);
     }
 
     #[inline(never)]
@@ -363,7 +364,7 @@ impl<K: CompletionKernel> Proactor<K> {
         completion: &Completion,
         wakes: &mut WakeQueue,
     ) {
-        let Some(&mut ZeroCopySend { stream: key, ref mut short, ref memory }) =
+        let Some(&mut ZeroCopySend { stream: key, ref mut short_result, ref memory }) =
             self.zero_copy_sends.get_mut(send_key)
         else {
             self.metrics.late_completions += 1;
@@ -371,22 +372,22 @@ impl<K: CompletionKernel> Proactor<K> {
         };
         if !completion.has_more() {
             // The last word: of a send that failed at once, or about the memory.
-            let stream_has_gone_on = memory.is_some();
-            let result = short.filter(|_| completion.is_notification()).unwrap_or(completion.result);
+            let is_detached = memory.is_some();
+            let result = short_result.filter(|_| completion.is_notification()).unwrap_or(completion.result);
             self.zero_copy_sends.remove(send_key);
-            if !stream_has_gone_on {
-                self.sent(key, result, wakes);
+            if !is_detached {
+                self.finish_send(key, result, wakes);
             }
             return;
         }
         let Some(stream) = self.streams.get_mut(key) else { return };
         let pending_bytes = stream.send_queue.pending().map_or(0, <[u8]>::len);
-        let whole = usize::try_from(completion.result) == Ok(pending_bytes);
-        if !whole && stream.send_error.is_none() {
-            *short = Some(completion.result);
+        let is_complete = usize::try_from(completion.result) == Ok(pending_bytes);
+        if !is_complete && stream.send_error.is_none() {
+            *short_result = Some(completion.result);
             return;
         }
-        if whole {
+        if is_complete {
             self.metrics.sends += 1
         } else {
             self.metrics.short_sends += 1
@@ -405,43 +406,43 @@ impl<K: CompletionKernel> Proactor<K> {
     }
 
     /// A send has ended with a count or an error.
-    fn sent(&mut self, key: Key, result: i32, wakes: &mut WakeQueue) {
+    fn finish_send(&mut self, key: Key, result: i32, wakes: &mut WakeQueue) {
         let Some(stream) = self.streams.get_mut(key) else { return };
-        let before = std::mem::replace(&mut stream.sending, Sending::Idle);
-        let mut was_refused = matches!(before, Sending::Inline(_));
+        let previous = std::mem::replace(&mut stream.sending, Sending::Idle);
+        let mut retry_async = matches!(previous, Sending::Inline(_));
         match result {
             0.. => {
-                let whole =
+                let is_complete =
                     stream.send_queue.pending().is_none_or(|pending| pending.len() <= result as usize);
                 stream.send_queue.mark_sent(result as usize);
-                if whole { self.metrics.sends += 1 } else { self.metrics.short_sends += 1 }
+                if is_complete { self.metrics.sends += 1 } else { self.metrics.short_sends += 1 }
             }
             _ => match -result {
                 libc::EAGAIN | libc::EINTR => self.metrics.short_sends += 1,
                 // Once more, as a send that may wait; if that has no memory either, it is an error. Without a copy, the memory
                 // counts as locked, of which a user may have little (RLIMIT_MEMLOCK).
                 libc::ENOBUFS | libc::ENOMEM
-                    if matches!(before, Sending::Inline(_) | Sending::ZeroCopy(_)) =>
+                    if matches!(previous, Sending::Inline(_) | Sending::ZeroCopy(_)) =>
                 {
                     self.metrics.short_sends += 1;
-                    was_refused = true;
+                    retry_async = true;
                 }
-                libc::EOPNOTSUPP if matches!(before, Sending::ZeroCopy(_)) => {
+                libc::EOPNOTSUPP if matches!(previous, Sending::ZeroCopy(_)) => {
                     self.zero_copy_bytes = usize::MAX
                 }
                 _ => stream.send_error = stream.send_error.or(NonZero::new(result)),
             },
         }
-        self.after_send(key, was_refused, wakes);
+        self.after_send(key, retry_async, wakes);
     }
 
     /// Goes on with the queue, wakes whoever waits for room, closes a stream that was released.
     #[inline(never)]
-    pub(super) fn after_send(&mut self, key: Key, was_refused: bool, wakes: &mut WakeQueue) {
+    pub(super) fn after_send(&mut self, key: Key, retry_async: bool, wakes: &mut WakeQueue) {
         let Some(stream) = self.streams.get_mut(key) else { return };
         if stream.send_error.is_some() {
             stream.send_queue.clear();
-        } else if was_refused && !stream.send_queue.is_empty() {
+        } else if retry_async && !stream.send_queue.is_empty() {
             // What was refused at submission waits for room.
             stream.send_queue.shrink_front();
             self.submit_send(key, SendMode::Async);
@@ -451,7 +452,7 @@ impl<K: CompletionKernel> Proactor<K> {
             log(|| tracing::debug!(%error, "a queued send failed: the next use of the stream tells"));
         }
         if self.streams.get(key).is_some_and(|stream| stream.write_side == WriteSide::ShutdownQueued) {
-            self.shutdown_sent(key);
+            self.apply_queued_shutdown(key);
         }
         let Some(stream) = self.streams.get_mut(key) else { return };
         if stream.send_queue.queued_bytes() < self.limits.max_send_queue_bytes.div_ceil(2) {
@@ -480,7 +481,7 @@ impl<K: CompletionKernel> Proactor<K> {
         }
         for &(index, submission_index) in &confirming[..consumed] {
             // The place says that it is the same send, and so the same occupant of the slot.
-            let Some((key, stream)) = self.streams.at(index) else { continue };
+            let Some((key, stream)) = self.streams.occupant(index) else { continue };
             if stream.sending != Sending::Inline(submission_index) {
                 continue;
             }

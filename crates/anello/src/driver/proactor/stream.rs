@@ -133,7 +133,7 @@ pub(super) enum Connect {
 #[derive(Debug, Default)]
 pub(super) struct Received {
     front: Option<Chunk>,
-    rest: VecDeque<Chunk>,
+    queued: VecDeque<Chunk>,
 }
 
 impl Received {
@@ -144,31 +144,31 @@ impl Received {
             self.front = Some(chunk);
             return 1;
         }
-        self.push_behind(chunk)
+        self.push_slow(chunk)
     }
 
     #[cold]
     #[inline(never)]
-    fn push_behind(&mut self, chunk: Chunk) -> usize {
-        self.rest.push_back(chunk);
-        self.rest.len() + 1
+    fn push_slow(&mut self, chunk: Chunk) -> usize {
+        self.queued.push_back(chunk);
+        self.queued.len() + 1
     }
 
     #[inline]
     pub fn pop(&mut self) -> Option<Chunk> {
-        if self.rest.is_empty() { self.front.take() } else { self.pop_of_many() }
+        if self.queued.is_empty() { self.front.take() } else { self.pop_slow() }
     }
 
     #[cold]
     #[inline(never)]
-    fn pop_of_many(&mut self) -> Option<Chunk> {
-        std::mem::replace(&mut self.front, self.rest.pop_front())
+    fn pop_slow(&mut self) -> Option<Chunk> {
+        std::mem::replace(&mut self.front, self.queued.pop_front())
     }
 
     /// Puts back what is left of the chunk popped last.
     pub fn unpop(&mut self, chunk: Chunk) {
         if let Some(front) = self.front.replace(chunk) {
-            self.rest.push_front(front);
+            self.queued.push_front(front);
         }
     }
 }

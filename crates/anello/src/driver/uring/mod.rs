@@ -128,7 +128,7 @@ impl Uring {
         true
     }
 
-    fn message_ended(&mut self, completion: &Completion) {
+    fn on_message_sent(&mut self, completion: &Completion) {
         if let Some(wake) = self.sent_wakes.remove(completion.token.key())
             && completion.result < 0
         {
@@ -299,9 +299,9 @@ impl CompletionKernel for Uring {
     fn enter(&mut self, wait: Wait) -> io::Result<()> {
         // With a backlog, the queue is handed over as often as it is full; only the last enter waits.
         while !self.backlog.is_empty() && self.drain_backlog() {
-            let before = self.ring.unsubmitted();
+            let unsubmitted = self.ring.unsubmitted();
             self.ring.enter(Wait::No)?;
-            if self.ring.unsubmitted() == before {
+            if self.ring.unsubmitted() == unsubmitted {
                 // The kernel takes no more until completions are read.
                 return Ok(());
             }
@@ -317,8 +317,8 @@ impl CompletionKernel for Uring {
                 let fetched = self.fetch_overflow();
                 let entry = self.ring.completion();
                 // A call may also come back without having fetched them, for want of memory.
-                let kept = entry.is_none() && self.ring.flags().contains(IoringSqFlags::CQ_OVERFLOW);
-                self.overflow_pending = kept || fetched.is_err();
+                let has_more = entry.is_none() && self.ring.flags().contains(IoringSqFlags::CQ_OVERFLOW);
+                self.overflow_pending = has_more || fetched.is_err();
                 entry?
             }
             None => {
@@ -334,7 +334,7 @@ impl CompletionKernel for Uring {
             Some(Kind::Connect) => {
                 self.addresses.remove(&completion.token.0);
             }
-            Some(Kind::Message) => self.message_ended(completion),
+            Some(Kind::Message) => self.on_message_sent(completion),
             // Messages of other rings end here too, but have never been armed: arming again is for the eventfd, whose
             // poll reports a mask.
             Some(Kind::Wake) if !completion.has_more() && completion.result != 0 => self.arm_wake(),

@@ -102,7 +102,7 @@ impl Ring {
             for index in 0..self.parameters.sq_entries {
                 // SAFETY: the array has `sq_entries` places within the mapping; the kernel reads it only at an enter.
                 unsafe {
-                    self.queues.at::<u32>(self.parameters.sq_off.array).add(index as usize).write(index)
+                    self.queues.ptr_at::<u32>(self.parameters.sq_off.array).add(index as usize).write(index)
                 }
             }
         }
@@ -161,7 +161,7 @@ impl Ring {
         debug_assert!(!self.is_full());
         let index = self.tail & (self.parameters.sq_entries - 1);
         // SAFETY: the masked index lies within the entries, and the kernel has consumed what stood there: by the caller.
-        unsafe { self.entries.at::<Sqe>(0).add(index as usize).write(entry) }
+        unsafe { self.entries.ptr_at::<Sqe>(0).add(index as usize).write(entry) }
         self.tail = self.tail.wrapping_add(1);
     }
 
@@ -187,7 +187,7 @@ impl Ring {
         // SAFETY: an open descriptor, or the index that the kernel gave for it; valid as long as the ring.
         let ring = unsafe { BorrowedFd::borrow_raw(ring) };
         let to_submit = self.unsubmitted();
-        let entered = match wait {
+        let result = match wait {
             // SAFETY: the entries are complete; no argument is passed.
             Wait::No => unsafe { io_uring_enter(ring, to_submit, 0, flags) },
             // SAFETY: as above.
@@ -204,12 +204,12 @@ impl Ring {
                 unsafe { io_uring_enter_arg(ring, to_submit, 1, flags, Some(&argument)) }
             }
         };
-        if entered.is_ok() && self.parameters.flags.contains(IoringSetupFlags::DEFER_TASKRUN) {
+        if result.is_ok() && self.parameters.flags.contains(IoringSetupFlags::DEFER_TASKRUN) {
             self.run_deferred(ring, flags.difference(IoringEnterFlags::EXT_ARG));
         }
         self.consumed = self.submission(self.parameters.sq_off.head).load(Ordering::Acquire);
         self.full_at = self.consumed.wrapping_add(self.parameters.sq_entries);
-        match entered {
+        match result {
             Ok(_) | Err(Errno::INTR | Errno::TIME | Errno::BUSY | Errno::AGAIN | Errno::BADR) => Ok(()),
             Err(error) => Err(error.into()),
         }
@@ -246,7 +246,7 @@ impl Ring {
         // SAFETY: the masked index lies within the completions; between our head and the tail that was read with
         // acquire, the kernel has written and does not write again before the head is published.
         let completion =
-            unsafe { self.queues.at::<Cqe>(self.parameters.cq_off.cqes).add(index as usize).read() };
+            unsafe { self.queues.ptr_at::<Cqe>(self.parameters.cq_off.cqes).add(index as usize).read() };
         self.completion_head = self.completion_head.wrapping_add(1);
         Some(completion)
     }
@@ -280,7 +280,7 @@ impl Ring {
     #[inline]
     fn submission(&self, offset: u32) -> &AtomicU32 {
         // SAFETY: the kernel gave the offset of a counter within the mapping, which is only accessed atomically.
-        unsafe { &*self.queues.at::<AtomicU32>(offset) }
+        unsafe { &*self.queues.ptr_at::<AtomicU32>(offset) }
     }
 
     // ---- Registering ---------------------------------------------------------------------------------------------
@@ -291,12 +291,12 @@ impl Ring {
     /// The argument must be what the operation expects, and live as long as the kernel uses it.
     pub unsafe fn register<T>(
         &self,
-        what: IoringRegisterOp,
+        opcode: IoringRegisterOp,
         argument: *const T,
         count: u32,
     ) -> io::Result<u32> {
         // SAFETY: by the caller.
-        Ok(unsafe { io_uring_register(&self.descriptor, what, argument.cast(), count) }?)
+        Ok(unsafe { io_uring_register(&self.descriptor, opcode, argument.cast(), count) }?)
     }
 
     /// Registers the ring's own descriptor (Linux 5.18); whether the kernel did.
@@ -318,9 +318,9 @@ impl Drop for Ring {
             let mut update = io_uring_rsrc_update::default();
             update.offset = index.cast_unsigned();
             // SAFETY: one update, read during the call only.
-            let given_up =
+            let unregistered =
                 unsafe { self.register(IoringRegisterOp::UnregisterRingFds, &raw const update, 1) };
-            if let Err(error) = given_up {
+            if let Err(error) = unregistered {
                 log(
                     || tracing::debug!(%error, "the ring's registration was not given up: another thread dropped it"),
                 );
@@ -352,7 +352,7 @@ impl Mapping {
     /// # Safety
     /// `offset` must lie within the mapping and suit the type.
     #[inline]
-    unsafe fn at<T>(&self, offset: u32) -> *mut T {
+    unsafe fn ptr_at<T>(&self, offset: u32) -> *mut T {
         // SAFETY: by the caller.
         unsafe { self.base.as_ptr().cast::<u8>().add(offset as usize).cast() }
     }

@@ -97,47 +97,47 @@ pub(super) fn ring(options: &DriverOptions) -> io::Result<(Ring, Features, Rc<Po
             "this kernel's io_uring is older than Linux 5.13: use a newer kernel, or the epoll driver",
         ));
     }
-    let without = &options.disabled_features;
+    let disabled = &options.disabled_features;
     limit_io_wq_workers(&ring);
 
     let opcodes = Opcodes::probe(&ring);
-    features.zero_copy = opcodes.has(IoringOp::SendZc) && !without.zero_copy;
-    features.msg_ring = opcodes.has(IoringOp::MsgRing) && !without.msg_ring;
-    features.cqe_skip = kernel.contains(IoringFeatureFlags::CQE_SKIP) && !without.cqe_skip;
+    features.zero_copy = opcodes.has(IoringOp::SendZc) && !disabled.zero_copy;
+    features.msg_ring = opcodes.has(IoringOp::MsgRing) && !disabled.msg_ring;
+    features.cqe_skip = kernel.contains(IoringFeatureFlags::CQE_SKIP) && !disabled.cqe_skip;
     features.inline_sends = features.cqe_skip
         && options.send_completion == SendCompletion::Inline
         && options.submission_polling.is_none()
-        && is_tested(rustix::system::uname().release())
+        && is_tested_release(rustix::system::uname().release())
         && reports_short_inline_sends(&mut ring);
 
     let pools = buffer_ring(&ring, options);
     features.buffer_ring = pools.ring().is_some();
-    features.multishot_accept = features.buffer_ring && !without.multishot_accept;
+    features.multishot_accept = features.buffer_ring && !disabled.multishot_accept;
     features.multishot_receive = features.buffer_ring
         && !options.one_shot_receive
-        && !without.multishot_receive
+        && !disabled.multishot_receive
         && supports_multishot_recv(&mut ring, &pools);
     if options.registered_files && !kernel.contains(CLOSES_REGISTERED_FILES) {
         tracing::warn!("before Linux 6.14 registered files are closed too late: going on with descriptors");
     } else if options.registered_files {
         register_files(&ring).map_err(|error| {
-            explain(error, "registering files failed: raise the limit of open files (ulimit -n 20000)")
+            with_advice(error, "registering files failed: raise the limit of open files (ulimit -n 20000)")
         })?;
         features.registered_files = true;
     }
-    features.registered_ring = !without.registered_ring && ring.register_itself();
+    features.registered_ring = !disabled.registered_ring && ring.register_itself();
     Ok((ring, features, pools))
 }
 
 /// Down the ladder until the kernel takes the flags.
 fn probe_setup_flags(options: &DriverOptions) -> io::Result<(Ring, Features)> {
-    let without = &options.disabled_features;
+    let disabled = &options.disabled_features;
     let polling = options.submission_polling.is_some();
     let mut features = Features {
-        no_sqarray: !without.no_sqarray,
-        defer_taskrun: options.task_work == TaskWork::Deferred && !without.defer_taskrun && !polling,
-        single_issuer: !without.single_issuer,
-        coop_taskrun: options.task_work != TaskWork::Interrupting && !without.coop_taskrun && !polling,
+        no_sqarray: !disabled.no_sqarray,
+        defer_taskrun: options.task_work == TaskWork::Deferred && !disabled.defer_taskrun && !polling,
+        single_issuer: !disabled.single_issuer,
+        coop_taskrun: options.task_work != TaskWork::Interrupting && !disabled.coop_taskrun && !polling,
         submission_polling: polling,
         ..Features::default()
     };
@@ -160,16 +160,16 @@ fn probe_setup_flags(options: &DriverOptions) -> io::Result<(Ring, Features)> {
                 } else if submit_all {
                     submit_all = false;
                 } else {
-                    return Err(unknown_flags(options, &error));
+                    return Err(unsupported_flags_error(options, &error));
                 }
             }
-            Err(error) => return Err(refused(error)),
+            Err(error) => return Err(setup_error(error)),
         }
     }
 }
 
 /// The kernel refuses even the oldest flags.
-fn unknown_flags(options: &DriverOptions, error: &io::Error) -> io::Error {
+fn unsupported_flags_error(options: &DriverOptions, error: &io::Error) -> io::Error {
     match options.submission_polling.and_then(|polling| polling.core) {
         Some(core) => io::Error::new(
             io::ErrorKind::InvalidInput,
@@ -208,7 +208,7 @@ fn build(options: &DriverOptions, features: &Features, submit_all: bool) -> io::
 }
 
 /// What a refusal of `io_uring_setup(2)` means and what to do about it.
-fn refused(error: io::Error) -> io::Error {
+fn setup_error(error: io::Error) -> io::Error {
     let advice = match error.raw_os_error() {
         Some(libc::ENOSYS) => {
             "the kernel has no io_uring, or a seccomp filter hides it: allow io_uring_setup, io_uring_enter and \
@@ -225,19 +225,20 @@ fn refused(error: io::Error) -> io::Error {
         Some(libc::EMFILE | libc::ENFILE) => "no descriptors left: raise the limit of open files (ulimit -n)",
         _ => "io_uring could not be set up: use the epoll driver",
     };
-    explain(error, advice)
+    with_advice(error, advice)
 }
 
 /// The error with its number kept in the text, and the remedy.
-fn explain(error: io::Error, advice: &str) -> io::Error {
+fn with_advice(error: io::Error, advice: &str) -> io::Error {
     io::Error::new(error.kind(), format!("{advice} (io_uring: {error})"))
 }
 
 /// Nothing here is meant for kernel worker threads; a few for what cannot do without.
 fn limit_io_wq_workers(ring: &Ring) {
-    let mut most = [4u32, 4];
+    let mut max_workers = [4u32, 4];
     // SAFETY: two counts, which the kernel reads and writes during the call only.
-    let limited = unsafe { ring.register(IoringRegisterOp::RegisterIowqMaxWorkers, most.as_mut_ptr(), 2) };
+    let limited =
+        unsafe { ring.register(IoringRegisterOp::RegisterIowqMaxWorkers, max_workers.as_mut_ptr(), 2) };
     if let Err(error) = limited {
         tracing::debug!(%error, "io_uring worker threads are not limited on this kernel");
     }
@@ -258,12 +259,12 @@ struct Operation {
     opcode: u8,
     unused: u8,
     flags: u16,
-    unused_too: u32,
+    unused2: u32,
 }
 
 impl Opcodes {
     fn probe(ring: &Ring) -> Self {
-        let none = Operation { opcode: 0, unused: 0, flags: 0, unused_too: 0 };
+        let none = Operation { opcode: 0, unused: 0, flags: 0, unused2: 0 };
         let mut opcodes = Self { last: 0, count: 0, unused: [0; 7], operations: [none; 256] };
         // SAFETY: room for 256 operations, written during the call only.
         let probed = unsafe { ring.register(IoringRegisterOp::RegisterProbe, &raw mut opcodes, 256) };
@@ -376,7 +377,7 @@ fn probe_multishot_recv(ring: &mut Ring, pools: &Rc<Pools>) -> io::Result<bool> 
 const OLDEST_TESTED: (u32, u32) = (6, 1);
 
 /// Whether a kernel of this release, as uname(2) reports it, is recent enough for sends that complete at submission.
-fn is_tested(release: &CStr) -> bool {
+fn is_tested_release(release: &CStr) -> bool {
     let release = release.to_string_lossy();
     let mut numbers = release.split(|character: char| !character.is_ascii_digit()).map(str::parse);
     match (numbers.next(), numbers.next()) {
@@ -432,10 +433,10 @@ mod tests {
         for release in
             [c"6.1.0-31-amd64", c"6.1", c"6.12.43+deb12-cloud-amd64", c"6.18.44-fc-v669", c"7.0-rc1"]
         {
-            assert!(is_tested(release), "{release:?}");
+            assert!(is_tested_release(release), "{release:?}");
         }
         for release in [c"5.19.17", c"6.0.2", c"6.0.12-200.fc36", c"5.15.0-1", c"", c"6", c"mainline"] {
-            assert!(!is_tested(release), "{release:?}");
+            assert!(!is_tested_release(release), "{release:?}");
         }
     }
 
